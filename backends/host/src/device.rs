@@ -1,0 +1,183 @@
+//! The device: its memory, its timelines, and whether it is still there.
+use crate::block::{Block, Body};
+use crate::caps::{self, Config};
+use crate::hold::{Gate, Hold};
+use crate::ledger::Ledger;
+#[cfg(target_os = "linux")]
+use crate::pages::Pages;
+use crate::timeline::Line;
+use crate::work::{Job, Task};
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use omniheap_core::{Caps, ErrorKind, Result, TimelineId};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Host memory as a device.
+///
+/// It is strict: what a driver would leave undefined is a typed error here. Put it in an [`Arc`] to keep
+/// [`hold`](Self::hold) and [`lose`](Self::lose) at hand while a manager uses it.
+pub struct Host {
+    pub(crate) id: u64,
+    pub(crate) caps: Caps,
+    pub(crate) ledger: Ledger,
+    pub(crate) status: Arc<Status>,
+    /// By heap; a heap without pages has none.
+    #[cfg(target_os = "linux")]
+    pub(crate) pages: Vec<Option<Arc<Pages>>>,
+    main: Arc<Line>,
+    pub(crate) lines: RwLock<BTreeMap<TimelineId, Arc<Line>>>,
+    pub(crate) next_line: AtomicU32,
+}
+
+impl Host {
+    /// All memory of this machine, with the heaps and limits of a usual device.
+    ///
+    /// # Panics
+    ///
+    /// When the process cannot open another file.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::like(Config::usual().into_caps()).expect("the usual heaps are valid")
+    }
+
+    /// Starts a device without heaps; add at least one.
+    #[must_use]
+    pub fn builder() -> Config {
+        Config::new()
+    }
+
+    /// Acts out the device that `caps` describes. Heaps may be larger than this machine's memory: bytes that nobody
+    /// touches cost none.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` for no heap, a heap or block limit of zero, an alignment above a gibibyte, or pages smaller than
+    /// the operating system's; `Unsupported` for pages where the system cannot remap; `OutOfHostMemory`.
+    pub fn like(caps: Caps) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        caps::check(&caps)?;
+        Ok(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            ledger: Ledger::new(&caps),
+            status: Arc::default(),
+            #[cfg(target_os = "linux")]
+            pages: open_pages(&caps)?,
+            main: Line::new(),
+            lines: RwLock::default(),
+            next_line: AtomicU32::new(TimelineId::MAIN.0 + 1),
+            caps,
+        })
+    }
+
+    /// Holds a timeline back: what is submitted to it from now on waits until the guard is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`, `DeviceLost`, `OutOfHostMemory`.
+    pub fn hold(&self, timeline: TimelineId) -> Result<Hold> {
+        let gate = Arc::new(Gate::default());
+        let hold = Hold { gate: Arc::clone(&gate) };
+        self.status.register(&gate);
+        self.submit(timeline, Task::Hold(gate))?;
+        Ok(hold)
+    }
+
+    /// Loses the device, as a crash or an unplugged cable would: pending work is dropped, waiters wake, and every call
+    /// from now on answers `DeviceLost`. Frees still release what they can.
+    pub fn lose(&self) {
+        self.status.lost.store(true, Ordering::Release);
+        self.status.open_all();
+    }
+
+    /// Refuses when the device is lost.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if self.status.is_lost() { Err(ErrorKind::DeviceLost.into()) } else { Ok(()) }
+    }
+
+    /// Refuses a block of another device.
+    pub(crate) fn own<'a>(&self, block: &'a Block) -> Result<&'a Arc<Body>> {
+        if block.body.owner == self.id { Ok(&block.body) } else { Err(ErrorKind::Foreign.into()) }
+    }
+
+    /// Appends work to a timeline.
+    pub(crate) fn submit(&self, on: TimelineId, task: Task) -> Result<()> {
+        self.check_alive()?;
+        let status = Arc::clone(&self.status);
+        self.with_line(on, |line| line.submit(Job { status, task }))?
+    }
+
+    /// Runs `f` with the timeline, if it is open.
+    pub(crate) fn with_line<T>(
+        &self,
+        id: TimelineId,
+        f: impl FnOnce(&Arc<Line>) -> T,
+    ) -> Result<T> {
+        if id == TimelineId::MAIN {
+            return Ok(f(&self.main));
+        }
+        let lines = self.lines.read().unwrap_or_else(PoisonError::into_inner);
+        lines.get(&id).map(f).ok_or(ErrorKind::NoSuchTimeline.into())
+    }
+
+    /// Every timeline that is open now.
+    pub(crate) fn all_lines(&self) -> Vec<Arc<Line>> {
+        let lines = self.lines.read().unwrap_or_else(PoisonError::into_inner);
+        lines.values().chain([&self.main]).cloned().collect()
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // A guard that outlives the device must not keep it from closing.
+        self.status.open_all();
+        self.all_lines().iter().for_each(|line| line.close());
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("caps", &self.caps).field("ledger", &self.ledger).finish()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn open_pages(caps: &Caps) -> Result<Vec<Option<Arc<Pages>>>> {
+    let open = |size: u64| Pages::new(size).map(Arc::new);
+    caps.heaps.iter().map(|heap| heap.page.map(|page| open(page.get())).transpose()).collect()
+}
+
+/// Whether the device is lost, and what then has to be let go.
+#[derive(Default)]
+pub(crate) struct Status {
+    lost: AtomicBool,
+    gates: Mutex<Vec<Arc<Gate>>>,
+}
+
+impl Status {
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Remembers a gate, and forgets those that nobody waits at any more.
+    fn register(&self, gate: &Arc<Gate>) {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|gate| Arc::strong_count(gate) > 1);
+        gates.push(Arc::clone(gate));
+        // Losing the device opens the gates it finds; one that comes later opens itself.
+        if self.is_lost() {
+            gate.open();
+        }
+    }
+
+    fn open_all(&self) {
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.iter().for_each(|gate| gate.open());
+    }
+}

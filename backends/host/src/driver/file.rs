@@ -1,0 +1,93 @@
+//! Memory without an address: anonymous files.
+#![expect(unsafe_code, reason = "calls memfd_create and fallocate")]
+use super::unix::last_error;
+use omniheap_core::{Error, ErrorKind, Result};
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// An anonymous file: it has no name, and its memory is committed when first touched.
+#[derive(Debug)]
+pub(crate) struct File(fs::File);
+
+impl File {
+    /// An empty file.
+    pub(crate) fn new() -> Result<Self> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string; the call has no other input.
+        let fd = unsafe { libc::memfd_create(c"omniheap".as_ptr(), flags) };
+        if fd < 0 {
+            return Err(last_error(ErrorKind::OutOfHostMemory));
+        }
+        // SAFETY: `fd` was just opened and nobody else has it.
+        let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self(owned.into()))
+    }
+
+    /// A second reference to the file behind `fd`, which stays open.
+    pub(crate) fn duplicate(fd: i32) -> Result<Self> {
+        // SAFETY: the kernel checks the number and answers with an error when it is not open.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+        if copy < 0 {
+            return Err(last_error(ErrorKind::Driver));
+        }
+        // SAFETY: `copy` was just opened and nobody else has it.
+        let owned = unsafe { OwnedFd::from_raw_fd(copy) };
+        Ok(Self(owned.into()))
+    }
+
+    /// Gives the descriptor away; whoever takes it closes it.
+    pub(crate) fn into_descriptor(self) -> i32 {
+        self.0.into_raw_fd()
+    }
+
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    /// Bytes in the file.
+    pub(crate) fn len(&self) -> Result<u64> {
+        self.0.metadata().map(|m| m.len()).map_err(|e| native(&e))
+    }
+
+    /// Makes the file `size` bytes long; new bytes are zero and cost nothing until touched.
+    pub(crate) fn resize(&self, size: u64) -> Result<()> {
+        self.0.set_len(size).map_err(|e| native(&e))
+    }
+
+    /// Fixes the size for ever, so that nobody who shares the file can pull the memory away from under the others.
+    pub(crate) fn seal(&self) -> Result<()> {
+        // SAFETY: the descriptor is open for as long as `self` lives; the flags are its only input.
+        let code = unsafe { libc::fcntl(self.descriptor(), libc::F_ADD_SEALS, SEALS) };
+        if code == 0 { Ok(()) } else { Err(last_error(ErrorKind::Driver)) }
+    }
+
+    /// Whether [`seal`](Self::seal) was called, here or in another process.
+    pub(crate) fn is_sealed(&self) -> bool {
+        // SAFETY: the descriptor is open for as long as `self` lives.
+        let seals = unsafe { libc::fcntl(self.descriptor(), libc::F_GET_SEALS) };
+        seals >= 0 && seals & SEALS == SEALS
+    }
+
+    /// Gives the memory of `offset..offset + size` back; the bytes read zero afterwards.
+    pub(crate) fn punch(&self, offset: u64, size: u64) -> Result<()> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let offset = i64::try_from(offset).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let size = i64::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
+        // SAFETY: the descriptor is open for as long as `self` lives; the kernel checks the range.
+        let code = unsafe { libc::fallocate(self.descriptor(), mode, offset, size) };
+        if code == 0 { Ok(()) } else { Err(last_error(ErrorKind::Driver)) }
+    }
+}
+
+/// Closes a descriptor that was handed over.
+pub(crate) fn close(fd: i32) -> Result<()> {
+    // SAFETY: the caller took the descriptor over, so nobody else closes it.
+    let code = unsafe { libc::close(fd) };
+    if code == 0 { Ok(()) } else { Err(last_error(ErrorKind::Driver)) }
+}
+
+fn native(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Driver).with_native(error.raw_os_error().unwrap_or(0).into())
+}

@@ -1,0 +1,51 @@
+//! Hand-over: a block that is an anonymous file of its own.
+use crate::block::{Backing, Block};
+use crate::device::Host;
+use crate::driver::{File, Memory, close};
+use omniheap_core::{ErrorKind, Export, Exported, HeapId, Result};
+
+impl Export for Host {
+    fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
+        self.admit(heap, size, |heap, size| {
+            let file = File::new()?;
+            file.resize(size)?;
+            file.seal()?;
+            Ok((Memory::shared(&file, size, heap.align.get())?, Backing::Shared(file)))
+        })
+    }
+
+    fn export(&self, block: &Block) -> Result<Exported> {
+        self.check_alive()?;
+        let body = self.own(block)?;
+        let Backing::Shared(file) = &body.backing else {
+            return Err(ErrorKind::Unsupported.into());
+        };
+        let copy = File::duplicate(file.descriptor())?;
+        let (size, uuid) = (body.size, self.caps.device.uuid);
+        Ok(Exported { fd: copy.into_descriptor(), size, uuid })
+    }
+
+    /// The memory counts against `heap` again: the exporter may be another process. A descriptor that no host device
+    /// exported is `Foreign`, because its owner could shrink it under us.
+    fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
+        if exported.uuid != self.caps.device.uuid {
+            return Err(ErrorKind::Foreign.into());
+        }
+        self.check_alive()?;
+        let file = File::duplicate(exported.fd)?;
+        if !file.is_sealed() {
+            return Err(ErrorKind::Foreign.into());
+        }
+        if file.len()? != exported.size {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        let block = self.admit(heap, exported.size, |heap, size| {
+            if size != exported.size {
+                return Err(ErrorKind::ExceedsLimit.into());
+            }
+            Ok((Memory::shared(&file, size, heap.align.get())?, Backing::Shared(file)))
+        })?;
+        close(exported.fd)?;
+        Ok(block)
+    }
+}

@@ -1,0 +1,88 @@
+//! The host's view. On an incoherent heap it is a second copy, so that a forgotten flush shows.
+#![expect(unsafe_code, reason = "moves bytes between the host's and the device's copy")]
+use crate::block::{Block, Body};
+use crate::device::Host;
+use crate::driver::{Memory, narrow};
+use core::ptr::{self, NonNull};
+use omniheap_core::{ErrorKind, HostAccess, Map, Result, Span};
+use std::sync::PoisonError;
+
+impl Host {
+    fn access(&self, body: &Body) -> Result<HostAccess> {
+        let heap = self.heap(body.heap)?;
+        let host = match heap.host {
+            // Pages are shared memory, which is coherent wherever it appears.
+            HostAccess::Incoherent if body.is_reserved() => HostAccess::Cached,
+            host => host,
+        };
+        if host.is_visible() { Ok(host) } else { Err(ErrorKind::NotMappable.into()) }
+    }
+
+    /// The span to synchronise and the host's copy, or `None` when both sides see the same bytes.
+    fn stale<'a>(
+        &self,
+        body: &'a Body,
+        offset: u64,
+        size: u64,
+    ) -> Result<Option<(Span, &'a Memory)>> {
+        let access = self.access(body)?;
+        let span = body.check(offset, size)?;
+        if !self.caps.atom.divides(offset) || !self.caps.atom.divides(size) {
+            return Err(ErrorKind::Misaligned.into());
+        }
+        let view = if access == HostAccess::Incoherent { body.view.get() } else { None };
+        Ok(view.map(|view| (span, view)))
+    }
+}
+
+impl Map for Host {
+    fn map(&self, block: &Block) -> Result<NonNull<u8>> {
+        let body = self.own(block)?;
+        if self.access(body)? != HostAccess::Incoherent {
+            return Ok(body.memory.base());
+        }
+        if let Some(view) = body.view.get() {
+            return Ok(view.base());
+        }
+        let align = self.heap(body.heap)?.align.get();
+        let fresh = Memory::anonymous(body.size, align)?;
+        Ok(body.view.get_or_init(|| fresh).base())
+    }
+
+    fn flush(&self, block: &Block, offset: u64, size: u64) -> Result<()> {
+        let body = self.own(block)?;
+        if let Some((span, view)) = self.stale(body, offset, size)? {
+            let _alone = body.access.write().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: `stale` checked the span, and `access` is held for writing.
+            unsafe { transcribe(view, &body.memory, span) }?;
+        }
+        Ok(())
+    }
+
+    fn invalidate(&self, block: &Block, offset: u64, size: u64) -> Result<()> {
+        let body = self.own(block)?;
+        if let Some((span, view)) = self.stale(body, offset, size)? {
+            // Writes the host's copy, which another invalidation could be doing too.
+            let _alone = body.access.write().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: `stale` checked the span, and `access` is held for writing.
+            unsafe { transcribe(&body.memory, view, span) }?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies the same span from one copy of a block to the other.
+///
+/// # Safety
+///
+/// The span lies inside both, and the caller holds the block's `access` for writing.
+unsafe fn transcribe(from: &Memory, to: &Memory, span: Span) -> Result<()> {
+    let (offset, len) = (narrow(span.offset)?, narrow(span.size)?);
+    // SAFETY: inside `from`, by the caller's promise.
+    let from = unsafe { from.base().add(offset) };
+    // SAFETY: inside `to`, by the caller's promise.
+    let to = unsafe { to.base().add(offset) };
+    // SAFETY: two mappings never overlap, and the caller keeps every other transfer out.
+    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), len) };
+    Ok(())
+}

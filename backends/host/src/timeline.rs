@@ -1,0 +1,121 @@
+//! Timelines: each runs its work in order, on a thread of its own, beside all others.
+use crate::work::Job;
+use core::sync::atomic::{AtomicU64, Ordering};
+use omniheap_core::{Epoch, ErrorKind, Result};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// One timeline. Its epoch is the number of jobs it has finished, so marking costs nothing.
+pub(crate) struct Line {
+    submitted: AtomicU64,
+    finished: AtomicU64,
+    queue: Mutex<Queue>,
+    /// Signalled when there is work, or none will come any more.
+    work: Condvar,
+    /// Signalled when a job has finished.
+    progress: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// Absent until the first job: a timeline that nobody uses has no thread.
+    worker: Option<JoinHandle<()>>,
+    closed: bool,
+}
+
+impl Line {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            submitted: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+        })
+    }
+
+    /// Appends a job, which runs after all earlier ones.
+    pub(crate) fn submit(self: &Arc<Self>, job: Job) -> Result<()> {
+        let mut queue = self.lock();
+        if queue.closed {
+            return Err(ErrorKind::NoSuchTimeline.into());
+        }
+        if queue.worker.is_none() {
+            let line = Arc::clone(self);
+            let worker = Builder::new().name("omniheap-timeline".into()).spawn(move || line.run());
+            queue.worker = Some(worker.map_err(|_| ErrorKind::OutOfHostMemory)?);
+        }
+        queue.jobs.push_back(job);
+        self.submitted.fetch_add(1, Ordering::Release);
+        drop(queue);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Reached once everything submitted so far has finished.
+    pub(crate) fn mark(&self) -> Epoch {
+        Epoch(self.submitted.load(Ordering::Acquire))
+    }
+
+    /// The latest epoch reached.
+    pub(crate) fn reached(&self) -> Epoch {
+        Epoch(self.finished.load(Ordering::Acquire))
+    }
+
+    /// Blocks until `epoch` is reached.
+    pub(crate) fn wait(&self, epoch: Epoch) {
+        if self.reached() >= epoch {
+            return;
+        }
+        let mut queue = self.lock();
+        while self.reached() < epoch {
+            queue = self.progress.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes no more work, finishes what there is, and ends the thread.
+    pub(crate) fn close(&self) {
+        let worker = {
+            let mut queue = self.lock();
+            queue.closed = true;
+            queue.worker.take()
+        };
+        self.work.notify_all();
+        if let Some(worker) = worker {
+            worker
+                .join()
+                .expect("a worker does not panic: jobs are checked when they are submitted");
+        }
+    }
+
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            // Runs and drops the job, so that its bytes count as unused before the epoch says so.
+            job.run();
+            let queue = self.lock();
+            self.finished.fetch_add(1, Ordering::Release);
+            drop(queue);
+            self.progress.notify_all();
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics while the lock is held, so the queue behind a poisoned one is whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,111 @@
+//! What a timeline does: jobs that were checked when they were submitted.
+#![expect(unsafe_code, reason = "moves bytes inside and between blocks")]
+use crate::block::Claim;
+use crate::device::Status;
+use crate::hold::Gate;
+use crate::timeline::Line;
+use core::ptr;
+use omniheap_core::{Epoch, ErrorKind, Result};
+use std::sync::{Arc, PoisonError};
+
+/// One piece of work, with everything that it keeps alive.
+pub(crate) struct Job {
+    pub(crate) status: Arc<Status>,
+    pub(crate) task: Task,
+}
+
+pub(crate) enum Task {
+    /// Bytes to a block.
+    Write(Claim, Box<[u8]>),
+    /// One value to every byte.
+    Fill(Claim, u8),
+    /// From the first to the second, one pair after the other.
+    Copy(Vec<(Claim, Claim)>),
+    /// Wait for another timeline.
+    After(Arc<Line>, Epoch),
+    /// Wait for a guard to be dropped.
+    Hold(Arc<Gate>),
+}
+
+impl Job {
+    /// Does the work, or skips it when the device is lost.
+    pub(crate) fn run(self) {
+        if self.status.is_lost() {
+            return;
+        }
+        match self.task {
+            Task::Write(to, bytes) => write(&to, &bytes),
+            Task::Fill(to, value) => fill(&to, value),
+            Task::Copy(moves) => moves.iter().for_each(|(from, to)| copy(from, to)),
+            Task::After(line, epoch) => line.wait(epoch),
+            Task::Hold(gate) => gate.wait(),
+        }
+    }
+}
+
+fn write(to: &Claim, bytes: &[u8]) {
+    let _alone = to.body.access.write().unwrap_or_else(PoisonError::into_inner);
+    debug_assert_eq!(to.len(), bytes.len(), "claimed for these bytes");
+    // SAFETY: the claim covers `bytes.len()` mapped bytes, which nobody else touches while `access` is held.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.start().as_ptr(), bytes.len()) };
+}
+
+fn fill(to: &Claim, value: u8) {
+    let _alone = to.body.access.write().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the claim covers `len` mapped bytes, which nobody else touches while `access` is held.
+    unsafe { ptr::write_bytes(to.start().as_ptr(), value, to.len()) };
+}
+
+/// Copies the claimed bytes to the host.
+pub(crate) fn read(from: &Claim, bytes: &mut [u8]) {
+    let _shared = from.body.access.read().unwrap_or_else(PoisonError::into_inner);
+    debug_assert_eq!(from.len(), bytes.len(), "claimed for these bytes");
+    // SAFETY: the claim covers `bytes.len()` mapped bytes, which nobody writes while `access` is held.
+    unsafe { ptr::copy_nonoverlapping(from.start().as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
+}
+
+fn copy(from: &Claim, to: &Claim) {
+    let (a, b) = (&from.body, &to.body);
+    // In order of address, so that two copies in opposite directions cannot wait for each other.
+    let (_read, _write);
+    if Arc::ptr_eq(a, b) {
+        _write = b.access.write().unwrap_or_else(PoisonError::into_inner);
+    } else if Arc::as_ptr(a) < Arc::as_ptr(b) {
+        _read = a.access.read().unwrap_or_else(PoisonError::into_inner);
+        _write = b.access.write().unwrap_or_else(PoisonError::into_inner);
+    } else {
+        _write = b.access.write().unwrap_or_else(PoisonError::into_inner);
+        _read = a.access.read().unwrap_or_else(PoisonError::into_inner);
+    }
+    // SAFETY: both claims cover `len` mapped bytes, `disjoint` checked that they share none, and `access` is held.
+    unsafe { ptr::copy_nonoverlapping(from.start().as_ptr(), to.start().as_ptr(), to.len()) };
+}
+
+/// Refuses a batch in which a byte is a destination twice, or a source and a destination.
+pub(crate) fn disjoint(moves: &[(Claim, Claim)]) -> Result<()> {
+    let mut ends: Vec<_> = moves
+        .iter()
+        .flat_map(|(from, to)| [(from, Role::Source), (to, Role::Destination)])
+        .map(|(claim, role)| (Arc::as_ptr(&claim.body).addr(), claim.span, role))
+        .collect();
+    ends.sort_unstable_by_key(|(block, span, _)| (*block, span.offset));
+    let (mut read, mut written, mut here) = (0, 0, 0);
+    for (block, span, role) in ends {
+        if block != here {
+            (read, written, here) = (0, 0, block);
+        }
+        let taken = if role == Role::Source { written } else { written.max(read) };
+        if span.offset < taken {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        let end = if role == Role::Source { &mut read } else { &mut written };
+        *end = span.end().max(*end);
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Source,
+    Destination,
+}

@@ -1,0 +1,15 @@
+//! The host backend, promise by promise.
+mod common;
+#[cfg(target_os = "linux")]
+mod export;
+mod heaps;
+#[cfg(target_os = "linux")]
+mod layers;
+mod loss;
+mod mapping;
+#[cfg(target_os = "linux")]
+mod remap;
+#[cfg(target_os = "linux")]
+mod stress;
+mod timelines;
+mod transfers;

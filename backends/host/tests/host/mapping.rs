@@ -1,0 +1,73 @@
+//! The host's view, coherent and not.
+#![expect(unsafe_code, reason = "touches mapped bytes")]
+use crate::common::{HEAP, MAIN, MIB, at, free, host, kind, read};
+use omniheap_core::{Align, Backend, ErrorKind, Heap, HeapKind, HostAccess, Map, Transfer};
+use omniheap_host::{Block, Host, heap};
+
+fn visible(access: HostAccess) -> Host {
+    let heap = Heap { host: access, ..heap(HeapKind::Staging, MIB) };
+    Host::builder().heap(heap).atom(Align::of(64)).open().expect("valid")
+}
+
+fn poke(host: &Host, block: &Block, offset: usize, value: u8) {
+    let base = host.map(block).expect("visible");
+    // SAFETY: the tests stay inside the block.
+    let byte = unsafe { base.add(offset) };
+    // SAFETY: no work touches the byte while a test writes it.
+    unsafe { byte.write(value) };
+}
+
+fn peek(host: &Host, block: &Block, offset: usize) -> u8 {
+    let base = host.map(block).expect("visible");
+    // SAFETY: the tests stay inside the block.
+    let byte = unsafe { base.add(offset) };
+    // SAFETY: no work writes the byte while a test reads it.
+    unsafe { byte.read() }
+}
+
+#[test]
+fn an_incoherent_heap_needs_flush_and_invalidate() {
+    let host = visible(HostAccess::Incoherent);
+    let block = host.allocate(HEAP, 4096).expect("fits");
+    poke(&host, &block, 70, 7);
+    assert_eq!(read(&host, MAIN, &block, 70, 1), [0], "not flushed");
+    host.flush(&block, 0, 64).expect("aligned");
+    assert_eq!(read(&host, MAIN, &block, 70, 1), [0], "another atom was flushed");
+    host.flush(&block, 64, 64).expect("aligned");
+    assert_eq!(read(&host, MAIN, &block, 70, 1), [7]);
+    host.fill(MAIN, at(&block, 0), 4096, 9).expect("inside");
+    host.wait_idle().expect("alive");
+    assert_eq!(peek(&host, &block, 70), 7, "not invalidated");
+    host.invalidate(&block, 64, 64).expect("aligned");
+    assert_eq!((peek(&host, &block, 70), peek(&host, &block, 0)), (9, 0));
+    free(&host, block).expect("idle");
+}
+
+#[test]
+fn a_coherent_heap_needs_neither() {
+    for access in [HostAccess::Cached, HostAccess::Combined] {
+        let host = visible(access);
+        let block = host.allocate(HEAP, 4096).expect("fits");
+        poke(&host, &block, 70, 7);
+        assert_eq!(read(&host, MAIN, &block, 70, 1), [7]);
+        host.flush(&block, 0, 4096).expect("allowed");
+        assert_eq!(host.map(&block), host.map(&block), "mapped once");
+        free(&host, block).expect("idle");
+    }
+}
+
+#[test]
+fn what_cannot_be_mapped_or_flushed_is_refused() {
+    let hidden = host(MIB);
+    let block = hidden.allocate(HEAP, 4096).expect("fits");
+    for _ in 0..1000 {
+        assert_eq!(kind(hidden.map(&block)), ErrorKind::NotMappable);
+    }
+    free(&hidden, block).expect("idle");
+    let host = visible(HostAccess::Incoherent);
+    let block = host.allocate(HEAP, 4096).expect("fits");
+    assert_eq!(kind(host.flush(&block, 1, 64)), ErrorKind::Misaligned);
+    assert_eq!(kind(host.invalidate(&block, 0, 65)), ErrorKind::Misaligned);
+    assert_eq!(kind(host.flush(&block, 4096, 64)), ErrorKind::OutOfRange);
+    free(&host, block).expect("idle");
+}

@@ -1,0 +1,170 @@
+//! What a device offers, read once and never changed.
+use crate::Align;
+use alloc::{string::String, vec::Vec};
+
+/// Index into [`Caps::heaps`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeapId(pub u8);
+
+/// Where a heap's bytes live and who reaches them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeapKind {
+    /// Device memory; the default home.
+    Device,
+    /// Read-only for kernels, broadcast-cached, small.
+    Constant,
+    /// Host memory the device can reach.
+    Staging,
+    /// Reached fast by both sides: host-visible device memory, or memory that migrates on demand.
+    Unified,
+}
+
+/// How the host reaches a heap's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostAccess {
+    /// Not at all: only by transfers.
+    None,
+    /// Mapped; writes are combined and reads are slow. No flush needed.
+    Combined,
+    /// Mapped and cached; reads are fast. No flush needed.
+    Cached,
+    /// Mapped and cached, but not coherent: flush after writing, invalidate before reading.
+    Incoherent,
+}
+
+impl HostAccess {
+    /// Whether blocks of the heap can be mapped.
+    #[must_use]
+    pub const fn is_visible(self) -> bool {
+        !matches!(self, Self::None)
+    }
+}
+
+/// When a policy may choose a heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Use {
+    /// For every request it suits.
+    #[default]
+    Normal,
+    /// Only when a request names it: protected, lazily backed or device-coherent memory.
+    OnRequest,
+}
+
+/// One kind of memory that a device has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heap {
+    /// What kind of memory.
+    pub kind: HeapKind,
+    /// The vendor's own name for it, for people.
+    pub name: String,
+    /// Bytes in total.
+    pub size: u64,
+    /// Largest single block.
+    pub max_block: u64,
+    /// Guaranteed alignment of a block's base.
+    pub align: Align,
+    /// Every block's size is rounded up to a multiple of this.
+    pub granule: Align,
+    /// The size of a page, where blocks of this heap can be reserved and mapped page by page.
+    pub page: Option<Align>,
+    /// How the host reaches it.
+    pub host: HostAccess,
+    /// When a policy may choose it.
+    pub use_when: Use,
+    /// Heaps with the same number share one physical memory, so their use adds up.
+    pub physical: u8,
+}
+
+/// How device-to-device copies behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyCaps {
+    /// Offsets and sizes of every write, read, fill and copy are multiples of this.
+    pub align: Align,
+    /// Whether source and destination may lie in one block.
+    pub inside_block: InsideBlock,
+}
+
+/// Whether a copy's source and destination may lie in one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsideBlock {
+    /// They may, as long as the ranges do not overlap.
+    Allowed,
+    /// Never: go through a bounce block.
+    Forbidden,
+}
+
+/// Limits of the constant region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConstantCaps {
+    /// Bytes in one bank.
+    pub bank: u64,
+    /// Alignment of a constant span's start.
+    pub align: Align,
+    /// Most bytes one binding can show to a kernel.
+    pub max_bind: u64,
+    /// Bytes that travel with the launch itself, zero where there are none.
+    pub push: u64,
+}
+
+/// Limits of the shared region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedCaps {
+    /// Bytes one group may use without asking.
+    pub per_group: u64,
+    /// Bytes one group may use when the launch opts in.
+    pub per_group_opt_in: u64,
+    /// Bytes of one multiprocessor, divided among its resident groups.
+    pub per_multiprocessor: u64,
+    /// Banks that serve different words at the same time.
+    pub banks: u32,
+    /// Bytes of one bank's word.
+    pub bank_width: u32,
+}
+
+/// Who the device is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The backend's name: one lower-case word.
+    pub backend: &'static str,
+    /// The device's own name.
+    pub name: String,
+    /// Driver or runtime, with its version.
+    pub driver: String,
+    /// Identity across backends and processes, where the driver tells.
+    pub uuid: Option<[u8; 16]>,
+}
+
+/// A device's memory, described.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// Who the device is.
+    pub device: DeviceInfo,
+    /// Every heap, best first within a kind.
+    pub heaps: Vec<Heap>,
+    /// Live blocks the driver tolerates.
+    pub max_blocks: u64,
+    /// How copies behave.
+    pub copy: CopyCaps,
+    /// Unlike neighbours ([`crate::Class`]) in one block stay this far apart.
+    pub neighbour_granularity: Align,
+    /// Flushes and invalidations cover whole multiples of this.
+    pub atom: Align,
+    /// Limits of the constant region; `None` where the device has none.
+    pub constant: Option<ConstantCaps>,
+    /// Limits of the shared region; `None` where kernels have none.
+    pub shared: Option<SharedCaps>,
+}
+
+impl Caps {
+    /// The heap with this id, if the device has it.
+    #[must_use]
+    pub fn heap(&self, id: HeapId) -> Option<&Heap> {
+        self.heaps.get(usize::from(id.0))
+    }
+
+    /// Every heap with its id.
+    pub fn heap_ids(&self) -> impl Iterator<Item = (HeapId, &Heap)> {
+        (0u8..).map(HeapId).zip(&self.heaps)
+    }
+}

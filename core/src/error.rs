@@ -1,0 +1,166 @@
+//! One error type, matched by kind.
+use core::fmt;
+
+/// Shorthand used across the project.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// What went wrong, in words a caller can act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The device has no memory left at this moment: free something, trim, or wait for a timeline.
+    OutOfDeviceMemory,
+    /// The host has no memory left for bookkeeping or staging: free host memory.
+    OutOfHostMemory,
+    /// Enough bytes are free, but no single hole is long enough: defragment.
+    Fragmented,
+    /// The request can never fit this heap or pool: ask for less, or for another heap.
+    ExceedsLimit,
+    /// A budget set by the user forbids it: raise the budget or free something it covers.
+    OverBudget,
+    /// Nothing was asked for: ask for at least one byte.
+    ZeroSize,
+    /// The alignment is not a power of two, or is above what the heap can give.
+    InvalidAlignment,
+    /// Sizes or offsets do not fit in 64 bits: the request is a bug in the caller's arithmetic.
+    SizeOverflow,
+    /// The bytes named lie outside the allocation: check offset and length.
+    OutOfRange,
+    /// Offset or length is not a multiple of what the device can copy, fill or flush.
+    Misaligned,
+    /// The device has no such heap, or none that the request permits.
+    NoSuchHeap,
+    /// The timeline was closed, or belongs to another device.
+    NoSuchTimeline,
+    /// The allocation belongs to another manager: give it to its owner.
+    Foreign,
+    /// The allocation was freed already, or never existed.
+    Stale,
+    /// Something still uses it: free the allocations, or wait for the timelines, then try again.
+    Busy,
+    /// The host cannot see these bytes: use `write` and `read`, or ask for a host-visible heap.
+    NotMappable,
+    /// The backend lacks the capability: look at `devices` for what it has.
+    Unsupported,
+    /// A setting contradicts itself or the device: the documentation of the setting says what holds.
+    InvalidConfig,
+    /// The device is gone; every block is lost: open a new device.
+    DeviceLost,
+    /// Anything else the driver said; the native code is in the error.
+    Driver,
+}
+
+/// The recovery worth trying.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Retire finished work or free something, then retry.
+    Reclaim,
+    /// Run a defragmentation pass, then retry.
+    Defragment,
+    /// Retrying cannot help.
+    GiveUp,
+}
+
+impl ErrorKind {
+    /// Maps a kind to the recovery worth trying.
+    #[must_use]
+    pub const fn advice(self) -> Advice {
+        match self {
+            Self::OutOfDeviceMemory | Self::OutOfHostMemory | Self::OverBudget | Self::Busy => {
+                Advice::Reclaim
+            }
+            Self::Fragmented => Advice::Defragment,
+            _ => Advice::GiveUp,
+        }
+    }
+
+    /// Whether memory is short now and may not be later.
+    #[must_use]
+    pub const fn is_out_of_memory(self) -> bool {
+        matches!(
+            self,
+            Self::OutOfDeviceMemory | Self::OutOfHostMemory | Self::Fragmented | Self::OverBudget
+        )
+    }
+
+    /// One sentence for people: what happened and what to do.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::OutOfDeviceMemory => "the device is out of memory; free something or trim",
+            Self::OutOfHostMemory => "the host is out of memory; free host memory",
+            Self::Fragmented => "enough bytes are free but scattered; defragment",
+            Self::ExceedsLimit => "the request can never fit here; ask for less or another heap",
+            Self::OverBudget => "the budget forbids it; raise the budget or free something",
+            Self::ZeroSize => "zero bytes were asked for; ask for at least one",
+            Self::InvalidAlignment => "the alignment is not a power of two that the heap can give",
+            Self::SizeOverflow => "size or offset overflows 64 bits; check the arithmetic",
+            Self::OutOfRange => "the range lies outside the allocation; check offset and length",
+            Self::Misaligned => "offset or length is not a multiple of the device's copy alignment",
+            Self::NoSuchHeap => "no heap of this device satisfies the request",
+            Self::NoSuchTimeline => "the timeline was closed or belongs to another device",
+            Self::Foreign => "the allocation belongs to another manager",
+            Self::Stale => "the allocation was freed already",
+            Self::Busy => "it is still in use; free its allocations or wait for its timelines",
+            Self::NotMappable => "the host cannot see these bytes; use write and read",
+            Self::Unsupported => "the backend lacks the capability",
+            Self::InvalidConfig => "the setting contradicts itself or the device",
+            Self::DeviceLost => "the device is lost; open a new one",
+            Self::Driver => "the driver refused",
+        }
+    }
+}
+
+/// A failed operation. Cheap to build: no allocation, no backtrace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    native: i64,
+}
+
+impl Error {
+    /// An error without a driver code.
+    #[must_use]
+    pub const fn new(kind: ErrorKind) -> Self {
+        Self { kind, native: 0 }
+    }
+
+    /// Attaches the vendor's own code, for logs only.
+    #[must_use]
+    pub const fn with_native(self, native: i64) -> Self {
+        Self { native, ..self }
+    }
+
+    /// The kind to match on.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The vendor's own code, zero when there is none. For logs; nobody matches on it.
+    #[must_use]
+    pub const fn native(&self) -> i64 {
+        self.native
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (native {})", self.kind, self.native)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.sentence())?;
+        if self.native == 0 { Ok(()) } else { write!(f, " (driver code {})", self.native) }
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self::new(kind)
+    }
+}

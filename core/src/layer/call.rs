@@ -1,0 +1,139 @@
+//! The calls of the seam, as data.
+use crate::{HeapId, TimelineId};
+
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
+        /// Which call of the seam.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum CallKind {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl CallKind {
+            /// Every kind, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+kinds! {
+    /// [`Backend::allocate`](crate::Backend::allocate).
+    Allocate,
+    /// [`Backend::free`](crate::Backend::free).
+    Free,
+    /// [`Backend::wait_idle`](crate::Backend::wait_idle).
+    WaitIdle,
+    /// [`Map::map`](crate::Map::map).
+    Map,
+    /// [`Map::flush`](crate::Map::flush).
+    Flush,
+    /// [`Map::invalidate`](crate::Map::invalidate).
+    Invalidate,
+    /// [`Transfer::write`](crate::Transfer::write).
+    Write,
+    /// [`Transfer::read`](crate::Transfer::read).
+    Read,
+    /// [`Transfer::fill`](crate::Transfer::fill).
+    Fill,
+    /// [`Transfer::copy`](crate::Transfer::copy).
+    Copy,
+    /// [`Timelines::open`](crate::Timelines::open).
+    Open,
+    /// [`Timelines::close`](crate::Timelines::close).
+    Close,
+    /// [`Timelines::mark`](crate::Timelines::mark).
+    Mark,
+    /// [`Timelines::reached`](crate::Timelines::reached).
+    Reached,
+    /// [`Timelines::wait`](crate::Timelines::wait).
+    Wait,
+    /// [`Timelines::order`](crate::Timelines::order).
+    Order,
+    /// [`Remap::reserve`](crate::Remap::reserve).
+    Reserve,
+    /// [`Remap::create`](crate::Remap::create).
+    Create,
+    /// [`Remap::destroy`](crate::Remap::destroy).
+    Destroy,
+    /// [`Remap::map_pages`](crate::Remap::map_pages).
+    MapPages,
+    /// [`Remap::unmap_pages`](crate::Remap::unmap_pages).
+    UnmapPages,
+    /// [`DriverBudget::budget`](crate::DriverBudget::budget).
+    Budget,
+    /// [`Export::allocate_exportable`](crate::Export::allocate_exportable).
+    AllocateExportable,
+    /// [`Export::export`](crate::Export::export).
+    Export,
+    /// [`Export::import`](crate::Export::import).
+    Import,
+}
+
+impl CallKind {
+    /// Whether the call takes memory from the driver or gives it back: the calls that cost microseconds.
+    #[must_use]
+    pub const fn is_memory(self) -> bool {
+        matches!(self, Self::Free | Self::Reserve | Self::Create | Self::Destroy)
+            || matches!(self, Self::MapPages | Self::UnmapPages)
+            || self.makes_block()
+    }
+
+    /// Whether the call takes a block of its own bytes from the driver.
+    #[must_use]
+    pub const fn makes_block(self) -> bool {
+        matches!(self, Self::Allocate | Self::AllocateExportable | Self::Import)
+    }
+
+    /// Whether the call gives something up that is gone whatever the answer says.
+    #[must_use]
+    pub const fn gives_up(self) -> bool {
+        matches!(self, Self::Free | Self::Destroy | Self::UnmapPages | Self::Close)
+    }
+}
+
+/// One call of the seam. Fields that a kind does not have are zero or `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which call.
+    pub kind: CallKind,
+    /// The heap it is about.
+    pub heap: Option<HeapId>,
+    /// The timeline it is about.
+    pub timeline: Option<TimelineId>,
+    /// Bytes: of the block as its heap rounds it, of the pages, or of the transfer.
+    pub size: u64,
+    /// Pages, or moves of one copy.
+    pub count: u64,
+    /// The number the layer gave the block.
+    pub block: u64,
+    /// For a free: which call had made the block.
+    pub origin: Option<CallKind>,
+}
+
+impl Call {
+    pub(super) const fn new(kind: CallKind) -> Self {
+        let (heap, timeline, origin) = (None, None, None);
+        Self { kind, heap, timeline, size: 0, count: 0, block: 0, origin }
+    }
+    pub(super) const fn heap(self, heap: HeapId) -> Self {
+        Self { heap: Some(heap), ..self }
+    }
+    pub(super) const fn on(self, timeline: TimelineId) -> Self {
+        Self { timeline: Some(timeline), ..self }
+    }
+    pub(super) const fn size(self, size: u64) -> Self {
+        Self { size, ..self }
+    }
+    pub(super) const fn count(self, count: u64) -> Self {
+        Self { count, ..self }
+    }
+    pub(super) const fn block(self, block: u64) -> Self {
+        Self { block, ..self }
+    }
+
+    /// A call about the block that `origin` made.
+    pub(super) const fn about(kind: CallKind, origin: &Self) -> Self {
+        Self { kind, origin: Some(origin.kind), count: 0, ..*origin }
+    }
+}

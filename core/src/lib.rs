@@ -1,0 +1,51 @@
+//! Device memory, vendor-neutral: see the module list for the map.
+#![cfg_attr(not(feature = "std"), no_std)]
+extern crate alloc;
+
+mod backend;
+mod caps;
+#[cfg(feature = "std")]
+mod device;
+mod erased;
+mod error;
+#[cfg(feature = "std")]
+pub mod layer;
+mod layout;
+#[cfg(feature = "std")]
+mod manager;
+#[cfg(feature = "std")]
+mod policy;
+#[cfg(feature = "std")]
+mod pool;
+pub mod strategy;
+#[cfg(feature = "std")]
+mod sync;
+mod timeline;
+
+pub use backend::{
+    Address, Backend, DriverBudget, Export, Exported, HeapBudget, Map, Move, Page, Place, Remap,
+    Timelines, Transfer,
+};
+pub use caps::{
+    Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess, InsideBlock,
+    SharedCaps, Use,
+};
+pub use erased::{AnyBackend, AnyBlock, erase};
+pub use error::{Advice, Error, ErrorKind, Result};
+pub use layout::{Align, Class, Layout, Span};
+pub use timeline::{Epoch, Point, TimelineId};
+
+#[cfg(feature = "std")]
+pub use {
+    device::HeapUse,
+    manager::{
+        AllocateError, Allocation, AllocationId, Binding, BlockReport, Buffer, Copy, Explanation,
+        FreeError, Manager, ManagerConfig, Mapped, Plan, PoolReport, Pressure, Relief, Report,
+        Rung, Shortage, Source, Totals, UserPool, Verdict,
+    },
+    policy::{
+        Access, DefaultPolicy, Driver, Lifetime, Pattern, Placement, Policy, Ranking, Reason,
+        Region, Rejection, Request, Sharing, Writer,
+    },
+    pool::{Growth, PoolConfig, StrategyKind, Tag},
+};

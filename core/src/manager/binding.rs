@@ -1,0 +1,200 @@
+//! Where an allocation is right now, and the host's view of it.
+#![expect(unsafe_code, reason = "copies between host slices and mapped device memory")]
+use super::Allocation;
+use crate::device::Block;
+use crate::{Backend, ErrorKind, HostAccess, Place, Result, Span};
+use alloc::sync::Arc;
+use core::fmt;
+use core::ptr::NonNull;
+
+/// Where an allocation is. It does not move while this is held.
+pub struct Binding<'a, B: Backend> {
+    allocation: &'a Allocation<B>,
+    block: Arc<Block<B>>,
+    span: Span,
+}
+
+impl<B: Backend> fmt::Debug for Binding<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Binding").field("span", &self.span).finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> Allocation<B> {
+    /// Where the bytes are, pinned there while the result is held.
+    ///
+    /// # Panics
+    ///
+    /// When the same allocation has four billion bindings.
+    #[must_use]
+    pub fn binding(&self) -> Binding<'_, B> {
+        let mut state = self.lane.state.lock();
+        state.slots.pin(self.slot()).expect("an owned allocation is live and has few pins");
+        let (block, _, span) = state.locate(self.slot()).expect("an owned allocation is live");
+        Binding { allocation: self, block, span }
+    }
+
+    /// Shows the bytes to the host, pinned while the result is held.
+    ///
+    /// # Errors
+    ///
+    /// `NotMappable` where the heap is not host-visible, or what the driver says.
+    pub fn map(&self) -> Result<Mapped<'_, B>> {
+        let binding = self.binding();
+        let backend = self.lane.shared.device.backend();
+        let access = self.lane.shared.device.heap(self.lane.shared.heap)?.host;
+        let map = backend.as_map().filter(|_| access.is_visible()).ok_or(ErrorKind::NotMappable)?;
+        let base = map.map(binding.block())?;
+        Ok(Mapped { binding, base, access })
+    }
+}
+
+impl<'a, B: Backend> Binding<'a, B> {
+    /// The native block.
+    #[must_use]
+    pub fn block(&self) -> &B::Block {
+        self.block.raw()
+    }
+
+    /// The bytes inside it.
+    #[must_use]
+    pub const fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The address that kernels see, where the backend has addresses.
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        let backend = self.allocation.lane.shared.device.backend();
+        Some(backend.as_address()?.address(self.block()) + self.span.offset)
+    }
+
+    /// A position inside the allocation, for the backend's own calls.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange` when `offset..offset + size` leaves the allocation.
+    pub fn place(&self, offset: u64, size: u64) -> Result<Place<'_, B::Block>> {
+        let part = self.span.part(offset, size).ok_or(ErrorKind::OutOfRange)?;
+        Ok(Place { block: self.block(), offset: part.offset })
+    }
+
+    /// The allocation.
+    pub const fn allocation(&self) -> &'a Allocation<B> {
+        self.allocation
+    }
+}
+
+impl<B: Backend> Drop for Binding<'_, B> {
+    fn drop(&mut self) {
+        self.allocation.lane.state.lock().slots.unpin(self.allocation.slot());
+    }
+}
+
+/// The host's view of an allocation.
+///
+/// Bytes are copied in and out, never borrowed: the device may write them at any time, so a Rust reference to them
+/// would be unsound.
+pub struct Mapped<'a, B: Backend> {
+    binding: Binding<'a, B>,
+    base: NonNull<u8>,
+    access: HostAccess,
+}
+
+impl<B: Backend> fmt::Debug for Mapped<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapped")
+            .field("span", &self.binding.span)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the pointer is to memory that stays mapped until the block is freed, and the binding keeps the block.
+unsafe impl<B: Backend> Send for Mapped<'_, B> {}
+
+impl<B: Backend> Mapped<'_, B> {
+    /// The first byte. Valid while `self` is held; the device may change the bytes at any time.
+    ///
+    /// # Panics
+    ///
+    /// Never: a mapped block fits the address space.
+    #[must_use]
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        let offset = usize::try_from(self.binding.span.offset)
+            .expect("a mapped block fits the address space");
+        // SAFETY: the span lies inside the block, whose whole length the backend mapped at `base`.
+        unsafe { self.base.add(offset) }
+    }
+
+    fn at(&self, offset: u64, size: usize) -> Result<NonNull<u8>> {
+        self.binding.span.part(offset, size as u64).ok_or(ErrorKind::OutOfRange)?;
+        let offset = usize::try_from(offset).map_err(|_| ErrorKind::OutOfRange)?;
+        // SAFETY: `part` above checked that `offset..offset + size` lies inside the allocation.
+        Ok(unsafe { self.as_ptr().add(offset) })
+    }
+
+    /// Copies bytes in, and flushes them where the memory is not coherent.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange`, or what the driver says of the flush.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let to = self.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the range; a host slice does not overlap device memory.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.flush(offset, bytes.len() as u64)
+    }
+
+    /// Copies bytes out, after invalidating them where the memory is not coherent.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange`, or what the driver says of the invalidation.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let from = self.at(offset, bytes.len())?;
+        self.invalidate(offset, bytes.len() as u64)?;
+        // SAFETY: `at` checked the range; a host slice does not overlap device memory.
+        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Makes the host's writes visible to the device. Nothing to do where the memory is coherent.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange`, or what the driver says.
+    pub fn flush(&self, offset: u64, size: u64) -> Result<()> {
+        let Some((start, size)) = self.atoms(offset, size)? else { return Ok(()) };
+        let backend = self.binding.allocation.lane.shared.device.backend();
+        backend.as_map().ok_or(ErrorKind::NotMappable)?.flush(self.binding.block(), start, size)
+    }
+
+    /// Makes the device's writes visible to the host. Nothing to do where the memory is coherent.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange`, or what the driver says.
+    pub fn invalidate(&self, offset: u64, size: u64) -> Result<()> {
+        let Some((start, size)) = self.atoms(offset, size)? else { return Ok(()) };
+        let backend = self.binding.allocation.lane.shared.device.backend();
+        backend.as_map().ok_or(ErrorKind::NotMappable)?.invalidate(
+            self.binding.block(),
+            start,
+            size,
+        )
+    }
+
+    /// The range widened to whole atoms of the block, or nothing where no call is needed.
+    fn atoms(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>> {
+        let part = self.binding.span.part(offset, size).ok_or(ErrorKind::OutOfRange)?;
+        if size == 0 || self.access != HostAccess::Incoherent {
+            return Ok(None);
+        }
+        let atom = self.binding.allocation.lane.shared.device.backend().caps().atom;
+        let end =
+            atom.up(part.end()).ok_or(ErrorKind::SizeOverflow)?.min(self.binding.block.size());
+        let start = atom.down(part.offset);
+        Ok(Some((start, end - start)))
+    }
+}

@@ -1,0 +1,106 @@
+//! How a manager is set up, and the pools that users make.
+use super::{AllocateError, Allocation, Manager};
+use crate::pool::Pool;
+use crate::{Align, Backend, Caps, DefaultPolicy, HeapId, HeapKind, Policy, PoolConfig, Request};
+use alloc::sync::Arc;
+use core::fmt;
+
+/// How a manager is set up.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ManagerConfig {
+    /// Where requests go.
+    pub policy: Arc<dyn Policy>,
+    /// Every span starts at, and is a multiple of, this.
+    pub unit: Align,
+    /// The default pools.
+    pub pool: PoolConfig,
+}
+
+impl Default for ManagerConfig {
+    fn default() -> Self {
+        let pool = PoolConfig { paged: true, ..PoolConfig::new() };
+        Self { policy: Arc::new(DefaultPolicy), unit: Align::of(256), pool }
+    }
+}
+
+impl ManagerConfig {
+    /// The same settings with pools that grow by blocks, also where pages could be mapped.
+    #[must_use]
+    pub fn plain(mut self) -> Self {
+        self.pool.paged = false;
+        self
+    }
+
+    /// The default pool's settings for one heap: pages only for device memory.
+    pub(super) fn pool_for(&self, caps: &Caps, heap: HeapId) -> PoolConfig {
+        let device = caps.heap(heap).is_some_and(|heap| heap.kind == HeapKind::Device);
+        PoolConfig { paged: self.pool.paged && device, ..self.pool }
+    }
+}
+
+/// Memory is short: what a pressure callback is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// The heap that is short.
+    pub heap: HeapId,
+    /// Bytes that are asked for.
+    pub wanted: u64,
+    /// Bytes held from the heap.
+    pub reserved: u64,
+}
+
+/// What a pressure callback did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relief {
+    /// It freed something: worth one more try.
+    Freed,
+    /// Nothing changed.
+    Nothing,
+}
+
+/// A pool that a user made. Dropping it leaves the pool to its manager.
+pub struct UserPool<B: Backend> {
+    manager: Manager<B>,
+    pool: Arc<Pool<B>>,
+}
+
+impl<B: Backend> fmt::Debug for UserPool<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserPool").field("reserved", &self.reserved()).finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> UserPool<B> {
+    pub(super) const fn new(manager: Manager<B>, pool: Arc<Pool<B>>) -> Self {
+        Self { manager, pool }
+    }
+
+    pub(super) const fn pool(&self) -> &Arc<Pool<B>> {
+        &self.pool
+    }
+
+    /// Allocates from this pool alone.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Manager::allocate`]; never from another pool.
+    pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
+        self.manager.allocate_in(&self.pool, request)
+    }
+
+    /// Bytes that the pool holds from the driver.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.pool.shared.reserved()
+    }
+
+    /// Gives empty blocks back, down to the pool's minimum; returns how many bytes.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn trim(&self) -> crate::Result<u64> {
+        self.pool.trim()
+    }
+}

@@ -1,0 +1,169 @@
+//! What an allocation that failed tells: data, not only a code.
+use crate::{Error, ErrorKind, HeapId};
+use core::fmt;
+
+/// A rung of the out-of-memory ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Rung {
+    /// Made reusable what timelines have passed.
+    Retire,
+    /// Borrowed idle memory of another thread's or timeline's lane.
+    Lend,
+    /// Asked the driver.
+    Driver,
+    /// Gave back empty blocks of other pools, then asked the driver.
+    Trim,
+    /// Waited for timelines.
+    Wait,
+    /// Ran pressure callbacks.
+    Pressure,
+    /// Moved live data together.
+    Defragment,
+    /// Went to the next heap that the policy permits.
+    NextHeap,
+}
+
+impl Rung {
+    /// Every rung, in the order they are climbed.
+    pub const ALL: [Self; 8] = [
+        Self::Retire,
+        Self::Lend,
+        Self::Driver,
+        Self::Trim,
+        Self::Wait,
+        Self::Pressure,
+        Self::Defragment,
+        Self::NextHeap,
+    ];
+}
+
+/// What was missing when a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The heap that was tried last.
+    pub heap: HeapId,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// The largest hole of any lane.
+    pub largest_hole: u64,
+    /// Bytes in holes.
+    pub free: u64,
+    /// Bytes held from the driver.
+    pub reserved: u64,
+    /// Bytes live.
+    pub live: u64,
+    /// Bytes freed that wait for a timeline.
+    pub deferred: u64,
+    /// The hard limit of the heap's budget.
+    pub hard_limit: u64,
+    /// Whether it would fit if all free bytes were one hole.
+    pub fits_after_defragment: bool,
+    /// Whether it would fit once every timeline has passed.
+    pub fits_after_wait: bool,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} bytes were asked for; heap {} holds {} bytes, {} live, {} free in holes of at most {}, {} waiting for \
+             timelines",
+            self.requested,
+            self.heap.0,
+            self.reserved,
+            self.live,
+            self.free,
+            self.largest_hole,
+            self.deferred
+        )?;
+        if self.hard_limit < u64::MAX {
+            write!(f, ", and may hold {}", self.hard_limit)?;
+        }
+        match (self.fits_after_defragment, self.fits_after_wait) {
+            (true, _) => f.write_str("; it would fit after defragmentation"),
+            (false, true) => f.write_str("; it would fit once the timelines have passed"),
+            (false, false) => f.write_str("; free something, or ask for less"),
+        }
+    }
+}
+
+/// An allocation that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocateError {
+    error: Error,
+    shortage: Option<Shortage>,
+}
+
+impl AllocateError {
+    pub(super) const fn short(error: Error, shortage: Shortage) -> Self {
+        Self { error, shortage: Some(shortage) }
+    }
+
+    /// The kind to match on.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
+    /// The plain error.
+    #[must_use]
+    pub const fn error(&self) -> Error {
+        self.error
+    }
+
+    /// What was missing, where memory was.
+    #[must_use]
+    pub const fn shortage(&self) -> Option<&Shortage> {
+        self.shortage.as_ref()
+    }
+}
+
+impl From<Error> for AllocateError {
+    fn from(error: Error) -> Self {
+        Self { error, shortage: None }
+    }
+}
+
+impl From<ErrorKind> for AllocateError {
+    fn from(kind: ErrorKind) -> Self {
+        Error::new(kind).into()
+    }
+}
+
+impl From<AllocateError> for Error {
+    fn from(error: AllocateError) -> Self {
+        error.error
+    }
+}
+
+impl fmt::Display for AllocateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error)?;
+        self.shortage.map_or(Ok(()), |shortage| write!(f, ": {shortage}"))
+    }
+}
+
+impl core::error::Error for AllocateError {}
+
+/// A free that was refused; the allocation comes back with it.
+pub struct FreeError<A> {
+    /// What was not freed.
+    pub allocation: A,
+    /// Why.
+    pub error: Error,
+}
+
+impl<A> fmt::Debug for FreeError<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FreeError").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<A> fmt::Display for FreeError<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<A> core::error::Error for FreeError<A> {}

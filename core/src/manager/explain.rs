@@ -1,0 +1,132 @@
+//! What would happen, and why, without doing it.
+use super::Manager;
+use crate::policy::reject;
+use crate::{
+    Backend, ErrorKind, HeapId, Placement, Ranking, Reason, Region, Rejection, Request, Result,
+    Sharing,
+};
+use alloc::vec::Vec;
+
+/// Where a request's bytes would come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A hole of memory that is held.
+    Held,
+    /// A new block that others may share.
+    NewBlock,
+    /// New or freed pages, mapped where they are needed.
+    Pages,
+    /// A block of its own.
+    Dedicated,
+}
+
+/// What an allocation would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The heap.
+    pub heap: HeapId,
+    /// Where the bytes come from.
+    pub source: Source,
+    /// Bytes that the driver would be asked for, at most.
+    pub new_bytes: u64,
+    /// Bytes of the heap that would be held afterwards.
+    pub reserved_after: u64,
+    /// Bytes that the budget leaves afterwards.
+    pub budget_after: u64,
+}
+
+/// What a policy thinks of one heap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The heap.
+    pub heap: HeapId,
+    /// Why it was rejected; `None` for the heaps to try.
+    pub rejected: Option<Rejection>,
+}
+
+/// A placement with everything that led to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The decision.
+    pub placement: Placement,
+    /// Every heap, in the device's order.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl<B: Backend> Manager<B> {
+    /// The placement of a request, from its own words or from the policy.
+    fn place(&self, request: &Request<'_>) -> Result<Placement> {
+        let Some(heap) = request.heap else {
+            return self.inner.config.policy.place(request, self.caps());
+        };
+        let kind = self.caps().heap(heap).ok_or(ErrorKind::NoSuchHeap)?.kind;
+        let region = match kind {
+            crate::HeapKind::Device => Region::Device,
+            crate::HeapKind::Constant => Region::Constant,
+            crate::HeapKind::Staging => Region::Staging,
+            crate::HeapKind::Unified => Region::Unified,
+        };
+        let mut heaps = Ranking::new();
+        heaps.push(heap);
+        Ok(Placement { region, heaps, reason: Reason::Named })
+    }
+
+    /// Says where a request would go, why, and what was rejected. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate) for requests that can never be served.
+    pub fn explain(&self, request: &Request<'_>) -> Result<Explanation> {
+        let placement = self.place(request)?;
+        let chosen = placement.heaps.as_slice();
+        let verdict = |(heap, about): (HeapId, &crate::Heap)| {
+            let kind = Rejection::Kind(about.kind);
+            let rejected =
+                (!chosen.contains(&heap)).then(|| reject(request, about).unwrap_or(kind));
+            Verdict { heap, rejected }
+        };
+        Ok(Explanation { placement, verdicts: self.caps().heap_ids().map(verdict).collect() })
+    }
+
+    /// Says what an allocation would do: which heap, from where, how many new bytes, what the budget leaves.
+    ///
+    /// Changes nothing; another thread may of course be faster.
+    ///
+    /// # Errors
+    ///
+    /// As for [`explain`](Self::explain).
+    pub fn plan(&self, request: &Request<'_>) -> Result<Plan> {
+        if request.layout.size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        let placement = self.place(request)?;
+        let heap = *placement.heaps.as_slice().first().ok_or(ErrorKind::NoSuchHeap)?;
+        let pool = self.pool(heap)?;
+        let ask = pool.ask(request.layout, request.class)?;
+        let growth = &pool.shared.growth;
+        let (source, new_bytes) = if request.sharing == Sharing::Dedicated {
+            (Source::Dedicated, growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)
+        } else if pool.lane(request.timeline).state.lock().would_fit(ask) {
+            (Source::Held, 0)
+        } else if let Some(page) = pool.shared.page() {
+            let pages = ask.layout.size.div_ceil(page);
+            (Source::Pages, pages.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?)
+        } else {
+            (Source::NewBlock, growth.block_for(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)
+        };
+        let held = self.heap_use(heap)?;
+        let reserved_after = held.reserved.saturating_add(new_bytes);
+        let budget_after = held.hard_limit.saturating_sub(reserved_after);
+        Ok(Plan { heap, source, new_bytes, reserved_after, budget_after })
+    }
+}
+
+impl<B: Backend> crate::pool::LaneState<B> {
+    /// Whether a hole that is held fits.
+    fn would_fit(&mut self, ask: crate::pool::Ask) -> bool {
+        match self.divider.general() {
+            Some(tlsf) => tlsf.would_fit(ask.layout, ask.class),
+            None => self.divider.as_strategy().usage().largest_hole >= ask.layout.size,
+        }
+    }
+}

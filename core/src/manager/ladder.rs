@@ -1,0 +1,349 @@
+//! From a request that nothing held fits to memory, or to an error that says why not.
+use super::error::{AllocateError, Rung, Shortage};
+use super::{Allocation, Manager, Pressure, Relief};
+use crate::pool::{Ask, Lane, Miss, Patience, Pool, SlotId};
+use crate::{Backend, Driver, Error, ErrorKind, HeapId, Request, Result, Sharing};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How often each rung served a request.
+#[derive(Debug, Default)]
+pub(super) struct Climbs([AtomicU64; Rung::ALL.len()]);
+
+impl Climbs {
+    fn count(&self, rung: Rung) {
+        self.0[rung as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn read(&self) -> [u64; Rung::ALL.len()] {
+        core::array::from_fn(|at| self.0[at].load(Relaxed))
+    }
+}
+
+/// A span, and the lane that it lies in.
+type Taken<B> = (Arc<Lane<B>>, SlotId);
+
+impl<B: Backend> Manager<B> {
+    /// The whole way: policy, pools in its order, ladder in each.
+    #[cold]
+    pub(super) fn allocate_slowly(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<Allocation<B>, AllocateError> {
+        check(request)?;
+        let heaps = match request.heap {
+            Some(heap) => {
+                let mut named = crate::Ranking::new();
+                named.push(heap);
+                named
+            }
+            None => self.inner.config.policy.place(request, self.caps())?.heaps,
+        };
+        let mut last = AllocateError::from(ErrorKind::NoSuchHeap);
+        for (position, heap) in heaps.as_slice().iter().enumerate() {
+            match self.allocate_in(self.pool(*heap)?, request) {
+                Ok(allocation) => {
+                    if position > 0 {
+                        self.inner.climbs.count(Rung::NextHeap);
+                    }
+                    return Ok(allocation);
+                }
+                Err(error) if falls_back(error.kind()) => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Allocates from one pool.
+    pub(super) fn allocate_in(
+        &self,
+        pool: &Arc<Pool<B>>,
+        request: &Request<'_>,
+    ) -> Result<Allocation<B>, AllocateError> {
+        check(request)?;
+        let heap = self.inner.device.heap(pool.shared.heap)?;
+        if request.layout.align > heap.align {
+            return Err(ErrorKind::InvalidAlignment.into());
+        }
+        if request.layout.size > heap.size {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        let ask = pool.ask(request.layout, request.class)?;
+        let (lane, slot) = self
+            .climb(pool, ask, request)
+            .map_err(|error| self.explain_failure(pool, ask, error))?;
+        self.note(&lane, slot, request);
+        Ok(Allocation::new(lane, self.inner.id, slot, request.layout.size))
+    }
+
+    /// Remembers what a request says beyond its bytes.
+    fn note(&self, lane: &Lane<B>, slot: SlotId, request: &Request<'_>) {
+        let lent = request.timeline.filter(|timeline| lane.timeline != Some(*timeline));
+        let dedicated = request.sharing == Sharing::Dedicated;
+        if lent.is_none() && !dedicated && request.name.is_none() && request.tag.is_none() {
+            return;
+        }
+        let mut state = lane.state.lock();
+        if state.slots.set_noted(slot).is_err() {
+            return;
+        }
+        state.notes.mark(slot.index);
+        if let Some(home) = lent {
+            state.notes.set_home(slot.index, home);
+        }
+        if let Some(name) = request.name {
+            state.notes.set_name(slot.index, name);
+        }
+        if let Some(tag) = request.tag {
+            state.notes.set_tag(slot.index, tag);
+        }
+    }
+
+    fn climb(&self, pool: &Arc<Pool<B>>, ask: Ask, request: &Request<'_>) -> Result<Taken<B>> {
+        let lane = pool.lane(request.timeline);
+        if request.sharing == Sharing::Dedicated {
+            let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
+            let slot = lane.grow(ask, size, Sharing::Dedicated)?;
+            return Ok((Arc::clone(lane), slot));
+        }
+        let miss = lane.state.lock().allocate(ask);
+        match miss {
+            Ok(slot) => return Ok((Arc::clone(lane), slot)),
+            Err(Miss::Refused(kind))
+                if !kind.is_out_of_memory() && kind != ErrorKind::ExceedsLimit =>
+            {
+                return Err(kind.into());
+            }
+            Err(Miss::Refused(_)) => {
+                if let Some(taken) = self.search(pool, lane, ask, Patience::Look)? {
+                    return Ok(taken);
+                }
+            }
+            Err(Miss::WouldBreak) => {}
+        }
+        if request.driver == Driver::Forbidden {
+            let held = lane.state.lock().allocate_anyhow(ask);
+            return held.map(|slot| (Arc::clone(lane), slot)).map_err(Error::from);
+        }
+        match self.grow(pool, lane, ask) {
+            Err(error) if error.kind().is_out_of_memory() => {
+                self.climb_higher(pool, lane, ask, error)
+            }
+            other => other,
+        }
+    }
+
+    /// Looks for a hole in everything that the pool holds.
+    fn search(
+        &self,
+        pool: &Pool<B>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+        patience: Patience,
+    ) -> Result<Option<Taken<B>>> {
+        let lanes = pool.lanes();
+        let mut retired = 0;
+        for each in &lanes {
+            retired += each.retire(patience)?;
+        }
+        if retired > 0
+            && let Ok(slot) = lane.state.lock().allocate_anyhow(ask)
+        {
+            self.inner.climbs.count(Rung::Retire);
+            return Ok(Some((Arc::clone(lane), slot)));
+        }
+        for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {
+            other.settle(patience)?;
+            if let Ok(slot) = other.lend(ask) {
+                self.inner.climbs.count(Rung::Lend);
+                return Ok(Some((Arc::clone(other), slot)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks the driver, for a comfortable block first and for the smallest that will do then.
+    fn grow(&self, pool: &Pool<B>, lane: &Arc<Lane<B>>, ask: Ask) -> Result<Taken<B>> {
+        let grown = if pool.shared.page().is_some() {
+            lane.grow_paged(ask, &pool.lanes())
+        } else {
+            let growth = &pool.shared.growth;
+            let size = growth.block_for(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
+            let exact = growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
+            match lane.grow(ask, size, Sharing::Shared) {
+                Err(error) if error.kind().is_out_of_memory() && exact < size => {
+                    lane.grow(ask, exact, Sharing::Shared)
+                }
+                other => other,
+            }
+        };
+        let slot = grown?;
+        self.inner.climbs.count(Rung::Driver);
+        Ok((Arc::clone(lane), slot))
+    }
+
+    /// The rungs after the driver has refused.
+    #[cold]
+    fn climb_higher(
+        &self,
+        pool: &Pool<B>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+        refused: Error,
+    ) -> Result<Taken<B>> {
+        if let Ok(slot) = lane.state.lock().allocate_anyhow(ask) {
+            return Ok((Arc::clone(lane), slot));
+        }
+        if self.trim_for(pool)? > 0
+            && let Some(taken) = self.retry(pool, lane, ask, Rung::Trim)?
+        {
+            return Ok(taken);
+        }
+        if let Some(taken) = self.search(pool, lane, ask, Patience::Wait)? {
+            self.inner.climbs.count(Rung::Wait);
+            return Ok(taken);
+        }
+        if self.trim_for(pool)? > 0
+            && let Some(taken) = self.retry(pool, lane, ask, Rung::Wait)?
+        {
+            return Ok(taken);
+        }
+        if self.relieve(pool.shared.heap, ask.size) == Relief::Freed
+            && let Some(taken) = self.search_or_retry(pool, lane, ask)?
+        {
+            return Ok(taken);
+        }
+        if self.defragment_for(pool, ask)
+            && let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)?
+        {
+            return Ok(taken);
+        }
+        Err(refused)
+    }
+
+    fn search_or_retry(
+        &self,
+        pool: &Pool<B>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+    ) -> Result<Option<Taken<B>>> {
+        if let Some(taken) = self.search(pool, lane, ask, Patience::Look)? {
+            self.inner.climbs.count(Rung::Pressure);
+            return Ok(Some(taken));
+        }
+        self.trim_for(pool)?;
+        self.retry(pool, lane, ask, Rung::Pressure)
+    }
+
+    /// The lane's holes, then the driver, once more.
+    fn retry(
+        &self,
+        pool: &Pool<B>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+        rung: Rung,
+    ) -> Result<Option<Taken<B>>> {
+        let held = lane.state.lock().allocate_anyhow(ask);
+        let taken = match held {
+            Ok(slot) => Some((Arc::clone(lane), slot)),
+            Err(_) => match self.grow(pool, lane, ask) {
+                Ok(taken) => Some(taken),
+                Err(error) if error.kind().is_out_of_memory() => None,
+                Err(error) => return Err(error),
+            },
+        };
+        if taken.is_some() {
+            self.inner.climbs.count(rung);
+        }
+        Ok(taken)
+    }
+
+    /// Gives back everything empty that shares physical memory with the pool's heap; says how many bytes.
+    fn trim_for(&self, pool: &Pool<B>) -> Result<u64> {
+        let physical = self.inner.device.heap(pool.shared.heap)?.physical;
+        let mut bytes = 0;
+        for other in self.all_pools() {
+            if self.inner.device.heap(other.shared.heap)?.physical == physical {
+                bytes += other.trim()?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Runs the pressure callbacks, without a lock.
+    fn relieve(&self, heap: HeapId, wanted: u64) -> Relief {
+        let callbacks: Vec<_> = self.inner.callbacks.lock().clone();
+        let reserved = self.inner.device.heap_use(heap).map_or(0, |heap| heap.reserved);
+        let pressure = Pressure { heap, wanted, reserved };
+        let mut relief = Relief::Nothing;
+        for callback in callbacks {
+            if callback(&pressure) == Relief::Freed {
+                relief = Relief::Freed;
+            }
+        }
+        relief
+    }
+
+    /// Adds to a failure what people need to understand it.
+    fn explain_failure(&self, pool: &Pool<B>, ask: Ask, error: Error) -> AllocateError {
+        if !error.kind().is_out_of_memory() {
+            return error.into();
+        }
+        let mut shortage = self.shortage(pool, ask);
+        let free = shortage.free;
+        shortage.fits_after_defragment = free >= ask.layout.size;
+        shortage.fits_after_wait = free.saturating_add(shortage.deferred) >= ask.layout.size;
+        let scattered =
+            shortage.fits_after_defragment && error.kind() == ErrorKind::OutOfDeviceMemory;
+        let error = if scattered {
+            Error::new(ErrorKind::Fragmented).with_native(error.native())
+        } else {
+            error
+        };
+        AllocateError::short(error, shortage)
+    }
+
+    fn shortage(&self, pool: &Pool<B>, ask: Ask) -> Shortage {
+        let heap = pool.shared.heap;
+        let mut shortage = Shortage {
+            heap,
+            requested: ask.size,
+            largest_hole: 0,
+            free: 0,
+            reserved: pool.shared.reserved(),
+            live: 0,
+            deferred: 0,
+            hard_limit: self.inner.device.heap_use(heap).map_or(u64::MAX, |heap| heap.hard_limit),
+            fits_after_defragment: false,
+            fits_after_wait: false,
+        };
+        for lane in pool.lanes() {
+            let state = lane.state.lock();
+            let usage = state.usage();
+            shortage.largest_hole = shortage.largest_hole.max(usage.largest_hole);
+            shortage.free += usage.free;
+            shortage.live += state.counts.live_bytes;
+            shortage.deferred += state.deferred.bytes();
+        }
+        shortage
+    }
+
+    /// Whether moving live data together made room.
+    fn defragment_for(&self, _pool: &Pool<B>, _ask: Ask) -> bool {
+        false
+    }
+}
+
+/// Refuses what can never be.
+fn check(request: &Request<'_>) -> Result<(), ErrorKind> {
+    if request.layout.size == 0 {
+        return Err(ErrorKind::ZeroSize);
+    }
+    request.layout.align.up(request.layout.size).map(|_| ()).ok_or(ErrorKind::SizeOverflow)
+}
+
+/// Whether another heap may serve what this one could not.
+const fn falls_back(kind: ErrorKind) -> bool {
+    kind.is_out_of_memory() || matches!(kind, ErrorKind::ExceedsLimit)
+}

@@ -1,0 +1,259 @@
+//! What users hold: pools, policy and budgets of one device, behind `&self`.
+mod allocation;
+mod binding;
+mod buffer;
+mod config;
+mod error;
+mod explain;
+mod free;
+mod ladder;
+mod report;
+mod transfer;
+
+pub use allocation::{Allocation, AllocationId};
+pub use binding::{Binding, Mapped};
+pub use buffer::Buffer;
+pub use config::{ManagerConfig, Pressure, Relief, UserPool};
+pub use error::{AllocateError, FreeError, Rung, Shortage};
+pub use explain::{Explanation, Plan, Source, Verdict};
+pub use report::{BlockReport, PoolReport, Report, Totals};
+pub use transfer::Copy;
+
+use crate::device::{Device, HeapUse};
+use crate::pool::{Patience, Pool};
+use crate::sync::Mutex;
+use crate::{Backend, Caps, Error, ErrorKind, HeapId, Ranking, Request, Result};
+use alloc::{sync::Arc, vec::Vec};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use ladder::Climbs;
+use std::sync::OnceLock;
+
+type Callback = Arc<dyn Fn(&Pressure) -> Relief + Send + Sync>;
+
+/// Hands out memory of one device. Cheap to clone; every clone is the same manager.
+///
+/// # Examples
+///
+/// See the crate `omniheap`, whose host backend runs everywhere.
+pub struct Manager<B: Backend> {
+    inner: Arc<Inner<B>>,
+}
+
+struct Inner<B: Backend> {
+    device: Arc<Device<B>>,
+    id: u32,
+    config: ManagerConfig,
+    /// Heaps for requests that say nothing of their use.
+    plain: Ranking,
+    /// The default pool of each heap.
+    pools: Vec<OnceLock<Arc<Pool<B>>>>,
+    user_pools: Mutex<Vec<Arc<Pool<B>>>>,
+    callbacks: Mutex<Vec<Callback>>,
+    climbs: Climbs,
+    lane_numbers: Arc<AtomicU32>,
+}
+
+impl<B: Backend> Clone for Manager<B> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Manager<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager")
+            .field("device", &self.caps().device)
+            .field("report", &self.report())
+            .finish()
+    }
+}
+
+impl<B: Backend> Manager<B> {
+    /// A manager of a device, with the usual settings. Nothing is asked of the driver yet.
+    pub fn new(backend: B) -> Self {
+        Self::with_config(backend, ManagerConfig::default())
+    }
+
+    /// A manager with settings of your own.
+    pub fn with_config(backend: B, config: ManagerConfig) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let caps = backend.caps();
+        let plain = config.policy.place(&Request::new(1), caps).map_or(Ranking::new(), |p| p.heaps);
+        let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
+        Self {
+            inner: Arc::new(Inner {
+                device: Arc::new(Device::new(backend)),
+                id: NEXT.fetch_add(1, Relaxed),
+                config,
+                plain,
+                pools,
+                user_pools: Mutex::new(Vec::new()),
+                callbacks: Mutex::new(Vec::new()),
+                climbs: Climbs::default(),
+                lane_numbers: Arc::new(AtomicU32::new(0)),
+            }),
+        }
+    }
+
+    /// The device's backend, for what only it can do.
+    #[must_use]
+    pub fn backend(&self) -> &B {
+        self.inner.device.backend()
+    }
+
+    /// What the device offers.
+    #[must_use]
+    pub fn caps(&self) -> &Caps {
+        self.backend().caps()
+    }
+
+    /// The default pool of a heap, made at first use.
+    fn pool(&self, heap: HeapId) -> Result<&Arc<Pool<B>>> {
+        let slot = self.inner.pools.get(usize::from(heap.0)).ok_or(ErrorKind::NoSuchHeap)?;
+        if let Some(pool) = slot.get() {
+            return Ok(pool);
+        }
+        let made = Arc::new(self.make_pool(heap, self.inner.config.pool_for(self.caps(), heap))?);
+        Ok(slot.get_or_init(|| made))
+    }
+
+    fn make_pool(&self, heap: HeapId, config: crate::PoolConfig) -> Result<Pool<B>> {
+        let device = Arc::clone(&self.inner.device);
+        let numbers = Arc::clone(&self.inner.lane_numbers);
+        Pool::new(device, heap, config, self.inner.config.unit, numbers)
+    }
+
+    /// Every pool that exists.
+    fn all_pools(&self) -> Vec<Arc<Pool<B>>> {
+        let mut pools: Vec<_> =
+            self.inner.pools.iter().filter_map(OnceLock::get).cloned().collect();
+        pools.extend(self.inner.user_pools.lock().iter().cloned());
+        pools
+    }
+
+    /// Allocates.
+    ///
+    /// Costs no driver call and no host memory where a held block has a fitting hole; otherwise climbs the
+    /// out-of-memory ladder, whose rungs the report counts.
+    ///
+    /// # Errors
+    ///
+    /// `ZeroSize`, `InvalidAlignment`, `SizeOverflow`, `ExceedsLimit`, `NoSuchHeap` and `NoSuchTimeline` for what can
+    /// never be; out of memory with a [`Shortage`] that says what is missing; `DeviceLost` and `Driver` as they are.
+    /// A failed call changes nothing.
+    #[inline]
+    pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
+        if request.is_plain()
+            && let Some(heap) = self.inner.plain.as_slice().first()
+            && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
+            && let Ok(ask) = pool.ask(request.layout, request.class)
+        {
+            let lane = pool.lane(request.timeline);
+            let taken = lane.state.lock().allocate(ask);
+            if let Ok(id) = taken {
+                return Ok(Allocation::new(
+                    Arc::clone(lane),
+                    self.inner.id,
+                    id,
+                    request.layout.size,
+                ));
+            }
+        }
+        self.allocate_slowly(request)
+    }
+
+    /// Makes reusable everything whose timelines have passed; returns how many allocations that were.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn retire(&self) -> Result<u64> {
+        let lanes = self.all_pools().into_iter().flat_map(|pool| pool.lanes());
+        lanes.map(|lane| lane.retire(Patience::Look)).sum()
+    }
+
+    /// Gives empty blocks and pages back to the driver, down to the pools' minimums; returns how many bytes.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn trim(&self) -> Result<u64> {
+        self.retire()?;
+        self.all_pools().iter().map(|pool| pool.trim()).sum()
+    }
+
+    /// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
+    ///
+    /// A limit below what is held frees nothing by force; it only stops growth.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`; `InvalidConfig` when `soft` is above `hard`.
+    pub fn set_budget(&self, heap: HeapId, soft: u64, hard: u64) -> Result<()> {
+        self.inner.device.set_limits(heap, soft, hard)
+    }
+
+    /// How much of a heap is held and may be held.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`.
+    pub fn heap_use(&self, heap: HeapId) -> Result<HeapUse> {
+        self.inner.device.heap_use(heap)
+    }
+
+    /// Calls `callback` when memory is short, before a request fails. It may free through this manager.
+    pub fn on_pressure(&self, callback: impl Fn(&Pressure) -> Relief + Send + Sync + 'static) {
+        self.inner.callbacks.lock().push(Arc::new(callback));
+    }
+
+    /// Makes a pool of your own.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; what the driver says when the pool has a minimum.
+    pub fn create_pool(&self, heap: HeapId, config: crate::PoolConfig) -> Result<UserPool<B>> {
+        let pool = Arc::new(self.make_pool(heap, config)?);
+        self.inner.user_pools.lock().push(Arc::clone(&pool));
+        Ok(UserPool::new(self.clone(), pool))
+    }
+
+    /// Ends a pool. Its blocks go back to the driver.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` with the pool when something in it is live or waits for a timeline; `Foreign` for another manager's.
+    pub fn destroy_pool(&self, pool: UserPool<B>) -> Result<(), (UserPool<B>, Error)> {
+        let mut pools = self.inner.user_pools.lock();
+        let Some(at) = pools.iter().position(|known| Arc::ptr_eq(known, pool.pool())) else {
+            return Err((pool, ErrorKind::Foreign.into()));
+        };
+        if let Err(error) =
+            pool.pool().lanes().iter().try_for_each(|lane| lane.retire(Patience::Look).map(|_| ()))
+        {
+            return Err((pool, error));
+        }
+        let live = pool.pool().lanes().iter().any(|lane| lane.state.lock().counts.live > 0);
+        if live {
+            return Err((pool, ErrorKind::Busy.into()));
+        }
+        let removed = pools.swap_remove(at);
+        drop(pools);
+        drop(pool);
+        drop(removed);
+        Ok(())
+    }
+}
+
+impl<B: Backend> Drop for Inner<B> {
+    fn drop(&mut self) {
+        let pools = self.pools.iter().filter_map(OnceLock::get).cloned();
+        let pools = pools.chain(self.user_pools.lock().iter().cloned()).collect::<Vec<_>>();
+        for lane in pools.iter().flat_map(|pool| pool.lanes()) {
+            // Waiting frees whatever was deferred; a lost device is reported by the calls that meet it.
+            let _ = lane.retire(Patience::Wait);
+            report::warn_of_leaks(&lane);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Bytes in, out and across, with every range checked before the driver sees it.
+use super::{Allocation, Manager};
+use crate::{Backend, ErrorKind, Move, Result, TimelineId, Transfer};
+use alloc::vec::Vec;
+
+impl<B: Backend> Allocation<B> {
+    fn transfer(&self) -> Result<&dyn Transfer<Block = B::Block>> {
+        self.lane.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported.into())
+    }
+
+    fn aligned(&self, offset: u64, size: u64) -> Result<()> {
+        let align = self.lane.shared.device.backend().caps().copy.align;
+        let fits = align.divides(offset) && align.divides(size);
+        if fits { Ok(()) } else { Err(ErrorKind::Misaligned.into()) }
+    }
+
+    /// Where transfers of this allocation run when nobody says otherwise.
+    fn home(&self) -> TimelineId {
+        self.timeline().unwrap_or(TimelineId::MAIN)
+    }
+
+    /// Writes bytes from the host, in the order of the allocation's timeline.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange`, `Misaligned`, `Unsupported`, or what the driver says. Zero bytes succeed without a call.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let binding = self.binding();
+        let to = binding.place(offset, bytes.len() as u64)?;
+        self.aligned(offset, bytes.len() as u64)?;
+        if bytes.is_empty() { Ok(()) } else { self.transfer()?.write(self.home(), to, bytes) }
+    }
+
+    /// Reads bytes to the host, after everything earlier on the allocation's timeline.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let binding = self.binding();
+        let from = binding.place(offset, bytes.len() as u64)?;
+        self.aligned(offset, bytes.len() as u64)?;
+        if bytes.is_empty() { Ok(()) } else { self.transfer()?.read(self.home(), from, bytes) }
+    }
+
+    /// Sets bytes, in the order of the allocation's timeline.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    pub fn fill(&self, offset: u64, size: u64, value: u8) -> Result<()> {
+        let binding = self.binding();
+        let to = binding.place(offset, size)?;
+        self.aligned(offset, size)?;
+        if size == 0 { Ok(()) } else { self.transfer()?.fill(self.home(), to, size, value) }
+    }
+}
+
+/// One copy between allocations.
+#[derive(Debug)]
+pub struct Copy<'a, B: Backend> {
+    /// Where the bytes are.
+    pub from: &'a Allocation<B>,
+    /// Bytes from its start.
+    pub from_offset: u64,
+    /// Where they go.
+    pub to: &'a Allocation<B>,
+    /// Bytes from its start.
+    pub to_offset: u64,
+    /// How many.
+    pub size: u64,
+}
+
+impl<B: Backend> Manager<B> {
+    /// Copies between allocations of this manager, all as one batch, in a timeline's order.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`, `OutOfRange`, `Misaligned`; `Busy` when two copies, or source and destination, overlap;
+    /// `Unsupported` for a copy inside one block where the device forbids it. Nothing is copied then.
+    pub fn copy(&self, on: TimelineId, copies: &[Copy<'_, B>]) -> Result<()> {
+        let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
+        for copy in copies {
+            if copy.from.manager != self.inner.id || copy.to.manager != self.inner.id {
+                return Err(ErrorKind::Foreign.into());
+            }
+            copy.from.aligned(copy.from_offset, copy.size)?;
+            copy.to.aligned(copy.to_offset, copy.size)?;
+        }
+        let bound: Vec<_> =
+            copies.iter().map(|copy| (copy, copy.from.binding(), copy.to.binding())).collect();
+        let mut moves = Vec::with_capacity(copies.len());
+        for (copy, from, to) in bound.iter().filter(|(copy, ..)| copy.size > 0) {
+            let source = from.place(copy.from_offset, copy.size)?;
+            moves.push(Move {
+                from: source,
+                to: to.place(copy.to_offset, copy.size)?,
+                size: copy.size,
+            });
+        }
+        refuse_overlap(&moves)?;
+        if moves.is_empty() { Ok(()) } else { transfer.copy(on, &moves) }
+    }
+}
+
+/// Refuses a batch in which a byte is written twice, or read and written.
+fn refuse_overlap<T>(moves: &[Move<'_, T>]) -> Result<()> {
+    let key = |block: &T, offset: u64| (core::ptr::from_ref(block).addr(), offset);
+    let mut writes: Vec<_> = moves.iter().map(|m| (key(m.to.block, m.to.offset), m.size)).collect();
+    writes.sort_unstable();
+    let touches = |a: &((usize, u64), u64), b: &((usize, u64), u64)| {
+        a.0.0 == b.0.0 && a.0.1 < b.0.1 + b.1 && b.0.1 < a.0.1 + a.1
+    };
+    let twice = writes.windows(2).any(|pair| touches(&pair[0], &pair[1]));
+    let read_and_written = moves.iter().any(|m| {
+        let read = (key(m.from.block, m.from.offset), m.size);
+        let at = writes.partition_point(|write| write.0 < read.0);
+        let near = writes[at.saturating_sub(1)..].iter().take(2);
+        near.into_iter().any(|write| touches(write, &read))
+    });
+    if twice || read_and_written { Err(ErrorKind::Busy.into()) } else { Ok(()) }
+}

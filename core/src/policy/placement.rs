@@ -1,0 +1,135 @@
+//! A decision, with its reason and what was rejected.
+use super::request::Region;
+use crate::{HeapId, HeapKind};
+use core::fmt;
+
+/// Most heaps that one decision names.
+const MOST: usize = 8;
+
+/// Heaps, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranking {
+    heaps: [HeapId; MOST],
+    count: u8,
+}
+
+impl Ranking {
+    /// No heap yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { heaps: [HeapId(0); MOST], count: 0 }
+    }
+
+    /// Adds a heap behind the others; the ninth and later are left out.
+    pub fn push(&mut self, heap: HeapId) {
+        if usize::from(self.count) < MOST && !self.as_slice().contains(&heap) {
+            self.heaps[usize::from(self.count)] = heap;
+            self.count += 1;
+        }
+    }
+
+    /// The heaps, best first.
+    #[must_use]
+    pub fn as_slice(&self) -> &[HeapId] {
+        &self.heaps[..usize::from(self.count)]
+    }
+}
+
+impl Default for Ranking {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Why a region was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Kernels write it: device memory is the fastest home.
+    WrittenByKernels,
+    /// The host writes it once: a copy to device memory pays for itself.
+    WrittenOnce,
+    /// The host writes it for every frame: it is read where the host wrote it.
+    WrittenPerFrame,
+    /// The host reads what the device wrote: cached host memory.
+    ReadByHost,
+    /// Every lane reads the same small table: the constant cache serves it.
+    Broadcast,
+    /// Both sides use it all the time: unified memory.
+    UsedByBoth,
+    /// The request names its heap.
+    Named,
+    /// The device lacks the region that fits best; this one substitutes it.
+    Substitute(Region),
+    /// The region that fits best is too small; this one substitutes it.
+    TooLargeFor(Region),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WrittenByKernels => f.write_str("kernels write it, so it lives in device memory"),
+            Self::WrittenOnce => {
+                f.write_str("the host writes it once, so a copy to device memory pays")
+            }
+            Self::WrittenPerFrame => {
+                f.write_str("the host writes it every frame, so it is read from staging")
+            }
+            Self::ReadByHost => f.write_str("the host reads it, so it lives in cached host memory"),
+            Self::Broadcast => f.write_str(
+                "every lane reads the same small table, so the constant cache serves it",
+            ),
+            Self::UsedByBoth => {
+                f.write_str("both sides use it all the time, so unified memory avoids copies")
+            }
+            Self::Named => f.write_str("the request names this heap"),
+            Self::Substitute(region) => {
+                write!(f, "the device has no {region:?} memory; this substitutes it")
+            }
+            Self::TooLargeFor(region) => {
+                write!(f, "it does not fit {region:?} memory; this substitutes it")
+            }
+        }
+    }
+}
+
+/// A heap that was not chosen, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// It is of another kind.
+    Kind(HeapKind),
+    /// The request is larger than its largest block.
+    TooLarge {
+        /// The heap's largest block.
+        max_block: u64,
+    },
+    /// It guarantees less alignment than is asked for.
+    Alignment {
+        /// What the heap guarantees.
+        guaranteed: u64,
+    },
+    /// It is only for requests that name it.
+    OnRequest,
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "is {kind:?} memory"),
+            Self::TooLarge { max_block } => write!(f, "its largest block has {max_block} bytes"),
+            Self::Alignment { guaranteed } => write!(f, "it aligns to {guaranteed} bytes only"),
+            Self::OnRequest => f.write_str("it serves only requests that name it"),
+        }
+    }
+}
+
+/// The decision: a region, the heaps to try, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The region.
+    pub region: Region,
+    /// Heaps to try, best first.
+    pub heaps: Ranking,
+    /// Why.
+    pub reason: Reason,
+}

@@ -1,0 +1,251 @@
+//! What is wanted, in intent rather than in heaps.
+use crate::{Align, Class, HeapId, Layout, Tag, TimelineId};
+
+/// What a policy chooses among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Region {
+    /// Device memory: the default home.
+    Device,
+    /// Read-only, broadcast-cached, small.
+    Constant,
+    /// On-chip memory of one group; a layout of a launch, not an allocation.
+    Shared,
+    /// Host memory that the device reaches.
+    Staging,
+    /// Reached fast by both sides.
+    Unified,
+}
+
+/// Who writes the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Writer {
+    /// Kernels.
+    #[default]
+    Device,
+    /// The host, once, before kernels read.
+    HostOnce,
+    /// The host, again for every frame or step.
+    HostPerFrame,
+}
+
+/// Who reads the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Kernels.
+    #[default]
+    Device,
+    /// The host, after the device wrote them.
+    Host,
+    /// Both, all the time.
+    Both,
+}
+
+/// How kernels read the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pattern {
+    /// Neighbouring lanes read neighbouring addresses.
+    #[default]
+    Coalesced,
+    /// Every lane reads the same address.
+    Broadcast,
+    /// Every lane reads where it likes.
+    Gathered,
+    /// A group reads the same tile many times.
+    Tiled,
+}
+
+/// How long the bytes live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Lifetime {
+    /// Until freed, and nobody knows when.
+    #[default]
+    Persistent,
+    /// One frame or step.
+    Frame,
+    /// One kernel.
+    Kernel,
+}
+
+/// Whether an allocation may share its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// With other allocations.
+    #[default]
+    Shared,
+    /// With nobody: its own driver object, at offset zero.
+    Dedicated,
+}
+
+/// Whether the driver may be asked for more memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Driver {
+    /// When nothing that is held fits.
+    #[default]
+    Allowed,
+    /// Never: only what is held already.
+    Forbidden,
+}
+
+/// What is wanted: layout, intended use, name. Built by chaining; the default is device memory.
+///
+/// ```
+/// use omniheap_core::{Access, Align, Request, Writer};
+/// let upload = Request::new(4096).align(Align::of(256)).writer(Writer::HostPerFrame).name("uniforms");
+/// assert_eq!(upload.layout.size, 4096);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Bytes and alignment.
+    pub layout: Layout,
+    /// What may stand beside it.
+    pub class: Class,
+    /// Who writes it.
+    pub writer: Writer,
+    /// Who reads it.
+    pub access: Access,
+    /// How kernels read it.
+    pub pattern: Pattern,
+    /// How long it lives.
+    pub lifetime: Lifetime,
+    /// Whether it may share a block.
+    pub sharing: Sharing,
+    /// Whether the driver may be asked.
+    pub driver: Driver,
+    /// Exactly this heap, whatever the policy says.
+    pub heap: Option<HeapId>,
+    /// The timeline in whose order it is used and freed; without one, it is freed only when out of use.
+    pub timeline: Option<TimelineId>,
+    /// Groups it in reports.
+    pub tag: Option<Tag>,
+    /// Shown in reports and traces.
+    pub name: Option<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    /// `size` bytes of device memory.
+    #[must_use]
+    pub const fn new(size: u64) -> Self {
+        Self {
+            layout: Layout::new(size),
+            class: Class::Linear,
+            writer: Writer::Device,
+            access: Access::Device,
+            pattern: Pattern::Coalesced,
+            lifetime: Lifetime::Persistent,
+            sharing: Sharing::Shared,
+            driver: Driver::Allowed,
+            heap: None,
+            timeline: None,
+            tag: None,
+            name: None,
+        }
+    }
+
+    /// Bytes that the host writes for every frame and kernels read.
+    #[must_use]
+    pub const fn upload(size: u64) -> Self {
+        Self::new(size).writer(Writer::HostPerFrame)
+    }
+
+    /// Bytes that kernels write and the host reads.
+    #[must_use]
+    pub const fn read_back(size: u64) -> Self {
+        Self::new(size).access(Access::Host)
+    }
+
+    /// At a multiple of `align`.
+    #[must_use]
+    pub const fn align(mut self, align: Align) -> Self {
+        self.layout.align = align;
+        self
+    }
+
+    /// Beside neighbours of this class.
+    #[must_use]
+    pub const fn class(mut self, class: Class) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// Written by `writer`.
+    #[must_use]
+    pub const fn writer(mut self, writer: Writer) -> Self {
+        self.writer = writer;
+        self
+    }
+
+    /// Read by `access`.
+    #[must_use]
+    pub const fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Read by kernels in this pattern.
+    #[must_use]
+    pub const fn pattern(mut self, pattern: Pattern) -> Self {
+        self.pattern = pattern;
+        self
+    }
+
+    /// Alive for so long.
+    #[must_use]
+    pub const fn lifetime(mut self, lifetime: Lifetime) -> Self {
+        self.lifetime = lifetime;
+        self
+    }
+
+    /// With its own driver object.
+    #[must_use]
+    pub const fn dedicated(mut self) -> Self {
+        self.sharing = Sharing::Dedicated;
+        self
+    }
+
+    /// Only from memory that is held already.
+    #[must_use]
+    pub const fn held_only(mut self) -> Self {
+        self.driver = Driver::Forbidden;
+        self
+    }
+
+    /// From exactly this heap.
+    #[must_use]
+    pub const fn heap(mut self, heap: HeapId) -> Self {
+        self.heap = Some(heap);
+        self
+    }
+
+    /// Used and freed in this timeline's order.
+    #[must_use]
+    pub const fn on(mut self, timeline: TimelineId) -> Self {
+        self.timeline = Some(timeline);
+        self
+    }
+
+    /// Grouped under `tag` in reports.
+    #[must_use]
+    pub const fn tag(mut self, tag: Tag) -> Self {
+        self.tag = Some(tag);
+        self
+    }
+
+    /// Called `name` in reports.
+    #[must_use]
+    pub const fn name(mut self, name: &'a str) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Whether the request says nothing of its use, so that it goes to device memory without a decision.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        matches!(self.writer, Writer::Device)
+            && matches!(self.access, Access::Device)
+            && matches!(self.sharing, Sharing::Shared)
+            && self.heap.is_none()
+            && self.tag.is_none()
+            && self.name.is_none()
+    }
+}

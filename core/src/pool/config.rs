@@ -1,0 +1,103 @@
+//! How a pool is set up.
+#![forbid(unsafe_code)]
+use crate::strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy, Tlsf};
+use crate::{Align, ErrorKind, Layout};
+use alloc::boxed::Box;
+
+/// Which algorithm divides a pool's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StrategyKind {
+    /// Any size in any order: [`Tlsf`].
+    General,
+    /// Powers of two: [`Buddy`], with this smallest piece.
+    Buddy(u64),
+    /// One size: [`Slab`].
+    Slab(Layout),
+    /// Last in, first out: [`Stack`].
+    Stack,
+    /// First in, first out in one block: [`Ring`].
+    Ring,
+    /// Everything dies together: [`Bump`].
+    Bump,
+}
+
+/// How a pool is set up. Start from [`PoolConfig::new`] and change what matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// The algorithm.
+    pub strategy: StrategyKind,
+    /// Bytes taken from the driver when the pool is made, and kept.
+    pub minimum: u64,
+    /// Bytes that the pool never exceeds.
+    pub maximum: u64,
+    /// The size of every block; `None` lets the pool choose by request.
+    pub block: Option<u64>,
+    /// Build the pool from pages where the heap has them. General strategy only.
+    pub paged: bool,
+    /// Lanes for threads; one makes the pool deterministic across threads, `None` is one for each core.
+    pub lanes: Option<u32>,
+}
+
+impl PoolConfig {
+    /// A general-purpose pool without limits.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            strategy: StrategyKind::General,
+            minimum: 0,
+            maximum: u64::MAX,
+            block: None,
+            paged: false,
+            lanes: None,
+        }
+    }
+
+    /// Checks that the settings agree with each other and with a heap.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` when minimum is above maximum, a block is zero or larger than the maximum, lanes are zero, or
+    /// pages are asked for with another strategy than the general one; `ExceedsLimit` when the heap is smaller.
+    pub fn check(&self, heap_size: u64, max_block: u64) -> Result<(), ErrorKind> {
+        let block = self.block.unwrap_or(1);
+        let linear = matches!(self.strategy, StrategyKind::Ring);
+        let wrong = self.minimum > self.maximum
+            || block == 0
+            || block > self.maximum
+            || self.maximum == 0
+            || self.lanes == Some(0)
+            || (self.paged && self.strategy != StrategyKind::General)
+            || (linear && self.block.is_none());
+        if wrong {
+            return Err(ErrorKind::InvalidConfig);
+        }
+        if block > max_block || self.minimum > heap_size {
+            return Err(ErrorKind::ExceedsLimit);
+        }
+        Ok(())
+    }
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A strategy of a kind, for the lanes that do not use the general one.
+pub(crate) fn other(kind: StrategyKind, granularity: Align) -> Option<Box<dyn Strategy>> {
+    Some(match kind {
+        StrategyKind::General => return None,
+        StrategyKind::Buddy(smallest) => Box::new(Buddy::new(Align::new(smallest)?, granularity)),
+        StrategyKind::Slab(layout) => Box::new(Slab::new(layout, granularity).ok()?),
+        StrategyKind::Stack => Box::new(Stack::new(granularity)),
+        StrategyKind::Ring => Box::new(Ring::new(granularity)),
+        StrategyKind::Bump => Box::new(Bump::new(granularity)),
+    })
+}
+
+/// The general strategy.
+pub(crate) const fn general(granularity: Align) -> Tlsf {
+    Tlsf::new(granularity)
+}

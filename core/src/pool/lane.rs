@@ -1,0 +1,280 @@
+//! One lane of a pool: a lock, a strategy, and the blocks it divides. One thread or one timeline uses it.
+#![forbid(unsafe_code)]
+use super::deferred::Deferred;
+use super::growth::{Ration, Thrift};
+use super::notes::Notes;
+use super::pager::Pager;
+use super::shared::Shared;
+use super::slots::{Noted, SlotId, Slots};
+use crate::device::Block;
+use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf, Usage};
+use crate::sync::Mutex;
+use crate::{Backend, Class, Epoch, ErrorKind, Layout, Sharing, Span, TimelineId};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+
+/// A rounded layout, and the bytes that were really asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) layout: Layout,
+    pub(crate) class: Class,
+    pub(crate) size: u64,
+}
+
+/// The general-purpose strategy, called directly, or any other.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one a lane, and the fast path must not chase a pointer"
+)]
+#[derive(Debug)]
+pub(crate) enum Divider {
+    General(Tlsf),
+    Other(Box<dyn Strategy>),
+}
+
+impl Divider {
+    pub(crate) fn as_strategy(&self) -> &dyn Strategy {
+        match self {
+            Self::General(tlsf) => tlsf,
+            Self::Other(other) => other.as_ref(),
+        }
+    }
+
+    pub(crate) fn as_strategy_mut(&mut self) -> &mut dyn Strategy {
+        match self {
+            Self::General(tlsf) => tlsf,
+            Self::Other(other) => other.as_mut(),
+        }
+    }
+
+    /// The general-purpose strategy, where it is the one in use.
+    pub(crate) const fn general(&mut self) -> Option<&mut Tlsf> {
+        match self {
+            Self::General(tlsf) => Some(tlsf),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+/// Counters of a lane; sums of bytes are of what callers asked for unless they say otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) live: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) granted_bytes: u64,
+    pub(crate) peak_live_bytes: u64,
+    pub(crate) allocated: u64,
+    pub(crate) freed: u64,
+}
+
+/// A block of a lane, and the free after which nobody has touched its holes.
+pub(crate) struct Held<B: Backend> {
+    pub(crate) block: Arc<Block<B>>,
+    pub(crate) last_free: u64,
+    pub(crate) sharing: Sharing,
+}
+
+/// What the lock guards.
+pub(crate) struct State<B: Backend> {
+    pub(crate) divider: Divider,
+    pub(crate) blocks: Vec<Option<Held<B>>>,
+    pub(crate) slots: Slots,
+    pub(crate) notes: Notes,
+    pub(crate) deferred: Deferred,
+    pub(crate) counts: Counts,
+    pub(crate) ration: Ration,
+    pub(crate) thrift: Thrift,
+    pub(crate) pager: Option<Pager>,
+    /// Frees so far: the lane's own clock.
+    pub(crate) clock: u64,
+    /// Everything freed up to this reading of the clock is out of use on the device.
+    pub(crate) quiet: u64,
+    /// A reading of the clock, and the epoch that makes it quiet.
+    pub(crate) marked: Option<(u64, Epoch)>,
+}
+
+/// One lane.
+pub(crate) struct Lane<B: Backend> {
+    pub(crate) shared: Arc<Shared<B>>,
+    /// The timeline whose order makes reuse at once legal; `None` where callers free only what is out of use.
+    pub(crate) timeline: Option<TimelineId>,
+    /// Tells lanes of one manager apart.
+    pub(crate) number: u32,
+    pub(crate) state: Mutex<State<B>>,
+}
+
+/// Why the fast path did not serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// The strategy's answer.
+    Refused(ErrorKind),
+    /// A hole fits, but an empty block would be broken for it: a block of the right size is better.
+    WouldBreak,
+}
+
+impl<B: Backend> State<B> {
+    pub(crate) const fn new(divider: Divider) -> Self {
+        Self {
+            divider,
+            blocks: Vec::new(),
+            slots: Slots::new(),
+            notes: Notes::new(),
+            deferred: Deferred::new(),
+            counts: Counts {
+                live: 0,
+                live_bytes: 0,
+                granted_bytes: 0,
+                peak_live_bytes: 0,
+                allocated: 0,
+                freed: 0,
+            },
+            ration: Ration::NEW,
+            thrift: Thrift::OFF,
+            pager: None,
+            clock: 0,
+            quiet: 0,
+            marked: None,
+        }
+    }
+
+    /// The fast path: a span of what the lane holds.
+    #[inline]
+    pub(crate) fn allocate(&mut self, ask: Ask) -> Result<SlotId, Miss> {
+        self.slots.reserve().map_err(Miss::Refused)?;
+        let grant = match &mut self.divider {
+            Divider::General(tlsf) => tlsf.allocate(ask.layout, ask.class),
+            Divider::Other(other) => other.allocate(ask.layout, ask.class),
+        };
+        let grant = grant.map_err(Miss::Refused)?;
+        if self.thrift.is_on(self.counts.granted_bytes) && self.breaks_a_block(grant, ask) {
+            return Err(Miss::WouldBreak);
+        }
+        Ok(self.admit(grant, ask.size))
+    }
+
+    /// Undoes a grant that would break a large empty block, if the ration allows a better one.
+    fn breaks_a_block(&mut self, grant: Grant, ask: Ask) -> bool {
+        let Divider::General(tlsf) = &mut self.divider else { return false };
+        let Some(left) = tlsf.free_beside_only(grant.key) else { return false };
+        if !self.thrift.keeps_whole(ask.layout.size, left) || !self.ration.allows_exchange() {
+            return false;
+        }
+        tlsf.free(grant.key).is_ok()
+    }
+
+    /// As [`allocate`](Self::allocate), breaking whatever fits.
+    pub(crate) fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
+        self.slots.reserve()?;
+        let grant = self.divider.as_strategy_mut().allocate(ask.layout, ask.class)?;
+        Ok(self.admit(grant, ask.size))
+    }
+
+    /// Makes a granted span a live allocation; a slot was reserved.
+    #[inline]
+    pub(crate) fn admit(&mut self, grant: Grant, size: u64) -> SlotId {
+        let counts = &mut self.counts;
+        counts.live += 1;
+        counts.allocated += 1;
+        counts.live_bytes += size;
+        counts.granted_bytes += grant.span.size;
+        counts.peak_live_bytes = counts.peak_live_bytes.max(counts.live_bytes);
+        self.ration.earn();
+        self.slots.insert(grant.key, size)
+    }
+
+    /// Frees an allocation at once. Returns its block when that was made for it alone.
+    #[inline]
+    pub(crate) fn free(&mut self, id: SlotId) -> Result<Option<Arc<Block<B>>>, ErrorKind> {
+        let key = self.slots.get(id)?.key;
+        self.finish(id, key)
+    }
+
+    /// Frees an allocation that was deferred and whose timelines have passed.
+    pub(crate) fn free_deferred(&mut self, id: SlotId) -> Option<Arc<Block<B>>> {
+        let key = self.slots.deferred_key(id)?;
+        self.finish(id, key).ok().flatten()
+    }
+
+    #[inline]
+    fn finish(&mut self, id: SlotId, key: Key) -> Result<Option<Arc<Block<B>>>, ErrorKind> {
+        let grant = match &mut self.divider {
+            Divider::General(tlsf) => tlsf.free(key),
+            Divider::Other(other) => other.free(key),
+        }?;
+        let slot = self.slots.remove(id)?;
+        if slot.noted == Noted::Yes {
+            self.notes.forget(id.index);
+        }
+        let counts = &mut self.counts;
+        counts.live -= 1;
+        counts.freed += 1;
+        counts.live_bytes -= slot.size;
+        counts.granted_bytes -= grant.span.size;
+        self.ration.earn();
+        self.clock += 1;
+        let held =
+            self.blocks[grant.block.0 as usize].as_mut().expect("a live span's block is held");
+        held.last_free = self.clock;
+        Ok(match held.sharing {
+            Sharing::Shared => None,
+            Sharing::Dedicated => self.remove_block(grant.block),
+        })
+    }
+
+    /// Adds a block to divide.
+    pub(crate) fn add_block(
+        &mut self,
+        block: Arc<Block<B>>,
+        sharing: Sharing,
+    ) -> Result<BlockId, ErrorKind> {
+        self.blocks.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        let id = self.divider.as_strategy_mut().add_block(block.size())?;
+        let at = id.0 as usize;
+        if at == self.blocks.len() {
+            self.blocks.push(None);
+        }
+        self.blocks[at] = Some(Held { block, last_free: self.clock, sharing });
+        Ok(id)
+    }
+
+    /// Takes an empty block away.
+    pub(crate) fn remove_block(&mut self, id: BlockId) -> Option<Arc<Block<B>>> {
+        self.divider.as_strategy_mut().remove_block(id).ok()?;
+        self.blocks[id.0 as usize].take().map(|held| held.block)
+    }
+
+    /// Where an allocation is.
+    pub(crate) fn locate(&self, id: SlotId) -> Result<(Arc<Block<B>>, BlockId, Span), ErrorKind> {
+        let slot = self.slots.get(id)?;
+        let grant = self.divider.as_strategy().grant(slot.key)?;
+        let held =
+            self.blocks[grant.block.0 as usize].as_ref().expect("a live span's block is held");
+        Ok((
+            Arc::clone(&held.block),
+            grant.block,
+            Span { offset: grant.span.offset, size: slot.size },
+        ))
+    }
+
+    /// Whether nothing on the device uses a block's holes any more.
+    pub(crate) fn is_quiet(&self, lane: Option<TimelineId>, id: BlockId) -> bool {
+        let held = self.blocks.get(id.0 as usize).and_then(Option::as_ref);
+        lane.is_none() || held.is_some_and(|held| held.last_free <= self.quiet)
+    }
+
+    /// Empty blocks that can be returned to the driver, with their sizes.
+    pub(crate) fn empty_blocks(&self, lane: Option<TimelineId>) -> Vec<(u64, BlockId)> {
+        let strategy = self.divider.as_strategy();
+        let ids = (0u32..).map(BlockId).zip(&self.blocks);
+        let empty = ids.filter_map(|(id, held)| {
+            let held = held.as_ref()?;
+            let returnable =
+                self.pager.is_none() && strategy.is_empty(id) && self.is_quiet(lane, id);
+            returnable.then_some((held.block.size(), id))
+        });
+        empty.collect()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.divider.as_strategy().usage()
+    }
+}

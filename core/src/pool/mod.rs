@@ -1,0 +1,181 @@
+//! Blocks of one heap, divided by one strategy: where the two axes meet.
+//!
+//! A pool is a set of lanes. A lane has its own lock, strategy and blocks, and serves one timeline, or the threads that
+//! hash to it. So threads do not queue behind one lock, and a timeline reuses at once what it freed in its own order.
+//! Before a lane grows it looks into the others; what is idle there is lent.
+mod config;
+mod deferred;
+mod growth;
+mod lane;
+mod notes;
+mod paged;
+mod pager;
+mod plain;
+mod quiet;
+mod shared;
+mod slots;
+
+pub use config::{PoolConfig, StrategyKind};
+pub use growth::Growth;
+pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
+pub use notes::Tag;
+pub(crate) use quiet::Patience;
+pub(crate) use slots::SlotId;
+
+use crate::device::Device;
+use crate::sync::Mutex;
+use crate::{Align, Backend, ErrorKind, HeapId, Result, TimelineId};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use lane::State;
+use shared::Shared;
+use std::sync::OnceLock;
+
+/// Timelines that one table of lanes holds.
+const CHUNK: usize = 64;
+/// Tables of lanes: 4,096 timelines in all.
+const CHUNKS: usize = 64;
+/// Lanes for threads at most.
+const MOST_LANES: u32 = 64;
+
+type Lanes<B> = Box<[OnceLock<Arc<Lane<B>>>]>;
+
+/// Blocks of one heap, divided by one strategy, with limits.
+pub(crate) struct Pool<B: Backend> {
+    pub(crate) shared: Arc<Shared<B>>,
+    numbers: Arc<AtomicU32>,
+    threads: Lanes<B>,
+    timelines: [OnceLock<Lanes<B>>; CHUNKS],
+}
+
+impl<B: Backend> Pool<B> {
+    /// A pool that asks the driver for nothing until it is used, unless it has a minimum.
+    pub(crate) fn new(
+        device: Arc<Device<B>>,
+        heap: HeapId,
+        config: PoolConfig,
+        unit: Align,
+        numbers: Arc<AtomicU32>,
+    ) -> Result<Self> {
+        let about = device.heap(heap)?;
+        config.check(about.size, about.max_block)?;
+        let mut growth = Growth::new(about.max_block.min(config.maximum), about.granule);
+        if let Some(block) = config.block {
+            (growth.smallest, growth.largest) = (block, block);
+            growth.shared_up_to = 0;
+        }
+        let lanes = match config.strategy {
+            StrategyKind::General => config.lanes.unwrap_or_else(cores).clamp(1, MOST_LANES),
+            _ => 1,
+        };
+        let granularity = device.backend().caps().neighbour_granularity;
+        if config.strategy != StrategyKind::General {
+            config::other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig)?;
+        }
+        let unit = unit.max(about.align.min(unit));
+        let shared = Arc::new(Shared::new(device, heap, config, growth, unit));
+        let pool = Self {
+            shared,
+            numbers,
+            threads: (0..lanes).map(|_| OnceLock::new()).collect(),
+            timelines: [const { OnceLock::new() }; CHUNKS],
+        };
+        pool.prime()?;
+        Ok(pool)
+    }
+
+    fn prime(&self) -> Result<()> {
+        let minimum = self.shared.config.minimum;
+        if self.shared.page().is_some() {
+            return Ok(()); // Pages are kept, not made, below the minimum: see `trim_pages`.
+        }
+        while self.shared.reserved() < minimum {
+            let growth = &self.shared.growth;
+            let missing = minimum - self.shared.reserved();
+            let size = growth.exact(missing.min(growth.largest)).ok_or(ErrorKind::ExceedsLimit)?;
+            self.lane(None).prime(size.max(growth.smallest))?;
+        }
+        Ok(())
+    }
+
+    fn make_lane(&self, timeline: Option<TimelineId>) -> Arc<Lane<B>> {
+        let granularity = self.shared.device.backend().caps().neighbour_granularity;
+        let divider = match config::other(self.shared.config.strategy, granularity) {
+            Some(other) => Divider::Other(other),
+            None => Divider::General(config::general(granularity)),
+        };
+        let number = self.numbers.fetch_add(1, Relaxed);
+        let shared = Arc::clone(&self.shared);
+        Arc::new(Lane { shared, timeline, number, state: Mutex::new(State::new(divider)) })
+    }
+
+    /// The lane of a timeline, or of the calling thread.
+    #[inline]
+    pub(crate) fn lane(&self, timeline: Option<TimelineId>) -> &Arc<Lane<B>> {
+        let Some(timeline) = timeline else {
+            let slot = &self.threads[thread_number() as usize % self.threads.len()];
+            return slot.get_or_init(|| self.make_lane(None));
+        };
+        let at = timeline.0 as usize % (CHUNK * CHUNKS);
+        let chunk = self.timelines[at / CHUNK]
+            .get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect());
+        chunk[at % CHUNK].get_or_init(|| self.make_lane(Some(timeline)))
+    }
+
+    /// Every lane that was ever used.
+    pub(crate) fn lanes(&self) -> Vec<Arc<Lane<B>>> {
+        let chunks = self.timelines.iter().filter_map(OnceLock::get).flatten();
+        self.threads.iter().chain(chunks).filter_map(OnceLock::get).cloned().collect()
+    }
+
+    /// Rounds a request to what the pool divides.
+    #[inline]
+    pub(crate) fn ask(&self, layout: crate::Layout, class: crate::Class) -> Result<Ask, ErrorKind> {
+        let align = layout.align.max(self.shared.unit);
+        let size = self.shared.unit.up(layout.size).ok_or(ErrorKind::SizeOverflow)?;
+        Ok(Ask { layout: crate::Layout { size, align }, class, size: layout.size })
+    }
+
+    /// Gives back what is empty; says how many bytes.
+    pub(crate) fn trim(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for lane in self.lanes() {
+            lane.settle(Patience::Look)?;
+            bytes += lane.trim_blocks();
+            bytes += lane.trim_pages()?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl<B: Backend> Drop for Lane<B> {
+    fn drop(&mut self) {
+        let held = self.state.lock().blocks.iter().flatten().count();
+        if held == 0 {
+            return;
+        }
+        // A lost device has nothing in flight, so its answer does not matter.
+        let _ = self.shared.device.backend().wait_idle();
+        self.dismantle();
+    }
+}
+
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(MOST_LANES))
+}
+
+/// A small number for the calling thread: threads that live at the same time have different ones while they can.
+#[inline]
+fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static NUMBER: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == u32::MAX {
+            number.set(NEXT.fetch_add(1, Relaxed) % (u32::MAX - 1));
+        }
+        number.get()
+    })
+}

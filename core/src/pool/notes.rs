@@ -1,0 +1,70 @@
+//! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
+#![forbid(unsafe_code)]
+use crate::TimelineId;
+use alloc::{borrow::ToOwned, boxed::Box, collections::BTreeMap, vec::Vec};
+
+/// The longest name that is kept; longer ones are cut at a character.
+const LONGEST_NAME: usize = 256;
+
+/// What is known of one allocation beyond its bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Note {
+    /// For people.
+    pub(crate) name: Option<Box<str>>,
+    /// Timelines besides the lane's own that use the bytes.
+    pub(crate) used_on: Vec<TimelineId>,
+    /// The timeline that uses the bytes, where the lane of another lent them.
+    pub(crate) home: Option<TimelineId>,
+    /// For reports: what kind of thing it is.
+    pub(crate) tag: Option<Tag>,
+}
+
+/// A label that groups allocations in reports: weights, frames, textures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u16);
+
+/// Notes by slot index.
+#[derive(Debug)]
+pub(crate) struct Notes(BTreeMap<u32, Note>);
+
+impl Notes {
+    pub(crate) const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Note> {
+        self.0.get(&slot)
+    }
+
+    pub(crate) fn set_name(&mut self, slot: u32, name: &str) {
+        let mut end = name.len().min(LONGEST_NAME);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.0.entry(slot).or_default().name = Some(name[..end].to_owned().into_boxed_str());
+    }
+
+    pub(crate) fn add_use(&mut self, slot: u32, timeline: TimelineId) {
+        let used_on = &mut self.0.entry(slot).or_default().used_on;
+        if !used_on.contains(&timeline) {
+            used_on.push(timeline);
+        }
+    }
+
+    pub(crate) fn set_home(&mut self, slot: u32, home: TimelineId) {
+        self.0.entry(slot).or_default().home = Some(home);
+    }
+
+    /// Makes an entry, so that a free looks closer.
+    pub(crate) fn mark(&mut self, slot: u32) {
+        self.0.entry(slot).or_default();
+    }
+
+    pub(crate) fn set_tag(&mut self, slot: u32, tag: Tag) {
+        self.0.entry(slot).or_default().tag = Some(tag);
+    }
+
+    pub(crate) fn forget(&mut self, slot: u32) {
+        self.0.remove(&slot);
+    }
+}

@@ -1,0 +1,291 @@
+//! Growing by pages: addresses stay where they are, memory goes where it is needed.
+#![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
+use super::lane::{Ask, Divider, Lane, State};
+use super::pager::Pager;
+use super::quiet::Patience;
+use super::slots::SlotId;
+use crate::device::Block;
+use crate::strategy::{Grant, Strategy, Tlsf};
+use crate::{Backend, Error, ErrorKind, Page, Result, Sharing, Span};
+use alloc::{sync::Arc, vec::Vec};
+
+/// Addresses reserved for each byte of the heap: holes in addresses cost nothing, running out of them does.
+const ADDRESSES_PER_BYTE: u64 = 4;
+/// How often a hole that another thread took is made again.
+const ATTEMPTS: u32 = 8;
+
+impl<B: Backend> Lane<B> {
+    /// Makes a hole for the request out of pages from wherever they are free, and takes the request from it.
+    ///
+    /// `others` are the pool's other lanes: their free pages are used before new ones are created.
+    pub(crate) fn grow_paged(&self, ask: Ask, others: &[Arc<Self>]) -> Result<SlotId> {
+        let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
+        let block = self.reservation(page, ask.layout.size)?;
+        let slack = ask.layout.align.get() - self.shared.unit.get().min(ask.layout.align.get());
+        let size = ask.layout.size.checked_add(slack).ok_or(ErrorKind::SizeOverflow)?;
+        for _ in 0..ATTEMPTS {
+            let piece = self.with_pager(|pager, tlsf| {
+                let piece = pager.set_apart(tlsf, size)?;
+                pager.reserve_table(piece.span).inspect_err(|_| pager.add_run(tlsf, piece))?;
+                Ok(piece)
+            })?;
+            self.back(&block, piece, page, others)?;
+            if let Ok(id) = self.state.lock().allocate_anyhow(ask) {
+                return Ok(id);
+            }
+        }
+        Err(ErrorKind::OutOfDeviceMemory.into())
+    }
+
+    /// Runs on the lane's page table and strategy, under the lock.
+    fn with_pager<T>(
+        &self,
+        run: impl FnOnce(&mut Pager, &mut Tlsf) -> Result<T, ErrorKind>,
+    ) -> Result<T> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let (Some(pager), Some(tlsf)) = (state.pager.as_mut(), state.divider.general()) else {
+            return Err(ErrorKind::Unsupported.into());
+        };
+        run(pager, tlsf).map_err(Error::from)
+    }
+
+    /// The lane's reserved block; the first call makes it.
+    fn reservation(&self, page: u64, request: u64) -> Result<Arc<Block<B>>> {
+        let reserved = |state: &State<B>| {
+            let at = state.pager.as_ref()?.block().0 as usize;
+            state.blocks[at].as_ref().map(|held| Arc::clone(&held.block))
+        };
+        if let Some(block) = reserved(&self.state.lock()) {
+            return Ok(block);
+        }
+        let block = Arc::new(self.reserve_addresses(page, request)?);
+        let mut state = self.state.lock();
+        if let Some(block) = reserved(&state) {
+            return Ok(block); // Another thread was first; ours is returned when this function ends.
+        }
+        let id = state.add_block(Arc::clone(&block), Sharing::Shared)?;
+        let state = &mut *state;
+        let tlsf = state.divider.general().ok_or(ErrorKind::Unsupported)?;
+        state.pager = Some(Pager::new(tlsf, id, block.size(), page)?);
+        Ok(block)
+    }
+
+    /// As many addresses as the driver gives, a few times the heap if possible, the request at least.
+    fn reserve_addresses(&self, page: u64, request: u64) -> Result<Block<B>> {
+        let heap = self.shared.device.heap(self.shared.heap)?.size;
+        let round = |size: u64| size.div_ceil(page).checked_mul(page);
+        let least = round(request).ok_or(ErrorKind::SizeOverflow)?;
+        if least > round(heap).ok_or(ErrorKind::SizeOverflow)? {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        let mut size = round(heap.saturating_mul(ADDRESSES_PER_BYTE).min(1 << 46)).unwrap_or(least);
+        loop {
+            match self.shared.device.reserve(self.shared.heap, size) {
+                Err(error) if size / 2 >= least && error.kind() != ErrorKind::DeviceLost => {
+                    size = round(size / 2).unwrap_or(least);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Gives memory to a span that was set apart; on failure it is a run again.
+    fn back(&self, block: &Block<B>, piece: Grant, page: u64, others: &[Arc<Self>]) -> Result<()> {
+        let count = piece.span.size / page;
+        let pages = self.gather(count, page, piece.span, others).and_then(|pages| {
+            self.map(block, piece.span, page, &pages).map(|()| pages.clone()).inspect_err(|_| {
+                self.shared.spare.lock().extend(pages);
+            })
+        });
+        match pages {
+            Ok(pages) => self.with_pager(|pager, tlsf| {
+                pager.mapped(tlsf, piece, &pages);
+                Ok(())
+            }),
+            Err(error) => {
+                self.with_pager(|pager, tlsf| {
+                    pager.add_run(tlsf, piece);
+                    Ok(())
+                })?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds `count` pages: spare ones, then pages of holes here, then of other lanes, then new ones.
+    fn gather(&self, count: u64, page: u64, keep: Span, others: &[Arc<Self>]) -> Result<Vec<Page>> {
+        let mut pages = Vec::new();
+        let missing = |pages: &Vec<Page>| count - pages.len() as u64;
+        self.take_spare(missing(&pages), &mut pages);
+        if missing(&pages) > 0 {
+            self.surrender(missing(&pages) * page, Some(keep), Patience::Wait)?;
+            self.take_spare(missing(&pages), &mut pages);
+        }
+        for other in others {
+            if missing(&pages) > 0 && !core::ptr::eq(self, other.as_ref()) {
+                other.surrender(missing(&pages) * page, None, Patience::Look)?;
+                self.take_spare(missing(&pages), &mut pages);
+            }
+        }
+        let created = self.create(missing(&pages), page, &mut pages);
+        created.inspect_err(|_| self.shared.spare.lock().append(&mut pages)).map(|()| pages)
+    }
+
+    fn take_spare(&self, count: u64, pages: &mut Vec<Page>) {
+        let mut spare = self.shared.spare.lock();
+        let count = spare.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+        let at = spare.len() - count;
+        pages.extend(spare.drain(at..));
+    }
+
+    fn create(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
+        self.shared.claim(bytes)?;
+        let heap = self.shared.heap;
+        let created = self.shared.device.create_pages(heap, count, page, pages);
+        created.inspect_err(|_| self.shared.release(bytes))?;
+        self.shared.settle();
+        self.state.lock().ration.spend(1);
+        Ok(())
+    }
+
+    fn map(&self, block: &Block<B>, span: Span, page: u64, pages: &[Page]) -> Result<()> {
+        let device = &self.shared.device;
+        let remap = device.remap().ok_or(ErrorKind::Unsupported)?;
+        device.count_call();
+        // SAFETY: `block` is this lane's reservation, the pages were created for its heap and taken from the spare
+        // list or fresh, so they are mapped nowhere.
+        unsafe { remap.map_pages(block.raw(), span.offset / page, pages) }
+    }
+
+    /// Moves whole free pages of this lane to the pool's spare list.
+    ///
+    /// Only memory that the device no longer uses is unmapped; with [`Patience::Wait`] that may mean waiting for it.
+    pub(crate) fn surrender(
+        &self,
+        bytes: u64,
+        keep: Option<Span>,
+        patience: Patience,
+    ) -> Result<()> {
+        self.settle(Patience::Look)?;
+        let Some((block, pieces)) = self.take_quiet_pages(bytes, keep, patience)? else {
+            return Ok(());
+        };
+        let mut unmapped = Vec::new();
+        let mut failed = None;
+        for piece in pieces {
+            let done = if failed.is_none() {
+                self.unmap(&block, piece.span)
+            } else {
+                Err(ErrorKind::Driver.into())
+            };
+            match done {
+                Ok(()) => unmapped.push(piece),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    self.with_pager(|_, tlsf| tlsf.free(piece.key).map(|_| ()))?;
+                }
+            }
+        }
+        let pages = self.with_pager(|pager, tlsf| {
+            Ok(unmapped
+                .into_iter()
+                .flat_map(|piece| pager.unmapped(tlsf, piece))
+                .collect::<Vec<_>>())
+        })?;
+        self.shared.spare.lock().extend(pages);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Carves whole pages out of quiet holes. `None` where there are none to have.
+    fn take_quiet_pages(
+        &self,
+        bytes: u64,
+        keep: Option<Span>,
+        patience: Patience,
+    ) -> Result<Option<(Arc<Block<B>>, Vec<Grant>)>> {
+        if let Some(found) = self.take_pages_if_quiet(bytes, keep) {
+            return Ok(found);
+        }
+        if patience == Patience::Look {
+            return Ok(None);
+        }
+        self.settle(Patience::Wait)?;
+        Ok(self.take_pages_if_quiet(bytes, keep).flatten())
+    }
+
+    /// As [`take_quiet_pages`](Self::take_quiet_pages); `None` where the device may still use the holes.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer says whether one could look, the inner what was found"
+    )]
+    fn take_pages_if_quiet(
+        &self,
+        bytes: u64,
+        keep: Option<Span>,
+    ) -> Option<Option<(Arc<Block<B>>, Vec<Grant>)>> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let (Some(pager), Divider::General(tlsf)) = (&state.pager, &mut state.divider) else {
+            return Some(None);
+        };
+        let held =
+            state.blocks[pager.block().0 as usize].as_ref().expect("the pager's block is held");
+        if self.timeline.is_some() && held.last_free > state.quiet {
+            return None;
+        }
+        let pieces = pager.take_pages(tlsf, bytes, keep);
+        Some((!pieces.is_empty()).then(|| (Arc::clone(&held.block), pieces)))
+    }
+
+    fn unmap(&self, block: &Block<B>, span: Span) -> Result<()> {
+        let device = &self.shared.device;
+        let remap = device.remap().ok_or(ErrorKind::Unsupported)?;
+        let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
+        device.count_call();
+        // SAFETY: the span was carved out of a hole whose last use the device has passed (`is_quiet`), and nobody
+        // else can be granted it meanwhile.
+        unsafe { remap.unmap_pages(block.raw(), span.offset / page, span.size / page) }
+    }
+
+    /// Gives every free page back to the driver; says how many bytes.
+    pub(crate) fn trim_pages(&self) -> Result<u64> {
+        let Some(page) = self.shared.page() else { return Ok(0) };
+        self.surrender(u64::MAX, None, Patience::Look)?;
+        let keep = self.shared.config.minimum.div_ceil(page);
+        let held = self.shared.reserved() / page;
+        let mut spare = self.shared.spare.lock();
+        let many =
+            spare.len().min(usize::try_from(held.saturating_sub(keep)).unwrap_or(usize::MAX));
+        let at = spare.len() - many;
+        let pages: Vec<Page> = spare.drain(at..).collect();
+        drop(spare);
+        self.shared.device.destroy_pages(self.shared.heap, page, &pages);
+        let bytes = pages.len() as u64 * page;
+        self.shared.release(bytes);
+        Ok(bytes)
+    }
+
+    /// Unmaps and destroys everything, for the end of the lane. The device is idle.
+    pub(crate) fn dismantle(&mut self) {
+        let Some(page) = self.shared.page() else { return };
+        let (spans, block) = {
+            let state = self.state.lock();
+            let Some(pager) = state.pager.as_ref() else { return };
+            let held = state.blocks[pager.block().0 as usize].as_ref();
+            let Some(held) = held else { return };
+            (pager.mapped_spans(), Arc::clone(&held.block))
+        };
+        for (span, pages) in spans {
+            if self.unmap(&block, span).is_ok() {
+                self.shared.device.destroy_pages(self.shared.heap, page, &pages);
+            } else {
+                self.shared.device.quarantine(span.size);
+            }
+        }
+    }
+}

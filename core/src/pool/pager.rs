@@ -1,0 +1,217 @@
+//! Which addresses of a reserved block have memory. Pure bookkeeping: the driver is called elsewhere.
+//!
+//! The strategy divides the whole reserved range. Addresses without memory are spans that the pager itself holds
+//! ("runs"); giving one back to the strategy makes it a hole, carving one out of a hole takes its memory away. So a
+//! hole is always memory, and a page that lies wholly inside a hole can be moved to any other address.
+#![forbid(unsafe_code)]
+use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf};
+use crate::{Class, ErrorKind, Page, Span};
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::ops::ControlFlow;
+
+/// Stands for no page in the table.
+const NO_PAGE: Page = Page(u64::MAX);
+
+/// The page table of one lane.
+#[derive(Debug)]
+pub(crate) struct Pager {
+    page: u64,
+    block: BlockId,
+    /// Spans without memory, by offset.
+    runs: BTreeMap<u64, Key>,
+    /// The page at each position up to the highest that ever had one.
+    table: Vec<Page>,
+    /// Positions that have memory.
+    mapped: u64,
+}
+
+impl Pager {
+    /// Takes over a reserved block that was just added to the strategy: nothing of it has memory.
+    pub(crate) fn new(
+        tlsf: &mut Tlsf,
+        block: BlockId,
+        size: u64,
+        page: u64,
+    ) -> Result<Self, ErrorKind> {
+        let whole = tlsf.carve(block, Span { offset: 0, size }, Class::Linear)?;
+        let runs = BTreeMap::from([(0, whole.key)]);
+        Ok(Self { page, block, runs, table: Vec::new(), mapped: 0 })
+    }
+
+    pub(crate) const fn block(&self) -> BlockId {
+        self.block
+    }
+
+    /// Bytes that have memory.
+    pub(crate) const fn mapped_bytes(&self) -> u64 {
+        self.mapped * self.page
+    }
+
+    /// Bytes of addresses that have none; the strategy counts them as used.
+    pub(crate) fn unmapped_bytes(&self, tlsf: &Tlsf) -> u64 {
+        self.runs.values().filter_map(|key| tlsf.grant(*key).ok()).map(|run| run.span.size).sum()
+    }
+
+    /// Sets apart the addresses that need the fewest new pages for a hole of `size` bytes.
+    pub(crate) fn set_apart(&mut self, tlsf: &mut Tlsf, size: u64) -> Result<Grant, ErrorKind> {
+        let mut best: Option<(u64, Key, Span)> = None;
+        for key in self.runs.values() {
+            let run = tlsf.grant(*key)?.span;
+            if let Some(span) = self.cheapest_in(run, tlsf.holes_beside(*key)?, size)
+                && best.as_ref().is_none_or(|(least, ..)| span.size < *least)
+            {
+                best = Some((span.size, *key, span));
+            }
+        }
+        let (_, key, span) = best.ok_or(ErrorKind::OutOfDeviceMemory)?;
+        self.isolate(tlsf, key, span)
+    }
+
+    /// The fewest pages at the edge of a run that make a hole of `size` bytes together with a hole beside it.
+    fn cheapest_in(
+        &self,
+        run: Span,
+        [before, after]: [Option<Span>; 2],
+        size: u64,
+    ) -> Option<Span> {
+        let beside = |hole: Option<Span>| hole.map_or(0, |hole| hole.size);
+        let pages = |beside: u64| {
+            let missing = size.saturating_sub(beside).max(1);
+            missing.div_ceil(self.page).checked_mul(self.page)
+        };
+        let low = pages(beside(before))?;
+        let high = pages(beside(after))?;
+        if low <= run.size && low <= high {
+            return Some(Span { offset: run.offset, size: low });
+        }
+        if high <= run.size {
+            return Some(Span { offset: run.end() - high, size: high });
+        }
+        let whole = beside(before).checked_add(run.size)?.checked_add(beside(after))?;
+        (whole >= size).then_some(run)
+    }
+
+    /// Cuts `span` out of a run; what is left on each side stays a run.
+    fn isolate(&mut self, tlsf: &mut Tlsf, key: Key, span: Span) -> Result<Grant, ErrorKind> {
+        let run = tlsf.grant(key)?;
+        let mut piece = run;
+        if span.offset > run.span.offset {
+            piece = tlsf.split(key, span.offset - run.span.offset)?;
+        } else {
+            self.runs.remove(&run.span.offset);
+        }
+        if span.size < piece.span.size {
+            match tlsf.split(piece.key, span.size) {
+                Ok(rest) => {
+                    self.runs.insert(rest.span.offset, rest.key);
+                }
+                Err(error) => {
+                    self.add_run(tlsf, piece);
+                    return Err(error);
+                }
+            }
+        }
+        tlsf.grant(piece.key)
+    }
+
+    /// Makes a span without memory a run, joined with the runs that touch it.
+    pub(crate) fn add_run(&mut self, tlsf: &mut Tlsf, piece: Grant) {
+        let mut piece = piece;
+        let below = self.runs.range(..piece.span.offset).next_back().map(|(at, key)| (*at, *key));
+        if let Some((_, key)) = below
+            && let Ok(joined) = tlsf.join(key, piece.key)
+        {
+            piece = joined;
+        }
+        if let Some(above) = self.runs.get(&piece.span.end()).copied()
+            && let Ok(joined) = tlsf.join(piece.key, above)
+        {
+            self.runs.remove(&piece.span.end());
+            piece = joined;
+        }
+        self.runs.insert(piece.span.offset, piece.key);
+    }
+
+    /// Takes whole pages out of holes, the largest first, until `wanted` bytes are found.
+    ///
+    /// Holes that touch `keep` are left alone: they are about to be used.
+    pub(crate) fn take_pages(
+        &self,
+        tlsf: &mut Tlsf,
+        wanted: u64,
+        keep: Option<Span>,
+    ) -> Vec<Grant> {
+        let (mut found, mut chosen) = (0u64, Vec::new());
+        let touches = |hole: Span| {
+            keep.is_some_and(|keep| hole.end() == keep.offset || hole.offset == keep.end())
+        };
+        tlsf.holes_from_largest(self.page, |key, _, hole| {
+            let first = hole.offset.next_multiple_of(self.page);
+            let last = hole.end() / self.page * self.page;
+            if last > first && !touches(hole) {
+                let size = (last - first).min(wanted - found);
+                chosen.push((key, Span { offset: last - size, size }));
+                found += size;
+            }
+            if found >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        chosen.into_iter().filter_map(|(key, span)| tlsf.carve_in(key, span).ok()).collect()
+    }
+
+    /// Where a span starts, in pages, and how many pages it has.
+    pub(crate) const fn positions(&self, span: Span) -> (u64, u64) {
+        (span.offset / self.page, span.size / self.page)
+    }
+
+    fn slots(&self, span: Span) -> core::ops::Range<usize> {
+        let (first, count) = self.positions(span);
+        let at = |position: u64| usize::try_from(position).expect("bounded by the reserved block");
+        at(first)..at(first + count)
+    }
+
+    /// Notes that a carved span lost its memory; returns the pages.
+    pub(crate) fn unmapped(&mut self, tlsf: &mut Tlsf, piece: Grant) -> Vec<Page> {
+        let slots = self.slots(piece.span);
+        let pages = self.table[slots.clone()].to_vec();
+        self.table[slots].fill(NO_PAGE);
+        self.mapped -= pages.len() as u64;
+        self.add_run(tlsf, piece);
+        pages
+    }
+
+    /// Makes sure that [`mapped`](Self::mapped) needs no memory.
+    pub(crate) fn reserve_table(&mut self, span: Span) -> Result<(), ErrorKind> {
+        let end = self.slots(span).end;
+        let more = end.saturating_sub(self.table.len());
+        self.table.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        if more > 0 {
+            self.table.resize(end, NO_PAGE);
+        }
+        Ok(())
+    }
+
+    /// Notes that a span set apart has memory now: it becomes a hole.
+    pub(crate) fn mapped(&mut self, tlsf: &mut Tlsf, piece: Grant, pages: &[Page]) {
+        let slots = self.slots(piece.span);
+        self.table[slots].copy_from_slice(pages);
+        self.mapped += pages.len() as u64;
+        let freed = tlsf.free(piece.key);
+        debug_assert!(freed.is_ok(), "the pager holds what it set apart");
+    }
+
+    /// Every span that has memory, for teardown.
+    pub(crate) fn mapped_spans(&self) -> Vec<(Span, Vec<Page>)> {
+        let mut spans: Vec<(Span, Vec<Page>)> = Vec::new();
+        for (position, page) in (0u64..).zip(&self.table).filter(|(_, page)| **page != NO_PAGE) {
+            let offset = position * self.page;
+            match spans.last_mut() {
+                Some((span, pages)) if span.end() == offset => {
+                    span.size += self.page;
+                    pages.push(*page);
+                }
+                _ => spans.push((Span { offset, size: self.page }, Vec::from([*page]))),
+            }
+        }
+        spans
+    }
+}

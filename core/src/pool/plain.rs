@@ -1,0 +1,144 @@
+//! Growing by blocks.
+#![forbid(unsafe_code)]
+use super::growth::Thrift;
+use super::lane::{Ask, Divider, Lane, State};
+use super::quiet::Patience;
+use super::slots::SlotId;
+use crate::device::Block;
+use crate::strategy::{BlockId, Key};
+use crate::{Backend, ErrorKind, Result, Sharing, Span};
+use alloc::{sync::Arc, vec::Vec};
+use core::ops::ControlFlow;
+
+impl<B: Backend> Lane<B> {
+    /// Takes a new block from the driver and the request from it.
+    ///
+    /// Cached empty blocks are returned first where the pool would otherwise hold more than it ever did.
+    pub(crate) fn grow(&self, ask: Ask, size: u64, sharing: Sharing) -> Result<SlotId> {
+        self.settle(Patience::Look)?;
+        let trimmed = self.make_room(size, ask.layout.size);
+        self.shared.claim(size)?;
+        let block = self.shared.device.allocate(self.shared.heap, size);
+        let block = Arc::new(block.inspect_err(|_| self.shared.release(size))?);
+        self.shared.settle();
+        let mut state = self.state.lock();
+        state.ration.spend(1 + trimmed);
+        state.thrift = Thrift::near(self.shared.high());
+        let kept = Arc::clone(&block);
+        let taken = state.slots.reserve().and_then(|()| state.add_block(block, sharing));
+        let taken = taken.and_then(|id| {
+            let grant = match &mut state.divider {
+                Divider::General(tlsf) => {
+                    tlsf.carve(id, Span { offset: 0, size: ask.layout.size }, ask.class)
+                }
+                Divider::Other(other) => other.allocate(ask.layout, ask.class),
+            };
+            grant.inspect_err(|_| {
+                state.remove_block(id);
+            })
+        });
+        match taken {
+            Ok(grant) => Ok(state.admit(grant, ask.size)),
+            Err(kind) => {
+                drop(state);
+                self.shared.give_back(Vec::from([kept]));
+                Err(kind.into())
+            }
+        }
+    }
+
+    /// Adds an empty block, for a pool with a minimum.
+    pub(crate) fn prime(&self, size: u64) -> Result<()> {
+        self.shared.claim(size)?;
+        let block = self.shared.device.allocate(self.shared.heap, size);
+        let block = Arc::new(block.inspect_err(|_| self.shared.release(size))?);
+        self.shared.settle();
+        let added = self.state.lock().add_block(Arc::clone(&block), Sharing::Shared);
+        match added {
+            Ok(_) => Ok(()),
+            Err(kind) => {
+                self.shared.give_back(Vec::from([block]));
+                Err(kind.into())
+            }
+        }
+    }
+
+    /// Returns empty blocks so that the pool stays below the most it ever held; says how many.
+    fn make_room(&self, block: u64, request: u64) -> u64 {
+        let shared = &self.shared;
+        let mut state = self.state.lock();
+        let floor = shared.high().max(state.counts.granted_bytes.saturating_add(request));
+        let mut excess = shared.reserved().saturating_add(block).saturating_sub(floor);
+        let mut returned = Vec::new();
+        while excess > 0 {
+            let mut empty = state.empty_blocks(self.timeline);
+            empty.sort_unstable();
+            let enough = empty.iter().find(|(size, _)| *size >= excess);
+            let Some((size, id)) = enough.or(empty.last()).copied() else { break };
+            if shared.reserved().saturating_sub(size) < shared.config.minimum {
+                break;
+            }
+            returned.extend(state.remove_block(id));
+            excess = excess.saturating_sub(size);
+        }
+        drop(state);
+        let count = returned.len() as u64;
+        shared.give_back(returned);
+        count
+    }
+
+    /// Returns empty blocks to the driver, down to the pool's minimum; says how many bytes.
+    pub(crate) fn trim_blocks(&self) -> u64 {
+        let mut returned: Vec<Arc<Block<B>>> = Vec::new();
+        let mut state = self.state.lock();
+        let mut left = self.shared.reserved();
+        for (size, id) in state.empty_blocks(self.timeline) {
+            if left.saturating_sub(size) >= self.shared.config.minimum {
+                left -= size;
+                returned.extend(state.remove_block(id));
+            }
+        }
+        drop(state);
+        self.shared.give_back(returned)
+    }
+
+    /// A span of a quiet block, for a request of another lane.
+    pub(crate) fn lend(&self, ask: Ask) -> Result<SlotId, ErrorKind> {
+        let mut state = self.state.lock();
+        state.slots.reserve()?;
+        let grant = state.divider.as_strategy_mut().allocate(ask.layout, ask.class)?;
+        if state.is_quiet(self.timeline, grant.block) {
+            return Ok(state.admit(grant, ask.size));
+        }
+        state.divider.as_strategy_mut().free(grant.key)?;
+        self.lend_quiet(&mut state, ask)
+    }
+
+    /// The smallest hole of a quiet block that fits.
+    fn lend_quiet(&self, state: &mut State<B>, ask: Ask) -> Result<SlotId, ErrorKind> {
+        let mut best: Option<(Key, Span)> = None;
+        let quiet: Vec<BlockId> = (0u32..)
+            .map(BlockId)
+            .take(state.blocks.len())
+            .filter(|id| state.is_quiet(self.timeline, *id))
+            .collect();
+        let Some(tlsf) = state.divider.general() else { return Err(ErrorKind::OutOfDeviceMemory) };
+        tlsf.holes_from_largest(ask.layout.size, |key, block, hole| {
+            let start = ask.layout.align.up(hole.offset);
+            let fits = start
+                .and_then(|start| start.checked_add(ask.layout.size))
+                .is_some_and(|end| end <= hole.end());
+            if fits
+                && quiet.contains(&block)
+                && best.is_none_or(|(_, known)| hole.size < known.size)
+            {
+                best = Some((key, hole));
+            }
+            ControlFlow::Continue(())
+        });
+        let (key, hole) = best.ok_or(ErrorKind::OutOfDeviceMemory)?;
+        let offset = ask.layout.align.up(hole.offset).ok_or(ErrorKind::SizeOverflow)?;
+        let grant = tlsf.carve_in(key, Span { offset, size: ask.layout.size })?;
+        Ok(state.admit(grant, ask.size))
+    }
+}

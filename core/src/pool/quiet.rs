@@ -1,0 +1,92 @@
+//! When bytes that were freed in a timeline's order are out of use for everyone.
+#![forbid(unsafe_code)]
+use super::lane::Lane;
+use crate::{Backend, Epoch, Point, Result, TimelineId, Timelines};
+use alloc::vec::Vec;
+
+/// Whether to wait for a timeline, or only look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Look,
+    Wait,
+}
+
+impl<B: Backend> Lane<B> {
+    fn timelines(&self) -> Option<&dyn Timelines> {
+        self.shared.device.backend().as_timelines()
+    }
+
+    /// Finds out how much of what was freed so far is out of use on the device. No lock is held over a driver call.
+    pub(crate) fn settle(&self, patience: Patience) -> Result<()> {
+        let (Some(timeline), Some(timelines)) = (self.timeline, self.timelines()) else {
+            return Ok(());
+        };
+        self.check_mark(timelines, timeline, patience)?;
+        let clock = {
+            let state = self.state.lock();
+            if state.quiet >= state.clock || (state.marked.is_some() && patience == Patience::Look)
+            {
+                return Ok(());
+            }
+            state.clock
+        };
+        let epoch = timelines.mark(timeline)?;
+        self.state.lock().marked = Some((clock, epoch));
+        self.check_mark(timelines, timeline, patience)
+    }
+
+    /// Lets the last mark count if it was reached.
+    fn check_mark(
+        &self,
+        timelines: &dyn Timelines,
+        timeline: TimelineId,
+        patience: Patience,
+    ) -> Result<()> {
+        let Some((clock, epoch)) = self.state.lock().marked else { return Ok(()) };
+        if patience == Patience::Wait {
+            timelines.wait(Point { timeline, epoch })?;
+        } else if timelines.reached(timeline)? < epoch {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        state.quiet = state.quiet.max(clock);
+        if state.marked.is_some_and(|(marked, _)| marked <= clock) {
+            state.marked = None;
+        }
+        Ok(())
+    }
+
+    /// Makes reusable everything deferred whose points were reached; returns how many allocations that were.
+    pub(crate) fn retire(&self, patience: Patience) -> Result<u64> {
+        let points = {
+            let state = self.state.lock();
+            if state.deferred.is_empty() {
+                return Ok(0);
+            }
+            state.deferred.latest()
+        };
+        let reached = self.reached(&points, patience)?;
+        let mut returned = Vec::new();
+        let mut state = self.state.lock();
+        let ready = state.deferred.take_ready(&reached);
+        returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
+        drop(state);
+        self.shared.give_back(returned);
+        Ok(ready.len() as u64)
+    }
+
+    /// How far the timelines of some points have come. Without timelines, everything is past.
+    fn reached(&self, points: &[Point], patience: Patience) -> Result<Vec<(TimelineId, Epoch)>> {
+        let Some(timelines) = self.timelines() else {
+            return Ok(points.iter().map(|point| (point.timeline, point.epoch)).collect());
+        };
+        let mut reached = Vec::with_capacity(points.len());
+        for point in points {
+            if patience == Patience::Wait {
+                timelines.wait(*point)?;
+            }
+            reached.push((point.timeline, timelines.reached(point.timeline)?));
+        }
+        Ok(reached)
+    }
+}

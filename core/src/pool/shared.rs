@@ -1,0 +1,88 @@
+//! What the lanes of one pool have in common.
+#![forbid(unsafe_code)]
+use super::config::PoolConfig;
+use super::growth::Growth;
+use crate::device::{Block, Device};
+use crate::sync::Mutex;
+use crate::{Align, Backend, ErrorKind, HeapId, Page, Result};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// One pool's settings, accounts and spare pages.
+pub(crate) struct Shared<B: Backend> {
+    pub(crate) device: Arc<Device<B>>,
+    pub(crate) heap: HeapId,
+    pub(crate) config: PoolConfig,
+    pub(crate) growth: Growth,
+    /// Every span starts at, and is a multiple of, this.
+    pub(crate) unit: Align,
+    reserved: AtomicU64,
+    high: AtomicU64,
+    /// Physical pages that are mapped nowhere.
+    pub(crate) spare: Mutex<Vec<Page>>,
+}
+
+impl<B: Backend> Shared<B> {
+    pub(crate) const fn new(
+        device: Arc<Device<B>>,
+        heap: HeapId,
+        config: PoolConfig,
+        growth: Growth,
+        unit: Align,
+    ) -> Self {
+        let (reserved, high) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { device, heap, config, growth, unit, reserved, high, spare: Mutex::new(Vec::new()) }
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Relaxed)
+    }
+
+    /// The most that the pool ever held.
+    pub(crate) fn high(&self) -> u64 {
+        self.high.load(Relaxed)
+    }
+
+    /// Books bytes that the pool is about to take, within its own maximum.
+    pub(crate) fn claim(&self, bytes: u64) -> Result<(), ErrorKind> {
+        let most = self.config.maximum;
+        let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
+        self.reserved
+            .fetch_update(Relaxed, Relaxed, within)
+            .map(|_| ())
+            .map_err(|_| ErrorKind::OverBudget)
+    }
+
+    /// Notes that claimed bytes have arrived.
+    pub(crate) fn settle(&self) {
+        self.high.fetch_max(self.reserved(), Relaxed);
+    }
+
+    /// Books bytes back.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.reserved.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Returns blocks to the driver; call it without a lock.
+    pub(crate) fn give_back(&self, blocks: Vec<Arc<Block<B>>>) -> u64 {
+        let bytes = blocks.iter().map(|block| block.size()).sum();
+        self.release(bytes);
+        drop(blocks);
+        bytes
+    }
+
+    /// The size of a page, where the pool is made of pages.
+    pub(crate) fn page(&self) -> Option<u64> {
+        let page = self.device.heap(self.heap).ok()?.page?;
+        (self.config.paged && self.device.remap().is_some()).then_some(page.get())
+    }
+}
+
+impl<B: Backend> Drop for Shared<B> {
+    fn drop(&mut self) {
+        if let Some(page) = self.page() {
+            let pages = core::mem::take(&mut *self.spare.lock());
+            self.device.destroy_pages(self.heap, page, &pages);
+        }
+    }
+}

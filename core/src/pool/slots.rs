@@ -1,0 +1,190 @@
+//! The live allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at.
+use crate::ErrorKind;
+use crate::strategy::Key;
+use alloc::vec::Vec;
+
+const NONE: u32 = u32::MAX;
+
+/// Which slot, and which of the allocations that have had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SlotId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// One live allocation: 32 bytes. An unused slot keeps the next unused one in `pins`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// What frees the span.
+    pub(crate) key: Key,
+    /// Bytes asked for.
+    pub(crate) size: u64,
+    generation: u32,
+    pins: u32,
+    state: State,
+    /// Whether the lane keeps more about it: a name, other timelines.
+    pub(crate) noted: Noted,
+}
+
+impl Slot {
+    #[inline]
+    pub(crate) fn is_noted(&self) -> bool {
+        self.noted == Noted::Yes
+    }
+}
+
+/// Whether a lane's notes hold an entry for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    No,
+    Yes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Unused,
+    Live,
+    /// Freed by its owner, held until its timelines have passed.
+    Deferred,
+}
+
+/// Every slot of a lane.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    unused: u32,
+}
+
+impl Slots {
+    pub(crate) const fn new() -> Self {
+        Self { slots: Vec::new(), unused: NONE }
+    }
+
+    /// Makes sure that the next insertion needs no memory.
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> Result<(), ErrorKind> {
+        if self.unused != NONE || self.slots.len() < self.slots.capacity() {
+            return Ok(());
+        }
+        self.grow()
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Result<(), ErrorKind> {
+        let more = self.slots.len().clamp(16, 1 << 16);
+        if self.slots.len() + more >= NONE as usize {
+            return Err(ErrorKind::OutOfHostMemory);
+        }
+        self.slots.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)
+    }
+
+    /// Adds an allocation; the caller reserved room.
+    #[inline]
+    pub(crate) fn insert(&mut self, key: Key, size: u64) -> SlotId {
+        let index = self.unused;
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            self.unused = slot.pins;
+            slot.generation += 1;
+            (slot.key, slot.size, slot.pins) = (key, size, 0);
+            (slot.state, slot.noted) = (State::Live, Noted::No);
+            return SlotId { index, generation: slot.generation };
+        }
+        let index = u32::try_from(self.slots.len()).expect("bounded by grow");
+        let slot = Slot { key, size, generation: 0, pins: 0, state: State::Live, noted: Noted::No };
+        self.slots.push(slot);
+        SlotId { index, generation: 0 }
+    }
+
+    /// The live or deferred allocation, if the generation is the latest.
+    #[inline]
+    fn current(&self, id: SlotId) -> Result<&Slot, ErrorKind> {
+        self.slots
+            .get(id.index as usize)
+            .filter(|slot| slot.generation == id.generation && slot.state != State::Unused)
+            .ok_or(ErrorKind::Stale)
+    }
+
+    #[inline]
+    fn current_mut(&mut self, id: SlotId) -> Result<&mut Slot, ErrorKind> {
+        self.slots
+            .get_mut(id.index as usize)
+            .filter(|slot| slot.generation == id.generation && slot.state != State::Unused)
+            .ok_or(ErrorKind::Stale)
+    }
+
+    /// A live allocation.
+    #[inline]
+    pub(crate) fn get(&self, id: SlotId) -> Result<&Slot, ErrorKind> {
+        self.current(id).and_then(|slot| match slot.state {
+            State::Live => Ok(slot),
+            State::Deferred | State::Unused => Err(ErrorKind::Stale),
+        })
+    }
+
+    /// The key of an allocation whose owner has freed it.
+    pub(crate) fn deferred_key(&self, id: SlotId) -> Option<Key> {
+        self.current(id).ok().filter(|slot| slot.state == State::Deferred).map(|slot| slot.key)
+    }
+
+    /// Notes that the lane keeps more about an allocation.
+    pub(crate) fn set_noted(&mut self, id: SlotId) -> Result<(), ErrorKind> {
+        self.current_mut(id)?.noted = Noted::Yes;
+        Ok(())
+    }
+
+    /// Puts the allocation somewhere else.
+    pub(crate) fn set_key(&mut self, id: SlotId, key: Key) -> Result<(), ErrorKind> {
+        self.current_mut(id)?.key = key;
+        Ok(())
+    }
+
+    /// Ends the owner's claim; the bytes stay until [`remove`](Self::remove).
+    pub(crate) fn defer(&mut self, id: SlotId) -> Result<(), ErrorKind> {
+        self.get(id)?;
+        self.current_mut(id)?.state = State::Deferred;
+        Ok(())
+    }
+
+    /// Ends an allocation, live or deferred, and says what it was.
+    #[inline]
+    pub(crate) fn remove(&mut self, id: SlotId) -> Result<Slot, ErrorKind> {
+        let unused = self.unused;
+        let slot = self.current_mut(id)?;
+        let removed = *slot;
+        slot.state = State::Unused;
+        // A slot whose generations ran out is not used again, so an old allocation never fits a new one.
+        if slot.generation < u32::MAX - 1 {
+            slot.pins = unused;
+            self.unused = id.index;
+        }
+        Ok(removed)
+    }
+
+    /// Keeps the allocation where it is until the matching [`unpin`](Self::unpin).
+    pub(crate) fn pin(&mut self, id: SlotId) -> Result<(), ErrorKind> {
+        self.get(id)?;
+        let slot = self.current_mut(id)?;
+        slot.pins = slot.pins.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
+        Ok(())
+    }
+
+    /// Ends one pin. An allocation that is gone has none.
+    pub(crate) fn unpin(&mut self, id: SlotId) {
+        if let Ok(slot) = self.current_mut(id) {
+            slot.pins = slot.pins.saturating_sub(1);
+        }
+    }
+
+    /// Whether the allocation may move: live, and pinned by nobody.
+    pub(crate) fn may_move(&self, id: SlotId) -> bool {
+        self.get(id).is_ok_and(|slot| slot.pins == 0)
+    }
+
+    /// Every allocation that is live or deferred.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+        (0u32..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.state != State::Unused)
+            .map(|(index, slot)| (SlotId { index, generation: slot.generation }, slot))
+    }
+}

@@ -1,0 +1,138 @@
+//! How blocks are divided into spans. Knows sizes and offsets, and nothing of devices.
+//!
+//! A strategy divides a *set* of blocks, so that one search covers all of them: a pool with a thousand blocks finds a
+//! hole as fast as a pool with one. Every strategy works alone as an offset allocator.
+#![forbid(unsafe_code)]
+mod buddy;
+mod bump;
+mod ring;
+mod slab;
+mod stack;
+mod tlsf;
+
+pub use buddy::Buddy;
+pub use bump::Bump;
+pub use ring::Ring;
+pub use slab::Slab;
+pub use stack::Stack;
+pub use tlsf::Tlsf;
+
+use crate::{Class, ErrorKind, Layout, Span};
+use core::fmt;
+
+/// One block of a strategy, in the order of [`Strategy::add_block`]; ids of removed blocks are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// What frees a span: an index, and a stamp that tells a live span from an earlier one at the same index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub(crate) index: u32,
+    pub(crate) stamp: u32,
+}
+
+/// What a strategy hands out: a span of a block, and the key that frees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The block.
+    pub block: BlockId,
+    /// The bytes inside it; exactly the size that was asked for, or more where the algorithm rounds.
+    pub span: Span,
+    /// What frees it.
+    pub key: Key,
+}
+
+/// Divides blocks into spans that never overlap.
+pub trait Strategy: fmt::Debug + Send {
+    /// Adds a block of `size` bytes to divide.
+    ///
+    /// # Errors
+    ///
+    /// `ZeroSize`; `ExceedsLimit` when the algorithm cannot divide this size, or not another block;
+    /// `OutOfHostMemory` when the bookkeeping cannot grow.
+    fn add_block(&mut self, size: u64) -> Result<BlockId, ErrorKind>;
+
+    /// Takes away a block in which nothing is live.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` when a span of it is live, `Stale` when there is no such block.
+    fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind>;
+
+    /// Takes a span. `class` matters only where the device keeps unlike neighbours apart.
+    ///
+    /// # Errors
+    ///
+    /// `ZeroSize`; `ExceedsLimit` when no block could ever hold it; `OutOfDeviceMemory` when too few bytes are free;
+    /// `Fragmented` when enough are free but scattered. A failed call changes nothing.
+    fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind>;
+
+    /// Gives a span back, and says which it was.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live; `Busy` when the algorithm frees in order and it is not this key's turn.
+    fn free(&mut self, key: Key) -> Result<Grant, ErrorKind>;
+
+    /// The grant of a live key.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    fn grant(&self, key: Key) -> Result<Grant, ErrorKind>;
+
+    /// Bytes used and free, and the largest hole. May cost a search; not for hot paths.
+    fn usage(&self) -> Usage;
+
+    /// Whether nothing of the block is live. An unknown block is not empty.
+    fn is_empty(&self, block: BlockId) -> bool;
+
+    /// Visits every piece of every block, block by block and lowest offset first; the pieces tile the blocks.
+    fn for_each(&self, visit: &mut dyn FnMut(Piece));
+
+    /// Checks every internal invariant by a full walk. For tests and reports.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what is broken.
+    fn validate(&self) -> Result<(), &'static str>;
+}
+
+/// A live span, a hole, or bytes lost to rounding, as seen by [`Strategy::for_each`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The block.
+    pub block: BlockId,
+    /// The bytes.
+    pub span: Span,
+    /// What they are.
+    pub state: PieceState,
+}
+
+/// What the bytes of a [`Piece`] are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceState {
+    /// Handed out; this key frees it.
+    Live(Key),
+    /// Free.
+    Hole,
+    /// Neither: skipped for alignment by an algorithm that gets it back only with its neighbour.
+    Padding,
+}
+
+/// A strategy's bookkeeping, summed up over its blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of all blocks.
+    pub total: u64,
+    /// Bytes handed out.
+    pub used: u64,
+    /// Bytes in holes; padding is neither used nor free.
+    pub free: u64,
+    /// The largest hole.
+    pub largest_hole: u64,
+    /// Live spans.
+    pub live: u64,
+    /// Holes.
+    pub holes: u64,
+}

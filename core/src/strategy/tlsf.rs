@@ -1,0 +1,593 @@
+//! General purpose: any size, any order, every operation in constant time.
+mod bins;
+mod nodes;
+
+use self::bins::{BINS, Bins, bin_of, bin_that_fits};
+use self::nodes::{NONE, Nodes};
+use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
+use crate::{Align, Class, ErrorKind, Layout, Span};
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+/// How many holes of the request's own bin are tried before a larger bin is taken.
+///
+/// Holes of one bin differ by at most 1/32, so a longer search wins little memory and costs the worst case.
+const TRIES: u32 = 4;
+
+/// Nodes kept unused, so that a free never needs memory: one may have to replace a node whose stamps ran out.
+const SPARE: u32 = 1;
+
+/// Two-level segregated fit with 32 bins per power of two.
+///
+/// # Algorithm
+///
+/// Holes are kept in lists by size: one list for each 1/32 of a power of two, with a bitmap over the lists. A request
+/// looks at a few holes of its own bin, then takes the first hole of the next larger bin that has one, which is found
+/// with two bit scans: a best fit to within 3 %. The rest of the hole stays a hole. A freed span merges with the holes
+/// beside it at once. All blocks share the lists, so a search covers every block at the price of one.
+///
+/// # Cost
+///
+/// `allocate` and `free` are *O*(1), with no loop longer than four steps; 40 bytes for each live span and each hole.
+/// [`usage`](Strategy::usage) looks at the holes of one bin, `for_each` and `validate` walk everything.
+///
+/// Choose it unless you know better: when sizes and lifetimes are mixed. Where every size is equal, a slab is smaller
+/// and never fragments; where all bytes die together, a bump is faster.
+///
+/// # Examples
+///
+/// ```
+/// use omniheap_core::{Align, Class, Layout, strategy::{Strategy, Tlsf}};
+///
+/// let mut offsets = Tlsf::new(Align::ONE);
+/// offsets.add_block(1 << 20)?;
+/// let a = offsets.allocate(Layout::new(1000).align(Align::of(256)), Class::Linear)?;
+/// let b = offsets.allocate(Layout::new(64), Class::Linear)?;
+/// assert!(!a.span.overlaps(b.span));
+/// offsets.free(a.key)?;
+/// assert_eq!(offsets.free(a.key), Err(omniheap_core::ErrorKind::Stale));
+/// # Ok::<(), omniheap_core::ErrorKind>(())
+/// ```
+#[derive(Debug)]
+pub struct Tlsf {
+    granularity: Align,
+    nodes: Nodes,
+    bins: Bins,
+    /// The first node and the size of each block; no node where the id is unused.
+    blocks: Vec<(u32, u64)>,
+    total: u64,
+    used: u64,
+    live: u64,
+    holes: u64,
+}
+
+impl Tlsf {
+    /// A strategy without blocks that keeps unlike neighbours `granularity` apart.
+    #[must_use]
+    pub const fn new(granularity: Align) -> Self {
+        Self {
+            granularity,
+            nodes: Nodes::new(),
+            bins: Bins::new(),
+            blocks: Vec::new(),
+            total: 0,
+            used: 0,
+            live: 0,
+            holes: 0,
+        }
+    }
+
+    /// Bytes in holes.
+    #[must_use]
+    pub const fn free_bytes(&self) -> u64 {
+        self.total - self.used
+    }
+
+    /// Takes exactly `span` of `block`.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` for an unknown block, `ZeroSize`, `OutOfRange`, `Busy` when part of the span is live.
+    pub fn carve(&mut self, block: BlockId, span: Span, class: Class) -> Result<Grant, ErrorKind> {
+        if span.size == 0 {
+            return Err(ErrorKind::ZeroSize);
+        }
+        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
+        let mut at = self.first(block)?;
+        while self.nodes.end(at) <= span.offset {
+            at = self.nodes.next(at);
+            if at == NONE {
+                return Err(ErrorKind::OutOfRange);
+            }
+        }
+        self.carve_node(at, span.offset, end, class)
+    }
+
+    /// Takes exactly `span` out of a hole that [`holes_from_largest`](Self::holes_from_largest) showed.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the hole changed since; otherwise as for [`carve`](Self::carve), but in constant time.
+    pub fn carve_in(&mut self, hole: Key, span: Span) -> Result<Grant, ErrorKind> {
+        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
+        if !self.nodes.is_hole_key(hole) {
+            return Err(ErrorKind::Stale);
+        }
+        if span.size == 0 || span.offset < self.nodes.offset(hole.index) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.carve_node(hole.index, span.offset, end, Class::Linear)
+    }
+
+    /// Divides a live span in two: `key` keeps the first `size` bytes, the new grant has the rest.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live, `OutOfRange` when nothing would be left on one side.
+    pub fn split(&mut self, key: Key, size: u64) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        self.nodes.reserve(SPARE + 1)?;
+        if size == 0 || size >= self.nodes.size(index) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        let rest = self.nodes.split(index, size);
+        let class = self.nodes.class(index);
+        self.nodes.set_live(rest, class);
+        self.live += 1;
+        Ok(self.grant_of(rest))
+    }
+
+    /// Makes one live span of two that touch: `key` grows over `next`, whose key is used up.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when one of them is not live, `OutOfRange` when `next` does not follow `key` directly.
+    pub fn join(&mut self, key: Key, next: Key) -> Result<Grant, ErrorKind> {
+        let (index, next) = (self.live_index(key)?, self.live_index(next)?);
+        if self.nodes.next(index) != next {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.nodes.absorb_next(index);
+        self.live -= 1;
+        Ok(self.grant_of(index))
+    }
+
+    /// The bytes of a live span's block that are free, when nothing else in the block is live.
+    #[inline]
+    #[must_use]
+    pub fn free_beside_only(&self, key: Key) -> Option<u64> {
+        let index = self.live_index(key).ok()?;
+        let (previous, next) = (self.nodes.previous(index), self.nodes.next(index));
+        let hole = |at: u32, beyond: u32| at == NONE || (self.nodes.is_hole(at) && beyond == NONE);
+        let beyond = |at: u32, step: fn(&Nodes, u32) -> u32| {
+            if at == NONE { NONE } else { step(&self.nodes, at) }
+        };
+        let alone = hole(previous, beyond(previous, Nodes::previous))
+            && hole(next, beyond(next, Nodes::next));
+        alone.then(|| {
+            let size = |at: u32| if at == NONE { 0 } else { self.nodes.size(at) };
+            size(previous) + size(next)
+        })
+    }
+
+    /// The holes that touch a live span: before it and after it.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    pub fn holes_beside(&self, key: Key) -> Result<[Option<Span>; 2], ErrorKind> {
+        let index = self.live_index(key)?;
+        let hole = |at: u32| (at != NONE && self.nodes.is_hole(at)).then(|| self.nodes.span(at));
+        Ok([hole(self.nodes.previous(index)), hole(self.nodes.next(index))])
+    }
+
+    /// Visits holes of at least `size` bytes, largest bins first, until `visit` says stop.
+    pub fn holes_from_largest(
+        &self,
+        size: u64,
+        mut visit: impl FnMut(Key, BlockId, Span) -> ControlFlow<()>,
+    ) {
+        let lowest = bin_of(size.max(1));
+        for bin in (lowest..BINS).rev().filter(|bin| self.bins.has(*bin)) {
+            let mut at = self.bins.head(bin);
+            while at != NONE {
+                let (key, block) = (self.nodes.key(at), self.nodes.block(at));
+                let span = self.nodes.span(at);
+                if span.size >= size && visit(key, block, span).is_break() {
+                    return;
+                }
+                at = self.nodes.next_hole(at);
+            }
+        }
+    }
+
+    /// Whether [`allocate`](Strategy::allocate) would succeed. Changes nothing.
+    #[must_use]
+    pub fn would_fit(&self, layout: Layout, class: Class) -> bool {
+        layout.size > 0 && layout.size <= self.free_bytes() && self.find(layout, class).is_some()
+    }
+
+    /// The size of a block, or `None` when there is no such block.
+    #[must_use]
+    pub fn block_size(&self, block: BlockId) -> Option<u64> {
+        let (first, size) = *self.blocks.get(block.0 as usize)?;
+        (first != NONE).then_some(size)
+    }
+
+    fn first(&self, block: BlockId) -> Result<u32, ErrorKind> {
+        let first = self.blocks.get(block.0 as usize).map_or(NONE, |(first, _)| *first);
+        if first == NONE { Err(ErrorKind::Stale) } else { Ok(first) }
+    }
+
+    fn firsts(&self) -> impl Iterator<Item = u32> + '_ {
+        self.blocks.iter().map(|(first, _)| *first).filter(|first| *first != NONE)
+    }
+
+    fn live_index(&self, key: Key) -> Result<u32, ErrorKind> {
+        if self.nodes.is_live_key(key) { Ok(key.index) } else { Err(ErrorKind::Stale) }
+    }
+
+    fn grant_of(&self, index: u32) -> Grant {
+        Grant {
+            block: self.nodes.block(index),
+            span: self.nodes.span(index),
+            key: self.nodes.key(index),
+        }
+    }
+
+    fn add_hole(&mut self, index: u32) {
+        self.nodes.set_hole(index);
+        self.bins.push(&mut self.nodes, index);
+        self.holes += 1;
+    }
+
+    /// Puts a fresh node in the place of one whose stamps ran out.
+    #[cold]
+    fn replace(&mut self, worn: u32) -> u32 {
+        let fresh = self.nodes.replace(worn);
+        let block = self.nodes.block(fresh).0 as usize;
+        if self.blocks[block].0 == worn {
+            self.blocks[block].0 = fresh;
+        }
+        fresh
+    }
+
+    fn remove_hole(&mut self, index: u32) {
+        self.bins.remove(&mut self.nodes, index);
+        self.holes -= 1;
+    }
+
+    fn carve_node(
+        &mut self,
+        at: u32,
+        start: u64,
+        end: u64,
+        class: Class,
+    ) -> Result<Grant, ErrorKind> {
+        if !self.nodes.is_hole(at) || end > self.nodes.end(at) {
+            return Err(ErrorKind::Busy);
+        }
+        self.nodes.reserve(SPARE + 2)?;
+        Ok(self.take(at, start, end, class))
+    }
+
+    /// Turns `start..end` of a hole into a live span. Two nodes were reserved by the caller.
+    #[inline]
+    fn take(&mut self, hole: u32, start: u64, end: u64, class: Class) -> Grant {
+        let whole = self.nodes.span(hole);
+        let index = match (start > whole.offset, end < whole.end()) {
+            (false, false) => {
+                self.remove_hole(hole);
+                hole
+            }
+            // The common case: the hole keeps its node and its list, and starts later.
+            (false, true) => self.take_front(hole, end - start),
+            (true, rest) => self.take_inside(hole, start, rest.then_some(end)),
+        };
+        self.nodes.set_live(index, class);
+        self.used += end - start;
+        self.live += 1;
+        self.grant_of(index)
+    }
+
+    #[inline]
+    fn take_front(&mut self, hole: u32, size: u64) -> u32 {
+        let bin = bin_of(self.nodes.size(hole));
+        let front = self.nodes.split_front(hole, size);
+        if self.nodes.previous(front) == NONE {
+            self.blocks[self.nodes.block(front).0 as usize].0 = front;
+        }
+        self.bins.moved(&mut self.nodes, hole, bin);
+        front
+    }
+
+    fn take_inside(&mut self, hole: u32, start: u64, end: Option<u64>) -> u32 {
+        self.remove_hole(hole);
+        let index = self.nodes.split(hole, start - self.nodes.offset(hole));
+        self.add_hole(hole);
+        if let Some(end) = end {
+            let rest = self.nodes.split(index, end - start);
+            self.add_hole(rest);
+        }
+        index
+    }
+
+    #[inline]
+    fn become_hole(&mut self, index: u32) {
+        self.nodes.set_hole(index);
+        let hole = if self.nodes.is_worn(index) { self.replace(index) } else { index };
+        self.add_hole(hole);
+    }
+
+    /// The hole keeps its node and its list, and starts earlier.
+    #[inline]
+    fn merge_into_next(&mut self, index: u32, next: u32) {
+        let bin = bin_of(self.nodes.size(next));
+        if self.nodes.previous(index) == NONE {
+            self.blocks[self.nodes.block(index).0 as usize].0 = next;
+        }
+        self.nodes.absorb_previous(next);
+        self.bins.moved(&mut self.nodes, next, bin);
+    }
+
+    /// The hole keeps its node and its list, and ends later, over the hole behind as well.
+    #[inline]
+    fn merge_into_previous(&mut self, previous: u32, next: Option<u32>) {
+        let bin = bin_of(self.nodes.size(previous));
+        self.nodes.absorb_next(previous);
+        if let Some(next) = next {
+            self.remove_hole(next);
+            self.nodes.absorb_next(previous);
+        }
+        self.bins.moved(&mut self.nodes, previous, bin);
+    }
+
+    /// Where a span of this layout would start in a hole, if it fits there.
+    #[inline]
+    fn start_in(&self, hole: u32, layout: Layout, class: Class) -> Option<u64> {
+        let mut start = layout.align.up(self.nodes.offset(hole))?;
+        if self.granularity > Align::ONE {
+            start = self.apart_from_previous(hole, start, layout.align, class)?;
+        }
+        let end = start.checked_add(layout.size)?;
+        if end > self.nodes.end(hole) {
+            return None;
+        }
+        if self.granularity > Align::ONE && self.meets_next(hole, end, class) {
+            return None;
+        }
+        Some(start)
+    }
+
+    fn apart_from_previous(
+        &self,
+        hole: u32,
+        start: u64,
+        align: Align,
+        class: Class,
+    ) -> Option<u64> {
+        let previous = self.nodes.previous(hole);
+        if previous == NONE || self.nodes.class(previous) == class {
+            return Some(start);
+        }
+        let granule = self.granularity;
+        if granule.down(self.nodes.end(previous) - 1) < granule.down(start) {
+            return Some(start);
+        }
+        align.max(granule).up(start)
+    }
+
+    fn meets_next(&self, hole: u32, end: u64, class: Class) -> bool {
+        let next = self.nodes.next(hole);
+        next != NONE
+            && self.nodes.class(next) != class
+            && self.granularity.down(end - 1) == self.granularity.down(self.nodes.offset(next))
+    }
+
+    #[inline]
+    fn find(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
+        let found = self.find_near(layout, class).or_else(|| self.find_larger(layout, class));
+        match found {
+            Some(found) => Some(found),
+            None if layout.size > self.free_bytes() => None,
+            None => self.find_anywhere(layout, class),
+        }
+    }
+
+    /// A hole of the request's own bin that fits, looking at a few only.
+    #[inline]
+    fn find_near(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
+        let mut at = self.bins.head(bin_of(layout.size));
+        for _ in 0..TRIES {
+            if at == NONE {
+                return None;
+            }
+            if self.nodes.size(at) >= layout.size
+                && let Some(start) = self.start_in(at, layout, class)
+            {
+                return Some((at, start));
+            }
+            at = self.nodes.next_hole(at);
+        }
+        None
+    }
+
+    /// A hole of a larger bin: the first that fits as it is, else the first that fits whatever its start.
+    #[inline]
+    fn find_larger(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
+        let mut bin = self.bins.first_from(bin_that_fits(layout.size))?;
+        for _ in 0..TRIES {
+            let hole = self.bins.head(bin);
+            if let Some(start) = self.start_in(hole, layout, class) {
+                return Some((hole, start));
+            }
+            bin = self.bins.first_from(bin + 1)?;
+        }
+        let slack = layout.align.get() - 1 + 2 * (self.granularity.get() - 1);
+        let hole =
+            self.bins.head(self.bins.first_from(bin_that_fits(layout.size.checked_add(slack)?))?);
+        Some((hole, self.start_in(hole, layout, class)?))
+    }
+
+    /// Every hole, from the smallest that could fit: slow, and only before a request is refused.
+    #[cold]
+    fn find_anywhere(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
+        for bin in bin_of(layout.size)..BINS {
+            let mut at = self.bins.head(bin);
+            while at != NONE {
+                if let Some(start) = self.start_in(at, layout, class) {
+                    return Some((at, start));
+                }
+                at = self.nodes.next_hole(at);
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn refuse(&self, layout: Layout) -> ErrorKind {
+        let largest = self.blocks.iter().map(|(_, size)| *size).max().unwrap_or(0);
+        match () {
+            () if layout.size > largest => ErrorKind::ExceedsLimit,
+            () if layout.size > self.free_bytes() => ErrorKind::OutOfDeviceMemory,
+            () => ErrorKind::Fragmented,
+        }
+    }
+}
+
+impl Strategy for Tlsf {
+    fn add_block(&mut self, size: u64) -> Result<BlockId, ErrorKind> {
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize);
+        }
+        if size > 1 << 62 || self.total.checked_add(size).is_none() {
+            return Err(ErrorKind::ExceedsLimit);
+        }
+        let slot = self.blocks.iter().position(|(first, _)| *first == NONE);
+        let id = slot.unwrap_or(self.blocks.len());
+        let block = BlockId(u32::try_from(id).map_err(|_| ErrorKind::ExceedsLimit)?);
+        self.nodes.reserve(SPARE + 1)?;
+        if slot.is_none() {
+            self.blocks.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
+            self.blocks.push((NONE, 0));
+        }
+        let first = self.nodes.add(block, Span { offset: 0, size });
+        self.blocks[id] = (first, size);
+        self.total += size;
+        self.add_hole(first);
+        Ok(block)
+    }
+
+    fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind> {
+        let first = self.first(block)?;
+        if !self.is_empty(block) {
+            return Err(ErrorKind::Busy);
+        }
+        self.remove_hole(first);
+        self.total -= self.nodes.size(first);
+        self.nodes.discard(first);
+        self.blocks[block.0 as usize] = (NONE, 0);
+        Ok(())
+    }
+
+    #[inline]
+    fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
+        if layout.size == 0 {
+            return Err(ErrorKind::ZeroSize);
+        }
+        self.nodes.reserve(SPARE + 2)?;
+        let (hole, start) = self.find(layout, class).ok_or_else(|| self.refuse(layout))?;
+        Ok(self.take(hole, start, start + layout.size, class))
+    }
+
+    #[inline]
+    fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        let grant = self.grant_of(index);
+        self.used -= grant.span.size;
+        self.live -= 1;
+        let (previous, next) = (self.nodes.previous(index), self.nodes.next(index));
+        let before = previous != NONE && self.nodes.is_hole(previous);
+        let after = next != NONE && self.nodes.is_hole(next);
+        match (before, after) {
+            (false, false) => self.become_hole(index),
+            (false, true) => self.merge_into_next(index, next),
+            (true, after) => self.merge_into_previous(previous, after.then_some(next)),
+        }
+        Ok(grant)
+    }
+
+    #[inline]
+    fn grant(&self, key: Key) -> Result<Grant, ErrorKind> {
+        Ok(self.grant_of(self.live_index(key)?))
+    }
+
+    fn usage(&self) -> Usage {
+        let mut largest = 0;
+        if let Some(bin) = self.bins.last() {
+            let mut at = self.bins.head(bin);
+            while at != NONE {
+                largest = largest.max(self.nodes.size(at));
+                at = self.nodes.next_hole(at);
+            }
+        }
+        Usage {
+            total: self.total,
+            used: self.used,
+            free: self.free_bytes(),
+            largest_hole: largest,
+            live: self.live,
+            holes: self.holes,
+        }
+    }
+
+    fn is_empty(&self, block: BlockId) -> bool {
+        self.first(block)
+            .is_ok_and(|first| self.nodes.is_hole(first) && self.nodes.next(first) == NONE)
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
+        for first in self.firsts() {
+            let mut at = first;
+            while at != NONE {
+                let state = match self.nodes.is_hole(at) {
+                    true => PieceState::Hole,
+                    false => PieceState::Live(self.nodes.key(at)),
+                };
+                visit(Piece { block: self.nodes.block(at), span: self.nodes.span(at), state });
+                at = self.nodes.next(at);
+            }
+        }
+    }
+
+    fn validate(&self) -> Result<(), &'static str> {
+        let (mut total, mut used, mut holes, mut live) = (0, 0, 0, 0);
+        for first in self.firsts() {
+            let (mut at, mut expected, mut after_hole) = (first, 0, false);
+            while at != NONE {
+                let span = self.nodes.span(at);
+                if span.offset != expected || span.size == 0 {
+                    return Err("the pieces of a block do not tile it");
+                }
+                let hole = self.nodes.is_hole(at);
+                if hole && after_hole {
+                    return Err("two holes touch");
+                }
+                if hole && !self.bins.contains(&self.nodes, at) {
+                    return Err("a hole is not in the list of its bin");
+                }
+                (total, expected, after_hole) = (total + span.size, span.end(), hole);
+                if hole {
+                    holes += 1;
+                } else {
+                    (used, live) = (used + span.size, live + 1);
+                }
+                at = self.nodes.next(at);
+            }
+        }
+        if (total, used, holes, live) != (self.total, self.used, self.holes, self.live) {
+            return Err("the counters differ from a walk");
+        }
+        self.bins.validate(&self.nodes, holes)
+    }
+}

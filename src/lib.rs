@@ -1,0 +1,1 @@
+//! One memory manager for every GPU.

@@ -1,0 +1,2 @@
+//! The command `omniheap`.
+fn main() {}
