@@ -5,6 +5,8 @@ extern crate alloc;
 mod backend;
 mod caps;
 #[cfg(feature = "std")]
+mod defrag;
+#[cfg(feature = "std")]
 mod device;
 mod erased;
 mod error;

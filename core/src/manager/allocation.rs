@@ -1,21 +1,35 @@
 //! The caller's owned token for live bytes.
-use crate::pool::{Lane, SlotId};
-use crate::{Backend, Result, TimelineId};
+#![expect(
+    unsafe_code,
+    reason = "allocations share one strong reference to their lane, counted under its lock"
+)]
+use crate::pool::{Lane, LaneState, SlotId};
+use crate::{Backend, Point, Result, TimelineId};
 use alloc::sync::Arc;
 use core::fmt;
+use core::mem;
+use core::ptr::NonNull;
 
 /// Live bytes, owned. Dropping it frees them; it keeps the device alive.
 ///
 /// An allocation is not an address: defragmentation may move it. Ask for its [`binding`](Self::binding) when you need
 /// to know where it is; it does not move while you hold that.
+///
+/// # Invariant
+///
+/// `lane` was taken from an [`Arc`]. While the lane's `owners` is above zero, one strong reference belongs to all its
+/// allocations together, and every allocation counts as one owner. So the fast path touches no reference count.
 #[must_use = "dropping an allocation frees it"]
 pub struct Allocation<B: Backend> {
-    pub(super) lane: Arc<Lane<B>>,
-    pub(super) manager: u32,
-    /// Taken by the free that ends the allocation.
-    slot: Option<SlotId>,
+    lane: NonNull<Lane<B>>,
+    slot: SlotId,
     size: u64,
 }
+
+// SAFETY: an allocation is a shared reference to its lane, whose state is behind a lock, and plain numbers.
+unsafe impl<B: Backend> Send for Allocation<B> {}
+// SAFETY: as for `Send`; no method changes an allocation through a shared reference.
+unsafe impl<B: Backend> Sync for Allocation<B> {}
 
 /// Names an allocation without owning it: for logs, tables and foreign languages.
 ///
@@ -35,19 +49,31 @@ impl<B: Backend> fmt::Debug for Allocation<B> {
 }
 
 impl<B: Backend> Allocation<B> {
+    /// Makes the owner of a slot that was just admitted; `state` is the locked state of `lane`.
     #[inline]
-    pub(super) const fn new(lane: Arc<Lane<B>>, manager: u32, id: SlotId, size: u64) -> Self {
-        Self { lane, manager, slot: Some(id), size }
+    pub(super) fn claim(
+        lane: &Arc<Lane<B>>,
+        state: &mut LaneState<B>,
+        slot: SlotId,
+        size: u64,
+    ) -> Self {
+        if state.owners == 0 {
+            mem::forget(Arc::clone(lane));
+        }
+        state.owners += 1;
+        let lane = NonNull::from(lane.as_ref());
+        Self { lane, slot, size }
+    }
+
+    #[inline]
+    pub(super) const fn lane(&self) -> &Lane<B> {
+        // SAFETY: this allocation is an owner, so the lane is alive by the invariant of the type.
+        unsafe { self.lane.as_ref() }
     }
 
     #[inline]
     pub(super) const fn slot(&self) -> SlotId {
-        self.slot.expect("taken only by the free that consumes the allocation")
-    }
-
-    #[inline]
-    pub(super) const fn take_slot(&mut self) -> Option<SlotId> {
-        self.slot.take()
+        self.slot
     }
 
     /// Bytes that were asked for.
@@ -59,20 +85,21 @@ impl<B: Backend> Allocation<B> {
     /// A name for this allocation that does not own it.
     #[must_use]
     pub fn id(&self) -> AllocationId {
+        let (lane, slot) = (self.lane(), self.slot);
         AllocationId {
-            manager: self.manager,
-            lane: self.lane.number,
-            slot: self.slot().index,
-            generation: self.slot().generation,
+            manager: lane.manager,
+            lane: lane.number,
+            slot: slot.index,
+            generation: slot.generation,
         }
     }
 
     /// The timeline in whose order the bytes are used, if the request named one.
     #[must_use]
     pub fn timeline(&self) -> Option<TimelineId> {
-        let state = self.lane.state.lock();
-        let lent = state.notes.get(self.slot().index).and_then(|note| note.home);
-        lent.or(self.lane.timeline)
+        let state = self.lane().state.lock();
+        let lent = state.notes.get(self.slot.index).and_then(|note| note.home);
+        lent.or(self.lane().timeline)
     }
 
     /// Says that another timeline uses the bytes too: after a free they wait for it.
@@ -81,23 +108,24 @@ impl<B: Backend> Allocation<B> {
     ///
     /// `NoSuchTimeline` where the backend does not know it.
     pub fn use_on(&self, timeline: TimelineId) -> Result<()> {
-        if self.lane.timeline == Some(timeline) {
+        let lane = self.lane();
+        if lane.timeline == Some(timeline) {
             return Ok(());
         }
-        if let Some(timelines) = self.lane.shared.device.backend().as_timelines() {
+        if let Some(timelines) = lane.shared.device.backend().as_timelines() {
             timelines.reached(timeline)?;
         }
-        let mut state = self.lane.state.lock();
-        state.slots.set_noted(self.slot())?;
-        state.notes.add_use(self.slot().index, timeline);
+        let mut state = lane.state.lock();
+        state.slots.set_noted(self.slot)?;
+        state.notes.add_use(self.slot.index, timeline);
         Ok(())
     }
 
     /// Calls it `name` in reports.
     pub fn set_name(&self, name: &str) {
-        let mut state = self.lane.state.lock();
-        if state.slots.set_noted(self.slot()).is_ok() {
-            state.notes.set_name(self.slot().index, name);
+        let mut state = self.lane().state.lock();
+        if state.slots.set_noted(self.slot).is_ok() {
+            state.notes.set_name(self.slot.index, name);
         }
     }
 
@@ -106,13 +134,59 @@ impl<B: Backend> Allocation<B> {
     pub fn free(self) {
         drop(self);
     }
+
+    /// Frees it after a point, besides the timelines that use it.
+    pub(super) fn end(self, after: Option<Point>) {
+        let this = mem::ManuallyDrop::new(self);
+        if after.is_none() {
+            this.release();
+        } else {
+            this.release_noted(after);
+        }
+    }
+
+    #[inline]
+    fn release(&self) {
+        let lane = self.lane();
+        let mut state = lane.state.lock();
+        if !state.free_plain(self.slot, lane.timeline) {
+            drop(state);
+            self.release_noted(None);
+            return;
+        }
+        state.owners -= 1;
+        let last = state.owners == 0;
+        drop(state);
+        if last {
+            self.release_lane();
+        }
+    }
+
+    #[cold]
+    fn release_noted(&self, after: Option<Point>) {
+        let lane = self.lane();
+        lane.free_noted(self.slot, after);
+        let mut state = lane.state.lock();
+        state.owners -= 1;
+        let last = state.owners == 0;
+        drop(state);
+        if last {
+            self.release_lane();
+        }
+    }
+
+    /// Gives back the reference that the owners held together. The lane may be gone afterwards.
+    #[cold]
+    fn release_lane(&self) {
+        // SAFETY: the pointer came from an `Arc` in `claim`. The caller took `owners` from one to zero under the lock,
+        // so the reference that `claim` forgot when it took it from zero to one is given back exactly once.
+        unsafe { Arc::decrement_strong_count(self.lane.as_ptr()) };
+    }
 }
 
 impl<B: Backend> Drop for Allocation<B> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(slot) = self.take_slot() {
-            self.lane.free(slot);
-        }
+        self.release();
     }
 }

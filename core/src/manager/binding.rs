@@ -28,7 +28,13 @@ impl<B: Backend> Allocation<B> {
     /// When the same allocation has four billion bindings.
     #[must_use]
     pub fn binding(&self) -> Binding<'_, B> {
-        let mut state = self.lane.state.lock();
+        let mut state = self.lane().state.lock();
+        while state.slots.is_moving(self.slot()) {
+            let moves = self.lane().moved.count();
+            drop(state);
+            self.lane().moved.wait_beyond(moves);
+            state = self.lane().state.lock();
+        }
         state.slots.pin(self.slot()).expect("an owned allocation is live and has few pins");
         let (block, _, span) = state.locate(self.slot()).expect("an owned allocation is live");
         Binding { allocation: self, block, span }
@@ -41,8 +47,8 @@ impl<B: Backend> Allocation<B> {
     /// `NotMappable` where the heap is not host-visible, or what the driver says.
     pub fn map(&self) -> Result<Mapped<'_, B>> {
         let binding = self.binding();
-        let backend = self.lane.shared.device.backend();
-        let access = self.lane.shared.device.heap(self.lane.shared.heap)?.host;
+        let backend = self.lane().shared.device.backend();
+        let access = self.lane().shared.device.heap(self.lane().shared.heap)?.host;
         let map = backend.as_map().filter(|_| access.is_visible()).ok_or(ErrorKind::NotMappable)?;
         let base = map.map(binding.block())?;
         Ok(Mapped { binding, base, access })
@@ -65,7 +71,7 @@ impl<'a, B: Backend> Binding<'a, B> {
     /// The address that kernels see, where the backend has addresses.
     #[must_use]
     pub fn address(&self) -> Option<u64> {
-        let backend = self.allocation.lane.shared.device.backend();
+        let backend = self.allocation.lane().shared.device.backend();
         Some(backend.as_address()?.address(self.block()) + self.span.offset)
     }
 
@@ -87,7 +93,7 @@ impl<'a, B: Backend> Binding<'a, B> {
 
 impl<B: Backend> Drop for Binding<'_, B> {
     fn drop(&mut self) {
-        self.allocation.lane.state.lock().slots.unpin(self.allocation.slot());
+        self.allocation.lane().state.lock().slots.unpin(self.allocation.slot());
     }
 }
 
@@ -141,6 +147,8 @@ impl<B: Backend> Mapped<'_, B> {
     /// `OutOfRange`, or what the driver says of the flush.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let to = self.at(offset, bytes.len())?;
+        // The flush covers whole atoms: what the device wrote in their other bytes must not be undone by it.
+        self.invalidate(offset, bytes.len() as u64)?;
         // SAFETY: `at` checked the range; a host slice does not overlap device memory.
         unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.flush(offset, bytes.len() as u64)
@@ -166,7 +174,7 @@ impl<B: Backend> Mapped<'_, B> {
     /// `OutOfRange`, or what the driver says.
     pub fn flush(&self, offset: u64, size: u64) -> Result<()> {
         let Some((start, size)) = self.atoms(offset, size)? else { return Ok(()) };
-        let backend = self.binding.allocation.lane.shared.device.backend();
+        let backend = self.binding.allocation.lane().shared.device.backend();
         backend.as_map().ok_or(ErrorKind::NotMappable)?.flush(self.binding.block(), start, size)
     }
 
@@ -177,7 +185,7 @@ impl<B: Backend> Mapped<'_, B> {
     /// `OutOfRange`, or what the driver says.
     pub fn invalidate(&self, offset: u64, size: u64) -> Result<()> {
         let Some((start, size)) = self.atoms(offset, size)? else { return Ok(()) };
-        let backend = self.binding.allocation.lane.shared.device.backend();
+        let backend = self.binding.allocation.lane().shared.device.backend();
         backend.as_map().ok_or(ErrorKind::NotMappable)?.invalidate(
             self.binding.block(),
             start,
@@ -191,7 +199,7 @@ impl<B: Backend> Mapped<'_, B> {
         if size == 0 || self.access != HostAccess::Incoherent {
             return Ok(None);
         }
-        let atom = self.binding.allocation.lane.shared.device.backend().caps().atom;
+        let atom = self.binding.allocation.lane().shared.device.backend().caps().atom;
         let end =
             atom.up(part.end()).ok_or(ErrorKind::SizeOverflow)?.min(self.binding.block.size());
         let start = atom.down(part.offset);

@@ -5,23 +5,10 @@ use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
-    /// Frees a live allocation.
-    #[inline]
-    pub(super) fn free(&self, id: SlotId) {
-        let mut state = self.state.lock();
-        let plain = state.slots.get(id).is_ok_and(|slot| !slot.is_noted());
-        if plain {
-            let freed = state.free(id);
-            debug_assert!(freed.is_ok(), "an owned allocation is live");
-            return;
-        }
-        drop(state);
-        self.free_noted(id, None);
-    }
-
     /// Frees an allocation that other timelines use, or that has a block of its own.
     #[cold]
     pub(super) fn free_noted(&self, id: SlotId, after: Option<Point>) {
+        self.wait_for_move(id);
         let timelines = self.timelines_of(id);
         let mut points: Vec<Point> = after.into_iter().collect();
         for timeline in timelines {
@@ -40,6 +27,17 @@ impl<B: Backend> Lane<B> {
             && state.slots.defer(id).is_ok()
         {
             state.deferred.push(id, bytes, points);
+        }
+    }
+
+    /// Waits until an allocation that is being moved has arrived.
+    fn wait_for_move(&self, id: SlotId) {
+        let mut state = self.state.lock();
+        while state.slots.is_moving(id) {
+            let moves = self.moved.count();
+            drop(state);
+            self.moved.wait_beyond(moves);
+            state = self.state.lock();
         }
     }
 
@@ -69,13 +67,9 @@ impl<B: Backend> Lane<B> {
 
 impl<B: Backend> Allocation<B> {
     /// Frees it once `point` has passed; on the allocation's own timeline, in its order and so at once.
-    pub fn free_after(mut self, point: Point) {
-        let Some(slot) = self.take_slot() else { return };
-        if self.lane.timeline == Some(point.timeline) {
-            self.lane.free(slot);
-        } else {
-            self.lane.free_noted(slot, Some(point));
-        }
+    pub fn free_after(self, point: Point) {
+        let after = Some(point).filter(|point| self.lane().timeline != Some(point.timeline));
+        self.end(after);
     }
 }
 
@@ -86,7 +80,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// `Foreign` when it belongs to another manager; it comes back and stays live.
     pub fn free(&self, allocation: Allocation<B>) -> Result<(), FreeError<Allocation<B>>> {
-        if allocation.manager != self.inner.id {
+        if allocation.lane().manager != self.number() {
             return Err(FreeError { allocation, error: ErrorKind::Foreign.into() });
         }
         drop(allocation);
@@ -99,7 +93,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// `Foreign` for another manager's, `Stale` for one that was freed or never was.
     pub fn check(&self, id: AllocationId) -> Result<u64> {
-        if id.manager != self.inner.id {
+        if id.manager != self.number() {
             return Err(ErrorKind::Foreign.into());
         }
         let lanes = self.all_pools().into_iter().flat_map(|pool| pool.lanes());

@@ -74,14 +74,20 @@ impl<B: Backend> Manager<B> {
             .climb(pool, ask, request)
             .map_err(|error| self.explain_failure(pool, ask, error))?;
         self.note(&lane, slot, request);
-        Ok(Allocation::new(lane, self.inner.id, slot, request.layout.size))
+        Ok(Allocation::claim(&lane, &mut lane.state.lock(), slot, request.layout.size))
     }
 
     /// Remembers what a request says beyond its bytes.
     fn note(&self, lane: &Lane<B>, slot: SlotId, request: &Request<'_>) {
         let lent = request.timeline.filter(|timeline| lane.timeline != Some(*timeline));
         let dedicated = request.sharing == Sharing::Dedicated;
-        if lent.is_none() && !dedicated && request.name.is_none() && request.tag.is_none() {
+        let align = Some(request.layout.align).filter(|align| *align > lane.shared.unit);
+        if lent.is_none()
+            && align.is_none()
+            && !dedicated
+            && request.name.is_none()
+            && request.tag.is_none()
+        {
             return;
         }
         let mut state = lane.state.lock();
@@ -91,6 +97,9 @@ impl<B: Backend> Manager<B> {
         state.notes.mark(slot.index);
         if let Some(home) = lent {
             state.notes.set_home(slot.index, home);
+        }
+        if let Some(align) = align {
+            state.notes.set_align(slot.index, align);
         }
         if let Some(name) = request.name {
             state.notes.set_name(slot.index, name);
@@ -214,9 +223,7 @@ impl<B: Backend> Manager<B> {
         {
             return Ok(taken);
         }
-        if self.defragment_for(pool, ask)
-            && let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)?
-        {
+        if let Some(taken) = self.defragment_for(pool, lane, ask)? {
             return Ok(taken);
         }
         Err(refused)
@@ -329,9 +336,31 @@ impl<B: Backend> Manager<B> {
         shortage
     }
 
-    /// Whether moving live data together made room.
-    fn defragment_for(&self, _pool: &Pool<B>, _ask: Ask) -> bool {
-        false
+    /// Whether moving live data together made room in the request's lane, or in one that can lend it.
+    fn defragment_for(
+        &self,
+        pool: &Pool<B>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+    ) -> Result<Option<Taken<B>>> {
+        let mut lanes = pool.lanes();
+        lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
+        for each in lanes {
+            let Some(bytes) = each.make_hole(ask)? else { continue };
+            self.inner.moved.fetch_add(bytes, Relaxed);
+            tracing::debug!(bytes, "moved live data together for a request");
+            each.settle(Patience::Wait)?;
+            let taken = if Arc::ptr_eq(&each, lane) {
+                each.state.lock().allocate_anyhow(ask)
+            } else {
+                each.lend(ask)
+            };
+            if let Ok(slot) = taken {
+                self.inner.climbs.count(Rung::Defragment);
+                return Ok(Some((each, slot)));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -20,12 +20,12 @@ pub use report::{BlockReport, PoolReport, Report, Totals};
 pub use transfer::Copy;
 
 use crate::device::{Device, HeapUse};
-use crate::pool::{Patience, Pool};
+use crate::pool::{Names, Patience, Pool};
 use crate::sync::Mutex;
 use crate::{Backend, Caps, Error, ErrorKind, HeapId, Ranking, Request, Result};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use ladder::Climbs;
 use std::sync::OnceLock;
 
@@ -42,7 +42,7 @@ pub struct Manager<B: Backend> {
 
 struct Inner<B: Backend> {
     device: Arc<Device<B>>,
-    id: u32,
+    names: Arc<Names>,
     config: ManagerConfig,
     /// Heaps for requests that say nothing of their use.
     plain: Ranking,
@@ -51,7 +51,8 @@ struct Inner<B: Backend> {
     user_pools: Mutex<Vec<Arc<Pool<B>>>>,
     callbacks: Mutex<Vec<Callback>>,
     climbs: Climbs,
-    lane_numbers: Arc<AtomicU32>,
+    /// Bytes that defragmentation has moved.
+    moved: AtomicU64,
 }
 
 impl<B: Backend> Clone for Manager<B> {
@@ -84,14 +85,14 @@ impl<B: Backend> Manager<B> {
         Self {
             inner: Arc::new(Inner {
                 device: Arc::new(Device::new(backend)),
-                id: NEXT.fetch_add(1, Relaxed),
+                names: Arc::new(Names::new(NEXT.fetch_add(1, Relaxed))),
                 config,
                 plain,
                 pools,
                 user_pools: Mutex::new(Vec::new()),
                 callbacks: Mutex::new(Vec::new()),
                 climbs: Climbs::default(),
-                lane_numbers: Arc::new(AtomicU32::new(0)),
+                moved: AtomicU64::new(0),
             }),
         }
     }
@@ -120,8 +121,13 @@ impl<B: Backend> Manager<B> {
 
     fn make_pool(&self, heap: HeapId, config: crate::PoolConfig) -> Result<Pool<B>> {
         let device = Arc::clone(&self.inner.device);
-        let numbers = Arc::clone(&self.inner.lane_numbers);
-        Pool::new(device, heap, config, self.inner.config.unit, numbers)
+        let names = Arc::clone(&self.inner.names);
+        Pool::new(device, heap, config, self.inner.config.unit, names)
+    }
+
+    /// Tells this manager from all others.
+    fn number(&self) -> u32 {
+        self.inner.names.manager
     }
 
     /// Every pool that exists.
@@ -145,19 +151,15 @@ impl<B: Backend> Manager<B> {
     #[inline]
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
         if request.is_plain()
+            && request.layout.align <= self.inner.config.unit
             && let Some(heap) = self.inner.plain.as_slice().first()
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
             && let Ok(ask) = pool.ask(request.layout, request.class)
         {
             let lane = pool.lane(request.timeline);
-            let taken = lane.state.lock().allocate(ask);
-            if let Ok(id) = taken {
-                return Ok(Allocation::new(
-                    Arc::clone(lane),
-                    self.inner.id,
-                    id,
-                    request.layout.size,
-                ));
+            let mut state = lane.state.lock();
+            if let Ok(id) = state.allocate(ask) {
+                return Ok(Allocation::claim(lane, &mut state, id, request.layout.size));
             }
         }
         self.allocate_slowly(request)
@@ -234,7 +236,7 @@ impl<B: Backend> Manager<B> {
         {
             return Err((pool, error));
         }
-        let live = pool.pool().lanes().iter().any(|lane| lane.state.lock().counts.live > 0);
+        let live = pool.pool().lanes().iter().any(|lane| lane.state.lock().counts.live() > 0);
         if live {
             return Err((pool, ErrorKind::Busy.into()));
         }

@@ -4,6 +4,7 @@ use crate::pool::{Lane, Pool};
 use crate::strategy::PieceState;
 use crate::{Backend, HeapId, Span};
 use alloc::{string::String, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Sums over all pools, or over one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +93,8 @@ pub struct Report {
     pub quarantined_bytes: u64,
     /// How often each rung of the ladder served a request, in the order of [`Rung::ALL`].
     pub rungs: [u64; Rung::ALL.len()],
+    /// Bytes that defragmentation has moved.
+    pub moved_bytes: u64,
     /// Pool by pool.
     pub pools: Vec<PoolReport>,
 }
@@ -110,6 +113,7 @@ impl<B: Backend> Manager<B> {
             blocks: device.blocks(),
             quarantined_bytes: device.quarantined(),
             rungs: self.inner.climbs.read(),
+            moved_bytes: self.inner.moved.load(Relaxed),
             pools,
         }
     }
@@ -153,7 +157,7 @@ fn lane_totals<B: Backend>(lane: &Lane<B>) -> Totals {
     let state = lane.state.lock();
     let (usage, counts) = (state.usage(), state.counts);
     Totals {
-        live: counts.live,
+        live: counts.live(),
         live_bytes: counts.live_bytes,
         granted_bytes: counts.granted_bytes,
         peak_live_bytes: counts.peak_live_bytes,
@@ -227,7 +231,7 @@ fn validate_lane<B: Backend>(lane: &Lane<B>) -> Result<(), &'static str> {
         (live, bytes, granted) = (live + 1, bytes + slot.size, granted + grant.span.size);
     }
     let counts = state.counts;
-    if (live, bytes, granted) != (counts.live, counts.live_bytes, counts.granted_bytes) {
+    if (live, bytes, granted) != (counts.live(), counts.live_bytes, counts.granted_bytes) {
         return Err("the lane's counters differ from a walk of its slots");
     }
     let usage = state.usage();

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 impl<B: Backend> Allocation<B> {
     fn transfer(&self) -> Result<&dyn Transfer<Block = B::Block>> {
-        self.lane.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported.into())
+        self.lane().shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported.into())
     }
 
     fn aligned(&self, offset: u64, size: u64) -> Result<()> {
-        let align = self.lane.shared.device.backend().caps().copy.align;
+        let align = self.lane().shared.device.backend().caps().copy.align;
         let fits = align.divides(offset) && align.divides(size);
         if fits { Ok(()) } else { Err(ErrorKind::Misaligned.into()) }
     }
@@ -81,7 +81,8 @@ impl<B: Backend> Manager<B> {
     pub fn copy(&self, on: TimelineId, copies: &[Copy<'_, B>]) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
         for copy in copies {
-            if copy.from.manager != self.inner.id || copy.to.manager != self.inner.id {
+            if copy.from.lane().manager != self.number() || copy.to.lane().manager != self.number()
+            {
                 return Err(ErrorKind::Foreign.into());
             }
             copy.from.aligned(copy.from_offset, copy.size)?;

@@ -11,7 +11,7 @@ pub struct Growth {
     pub largest: u64,
     /// Blocks are multiples of this.
     pub granule: Align,
-    /// Requests up to this size may share a block with others of their size.
+    /// Requests up to this size may share a block with others of their size; zero makes every block `largest`.
     pub shared_up_to: u64,
 }
 
@@ -38,7 +38,7 @@ impl Growth {
         if size > self.largest {
             return None;
         }
-        if size <= self.smallest / 4 {
+        if size <= self.smallest / 4 || self.shared_up_to == 0 {
             return Some(self.smallest);
         }
         let most = (self.shared_up_to / size).clamp(1, MOST_TOGETHER);
@@ -65,6 +65,9 @@ impl Growth {
         if size > self.largest {
             return None;
         }
+        if self.shared_up_to == 0 {
+            return Some(self.largest);
+        }
         Some(self.granule.up(size)?.min(self.largest))
     }
 }
@@ -72,7 +75,6 @@ impl Growth {
 /// How many driver calls a pool may make to save memory, earned by the operations it served without one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ration {
-    operations: u64,
     calls: u64,
 }
 
@@ -82,20 +84,15 @@ const OPERATIONS_PER_CALL: u64 = 140;
 const ADVANCE: u64 = 512;
 
 impl Ration {
-    pub(crate) const NEW: Self = Self { operations: 0, calls: 0 };
-
-    #[inline]
-    pub(crate) fn earn(&mut self) {
-        self.operations += 1;
-    }
+    pub(crate) const NEW: Self = Self { calls: 0 };
 
     pub(crate) fn spend(&mut self, calls: u64) {
         self.calls += calls;
     }
 
-    /// Whether two more calls, one block returned and one taken, are paid for.
-    pub(crate) fn allows_exchange(&self) -> bool {
-        (self.calls + 2).saturating_sub(ADVANCE) * OPERATIONS_PER_CALL <= self.operations
+    /// Whether two more calls, one block returned and one taken, are paid for by so many operations.
+    pub(crate) const fn allows_exchange(&self, operations: u64) -> bool {
+        (self.calls + 2).saturating_sub(ADVANCE) * OPERATIONS_PER_CALL <= operations
     }
 }
 
@@ -167,10 +164,9 @@ mod tests {
     fn calls_are_paid_for_by_operations() {
         let mut ration = Ration::NEW;
         ration.spend(ADVANCE);
-        assert!(!ration.allows_exchange());
-        (0..2 * OPERATIONS_PER_CALL).for_each(|_| ration.earn());
-        assert!(ration.allows_exchange());
+        assert!(!ration.allows_exchange(2 * OPERATIONS_PER_CALL - 1));
+        assert!(ration.allows_exchange(2 * OPERATIONS_PER_CALL));
         ration.spend(2);
-        assert!(!ration.allows_exchange());
+        assert!(!ration.allows_exchange(2 * OPERATIONS_PER_CALL));
     }
 }

@@ -5,10 +5,10 @@ use super::growth::{Ration, Thrift};
 use super::notes::Notes;
 use super::pager::Pager;
 use super::shared::Shared;
-use super::slots::{Noted, SlotId, Slots};
+use super::slots::{Ended, Noted, SlotId, Slots};
 use crate::device::Block;
 use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf, Usage};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Signal};
 use crate::{Backend, Class, Epoch, ErrorKind, Layout, Sharing, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
@@ -58,12 +58,23 @@ impl Divider {
 /// Counters of a lane; sums of bytes are of what callers asked for unless they say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) live: u64,
     pub(crate) live_bytes: u64,
     pub(crate) granted_bytes: u64,
     pub(crate) peak_live_bytes: u64,
     pub(crate) allocated: u64,
     pub(crate) freed: u64,
+}
+
+impl Counts {
+    /// Allocations that are live or wait for a timeline.
+    pub(crate) const fn live(&self) -> u64 {
+        self.allocated - self.freed
+    }
+
+    /// Requests served so far.
+    pub(crate) const fn operations(&self) -> u64 {
+        self.allocated + self.freed
+    }
 }
 
 /// A block of a lane, and the free after which nobody has touched its holes.
@@ -84,6 +95,8 @@ pub(crate) struct State<B: Backend> {
     pub(crate) ration: Ration,
     pub(crate) thrift: Thrift,
     pub(crate) pager: Option<Pager>,
+    /// Allocations that callers own: together they keep the lane alive.
+    pub(crate) owners: u64,
     /// Frees so far: the lane's own clock.
     pub(crate) clock: u64,
     /// Everything freed up to this reading of the clock is out of use on the device.
@@ -99,7 +112,11 @@ pub(crate) struct Lane<B: Backend> {
     pub(crate) timeline: Option<TimelineId>,
     /// Tells lanes of one manager apart.
     pub(crate) number: u32,
+    /// The manager, by number.
+    pub(crate) manager: u32,
     pub(crate) state: Mutex<State<B>>,
+    /// Raised when allocations that were moving have arrived.
+    pub(crate) moved: Signal,
 }
 
 /// Why the fast path did not serve a request.
@@ -120,7 +137,6 @@ impl<B: Backend> State<B> {
             notes: Notes::new(),
             deferred: Deferred::new(),
             counts: Counts {
-                live: 0,
                 live_bytes: 0,
                 granted_bytes: 0,
                 peak_live_bytes: 0,
@@ -130,6 +146,7 @@ impl<B: Backend> State<B> {
             ration: Ration::NEW,
             thrift: Thrift::OFF,
             pager: None,
+            owners: 0,
             clock: 0,
             quiet: 0,
             marked: None,
@@ -155,7 +172,10 @@ impl<B: Backend> State<B> {
     fn breaks_a_block(&mut self, grant: Grant, ask: Ask) -> bool {
         let Divider::General(tlsf) = &mut self.divider else { return false };
         let Some(left) = tlsf.free_beside_only(grant.key) else { return false };
-        if !self.thrift.keeps_whole(ask.layout.size, left) || !self.ration.allows_exchange() {
+        let operations = self.counts.operations();
+        if !self.thrift.keeps_whole(ask.layout.size, left)
+            || !self.ration.allows_exchange(operations)
+        {
             return false;
         }
         tlsf.free(grant.key).is_ok()
@@ -172,20 +192,40 @@ impl<B: Backend> State<B> {
     #[inline]
     pub(crate) fn admit(&mut self, grant: Grant, size: u64) -> SlotId {
         let counts = &mut self.counts;
-        counts.live += 1;
         counts.allocated += 1;
         counts.live_bytes += size;
         counts.granted_bytes += grant.span.size;
         counts.peak_live_bytes = counts.peak_live_bytes.max(counts.live_bytes);
-        self.ration.earn();
         self.slots.insert(grant.key, size)
     }
 
     /// Frees an allocation at once. Returns its block when that was made for it alone.
     #[inline]
     pub(crate) fn free(&mut self, id: SlotId) -> Result<Option<Arc<Block<B>>>, ErrorKind> {
-        let key = self.slots.get(id)?.key;
-        self.finish(id, key)
+        match self.slots.end_ownership(id)? {
+            Ended::Now(key) => self.finish(id, key),
+            Ended::AfterMove => Ok(None),
+        }
+    }
+
+    /// Frees an allocation of which nothing more is known than its bytes; `false` where that is not so.
+    #[inline]
+    pub(crate) fn free_plain(&mut self, id: SlotId, timeline: Option<TimelineId>) -> bool {
+        let Some((key, size)) = self.slots.take_plain(id) else { return false };
+        let freed = match &mut self.divider {
+            Divider::General(tlsf) => tlsf.free(key),
+            Divider::Other(other) => other.free(key),
+        };
+        let grant = freed.expect("a live slot has a live span");
+        self.counts.freed += 1;
+        self.counts.live_bytes -= size;
+        self.counts.granted_bytes -= grant.span.size;
+        if timeline.is_some() {
+            self.clock += 1;
+            let held = self.blocks[grant.block.0 as usize].as_mut();
+            held.expect("a live span's block is held").last_free = self.clock;
+        }
+        true
     }
 
     /// Frees an allocation that was deferred and whose timelines have passed.
@@ -205,11 +245,9 @@ impl<B: Backend> State<B> {
             self.notes.forget(id.index);
         }
         let counts = &mut self.counts;
-        counts.live -= 1;
         counts.freed += 1;
         counts.live_bytes -= slot.size;
         counts.granted_bytes -= grant.span.size;
-        self.ration.earn();
         self.clock += 1;
         let held =
             self.blocks[grant.block.0 as usize].as_mut().expect("a live span's block is held");

@@ -20,10 +20,10 @@ pub use growth::Growth;
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;
 pub(crate) use quiet::Patience;
-pub(crate) use slots::SlotId;
+pub(crate) use slots::{Owner, SlotId};
 
 use crate::device::Device;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Signal};
 use crate::{Align, Backend, ErrorKind, HeapId, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::cell::Cell;
@@ -41,10 +41,23 @@ const MOST_LANES: u32 = 64;
 
 type Lanes<B> = Box<[OnceLock<Arc<Lane<B>>>]>;
 
+/// What tells the lanes of all managers apart.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) manager: u32,
+    lanes: AtomicU32,
+}
+
+impl Names {
+    pub(crate) const fn new(manager: u32) -> Self {
+        Self { manager, lanes: AtomicU32::new(0) }
+    }
+}
+
 /// Blocks of one heap, divided by one strategy, with limits.
 pub(crate) struct Pool<B: Backend> {
     pub(crate) shared: Arc<Shared<B>>,
-    numbers: Arc<AtomicU32>,
+    names: Arc<Names>,
     threads: Lanes<B>,
     timelines: [OnceLock<Lanes<B>>; CHUNKS],
 }
@@ -56,7 +69,7 @@ impl<B: Backend> Pool<B> {
         heap: HeapId,
         config: PoolConfig,
         unit: Align,
-        numbers: Arc<AtomicU32>,
+        names: Arc<Names>,
     ) -> Result<Self> {
         let about = device.heap(heap)?;
         config.check(about.size, about.max_block)?;
@@ -66,7 +79,9 @@ impl<B: Backend> Pool<B> {
             growth.shared_up_to = 0;
         }
         let lanes = match config.strategy {
-            StrategyKind::General => config.lanes.unwrap_or_else(cores).clamp(1, MOST_LANES),
+            StrategyKind::General => {
+                config.lanes.unwrap_or_else(cores).clamp(1, MOST_LANES).next_power_of_two()
+            }
             _ => 1,
         };
         let granularity = device.backend().caps().neighbour_granularity;
@@ -77,7 +92,7 @@ impl<B: Backend> Pool<B> {
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit));
         let pool = Self {
             shared,
-            numbers,
+            names,
             threads: (0..lanes).map(|_| OnceLock::new()).collect(),
             timelines: [const { OnceLock::new() }; CHUNKS],
         };
@@ -105,16 +120,23 @@ impl<B: Backend> Pool<B> {
             Some(other) => Divider::Other(other),
             None => Divider::General(config::general(granularity)),
         };
-        let number = self.numbers.fetch_add(1, Relaxed);
+        let (number, manager) = (self.names.lanes.fetch_add(1, Relaxed), self.names.manager);
         let shared = Arc::clone(&self.shared);
-        Arc::new(Lane { shared, timeline, number, state: Mutex::new(State::new(divider)) })
+        Arc::new(Lane {
+            shared,
+            timeline,
+            number,
+            state: Mutex::new(State::new(divider)),
+            manager,
+            moved: Signal::default(),
+        })
     }
 
     /// The lane of a timeline, or of the calling thread.
     #[inline]
     pub(crate) fn lane(&self, timeline: Option<TimelineId>) -> &Arc<Lane<B>> {
         let Some(timeline) = timeline else {
-            let slot = &self.threads[thread_number() as usize % self.threads.len()];
+            let slot = &self.threads[thread_number() as usize & (self.threads.len() - 1)];
             return slot.get_or_init(|| self.make_lane(None));
         };
         let at = timeline.0 as usize % (CHUNK * CHUNKS);

@@ -1,6 +1,6 @@
 //! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
 #![forbid(unsafe_code)]
-use crate::TimelineId;
+use crate::{Align, TimelineId};
 use alloc::{borrow::ToOwned, boxed::Box, collections::BTreeMap, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
@@ -13,6 +13,8 @@ pub(crate) struct Note {
     pub(crate) name: Option<Box<str>>,
     /// Timelines besides the lane's own that use the bytes.
     pub(crate) used_on: Vec<TimelineId>,
+    /// Alignment above the pool's own.
+    pub(crate) align: Option<Align>,
     /// The timeline that uses the bytes, where the lane of another lent them.
     pub(crate) home: Option<TimelineId>,
     /// For reports: what kind of thing it is.
@@ -58,6 +60,10 @@ impl Notes {
     /// Makes an entry, so that a free looks closer.
     pub(crate) fn mark(&mut self, slot: u32) {
         self.0.entry(slot).or_default();
+    }
+
+    pub(crate) fn set_align(&mut self, slot: u32, align: Align) {
+        self.0.entry(slot).or_default().align = Some(align);
     }
 
     pub(crate) fn set_tag(&mut self, slot: u32, tag: Tag) {

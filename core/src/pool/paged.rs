@@ -14,6 +14,9 @@ const ADDRESSES_PER_BYTE: u64 = 4;
 /// How often a hole that another thread took is made again.
 const ATTEMPTS: u32 = 8;
 
+/// Spans carved out of holes of a lane's reserved block.
+type Carved<B> = (Arc<Block<B>>, Vec<Grant>);
+
 impl<B: Backend> Lane<B> {
     /// Makes a hole for the request out of pages from wherever they are free, and takes the request from it.
     ///
@@ -207,7 +210,7 @@ impl<B: Backend> Lane<B> {
         bytes: u64,
         keep: Option<Span>,
         patience: Patience,
-    ) -> Result<Option<(Arc<Block<B>>, Vec<Grant>)>> {
+    ) -> Result<Option<Carved<B>>> {
         if let Some(found) = self.take_pages_if_quiet(bytes, keep) {
             return Ok(found);
         }
@@ -219,15 +222,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// As [`take_quiet_pages`](Self::take_quiet_pages); `None` where the device may still use the holes.
-    #[expect(
-        clippy::option_option,
-        reason = "the outer says whether one could look, the inner what was found"
-    )]
-    fn take_pages_if_quiet(
-        &self,
-        bytes: u64,
-        keep: Option<Span>,
-    ) -> Option<Option<(Arc<Block<B>>, Vec<Grant>)>> {
+    fn take_pages_if_quiet(&self, bytes: u64, keep: Option<Span>) -> Option<Option<Carved<B>>> {
         let mut state = self.state.lock();
         let state = &mut *state;
         let (Some(pager), Divider::General(tlsf)) = (&state.pager, &mut state.divider) else {
@@ -281,7 +276,9 @@ impl<B: Backend> Lane<B> {
             (pager.mapped_spans(), Arc::clone(&held.block))
         };
         for (span, pages) in spans {
-            if self.unmap(&block, span).is_ok() {
+            // A lost device unmaps nothing any more, but takes the pages back all the same.
+            let refused = self.unmap(&block, span).err();
+            if refused.is_none_or(|error| error.kind() == ErrorKind::DeviceLost) {
                 self.shared.device.destroy_pages(self.shared.heap, page, &pages);
             } else {
                 self.shared.device.quarantine(span.size);

@@ -29,7 +29,10 @@ impl<B: Backend> Lane<B> {
         let taken = taken.and_then(|id| {
             let grant = match &mut state.divider {
                 Divider::General(tlsf) => {
-                    tlsf.carve(id, Span { offset: 0, size: ask.layout.size }, ask.class)
+                    // A dedicated block is handed out whole: what rounding left over is nobody else's.
+                    let whole = sharing == Sharing::Dedicated;
+                    let span = Span { offset: 0, size: if whole { size } else { ask.layout.size } };
+                    tlsf.carve(id, span, ask.class)
                 }
                 Divider::Other(other) => other.allocate(ask.layout, ask.class),
             };

@@ -1,7 +1,7 @@
 //! When bytes that were freed in a timeline's order are out of use for everyone.
 #![forbid(unsafe_code)]
 use super::lane::Lane;
-use crate::{Backend, Epoch, Point, Result, TimelineId, Timelines};
+use crate::{Backend, Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
 use alloc::vec::Vec;
 
 /// Whether to wait for a timeline, or only look.
@@ -30,7 +30,7 @@ impl<B: Backend> Lane<B> {
             }
             state.clock
         };
-        let epoch = timelines.mark(timeline)?;
+        let epoch = unless_closed(timelines.mark(timeline))?.unwrap_or(Epoch::START);
         self.state.lock().marked = Some((clock, epoch));
         self.check_mark(timelines, timeline, patience)
     }
@@ -44,8 +44,8 @@ impl<B: Backend> Lane<B> {
     ) -> Result<()> {
         let Some((clock, epoch)) = self.state.lock().marked else { return Ok(()) };
         if patience == Patience::Wait {
-            timelines.wait(Point { timeline, epoch })?;
-        } else if timelines.reached(timeline)? < epoch {
+            unless_closed(timelines.wait(Point { timeline, epoch }))?;
+        } else if unless_closed(timelines.reached(timeline))?.is_some_and(|now| now < epoch) {
             return Ok(());
         }
         let mut state = self.state.lock();
@@ -83,10 +83,19 @@ impl<B: Backend> Lane<B> {
         let mut reached = Vec::with_capacity(points.len());
         for point in points {
             if patience == Patience::Wait {
-                timelines.wait(*point)?;
+                unless_closed(timelines.wait(*point))?;
             }
-            reached.push((point.timeline, timelines.reached(point.timeline)?));
+            let now = unless_closed(timelines.reached(point.timeline))?.unwrap_or(point.epoch);
+            reached.push((point.timeline, now));
         }
         Ok(reached)
+    }
+}
+
+/// What a timeline answers, or `None` when it was closed: closing waits for its work, so all of it has passed.
+fn unless_closed<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(error) if error.kind() == ErrorKind::NoSuchTimeline => Ok(None),
+        other => other.map(Some),
     }
 }

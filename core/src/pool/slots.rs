@@ -46,6 +46,26 @@ enum State {
     Live,
     /// Freed by its owner, held until its timelines have passed.
     Deferred,
+    /// Live, and its bytes are on their way.
+    Moving,
+    /// Freed by its owner while its bytes were on their way.
+    MovingFreed,
+}
+
+/// What becomes of an allocation whose owner lets go of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its span can be freed.
+    Now(Key),
+    /// The pass that moves it frees it.
+    AfterMove,
+}
+
+/// Whether an allocation that has moved still has an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Present,
+    Gone,
 }
 
 /// Every slot of a lane.
@@ -116,8 +136,8 @@ impl Slots {
     #[inline]
     pub(crate) fn get(&self, id: SlotId) -> Result<&Slot, ErrorKind> {
         self.current(id).and_then(|slot| match slot.state {
-            State::Live => Ok(slot),
-            State::Deferred | State::Unused => Err(ErrorKind::Stale),
+            State::Live | State::Moving => Ok(slot),
+            State::Deferred | State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
         })
     }
 
@@ -132,10 +152,45 @@ impl Slots {
         Ok(())
     }
 
-    /// Puts the allocation somewhere else.
-    pub(crate) fn set_key(&mut self, id: SlotId, key: Key) -> Result<(), ErrorKind> {
-        self.current_mut(id)?.key = key;
-        Ok(())
+    /// Ends the owner's claim on a live allocation.
+    #[inline]
+    pub(crate) fn end_ownership(&mut self, id: SlotId) -> Result<Ended, ErrorKind> {
+        let slot = self.current_mut(id)?;
+        match slot.state {
+            State::Live => Ok(Ended::Now(slot.key)),
+            State::Moving => {
+                slot.state = State::MovingFreed;
+                Ok(Ended::AfterMove)
+            }
+            State::Deferred | State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
+        }
+    }
+
+    /// Marks a live allocation as moving: its place is not shown until [`end_move`](Self::end_move).
+    pub(crate) fn set_moving(&mut self, id: SlotId) {
+        if let Ok(slot) = self.current_mut(id)
+            && slot.state == State::Live
+        {
+            slot.state = State::Moving;
+        }
+    }
+
+    pub(crate) fn is_moving(&self, id: SlotId) -> bool {
+        self.current(id).is_ok_and(|slot| slot.state == State::Moving)
+    }
+
+    /// The key of an allocation that moves, freed or not.
+    pub(crate) fn moving_key(&self, id: SlotId) -> Option<Key> {
+        let moving = |slot: &&Slot| matches!(slot.state, State::Moving | State::MovingFreed);
+        self.current(id).ok().filter(moving).map(|slot| slot.key)
+    }
+
+    /// Ends a move; says whether the owner let go meanwhile.
+    pub(crate) fn end_move(&mut self, id: SlotId) -> Owner {
+        let Ok(slot) = self.current_mut(id) else { return Owner::Present };
+        let owner = if slot.state == State::MovingFreed { Owner::Gone } else { Owner::Present };
+        slot.state = State::Live;
+        owner
     }
 
     /// Ends the owner's claim; the bytes stay until [`remove`](Self::remove).
@@ -143,6 +198,23 @@ impl Slots {
         self.get(id)?;
         self.current_mut(id)?.state = State::Deferred;
         Ok(())
+    }
+
+    /// Ends a live allocation that has no note and does not move; its key and size, or `None` where that is not so.
+    #[inline]
+    pub(crate) fn take_plain(&mut self, id: SlotId) -> Option<(Key, u64)> {
+        let unused = self.unused;
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation != id.generation || slot.state != State::Live || slot.is_noted() {
+            return None;
+        }
+        let taken = (slot.key, slot.size);
+        slot.state = State::Unused;
+        if slot.generation < u32::MAX - 1 {
+            slot.pins = unused;
+            self.unused = id.index;
+        }
+        Some(taken)
     }
 
     /// Ends an allocation, live or deferred, and says what it was.
@@ -177,7 +249,7 @@ impl Slots {
 
     /// Whether the allocation may move: live, and pinned by nobody.
     pub(crate) fn may_move(&self, id: SlotId) -> bool {
-        self.get(id).is_ok_and(|slot| slot.pins == 0)
+        self.get(id).is_ok_and(|slot| slot.state == State::Live && slot.pins == 0)
     }
 
     /// Every allocation that is live or deferred.

@@ -25,7 +25,7 @@ use core::fmt;
 pub struct BlockId(pub u32);
 
 /// What frees a span: an index, and a stamp that tells a live span from an earlier one at the same index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub(crate) index: u32,
     pub(crate) stamp: u32,

@@ -3,7 +3,7 @@ mod bins;
 mod nodes;
 
 use self::bins::{BINS, Bins, bin_of, bin_that_fits};
-use self::nodes::{NONE, Nodes};
+use self::nodes::{NONE, Node, Nodes};
 use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
@@ -152,6 +152,74 @@ impl Tlsf {
         Ok(self.grant_of(index))
     }
 
+    /// Moves a live span to the start of the hole before it, or to a later offset inside that hole.
+    ///
+    /// The key stays. What was free before the span is free behind it.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live, `OutOfRange` when there is no hole before it that reaches down to `offset`.
+    pub fn slide_to(&mut self, key: Key, offset: u64) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        let before = self.nodes.previous(index);
+        if before == NONE || !self.nodes.is_hole(before) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        let hole = self.nodes.span(before);
+        if offset < hole.offset || offset >= hole.end() {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.nodes.reserve(SPARE + 1)?;
+        self.remove_hole(before);
+        let next = self.nodes.next(index);
+        let after = next != NONE && self.nodes.is_hole(next);
+        if after {
+            self.remove_hole(next);
+        }
+        if offset > hole.offset {
+            self.slide_inside(before, index, offset, after.then_some(next));
+        } else {
+            self.slide_over(before, index, after);
+        }
+        Ok(self.grant_of(index))
+    }
+
+    /// Part of the hole stays before the span, the rest goes behind it.
+    fn slide_inside(&mut self, before: u32, index: u32, offset: u64, hole_behind: Option<u32>) {
+        let freed = self.nodes.end(before) - offset;
+        self.nodes.set_size(before, offset - self.nodes.offset(before));
+        self.add_hole(before);
+        self.nodes.set_offset(index, offset);
+        let behind = match hole_behind {
+            Some(next) => self.nodes.grow_down(next, freed),
+            None => self.nodes.insert_after(index, freed),
+        };
+        self.add_hole(behind);
+    }
+
+    /// The whole hole goes behind the span, and joins the hole there.
+    fn slide_over(&mut self, before: u32, index: u32, hole_behind: bool) {
+        let (offset, size) = (self.nodes.offset(before), self.nodes.size(index));
+        let mut free = self.nodes.size(before);
+        self.swap_with_previous(before, index);
+        self.nodes.set_offset(index, offset);
+        if hole_behind {
+            free += self.nodes.size(self.nodes.next(before));
+            self.nodes.absorb_next(before);
+        }
+        self.nodes.set_offset(before, offset + size);
+        self.nodes.set_size(before, free);
+        self.add_hole(before);
+    }
+
+    /// Exchanges a node with the one before it; offsets are the caller's business.
+    fn swap_with_previous(&mut self, before: u32, index: u32) {
+        if self.nodes.previous(before) == NONE {
+            self.blocks[self.nodes.block(index).0 as usize].0 = index;
+        }
+        self.nodes.swap_with_previous(before, index);
+    }
+
     /// The bytes of a live span's block that are free, when nothing else in the block is live.
     #[inline]
     #[must_use]
@@ -292,12 +360,12 @@ impl Tlsf {
 
     #[inline]
     fn take_front(&mut self, hole: u32, size: u64) -> u32 {
-        let bin = bin_of(self.nodes.size(hole));
-        let front = self.nodes.split_front(hole, size);
-        if self.nodes.previous(front) == NONE {
-            self.blocks[self.nodes.block(front).0 as usize].0 = front;
+        let whole = self.nodes.get(hole);
+        let front = self.nodes.split_front(hole, whole, size);
+        if whole.previous == NONE {
+            self.blocks[whole.block as usize].0 = front;
         }
-        self.bins.moved(&mut self.nodes, hole, bin);
+        self.bins.moved(&mut self.nodes, hole, bin_of(whole.size), bin_of(whole.size - size));
         front
     }
 
@@ -321,42 +389,58 @@ impl Tlsf {
 
     /// The hole keeps its node and its list, and starts earlier.
     #[inline]
-    fn merge_into_next(&mut self, index: u32, next: u32) {
-        let bin = bin_of(self.nodes.size(next));
-        if self.nodes.previous(index) == NONE {
-            self.blocks[self.nodes.block(index).0 as usize].0 = next;
+    fn merge_into_next(&mut self, index: u32, node: Node, next: Node) {
+        if node.previous == NONE {
+            self.blocks[node.block as usize].0 = node.next;
         }
-        self.nodes.absorb_previous(next);
-        self.bins.moved(&mut self.nodes, next, bin);
+        self.nodes.absorb_previous(node.next, index, node);
+        self.bins.moved(
+            &mut self.nodes,
+            node.next,
+            bin_of(next.size),
+            bin_of(next.size + node.size),
+        );
     }
 
     /// The hole keeps its node and its list, and ends later, over the hole behind as well.
     #[inline]
-    fn merge_into_previous(&mut self, previous: u32, next: Option<u32>) {
-        let bin = bin_of(self.nodes.size(previous));
-        self.nodes.absorb_next(previous);
+    fn merge_into_previous(&mut self, index: u32, node: Node, previous: Node, next: Option<Node>) {
+        let (mut size, mut beyond) = (previous.size + node.size, node.next);
         if let Some(next) = next {
-            self.remove_hole(next);
-            self.nodes.absorb_next(previous);
+            self.bins.remove(&mut self.nodes, node.next);
+            self.holes -= 1;
+            self.nodes.discard(node.next);
+            (size, beyond) = (size + next.size, next.next);
         }
-        self.bins.moved(&mut self.nodes, previous, bin);
+        self.nodes.stretch(node.previous, size, beyond);
+        self.nodes.discard(index);
+        self.bins.moved(&mut self.nodes, node.previous, bin_of(previous.size), bin_of(size));
     }
 
     /// Where a span of this layout would start in a hole, if it fits there.
     #[inline]
     fn start_in(&self, hole: u32, layout: Layout, class: Class) -> Option<u64> {
-        let mut start = layout.align.up(self.nodes.offset(hole))?;
+        let whole = self.nodes.get(hole).span();
+        let start = layout.align.up(whole.offset)?;
         if self.granularity > Align::ONE {
-            start = self.apart_from_previous(hole, start, layout.align, class)?;
+            return self.start_apart(hole, whole, start, layout, class);
         }
+        (start.checked_add(layout.size)? <= whole.end()).then_some(start)
+    }
+
+    /// As [`start_in`](Self::start_in), a granule away from unlike neighbours.
+    #[cold]
+    fn start_apart(
+        &self,
+        hole: u32,
+        whole: Span,
+        start: u64,
+        layout: Layout,
+        class: Class,
+    ) -> Option<u64> {
+        let start = self.apart_from_previous(hole, start, layout.align, class)?;
         let end = start.checked_add(layout.size)?;
-        if end > self.nodes.end(hole) {
-            return None;
-        }
-        if self.granularity > Align::ONE && self.meets_next(hole, end, class) {
-            return None;
-        }
-        Some(start)
+        (end <= whole.end() && !self.meets_next(hole, end, class)).then_some(start)
     }
 
     fn apart_from_previous(
@@ -423,7 +507,8 @@ impl Tlsf {
             }
             bin = self.bins.first_from(bin + 1)?;
         }
-        let slack = layout.align.get() - 1 + 2 * (self.granularity.get() - 1);
+        let slack =
+            (self.granularity.get() - 1).saturating_mul(2).saturating_add(layout.align.get() - 1);
         let hole =
             self.bins.head(self.bins.first_from(bin_that_fits(layout.size.checked_add(slack)?))?);
         Some((hole, self.start_in(hole, layout, class)?))
@@ -492,8 +577,13 @@ impl Strategy for Tlsf {
 
     #[inline]
     fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
-        if layout.size == 0 {
-            return Err(ErrorKind::ZeroSize);
+        // Zero wraps around, so one comparison refuses both ends.
+        if layout.size.wrapping_sub(1) >= self.total {
+            return Err(if layout.size == 0 {
+                ErrorKind::ZeroSize
+            } else {
+                ErrorKind::ExceedsLimit
+            });
         }
         self.nodes.reserve(SPARE + 2)?;
         let (hole, start) = self.find(layout, class).ok_or_else(|| self.refuse(layout))?;
@@ -502,17 +592,15 @@ impl Strategy for Tlsf {
 
     #[inline]
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
-        let index = self.live_index(key)?;
-        let grant = self.grant_of(index);
-        self.used -= grant.span.size;
+        let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
+        let grant = Grant { block: BlockId(node.block), span: node.span(), key };
+        self.used -= node.size;
         self.live -= 1;
-        let (previous, next) = (self.nodes.previous(index), self.nodes.next(index));
-        let before = previous != NONE && self.nodes.is_hole(previous);
-        let after = next != NONE && self.nodes.is_hole(next);
+        let (before, after) = (self.nodes.hole(node.previous), self.nodes.hole(node.next));
         match (before, after) {
-            (false, false) => self.become_hole(index),
-            (false, true) => self.merge_into_next(index, next),
-            (true, after) => self.merge_into_previous(previous, after.then_some(next)),
+            (None, None) => self.become_hole(key.index),
+            (None, Some(next)) => self.merge_into_next(key.index, node, next),
+            (Some(previous), next) => self.merge_into_previous(key.index, node, previous, next),
         }
         Ok(grant)
     }

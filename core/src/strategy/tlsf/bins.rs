@@ -84,7 +84,11 @@ impl Bins {
 
     #[inline]
     pub(super) fn push(&mut self, nodes: &mut Nodes, index: u32) {
-        let bin = bin_of(nodes.size(index));
+        self.push_to(nodes, index, bin_of(nodes.size(index)));
+    }
+
+    #[inline]
+    fn push_to(&mut self, nodes: &mut Nodes, index: u32, bin: u32) {
         let head = self.heads[bin as usize];
         nodes.link_hole(index, NONE, head);
         self.heads[bin as usize] = index;
@@ -97,12 +101,12 @@ impl Bins {
         self.remove_from(nodes, index, bin_of(nodes.size(index)));
     }
 
-    /// Puts a hole whose size changed into the list of its new size; `bin` is where it was.
+    /// Puts a hole whose size changed from the list of one bin into that of another.
     #[inline]
-    pub(super) fn moved(&mut self, nodes: &mut Nodes, index: u32, bin: u32) {
-        if bin_of(nodes.size(index)) != bin {
-            self.remove_from(nodes, index, bin);
-            self.push(nodes, index);
+    pub(super) fn moved(&mut self, nodes: &mut Nodes, index: u32, from: u32, to: u32) {
+        if from != to {
+            self.remove_from(nodes, index, from);
+            self.push_to(nodes, index, to);
         }
     }
 

@@ -13,15 +13,22 @@ const WORN: u32 = u32::MAX - 3;
 /// `stamp` is odd while the piece is live; it changes with every hand-out and every return, so an old key never fits.
 /// The two links chain holes of one bin, or unused nodes; a live node keeps its class in the second.
 #[derive(Clone, Copy, Debug)]
-struct Node {
-    offset: u64,
-    size: u64,
-    previous: u32,
-    next: u32,
+pub(super) struct Node {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    pub(super) previous: u32,
+    pub(super) next: u32,
     link_back: u32,
     link: u32,
-    block: u32,
+    pub(super) block: u32,
     stamp: u32,
+}
+
+impl Node {
+    #[inline]
+    pub(super) const fn span(&self) -> Span {
+        Span { offset: self.offset, size: self.size }
+    }
 }
 
 /// Every node of a strategy, and the list of unused ones.
@@ -151,35 +158,95 @@ impl Nodes {
         rest
     }
 
-    /// Divides a node the other way: the new node before it has the first `size` bytes. The caller reserved a node.
+    /// Divides a node the other way: the new node before it has the first `size` bytes. `whole` is what it was; the
+    /// caller reserved a node.
     #[inline]
-    pub(super) fn split_front(&mut self, index: u32, size: u64) -> u32 {
+    pub(super) fn split_front(&mut self, index: u32, whole: Node, size: u64) -> u32 {
         let front = self.take_unused();
         let node = self.at_mut(index);
-        let (offset, previous, block) = (node.offset, node.previous, node.block);
-        node.offset += size;
-        node.size -= size;
-        node.previous = front;
+        (node.offset, node.size, node.previous) = (whole.offset + size, whole.size - size, front);
         let new = self.at_mut(front);
-        (new.offset, new.size, new.block) = (offset, size, block);
-        (new.previous, new.next) = (previous, index);
-        if previous != NONE {
-            self.at_mut(previous).next = front;
+        (new.offset, new.size, new.block) = (whole.offset, size, whole.block);
+        (new.previous, new.next) = (whole.previous, index);
+        if whole.previous != NONE {
+            self.at_mut(whole.previous).next = front;
         }
         front
     }
 
-    /// Lets a node swallow the one before it, which is in no list.
+    /// A copy of a node.
     #[inline]
-    pub(super) fn absorb_previous(&mut self, index: u32) {
-        let absorbed = self.at(index).previous;
-        let Node { offset, size, previous, .. } = *self.at(absorbed);
+    pub(super) fn get(&self, index: u32) -> Node {
+        *self.at(index)
+    }
+
+    /// The node of a key, if the key is the latest and the node live.
+    #[inline]
+    pub(super) fn live(&self, key: Key) -> Option<Node> {
+        let node = *self.nodes.get(key.index as usize)?;
+        (key.stamp & 1 == 1 && node.stamp == key.stamp).then_some(node)
+    }
+
+    /// The node, if there is one and it is a hole.
+    #[inline]
+    pub(super) fn hole(&self, index: u32) -> Option<Node> {
+        let node = *self.nodes.get(index as usize)?;
+        (node.stamp & 1 == 0).then_some(node)
+    }
+
+    /// Gives a node another end: its size, and what follows it.
+    #[inline]
+    pub(super) fn stretch(&mut self, index: u32, size: u64, next: u32) {
         let node = self.at_mut(index);
-        node.offset = offset;
-        node.size += size;
-        node.previous = previous;
-        if previous != NONE {
-            self.at_mut(previous).next = index;
+        (node.size, node.next) = (size, next);
+        if next != NONE {
+            self.at_mut(next).previous = index;
+        }
+    }
+
+    /// Exchanges two neighbours in the chain.
+    pub(super) fn swap_with_previous(&mut self, before: u32, index: u32) {
+        let (outer, next) = (self.at(before).previous, self.at(index).next);
+        (self.at_mut(index).previous, self.at_mut(index).next) = (outer, before);
+        (self.at_mut(before).previous, self.at_mut(before).next) = (index, next);
+        if outer != NONE {
+            self.at_mut(outer).next = index;
+        }
+        if next != NONE {
+            self.at_mut(next).previous = before;
+        }
+    }
+
+    pub(super) fn set_offset(&mut self, index: u32, offset: u64) {
+        self.at_mut(index).offset = offset;
+    }
+
+    pub(super) fn set_size(&mut self, index: u32, size: u64) {
+        self.at_mut(index).size = size;
+    }
+
+    /// Lets a node that is in no list start `bytes` earlier.
+    pub(super) fn grow_down(&mut self, index: u32, bytes: u64) -> u32 {
+        let node = self.at_mut(index);
+        (node.offset, node.size) = (node.offset - bytes, node.size + bytes);
+        index
+    }
+
+    /// A new node of `bytes` behind another; the caller reserved it.
+    pub(super) fn insert_after(&mut self, index: u32, bytes: u64) -> u32 {
+        self.at_mut(index).size += bytes;
+        let size = self.at(index).size - bytes;
+        self.split(index, size)
+    }
+
+    /// Lets a node swallow the one before it, which is in no list; `node` is a copy of that.
+    #[inline]
+    pub(super) fn absorb_previous(&mut self, index: u32, absorbed: u32, node: Node) {
+        let whole = self.at_mut(index);
+        (whole.offset, whole.size) = (node.offset, whole.size + node.size);
+        whole.previous = node.previous;
+        if node.previous != NONE {
+            self.at_mut(node.previous).next = index;
         }
         self.discard(absorbed);
     }

@@ -1,0 +1,37 @@
+//! The shared suite: host memory as it is, and acting a device that is strange in every way the seam allows.
+use core::convert::Infallible;
+use omniheap_conformance::{Account, Rig};
+use omniheap_core::{Align, Heap, HeapKind, HostAccess, InsideBlock, Result};
+use omniheap_host::{Host, heap};
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+
+/// Everything a test can do to a host device.
+fn rig(host: Host) -> Rig<Arc<Host>> {
+    let host = Arc::new(host);
+    let (held, lost) = (Arc::clone(&host), Arc::clone(&host));
+    Rig::new(host)
+        .with_hold(move |timeline| Ok(Box::new(held.hold(timeline)?)))
+        .with_loss(move || lost.lose())
+        .with_account(Account::Exact)
+}
+
+/// Few, small and incoherent heaps, coarse copies, wide granules.
+fn strange() -> Result<Host> {
+    let staging = Heap { host: HostAccess::Incoherent, physical: 1, ..heap(HeapKind::Staging, 512 * MIB) };
+    Host::builder()
+        .heap(heap(HeapKind::Device, 512 * MIB))
+        .heap(staging)
+        .max_blocks(1024)
+        .copy_align(Align::of(4))
+        .inside_block(InsideBlock::Forbidden)
+        .neighbour_granularity(Align::of(1024))
+        .atom(Align::of(128))
+        .open()
+}
+
+omniheap_conformance::conformance! {
+    host => || Ok::<_, Infallible>(rig(Host::new())),
+    host_strange => || strange().map(rig),
+}

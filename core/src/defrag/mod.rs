@@ -1,0 +1,3 @@
+//! Moving live data together: a pure plan, then copies, then one commit under the lane's lock.
+mod pass;
+mod window;

@@ -1,0 +1,163 @@
+//! Which allocations to slide together so that a hole of some size appears, moving as few bytes as possible. Pure.
+#![forbid(unsafe_code)]
+use crate::{Align, Span};
+use alloc::vec::Vec;
+
+/// One piece of a block, as the planner sees it. Pieces tile the block in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece<T> {
+    /// Free bytes.
+    Hole(Span),
+    /// May move to a multiple of its alignment.
+    Movable(Span, Align, T),
+    /// Stays where it is.
+    Fixed,
+}
+
+/// One slide: towards the start of the block, over a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slide<T> {
+    pub(super) what: T,
+    pub(super) from: Span,
+    pub(super) to: u64,
+}
+
+/// Slides within one stretch of a block, and the hole that they leave behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Window<T> {
+    /// Lowest first: each slides into bytes that are free by then.
+    pub(super) slides: Vec<Slide<T>>,
+    /// Holes that must stay free until the slides are done.
+    pub(super) holes: Vec<Span>,
+    /// Bytes that move.
+    pub(super) bytes: u64,
+}
+
+/// The window that makes a hole of `size` bytes by moving the fewest bytes, or `None` where none does.
+///
+/// # Algorithm
+///
+/// A window starts at a hole and ends at a hole, with nothing fixed between. For each end, the latest start whose holes
+/// add up to `size` moves the fewest bytes; two indices sweep the block once.
+///
+/// # Cost
+///
+/// *O*(n) for n pieces.
+pub(super) fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Option<Window<T>> {
+    let (mut first, mut free, mut moved) = (0, 0u64, 0u64);
+    let mut best: Option<(u64, usize, usize)> = None;
+    for (last, piece) in pieces.iter().enumerate() {
+        match piece {
+            Piece::Fixed => (first, free, moved) = (last + 1, 0, 0),
+            Piece::Movable(span, ..) => moved += span.size,
+            Piece::Hole(hole) => {
+                free += hole.size;
+                while let Some((fewer_free, fewer_moved)) =
+                    without_first(pieces, first, last, free, moved)
+                {
+                    if fewer_free < size {
+                        break;
+                    }
+                    (first, free, moved) = (first + 1, fewer_free, fewer_moved);
+                }
+                if free >= size && best.is_none_or(|(least, ..)| moved < least) {
+                    best = Some((moved, first, last));
+                }
+            }
+        }
+    }
+    let (_, first, last) = best?;
+    let window = slide(&pieces[first..=last]);
+    // Alignment can cost some of the bytes that the holes add up to.
+    (hole_after(&window, pieces, last) >= size).then_some(window)
+}
+
+/// The sums of a window without its first piece.
+fn without_first<T>(
+    pieces: &[Piece<T>],
+    first: usize,
+    last: usize,
+    free: u64,
+    moved: u64,
+) -> Option<(u64, u64)> {
+    if first >= last {
+        return None;
+    }
+    Some(match &pieces[first] {
+        Piece::Hole(hole) => (free - hole.size, moved),
+        Piece::Movable(span, ..) => (free, moved - span.size),
+        Piece::Fixed => (free, moved),
+    })
+}
+
+/// Slides everything in a stretch to its start.
+fn slide<T: Copy>(pieces: &[Piece<T>]) -> Window<T> {
+    let mut window = Window { slides: Vec::new(), holes: Vec::new(), bytes: 0 };
+    let mut next: Option<u64> = None;
+    for piece in pieces {
+        match piece {
+            Piece::Hole(hole) => {
+                next.get_or_insert(hole.offset);
+                window.holes.push(*hole);
+            }
+            Piece::Movable(span, align, what) => {
+                let Some(free_from) = next else { continue };
+                let to = align.up(free_from).unwrap_or(span.offset).min(span.offset);
+                if to < span.offset {
+                    window.slides.push(Slide { what: *what, from: *span, to });
+                    window.bytes += span.size;
+                }
+                next = Some(to + span.size);
+            }
+            Piece::Fixed => {}
+        }
+    }
+    window
+}
+
+/// The hole at the end of a stretch after its slides.
+fn hole_after<T>(window: &Window<T>, pieces: &[Piece<T>], last: usize) -> u64 {
+    let Some(Piece::Hole(end)) = pieces.get(last) else { return 0 };
+    let start = window.slides.last().map_or(end.offset, |slide| slide.to + slide.from.size);
+    end.end() - start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hole(offset: u64, size: u64) -> Piece<u32> {
+        Piece::Hole(Span { offset, size })
+    }
+    fn live(offset: u64, size: u64, what: u32) -> Piece<u32> {
+        Piece::Movable(Span { offset, size }, Align::ONE, what)
+    }
+
+    #[test]
+    fn the_window_that_moves_the_fewest_bytes_is_chosen() {
+        let pieces = [hole(0, 4), live(4, 100, 1), hole(104, 4), live(108, 3, 2), hole(111, 5)];
+        let window = cheapest(&pieces, 9).expect("the last two holes add up");
+        assert_eq!((window.bytes, window.slides.len()), (3, 1));
+        assert_eq!(window.slides[0].to, 104);
+    }
+
+    #[test]
+    fn fixed_pieces_are_never_crossed() {
+        let pieces = [hole(0, 8), Piece::Fixed, hole(16, 8)];
+        assert_eq!(cheapest(&pieces, 9), None);
+        assert_eq!(cheapest(&pieces, 8).map(|window| window.bytes), Some(0));
+    }
+
+    #[test]
+    fn too_few_free_bytes_make_no_window() {
+        assert_eq!(cheapest(&[hole(0, 4), live(4, 4, 1), hole(8, 4)], 9), None);
+    }
+
+    #[test]
+    fn alignment_is_kept() {
+        let aligned = Piece::Movable(Span { offset: 64, size: 8 }, Align::of(32), 1);
+        let window =
+            cheapest(&[hole(1, 63), aligned, hole(72, 8)], 40).expect("fits after the slide to 32");
+        assert_eq!(window.slides[0].to, 32);
+    }
+}

@@ -1,0 +1,21 @@
+//! Every strategy against a shadow model that is too simple to be wrong.
+//!
+//! [`Subject`] names the strategy under test and what it promises; [`Shadow`] is the oracle; [`Driver`] runs operations
+//! on both and compares them after each; [`decode`] makes operations from any bytes, so that property tests and fuzzers
+//! share one reader; [`explore`] runs every sequence of operations in a small world.
+#![forbid(unsafe_code)]
+
+mod check;
+mod decode;
+mod driver;
+mod explore;
+mod seed;
+mod shadow;
+mod subject;
+
+pub use decode::{Geometry, decode, run};
+pub use driver::{Driver, Op, Outcome};
+pub use explore::{World, explore};
+pub use seed::seed;
+pub use shadow::{Live, Shadow};
+pub use subject::{Alike, Subject};

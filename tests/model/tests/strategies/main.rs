@@ -1,0 +1,4 @@
+//! Every strategy against the shadow model.
+mod exhaustive;
+mod promises;
+mod random;
