@@ -1,0 +1,41 @@
+//! How a device is opened.
+
+/// What gives blocks of the device heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockSource {
+    /// `cuMemAlloc`.
+    #[default]
+    Plain,
+    /// The driver's own asynchronous pool, where the device has a working one; `cuMemAlloc` where not.
+    AsyncPool,
+}
+
+/// How a device is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    pub(crate) block_source: BlockSource,
+    pub(crate) bank_kernels: Option<String>,
+}
+
+impl Config {
+    /// The defaults: plain blocks, and a constant bank that only our own kernel reads.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Chooses what gives blocks of the device heap.
+    #[must_use]
+    pub fn block_source(self, block_source: BlockSource) -> Self {
+        Self { block_source, ..self }
+    }
+
+    /// Adds CUDA C++ source to the constant bank's module.
+    ///
+    /// A `__constant__` symbol is visible inside its module only, so kernels that read constant blocks are compiled into
+    /// it; they see the bank as [`BANK_SYMBOL`](crate::BANK_SYMBOL). Needs the run-time compiler.
+    #[must_use]
+    pub fn bank_kernels(self, source: impl Into<String>) -> Self {
+        Self { bank_kernels: Some(source.into()), ..self }
+    }
+}

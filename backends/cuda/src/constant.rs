@@ -1,0 +1,174 @@
+//! The constant bank: a small heap whose blocks are runs of units inside a module's `__constant__` symbol.
+use crate::{
+    backend::Cuda,
+    block::{Block, Memory},
+    caps::BANK_ALIGN,
+    driver::Driver,
+    lock,
+    module::{Arch, BuildError, Module},
+};
+use omniheap_core::{ErrorKind, Result};
+use std::sync::{Arc, Mutex};
+
+/// The name of the bank's symbol: `unsigned char omniheap_bank[65536]`.
+pub const BANK_SYMBOL: &str = "omniheap_bank";
+
+const SOURCE: &str = include_str!("../../../shaders/constant_bank/constant_bank.cu");
+const FALLBACK: &str = include_str!("../../../shaders/constant_bank/constant_bank.ptx");
+
+/// Bytes of a unit: what a block starts at and is rounded up to.
+const UNIT: u64 = BANK_ALIGN.get();
+const UNITS: usize = 256;
+
+/// Which units are taken. Blocks are few and large, so the first run that is long enough is good enough.
+struct Units([bool; UNITS]);
+
+impl Units {
+    /// Takes `count` neighbours below `limit`; returns the first.
+    fn take(&mut self, count: usize, limit: usize) -> Option<usize> {
+        let units = self.0.get_mut(..limit)?;
+        let first = units.windows(count).position(|run| run.iter().all(|&is_taken| !is_taken))?;
+        units[first..first + count].fill(true);
+        Some(first)
+    }
+
+    fn give_back(&mut self, first: usize, count: usize) {
+        self.0[first..first + count].fill(false);
+    }
+}
+
+/// How many units `bytes` take, at least one.
+fn units(bytes: u64) -> usize {
+    usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX).max(1)
+}
+
+/// The module, with the bank's address and size.
+#[derive(Clone)]
+struct Built {
+    module: Module,
+    address: u64,
+    size: u64,
+}
+
+struct State {
+    built: Option<Built>,
+    units: Units,
+}
+
+/// The bank, built when it is first needed.
+pub(crate) struct Bank {
+    driver: Arc<Driver>,
+    compute: (u32, u32),
+    kernels: Option<String>,
+    state: Mutex<State>,
+}
+
+impl Bank {
+    pub(crate) fn new(driver: &Arc<Driver>, compute: (u32, u32), kernels: Option<String>) -> Self {
+        let state = Mutex::new(State { built: None, units: Units([false; UNITS]) });
+        Self { driver: driver.clone(), compute, kernels, state }
+    }
+
+    fn build(&self) -> Result<Module, BuildError> {
+        let arch = Arch::new(self.compute.0, self.compute.1)?;
+        let Some(kernels) = &self.kernels else {
+            let compiled = Module::compile(&self.driver, arch, SOURCE).and_then(|module| {
+                // A compiler may keep the symbol to itself; the prepared image shows it for sure.
+                module.global(BANK_SYMBOL)?;
+                Ok(module)
+            });
+            return compiled.or_else(|error| {
+                tracing::info!(%error, "the constant bank uses its prepared image");
+                Module::load_ptx(&self.driver, FALLBACK)
+            });
+        };
+        Module::compile(
+            &self.driver,
+            arch,
+            &format!("{SOURCE}\n#line 1 \"bank_kernels\"\n{kernels}"),
+        )
+    }
+
+    fn built(&self, state: &mut State) -> Result<Built, BuildError> {
+        if let Some(built) = &state.built {
+            return Ok(built.clone());
+        }
+        let module = self.build()?;
+        let (address, size) = module.global(BANK_SYMBOL)?;
+        let built = Built { module, address, size };
+        state.built = Some(built.clone());
+        Ok(built)
+    }
+
+    /// The address of `size` bytes that no other block has.
+    pub(crate) fn take(&self, size: u64) -> Result<u64> {
+        let mut state = lock(&self.state);
+        let bank = self.built(&mut state).map_err(|error| {
+            tracing::warn!(%error, "the constant bank could not be built");
+            error.error()
+        })?;
+        if bank.size < size {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        let limit = units(bank.size).min(UNITS);
+        let first = state.units.take(units(size), limit).ok_or(ErrorKind::OutOfDeviceMemory)?;
+        Ok(bank.address + first as u64 * UNIT)
+    }
+
+    pub(crate) fn give_back(&self, address: u64, size: u64) {
+        let mut state = lock(&self.state);
+        let Some(start) = state.built.as_ref().map(|bank| bank.address) else { return };
+        let first = usize::try_from((address - start) / UNIT).expect("`take` gave the address");
+        state.units.give_back(first, units(size));
+    }
+}
+
+impl Cuda {
+    /// The module that holds the constant bank and the kernels that read it.
+    ///
+    /// # Errors
+    ///
+    /// What building it says; with [`Config::bank_kernels`](crate::Config::bank_kernels), `Unsupported` where there is
+    /// no run-time compiler.
+    pub fn bank_module(&self) -> Result<Module, BuildError> {
+        Ok(self.bank.built(&mut lock(&self.bank.state))?.module)
+    }
+
+    /// Where a constant block starts inside the bank: what kernels add to [`BANK_SYMBOL`].
+    ///
+    /// # Errors
+    ///
+    /// `Foreign` for another backend's block, `Unsupported` for a block of another heap.
+    pub fn bank_offset(&self, block: &Block) -> Result<u64> {
+        self.owns(block)?;
+        match (&lock(&self.bank.state).built, block.memory()) {
+            (Some(bank), Memory::Constant) => Ok(block.address() - bank.address),
+            _ => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_taken_once_and_given_back() {
+        let mut bank = Units([false; UNITS]);
+        assert_eq!(bank.take(2, UNITS), Some(0));
+        assert_eq!(bank.take(250, UNITS), Some(2));
+        assert_eq!(bank.take(5, UNITS), None, "four are left");
+        assert_eq!(bank.take(4, UNITS), Some(252));
+        assert_eq!(bank.take(1, UNITS), None);
+        bank.give_back(0, 2);
+        assert_eq!(bank.take(3, UNITS), None, "two are free");
+        assert_eq!(bank.take(1, UNITS), Some(0));
+        assert_eq!(bank.take(1, UNITS), Some(1));
+        assert_eq!(Units([false; UNITS]).take(3, 2), None, "a smaller bank");
+    }
+
+    #[test]
+    fn bytes_are_rounded_up_to_units() {
+        assert_eq!([1, 256, 257, 65_536].map(units), [1, 1, 2, 256]);
+    }
+}

@@ -1,0 +1,218 @@
+//! One function per driver call, returning `Result`; `check` maps codes, and `enter` makes the context current.
+#![expect(unsafe_code, reason = "calls the driver")]
+mod check;
+mod memory;
+mod module;
+mod pages;
+mod stream;
+
+use crate::sys::{Attribute, CUcontext, CUdevice, CUuuid, Code, Functions};
+pub(crate) use check::check;
+use check::{check_release, success};
+use core::ffi::c_int;
+pub(crate) use memory::Caching;
+pub(crate) use module::{JitLog, Shape};
+use omniheap_core::{Error, ErrorKind, Result};
+pub(crate) use pages::Sharing;
+pub(crate) use stream::Progress;
+
+/// The oldest driver this backend talks to: CUDA 12.0.
+const OLDEST_DRIVER: i32 = 12_000;
+
+/// A driver object's handle, usable from any thread.
+pub(crate) struct Raw<T>(pub(crate) *mut T);
+
+impl<T> Clone for Raw<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Raw<T> {}
+// SAFETY: the driver API is thread-safe, and here a handle is only passed on.
+unsafe impl<T> Send for Raw<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T> Sync for Raw<T> {}
+
+/// Who ends a context's life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ownership {
+    /// The device's primary context, retained by us.
+    Primary,
+    /// The caller's; never released here.
+    Borrowed,
+}
+
+/// One device's context, and the calls on it.
+pub(crate) struct Driver {
+    fns: &'static Functions,
+    device: CUdevice,
+    context: Raw<cudarc::driver::sys::CUctx_st>,
+    ownership: Ownership,
+}
+
+/// While it lives, the driver's context is current on this thread; then the caller's is again.
+pub(crate) struct Current<'a> {
+    fns: &'a Functions,
+    pushed: bool,
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut popped = core::ptr::null_mut();
+            // SAFETY: `popped` is a valid out-pointer; `enter` pushed one context, popped once here.
+            let _ = unsafe { (self.fns.context_pop)(&raw mut popped) };
+        }
+    }
+}
+
+impl Driver {
+    /// Initialises the driver.
+    fn functions() -> Result<&'static Functions> {
+        let fns = Functions::get().ok_or(ErrorKind::Unsupported)?;
+        // SAFETY: zero is the only documented flag.
+        check(unsafe { (fns.init)(0) })?;
+        let mut version = 0;
+        // SAFETY: `version` is a valid out-pointer.
+        check(unsafe { (fns.driver_version)(&raw mut version) })?;
+        if version < OLDEST_DRIVER {
+            return Err(Error::new(ErrorKind::Unsupported).with_native(i64::from(version)));
+        }
+        Ok(fns)
+    }
+
+    /// How many devices the driver shows.
+    pub(crate) fn count() -> Result<u32> {
+        let fns = Self::functions()?;
+        let mut count = 0;
+        // SAFETY: `count` is a valid out-pointer.
+        check(unsafe { (fns.device_count)(&raw mut count) })?;
+        u32::try_from(count).map_err(|_| ErrorKind::Driver.into())
+    }
+
+    /// Retains the primary context of a device.
+    pub(crate) fn open(ordinal: u32) -> Result<Self> {
+        let count = Self::count()?;
+        if count == 0 {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let ordinal = c_int::try_from(ordinal).map_err(|_| ErrorKind::InvalidConfig)?;
+        if i64::from(ordinal) >= i64::from(count) {
+            return Err(ErrorKind::InvalidConfig.into());
+        }
+        let fns = Self::functions()?;
+        let mut device = 0;
+        // SAFETY: `device` is a valid out-pointer.
+        check(unsafe { (fns.device_get)(&raw mut device, ordinal) })?;
+        let mut context = core::ptr::null_mut();
+        // SAFETY: `device` came from the call above; `context` is a valid out-pointer.
+        check(unsafe { (fns.primary_retain)(&raw mut context, device) })?;
+        Ok(Self { fns, device, context: Raw(context), ownership: Ownership::Primary })
+    }
+
+    /// Uses a context that the caller keeps alive.
+    ///
+    /// # Safety
+    ///
+    /// `context` is a live context for as long as the result lives.
+    pub(crate) unsafe fn wrap(context: CUcontext) -> Result<Self> {
+        if context.is_null() {
+            return Err(ErrorKind::InvalidConfig.into());
+        }
+        let fns = Self::functions()?;
+        let mut this =
+            Self { fns, device: 0, context: Raw(context), ownership: Ownership::Borrowed };
+        this.device = this.current_device()?;
+        Ok(this)
+    }
+
+    /// Makes the context current, or keeps it so.
+    pub(crate) fn enter(&self) -> Result<Current<'_>> {
+        self.enter_code().map_err(|code| check(code).expect_err("`enter_code` fails with a code"))
+    }
+
+    fn enter_code(&self) -> core::result::Result<Current<'_>, Code> {
+        let mut current = core::ptr::null_mut();
+        // SAFETY: `current` is a valid out-pointer.
+        success(unsafe { (self.fns.context_current)(&raw mut current) })?;
+        let pushed = current != self.context.0;
+        if pushed {
+            // SAFETY: the context lives as long as `self`: retained by `open`, promised to `wrap`.
+            success(unsafe { (self.fns.context_push)(self.context.0) })?;
+        }
+        Ok(Current { fns: self.fns, pushed })
+    }
+
+    /// Runs a call that gives something back. A driver that is already gone has nothing left to give back.
+    fn release(&self, call: impl FnOnce(&Functions) -> Code) -> Result<()> {
+        check_release(match self.enter_code() {
+            Ok(_current) => call(self.fns),
+            Err(code) => code,
+        })
+    }
+
+    pub(crate) fn context(&self) -> CUcontext {
+        self.context.0
+    }
+
+    fn current_device(&self) -> Result<CUdevice> {
+        let _current = self.enter()?;
+        let mut device = 0;
+        // SAFETY: `device` is a valid out-pointer; a context is current.
+        check(unsafe { (self.fns.context_device)(&raw mut device) })?;
+        Ok(device)
+    }
+
+    pub(crate) fn version(&self) -> Result<i32> {
+        let mut version = 0;
+        // SAFETY: `version` is a valid out-pointer.
+        check(unsafe { (self.fns.driver_version)(&raw mut version) })?;
+        Ok(version)
+    }
+
+    pub(crate) fn name(&self) -> Result<String> {
+        let mut bytes = [0u8; 256];
+        // SAFETY: the buffer has the length that is passed; `device` is a device.
+        check(unsafe { (self.fns.device_name)(bytes.as_mut_ptr().cast(), 256, self.device) })?;
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+    }
+
+    pub(crate) fn uuid(&self) -> Result<[u8; 16]> {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: `uuid` is a valid out-pointer; `device` is a device.
+        check(unsafe { (self.fns.device_uuid)(&raw mut uuid, self.device) })?;
+        Ok(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())))
+    }
+
+    pub(crate) fn total_memory(&self) -> Result<u64> {
+        let mut bytes = 0;
+        // SAFETY: `bytes` is a valid out-pointer; `device` is a device.
+        check(unsafe { (self.fns.device_total)(&raw mut bytes, self.device) })?;
+        Ok(bytes as u64)
+    }
+
+    /// One device attribute; an unknown one reads as zero.
+    pub(crate) fn attribute(&self, attribute: Attribute) -> u64 {
+        let mut value = 0;
+        // SAFETY: `value` is a valid out-pointer; `device` is a device.
+        let code = unsafe { (self.fns.device_attribute)(&raw mut value, attribute, self.device) };
+        if success(code).is_ok() { u64::try_from(value).unwrap_or(0) } else { 0 }
+    }
+
+    /// Waits for everything submitted to the context.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let _current = self.enter()?;
+        // SAFETY: a context is current.
+        check(unsafe { (self.fns.context_synchronize)() })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if self.ownership == Ownership::Primary {
+            // SAFETY: retained once in `open`, released once here. A failure leaves nothing to do.
+            let _ = unsafe { (self.fns.primary_release)(self.device) };
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Modules, functions and launches.
+#![expect(unsafe_code, reason = "calls the driver")]
+use super::{Driver, Raw, check};
+use crate::sys::{CUdeviceptr, CUstream};
+use core::{
+    ffi::{CStr, c_void},
+    ptr,
+};
+use cudarc::driver::sys::{CUfunc_st, CUmod_st};
+use omniheap_core::{ErrorKind, Result};
+
+const JIT_ERROR_LOG: u32 = 5;
+const JIT_ERROR_LOG_SIZE: u32 = 6;
+const FUNCTION_MAX_THREADS: u32 = 0;
+const FUNCTION_SHARED: u32 = 1;
+const FUNCTION_MAX_DYNAMIC_SHARED: u32 = 8;
+
+/// What the driver's compiler had to say about an image.
+#[derive(Debug, Default)]
+pub(crate) struct JitLog(pub(crate) String);
+
+/// A launch's shape, in groups, threads and bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) grid: [u32; 3],
+    pub(crate) group: [u32; 3],
+    pub(crate) shared: u32,
+}
+
+impl Driver {
+    /// Loads PTX (which ends with a zero byte) or machine code; on failure `log` says why.
+    pub(crate) fn load_module(&self, image: &[u8], log: &mut JitLog) -> Result<Raw<CUmod_st>> {
+        let _current = self.enter()?;
+        let mut text = vec![0u8; 16 << 10];
+        let mut options = [JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE];
+        // The driver takes the size in the bits of a pointer.
+        let size = ptr::without_provenance_mut::<c_void>(text.len());
+        let mut values = [text.as_mut_ptr().cast::<c_void>(), size];
+        let mut module = ptr::null_mut();
+        let image = image.as_ptr().cast();
+        let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+        // SAFETY: two options with two values, the buffer has the size that is passed, `module` is a valid
+        // out-pointer, and `image` is a whole image as the caller's slice.
+        let code = unsafe { (self.fns.module_load)(&raw mut module, image, 2, options, values) };
+        check(code).inspect_err(|_| {
+            let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+            log.0 = String::from_utf8_lossy(&text[..end]).into_owned();
+        })?;
+        Ok(Raw(module))
+    }
+
+    /// # Safety
+    ///
+    /// `module` came from [`load_module`](Self::load_module), no launch of it still runs, and it is unloaded once.
+    pub(crate) unsafe fn unload_module(&self, module: Raw<CUmod_st>) -> Result<()> {
+        // SAFETY: the caller's promise is the function's precondition.
+        self.release(|fns| unsafe { (fns.module_unload)(module.0) })
+    }
+
+    /// # Safety
+    ///
+    /// `module` is loaded.
+    pub(crate) unsafe fn function(
+        &self,
+        module: Raw<CUmod_st>,
+        name: &CStr,
+    ) -> Result<Raw<CUfunc_st>> {
+        let _current = self.enter()?;
+        let mut function = ptr::null_mut();
+        let out = &raw mut function;
+        // SAFETY: `out` is a valid out-pointer, `name` ends with zero, the caller promises the module.
+        check(unsafe { (self.fns.module_function)(out, module.0, name.as_ptr()) })?;
+        Ok(Raw(function))
+    }
+
+    /// Address and size of a module's variable.
+    ///
+    /// # Safety
+    ///
+    /// `module` is loaded.
+    pub(crate) unsafe fn global(
+        &self,
+        module: Raw<CUmod_st>,
+        name: &CStr,
+    ) -> Result<(CUdeviceptr, u64)> {
+        let _current = self.enter()?;
+        let (mut address, mut size) = (0, 0);
+        let (at, bytes) = (&raw mut address, &raw mut size);
+        // SAFETY: both are valid out-pointers, `name` ends with zero, the caller promises the module.
+        check(unsafe { (self.fns.module_global)(at, bytes, module.0, name.as_ptr()) })?;
+        Ok((address, size as u64))
+    }
+
+    /// # Safety
+    ///
+    /// `function` belongs to a loaded module.
+    pub(crate) unsafe fn max_threads(&self, function: Raw<CUfunc_st>) -> Result<u32> {
+        // SAFETY: the caller's promise.
+        unsafe { self.function_attribute(function, FUNCTION_MAX_THREADS) }
+    }
+
+    /// Bytes of shared memory the function always uses.
+    ///
+    /// # Safety
+    ///
+    /// `function` belongs to a loaded module.
+    pub(crate) unsafe fn static_shared(&self, function: Raw<CUfunc_st>) -> Result<u32> {
+        // SAFETY: the caller's promise.
+        unsafe { self.function_attribute(function, FUNCTION_SHARED) }
+    }
+
+    /// # Safety
+    ///
+    /// `function` belongs to a loaded module.
+    unsafe fn function_attribute(&self, function: Raw<CUfunc_st>, attribute: u32) -> Result<u32> {
+        let _current = self.enter()?;
+        let mut value = 0;
+        // SAFETY: `value` is a valid out-pointer; the caller promises the function.
+        check(unsafe { (self.fns.function_get)(&raw mut value, attribute, function.0) })?;
+        u32::try_from(value).map_err(|_| ErrorKind::Driver.into())
+    }
+
+    /// Opts a function in to more shared memory per group.
+    ///
+    /// # Safety
+    ///
+    /// `function` belongs to a loaded module.
+    pub(crate) unsafe fn allow_shared(&self, function: Raw<CUfunc_st>, size: u32) -> Result<()> {
+        let _current = self.enter()?;
+        let size = i32::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
+        // SAFETY: the caller promises the function; the driver checks the size.
+        check(unsafe { (self.fns.function_set)(function.0, FUNCTION_MAX_DYNAMIC_SHARED, size) })
+    }
+
+    /// # Safety
+    ///
+    /// `function` belongs to a loaded module, `stream` is live, `arguments` point to values of the types the function
+    /// declares, and what the function does with them is sound.
+    pub(crate) unsafe fn launch(
+        &self,
+        function: Raw<CUfunc_st>,
+        shape: Shape,
+        stream: CUstream,
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        let _current = self.enter()?;
+        let ([gx, gy, gz], [tx, ty, tz]) = (shape.grid, shape.group);
+        let (shared, arguments) = (shape.shared, arguments.as_mut_ptr());
+        let extra = ptr::null_mut();
+        let launch = self.fns.launch;
+        // SAFETY: the caller's promise is the function's precondition.
+        check(unsafe {
+            launch(function.0, gx, gy, gz, tx, ty, tz, shared, stream, arguments, extra)
+        })
+    }
+}

@@ -1,0 +1,170 @@
+//! Memory that leaves the process, or comes from another process or API, as a file descriptor.
+#![expect(unsafe_code, reason = "calls the driver and closes descriptors")]
+use crate::{
+    backend::Cuda,
+    block::{Block, Kind},
+    driver::{Raw, Sharing},
+};
+use cudarc::driver::sys::CUextMemory_st;
+use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
+
+impl Cuda {
+    /// The size that exported memory is a multiple of, and aligned to.
+    fn share_granule(&self) -> Result<Align> {
+        let granularity = self.driver().granularity(Sharing::Exportable)?;
+        Align::new(granularity).ok_or_else(|| ErrorKind::Driver.into())
+    }
+
+    /// Gives physical memory an address; on failure it is as before.
+    fn place(&self, page: u64, size: usize, align: Align) -> Result<u64> {
+        let driver = self.driver();
+        let align = usize::try_from(align.get()).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let base = driver.reserve(size, align)?;
+        // SAFETY: the range was reserved just above; the callers pass a live page, and the driver checks its size.
+        let mapped = unsafe { driver.map(base, size, page) };
+        if let Err(error) = mapped {
+            // SAFETY: reserved just above, nothing mapped.
+            let _ = unsafe { driver.unreserve(base, size) };
+            return Err(error);
+        }
+        // SAFETY: the whole range was mapped just above.
+        if let Err(error) = unsafe { driver.allow(base, size) } {
+            let _ = self.unplace(base, size);
+            return Err(error);
+        }
+        Ok(base)
+    }
+
+    fn unplace(&self, base: u64, size: usize) -> Result<()> {
+        // SAFETY: `place` mapped the range as one mapping; whoever frees it promises that nothing uses it.
+        let unmapped = unsafe { self.driver().unmap(base, size) };
+        // SAFETY: `place` reserved the range. Where unmapping failed the driver refuses this too.
+        let unreserved = unsafe { self.driver().unreserve(base, size) };
+        unmapped.and(unreserved)
+    }
+
+    pub(crate) fn free_shared(&self, block: &Block, page: u64) -> Result<()> {
+        let size = usize::try_from(block.size).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let unplaced = self.unplace(block.base, size);
+        // SAFETY: created or imported for this block, which `free` took by value.
+        let released = unsafe { self.driver().release_page(page) };
+        unplaced.and(released)
+    }
+
+    pub(crate) fn free_external(&self, block: &Block, memory: Raw<CUextMemory_st>) -> Result<()> {
+        // SAFETY: `import` got the address for this block, which `free` took by value.
+        let freed = unsafe { self.driver().free(block.base) };
+        // SAFETY: as above; its address was freed just now.
+        let destroyed = unsafe { self.driver().destroy_external(memory) };
+        freed.and(destroyed)
+    }
+
+    /// Takes over memory that CUDA exported.
+    fn import_cuda(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
+        let page = self.driver().import_page(exported.fd)?;
+        let placed = self.share_granule().and_then(|granule| {
+            let size = usize::try_from(exported.size).map_err(|_| ErrorKind::ExceedsLimit)?;
+            self.place(page, size, granule)
+        });
+        match placed {
+            Ok(base) => Ok(self.block(heap, base, exported.size, Kind::Imported(page))),
+            Err(error) => {
+                // SAFETY: imported just above, mapped nowhere.
+                let _ = unsafe { self.driver().release_page(page) };
+                // The descriptor was right, so an argument the driver refuses is the size.
+                Err(match error.kind() {
+                    ErrorKind::Driver => {
+                        Error::new(ErrorKind::ExceedsLimit).with_native(error.native())
+                    }
+                    _ => error,
+                })
+            }
+        }
+    }
+
+    /// Takes over memory that another API exported. On success the driver closes the descriptor.
+    fn import_external(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
+        let memory = self.driver().import_external(exported.fd, exported.size)?;
+        // SAFETY: imported just above.
+        match unsafe { self.driver().external_address(memory, exported.size) } {
+            Ok(base) => Ok(self.block(heap, base, exported.size, Kind::External(memory))),
+            Err(error) => {
+                // SAFETY: imported just above, without an address.
+                let _ = unsafe { self.driver().destroy_external(memory) };
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Closes a descriptor that the memory no longer needs.
+#[cfg(unix)]
+fn close(fd: i32) {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    // SAFETY: `Export::import` takes the descriptor over on success, so it is ours to close, once.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+#[cfg(not(unix))]
+fn close(_fd: i32) {}
+
+impl Export for Cuda {
+    fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
+        self.page(heap)?;
+        let (_, described) = self.source(heap)?;
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        let granule = self.share_granule()?;
+        let size = granule.up(size).ok_or(ErrorKind::SizeOverflow)?;
+        if size > described.max_block {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        let bytes = usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let page = self.driver().create_page(bytes, Sharing::Exportable)?;
+        match self.place(page, bytes, granule) {
+            Ok(base) => Ok(self.block(heap, base, size, Kind::Exportable(page))),
+            Err(error) => {
+                // SAFETY: created just above, mapped nowhere.
+                let _ = unsafe { self.driver().release_page(page) };
+                Err(error)
+            }
+        }
+    }
+
+    fn export(&self, block: &Block) -> Result<Exported> {
+        self.owns(block)?;
+        let Kind::Exportable(page) = block.kind else {
+            return Err(ErrorKind::Unsupported.into());
+        };
+        // SAFETY: the block is live, so its page is, and was created exportable.
+        let fd = unsafe { self.driver().export_page(page) }?;
+        Ok(Exported { fd, size: block.size, uuid: self.attributes().uuid })
+    }
+
+    fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
+        self.page(heap)?;
+        let (_, described) = self.source(heap)?;
+        if exported.uuid.is_some() && exported.uuid != self.attributes().uuid {
+            return Err(ErrorKind::Foreign.into());
+        }
+        if exported.fd < 0 {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        if exported.size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        if exported.size > described.max_block {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        match self.import_cuda(heap, exported) {
+            Ok(block) => {
+                close(exported.fd);
+                Ok(block)
+            }
+            // The descriptor is CUDA's, only the size is not.
+            Err(error) if error.kind() == ErrorKind::ExceedsLimit => Err(error),
+            Err(_) => self.import_external(heap, exported),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+use super::*;
+
+#[test]
+fn architectures_are_numbers_with_a_known_suffix() {
+    for (text, number, option) in [
+        ("sm_90", 90, "--gpu-architecture=sm_90"),
+        ("compute_75", 75, "--gpu-architecture=sm_75"),
+        ("sm_90a", 90, "--gpu-architecture=sm_90a"),
+        ("compute_120f", 120, "--gpu-architecture=sm_120f"),
+    ] {
+        let arch: Arch = text.parse().expect(text);
+        assert_eq!(arch.number(), number);
+        assert_eq!(arch.option(Output::Cubin), option);
+    }
+}
+
+#[test]
+fn anything_else_is_no_architecture() {
+    let texts = [
+        "",
+        "sm",
+        "sm_",
+        "sm_9",
+        "sm_9000",
+        "90",
+        "sm_90 ",
+        " sm_90",
+        "sm_90b",
+        "sm_90aa",
+        "SM_90",
+        "sm_-90",
+        "sm_+9",
+        "sm_9٠",
+        "sm_90\0",
+        "sm_90 -I/",
+        "gfx942",
+        "sm_00",
+        "sm_29",
+    ];
+    for text in texts {
+        let result = text.parse::<Arch>().map_err(|error| error.kind());
+        assert_eq!(result, Err(ErrorKind::InvalidConfig), "{text:?}");
+    }
+    assert!(Arch::new(9, 10).is_err());
+    assert!(Arch::new(100, 0).is_err());
+}
+
+#[test]
+fn an_older_compiler_makes_portable_code() {
+    let h200 = Arch::new(9, 0).expect("a capability");
+    assert_eq!(h200.choose(&[75, 80, 90, 100]), (h200, Output::Cubin));
+    let older = Arch::new(8, 9).expect("a capability");
+    assert_eq!(h200.choose(&[75, 80, 89]), (older, Output::Ptx));
+    // Nothing to go by: let the compiler say what it thinks of it.
+    assert_eq!(h200.choose(&[]), (h200, Output::Cubin));
+    assert_eq!(older.option(Output::Ptx), "--gpu-architecture=compute_89");
+}
+
+#[test]
+fn a_build_error_shows_its_log() {
+    let error = BuildError::new(ErrorKind::InvalidConfig, "line 3: no");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(error.to_string().ends_with("line 3: no"));
+    assert_eq!(Error::from(error), ErrorKind::InvalidConfig.into());
+}
