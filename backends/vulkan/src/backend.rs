@@ -1,0 +1,263 @@
+//! The seam: blocks from memory types, and the capabilities that the device has.
+#![expect(unsafe_code, reason = "signs the contract of Backend")]
+use crate::{
+    Block, Vulkan,
+    block::{Backing, Shared},
+    caps::{Slot, Suits},
+    features::Feature,
+    objects::{Ask, Buffer, Kind, Memory, Share},
+    physical,
+};
+use ash::vk;
+use core::ptr::NonNull;
+use omniheap_core::{
+    Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapBudget, HeapId, HostAccess,
+    Map, Remap, Result, Timelines, Transfer,
+};
+
+/// How a block is asked for, beyond heap and size.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct BlockOptions<'a> {
+    /// What tools show for the memory and its buffer.
+    pub name: Option<&'a str>,
+    /// How much it hurts to have it evicted, 0 to 1, where the device takes hints; values outside are clamped.
+    pub priority: Option<f32>,
+}
+
+impl<'a> BlockOptions<'a> {
+    /// Shows `name` in tools.
+    #[must_use]
+    pub const fn name(self, name: &'a str) -> Self {
+        Self { name: Some(name), ..self }
+    }
+
+    /// Hints how much an eviction would hurt, 0 to 1.
+    #[must_use]
+    pub const fn priority(self, priority: f32) -> Self {
+        Self { priority: Some(priority), ..self }
+    }
+}
+
+impl Vulkan {
+    /// Asks the driver for a block, with a name and a priority.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::allocate`]; `Unsupported` for a heap that needs a feature which is not enabled.
+    pub fn allocate_with(
+        &self,
+        heap: HeapId,
+        size: u64,
+        options: BlockOptions<'_>,
+    ) -> Result<Block> {
+        let (slot, size) = self.checked(heap, size)?;
+        let block = self.block(heap, slot, size, options.priority, Shared::No)?;
+        if let Some(name) = options.name {
+            self.name_block(&block, name);
+        }
+        Ok(block)
+    }
+
+    /// The native slot of a heap and the rounded size, or why not.
+    pub(crate) fn checked(&self, heap: HeapId, size: u64) -> Result<(Slot, u64)> {
+        let (described, slot) = self.heap(heap)?;
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        if size > described.max_block {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        self.enabled(slot)?;
+        Ok((slot, described.granule.up(size).ok_or(ErrorKind::ExceedsLimit)?))
+    }
+
+    pub(crate) fn heap(&self, heap: HeapId) -> Result<(&Heap, Slot)> {
+        let described = self.table.caps.heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        Ok((described, self.table.slots[usize::from(heap.0)]))
+    }
+
+    /// Memory that needs a feature is refused without it.
+    pub(crate) fn enabled(&self, slot: Slot) -> Result<()> {
+        use vk::MemoryPropertyFlags as F;
+        let amd = F::DEVICE_COHERENT_AMD | F::DEVICE_UNCACHED_AMD;
+        let coherent = self.device.features.has(Feature::DeviceCoherentMemory);
+        let missing =
+            slot.flags.intersects(F::PROTECTED) || slot.flags.intersects(amd) && !coherent;
+        if missing { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
+    }
+
+    /// A block of a size that was checked and rounded.
+    pub(crate) fn block(
+        &self,
+        heap: HeapId,
+        slot: Slot,
+        size: u64,
+        priority: Option<f32>,
+        shared: Shared,
+    ) -> Result<Block> {
+        let share = match shared {
+            Shared::No => Share::No,
+            Shared::Exportable => Share::Export,
+        };
+        let mut ask = Ask { size, memory_type: slot.memory_type, priority, dedicated: None, share };
+        if !self.takes_buffers(slot) {
+            let memory = Memory::allocate(&self.device, ask)?;
+            return Ok(Block::with_memory(&self.device, heap, size, None, memory, shared));
+        }
+        let kind = if shared == Shared::No { Kind::Plain } else { Kind::Shared };
+        let buffer = Buffer::create(&self.device, size, kind)?;
+        ask.size = buffer.requirements().size.max(size);
+        if shared == Shared::Exportable {
+            ask.dedicated = self.sharing.dedicated(buffer.raw);
+        }
+        let memory = match &self.source {
+            Some(source) if shared == Shared::No => {
+                let asked = self.for_source(heap, slot, ask.size)?;
+                Memory::from_source(&self.device, source, asked)?
+            }
+            _ => Memory::allocate(&self.device, ask)?,
+        };
+        buffer.bind(&memory)?;
+        let block = Block::with_memory(&self.device, heap, size, Some(buffer), memory, shared);
+        self.based(block)
+    }
+
+    /// What an engine's allocator is asked for: this memory type and no other, aligned as the heap promises.
+    fn for_source(&self, heap: HeapId, slot: Slot, size: u64) -> Result<vk::MemoryRequirements> {
+        let (described, _) = self.heap(heap)?;
+        let alignment = described.align.max(described.granule).get();
+        Ok(vk::MemoryRequirements { size, alignment, memory_type_bits: 1 << slot.memory_type })
+    }
+
+    /// Enforces the promise about a block's base, which was measured when the device was opened.
+    pub(crate) fn based(&self, block: Block) -> Result<Block> {
+        let (described, _) = self.heap(block.heap())?;
+        if described.align.divides(block.address()) {
+            return Ok(block);
+        }
+        // SAFETY: nobody has seen the block yet.
+        unsafe { block.end() };
+        Err(ErrorKind::Driver.into())
+    }
+
+    /// Whether blocks of this slot have a buffer.
+    pub(crate) fn takes_buffers(&self, slot: Slot) -> bool {
+        slot.suits != Suits::Images && self.buffer_types & (1 << slot.memory_type) != 0
+    }
+
+    fn name_block(&self, block: &Block, name: &str) {
+        if let Some(memory) = block.memory() {
+            // SAFETY: the block was made by this device and is alive.
+            unsafe { self.device.name(memory, name) };
+        }
+        if let Some(buffer) = block.buffer() {
+            // SAFETY: as above.
+            unsafe { self.device.name(buffer, name) };
+        }
+    }
+}
+
+// SAFETY: every block is a driver allocation of its own, at least as large as asked; `based` refuses a base that misses
+// the heap's alignment; `table` is never written after opening; all state is behind locks or atomics.
+unsafe impl Backend for Vulkan {
+    type Block = Block;
+
+    fn caps(&self) -> &Caps {
+        &self.table.caps
+    }
+    fn allocate(&self, heap: HeapId, size: u64) -> Result<Block> {
+        self.allocate_with(heap, size, BlockOptions::default())
+    }
+    unsafe fn free(&self, block: Block) -> Result<()> {
+        // A block of another device is still freed, by the device it belongs to, after waiting for it.
+        block.belongs_to(&self.device)?;
+        // SAFETY: the caller promises that no device work uses the block.
+        unsafe { block.end() };
+        Ok(())
+    }
+    fn wait_idle(&self) -> Result<()> {
+        self.device.wait_idle()
+    }
+    fn as_map(&self) -> Option<&dyn Map<Block = Block>> {
+        Some(self)
+    }
+    fn as_transfer(&self) -> Option<&dyn Transfer<Block = Block>> {
+        Some(self)
+    }
+    fn as_address(&self) -> Option<&dyn Address<Block = Block>> {
+        self.device.features.has(Feature::BufferDeviceAddress).then_some(self)
+    }
+    fn as_timelines(&self) -> Option<&dyn Timelines> {
+        Some(self)
+    }
+    fn as_remap(&self) -> Option<&dyn Remap<Block = Block>> {
+        self.table.caps.heaps.iter().any(|heap| heap.page.is_some()).then_some(self)
+    }
+    fn as_budget(&self) -> Option<&dyn DriverBudget> {
+        self.device.features.has(Feature::MemoryBudget).then_some(self)
+    }
+    fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
+        self.sharing.works().then_some(self)
+    }
+}
+
+impl Map for Vulkan {
+    fn map(&self, block: &Block) -> Result<NonNull<u8>> {
+        block.belongs_to(&self.device)?;
+        let (described, _) = self.heap(block.heap())?;
+        match described.host {
+            HostAccess::None => Err(ErrorKind::NotMappable.into()),
+            _ => block.mapping(),
+        }
+    }
+    fn flush(&self, block: &Block, offset: u64, size: u64) -> Result<()> {
+        self.sync(block, offset, size, Memory::flush)
+    }
+    fn invalidate(&self, block: &Block, offset: u64, size: u64) -> Result<()> {
+        self.sync(block, offset, size, Memory::invalidate)
+    }
+}
+
+impl Vulkan {
+    /// Checks a range, and calls the driver where the heap is not coherent.
+    fn sync(
+        &self,
+        block: &Block,
+        offset: u64,
+        size: u64,
+        call: fn(&Memory, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        self.map(block)?;
+        block.covers(offset, size)?;
+        let (described, _) = self.heap(block.heap())?;
+        let atom = self.table.caps.atom;
+        if !(atom.divides(offset) && atom.divides(size)) {
+            return Err(ErrorKind::Misaligned.into());
+        }
+        match block.backing() {
+            Backing::Memory { memory, .. }
+                if described.host == HostAccess::Incoherent && size > 0 =>
+            {
+                call(memory, offset, size)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Address for Vulkan {
+    fn address(&self, block: &Block) -> u64 {
+        block.address()
+    }
+}
+
+impl DriverBudget for Vulkan {
+    fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
+        let (described, _) = self.heap(heap)?;
+        // SAFETY: the physical device is this instance's, and `as_budget` is given out only with the extension.
+        Ok(unsafe {
+            physical::budget(&self.device.instance, self.device.physical, described.physical)
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! One driver allocation with a buffer over all its bytes, or sparse addresses that pages are mapped into.
+#![expect(unsafe_code, reason = "holds the pointer of a mapping")]
+use crate::{
+    device::{Device, lock},
+    objects::{Buffer, Memory},
+};
+use ash::vk;
+use core::ptr::NonNull;
+use omniheap_core::{ErrorKind, HeapId, Page, Result};
+use std::sync::{Arc, Mutex};
+
+/// Native memory: a `VkDeviceMemory` and, where the heap takes buffers, one `VkBuffer` over all of it.
+///
+/// Give it back with [`Backend::free`](omniheap_core::Backend::free). A block that is dropped instead waits until the
+/// device is idle and then frees itself; in either case the device outlives it.
+#[derive(Debug)]
+pub struct Block {
+    // Destroyed before the memory under it.
+    buffer: Option<Buffer>,
+    backing: Backing,
+    heap: HeapId,
+    size: u64,
+    address: u64,
+    shared: Shared,
+    /// The raw handle of the one resource that the memory is for.
+    owner: Option<u64>,
+    ending: Ending,
+    device: Arc<Device>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Backing {
+    Memory { memory: Memory, mapped: Mutex<Option<Mapped>> },
+    Pages { page: u64, slots: Mutex<Vec<Option<Page>>> },
+}
+
+/// The pointer of a mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mapped(NonNull<u8>);
+
+// SAFETY: an address; who dereferences it answers for races, as `Map::map` says.
+unsafe impl Send for Mapped {}
+
+/// Whether a block may leave the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shared {
+    No,
+    Exportable,
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Nobody said that the device is done with it.
+    Waits,
+    /// The caller of `free` did.
+    AtOnce,
+}
+
+impl Block {
+    pub(crate) fn with_memory(
+        device: &Arc<Device>,
+        heap: HeapId,
+        size: u64,
+        buffer: Option<Buffer>,
+        memory: Memory,
+        shared: Shared,
+    ) -> Self {
+        let address = buffer.as_ref().map_or(0, Buffer::address);
+        let backing = Backing::Memory { memory, mapped: Mutex::new(None) };
+        let (ending, device) = (Ending::Waits, Arc::clone(device));
+        Self { buffer, backing, heap, size, address, shared, owner: None, ending, device }
+    }
+
+    pub(crate) fn with_pages(
+        device: &Arc<Device>,
+        heap: HeapId,
+        size: u64,
+        buffer: Buffer,
+        page: u64,
+    ) -> Result<Self> {
+        let count = usize::try_from(size / page).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let slots = Mutex::new(vec![None; count]);
+        let (address, device) = (buffer.address(), Arc::clone(device));
+        let (backing, shared) = (Backing::Pages { page, slots }, Shared::No);
+        let (buffer, ending) = (Some(buffer), Ending::Waits);
+        Ok(Self { buffer, backing, heap, size, address, shared, owner: None, ending, device })
+    }
+
+    /// The buffer over all bytes; `None` in a heap that takes only images, and in memory dedicated to another resource.
+    #[must_use]
+    pub fn buffer(&self) -> Option<vk::Buffer> {
+        self.buffer.as_ref().map(|buffer| buffer.raw)
+    }
+
+    /// The memory; `None` when it is mapped page by page.
+    #[must_use]
+    pub fn memory(&self) -> Option<vk::DeviceMemory> {
+        match &self.backing {
+            Backing::Memory { memory, .. } => Some(memory.raw),
+            Backing::Pages { .. } => None,
+        }
+    }
+
+    /// Where the block begins in [`memory`](Self::memory): zero unless an engine's allocator gave it.
+    #[must_use]
+    pub const fn memory_offset(&self) -> u64 {
+        match &self.backing {
+            Backing::Memory { memory, .. } => memory.base,
+            Backing::Pages { .. } => 0,
+        }
+    }
+
+    /// The heap it came from.
+    #[must_use]
+    pub const fn heap(&self) -> HeapId {
+        self.heap
+    }
+
+    /// Bytes, rounded up to the heap's granule.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The base address on the device, zero where it has none.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) const fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    /// Says which resource alone the memory is for.
+    pub(crate) const fn owned_by(mut self, handle: u64) -> Self {
+        self.owner = Some(handle);
+        self
+    }
+
+    pub(crate) const fn owner(&self) -> Option<u64> {
+        self.owner
+    }
+
+    pub(crate) const fn shared(&self) -> Shared {
+        self.shared
+    }
+
+    /// `Foreign` unless the block was made on `device`.
+    pub(crate) fn belongs_to(&self, device: &Arc<Device>) -> Result<()> {
+        match Arc::ptr_eq(&self.device, device) {
+            true => Ok(()),
+            false => Err(ErrorKind::Foreign.into()),
+        }
+    }
+
+    /// `OutOfRange` unless `offset..offset + size` lies in the block and has memory behind it.
+    pub(crate) fn covers(&self, offset: u64, size: u64) -> Result<()> {
+        let end = offset.checked_add(size).filter(|end| *end <= self.size);
+        let end = end.ok_or(ErrorKind::OutOfRange)?;
+        if let Backing::Pages { page, slots } = &self.backing
+            && size > 0
+        {
+            let slots = lock(slots);
+            // Both fit: the block's pages were counted in `with_pages`.
+            let first = usize::try_from(offset / page).map_err(|_| ErrorKind::OutOfRange)?;
+            let last = usize::try_from((end - 1) / page).map_err(|_| ErrorKind::OutOfRange)?;
+            if slots[first..=last].iter().any(Option::is_none) {
+                return Err(ErrorKind::OutOfRange.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps once and remembers.
+    pub(crate) fn mapping(&self) -> Result<NonNull<u8>> {
+        let Backing::Memory { memory, mapped } = &self.backing else {
+            return Err(ErrorKind::NotMappable.into());
+        };
+        let mut mapped = lock(mapped);
+        if let Some(Mapped(start)) = *mapped {
+            return Ok(start);
+        }
+        let start = memory.map()?;
+        *mapped = Some(Mapped(start));
+        Ok(start)
+    }
+
+    /// Destroys the block without waiting.
+    ///
+    /// # Safety
+    ///
+    /// No device work uses it any more.
+    pub(crate) unsafe fn end(mut self) {
+        self.ending = Ending::AtOnce;
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.ending == Ending::Waits {
+            // A lost device runs nothing any more; either way no work uses the block.
+            let _ = self.device.wait_idle();
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a device can do beyond the least, as one set.
+#![forbid(unsafe_code)]
+
+/// An ability that a device may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// Timeline semaphores: `timelineSemaphore`, core 1.2 or `VK_KHR_timeline_semaphore`.
+    TimelineSemaphore,
+    /// Buffer addresses: `bufferDeviceAddress`, core 1.2 or `VK_KHR_buffer_device_address`.
+    BufferDeviceAddress,
+    /// Both `sparseBinding` and `sparseResidencyBuffer`, and a queue that binds.
+    SparseBuffers,
+    /// `VK_EXT_memory_budget`.
+    MemoryBudget,
+    /// `VK_EXT_memory_priority` with `memoryPriority`.
+    MemoryPriority,
+    /// `VK_KHR_external_memory_fd`.
+    ExternalMemoryFd,
+    /// `VK_AMD_device_coherent_memory` with `deviceCoherentMemory`.
+    DeviceCoherentMemory,
+    /// `VK_EXT_debug_utils` on the instance.
+    DebugUtils,
+}
+
+/// A set of [`Feature`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Features(u16);
+
+impl Features {
+    pub(crate) const fn has(self, feature: Feature) -> bool {
+        self.0 & (1 << feature as u16) != 0
+    }
+
+    pub(crate) const fn with(self, feature: Feature) -> Self {
+        Self(self.0 | (1 << feature as u16))
+    }
+}
+
+impl FromIterator<Feature> for Features {
+    fn from_iter<I: IntoIterator<Item = Feature>>(features: I) -> Self {
+        features.into_iter().fold(Self::default(), Self::with)
+    }
+}

@@ -1,0 +1,76 @@
+//! Vulkan memory as an omniheap backend: see the list below for the map.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `open` | [`Vulkan::open`], [`Vulkan::wrap`], options |
+//! | `caps`, `probe` | from the driver's memory types to [`Caps`](omniheap_core::Caps), and their ranking |
+//! | `driver`, `physical`, `device`, `objects` | the calls, and the owners of what they return |
+//! | `backend`, `block` | the seam: blocks, mapping, addresses, budget |
+//! | `timeline`, `line`, `clock`, `commands` | timelines over queues |
+//! | `transfer`, `staging`, `ring`, `overlap` | bytes in, out and across |
+//! | `remap`, `pages` | sparse binding |
+//! | `export` | hand-over by file descriptor |
+//! | `resource`, `owned` | memory for an engine's own buffers and images |
+//! | `source`, `gpu_allocator` | blocks from an engine's own allocator |
+//! | `validation` | the validation layer's messages |
+//!
+//! # Examples
+//!
+//! ```
+//! use omniheap_core::{Backend, Place, TimelineId};
+//! use omniheap_vulkan::Vulkan;
+//!
+//! // No loader or no device is an error to handle, never a panic.
+//! let Ok(vulkan) = Vulkan::open(0) else { return };
+//! let (heap, _) = vulkan.caps().heap_ids().next().expect("every device has memory");
+//! let block = vulkan.allocate(heap, 4096).expect("4 KiB are free");
+//! let transfer = vulkan.as_transfer().expect("this backend has it");
+//! transfer.write(TimelineId::MAIN, Place { block: &block, offset: 8 }, b"hello").unwrap();
+//! let mut bytes = [0; 5];
+//! transfer.read(TimelineId::MAIN, Place { block: &block, offset: 8 }, &mut bytes).unwrap();
+//! assert_eq!(&bytes, b"hello");
+//! ```
+mod backend;
+mod block;
+mod caps;
+mod clock;
+mod commands;
+mod device;
+mod driver;
+mod export;
+mod features;
+#[cfg(feature = "gpu-allocator")]
+pub mod gpu_allocator;
+mod line;
+mod objects;
+mod open;
+mod overlap;
+mod owned;
+mod pages;
+mod physical;
+mod probe;
+mod queues;
+mod remap;
+mod resource;
+mod ring;
+mod source;
+mod staging;
+mod timeline;
+mod transfer;
+mod validation;
+mod vulkan;
+
+pub use ash;
+pub use backend::BlockOptions;
+pub use block::Block;
+pub use caps::Paging;
+pub use clock::Clocks;
+pub use features::Feature;
+#[cfg(feature = "gpu-allocator")]
+pub use gpu_allocator::GpuAllocator;
+pub use open::{Existing, Options, Which};
+pub use owned::{Native, Resource};
+pub use resource::{Alone, Needs};
+pub use source::{MemorySource, Piece};
+pub use validation::{Messages, Validation};
+pub use vulkan::Vulkan;

@@ -1,0 +1,261 @@
+//! Opening a device of our own, or wrapping one that an engine owns.
+#![expect(unsafe_code, reason = "wrapping trusts the caller's handles")]
+use crate::{
+    Vulkan,
+    caps::{self, Paging},
+    clock::Clocks,
+    device::Device,
+    driver::{Instance, Names},
+    export::Sharing,
+    features::Feature,
+    pages::Pages,
+    physical::Physical,
+    probe,
+    staging::Plan,
+    timeline::Lines,
+    validation::{Messages, Validation},
+};
+use ash::vk;
+use core::sync::atomic::Ordering;
+use omniheap_core::{Align, DeviceInfo, ErrorKind, HeapKind, HostAccess, Result};
+use std::sync::Arc;
+
+/// Which device to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// The one with the most memory of its own; a real device before a software one.
+    #[default]
+    Best,
+    /// By its place in [`Vulkan::devices`].
+    Index(usize),
+    /// By the identity that other APIs and processes know it by.
+    Uuid([u8; 16]),
+}
+
+/// How to open a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which device; not read by [`Vulkan::wrap`].
+    pub device: Which,
+    /// Whether the validation layer watches; not read by [`Vulkan::wrap`].
+    pub validation: Validation,
+    /// What epochs are made of.
+    pub clocks: Clocks,
+    /// Which heaps offer pages.
+    pub paging: Paging,
+    /// Driver allocations to hold at most; the device's own limit where `None` or where that is lower.
+    ///
+    /// An engine that allocates beside this backend leaves itself room with it.
+    pub max_blocks: Option<u64>,
+    /// Bytes of each timeline's staging ring, made when a timeline first writes or reads; at least 4 KiB.
+    pub staging: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            device: Which::Best,
+            validation: Validation::Off,
+            clocks: Clocks::Semaphores,
+            paging: Paging::DeviceOnly,
+            max_blocks: None,
+            staging: 16 << 20,
+        }
+    }
+}
+
+impl Options {
+    /// Chooses the device.
+    #[must_use]
+    pub const fn device(self, device: Which) -> Self {
+        Self { device, ..self }
+    }
+    /// Chooses whether the validation layer watches.
+    #[must_use]
+    pub const fn validation(self, validation: Validation) -> Self {
+        Self { validation, ..self }
+    }
+    /// Chooses what epochs are made of.
+    #[must_use]
+    pub const fn clocks(self, clocks: Clocks) -> Self {
+        Self { clocks, ..self }
+    }
+    /// Chooses which heaps offer pages.
+    #[must_use]
+    pub const fn paging(self, paging: Paging) -> Self {
+        Self { paging, ..self }
+    }
+    /// Chooses how many driver allocations to hold at most.
+    #[must_use]
+    pub const fn max_blocks(self, max_blocks: u64) -> Self {
+        Self { max_blocks: Some(max_blocks), ..self }
+    }
+    /// Chooses the bytes of each timeline's staging ring.
+    #[must_use]
+    pub const fn staging(self, staging: u64) -> Self {
+        Self { staging, ..self }
+    }
+}
+
+/// A device that an engine owns.
+#[derive(Clone)]
+pub struct Existing<'a> {
+    /// The loader.
+    pub entry: ash::Entry,
+    /// The instance, of version 1.1 at least.
+    pub instance: ash::Instance,
+    /// The physical device, of version 1.1 at least.
+    pub physical_device: vk::PhysicalDevice,
+    /// The device.
+    pub device: ash::Device,
+    /// Queues and their families; the first is the main timeline's.
+    pub queues: &'a [(u32, vk::Queue)],
+    /// What was enabled when the device was created.
+    pub enabled: &'a [Feature],
+}
+
+impl core::fmt::Debug for Existing<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Existing")
+            .field("device", &self.device.handle())
+            .field("queues", &self.queues)
+            .field("enabled", &self.enabled)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Vulkan {
+    /// Every Vulkan device here, in the loader's order.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` without a loader or driver; what the driver says.
+    pub fn devices() -> Result<Vec<DeviceInfo>> {
+        let instance = Instance::open(Validation::Off)?;
+        Ok(usable(&instance)?.into_iter().map(|physical| physical.info).collect())
+    }
+
+    /// Opens the device at `index` of [`devices`](Self::devices).
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` without a loader, a driver or that device; what the driver says.
+    pub fn open(index: usize) -> Result<Self> {
+        Self::open_with(Options::default().device(Which::Index(index)))
+    }
+
+    /// Opens a device as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open), and `InvalidConfig` when the staging ring is too small or larger than a block.
+    pub fn open_with(options: Options) -> Result<Self> {
+        let instance = Arc::new(Instance::open(options.validation)?);
+        let physical = choose(usable(&instance)?, options.device)?;
+        let device = Device::open(instance, &physical)?;
+        Self::assemble(device, &physical, options)
+    }
+
+    /// Manages memory on a device that the caller owns.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` without queues, with an unknown family, or as for [`open_with`](Self::open_with); `Unsupported`
+    /// for a device below version 1.1.
+    ///
+    /// # Safety
+    ///
+    /// - The handles belong together, and `enabled` was enabled.
+    /// - They outlive this backend and everything that it made.
+    /// - While this backend lives, its queues are used only inside [`with_queue`](Self::with_queue).
+    pub unsafe fn wrap(existing: Existing<'_>, options: Options) -> Result<Self> {
+        let names = match existing.enabled.contains(&Feature::DebugUtils) {
+            true => Names::Shown,
+            false => Names::Dropped,
+        };
+        let instance = Arc::new(Instance::wrap(existing.entry, existing.instance, names));
+        // SAFETY: the caller promises that the handles belong together.
+        let mut physical = unsafe { Physical::read(&instance, existing.physical_device) }?;
+        physical.features = existing.enabled.iter().copied().collect();
+        let device = Device::wrap(instance, &physical, existing.device, existing.queues)?;
+        Self::assemble(device, &physical, options)
+    }
+
+    fn assemble(device: Arc<Device>, physical: &Physical, options: Options) -> Result<Self> {
+        let mut facts = probe::facts(&device, physical, options.paging)?;
+        facts.max_blocks = facts.max_blocks.min(options.max_blocks.unwrap_or(u64::MAX));
+        device.most_live.store(facts.max_blocks, Ordering::Relaxed);
+        let table = caps::translate(&facts);
+        let plan = staging(&table, &facts, options.staging)?;
+        let clocks = match device.features.has(Feature::TimelineSemaphore) {
+            true => options.clocks,
+            false => Clocks::Fences,
+        };
+        Ok(Self {
+            lines: Lines::new(&device, clocks, plan)?,
+            pages: Pages::new(&device),
+            sharing: Sharing::read(&device),
+            binder: probe::binder(&device).unwrap_or(0),
+            sparse_limit: facts.sparse.map_or(0, |sparse| sparse.space.min(facts.max_buffer)),
+            buffer_types: facts.buffer_types,
+            limits: facts.limits,
+            messages: device.instance.messages().cloned(),
+            source: None,
+            table,
+            device,
+        })
+    }
+
+    /// The validation layer's messages so far and to come; `None` where it is not watching.
+    #[must_use]
+    pub const fn messages(&self) -> Option<&Messages> {
+        self.messages.as_ref()
+    }
+}
+
+fn usable(instance: &Instance) -> Result<Vec<Physical>> {
+    let all = instance.physical_devices()?;
+    // SAFETY: the list is this instance's own.
+    let read = all.into_iter().map(|raw| unsafe { Physical::read(instance, raw) });
+    // A device too old to use does not hide the others.
+    Ok(read.filter_map(Result::ok).collect())
+}
+
+fn choose(mut all: Vec<Physical>, which: Which) -> Result<Physical> {
+    let index = match which {
+        Which::Index(index) => Some(index),
+        Which::Uuid(uuid) => all.iter().position(|physical| physical.info.uuid == Some(uuid)),
+        Which::Best => (0..all.len()).max_by_key(|index| (worth(&all[*index]), usize::MAX - index)),
+    };
+    match index {
+        Some(index) if index < all.len() => Ok(all.swap_remove(index)),
+        _ => Err(ErrorKind::Unsupported.into()),
+    }
+}
+
+/// A real device before a software one, then by its own memory.
+fn worth(physical: &Physical) -> (bool, u64) {
+    let local = |heap: &&vk::MemoryHeap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL);
+    let heaps = physical.memory.memory_heaps_as_slice();
+    let size = heaps.iter().filter(local).map(|heap| heap.size).max().unwrap_or(0);
+    (physical.kind != vk::PhysicalDeviceType::CPU, size)
+}
+
+/// Cached memory: writing it is as fast as any, and reading it is not slow.
+fn staging(table: &caps::Table, facts: &caps::Facts, size: u64) -> Result<Plan> {
+    let mut heaps = table.candidates(facts.buffer_types, HeapKind::Staging);
+    heaps.sort_by_key(|id| match table.caps.heap(*id).map(|heap| heap.host) {
+        Some(HostAccess::Cached) => 0,
+        Some(HostAccess::Incoherent) => 1,
+        _ => 2,
+    });
+    let id = *heaps.first().ok_or(ErrorKind::Unsupported)?;
+    let heap = table.caps.heap(id).ok_or(ErrorKind::Unsupported)?;
+    let size = Align::of(4096).max(table.caps.atom).up(size).ok_or(ErrorKind::InvalidConfig)?;
+    if size < 4096 || size > heap.max_block {
+        return Err(ErrorKind::InvalidConfig.into());
+    }
+    let memory_type = table.slots[usize::from(id.0)].memory_type;
+    Ok(Plan { memory_type, access: heap.host, atom: table.caps.atom, size })
+}

@@ -1,0 +1,266 @@
+//! What engines do: memory for a buffer or image of their own.
+#![expect(unsafe_code, reason = "works on handles that the caller owns")]
+use crate::{
+    Block, Native, Vulkan,
+    block::Shared,
+    driver::check,
+    objects::{Ask, Memory, Share},
+};
+use ash::vk;
+use omniheap_core::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Result};
+
+/// Whether a resource wants memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// It shares gladly.
+    No,
+    /// The driver would be faster.
+    Preferred,
+    /// The driver insists.
+    Required,
+}
+
+/// What a resource needs, in our words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Bytes and alignment.
+    pub layout: Layout,
+    /// What may stand beside it.
+    pub class: Class,
+    /// Whether it wants memory of its own.
+    pub alone: Alone,
+    /// The heaps it may live in, best first; never empty.
+    pub heaps: Vec<HeapId>,
+    types: u32,
+}
+
+impl Vulkan {
+    /// The heaps whose memory type is in `type_bits`, best first for `kind`, those with special properties left out.
+    ///
+    /// When one is full, skip those with the same [`physical`](omniheap_core::Heap::physical) and try the next.
+    #[must_use]
+    pub fn candidates(&self, type_bits: u32, kind: HeapKind) -> Vec<HeapId> {
+        self.table.candidates(type_bits, kind)
+    }
+
+    /// The heaps whose memory type is in `type_bits` and has all of `flags`: how special memory is asked for.
+    #[must_use]
+    pub fn heaps_with(&self, type_bits: u32, flags: vk::MemoryPropertyFlags) -> Vec<HeapId> {
+        self.table.with_flags(type_bits, flags)
+    }
+
+    /// The memory type behind a heap.
+    #[must_use]
+    pub fn memory_type(&self, heap: HeapId) -> Option<u32> {
+        self.table.slots.get(usize::from(heap.0)).map(|slot| slot.memory_type)
+    }
+
+    /// The alignment that offsets into a shared buffer need for these uses.
+    #[must_use]
+    pub fn offset_align(&self, usage: vk::BufferUsageFlags) -> Align {
+        use vk::BufferUsageFlags as U;
+        let limits = &self.limits;
+        let texel = U::UNIFORM_TEXEL_BUFFER | U::STORAGE_TEXEL_BUFFER;
+        [
+            (U::UNIFORM_BUFFER, limits.min_uniform_buffer_offset_alignment),
+            (U::STORAGE_BUFFER, limits.min_storage_buffer_offset_alignment),
+            (texel, limits.min_texel_buffer_offset_alignment),
+        ]
+        .into_iter()
+        .filter(|(flag, _)| usage.intersects(*flag))
+        .map(|(_, align)| crate::caps::power(align))
+        .fold(Align::ONE, Align::max)
+    }
+
+    /// Translates what the driver asks for on behalf of a resource.
+    ///
+    /// # Errors
+    ///
+    /// `ZeroSize`, `InvalidAlignment`, `NoSuchHeap` when no heap fits both the resource and `kind`, `ExceedsLimit` when
+    /// all that do are too small.
+    pub fn needs(
+        &self,
+        asked: vk::MemoryRequirements,
+        alone: Alone,
+        class: Class,
+        kind: HeapKind,
+    ) -> Result<Needs> {
+        let align = Align::new(asked.alignment).ok_or(ErrorKind::InvalidAlignment)?;
+        if asked.size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        let mut heaps = self.candidates(asked.memory_type_bits, kind);
+        if heaps.is_empty() {
+            return Err(ErrorKind::NoSuchHeap.into());
+        }
+        heaps.retain(|id| self.table.caps.heap(*id).is_some_and(|h| h.max_block >= asked.size));
+        if heaps.is_empty() {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        let layout = Layout { size: asked.size, align };
+        Ok(Needs { layout, class, alone, heaps, types: asked.memory_type_bits })
+    }
+
+    /// What a buffer needs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`needs`](Self::needs).
+    ///
+    /// # Safety
+    ///
+    /// `buffer` belongs to this device.
+    pub unsafe fn buffer_needs(&self, buffer: vk::Buffer, kind: HeapKind) -> Result<Needs> {
+        let info = vk::BufferMemoryRequirementsInfo2::default().buffer(buffer);
+        let mut own = vk::MemoryDedicatedRequirements::default();
+        let mut asked = vk::MemoryRequirements2::default().push_next(&mut own);
+        // SAFETY: the caller's promise; the chain outlives the call.
+        unsafe { self.device.raw.get_buffer_memory_requirements2(&info, &mut asked) };
+        let asked = asked.memory_requirements;
+        self.needs(asked, alone(own), Class::Linear, kind)
+    }
+
+    /// What an image needs; `class` is [`Class::Linear`] for linear tiling alone.
+    ///
+    /// # Errors
+    ///
+    /// As for [`needs`](Self::needs).
+    ///
+    /// # Safety
+    ///
+    /// `image` belongs to this device and is not disjoint.
+    pub unsafe fn image_needs(
+        &self,
+        image: vk::Image,
+        class: Class,
+        kind: HeapKind,
+    ) -> Result<Needs> {
+        let info = vk::ImageMemoryRequirementsInfo2::default().image(image);
+        let mut own = vk::MemoryDedicatedRequirements::default();
+        let mut asked = vk::MemoryRequirements2::default().push_next(&mut own);
+        // SAFETY: the caller's promise; the chain outlives the call.
+        unsafe { self.device.raw.get_image_memory_requirements2(&info, &mut asked) };
+        let asked = asked.memory_requirements;
+        self.needs(asked, alone(own), class, kind)
+    }
+
+    /// Binds a buffer at `offset` of a block. Two resources may be bound to the same bytes: they then alias.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`, `Unsupported` (paged, or dedicated to another resource), `NoSuchHeap` (the buffer cannot live there),
+    /// `Misaligned`, `OutOfRange`; what the driver says.
+    ///
+    /// # Safety
+    ///
+    /// `buffer` belongs to this device, is not bound, and `needs` are its own; the block outlives its use.
+    pub unsafe fn bind_buffer(
+        &self,
+        buffer: vk::Buffer,
+        needs: &Needs,
+        block: &Block,
+        offset: u64,
+    ) -> Result<()> {
+        let (memory, base) = self.fits(buffer, needs, block, offset)?;
+        // SAFETY: the caller's promise, and `fits` checked type, alignment and range.
+        check(unsafe { self.device.raw.bind_buffer_memory(buffer, memory, base + offset) })
+    }
+
+    /// Binds an image at `offset` of a block, as [`bind_buffer`](Self::bind_buffer) does a buffer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind_buffer`](Self::bind_buffer).
+    ///
+    /// # Safety
+    ///
+    /// As for [`bind_buffer`](Self::bind_buffer).
+    pub unsafe fn bind_image(
+        &self,
+        image: vk::Image,
+        needs: &Needs,
+        block: &Block,
+        offset: u64,
+    ) -> Result<()> {
+        let (memory, base) = self.fits(image, needs, block, offset)?;
+        // SAFETY: the caller's promise, and `fits` checked type, alignment and range.
+        check(unsafe { self.device.raw.bind_image_memory(image, memory, base + offset) })
+    }
+
+    fn fits<H: Native>(
+        &self,
+        handle: H,
+        needs: &Needs,
+        block: &Block,
+        offset: u64,
+    ) -> Result<(vk::DeviceMemory, u64)> {
+        block.belongs_to(&self.device)?;
+        let memory = block.memory().ok_or(ErrorKind::Unsupported)?;
+        let (_, slot) = self.heap(block.heap())?;
+        if needs.types & (1 << slot.memory_type) == 0 {
+            return Err(ErrorKind::NoSuchHeap.into());
+        }
+        let own = block.owner().is_some_and(|owner| owner == handle.as_raw());
+        if !own && (block.owner().is_some() || needs.alone == Alone::Required) {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let base = block.memory_offset();
+        if !needs.layout.align.divides(base | offset) || own && offset != 0 {
+            return Err(ErrorKind::Misaligned.into());
+        }
+        block.covers(offset, needs.layout.size)?;
+        Ok((memory, base))
+    }
+
+    /// Asks for memory that is only for this buffer or image: what [`Alone`] prefers or requires.
+    ///
+    /// Heaps are tried in the order of `needs`; when one is full, so are the others of its physical memory.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says about the last heap tried.
+    ///
+    /// # Safety
+    ///
+    /// `handle` belongs to this device and `needs` are its own.
+    pub unsafe fn allocate_alone<H: Native>(&self, handle: H, needs: &Needs) -> Result<Block> {
+        let mut full = Vec::new();
+        let mut outcome = Err(ErrorKind::NoSuchHeap.into());
+        for id in &needs.heaps {
+            let (described, slot) = self.heap(*id)?;
+            if full.contains(&described.physical) {
+                continue;
+            }
+            let ask = Ask {
+                size: needs.layout.size,
+                memory_type: slot.memory_type,
+                priority: None,
+                dedicated: Some(handle.dedicated()),
+                share: Share::No,
+            };
+            let memory = self.enabled(slot).and_then(|()| Memory::allocate(&self.device, ask));
+            match memory {
+                Ok(memory) => {
+                    let (size, none) = (needs.layout.size, Shared::No);
+                    let block = Block::with_memory(&self.device, *id, size, None, memory, none);
+                    return Ok(block.owned_by(handle.as_raw()));
+                }
+                Err(why) if why.kind() == ErrorKind::DeviceLost => return Err(why),
+                Err(why) if why.kind() == ErrorKind::OutOfDeviceMemory => {
+                    full.push(described.physical);
+                    outcome = Err(why);
+                }
+                Err(why) => outcome = Err(why),
+            }
+        }
+        outcome
+    }
+}
+
+fn alone(own: vk::MemoryDedicatedRequirements<'_>) -> Alone {
+    match (own.requires_dedicated_allocation, own.prefers_dedicated_allocation) {
+        (vk::TRUE, _) => Alone::Required,
+        (_, vk::TRUE) => Alone::Preferred,
+        _ => Alone::No,
+    }
+}

@@ -1,0 +1,63 @@
+//! Blocks from an engine's own allocator instead of the driver.
+#![expect(unsafe_code, reason = "declares the contract that such an allocator signs")]
+use crate::Vulkan;
+use ash::vk;
+use core::{ffi::c_void, fmt, ptr::NonNull};
+use omniheap_core::Result;
+use std::sync::Arc;
+
+/// What an engine's allocator gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// The memory it lies in.
+    pub memory: vk::DeviceMemory,
+    /// Bytes from the start of that memory.
+    pub offset: u64,
+    /// Where the host sees it, if it does.
+    pub mapped: Option<NonNull<c_void>>,
+    /// The allocator's own number for it.
+    pub token: u64,
+}
+
+// SAFETY: a handle, numbers and an address; who dereferences the address answers for races, as `Map::map` says.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
+/// An allocator that an engine already has.
+///
+/// # Safety
+///
+/// - A piece has the asked size, alignment and memory type, and shares no byte with another live piece.
+/// - Its memory was allocated for device addresses where the device has them enabled.
+/// - Pieces of host-visible memory are mapped, and stay where they are.
+pub unsafe trait MemorySource: fmt::Debug + Send + Sync {
+    /// Gives a piece.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfDeviceMemory` and the other kinds of [`Backend::allocate`](omniheap_core::Backend::allocate).
+    fn allocate(&self, asked: vk::MemoryRequirements) -> Result<Piece>;
+
+    /// Takes a piece back.
+    ///
+    /// # Safety
+    ///
+    /// `piece` came from `self`, once, and no device work uses it.
+    unsafe fn free(&self, piece: Piece);
+}
+
+impl Vulkan {
+    /// Takes the memory of blocks from `source` from now on.
+    ///
+    /// Staging, pages, exportable blocks and dedicated memory still come from the driver.
+    ///
+    /// # Safety
+    ///
+    /// `source` allocates on this device, which outlives it and every block that it feeds.
+    #[must_use]
+    pub unsafe fn with_source(mut self, source: Arc<dyn MemorySource>) -> Self {
+        self.source = Some(source);
+        self
+    }
+}

@@ -1,0 +1,157 @@
+//! Timelines over queues: opening, ordering, and sharing a queue with the engine.
+#![forbid(unsafe_code)]
+use crate::{
+    Vulkan,
+    clock::Clocks,
+    device::{Device, lock},
+    line::Line,
+    staging::Plan,
+};
+use ash::vk;
+use omniheap_core::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+/// Every open timeline.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    open: Mutex<Open>,
+    clocks: Clocks,
+    plan: Plan,
+}
+
+#[derive(Debug)]
+struct Open {
+    lines: BTreeMap<u32, Arc<Line>>,
+    next: u32,
+}
+
+impl Lines {
+    /// Opens the main timeline on the first queue.
+    pub(crate) fn new(device: &Arc<Device>, clocks: Clocks, plan: Plan) -> Result<Self> {
+        let main = Arc::new(Line::open(device, 0, clocks, plan)?);
+        let lines = BTreeMap::from([(TimelineId::MAIN.0, main)]);
+        Ok(Self { open: Mutex::new(Open { lines, next: 1 }), clocks, plan })
+    }
+
+    pub(crate) fn get(&self, id: TimelineId) -> Result<Arc<Line>> {
+        lock(&self.open).lines.get(&id.0).cloned().ok_or(ErrorKind::NoSuchTimeline.into())
+    }
+
+    /// Opens a timeline on one of `queues`, the one with the fewest timelines.
+    fn open_on(&self, device: &Arc<Device>, queues: &[usize]) -> Result<TimelineId> {
+        let mut open = lock(&self.open);
+        let id = open.next;
+        let next = id.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
+        let used = |queue: usize| open.lines.values().filter(|line| line.queue == queue).count();
+        let queue = match self.clocks {
+            Clocks::Fences => 0,
+            Clocks::Semaphores => queues
+                .iter()
+                .copied()
+                .min_by_key(|queue| used(*queue))
+                .ok_or(ErrorKind::Unsupported)?,
+        };
+        let line = Arc::new(Line::open(device, queue, self.clocks, self.plan)?);
+        open.lines.insert(id, line);
+        open.next = next;
+        Ok(TimelineId(id))
+    }
+}
+
+impl Vulkan {
+    /// Opens a timeline on a queue of `family`, so that its transfers run there.
+    ///
+    /// Blocks are shared by all families in use, so nothing changes owner.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` when no queue of that family is open; what the driver says.
+    pub fn open_timeline_on(&self, family: u32) -> Result<TimelineId> {
+        let queues = self.queues_of(family);
+        match queues.is_empty() {
+            true => Err(ErrorKind::Unsupported.into()),
+            false => self.lines.open_on(&self.device, &queues),
+        }
+    }
+
+    /// The queue families in use, without repeats; timelines open on that of the main timeline unless told.
+    #[must_use]
+    pub fn families(&self) -> &[u32] {
+        &self.device.families
+    }
+
+    /// Runs `f` with the timeline's queue and its family, while nothing else uses that queue.
+    ///
+    /// This is how an engine submits work of its own: what it submits runs after the points that were given to
+    /// [`order`](Timelines::order), and the next [`mark`](Timelines::mark) covers it. Its command buffers begin and end
+    /// with the barriers they need against transfers on the same timeline. `f` does not call this backend: the queue and
+    /// the timeline are locked.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`; what the driver says.
+    pub fn with_queue<R>(
+        &self,
+        timeline: TimelineId,
+        f: impl FnOnce(vk::Queue, u32) -> R,
+    ) -> Result<R> {
+        let line = self.lines.get(timeline)?;
+        let family = self.device.queues[line.queue].family;
+        line.outside(|queue| f(queue, family))
+    }
+
+    /// The semaphore that counts a timeline's epochs, for an engine to wait on; `None` where the device has only fences.
+    ///
+    /// It lives until the timeline is closed and the backend dropped. Never signal it.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`.
+    pub fn semaphore(&self, timeline: TimelineId) -> Result<Option<vk::Semaphore>> {
+        Ok(self.lines.get(timeline)?.semaphore().map(|semaphore| semaphore.raw))
+    }
+
+    fn queues_of(&self, family: u32) -> Vec<usize> {
+        (0..self.device.queues.len())
+            .filter(|queue| self.device.queues[*queue].family == family)
+            .collect()
+    }
+}
+
+impl Timelines for Vulkan {
+    fn open(&self) -> Result<TimelineId> {
+        self.open_timeline_on(self.device.queues[0].family)
+    }
+
+    fn close(&self, timeline: TimelineId) -> Result<()> {
+        if timeline == TimelineId::MAIN {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let line = self.lines.get(timeline)?;
+        let epoch = line.mark()?;
+        line.wait(epoch)?;
+        lock(&self.lines.open).lines.remove(&timeline.0);
+        Ok(())
+    }
+
+    fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
+        Ok(Epoch(self.lines.get(timeline)?.mark()?))
+    }
+
+    fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
+        Ok(Epoch(self.lines.get(timeline)?.reached()?))
+    }
+
+    fn wait(&self, point: Point) -> Result<()> {
+        self.lines.get(point.timeline)?.wait(point.epoch.0)
+    }
+
+    fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
+        let line = self.lines.get(timeline)?;
+        let other = self.lines.get(point.timeline)?;
+        line.order(&other, point.epoch.0)
+    }
+}

@@ -1,0 +1,217 @@
+//! Bytes in, out and across: staged writes and reads, fills, and copies as one batch.
+#![expect(unsafe_code, reason = "records commands into the driver's buffers")]
+use crate::{
+    Block, Vulkan,
+    line::{Line, State},
+    overlap::{self, Role, Touch},
+};
+use ash::vk;
+use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::MutexGuard,
+};
+
+/// Splits `0..len` into pieces of at most `most` bytes.
+fn pieces(len: usize, most: u64) -> impl Iterator<Item = (u64, core::ops::Range<usize>)> {
+    let step = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+    (0..len).step_by(step).map(move |start| (start as u64, start..len.min(start + step)))
+}
+
+impl Vulkan {
+    /// The buffer behind a place, once the range is known to lie in the block.
+    fn target(&self, place: Place<'_, Block>, size: u64) -> Result<vk::Buffer> {
+        place.block.belongs_to(&self.device)?;
+        place.block.covers(place.offset, size)?;
+        place.block.buffer().ok_or(ErrorKind::Unsupported.into())
+    }
+
+    fn record_copy(
+        &self,
+        commands: vk::CommandBuffer,
+        from: vk::Buffer,
+        to: vk::Buffer,
+        regions: &[vk::BufferCopy],
+    ) {
+        // SAFETY: `commands` is recording (only `Line::run` calls the closures); both buffers are alive and checked to
+        // cover the regions, and callers keep blocks alive while work uses them.
+        unsafe { self.device.raw.cmd_copy_buffer(commands, from, to, regions) };
+    }
+
+    /// Sends one piece into a block through the ring.
+    fn send(
+        &self,
+        line: &Line,
+        state: &mut State,
+        to: (vk::Buffer, u64),
+        bytes: &[u8],
+    ) -> Result<()> {
+        let (start, staging) =
+            line.stage(state, bytes.len() as u64)?.ok_or(ErrorKind::OutOfHostMemory)?;
+        let put = staging.put(start, bytes);
+        let from = staging.buffer();
+        let region = region(start, to.1, bytes.len() as u64);
+        let sent = put.and_then(|()| {
+            line.run(state, |commands| self.record_copy(commands, from, to.0, &[region]))
+        });
+        seal(state, start, *sent.as_ref().unwrap_or(&0));
+        sent.map(drop)
+    }
+
+    /// Starts one piece's way out of a block.
+    fn fetch(
+        &self,
+        arrivals: &mut Arrivals<'_>,
+        from: (vk::Buffer, u64),
+        range: core::ops::Range<usize>,
+    ) -> Result<()> {
+        let size = range.len() as u64;
+        let (start, to) = loop {
+            match arrivals.line.stage(&mut arrivals.state, size)? {
+                Some((start, staging)) => break (start, staging.buffer()),
+                // The ring is full of our own pieces: hand one over first.
+                None => arrivals.next()?,
+            }
+        };
+        let region = region(from.1, start, size);
+        let record = |commands| self.record_copy(commands, from.0, to, &[region]);
+        match arrivals.line.run(&mut arrivals.state, record) {
+            Ok(epoch) => arrivals.coming.push_back(Coming { start, epoch, range }),
+            Err(why) => {
+                seal(&mut arrivals.state, start, 0);
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn region(from: u64, to: u64, size: u64) -> vk::BufferCopy {
+    vk::BufferCopy { src_offset: from, dst_offset: to, size }
+}
+
+fn seal(state: &mut State, start: u64, epoch: u64) {
+    if let Some(staging) = &mut state.staging {
+        staging.ring.seal(start, epoch);
+    }
+}
+
+/// A piece on its way out: its place in the ring, when it is there, and where the caller wants it.
+struct Coming {
+    start: u64,
+    epoch: u64,
+    range: core::ops::Range<usize>,
+}
+
+/// A read under way.
+struct Arrivals<'a> {
+    line: &'a Line,
+    state: MutexGuard<'a, State>,
+    coming: VecDeque<Coming>,
+    bytes: &'a mut [u8],
+}
+
+impl Arrivals<'_> {
+    /// Waits for the oldest piece and hands its bytes over.
+    fn next(&mut self) -> Result<()> {
+        // With no piece of ours in it, a ring that is full would stay so.
+        let piece = self.coming.pop_front().ok_or(ErrorKind::OutOfHostMemory)?;
+        let got = self.line.wait(piece.epoch).and_then(|()| {
+            let staging = self.state.staging.as_ref().expect("the piece lies in it");
+            staging.get(piece.start, &mut self.bytes[piece.range])
+        });
+        seal(&mut self.state, piece.start, piece.epoch);
+        got
+    }
+
+    /// Hands over all that is left, so that the ring is free again whatever happened.
+    fn finish(mut self, mut outcome: Result<()>) -> Result<()> {
+        while !self.coming.is_empty() {
+            outcome = outcome.and(self.next());
+        }
+        outcome
+    }
+}
+
+// SAFETY: `target` refuses every range that leaves its block, and commands name exactly the checked ranges.
+unsafe impl Transfer for Vulkan {
+    fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+        let line = self.lines.get(on)?;
+        let buffer = self.target(to, bytes.len() as u64)?;
+        let mut state = line.hold();
+        for (offset, range) in pieces(bytes.len(), line.piece()) {
+            self.send(&line, &mut state, (buffer, to.offset + offset), &bytes[range])?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+        let line = self.lines.get(on)?;
+        let buffer = self.target(from, bytes.len() as u64)?;
+        let coming = VecDeque::new();
+        let mut parts = pieces(bytes.len(), line.piece());
+        let mut arrivals = Arrivals { line: &line, state: line.hold(), coming, bytes };
+        let started = parts.try_for_each(|(offset, range)| {
+            self.fetch(&mut arrivals, (buffer, from.offset + offset), range)
+        });
+        arrivals.finish(started)
+    }
+
+    fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+        let line = self.lines.get(on)?;
+        let buffer = self.target(to, size)?;
+        let mut state = line.hold();
+        // The driver fills whole words; the bytes before and after them are copied.
+        let head = size.min(to.offset.wrapping_neg() % 4);
+        let tail = (size - head) % 4;
+        let words = size - head - tail;
+        for (offset, count) in [(to.offset, head), (to.offset + head + words, tail)] {
+            let bytes = [value; 4];
+            let count = usize::try_from(count).expect("at most three bytes");
+            if count > 0 {
+                self.send(&line, &mut state, (buffer, offset), &bytes[..count])?;
+            }
+        }
+        if words > 0 {
+            let word = u32::from_ne_bytes([value; 4]);
+            line.run(&mut state, |commands| {
+                // SAFETY: recording; the range was checked and consists of whole words.
+                unsafe {
+                    self.device.raw.cmd_fill_buffer(
+                        commands,
+                        buffer,
+                        to.offset + head,
+                        words,
+                        word,
+                    );
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
+        let line = self.lines.get(on)?;
+        let mut groups: BTreeMap<(vk::Buffer, vk::Buffer), Vec<vk::BufferCopy>> = BTreeMap::new();
+        let mut touches = Vec::with_capacity(2 * moves.len());
+        for m in moves.iter().filter(|m| m.size > 0) {
+            let from = self.target(m.from, m.size)?;
+            let to = self.target(m.to, m.size)?;
+            touches.push(Touch::new(from, m.from.offset, m.size, Role::Source));
+            touches.push(Touch::new(to, m.to.offset, m.size, Role::Target));
+            let region = region(m.from.offset, m.to.offset, m.size);
+            groups.entry((from, to)).or_default().push(region);
+        }
+        if groups.is_empty() {
+            return Ok(());
+        }
+        overlap::refuse(&mut touches)?;
+        let mut state = line.hold();
+        line.run(&mut state, |commands| {
+            for ((from, to), regions) in &groups {
+                self.record_copy(commands, *from, *to, regions);
+            }
+        })
+        .map(drop)
+    }
+}

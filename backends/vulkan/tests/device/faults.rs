@@ -1,0 +1,220 @@
+//! Every driver call fails once, at every place: the error is typed, nothing leaks, and the same call then works.
+#![expect(unsafe_code, reason = "puts functions of its own between the backend and the driver")]
+use crate::rig::{MAIN, Rig, at, first};
+use core::{
+    ffi::{CStr, c_char},
+    sync::atomic::{AtomicI64, Ordering},
+};
+use omniheap_core::{Backend, ErrorKind, Move, Point, Result, TimelineId};
+use omniheap_vulkan::{
+    Block, Existing, Feature, Options, Paging, Vulkan,
+    ash::{self, vk},
+};
+use std::sync::Mutex;
+
+crate::cases! {
+    every_failed_call_changes_nothing if |_| true;
+    every_failed_opening_leaves_nothing if |_| true;
+}
+
+/// Calls that still succeed before one fails; negative once it has, or while none shall.
+static LEFT: AtomicI64 = AtomicI64::new(-1);
+static REAL: Mutex<Option<(ash::DeviceFnV1_0, vk::PFN_vkGetDeviceProcAddr)>> = Mutex::new(None);
+
+fn strikes() -> bool {
+    LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left >= 0).then(|| left - 1))
+        == Ok(0)
+}
+
+fn real() -> (ash::DeviceFnV1_0, vk::PFN_vkGetDeviceProcAddr) {
+    REAL.lock().unwrap().clone().expect("set before the first call")
+}
+
+/// Wraps driver functions: `name(arguments) "vkName" fails with CODE`.
+macro_rules! wrapped {
+    ($($name:ident($($arg:ident: $kind:ty),*) $text:literal fails with $code:ident;)*) => {
+        $(unsafe extern "system" fn $name($($arg: $kind),*) -> vk::Result {
+            if strikes() {
+                return vk::Result::$code;
+            }
+            let (table, _) = real();
+            // SAFETY: the backend's own call, passed on unchanged.
+            unsafe { (table.$name)($($arg),*) }
+        })*
+
+        fn find(name: &CStr) -> Option<*const ()> {
+            match name.to_bytes() {
+                $(bytes if bytes == $text.as_bytes() => {
+                    let wrapped: unsafe extern "system" fn($($kind),*) -> vk::Result = $name;
+                    Some(wrapped as *const ())
+                })*
+                _ => None,
+            }
+        }
+    };
+}
+
+type Callbacks<'a> = *const vk::AllocationCallbacks<'a>;
+
+wrapped! {
+    allocate_memory(d: vk::Device, i: *const vk::MemoryAllocateInfo<'_>, c: Callbacks<'_>, o: *mut vk::DeviceMemory)
+        "vkAllocateMemory" fails with ERROR_OUT_OF_DEVICE_MEMORY;
+    create_buffer(d: vk::Device, i: *const vk::BufferCreateInfo<'_>, c: Callbacks<'_>, o: *mut vk::Buffer)
+        "vkCreateBuffer" fails with ERROR_OUT_OF_HOST_MEMORY;
+    bind_buffer_memory(d: vk::Device, b: vk::Buffer, m: vk::DeviceMemory, o: vk::DeviceSize)
+        "vkBindBufferMemory" fails with ERROR_OUT_OF_DEVICE_MEMORY;
+    map_memory(d: vk::Device, m: vk::DeviceMemory, o: u64, s: u64, f: vk::MemoryMapFlags, p: *mut *mut core::ffi::c_void)
+        "vkMapMemory" fails with ERROR_MEMORY_MAP_FAILED;
+    queue_submit(q: vk::Queue, n: u32, i: *const vk::SubmitInfo<'_>, f: vk::Fence)
+        "vkQueueSubmit" fails with ERROR_OUT_OF_HOST_MEMORY;
+    queue_bind_sparse(q: vk::Queue, n: u32, i: *const vk::BindSparseInfo<'_>, f: vk::Fence)
+        "vkQueueBindSparse" fails with ERROR_OUT_OF_DEVICE_MEMORY;
+    create_semaphore(d: vk::Device, i: *const vk::SemaphoreCreateInfo<'_>, c: Callbacks<'_>, o: *mut vk::Semaphore)
+        "vkCreateSemaphore" fails with ERROR_OUT_OF_HOST_MEMORY;
+    create_fence(d: vk::Device, i: *const vk::FenceCreateInfo<'_>, c: Callbacks<'_>, o: *mut vk::Fence)
+        "vkCreateFence" fails with ERROR_OUT_OF_HOST_MEMORY;
+    create_command_pool(d: vk::Device, i: *const vk::CommandPoolCreateInfo<'_>, c: Callbacks<'_>, o: *mut vk::CommandPool)
+        "vkCreateCommandPool" fails with ERROR_OUT_OF_HOST_MEMORY;
+    allocate_command_buffers(d: vk::Device, i: *const vk::CommandBufferAllocateInfo<'_>, o: *mut vk::CommandBuffer)
+        "vkAllocateCommandBuffers" fails with ERROR_OUT_OF_HOST_MEMORY;
+    begin_command_buffer(b: vk::CommandBuffer, i: *const vk::CommandBufferBeginInfo<'_>)
+        "vkBeginCommandBuffer" fails with ERROR_OUT_OF_DEVICE_MEMORY;
+}
+
+unsafe extern "system" fn look_up(
+    device: vk::Device,
+    name: *const c_char,
+) -> vk::PFN_vkVoidFunction {
+    // SAFETY: the binding passes names that end with a zero byte.
+    let text = unsafe { CStr::from_ptr(name) };
+    match find(text) {
+        Some(wrapped) => {
+            // SAFETY: a function of the type that this name stands for.
+            Some(unsafe { core::mem::transmute::<*const (), unsafe extern "system" fn()>(wrapped) })
+        }
+        // SAFETY: the binding's own call, passed on unchanged.
+        None => unsafe { (real().1)(device, name) },
+    }
+}
+
+/// The owner's device, seen through our functions.
+fn faulty(owner: &Vulkan) -> ash::Device {
+    let mut table = owner.ash_instance().fp_v1_0().clone();
+    let real = (owner.ash_device().fp_v1_0().clone(), table.get_device_proc_addr);
+    *REAL.lock().unwrap() = Some(real);
+    table.get_device_proc_addr = look_up;
+    // SAFETY: the owner's device, alive; `look_up` answers for every function.
+    unsafe { ash::Device::load(&table, owner.ash_device().handle()) }
+}
+
+fn wrap(options: Options, owner: &Vulkan) -> Result<Vulkan> {
+    let all = [Feature::TimelineSemaphore, Feature::BufferDeviceAddress, Feature::SparseBuffers];
+    let enabled: Vec<_> = all.into_iter().filter(|feature| owner.has(*feature)).collect();
+    let (queue, family) = owner.with_queue(MAIN, |queue, family| (queue, family)).unwrap();
+    let existing = Existing {
+        entry: owner.ash_entry().clone(),
+        instance: owner.ash_instance().clone(),
+        physical_device: owner.physical_device(),
+        device: faulty(owner),
+        queues: &[(family, queue)],
+        enabled: &enabled,
+    };
+    // SAFETY: the owner outlives the guest and does not touch its queue meanwhile.
+    unsafe { Vulkan::wrap(existing, options) }
+}
+
+/// Work on a timeline of its own.
+fn beside(vulkan: &Vulkan, line: TimelineId, a: &Block, b: &Block) -> Result<()> {
+    let transfer = vulkan.as_transfer().expect("always");
+    let times = vulkan.as_timelines().expect("always");
+    let epoch = times.mark(MAIN)?;
+    times.order(line, Point { timeline: MAIN, epoch })?;
+    transfer.copy(line, &[Move { from: at(a, 0), to: at(b, 0), size: 5000 }])?;
+    let mut bytes = [0; 8];
+    transfer.read(line, at(b, 0), &mut bytes)?;
+    assert_eq!(bytes, [7, 9, 9, 9, 9, 7, 7, 7]);
+    Ok(())
+}
+
+/// A little of everything.
+fn scenario(vulkan: &Vulkan) -> Result<()> {
+    let (a, b) = (vulkan.allocate(first(vulkan), 5000)?, vulkan.allocate(first(vulkan), 5000)?);
+    let transfer = vulkan.as_transfer().expect("always");
+    let times = vulkan.as_timelines().expect("always");
+    transfer.write(MAIN, at(&a, 0), &[7; 5000])?;
+    transfer.fill(MAIN, at(&a, 1), 4, 9)?;
+    let line = times.open()?;
+    let outcome = beside(vulkan, line, &a, &b);
+    // One call fails at most, so closing works at the second try.
+    let closed = times.close(line);
+    if closed.is_err() {
+        times.close(line)?;
+    }
+    outcome.and(closed)?;
+    if let Some(remap) = vulkan.as_remap() {
+        let heap = vulkan.caps().heap_ids().find_map(|(id, h)| Some((id, h.page?.get())));
+        let (heap, page) = heap.expect("some heap has pages");
+        let block = remap.reserve(heap, 2 * page)?;
+        let mut pages = Vec::new();
+        remap.create(heap, 2, &mut pages)?;
+        // SAFETY: fresh pages at free positions.
+        unsafe { remap.map_pages(&block, 0, &pages) }?;
+        transfer.write(MAIN, at(&block, page - 4), &[3; 8])?;
+        vulkan.wait_idle()?;
+        // SAFETY: the device is idle.
+        unsafe { remap.unmap_pages(&block, 0, 2) }?;
+        // SAFETY: unmapped just above.
+        unsafe { remap.destroy(heap, &pages) }?;
+    }
+    Ok(())
+}
+
+/// Runs `f` with the n-th call failing, for every n, until none fails any more.
+fn each_failure(mut f: impl FnMut() -> Result<()>) {
+    for n in 0..1000 {
+        LEFT.store(n, Ordering::SeqCst);
+        let outcome = f();
+        let struck = LEFT.swap(-1, Ordering::SeqCst) < 0;
+        match outcome {
+            Ok(()) if !struck => {
+                assert!(n > 1, "the functions of this file were called");
+                return;
+            }
+            Ok(()) => {}
+            Err(why) => {
+                let known = why.kind().is_out_of_memory() || why.kind() == ErrorKind::NotMappable;
+                assert!(struck && known, "call {n}: {why:?}");
+            }
+        }
+    }
+    panic!("a thousand calls and still not done");
+}
+
+fn every_failed_call_changes_nothing(rig: &Rig) {
+    let owner = rig.open();
+    // With so few blocks allowed, one that is lost or counted twice is soon missed.
+    let tight = rig.options.paging(Paging::Off).max_blocks(6);
+    for options in [rig.options, tight] {
+        let guest = wrap(options, &owner).unwrap();
+        each_failure(|| {
+            let outcome = scenario(&guest);
+            if outcome.is_err() {
+                LEFT.store(-1, Ordering::SeqCst);
+                scenario(&guest).expect("the same calls work right after");
+            }
+            outcome
+        });
+    }
+    // A ring is made once for each timeline: fresh guests meet its failures too.
+    each_failure(|| {
+        let left = LEFT.swap(-1, Ordering::SeqCst);
+        let fresh = wrap(rig.options, &owner).unwrap();
+        LEFT.store(left, Ordering::SeqCst);
+        scenario(&fresh)
+    });
+}
+
+fn every_failed_opening_leaves_nothing(rig: &Rig) {
+    let owner = rig.open();
+    each_failure(|| wrap(rig.options, &owner).map(drop));
+}
