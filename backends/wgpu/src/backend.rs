@@ -1,0 +1,260 @@
+//! The backend itself: how a device is opened, and how blocks come and go.
+#![expect(unsafe_code, reason = "signs the contract of Backend")]
+use crate::{
+    caps::{COPY_ALIGN, HeapClass, describe, who},
+    driver::{Driver, Start},
+    hal,
+    staging::Staging,
+    timeline::Clock,
+};
+use core::sync::atomic::{AtomicU64, Ordering};
+use omniheap_core::{
+    Backend, Caps, DeviceInfo, DriverBudget, ErrorKind, HeapBudget, HeapId, Result, Timelines,
+    Transfer,
+};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use wgpu::{
+    BackendOptions, Backends, BufferUsages, DeviceDescriptor, Features, Instance,
+    InstanceDescriptor, Limits, NoopBackendOptions, PollType,
+};
+
+/// A device of wgpu.
+#[derive(Debug)]
+pub struct Wgpu {
+    pub(crate) driver: Driver,
+    pub(crate) staging: Staging,
+    pub(crate) clock: Clock,
+    caps: Caps,
+    tells_budget: bool,
+    id: u64,
+}
+
+impl Wgpu {
+    /// Every device that [`open`](Self::open) opens, by ordinal. Empty where there is none.
+    #[must_use]
+    pub fn devices() -> Vec<DeviceInfo> {
+        listed().iter().map(|found| who(&found.get_info())).collect()
+    }
+
+    /// Opens the device with this ordinal, with all its limits.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` when there is no such device, or what the driver says.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        let found = listed().into_iter().nth(ordinal).ok_or(ErrorKind::Unsupported)?;
+        Self::request(&found, found.limits())
+    }
+
+    /// Opens wgpu's own stand-in for a device, which needs no hardware.
+    ///
+    /// Its buffers are host memory, its copies and clears are performed, at once and by the calling thread; it runs no
+    /// shaders. It has WebGPU's default limits.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` when wgpu was built without it.
+    pub fn open_noop() -> Result<Self> {
+        let noop = NoopBackendOptions::enabled();
+        let instance = Instance::new(InstanceDescriptor {
+            backends: Backends::NOOP,
+            backend_options: BackendOptions { noop, ..BackendOptions::default() },
+            ..InstanceDescriptor::new_without_display_handle()
+        });
+        let found = pollster::block_on(instance.request_adapter(&Default::default()));
+        Self::request(&found.map_err(|_| ErrorKind::Unsupported)?, Limits::default())
+    }
+
+    /// Uses a device that an engine owns. Its error handler and its loss callback stay the engine's.
+    ///
+    /// wgpu panics on its own where the engine has set no handler, but not for calls of this crate.
+    #[must_use]
+    pub fn wrap(device: wgpu::Device, queue: wgpu::Queue) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let limits = device.limits();
+        let immediates = device.features().contains(Features::IMMEDIATES);
+        let immediates = if immediates { u64::from(limits.max_immediate_size) } else { 0 };
+        let memory = hal::memory(&device);
+        let caps = describe(&device.adapter_info(), &limits, immediates, memory.as_ref());
+        Self {
+            driver: Driver::new(device, queue),
+            staging: Staging::default(),
+            clock: Clock::default(),
+            caps,
+            tells_budget: memory.is_some_and(|memory| memory.tells_budget),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// Says how many bytes the device has, where the driver could not be asked (the heaps' names say so).
+    ///
+    /// Without it such a heap counts as one largest block.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: u64) -> Self {
+        if hal::memory(self.device()).is_none() {
+            for heap in &mut self.caps.heaps {
+                heap.size = bytes;
+                heap.max_block = heap.max_block.min(COPY_ALIGN.down(bytes));
+            }
+        }
+        self
+    }
+
+    /// The device, for the engine's own work.
+    #[must_use]
+    pub fn device(&self) -> &wgpu::Device {
+        &self.driver.device
+    }
+
+    /// The queue, for the engine's own submissions: epochs marked later cover them.
+    #[must_use]
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.driver.queue
+    }
+
+    /// Bytes of the staging buffers that this backend keeps, and of its uploads under way.
+    #[must_use]
+    pub fn staging_bytes(&self) -> u64 {
+        self.staging.bytes()
+    }
+
+    /// A buffer of this device as a block.
+    pub(crate) fn block(&self, buffer: wgpu::Buffer, heap: HeapId) -> Block {
+        Block { buffer, heap, owner: self.id, mapping: Mutex::default() }
+    }
+
+    /// Refuses a block of another device.
+    pub(crate) fn own(&self, block: &Block) -> Result<()> {
+        if block.owner == self.id { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
+    }
+
+    fn request(found: &wgpu::Adapter, required_limits: Limits) -> Result<Self> {
+        let required_features = found.features() & Features::IMMEDIATES;
+        let descriptor = DeviceDescriptor {
+            label: Some("omniheap"),
+            required_features,
+            required_limits,
+            ..DeviceDescriptor::default()
+        };
+        let opened = pollster::block_on(found.request_device(&descriptor));
+        let (device, queue) = opened.map_err(|error| {
+            tracing::warn!(%error, "wgpu could not open the device");
+            ErrorKind::Driver
+        })?;
+        let backend = Self::wrap(device, queue);
+        backend.driver.install_handlers();
+        Ok(backend)
+    }
+}
+
+fn listed() -> Vec<wgpu::Adapter> {
+    let instance = Instance::new(InstanceDescriptor {
+        backends: Backends::PRIMARY,
+        ..InstanceDescriptor::new_without_display_handle()
+    });
+    pollster::block_on(instance.enumerate_adapters(Backends::PRIMARY))
+}
+
+/// One buffer.
+///
+/// While the backend writes or reads a block of a staging heap, the block is mapped, and the engine must not submit
+/// work that uses it: wgpu would refuse that work.
+#[derive(Debug)]
+pub struct Block {
+    buffer: wgpu::Buffer,
+    heap: HeapId,
+    owner: u64,
+    mapping: Mutex<()>,
+}
+
+impl Block {
+    /// The buffer, for bind groups, vertex streams and the engine's own copies.
+    #[must_use]
+    pub fn buffer(&self) -> &wgpu::Buffer {
+        &self.buffer
+    }
+
+    /// The heap it came from.
+    #[must_use]
+    pub fn heap(&self) -> HeapId {
+        self.heap
+    }
+
+    /// Bytes: what was asked for, rounded up to the heap's granule.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.buffer.size()
+    }
+
+    /// Whether wgpu can map it, and so may have it mapped.
+    pub(crate) fn is_mappable(&self) -> bool {
+        self.buffer.usage().intersects(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE)
+    }
+
+    /// Keeps it from being mapped by one thread while another submits it.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: a block is a buffer of its own, of at least the size asked for, and wgpu lets no two live buffers share bytes;
+// offset zero of a buffer meets every alignment, and there are no addresses; `caps` is written before the backend is
+// shared; every field synchronizes itself.
+unsafe impl Backend for Wgpu {
+    type Block = Block;
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn allocate(&self, heap: HeapId, size: u64) -> Result<Block> {
+        let class = HeapClass::of(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        let limits = self.caps.heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        let size = limits.granule.up(size).filter(|&size| size <= limits.max_block);
+        let size = size.ok_or(ErrorKind::ExceedsLimit)?;
+        let create = || self.driver.create(class.usages(), size, Start::Unmapped);
+        let buffer = match create() {
+            // What is kept for speed is given back before anyone sees an error.
+            Err(error) if error.kind().is_out_of_memory() && self.staging.trim() => {
+                self.driver.poll(PollType::Poll)?;
+                create()?
+            }
+            result => result?,
+        };
+        Ok(self.block(buffer, heap))
+    }
+
+    unsafe fn free(&self, block: Block) -> Result<()> {
+        self.own(&block)?;
+        block.buffer.destroy();
+        // wgpu gives the memory back when it next looks at the queue.
+        self.driver.poll(PollType::Poll)
+    }
+
+    fn wait_idle(&self) -> Result<()> {
+        self.driver.wait_idle()
+    }
+
+    fn as_transfer(&self) -> Option<&dyn Transfer<Block = Block>> {
+        Some(self)
+    }
+
+    fn as_timelines(&self) -> Option<&dyn Timelines> {
+        Some(self)
+    }
+
+    fn as_budget(&self) -> Option<&dyn DriverBudget> {
+        if self.tells_budget { Some(self) } else { None }
+    }
+}
+
+impl DriverBudget for Wgpu {
+    fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
+        self.driver.probe()?;
+        let heap = self.caps.heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        hal::budget(self.device(), heap.physical).ok_or(ErrorKind::Driver.into())
+    }
+}

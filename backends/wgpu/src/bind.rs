@@ -1,0 +1,67 @@
+//! A span as a binding, with wgpu's rules checked before wgpu sees it.
+use crate::{Block, Wgpu, caps::offset_align};
+use core::num::NonZero;
+use omniheap_core::{Align, ErrorKind, Result, Span};
+use wgpu::{BufferBinding, BufferUsages};
+
+/// How a shader sees a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bind {
+    /// As `var<uniform>`.
+    Uniform,
+    /// As `var<storage>`.
+    Storage,
+}
+
+impl Wgpu {
+    /// The alignment that a span needs to be bound so: ask for it in the span's layout.
+    #[must_use]
+    pub fn bind_align(&self, bind: Bind) -> Align {
+        let limits = self.device().limits();
+        offset_align(match bind {
+            Bind::Uniform => limits.min_uniform_buffer_offset_alignment,
+            Bind::Storage => limits.min_storage_buffer_offset_alignment,
+        })
+    }
+
+    /// The most bytes that one binding shows.
+    #[must_use]
+    pub fn bind_limit(&self, bind: Bind) -> u64 {
+        let limits = self.device().limits();
+        match bind {
+            Bind::Uniform => limits.max_uniform_buffer_binding_size,
+            Bind::Storage => limits.max_storage_buffer_binding_size,
+        }
+    }
+
+    /// A binding of `span` that wgpu will accept.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`, `OutOfRange`, `ZeroSize`, `Misaligned` ([`bind_align`](Self::bind_align)), `ExceedsLimit`
+    /// ([`bind_limit`](Self::bind_limit)), `Unsupported` when the block's heap has no such usage.
+    pub fn bind<'a>(&self, block: &'a Block, span: Span, bind: Bind) -> Result<BufferBinding<'a>> {
+        self.own(block)?;
+        let usage = match bind {
+            Bind::Uniform => BufferUsages::UNIFORM,
+            Bind::Storage => BufferUsages::STORAGE,
+        };
+        if !block.buffer().usage().contains(usage) {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
+        if end > block.size() {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        let size = NonZero::new(span.size).ok_or(ErrorKind::ZeroSize)?;
+        // Storage arrays are made of words.
+        let words = bind == Bind::Uniform || span.size.is_multiple_of(4);
+        if !words || !self.bind_align(bind).divides(span.offset) {
+            return Err(ErrorKind::Misaligned.into());
+        }
+        if span.size > self.bind_limit(bind) {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        Ok(BufferBinding { buffer: block.buffer(), offset: span.offset, size: Some(size) })
+    }
+}

@@ -1,0 +1,178 @@
+//! The device's limits in core's words.
+use crate::hal::{DriverMemory, MemoryType, bits};
+use omniheap_core::{
+    Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess,
+    InsideBlock, SharedCaps, Use,
+};
+use wgpu::{AdapterInfo, BufferUsages, DeviceType, Limits};
+
+/// wgpu copies, fills and rounds buffers in whole words.
+pub(crate) const COPY_ALIGN: Align = Align::of(wgpu::COPY_BUFFER_ALIGNMENT);
+
+/// Every offset alignment that WebGPU lets a device ask for divides this, and a buffer starts at offset zero.
+const BASE_ALIGN: Align = Align::of(256);
+
+/// Far from overflow when a size is rounded up, and more than a slice can hold.
+const LARGEST: u64 = 1 << 62;
+
+/// What a heap's buffers may be used for: this is what makes a heap of wgpu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeapClass {
+    /// Storage, vertices, indices, uniforms, indirect arguments.
+    Device,
+    /// Uniforms.
+    Constant,
+    /// Written by the host, copied from by the device.
+    Upload,
+    /// Copied to by the device, read by the host.
+    ReadBack,
+}
+
+impl HeapClass {
+    /// Every class, in the order of the heaps.
+    pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Constant, Self::Upload, Self::ReadBack];
+
+    /// The class of a heap.
+    pub(crate) fn of(heap: HeapId) -> Option<Self> {
+        Self::ALL.get(usize::from(heap.0)).copied()
+    }
+
+    /// The usages of its buffers.
+    pub(crate) fn usages(self) -> BufferUsages {
+        let copies = BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+        match self {
+            Self::Device => {
+                let shapes = BufferUsages::VERTEX | BufferUsages::INDEX | BufferUsages::INDIRECT;
+                copies | shapes | BufferUsages::STORAGE | BufferUsages::UNIFORM
+            }
+            Self::Constant => copies | BufferUsages::UNIFORM,
+            Self::Upload => BufferUsages::MAP_WRITE | BufferUsages::COPY_SRC,
+            Self::ReadBack => BufferUsages::MAP_READ | BufferUsages::COPY_DST,
+        }
+    }
+
+    fn kind(self) -> HeapKind {
+        match self {
+            Self::Device => HeapKind::Device,
+            Self::Constant => HeapKind::Constant,
+            Self::Upload | Self::ReadBack => HeapKind::Staging,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Device => "storage, vertex, index and uniform buffers",
+            Self::Constant => "uniform buffers",
+            Self::Upload => "MAP_WRITE buffers (upload)",
+            Self::ReadBack => "MAP_READ buffers (read-back)",
+        }
+    }
+
+    /// Property bits that wgpu looks for, the most wanted set first.
+    fn wanted(self) -> &'static [u32] {
+        const HOST: u32 = bits::HOST_VISIBLE | bits::HOST_COHERENT;
+        match self {
+            Self::Device | Self::Constant => &[bits::DEVICE_LOCAL, 0],
+            Self::Upload => &[HOST | bits::DEVICE_LOCAL, HOST, 0],
+            Self::ReadBack => &[HOST | bits::HOST_CACHED, HOST, 0],
+        }
+    }
+
+    /// The physical heap behind the class.
+    fn physical(self, types: &[MemoryType]) -> Option<u8> {
+        let find = |bits| types.iter().find(move |kind| kind.properties & bits == bits);
+        self.wanted().iter().find_map(|&bits| find(bits)).map(|kind| kind.heap)
+    }
+}
+
+/// Translates what wgpu and the driver under it told.
+pub(crate) fn describe(
+    info: &AdapterInfo,
+    limits: &Limits,
+    immediates: u64,
+    memory: Option<&DriverMemory>,
+) -> Caps {
+    Caps {
+        device: DeviceInfo { uuid: memory.and_then(|memory| memory.uuid), ..who(info) },
+        heaps: HeapClass::ALL.map(|class| heap(class, info, limits, memory)).into(),
+        max_blocks: memory.map_or(u64::from(u32::MAX), |memory| memory.max_blocks),
+        copy: CopyCaps { align: COPY_ALIGN, inside_block: InsideBlock::Forbidden },
+        neighbour_granularity: Align::ONE,
+        atom: Align::ONE,
+        constant: Some(constant(limits, immediates)),
+        shared: Some(shared(limits)),
+    }
+}
+
+/// Who the device is.
+pub(crate) fn who(info: &AdapterInfo) -> DeviceInfo {
+    let driver = [&*format!("{:?}", info.backend), &info.driver, &info.driver_info];
+    let driver: Vec<_> = driver.into_iter().filter(|word| !word.is_empty()).collect();
+    DeviceInfo { backend: "wgpu", name: info.name.clone(), driver: driver.join(" "), uuid: None }
+}
+
+fn heap(
+    class: HeapClass,
+    info: &AdapterInfo,
+    limits: &Limits,
+    memory: Option<&DriverMemory>,
+) -> Heap {
+    let largest = limits.max_buffer_size.min(LARGEST);
+    let told = memory.and_then(|memory| {
+        let physical = class.physical(&memory.types)?;
+        memory.heaps.get(usize::from(physical)).map(|&size| (physical, size))
+    });
+    let (physical, size, known) = match told {
+        Some((physical, size)) => (physical, size, "size from the driver"),
+        None => (guess(class, info.device_type), largest, "size unknown: that of one block"),
+    };
+    Heap {
+        kind: class.kind(),
+        name: format!("{}; {known}", class.name()),
+        size,
+        max_block: COPY_ALIGN.down(largest.min(size)),
+        align: BASE_ALIGN,
+        granule: COPY_ALIGN,
+        page: None,
+        host: HostAccess::None,
+        use_when: Use::Normal,
+        physical,
+    }
+}
+
+/// Which heaps share memory when the driver cannot be asked: only a discrete device has memory of its own.
+fn guess(class: HeapClass, device: DeviceType) -> u8 {
+    let staging = matches!(class.kind(), HeapKind::Staging);
+    u8::from(staging && matches!(device, DeviceType::DiscreteGpu | DeviceType::VirtualGpu))
+}
+
+/// A bank is what one uniform binding shows; there is no other bound.
+fn constant(limits: &Limits, immediates: u64) -> ConstantCaps {
+    let max_bind = limits.max_uniform_buffer_binding_size.min(LARGEST);
+    ConstantCaps {
+        bank: max_bind,
+        align: offset_align(limits.min_uniform_buffer_offset_alignment),
+        max_bind,
+        push: immediates,
+    }
+}
+
+/// wgpu tells the bytes of one group; the rest is what every desktop device has (32 banks of four bytes).
+fn shared(limits: &Limits) -> SharedCaps {
+    let per_group = u64::from(limits.max_compute_workgroup_storage_size);
+    SharedCaps {
+        per_group,
+        per_group_opt_in: per_group,
+        per_multiprocessor: per_group,
+        banks: 32,
+        bank_width: 4,
+    }
+}
+
+/// An offset alignment out of wgpu's limits, which are powers of two.
+pub(crate) fn offset_align(limit: u32) -> Align {
+    Align::new(u64::from(limit)).unwrap_or(BASE_ALIGN)
+}
+
+#[cfg(test)]
+mod tests;
