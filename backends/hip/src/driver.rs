@@ -1,0 +1,224 @@
+//! One function for each call, returning `Result`; `check` maps codes, and `enter` chooses the device.
+//!
+//! HIP trusts its callers: a pointer or handle that it does not know may end the process, and some calls answer
+//! success for what did not happen. The functions here say what they need, and do what can be done at this level.
+
+#![expect(unsafe_code, reason = "calls the runtime")]
+
+mod check;
+mod memory;
+mod module;
+mod pages;
+mod stream;
+mod transfer;
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use check::{check, check_release, success};
+pub use memory::{Caching, Coherence, MemoryInfo, Rows};
+pub use module::Shape;
+use omniheap_core::{Error, ErrorKind, Result};
+pub use pages::{Reserved, Sharing};
+pub use stream::Progress;
+
+use crate::sys::{
+    Api, Core, Properties, hipDeviceAttribute_t, hipDeviceProp_tR0000, hipDeviceProp_tR0600,
+    hipError_t, hipUUID,
+};
+
+/// One device, and the calls on it.
+#[derive(Debug)]
+pub struct Driver {
+    api: &'static Api,
+    device: c_int,
+}
+
+/// While it lives, the driver's device is the thread's; then the caller's is again.
+#[derive(Debug)]
+pub struct Current {
+    api: &'static Api,
+    restore: Option<c_int>,
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(device) = self.restore {
+            // SAFETY: the number came from `hipGetDevice` on this thread. A failure leaves nothing to do.
+            let _ = unsafe { (self.api.device.hipSetDevice)(device) };
+        }
+    }
+}
+
+/// An address as the runtime takes it.
+fn pointer(address: u64) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(
+        usize::try_from(address).expect("addresses come from this machine's runtime"),
+    )
+}
+
+/// An address as this project counts it.
+fn address(pointer: *mut c_void) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+impl Driver {
+    /// Counts the devices of this process's HIP library.
+    ///
+    /// # Errors
+    /// `Unsupported` without a library or a device; otherwise what the runtime says.
+    pub fn count() -> Result<u32> {
+        let api = Api::get().map_err(|missing| {
+            tracing::debug!(%missing, "no HIP runtime");
+            ErrorKind::Unsupported
+        })?;
+        Self::count_on(api)
+    }
+
+    fn count_on(api: &Api) -> Result<u32> {
+        // Without a device, HIP 5 answers "invalid device" to both calls, later ones "no device".
+        let absent = |code| match code {
+            hipError_t::hipErrorInvalidDevice => hipError_t::hipErrorNoDevice,
+            _ => code,
+        };
+        // SAFETY: zero is the only documented flag.
+        check(absent(unsafe { (api.core.hipInit)(0) }))?;
+        let mut count = 0;
+        // SAFETY: `count` is a valid out-pointer.
+        check(absent(unsafe { (api.device.hipGetDeviceCount)(&raw mut count) }))?;
+        u32::try_from(count).map_err(|_| ErrorKind::Driver.into())
+    }
+
+    /// Opens a device of this process's HIP library.
+    ///
+    /// # Errors
+    /// `Unsupported` without a library or a device, `InvalidConfig` for a number that no device has.
+    pub fn open(ordinal: u32) -> Result<Self> {
+        let api = Api::get().map_err(|_| ErrorKind::Unsupported)?;
+        Self::open_on(api, ordinal)
+    }
+
+    /// Opens a device of a HIP library that is loaded already.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(api: &'static Api, ordinal: u32) -> Result<Self> {
+        if Self::count_on(api)? <= ordinal {
+            return Err(ErrorKind::InvalidConfig.into());
+        }
+        let device = c_int::try_from(ordinal).map_err(|_| ErrorKind::InvalidConfig)?;
+        Ok(Self { api, device })
+    }
+
+    /// Makes the device the thread's, or keeps it so.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub fn enter(&self) -> Result<Current> {
+        self.enter_code().map_err(|code| {
+            let kind = check(code).err().map_or(ErrorKind::Driver, |error| error.kind());
+            Error::new(kind).with_native(i64::from(code.0))
+        })
+    }
+
+    fn enter_code(&self) -> core::result::Result<Current, hipError_t> {
+        let mut current = 0;
+        // SAFETY: `current` is a valid out-pointer.
+        success(unsafe { (self.api.device.hipGetDevice)(&raw mut current) })?;
+        let restore = (current != self.device).then_some(current);
+        if restore.is_some() {
+            // SAFETY: `open_on` saw that the device exists.
+            success(unsafe { (self.api.device.hipSetDevice)(self.device) })?;
+        }
+        Ok(Current { api: self.api, restore })
+    }
+
+    /// Runs a call that gives something back. A runtime that is already gone has nothing left to give back.
+    fn release(&self, call: impl FnOnce(&Core) -> hipError_t) -> Result<()> {
+        check_release(match self.enter_code() {
+            Ok(_current) => call(&self.api.core),
+            Err(code) => code,
+        })
+    }
+
+    /// Returns the device's number.
+    #[must_use]
+    pub const fn ordinal(&self) -> i32 {
+        self.device
+    }
+
+    /// Returns the functions this driver calls.
+    #[must_use]
+    pub const fn api(&self) -> &'static Api {
+        self.api
+    }
+
+    /// Returns the runtime's version: major · 10⁷ + minor · 10⁵ + patch.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub fn version(&self) -> Result<i32> {
+        let mut version = 0;
+        // SAFETY: `version` is a valid out-pointer.
+        check(unsafe { (self.api.core.hipRuntimeGetVersion)(&raw mut version) })?;
+        Ok(version)
+    }
+
+    /// Returns the device's name and the name of its architecture, features included.
+    ///
+    /// # Errors
+    /// What the runtime says; `Unsupported` when it cannot tell.
+    pub fn names(&self) -> Result<(String, String)> {
+        let (mut new, mut old) = (hipDeviceProp_tR0600::ZERO, hipDeviceProp_tR0000::ZERO);
+        match self.api.properties.ok_or(ErrorKind::Unsupported)? {
+            Properties::R0600(ask) => {
+                // SAFETY: the symbol of that name writes the structure that `new` is.
+                check(unsafe { ask(&raw mut new, self.device) })?;
+                Ok((text(&new.bytes), text(&new.bytes[hipDeviceProp_tR0600::gcnArchName..])))
+            }
+            Properties::R0000(ask) => {
+                // SAFETY: the symbol of that name writes the structure that `old` is.
+                check(unsafe { ask(&raw mut old, self.device) })?;
+                Ok((text(&old.bytes), text(&old.bytes[hipDeviceProp_tR0000::gcnArchName..])))
+            }
+        }
+    }
+
+    /// Returns the device's identity.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        let mut uuid = hipUUID { bytes: [0; 16] };
+        // SAFETY: `uuid` is a valid out-pointer; `open_on` saw the device.
+        check(unsafe { (self.api.device.hipDeviceGetUuid)(&raw mut uuid, self.device) })?;
+        Ok(uuid.bytes)
+    }
+
+    /// Returns one attribute; an unknown one reads as zero.
+    #[must_use]
+    pub fn attribute(&self, attribute: hipDeviceAttribute_t) -> u64 {
+        let mut value = 0;
+        // SAFETY: `value` is a valid out-pointer; `open_on` saw the device.
+        let code = unsafe {
+            (self.api.device.hipDeviceGetAttribute)(&raw mut value, attribute, self.device)
+        };
+        if success(code).is_ok() { u64::try_from(value).unwrap_or(0) } else { 0 }
+    }
+
+    /// Waits for everything submitted to the device.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub fn synchronize(&self) -> Result<()> {
+        let _current = self.enter()?;
+        // SAFETY: the device is the thread's.
+        check(unsafe { (self.api.device.hipDeviceSynchronize)() })
+    }
+}
+
+/// The text at the start of `bytes`, up to a zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

@@ -1,0 +1,178 @@
+//! Modules, functions and launches.
+
+#![expect(unsafe_code, reason = "calls the runtime")]
+
+use core::ffi::{CStr, c_void};
+use core::ptr;
+
+use omniheap_core::{ErrorKind, Result};
+
+use super::{Driver, address, check};
+use crate::sys::{
+    Kernels, hipFuncAttribute, hipFunction_attribute, hipFunction_t, hipModule_t, hipStream_t,
+};
+
+/// A launch's shape, in groups, threads and bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Groups in each dimension.
+    pub grid: [u32; 3],
+    /// Threads of a group in each dimension.
+    pub group: [u32; 3],
+    /// Bytes of shared memory, beside those that the function always uses.
+    pub shared: u32,
+}
+
+impl Driver {
+    fn kernels(&self) -> Result<Kernels> {
+        self.api.kernels.ok_or_else(|| ErrorKind::Unsupported.into())
+    }
+
+    /// Loads a code object.
+    ///
+    /// # Errors
+    /// `Unsupported` when it is for another architecture; otherwise what the runtime says.
+    pub fn load_module(&self, image: &[u8]) -> Result<hipModule_t> {
+        let table = self.kernels()?;
+        let _current = self.enter()?;
+        let mut module = hipModule_t::NULL;
+        // SAFETY: `module` is a valid out-pointer, and `image` is a whole code object as the caller's slice.
+        check(unsafe { (table.hipModuleLoadData)(&raw mut module, image.as_ptr().cast()) })?;
+        Ok(module)
+    }
+
+    /// Unloads a module.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    ///
+    /// # Safety
+    /// `module` came from [`load_module`](Self::load_module), no launch of it still runs, and it is unloaded once.
+    pub unsafe fn unload_module(&self, module: hipModule_t) -> Result<()> {
+        let table = self.kernels()?;
+        // SAFETY: the caller's promise is the function's precondition.
+        self.release(|_| unsafe { (table.hipModuleUnload)(module) })
+    }
+
+    /// Finds a kernel.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    ///
+    /// # Safety
+    /// `module` is loaded.
+    pub unsafe fn function(&self, module: hipModule_t, name: &CStr) -> Result<hipFunction_t> {
+        let table = self.kernels()?;
+        let _current = self.enter()?;
+        let mut function = hipFunction_t::NULL;
+        // SAFETY: `function` is a valid out-pointer, `name` ends with zero, the caller promises the module.
+        check(unsafe { (table.hipModuleGetFunction)(&raw mut function, module, name.as_ptr()) })?;
+        Ok(function)
+    }
+
+    /// Returns address and size of a module's variable.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    ///
+    /// # Safety
+    /// `module` is loaded.
+    pub unsafe fn global(&self, module: hipModule_t, name: &CStr) -> Result<(u64, u64)> {
+        let table = self.kernels()?;
+        let _current = self.enter()?;
+        let (mut start, mut size) = (ptr::null_mut(), 0);
+        // SAFETY: both are valid out-pointers, `name` ends with zero, the caller promises the module.
+        check(unsafe {
+            (table.hipModuleGetGlobal)(&raw mut start, &raw mut size, module, name.as_ptr())
+        })?;
+        Ok((address(start), size as u64))
+    }
+
+    /// Returns the most threads that a group of this kernel can have.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    ///
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub unsafe fn max_threads(&self, function: hipFunction_t) -> Result<u32> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.function_attribute(
+                function,
+                hipFunction_attribute::HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+            )
+        }
+    }
+
+    /// Returns the bytes of shared memory that the kernel always uses.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    ///
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub unsafe fn static_shared(&self, function: hipFunction_t) -> Result<u32> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.function_attribute(
+                function,
+                hipFunction_attribute::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+            )
+        }
+    }
+
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    unsafe fn function_attribute(
+        &self,
+        function: hipFunction_t,
+        attribute: hipFunction_attribute,
+    ) -> Result<u32> {
+        let table = self.kernels()?;
+        let _current = self.enter()?;
+        let mut value = 0;
+        // SAFETY: `value` is a valid out-pointer; the caller promises the function.
+        check(unsafe { (table.hipFuncGetAttribute)(&raw mut value, attribute, function) })?;
+        u32::try_from(value).map_err(|_| ErrorKind::Driver.into())
+    }
+
+    /// Opts a kernel in to more shared memory. AMD needs no opting in, and checks the size.
+    ///
+    /// # Errors
+    /// `ExceedsLimit` for a size that no device has; otherwise what the runtime says.
+    ///
+    /// # Safety
+    /// `function` belongs to a loaded module.
+    pub unsafe fn allow_shared(&self, function: hipFunction_t, size: u32) -> Result<()> {
+        let table = self.kernels()?;
+        let size = i32::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let attribute = hipFuncAttribute::hipFuncAttributeMaxDynamicSharedMemorySize;
+        let _current = self.enter()?;
+        // SAFETY: the caller promises the function; the runtime checks the size.
+        check(unsafe { (table.hipFuncSetAttribute)(function.0.cast_const(), attribute, size) })
+    }
+
+    /// Launches a kernel.
+    ///
+    /// # Errors
+    /// What the runtime says; too many threads or shared bytes are a `Driver` error with code 1.
+    ///
+    /// # Safety
+    /// `function` belongs to a loaded module, `stream` is live, `arguments` point to values of the types the function
+    /// declares, and what the function does with them is sound.
+    pub unsafe fn launch(
+        &self,
+        function: hipFunction_t,
+        shape: Shape,
+        stream: hipStream_t,
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        let call = self.kernels()?.hipModuleLaunchKernel;
+        let ([gx, gy, gz], [tx, ty, tz]) = (shape.grid, shape.group);
+        let (list, none) = (arguments.as_mut_ptr(), ptr::null_mut());
+        let _current = self.enter()?;
+        // SAFETY: the caller's promise is the function's precondition.
+        check(unsafe { call(function, gx, gy, gz, tx, ty, tz, shape.shared, stream, list, none) })
+    }
+}
