@@ -1,0 +1,185 @@
+//! One event of a trace: what happened, to which allocation, when.
+
+/// Names one allocation within a trace: dense, from 0, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AllocationId(pub u32);
+
+/// Names one stream (timeline) of the recording program: a small index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u16);
+
+/// Names one block that is held from the driver; reused once that block was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u16);
+
+/// Names one heap of the recording device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeapId(pub u8);
+
+/// The alignment an allocation asked for, kept as a power of two; unknown in formats that do not record it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Alignment(u8);
+
+impl Alignment {
+    /// The recording did not say.
+    pub const UNKNOWN: Self = Self(0);
+
+    /// Wraps `bytes`, or returns `None` when that is not a power of two.
+    pub const fn new(bytes: u64) -> Option<Self> {
+        // Stored as log2 + 1, so that zero is free to mean "unknown".
+        #[expect(clippy::cast_possible_truncation, reason = "log2 of a u64 is at most 63")]
+        if bytes.is_power_of_two() { Some(Self(bytes.trailing_zeros() as u8 + 1)) } else { None }
+    }
+
+    /// The alignment in bytes, or `None` when the recording did not say.
+    pub const fn bytes(self) -> Option<u64> {
+        match self.0 {
+            0 => None,
+            log2_plus_one => Some(1 << (log2_plus_one - 1)),
+        }
+    }
+
+    pub(crate) const fn code(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) const fn from_code(code: u8) -> Option<Self> {
+        if code <= 64 { Some(Self(code)) } else { None }
+    }
+}
+
+/// What a placement chose among.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Region {
+    /// Device memory.
+    Device = 0,
+    /// Constant memory.
+    Constant = 1,
+    /// Memory shared by a group, sized at launch.
+    Shared = 2,
+    /// Pinned host memory.
+    Staging = 3,
+    /// Memory that host and device both reach.
+    Unified = 4,
+}
+
+/// One rung of the out-of-memory ladder, in the order in which rungs are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Rung {
+    /// Finished epochs were retired.
+    Retire = 0,
+    /// Empty blocks of other pools were trimmed.
+    Trim = 1,
+    /// The driver was asked.
+    Driver = 2,
+    /// Pressure callbacks ran.
+    Pressure = 3,
+    /// A defragmentation pass ran.
+    Defragment = 4,
+    /// The next permitted heap was tried.
+    NextHeap = 5,
+    /// The request was spilled.
+    Spill = 6,
+    /// Every rung was tried and the request failed.
+    Failed = 7,
+}
+
+/// What happened. Sizes and offsets are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// An allocation began to live.
+    Allocate {
+        /// The new allocation.
+        id: AllocationId,
+        /// Bytes as asked for, before any rounding; never zero.
+        size: u64,
+        /// Where it is used first.
+        stream: StreamId,
+        /// Alignment asked for, where recorded.
+        align: Alignment,
+    },
+    /// The program asked to free; the bytes may still be in use by a stream.
+    FreeRequested {
+        /// The allocation, live until now.
+        id: AllocationId,
+        /// Its size, as at [`Op::Allocate`].
+        size: u64,
+        /// The stream that the recording names.
+        stream: StreamId,
+    },
+    /// The bytes may be reused by anyone.
+    FreeCompleted {
+        /// The allocation; it is gone after this event.
+        id: AllocationId,
+        /// Its size, as at [`Op::Allocate`].
+        size: u64,
+        /// The stream that the recording names.
+        stream: StreamId,
+    },
+    /// The allocation's bytes lie here from now on.
+    Bind {
+        /// The allocation.
+        id: AllocationId,
+        /// The block that holds it.
+        block: BlockId,
+        /// Offset inside the block.
+        offset: u64,
+    },
+    /// Defragmentation moved the allocation here.
+    Move {
+        /// The allocation.
+        id: AllocationId,
+        /// The block that holds it now.
+        block: BlockId,
+        /// Offset inside that block.
+        offset: u64,
+    },
+    /// The policy chose a region for the allocation.
+    Place {
+        /// The allocation.
+        id: AllocationId,
+        /// What was chosen.
+        region: Region,
+        /// Why, as a string of the trace's [`Labels`](crate::Labels).
+        reason: crate::LabelId,
+    },
+    /// A block was taken from the driver.
+    BlockAllocate {
+        /// The new block.
+        block: BlockId,
+        /// Its size in bytes; never zero.
+        size: u64,
+        /// The heap it is of.
+        heap: HeapId,
+    },
+    /// A block was given back to the driver.
+    BlockFree {
+        /// The block; its number may be used again after this event.
+        block: BlockId,
+        /// Its size, as at [`Op::BlockAllocate`].
+        size: u64,
+    },
+    /// A rung of the out-of-memory ladder was reached for a request.
+    OutOfMemory {
+        /// Bytes that were asked for.
+        size: u64,
+        /// The stream that asked.
+        stream: StreamId,
+        /// The rung.
+        rung: Rung,
+    },
+}
+
+/// One event of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Microseconds since the trace began; never less than that of the event before.
+    pub time_us: u64,
+    /// What happened.
+    pub op: Op,
+}
+
+// A trace of millions of events is held whole, so the size of one event is part of the design.
+const _: () = assert!(size_of::<Event>() == 24);

@@ -1,0 +1,7 @@
+//! Traces and reports for other people's tools.
+
+pub mod chrome;
+mod history;
+mod pickle;
+pub mod prometheus;
+pub mod snapshot;

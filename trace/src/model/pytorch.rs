@@ -1,0 +1,295 @@
+//! PyTorch's default caching allocator as a policy over offsets.
+
+use super::Observe;
+use crate::event::StreamId;
+use std::collections::BTreeSet;
+
+/// Every size is rounded up to a multiple of this.
+const ROUNDING: u64 = 512;
+/// Largest rounded size that goes to the small pool.
+const SMALL: u64 = 1 << 20;
+/// Block size of the small pool.
+const SMALL_BLOCK: u64 = 2 << 20;
+/// Block size for requests between [`SMALL`] and [`LARGE`].
+const LARGE_BLOCK: u64 = 20 << 20;
+/// From here on a request has a block of its own size, rounded to [`LARGE_ROUNDING`].
+const LARGE: u64 = 10 << 20;
+const LARGE_ROUNDING: u64 = 2 << 20;
+
+const NONE: u32 = u32::MAX;
+
+/// One piece of a block: allocated, or free and listed.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    address: u64,
+    size: u64,
+    before: u32,
+    after: u32,
+    block: u32,
+    stream: u16,
+    pool: u8,
+    allocated: bool,
+}
+
+/// What a free list is ordered by: stream, then best fit, then lowest address.
+type Key = (u16, u64, u64, u32);
+
+/// The policy's state: its blocks, their pieces and two ordered free lists.
+///
+/// # Algorithm
+/// Sizes are rounded to 512 bytes. Up to 1 MiB they share 2 MiB blocks (small pool), below 10 MiB they share 20 MiB
+/// blocks, above that a block is the size rounded to 2 MiB. The best fit among free pieces of the same stream and
+/// pool is taken and split when 512 bytes (small pool) or more than 1 MiB (large pool) remain. A free piece merges
+/// with free neighbours of its block. Blocks go back to the driver only when it has no more.
+///
+/// Among free pieces of one size the lowest address wins. A trace does not hold the driver's addresses; here each new
+/// block lies below the ones before, as drivers hand address space out from the top. Other orders of blocks change
+/// the outcome where many blocks have one size: by up to 8 % on the recordings tried, by nothing on most.
+///
+/// # Cost
+/// *O*(log pieces) per allocate and free.
+#[derive(Debug)]
+pub struct PyTorch {
+    pieces: Vec<Piece>,
+    vacant_pieces: Vec<u32>,
+    free: [BTreeSet<Key>; 2],
+    /// Address of each block, by its number.
+    block_starts: Vec<u64>,
+    vacant_blocks: Vec<u32>,
+    /// New blocks go below this one.
+    lowest_address: u64,
+    capacity: u64,
+    reserved: u64,
+    peak_reserved: u64,
+    driver_calls: u64,
+}
+
+/// Where an allocation is, for as long as it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+impl PyTorch {
+    /// A device that never runs out.
+    pub fn unlimited() -> Self {
+        Self::with_capacity(u64::MAX)
+    }
+
+    /// A device of `capacity` bytes.
+    pub fn with_capacity(capacity: u64) -> Self {
+        Self {
+            pieces: Vec::new(),
+            vacant_pieces: Vec::new(),
+            free: [BTreeSet::new(), BTreeSet::new()],
+            block_starts: Vec::new(),
+            vacant_blocks: Vec::new(),
+            lowest_address: u64::MAX,
+            capacity,
+            reserved: 0,
+            peak_reserved: 0,
+            driver_calls: 0,
+        }
+    }
+
+    pub(super) fn peak_reserved_bytes(&self) -> u64 {
+        self.peak_reserved
+    }
+
+    pub(super) fn driver_calls(&self) -> u64 {
+        self.driver_calls
+    }
+
+    /// The block of `place` and the offset in it.
+    pub(super) fn locate(&self, place: Place) -> (u32, u64) {
+        let piece = self.piece(place.0);
+        (piece.block, piece.address - self.block_starts[piece.block as usize])
+    }
+
+    pub(super) fn allocate(
+        &mut self,
+        size: u64,
+        stream: StreamId,
+        observer: &mut impl Observe,
+    ) -> Option<Place> {
+        let size = size.checked_next_multiple_of(ROUNDING)?;
+        let pool = u8::from(size > SMALL);
+        let found = match self.best_fit(pool, stream.0, size) {
+            Some(found) => found,
+            None => self.grow(pool, stream.0, size, observer)?,
+        };
+        let left = self.piece(found).size - size;
+        if if pool == 0 { left >= ROUNDING } else { left > SMALL } {
+            self.split(found, size);
+        }
+        self.pieces[found as usize].allocated = true;
+        Some(Place(found))
+    }
+
+    pub(super) fn free(&mut self, place: Place) {
+        let mut at = place.0;
+        self.pieces[at as usize].allocated = false;
+        let Piece { before, after, .. } = self.piece(at);
+        if self.is_free(after) {
+            self.absorb_next(at);
+        }
+        if self.is_free(before) {
+            self.unlist(before);
+            // Absorbing expects a listed neighbour; the one absorbed here was never listed.
+            self.merge(before, at);
+            at = before;
+        }
+        self.list(at);
+    }
+
+    fn piece(&self, index: u32) -> Piece {
+        self.pieces[index as usize]
+    }
+
+    fn is_free(&self, index: u32) -> bool {
+        index != NONE && !self.piece(index).allocated
+    }
+
+    fn key(&self, index: u32) -> Key {
+        let piece = self.piece(index);
+        (piece.stream, piece.size, piece.address, index)
+    }
+
+    fn list(&mut self, index: u32) {
+        let key = self.key(index);
+        self.free[self.piece(index).pool as usize].insert(key);
+    }
+
+    fn unlist(&mut self, index: u32) {
+        let key = self.key(index);
+        self.free[self.piece(index).pool as usize].remove(&key);
+    }
+
+    fn best_fit(&mut self, pool: u8, stream: u16, size: u64) -> Option<u32> {
+        let list = &mut self.free[pool as usize];
+        let key = *list.range((stream, size, 0, 0)..=(stream, u64::MAX, u64::MAX, NONE)).next()?;
+        list.remove(&key);
+        Some(key.3)
+    }
+
+    /// Cuts `size` bytes off the front of `index` and lists the rest.
+    fn split(&mut self, index: u32, size: u64) {
+        let whole = self.piece(index);
+        let rest = Piece {
+            address: whole.address + size,
+            size: whole.size - size,
+            before: index,
+            ..whole
+        };
+        let rest_index = self.add(rest);
+        if whole.after != NONE {
+            self.pieces[whole.after as usize].before = rest_index;
+        }
+        let first = &mut self.pieces[index as usize];
+        first.size = size;
+        first.after = rest_index;
+        self.list(rest_index);
+    }
+
+    fn absorb_next(&mut self, index: u32) {
+        let next = self.piece(index).after;
+        self.unlist(next);
+        self.merge(index, next);
+    }
+
+    /// Joins `next` to the end of `index`; neither is listed.
+    fn merge(&mut self, index: u32, next: u32) {
+        let gone = self.piece(next);
+        let kept = &mut self.pieces[index as usize];
+        kept.size += gone.size;
+        kept.after = gone.after;
+        if gone.after != NONE {
+            self.pieces[gone.after as usize].before = index;
+        }
+        self.vacant_pieces.push(next);
+    }
+
+    fn add(&mut self, piece: Piece) -> u32 {
+        if let Some(index) = self.vacant_pieces.pop() {
+            self.pieces[index as usize] = piece;
+            return index;
+        }
+        let index = u32::try_from(self.pieces.len())
+            .expect("each allocation splits at most once, below 2^30 of them");
+        self.pieces.push(piece);
+        index
+    }
+
+    /// Takes a block from the driver, giving cached ones back if it must.
+    fn grow(
+        &mut self,
+        pool: u8,
+        stream: u16,
+        size: u64,
+        observer: &mut impl Observe,
+    ) -> Option<u32> {
+        let block_size = block_size(size)?;
+        if self.reserved.checked_add(block_size)? > self.capacity {
+            self.release_cached(observer);
+            if self.reserved + block_size > self.capacity {
+                return None;
+            }
+        }
+        let address = self.lowest_address.checked_sub(block_size)?;
+        self.lowest_address = address;
+        self.reserved += block_size;
+        self.peak_reserved = self.peak_reserved.max(self.reserved);
+        self.driver_calls += 1;
+        let block = self.number_block(address);
+        observer.block_allocated(block, block_size);
+        let (before, after, allocated) = (NONE, NONE, false);
+        Some(self.add(Piece {
+            address,
+            size: block_size,
+            before,
+            after,
+            block,
+            stream,
+            pool,
+            allocated,
+        }))
+    }
+
+    fn number_block(&mut self, address: u64) -> u32 {
+        if let Some(block) = self.vacant_blocks.pop() {
+            self.block_starts[block as usize] = address;
+            return block;
+        }
+        self.block_starts.push(address);
+        u32::try_from(self.block_starts.len() - 1)
+            .expect("blocks are no more than allocations, below 2^30")
+    }
+
+    /// Gives every block without a live piece back to the driver.
+    fn release_cached(&mut self, observer: &mut impl Observe) {
+        for pool in 0..2 {
+            let whole: Vec<Key> = self.free[pool]
+                .iter()
+                .copied()
+                .filter(|key| self.piece(key.3).before == NONE && self.piece(key.3).after == NONE)
+                .collect();
+            for key in whole {
+                self.free[pool].remove(&key);
+                let piece = self.piece(key.3);
+                self.reserved -= piece.size;
+                self.driver_calls += 1;
+                self.vacant_blocks.push(piece.block);
+                self.vacant_pieces.push(key.3);
+                observer.block_freed(piece.block);
+            }
+        }
+    }
+}
+
+fn block_size(size: u64) -> Option<u64> {
+    if size <= SMALL {
+        Some(SMALL_BLOCK)
+    } else if size < LARGE {
+        Some(LARGE_BLOCK)
+    } else {
+        size.checked_next_multiple_of(LARGE_ROUNDING)
+    }
+}

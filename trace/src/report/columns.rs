@@ -1,0 +1,185 @@
+//! All events in a few columns, each delta-coded, compressed and in base64: small enough for one page.
+
+use super::base64;
+use super::state::State;
+use crate::event::Op;
+use crate::trace::Trace;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+
+/// Every event of a trace. A column is base64 of zlib of its numbers; `kinds` has one byte an event, the others hold
+/// variable-length numbers (seven bits a byte, low bits first) for the events that have them, in order of events.
+///
+/// | kind | event | numbers |
+/// |---|---|---|
+/// | 0 | allocate | `sizes`, `labels`, `blocks` (its block + 1, or 0), and if it has a block `offsets` |
+/// | 1 | free | `backs`: allocations made so far minus the allocation's own number |
+/// | 2 | block taken | `sizes`, `blocks`: the heap |
+/// | 3 | block given back | `blocks`: its number |
+/// | 4 | request failed | `sizes` |
+/// | 5 | bound later, or moved | `backs`, `blocks`, `offsets` |
+/// | 6 | free asked for, not yet complete | `backs` |
+///
+/// Allocations and blocks are numbered from 0 in order of birth. `steps` has the time since the event before.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Columns {
+    /// Events in all.
+    pub count: u64,
+    /// One byte an event.
+    pub kinds: String,
+    /// Microseconds since the event before.
+    pub steps: String,
+    /// Bytes.
+    pub sizes: String,
+    /// Labels.
+    pub labels: String,
+    /// How far back the allocation is.
+    pub backs: String,
+    /// Blocks and heaps.
+    pub blocks: String,
+    /// Offsets inside blocks.
+    pub offsets: String,
+}
+
+/// The columns while they grow.
+#[derive(Default)]
+struct Raw {
+    count: u64,
+    allocations: u64,
+    last_us: u64,
+    kinds: Vec<u8>,
+    steps: Vec<u8>,
+    sizes: Vec<u8>,
+    labels: Vec<u8>,
+    backs: Vec<u8>,
+    blocks: Vec<u8>,
+    offsets: Vec<u8>,
+}
+
+/// Packs the events of `trace`.
+pub(super) fn pack(trace: &Trace) -> Columns {
+    let mut raw = Raw::default();
+    let mut state = State::new(trace);
+    let events = trace.events();
+    for (index, event) in events.iter().enumerate() {
+        state.apply(&event.op);
+        let kind = raw.numbers(trace, &state, index);
+        if let Some(kind) = kind {
+            raw.kinds.push(kind);
+            put(&mut raw.steps, event.time_us - raw.last_us);
+            raw.last_us = event.time_us;
+            raw.count += 1;
+        }
+    }
+    raw.finish()
+}
+
+impl Raw {
+    /// Puts the numbers of event `index` and returns its kind; `None` for events that are not packed.
+    fn numbers(&mut self, trace: &Trace, state: &State<'_>, index: usize) -> Option<u8> {
+        let events = trace.events();
+        match events[index].op {
+            Op::Allocate { id, size, .. } => {
+                self.allocation(size, trace.label_of(id).0);
+                self.binding(state, bound_next(&events[index + 1..], id));
+                Some(0)
+            }
+            Op::FreeCompleted { id, .. } => self.back(id.0, 1),
+            Op::FreeRequested { id, .. } => {
+                let at_once = matches!(events.get(index + 1), Some(next) if next.time_us == events[index].time_us
+                    && matches!(next.op, Op::FreeCompleted { id: other, .. } if other == id));
+                if at_once { None } else { self.back(id.0, 6) }
+            }
+            Op::BlockAllocate { size, heap, .. } => {
+                put(&mut self.sizes, size);
+                put(&mut self.blocks, heap.0.into());
+                Some(2)
+            }
+            Op::BlockFree { .. } => {
+                put(&mut self.blocks, state.last_freed().into());
+                Some(3)
+            }
+            Op::OutOfMemory { size, rung: crate::Rung::Failed, .. } => {
+                put(&mut self.sizes, size);
+                Some(4)
+            }
+            Op::Bind { id, .. } if bound_before(&events[..index], id) => None,
+            Op::Bind { id, block, offset } | Op::Move { id, block, offset } => {
+                put(&mut self.blocks, state.instance(block).into());
+                put(&mut self.offsets, offset);
+                self.back(id.0, 5)
+            }
+            Op::Place { .. } | Op::OutOfMemory { .. } => None,
+        }
+    }
+
+    fn allocation(&mut self, size: u64, label: u32) {
+        self.allocations += 1;
+        put(&mut self.sizes, size);
+        put(&mut self.labels, label.into());
+    }
+
+    fn binding(&mut self, state: &State<'_>, place: Option<(crate::BlockId, u64)>) {
+        match place {
+            Some((block, offset)) => {
+                put(&mut self.blocks, u64::from(state.instance(block)) + 1);
+                put(&mut self.offsets, offset);
+            }
+            None => put(&mut self.blocks, 0),
+        }
+    }
+
+    fn back(&mut self, id: u32, kind: u8) -> Option<u8> {
+        put(&mut self.backs, self.allocations - u64::from(id));
+        Some(kind)
+    }
+
+    fn finish(self) -> Columns {
+        Columns {
+            count: self.count,
+            kinds: squeeze(&self.kinds),
+            steps: squeeze(&self.steps),
+            sizes: squeeze(&self.sizes),
+            labels: squeeze(&self.labels),
+            backs: squeeze(&self.backs),
+            blocks: squeeze(&self.blocks),
+            offsets: squeeze(&self.offsets),
+        }
+    }
+}
+
+/// The binding of `id` when it follows its allocation, past placements only.
+fn bound_next(rest: &[crate::Event], id: crate::AllocationId) -> Option<(crate::BlockId, u64)> {
+    for event in rest {
+        match event.op {
+            Op::Bind { id: bound, block, offset } if bound == id => return Some((block, offset)),
+            Op::Place { id: placed, .. } if placed == id => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Whether a binding of `id` after these events is the one that its allocation was packed with.
+fn bound_before(before: &[crate::Event], id: crate::AllocationId) -> bool {
+    let last = before
+        .iter()
+        .rev()
+        .find(|event| !matches!(event.op, Op::Place { id: placed, .. } if placed == id));
+    last.is_some_and(
+        |event| matches!(event.op, Op::Allocate { id: allocated, .. } if allocated == id),
+    )
+}
+
+fn squeeze(bytes: &[u8]) -> String {
+    let mut encoder = ZlibEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::new(6));
+    encoder.write_all(bytes).expect("a vector takes every byte");
+    base64::encode(&encoder.finish().expect("a vector takes every byte"))
+}
+
+fn put(out: &mut Vec<u8>, value: u64) {
+    crate::binary::put_varint(out, value);
+}

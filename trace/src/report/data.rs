@@ -1,0 +1,221 @@
+//! What a report holds. Bytes everywhere, microseconds since the recording began.
+
+use super::columns::Columns;
+use serde::{Deserialize, Serialize};
+
+/// Everything that a report shows. Empty lists are simply not shown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportData {
+    /// Version of this structure; [`ReportData::SCHEMA`].
+    pub schema: u32,
+    /// What the report is of.
+    pub title: String,
+    /// Backend, device, date: whatever the reader should know.
+    pub facts: Vec<Fact>,
+    /// Counts and peaks.
+    pub figures: Figures,
+    /// Other allocators on the same events.
+    pub comparison: Vec<Comparison>,
+    /// Names and tags; label `n` is at index `n - 1`, and 0 is no label.
+    pub labels: Vec<Label>,
+    /// The heaps that blocks are of.
+    pub heaps: Vec<Heap>,
+    /// Every event, packed; absent in a report of one moment.
+    pub events: Option<Columns>,
+    /// Maps of single moments.
+    pub moments: Vec<Moment>,
+    /// Requests that failed.
+    pub out_of_memory: Vec<PostMortem>,
+    /// Passes that moved allocations.
+    pub defragmentation: Vec<Defragmentation>,
+}
+
+impl ReportData {
+    /// The version that this crate writes.
+    pub const SCHEMA: u32 = 1;
+}
+
+/// A line of the page's head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fact {
+    /// Such as `device`.
+    pub name: String,
+    /// Such as `NVIDIA H200`.
+    pub value: String,
+}
+
+/// Counts and peaks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Requests: allocations, frees asked for, frees complete, failures.
+    pub events: u64,
+    /// Allocations made.
+    pub allocations: u64,
+    /// Largest sum of live bytes.
+    pub peak_live_bytes: u64,
+    /// Largest sum of bytes held from the driver; 0 when unknown.
+    pub peak_reserved_bytes: u64,
+    /// Blocks taken and given back.
+    pub driver_calls: u64,
+    /// Requests that failed.
+    pub oom: u64,
+    /// Time of the last event.
+    pub duration_us: u64,
+}
+
+/// What an allocator needed for the events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// The allocator.
+    pub name: String,
+    /// Bytes held from the driver at peak.
+    pub peak_reserved_bytes: u64,
+    /// Peak reserved ÷ peak live.
+    pub ratio: f64,
+}
+
+/// A name or tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Label {
+    /// The label above, always an earlier one; 0 at the top.
+    pub parent: u32,
+    /// Its text.
+    pub text: String,
+}
+
+/// A heap of the device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Heap {
+    /// Its number.
+    pub id: u8,
+    /// Its name.
+    pub name: String,
+    /// Its bytes, where known.
+    pub size: Option<u64>,
+}
+
+/// Which bytes were whose at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moment {
+    /// Such as `end` or `before defragmentation`.
+    pub title: String,
+    /// When.
+    pub time_us: u64,
+    /// Blocks held then.
+    pub blocks: Vec<MapBlock>,
+}
+
+/// One block of a map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapBlock {
+    /// The block's number, unique over the report.
+    pub block: u32,
+    /// The heap it is of.
+    pub heap: u8,
+    /// Its bytes.
+    pub size: u64,
+    /// What lies in it, by offset; bytes between are free.
+    pub spans: Vec<MapSpan>,
+}
+
+/// One allocation of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapSpan {
+    /// Offset inside the block.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Its label; 0 for none.
+    pub label: u32,
+    /// What may be done with it.
+    pub state: SpanState,
+}
+
+/// What may be done with an allocation's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpanState {
+    /// In use; may be moved.
+    Live,
+    /// In use; may not be moved.
+    Pinned,
+    /// Freed by the program, waiting for a stream.
+    Pending,
+}
+
+/// A free run of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hole {
+    /// The block it is in.
+    pub block: u32,
+    /// Offset inside the block.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// An allocation that keeps a hole from being larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blocker {
+    /// Its label; 0 for none.
+    pub label: u32,
+    /// Its bytes.
+    pub size: u64,
+}
+
+/// Why a request failed, and what would have helped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PostMortem {
+    /// When.
+    pub time_us: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// The stream that asked.
+    pub stream: u16,
+    /// Bytes live then.
+    pub live_bytes: u64,
+    /// Bytes held from the driver then.
+    pub reserved_bytes: u64,
+    /// Bytes held and not live.
+    pub free_bytes: u64,
+    /// The largest free run, where places are known.
+    pub largest_hole: Option<Hole>,
+    /// The allocations on either side of it.
+    pub blockers: Vec<Blocker>,
+    /// Bytes of blocks with nothing in them: what a trim gives back.
+    pub trimmable_bytes: u64,
+    /// Whether trimmed blocks would cover the request.
+    pub fits_after_trim: bool,
+    /// Whether the free bytes of one heap, gathered in one of its blocks, would cover it.
+    pub fits_after_defragment: bool,
+    /// The map of that moment, by its index in `moments`.
+    pub moment: Option<u32>,
+}
+
+/// One pass that moved allocations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Defragmentation {
+    /// Such as `pass 1`.
+    pub title: String,
+    /// Allocations moved.
+    pub moves: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// The map before, by its index in `moments`.
+    pub before: Option<u32>,
+    /// The map after, by its index in `moments`.
+    pub after: Option<u32>,
+}

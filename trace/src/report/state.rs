@@ -1,0 +1,129 @@
+//! Blocks and what lies in them, event by event.
+
+use super::data::{MapBlock, MapSpan, Moment, SpanState};
+use crate::event::{AllocationId, BlockId, Op};
+use crate::trace::Trace;
+use std::collections::{BTreeMap, HashMap};
+
+/// Where an allocation lies: block by its number over the whole trace, and offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) block: u32,
+    pub(super) offset: u64,
+}
+
+/// A live allocation.
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    size: u64,
+    spot: Option<Spot>,
+    state: SpanState,
+}
+
+/// A held block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub(super) size: u64,
+    pub(super) heap: u8,
+}
+
+/// What is held and live after some events.
+#[derive(Debug)]
+pub(super) struct State<'t> {
+    trace: &'t Trace,
+    live: HashMap<AllocationId, Live>,
+    /// Held blocks by number.
+    pub(super) held: BTreeMap<u32, Held>,
+    /// From the trace's reused ids to numbers that are never reused.
+    instances: HashMap<BlockId, u32>,
+    next_instance: u32,
+    last_freed: u32,
+    pub(super) live_bytes: u64,
+    pub(super) reserved_bytes: u64,
+}
+
+impl<'t> State<'t> {
+    pub(super) fn new(trace: &'t Trace) -> Self {
+        Self {
+            trace,
+            live: HashMap::new(),
+            held: BTreeMap::new(),
+            instances: HashMap::new(),
+            next_instance: 0,
+            last_freed: 0,
+            live_bytes: 0,
+            reserved_bytes: 0,
+        }
+    }
+
+    pub(super) fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Allocate { id, size, .. } => {
+                self.live_bytes += size;
+                self.live.insert(id, Live { size, spot: None, state: SpanState::Live });
+            }
+            Op::FreeRequested { id, .. } => {
+                if let Some(live) = self.live.get_mut(&id) {
+                    live.state = SpanState::Pending;
+                }
+            }
+            Op::FreeCompleted { id, size, .. } => {
+                self.live_bytes -= size;
+                self.live.remove(&id);
+            }
+            Op::Bind { id, block, offset } | Op::Move { id, block, offset } => {
+                let spot = Spot { block: self.instance(block), offset };
+                if let Some(live) = self.live.get_mut(&id) {
+                    live.spot = Some(spot);
+                }
+            }
+            Op::BlockAllocate { block, size, heap } => {
+                self.reserved_bytes += size;
+                self.instances.insert(block, self.next_instance);
+                self.held.insert(self.next_instance, Held { size, heap: heap.0 });
+                self.next_instance += 1;
+            }
+            Op::BlockFree { block, size } => {
+                self.reserved_bytes -= size;
+                self.last_freed = self.instance(block);
+                self.held.remove(&self.last_freed);
+                self.instances.remove(&block);
+            }
+            Op::Place { .. } | Op::OutOfMemory { .. } => {}
+        }
+    }
+
+    /// The number of a held block.
+    pub(super) fn instance(&self, block: BlockId) -> u32 {
+        *self.instances.get(&block).expect("a trace names a block only while it is held")
+    }
+
+    /// The number of the block that the last event gave back.
+    pub(super) fn last_freed(&self) -> u32 {
+        self.last_freed
+    }
+
+    /// The bytes of a live allocation.
+    pub(super) fn size_of(&self, id: AllocationId) -> u64 {
+        self.live.get(&id).map_or(0, |live| live.size)
+    }
+
+    /// The map of this moment. Allocations whose place is unknown are not in it.
+    pub(super) fn moment(&self, title: &str, time_us: u64) -> Moment {
+        let mut spans: HashMap<u32, Vec<MapSpan>> = HashMap::new();
+        for (&id, live) in &self.live {
+            if let Some(spot) = live.spot.filter(|spot| self.held.contains_key(&spot.block)) {
+                let label = self.trace.label_of(id).0;
+                let span =
+                    MapSpan { offset: spot.offset, size: live.size, label, state: live.state };
+                spans.entry(spot.block).or_default().push(span);
+            }
+        }
+        let blocks = self.held.iter().map(|(&block, held)| {
+            let mut spans = spans.remove(&block).unwrap_or_default();
+            spans.sort_unstable_by_key(|span| (span.offset, span.size, span.label));
+            MapBlock { block, heap: held.heap, size: held.size, spans }
+        });
+        Moment { title: title.to_owned(), time_us, blocks: blocks.collect() }
+    }
+}

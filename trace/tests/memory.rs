@@ -1,0 +1,151 @@
+//! Readers take at most four bytes for each byte of input, whatever the input is.
+#![expect(unsafe_code, reason = "counting what is allocated takes a global allocator")]
+#![expect(clippy::unwrap_used, reason = "a test that is wrong stops where it is wrong")]
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::fmt::Write;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use omniheap_trace::binary::{Record, Recorder};
+use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
+use std::alloc::System;
+
+/// Counts bytes that are allocated, now and at most.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn grew(bytes: usize) {
+    let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(now, Ordering::Relaxed);
+}
+
+// SAFETY: every call goes to the system's allocator with the arguments that the caller vouches for.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grew(layout.size());
+        // SAFETY: the caller promises a layout of non-zero size.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller promises that `pointer` came from `alloc` above with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // Large blocks are grown by remapping pages, so a copy is not counted beside its original.
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        grew(size);
+        // SAFETY: the caller promises that `pointer` came from here with this layout, and a size above zero.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What buffers take whatever the input.
+const ALLOWANCE: usize = 1 << 20;
+
+/// Reads `input` and asserts that it took at most four times its size, whether or not it was accepted.
+fn within_four_times(name: &str, input: &[u8]) {
+    let before = NOW.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let outcome = Trace::read(input, &Limits::default());
+    let took = PEAK.load(Ordering::Relaxed) - before;
+    let ratio = took as f64 / input.len() as f64;
+    println!(
+        "{name}: {} bytes, {took} at peak, {ratio:.2} times, {:?}",
+        input.len(),
+        outcome.as_ref().map(|_| ())
+    );
+    assert!(took <= 4 * input.len() + ALLOWANCE, "{name} took {ratio:.2} times its size");
+}
+
+fn csv(line: impl Fn(u64, &mut String)) -> Vec<u8> {
+    let mut text = String::from("op,id,size,stream,time_us\n");
+    (0..200_000).for_each(|number| line(number, &mut text));
+    text.into_bytes()
+}
+
+fn text_formats() {
+    within_four_times(
+        "one id again and again",
+        &csv(|_, text| text.push_str("a,0,1,0,0\nf,0,,0,0\n")),
+    );
+    within_four_times("dense ids", &csv(|id, text| writeln!(text, "a,{id},1,0,0").unwrap()));
+    within_four_times(
+        "sparse ids",
+        &csv(|id, text| writeln!(text, "a,{},1,0,0", 900_000 + id * 3).unwrap()),
+    );
+    let mut log = String::from("Thread,Time,Action,Pointer,Size,Stream\n");
+    (0..200_000).for_each(|id| {
+        writeln!(log, "1,0:0:0,allocate,0x{:x},1,{}", id * 16, id % 60_000).unwrap();
+    });
+    within_four_times("RMM", log.as_bytes());
+    let span = "{\"Offset\":0,\"Size\":1,\"Type\":\"A\"},".repeat(100_000);
+    let vma = format!(
+        "{{\"DefaultPools\":{{\"T\":{{\"DedicatedAllocations\":[{}]}}}}}}",
+        span.trim_end_matches(',')
+    );
+    within_four_times("VMA, dedicated", vma.as_bytes());
+    let mut spans = String::new();
+    (0..100_000)
+        .for_each(|at| write!(spans, "{{\"Offset\":{at},\"Size\":1,\"Type\":\"A\"}},").unwrap());
+    let spans = spans.trim_end_matches(',');
+    let block = format!("{{\"0\":{{\"TotalBytes\":999999,\"Suballocations\":[{spans}]}}}}");
+    let vma = format!("{{\"DefaultPools\":{{\"T\":{{\"Blocks\":{block}}}}}}}");
+    within_four_times("VMA, one block", vma.as_bytes());
+}
+
+fn binary_format() {
+    let (stream, align) = (StreamId(0), Alignment::UNKNOWN);
+    let mut recorder = Recorder::new(Vec::new());
+    for _ in 0..100_000 {
+        recorder
+            .record(0, &Record::Allocate { id: 0, size: 1, stream, align, label: LabelId::NONE });
+        recorder.record(0, &Record::FreeRequested { id: 0, stream });
+        recorder.record(0, &Record::FreeCompleted { id: 0, stream });
+    }
+    within_four_times("binary", &recorder.finish().unwrap());
+    let mut recorder = Recorder::new(Vec::new());
+    for number in 0..100_000 {
+        recorder.label(LabelId::NONE, &format!("{number:x}"));
+    }
+    within_four_times("labels", &recorder.finish().unwrap());
+}
+
+fn pickles() {
+    for (name, opcodes) in
+        [("dictionaries", &b"}\x94"[..]), ("lists", b"]"), ("numbers", b"K\x01"), ("nothing", b"N")]
+    {
+        within_four_times(name, &[b"\x80\x04", &opcodes.repeat(1 << 20)[..], b"."].concat());
+    }
+    let mut event = b"}(".to_vec();
+    for (memo, value) in [(2, &b"h\x03"[..]), (4, b"J\0\0\0\x01"), (5, b"K\x01"), (6, b"K\0")] {
+        event.extend_from_slice(&[b'h', memo]);
+        event.extend_from_slice(value);
+    }
+    event.push(b'u');
+    let words = ["segments", "device_traces", "action", "oom", "addr", "size", "stream"];
+    let mut file = b"\x80\x04".to_vec();
+    for word in words {
+        file.extend_from_slice(&[0x8c, u8::try_from(word.len()).unwrap()]);
+        file.extend_from_slice(word.as_bytes());
+        file.extend_from_slice(b"\x940");
+    }
+    file.extend_from_slice(b"}(h\x00]h\x01](](");
+    file.extend_from_slice(&event.repeat(100_000));
+    file.extend_from_slice(b"eeu.");
+    within_four_times("short events", &file);
+}
+
+/// One test, so that nothing else allocates while it counts.
+#[test]
+fn no_reader_takes_more_than_four_times_its_input() {
+    text_formats();
+    binary_format();
+    pickles();
+}

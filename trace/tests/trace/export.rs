@@ -1,0 +1,97 @@
+//! What other tools get.
+
+use crate::sample;
+use omniheap_trace::export::{chrome, prometheus, snapshot};
+use omniheap_trace::{Limits, Source, Trace, report};
+use serde_json::Value;
+
+fn open(bytes: &[u8]) -> Trace {
+    Trace::read(bytes, &Limits::default()).unwrap()
+}
+
+fn events(trace: &Trace, detail: chrome::Detail) -> Vec<Value> {
+    let mut text = Vec::new();
+    chrome::write(trace, detail, &mut text).unwrap();
+    let json: Value = serde_json::from_slice(&text).unwrap();
+    json["traceEvents"].as_array().unwrap().clone()
+}
+
+#[test]
+fn chrome_gets_counters_and_bars() {
+    let trace = open(&sample::every_record());
+    let with = |phase: &str, all: &[Value]| {
+        all.iter().filter(|event| event["ph"] == phase).cloned().collect::<Vec<_>>()
+    };
+    let counters = events(&trace, chrome::Detail::Counters);
+    assert_eq!(with("b", &counters).len(), 0);
+    let live: Vec<u64> = with("C", &counters)
+        .iter()
+        .filter(|event| event["name"] == "live bytes")
+        .map(|event| event["args"]["bytes"].as_u64().unwrap())
+        .collect();
+    assert_eq!(live.iter().max(), Some(&(4096 + (1 << 20))));
+    assert_eq!(live.last(), Some(&4096));
+    let all = events(&trace, chrome::Detail::Allocations);
+    assert_eq!((with("b", &all).len(), with("e", &all).len(), with("i", &all).len()), (2, 1, 2));
+    assert_eq!(with("b", &all)[0]["name"], "model/weights");
+    assert_eq!(
+        with("e", &all)[0]["name"],
+        with("b", &all)[1]["name"],
+        "both ends of a bar have one name"
+    );
+}
+
+#[test]
+fn a_snapshot_is_read_back_as_the_same_story() {
+    let trace = open(&sample::every_record());
+    let mut file = Vec::new();
+    snapshot::write(&trace, &mut file).unwrap();
+    let back = open(&file);
+    assert_eq!(back.meta().source, Source::PyTorch);
+    let (was, is) = (trace.summary(), back.summary());
+    assert_eq!(is.peak_live_bytes, was.peak_live_bytes);
+    assert_eq!(is.peak_reserved_bytes, was.peak_reserved_bytes);
+    assert_eq!(is.final_live_bytes, was.final_live_bytes);
+    assert_eq!(is.oom, was.oom);
+    assert_eq!(is.allocations, was.allocations + 1, "the move is a free and an allocation");
+    assert_eq!(back.labels().path(back.label_of(omniheap_trace::AllocationId(0))), "model/weights");
+}
+
+#[test]
+fn a_long_snapshot_survives_too() {
+    let trace = report::bind_by_model(&open(&sample::churn(20_000)), &Limits::default()).unwrap();
+    let mut file = Vec::new();
+    snapshot::write(&trace, &mut file).unwrap();
+    let back = open(&file);
+    assert_eq!(back.summary().peak_live_bytes, trace.summary().peak_live_bytes);
+    assert_eq!(back.summary().peak_reserved_bytes, trace.summary().peak_reserved_bytes);
+    assert_eq!(back.allocations(), trace.allocations());
+}
+
+#[test]
+fn a_trace_without_places_still_makes_a_snapshot() {
+    let trace = open(&sample::churn(500));
+    let mut file = Vec::new();
+    snapshot::write(&trace, &mut file).unwrap();
+    assert_eq!(open(&file).summary().peak_held_bytes, trace.summary().peak_held_bytes);
+}
+
+#[test]
+fn prometheus_gets_escaped_text() {
+    let mut data = report::from_trace(&open(&sample::every_record()), "sample");
+    data.heaps[0].name = "a \"b\"\\\n".into();
+    let mut text = Vec::new();
+    prometheus::write(&prometheus::from_report(&data), &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.contains("# TYPE omniheap_allocations_total counter\nomniheap_allocations_total 2\n"),
+        "{text}"
+    );
+    assert!(text.contains("omniheap_live_bytes{heap=\"a \\\"b\\\"\\\\\\n\"} 4096\n"), "{text}");
+    assert_eq!(
+        text.matches("# HELP omniheap_reserved_bytes").count(),
+        1,
+        "help comes once for all heaps"
+    );
+    assert!(text.contains("omniheap_reserved_bytes{heap=\"heap 1\"} 0\n"), "{text}");
+}

@@ -1,0 +1,15 @@
+//! Every format of the crate, against hand-made, generated and damaged files.
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that is wrong stops where it is wrong"
+)]
+
+mod binary;
+mod csv;
+mod export;
+mod hostile;
+mod imports;
+mod model;
+mod report;
+mod sample;

@@ -1,0 +1,250 @@
+//! The report: what it says, that its JSON is what the schema promises, and that the page holds it safely.
+
+use crate::sample;
+use flate2::read::ZlibDecoder;
+use omniheap_trace::report::{self, Columns, ReportData};
+use omniheap_trace::{Limits, Op, Trace};
+use serde_json::Value;
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+
+const SCHEMA: &str = include_str!("../../../docs/report.schema.json");
+
+fn demo() -> Trace {
+    Trace::read(&sample::every_record()[..], &Limits::default()).unwrap()
+}
+
+/// The name that JSON Schema has for the type of `value`.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_u64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Checks `value` against the part of JSON Schema that the published schema uses.
+fn check(schema: &Value, root: &Value, value: &Value, path: &str) {
+    if let Some(reference) = schema.get("$ref") {
+        let name = reference.as_str().unwrap().strip_prefix("#/$defs/").unwrap();
+        return check(&root["$defs"][name], root, value, path);
+    }
+    if let Some(choices) = schema.get("anyOf") {
+        let fitting = if value.is_null() { "null" } else { "" };
+        let choice = choices
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|each| (each["type"] == "null") == (fitting == "null"));
+        return check(choice.unwrap(), root, value, path);
+    }
+    let kind = kind_of(value);
+    let allowed =
+        schema["type"].as_str().unwrap_or_else(|| panic!("{path} has no type in the schema"));
+    assert!(
+        allowed == kind || (allowed == "number" && kind == "integer"),
+        "{path} is {kind}, not {allowed}"
+    );
+    if let Some(values) = schema.get("enum") {
+        assert!(values.as_array().unwrap().contains(value), "{path} is {value}");
+    }
+    if let Value::Array(items) = value {
+        items.iter().for_each(|item| check(&schema["items"], root, item, &format!("{path}[]")));
+    }
+    if let Value::Object(fields) = value {
+        assert_eq!(schema["additionalProperties"], false, "{path} must be closed");
+        for name in schema["required"].as_array().unwrap() {
+            assert!(fields.contains_key(name.as_str().unwrap()), "{path} lacks {name}");
+        }
+        for (name, field) in fields {
+            let part = schema["properties"]
+                .get(name)
+                .unwrap_or_else(|| panic!("{path}.{name} is not in the schema"));
+            check(part, root, field, &format!("{path}.{name}"));
+        }
+    }
+}
+
+#[test]
+fn the_json_is_what_the_schema_says() {
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let mut data = report::from_trace(&demo(), "sample");
+    data.comparison.push(report::Comparison {
+        name: "x".into(),
+        peak_reserved_bytes: 1,
+        ratio: 1.5,
+    });
+    let json = serde_json::to_value(&data).unwrap();
+    check(&schema, &schema, &json, "report");
+    for list in
+        ["facts", "comparison", "labels", "heaps", "moments", "out_of_memory", "defragmentation"]
+    {
+        assert!(!json[list].as_array().unwrap().is_empty(), "{list} must be exercised");
+    }
+    let back: ReportData = serde_json::from_value(json).unwrap();
+    assert_eq!(back, data);
+}
+
+#[test]
+fn failures_and_passes_are_explained() {
+    let data = report::from_trace(&demo(), "sample");
+    let failure = &data.out_of_memory[0];
+    assert_eq!((failure.size, failure.reserved_bytes), (5 << 20, 3 << 20));
+    assert_eq!(failure.largest_hole.unwrap().size, (2 << 20) - 4096 - 512);
+    assert!(!failure.fits_after_defragment, "no block is that large");
+    let pass = &data.defragmentation[0];
+    assert_eq!((pass.moves, pass.moved_bytes), (1, 4096));
+    let offset =
+        |moment: Option<u32>| data.moments[moment.unwrap() as usize].blocks[0].spans[0].offset;
+    assert_eq!((offset(pass.before), offset(pass.after)), (512, 0));
+    assert_eq!(data.moments.last().unwrap().blocks.len(), 1, "one block is left at the end");
+}
+
+fn column(text: &str) -> Vec<u8> {
+    let value = |c: u8| match c {
+        b'A'..=b'Z' => c - b'A',
+        b'a'..=b'z' => c - b'a' + 26,
+        b'0'..=b'9' => c - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let mut packed = Vec::new();
+    for group in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let bits = group.iter().fold(0_u32, |bits, &c| bits << 6 | u32::from(value(c)))
+            << (6 * (4 - group.len()));
+        packed.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+    }
+    let mut plain = Vec::new();
+    ZlibDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
+    plain
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    let (mut all, mut value, mut shift) = (Vec::new(), 0, 0);
+    for byte in column(text) {
+        value |= u64::from(byte & 127) << shift;
+        shift += 7;
+        if byte < 128 {
+            all.push(value);
+            (value, shift) = (0, 0);
+        }
+    }
+    all
+}
+
+#[test]
+fn packed_events_say_what_the_trace_says() {
+    let columns: Columns = report::from_trace(&demo(), "sample").events.unwrap();
+    assert_eq!(column(&columns.kinds), [2, 2, 0, 0, 4, 5, 6, 1, 3]);
+    assert_eq!(numbers(&columns.steps), [1, 0, 1, 1, 2, 1, 1, 2, 0]);
+    assert_eq!(numbers(&columns.sizes), [2 << 20, 1 << 20, 4096, 1 << 20, 5 << 20]);
+    assert_eq!(numbers(&columns.labels), [2, 0]);
+    assert_eq!(numbers(&columns.backs), [2, 1, 1]);
+    assert_eq!(numbers(&columns.blocks), [0, 1, 1, 2, 0, 1]);
+    assert_eq!(numbers(&columns.offsets), [512, 0, 0]);
+}
+
+#[test]
+fn a_model_gives_places_to_a_trace_without() {
+    let plain = Trace::read(&sample::churn(2000)[..], &Limits::default()).unwrap();
+    let bound = report::bind_by_model(&plain, &Limits::default()).unwrap();
+    let asked = |trace: &Trace| {
+        let kept = trace
+            .events()
+            .iter()
+            .filter(|event| !matches!(event.op, Op::Bind { .. } | Op::BlockAllocate { .. }));
+        kept.copied().collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&bound), asked(&plain));
+    assert_eq!(
+        bound.summary().peak_reserved_bytes,
+        omniheap_trace::model::pytorch(&plain).peak_reserved_bytes
+    );
+    let places = bound.events().iter().filter(|event| matches!(event.op, Op::Bind { .. })).count();
+    assert_eq!(places, 2000);
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let mut data = report::from_trace(&demo(), "</title><script>alert(1)</script>");
+    data.labels[0].text = "</script><img src=x onerror=alert(2)>".into();
+    let mut page = Vec::new();
+    report::write_html(&data, &mut page).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    assert_eq!(page.matches("</script>").count(), 2, "the data and the program, nothing else");
+    assert_eq!(page.matches("<img").count(), 0);
+    assert!(page.contains("<title>&lt;/title&gt;&lt;script&gt;"));
+    assert!(page.contains("default-src 'none'"));
+    let outside = page.lines().filter(|line| line.contains("http://") || line.contains("https://"));
+    assert_eq!(outside.count(), 0, "nothing is loaded from elsewhere");
+}
+
+/// A browser that runs here; without one the test fails where `OMNIHEAP_REQUIRE` asks for it, else it is not run.
+fn browser() -> Option<&'static str> {
+    let runs = |name: &&str| {
+        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    };
+    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(runs);
+    let required = std::env::var("OMNIHEAP_REQUIRE").is_ok_and(|names| names.contains("browser"));
+    assert!(
+        found.is_some() || !required,
+        "OMNIHEAP_REQUIRE names a browser and there is none: install chromium"
+    );
+    if found.is_none() {
+        eprintln!("not run: there is no browser here; install chromium");
+    }
+    found
+}
+
+/// The page's elements after its program has run.
+fn opened(browser: &str, page: &Path, profile: &Path) -> String {
+    let output = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-sync",
+        ])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--virtual-time-budget=20000",
+        ])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(["--dump-dom", &format!("file://{}", page.display())])
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_page_opens_in_a_browser() {
+    let Some(browser) = browser() else { return };
+    let folder = std::env::temp_dir().join(format!("omniheap-report-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("report.html");
+    let trace = Trace::read(&sample::churn(50_000)[..], &Limits::default()).unwrap();
+    let trace = report::bind_by_model(&trace, &Limits::default()).unwrap();
+    report::write_html(
+        &report::from_trace(&trace, "sample"),
+        std::fs::File::create(&file).unwrap(),
+    )
+    .unwrap();
+    let page = opened(browser, &file, &folder.join("profile"));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let head = page.lines().find(|line| line.starts_with("<html")).unwrap_or_default();
+    let ready = head
+        .split("data-ready=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .unwrap_or_default();
+    assert!(ready.parse::<u64>().is_ok(), "the page did not draw: {head}");
+    assert!(page.contains("Reserved ÷ live"));
+}
