@@ -43,11 +43,11 @@ pub use {
     manager::{
         AllocateError, Allocation, AllocationId, Binding, BlockReport, Buffer, Copy, Explanation,
         FreeError, Manager, ManagerConfig, Mapped, Plan, PoolReport, Pressure, Relief, Report,
-        Rung, Shortage, Source, Totals, UserPool, Verdict,
+        Rung, Shortage, Source, Staging, Totals, UserPool, Verdict,
     },
     policy::{
-        Access, DefaultPolicy, Driver, Lifetime, Pattern, Placement, Policy, Ranking, Reason,
-        Region, Rejection, Request, Sharing, Writer,
+        Access, DefaultPolicy, Driver, Lifetime, Mobility, Pattern, Placement, Policy, Ranking,
+        Reason, Region, Rejection, Request, Sharing, Writer,
     },
     pool::{Growth, PoolConfig, StrategyKind, Tag},
 };

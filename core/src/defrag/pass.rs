@@ -128,7 +128,7 @@ where
 
 impl<B: Backend> LaneState<B> {
     /// Every block as the planner sees it.
-    fn pieces(&self, unit: Align) -> Vec<(BlockId, Vec<Piece<SlotId>>)> {
+    pub(super) fn pieces(&self, unit: Align) -> Vec<(BlockId, Vec<Piece<SlotId>>)> {
         let slots: BTreeMap<_, _> = self.slots.iter().map(|(id, slot)| (slot.key, id)).collect();
         let mut blocks: Vec<(BlockId, Vec<Piece<SlotId>>)> = Vec::new();
         self.divider.as_strategy().for_each(&mut |piece| {

@@ -14,8 +14,17 @@ impl<B: Backend> Lane<B> {
         for timeline in timelines {
             match self.mark(timeline) {
                 Ok(point) => points.extend(point),
-                // A timeline that cannot be marked is gone, and with it its work; a lost device runs nothing.
-                Err(error) => tracing::debug!(?error, "a timeline could not be marked for a free"),
+                // A timeline that was closed is gone, and with it its work.
+                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
+                Err(error) if !self.has_stopped() => {
+                    tracing::error!(
+                        ?error,
+                        "work could not be followed; its bytes are not used again"
+                    );
+                    let _ = self.state.lock().slots.defer(id);
+                    return;
+                }
+                Err(error) => tracing::debug!(?error, "waited for work that could not be marked"),
             }
         }
         let mut state = self.state.lock();
@@ -39,6 +48,12 @@ impl<B: Backend> Lane<B> {
             self.moved.wait_beyond(moves);
             state = self.state.lock();
         }
+    }
+
+    /// Waits for the device; whether nothing runs on it any more. A lost device runs nothing.
+    fn has_stopped(&self) -> bool {
+        let idle = self.shared.device.backend().wait_idle();
+        idle.err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
     }
 
     /// Timelines whose work must pass before the bytes are anyone's.

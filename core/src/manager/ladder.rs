@@ -2,7 +2,7 @@
 use super::error::{AllocateError, Rung, Shortage};
 use super::{Allocation, Manager, Pressure, Relief};
 use crate::pool::{Ask, Lane, Miss, Patience, Pool, SlotId};
-use crate::{Backend, Driver, Error, ErrorKind, HeapId, Request, Result, Sharing};
+use crate::{Backend, Driver, Error, ErrorKind, HeapId, Mobility, Request, Result, Sharing};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -79,6 +79,10 @@ impl<B: Backend> Manager<B> {
 
     /// Remembers what a request says beyond its bytes.
     fn note(&self, lane: &Lane<B>, slot: SlotId, request: &Request<'_>) {
+        if request.mobility == Mobility::Pinned {
+            // The pin is never taken back: it ends with the allocation.
+            let _ = lane.state.lock().slots.pin(slot);
+        }
         let lent = request.timeline.filter(|timeline| lane.timeline != Some(*timeline));
         let dedicated = request.sharing == Sharing::Dedicated;
         let align = Some(request.layout.align).filter(|align| *align > lane.shared.unit);
@@ -189,7 +193,19 @@ impl<B: Backend> Manager<B> {
         };
         let slot = grown?;
         self.inner.climbs.count(Rung::Driver);
+        self.ease(pool.shared.heap, ask.size);
         Ok((Arc::clone(lane), slot))
+    }
+
+    /// Above the soft limit: gives back what is empty, and asks for more to be freed.
+    fn ease(&self, heap: HeapId, wanted: u64) {
+        let above =
+            self.inner.device.heap_use(heap).is_ok_and(|heap| heap.reserved > heap.soft_limit);
+        if above {
+            // What cannot be given back now is no reason to fail a request that was served.
+            let _ = self.trim();
+            self.relieve(heap, wanted);
+        }
     }
 
     /// The rungs after the driver has refused.
@@ -360,7 +376,21 @@ impl<B: Backend> Manager<B> {
                 return Ok(Some((each, slot)));
             }
         }
-        Ok(None)
+        if self.release_by_moving(pool, ask.layout.size)? == 0 {
+            return Ok(None);
+        }
+        self.trim_for(pool)?;
+        self.retry(pool, lane, ask, Rung::Defragment)
+    }
+
+    /// Empties blocks of a pool by moving what is in them; says how many bytes moved.
+    pub(super) fn release_by_moving(&self, pool: &Pool<B>, wanted: u64) -> Result<u64> {
+        let mut moved = 0;
+        for lane in pool.lanes() {
+            moved += lane.empty_blocks_by_moving(wanted)?;
+        }
+        self.inner.moved.fetch_add(moved, Relaxed);
+        Ok(moved)
     }
 }
 

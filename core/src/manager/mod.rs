@@ -8,6 +8,7 @@ mod explain;
 mod free;
 mod ladder;
 mod report;
+mod staging;
 mod transfer;
 
 pub use allocation::{Allocation, AllocationId};
@@ -17,6 +18,7 @@ pub use config::{ManagerConfig, Pressure, Relief, UserPool};
 pub use error::{AllocateError, FreeError, Rung, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use report::{BlockReport, PoolReport, Report, Totals};
+pub use staging::Staging;
 pub use transfer::Copy;
 
 use crate::device::{Device, HeapUse};
@@ -165,6 +167,18 @@ impl<B: Backend> Manager<B> {
         self.allocate_slowly(request)
     }
 
+    /// Allocates everything or nothing.
+    ///
+    /// # Errors
+    ///
+    /// That of the first request that failed; what the earlier ones got is free again.
+    pub fn allocate_all(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<Allocation<B>>, AllocateError> {
+        requests.iter().map(|request| self.allocate(request)).collect()
+    }
+
     /// Makes reusable everything whose timelines have passed; returns how many allocations that were.
     ///
     /// # Errors
@@ -185,6 +199,21 @@ impl<B: Backend> Manager<B> {
         self.all_pools().iter().map(|pool| pool.trim()).sum()
     }
 
+    /// Moves live data out of little used blocks and gives those back; returns how many bytes went to the driver.
+    ///
+    /// Allocations that are pinned or whose binding is held stay where they are. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; every allocation is then still at one place with its bytes.
+    pub fn defragment(&self) -> Result<u64> {
+        let before = self.trim()?;
+        for pool in self.all_pools() {
+            self.release_by_moving(&pool, u64::MAX)?;
+        }
+        Ok(before + self.trim()?)
+    }
+
     /// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
     ///
     /// A limit below what is held frees nothing by force; it only stops growth.
@@ -194,6 +223,26 @@ impl<B: Backend> Manager<B> {
     /// `NoSuchHeap`; `InvalidConfig` when `soft` is above `hard`.
     pub fn set_budget(&self, heap: HeapId, soft: u64, hard: u64) -> Result<()> {
         self.inner.device.set_limits(heap, soft, hard)
+    }
+
+    /// Sets the hard limit of a heap to a share of its size; the soft limit is the same.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`; `InvalidConfig` unless the share is between 0 and 1.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share of a size: checked to lie between nothing and all of it"
+    )]
+    pub fn set_budget_share(&self, heap: HeapId, share: f64) -> Result<()> {
+        let size = self.inner.device.heap(heap)?.size;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(ErrorKind::InvalidConfig.into());
+        }
+        let limit = (size as f64 * share) as u64;
+        self.set_budget(heap, limit, limit)
     }
 
     /// How much of a heap is held and may be held.

@@ -77,6 +77,16 @@ pub enum Sharing {
     Dedicated,
 }
 
+/// Whether defragmentation may move an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mobility {
+    /// While nobody holds its binding.
+    #[default]
+    Movable,
+    /// Never: its address stays as long as it lives.
+    Pinned,
+}
+
 /// Whether the driver may be asked for more memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Driver {
@@ -110,6 +120,8 @@ pub struct Request<'a> {
     pub lifetime: Lifetime,
     /// Whether it may share a block.
     pub sharing: Sharing,
+    /// Whether it may move.
+    pub mobility: Mobility,
     /// Whether the driver may be asked.
     pub driver: Driver,
     /// Exactly this heap, whatever the policy says.
@@ -134,6 +146,7 @@ impl<'a> Request<'a> {
             pattern: Pattern::Coalesced,
             lifetime: Lifetime::Persistent,
             sharing: Sharing::Shared,
+            mobility: Mobility::Movable,
             driver: Driver::Allowed,
             heap: None,
             timeline: None,
@@ -203,6 +216,13 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// Where its address stays as long as it lives.
+    #[must_use]
+    pub const fn pinned(mut self) -> Self {
+        self.mobility = Mobility::Pinned;
+        self
+    }
+
     /// Only from memory that is held already.
     #[must_use]
     pub const fn held_only(mut self) -> Self {
@@ -244,6 +264,7 @@ impl<'a> Request<'a> {
         matches!(self.writer, Writer::Device)
             && matches!(self.access, Access::Device)
             && matches!(self.sharing, Sharing::Shared)
+            && matches!(self.mobility, Mobility::Movable)
             && self.heap.is_none()
             && self.tag.is_none()
             && self.name.is_none()

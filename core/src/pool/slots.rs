@@ -91,11 +91,11 @@ impl Slots {
 
     #[cold]
     fn grow(&mut self) -> Result<(), ErrorKind> {
-        let more = self.slots.len().clamp(16, 1 << 16);
+        let more = (self.slots.len() / 2).clamp(16, 1 << 16);
         if self.slots.len() + more >= NONE as usize {
             return Err(ErrorKind::OutOfHostMemory);
         }
-        self.slots.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)
+        self.slots.try_reserve_exact(more).map_err(|_| ErrorKind::OutOfHostMemory)
     }
 
     /// Adds an allocation; the caller reserved room.
@@ -183,6 +183,13 @@ impl Slots {
     pub(crate) fn moving_key(&self, id: SlotId) -> Option<Key> {
         let moving = |slot: &&Slot| matches!(slot.state, State::Moving | State::MovingFreed);
         self.current(id).ok().filter(moving).map(|slot| slot.key)
+    }
+
+    /// Puts an allocation that moves somewhere else.
+    pub(crate) fn set_key(&mut self, id: SlotId, key: Key) {
+        if let Ok(slot) = self.current_mut(id) {
+            slot.key = key;
+        }
     }
 
     /// Ends a move; says whether the owner let go meanwhile.

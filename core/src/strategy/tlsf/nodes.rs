@@ -62,11 +62,11 @@ impl Nodes {
 
     #[cold]
     fn grow(&mut self, count: u32) -> Result<(), ErrorKind> {
-        let more = self.nodes.len().max(count as usize).min(1 << 16);
+        let more = (self.nodes.len() / 2).max(count as usize).clamp(16, 1 << 16);
         if self.nodes.len() + more >= NONE as usize {
             return Err(ErrorKind::OutOfHostMemory);
         }
-        self.nodes.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        self.nodes.try_reserve_exact(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
         for _ in 0..more {
             let index = u32::try_from(self.nodes.len()).expect("checked against NONE above");
             self.nodes.push(Node {

@@ -1,0 +1,68 @@
+//! What bookkeeping costs: bytes for each live allocation, and nothing at all where memory is reused.
+#![expect(unsafe_code, reason = "counts what the global allocator hands out")]
+use omniheap_core::{HeapKind, Manager, ManagerConfig, Request};
+use omniheap_host::{Host, heap};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is passed on unchanged; the counters are plain numbers of the calling thread.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.with(|calls| calls.set(calls.get() + 1));
+        BYTES.with(|bytes| bytes.set(bytes.get() + i64::try_from(layout.size()).expect("a size")));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        BYTES.with(|bytes| bytes.set(bytes.get() - i64::try_from(layout.size()).expect("a size")));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn manager(config: ManagerConfig) -> Manager<Host> {
+    let host = Host::builder().heap(heap(HeapKind::Device, 1 << 36)).open().expect("a host device");
+    Manager::with_config(host, config)
+}
+
+#[test]
+fn reuse_costs_no_driver_call_and_no_host_memory() {
+    for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
+        let manager = manager(config);
+        let sizes = [256, 5000, 70_000, 1 << 20, 3 << 20];
+        let round = || {
+            let held = sizes.map(|size| manager.allocate(&Request::new(size)).expect("fits"));
+            drop(held);
+        };
+        (0..3).for_each(|_| round());
+        let (driver, host) = (manager.report().driver_calls, CALLS.get());
+        (0..1000).for_each(|_| round());
+        let host = CALLS.get() - host;
+        assert_eq!(manager.report().driver_calls, driver, "a reuse asked the driver");
+        assert_eq!(host, 0, "a reuse took host memory");
+    }
+}
+
+#[test]
+fn bookkeeping_is_small() {
+    const LIVE: usize = 100_000;
+    let manager = manager(ManagerConfig::default().plain());
+    let mut held = Vec::with_capacity(LIVE);
+    let before = BYTES.get();
+    held.extend(
+        (0..LIVE).map(|n| manager.allocate(&Request::new(256 + n as u64 % 4096)).expect("fits")),
+    );
+    let each = (BYTES.get() - before) / LIVE as i64;
+    println!("{each} bytes of bookkeeping for each live allocation");
+    assert!(each <= 128, "{each} bytes for each live allocation");
+}

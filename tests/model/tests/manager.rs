@@ -1,0 +1,175 @@
+//! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
+use omniheap_core::{
+    Allocation, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Relief, Request, Rung,
+    TimelineId, Timelines,
+};
+use omniheap_host::{Host, heap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const MIB: u64 = 1 << 20;
+const DEVICE: HeapId = HeapId(0);
+
+/// A manager of one heap of `size` bytes, grown by blocks.
+fn plain(size: u64) -> Manager<Host> {
+    let host = Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device");
+    Manager::with_config(host, ManagerConfig::default().plain())
+}
+
+fn stamp(n: u64) -> Vec<u8> {
+    (0..MIB).map(|i| (n.wrapping_mul(31) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
+}
+
+fn check(allocation: &Allocation<Host>, n: u64) {
+    let mut seen = vec![0; usize::try_from(MIB).expect("small")];
+    allocation.read(0, &mut seen).expect("in range");
+    assert!(seen == stamp(n), "allocation {n} lost its bytes");
+}
+
+/// Sixteen stamped allocations that fill the heap, of which every other one is freed again.
+fn half_full(
+    manager: &Manager<Host>,
+    request: impl Fn() -> Request<'static>,
+) -> Vec<(u64, Allocation<Host>)> {
+    let all: Vec<_> = (0..16).map(|n| (n, manager.allocate(&request()).expect("fits"))).collect();
+    all.iter().for_each(|(n, allocation)| allocation.write(0, &stamp(*n)).expect("in range"));
+    all.into_iter().filter(|(n, _)| n % 2 == 1).collect()
+}
+
+#[test]
+fn live_data_moves_together_before_a_request_fails() {
+    let manager = plain(16 * MIB);
+    let kept = half_full(&manager, || Request::new(MIB));
+    let large = manager.allocate(&Request::new(8 * MIB)).expect("eight free MiB become one hole");
+    large.fill(0, 8 * MIB, 0xEE).expect("in range");
+    kept.iter().for_each(|(n, allocation)| check(allocation, *n));
+    let report = manager.report();
+    assert_eq!(report.rungs[Rung::Defragment as usize], 1);
+    assert!(
+        report.moved_bytes > 0 && report.moved_bytes <= 8 * MIB,
+        "moved {}",
+        report.moved_bytes
+    );
+    manager.validate().expect("consistent after the move");
+}
+
+#[test]
+fn one_large_block_is_slid_together() {
+    let manager = plain(16 * MIB);
+    manager.allocate(&Request::new(16 * MIB)).expect("one block").free();
+    let kept = half_full(&manager, || Request::new(MIB));
+    let large =
+        manager.allocate(&Request::new(6 * MIB)).expect("six of eight free MiB become one hole");
+    large.fill(0, 6 * MIB, 0xEE).expect("in range");
+    kept.iter().for_each(|(n, allocation)| check(allocation, *n));
+    assert!(manager.report().moved_bytes <= 6 * MIB, "more moved than was needed");
+    manager.validate().expect("consistent after the move");
+}
+
+#[test]
+fn defragmentation_returns_what_is_not_needed() {
+    let manager = plain(1 << 30);
+    let all: Vec<_> =
+        (0..64).map(|n| (n, manager.allocate(&Request::new(MIB)).expect("fits"))).collect();
+    all.iter().for_each(|(n, allocation)| allocation.write(0, &stamp(*n)).expect("in range"));
+    let kept: Vec<_> = all.into_iter().filter(|(n, _)| n % 4 == 3).collect();
+    assert_eq!(manager.trim().expect("alive"), 0, "every block is in use");
+    let returned = manager.defragment().expect("alive");
+    assert_eq!(returned, 48 * MIB);
+    assert_eq!(manager.totals().reserved_bytes, 16 * MIB);
+    kept.iter().for_each(|(n, allocation)| check(allocation, *n));
+    assert_eq!(manager.defragment().expect("alive"), 0, "a compact pool moves nothing");
+    manager.validate().expect("consistent");
+}
+
+#[test]
+fn pinned_allocations_never_move() {
+    let manager = plain(16 * MIB);
+    let kept = half_full(&manager, || Request::new(MIB).pinned());
+    let refused = manager.allocate(&Request::new(8 * MIB)).expect_err("nothing may move");
+    assert_eq!(refused.kind(), ErrorKind::Fragmented);
+    let shortage = refused.shortage().expect("out of memory is explained");
+    assert!(shortage.fits_after_defragment && shortage.largest_hole == MIB);
+    kept.iter().for_each(|(n, allocation)| check(allocation, *n));
+}
+
+#[test]
+fn an_allocation_whose_binding_is_held_does_not_move() {
+    let manager = plain(16 * MIB);
+    let kept = half_full(&manager, || Request::new(MIB));
+    let bindings: Vec<_> = kept.iter().map(|(_, allocation)| allocation.binding()).collect();
+    let places: Vec<_> = bindings.iter().map(|binding| binding.address()).collect();
+    assert_eq!(
+        manager.allocate(&Request::new(8 * MIB)).err().map(|e| e.kind()),
+        Some(ErrorKind::Fragmented)
+    );
+    assert_eq!(places, bindings.iter().map(|binding| binding.address()).collect::<Vec<_>>());
+    drop(bindings);
+    manager.allocate(&Request::new(8 * MIB)).expect("movable again").free();
+    kept.iter().for_each(|(n, allocation)| check(allocation, *n));
+}
+
+#[test]
+fn bytes_survive_a_ring_smaller_than_themselves() {
+    let host = Host::new();
+    let lines = [TimelineId::MAIN, host.open().expect("a timeline")];
+    let manager = Manager::new(host);
+    let ring = manager.staging(64 << 10).expect("a host has staging memory");
+    let target = manager.allocate(&Request::new(MIB)).expect("fits");
+    for (n, on) in lines.into_iter().cycle().take(8).enumerate() {
+        ring.upload(on, &target, 0, &stamp(n as u64)).expect("in range");
+        let mut seen = vec![0; usize::try_from(MIB).expect("small")];
+        ring.read_back(on, &target, 0, &mut seen).expect("in range");
+        assert!(seen == stamp(n as u64), "round {n}");
+    }
+    assert_eq!(
+        ring.upload(lines[0], &target, 1, &stamp(0)).err().map(|e| e.kind()),
+        Some(ErrorKind::OutOfRange)
+    );
+}
+
+#[test]
+fn the_soft_limit_asks_and_the_hard_limit_refuses() {
+    let manager = plain(1 << 30);
+    manager.set_budget(DEVICE, 8 * MIB, 16 * MIB).expect("soft below hard");
+    let asked = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&asked);
+    manager.on_pressure(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Relief::Nothing
+    });
+    let first = manager.allocate(&Request::new(6 * MIB)).expect("below both");
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    let second = manager.allocate(&Request::new(6 * MIB)).expect("above soft, below hard");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let refused = manager.allocate(&Request::new(12 * MIB)).expect_err("above hard");
+    assert_eq!(refused.kind(), ErrorKind::OverBudget);
+    assert!(asked.load(Ordering::Relaxed) > 1);
+    drop((first, second));
+    for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+        assert_eq!(
+            manager.set_budget_share(DEVICE, wrong).err().map(|e| e.kind()),
+            Some(ErrorKind::InvalidConfig)
+        );
+    }
+    manager.set_budget_share(DEVICE, 0.5).expect("a share");
+}
+
+#[test]
+fn a_batch_is_all_or_nothing() {
+    let manager = plain(16 * MIB);
+    let requests = [Request::new(6 * MIB), Request::new(6 * MIB), Request::new(6 * MIB)];
+    manager.allocate_all(&requests).expect_err("the third does not fit");
+    assert_eq!(manager.totals().live, 0);
+    assert_eq!(manager.allocate_all(&requests[..2]).expect("two fit").len(), 2);
+}
+
+#[test]
+fn allocations_outlive_their_manager() {
+    let manager = plain(16 * MIB);
+    let kept: Vec<_> =
+        (0..4).map(|n| (n, manager.allocate(&Request::new(MIB)).expect("fits"))).collect();
+    kept.iter().for_each(|(n, allocation)| allocation.write(0, &stamp(*n)).expect("in range"));
+    drop(manager);
+    kept.iter().for_each(|(n, allocation)| check(allocation, *n));
+}
