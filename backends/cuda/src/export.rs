@@ -71,12 +71,10 @@ impl Cuda {
             Err(error) => {
                 // SAFETY: imported just above, mapped nowhere.
                 let _ = unsafe { self.driver().release_page(page) };
-                // The descriptor was right, so an argument the driver refuses is the size.
+                // The descriptor was right and mapping takes no memory, so what the driver refuses is the size.
                 Err(match error.kind() {
-                    ErrorKind::Driver => {
-                        Error::new(ErrorKind::ExceedsLimit).with_native(error.native())
-                    }
-                    _ => error,
+                    ErrorKind::DeviceLost | ErrorKind::OutOfHostMemory => error,
+                    _ => Error::new(ErrorKind::ExceedsLimit).with_native(error.native()),
                 })
             }
         }

@@ -157,7 +157,12 @@ mod tests {
     fn alignment_is_kept() {
         let aligned = Piece::Movable(Span { offset: 64, size: 8 }, Align::of(32), 1);
         let window =
-            cheapest(&[hole(1, 63), aligned, hole(72, 8)], 40).expect("fits after the slide to 32");
-        assert_eq!(window.slides[0].to, 32);
+            cheapest(&[hole(0, 64), aligned, hole(72, 8)], 70).expect("slides to the start");
+        assert_eq!(window.slides[0].to, 0);
+        assert_eq!(
+            cheapest(&[hole(1, 63), aligned, hole(72, 8)], 70),
+            None,
+            "it can slide to 32 only"
+        );
     }
 }

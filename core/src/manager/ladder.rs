@@ -167,6 +167,9 @@ impl<B: Backend> Manager<B> {
             return Ok(Some((Arc::clone(lane), slot)));
         }
         for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {
+            if patience == Patience::Look && !other.lends_gladly() {
+                continue;
+            }
             other.settle(patience)?;
             if let Ok(slot) = other.lend(ask) {
                 self.inner.climbs.count(Rung::Lend);

@@ -141,7 +141,7 @@ mod tests {
             (1, 4 * MIB),
             (MIB, 4 * MIB),
             (2 * MIB, 2 * MIB),
-            (9 * MIB / 4, 18 * MIB),
+            (9 * MIB / 4, 14 * MIB),
             (3 * MIB, 6 * MIB),
             (64 * MIB, 64 * MIB),
             (65 * MIB, 66 * MIB),

@@ -46,6 +46,17 @@ impl Divider {
         }
     }
 
+    /// Bytes in holes, and bytes of all blocks.
+    pub(crate) fn free_and_total(&self) -> (u64, u64) {
+        match self {
+            Self::General(tlsf) => (tlsf.free_bytes(), tlsf.total_bytes()),
+            Self::Other(other) => {
+                let usage = other.usage();
+                (usage.free, usage.total)
+            }
+        }
+    }
+
     /// The general-purpose strategy, where it is the one in use.
     pub(crate) const fn general(&mut self) -> Option<&mut Tlsf> {
         match self {

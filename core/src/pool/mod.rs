@@ -32,10 +32,10 @@ use lane::State;
 use shared::Shared;
 use std::sync::OnceLock;
 
-/// Timelines that one table of lanes holds.
-const CHUNK: usize = 64;
-/// Tables of lanes: 4,096 timelines in all.
-const CHUNKS: usize = 64;
+/// Timelines in the first table of lanes; every further table is twice as long.
+const FIRST: u64 = 64;
+/// Tables of lanes: enough for every timeline that 32 bits can name.
+const TABLES: usize = 27;
 /// Lanes for threads at most.
 const MOST_LANES: u32 = 64;
 
@@ -59,7 +59,7 @@ pub(crate) struct Pool<B: Backend> {
     pub(crate) shared: Arc<Shared<B>>,
     names: Arc<Names>,
     threads: Lanes<B>,
-    timelines: [OnceLock<Lanes<B>>; CHUNKS],
+    timelines: [OnceLock<Lanes<B>>; TABLES],
 }
 
 impl<B: Backend> Pool<B> {
@@ -73,7 +73,8 @@ impl<B: Backend> Pool<B> {
     ) -> Result<Self> {
         let about = device.heap(heap)?;
         config.check(about.size, about.max_block)?;
-        let mut growth = Growth::new(about.max_block.min(config.maximum), about.granule);
+        let mut growth =
+            Growth::new(about.granule.down(about.max_block.min(config.maximum)), about.granule);
         if let Some(block) = config.block {
             (growth.smallest, growth.largest) = (block, block);
             growth.shared_up_to = 0;
@@ -94,7 +95,7 @@ impl<B: Backend> Pool<B> {
             shared,
             names,
             threads: (0..lanes).map(|_| OnceLock::new()).collect(),
-            timelines: [const { OnceLock::new() }; CHUNKS],
+            timelines: [const { OnceLock::new() }; TABLES],
         };
         pool.prime()?;
         Ok(pool)
@@ -139,10 +140,10 @@ impl<B: Backend> Pool<B> {
             let slot = &self.threads[thread_number() as usize & (self.threads.len() - 1)];
             return slot.get_or_init(|| self.make_lane(None));
         };
-        let at = timeline.0 as usize % (CHUNK * CHUNKS);
-        let chunk = self.timelines[at / CHUNK]
-            .get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect());
-        chunk[at % CHUNK].get_or_init(|| self.make_lane(Some(timeline)))
+        let (table, at) = position(timeline);
+        let lanes = self.timelines[table]
+            .get_or_init(|| (0..FIRST << table).map(|_| OnceLock::new()).collect());
+        lanes[at].get_or_init(|| self.make_lane(Some(timeline)))
     }
 
     /// Every lane that was ever used.
@@ -183,6 +184,15 @@ impl<B: Backend> Drop for Lane<B> {
     }
 }
 
+/// Which table a timeline's lane is in, and where. Tables never move, so a lane can be looked up without a lock.
+#[inline]
+fn position(timeline: TimelineId) -> (usize, usize) {
+    let number = u64::from(timeline.0) + FIRST;
+    let table = number.ilog2() - FIRST.ilog2();
+    let at = number - (FIRST << table);
+    (table as usize, usize::try_from(at).expect("at most 32 bits"))
+}
+
 fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(MOST_LANES))
 }
@@ -200,4 +210,20 @@ fn thread_number() -> u32 {
         }
         number.get()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_timeline_has_a_place_of_its_own() {
+        let ids = (0..1000).chain([4095, 4096, 65_535, 65_536, u32::MAX - 1, u32::MAX]);
+        let mut seen = alloc::collections::BTreeSet::new();
+        for id in ids {
+            let (table, at) = position(TimelineId(id));
+            assert!(table < TABLES && (at as u64) < FIRST << table, "timeline {id}");
+            assert!(seen.insert((table, at)), "timeline {id} shares a lane");
+        }
+    }
 }

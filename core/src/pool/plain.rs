@@ -105,6 +105,19 @@ impl<B: Backend> Lane<B> {
         self.shared.give_back(returned)
     }
 
+    /// Whether the lane has so much to spare that another should use it before it grows.
+    ///
+    /// A thread that frees into another thread's lane takes that one's lock, so threads lend only where more than an
+    /// eighth is free; timelines always, because what they hold is stranded otherwise.
+    pub(crate) fn lends_gladly(&self) -> bool {
+        if self.timeline.is_some() {
+            return true;
+        }
+        let state = self.state.lock();
+        let (free, total) = state.divider.free_and_total();
+        free > total / 8
+    }
+
     /// A span of a quiet block, for a request of another lane.
     pub(crate) fn lend(&self, ask: Ask) -> Result<SlotId, ErrorKind> {
         let mut state = self.state.lock();

@@ -18,7 +18,11 @@ impl<B: Backend> Lane<B> {
 
     /// Finds out how much of what was freed so far is out of use on the device. No lock is held over a driver call.
     pub(crate) fn settle(&self, patience: Patience) -> Result<()> {
-        let (Some(timeline), Some(timelines)) = (self.timeline, self.timelines()) else {
+        let Some(timeline) = self.timeline else { return Ok(()) };
+        let Some(timelines) = self.timelines() else {
+            // Nothing runs beside the host, so what is freed is out of use.
+            let mut state = self.state.lock();
+            state.quiet = state.clock;
             return Ok(());
         };
         self.check_mark(timelines, timeline, patience)?;

@@ -77,6 +77,12 @@ impl Tlsf {
         }
     }
 
+    /// Bytes of all blocks.
+    #[must_use]
+    pub const fn total_bytes(&self) -> u64 {
+        self.total
+    }
+
     /// Bytes in holes.
     #[must_use]
     pub const fn free_bytes(&self) -> u64 {
