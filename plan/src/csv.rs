@@ -1,0 +1,300 @@
+//! Reads and writes the CSV of MiniMalloc: one buffer a line, columns named by the first line.
+//!
+//! `id`, `lower`, `upper` and `size` are required, in any order (`start` and `end` are other names for the second and
+//! third); `alignment`, `gaps`, `hint` and `offset` are optional. Times are half-open, `[lower, upper)`. Gaps are
+//! written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
+//! such buffers. An `offset` is kept apart: it is a plan, not a wish.
+
+use crate::problem::{Buffer, Interval, Problem, Region};
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// A problem with the names of its buffers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The problem, with one region.
+    pub problem: Problem,
+    /// The name of each buffer.
+    pub names: Vec<String>,
+    /// The offset of each buffer, where the file has one.
+    pub offsets: Vec<Option<u64>>,
+}
+
+/// What is wrong with a file, and on which line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsvError {
+    /// Line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub kind: CsvErrorKind,
+}
+
+/// What can be wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CsvErrorKind {
+    /// The file is empty: it needs a line that names the columns.
+    NoHeader,
+    /// A required column is missing: add it.
+    MissingColumn(&'static str),
+    /// A column is not known: remove or rename it.
+    UnknownColumn(String),
+    /// A column is named twice: remove one.
+    DuplicateColumn(String),
+    /// A line has another number of fields than the first.
+    FieldCount {
+        /// Fields of the first line.
+        expected: usize,
+        /// Fields of this line.
+        found: usize,
+    },
+    /// A field is not a whole number from 0 to 2^64 - 1.
+    Number {
+        /// The column.
+        column: &'static str,
+        /// The field.
+        field: String,
+    },
+    /// A lifetime is empty or reversed.
+    Lifetime {
+        /// Its start.
+        lower: u64,
+        /// Its end.
+        upper: u64,
+    },
+    /// A name was used before.
+    DuplicateId(String),
+    /// A name is empty.
+    EmptyId,
+    /// An alignment is zero.
+    ZeroAlignment,
+    /// A gap is malformed, out of order, or outside the lifetime.
+    Gap(String),
+}
+
+impl fmt::Display for CsvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        match &self.kind {
+            CsvErrorKind::NoHeader => {
+                write!(f, "the file is empty; start it with id,lower,upper,size")
+            }
+            CsvErrorKind::MissingColumn(name) => write!(f, "the column {name} is missing; add it"),
+            CsvErrorKind::UnknownColumn(name) => {
+                write!(f, "the column {name:?} is not known; remove or rename it")
+            }
+            CsvErrorKind::DuplicateColumn(name) => {
+                write!(f, "the column {name:?} is there twice; remove one")
+            }
+            CsvErrorKind::FieldCount { expected, found } => {
+                write!(f, "{found} fields, but the first line has {expected}; make them agree")
+            }
+            CsvErrorKind::Number { column, field } => {
+                write!(
+                    f,
+                    "{column} is {field:?}; write a whole number from 0 to 18446744073709551615"
+                )
+            }
+            CsvErrorKind::Lifetime { lower, upper } => {
+                write!(f, "lower {lower} is not below upper {upper}; swap them or drop the line")
+            }
+            CsvErrorKind::DuplicateId(id) => write!(f, "the id {id:?} was used before; rename one"),
+            CsvErrorKind::EmptyId => write!(f, "the id is empty; name the buffer"),
+            CsvErrorKind::ZeroAlignment => write!(f, "the alignment is 0; use 1 for none"),
+            CsvErrorKind::Gap(gap) => {
+                write!(
+                    f,
+                    "the gap {gap:?} is malformed, out of order or outside the lifetime; write start-end"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for CsvError {}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Id,
+    Lower,
+    Upper,
+    Size,
+    Alignment,
+    Gaps,
+    Hint,
+    Offset,
+}
+
+const COLUMNS: [(&str, Column); 10] = [
+    ("id", Column::Id),
+    ("lower", Column::Lower),
+    ("start", Column::Lower),
+    ("upper", Column::Upper),
+    ("end", Column::Upper),
+    ("size", Column::Size),
+    ("alignment", Column::Alignment),
+    ("gaps", Column::Gaps),
+    ("hint", Column::Hint),
+    ("offset", Column::Offset),
+];
+
+/// Reads a table; the region gets the given capacity.
+///
+/// # Errors
+/// The first line that is wrong, and why.
+pub fn read(text: &str, capacity: Option<u64>) -> Result<Table, CsvError> {
+    let mut lines =
+        text.lines().enumerate().map(|(at, l)| (at + 1, l.trim())).filter(|(_, l)| !l.is_empty());
+    let (line, header) = lines.next().ok_or(CsvError { line: 1, kind: CsvErrorKind::NoHeader })?;
+    let columns =
+        columns(header.trim_start_matches('\u{feff}')).map_err(|kind| CsvError { line, kind })?;
+    let mut table = Table {
+        problem: Problem::new(Region { capacity, ..Region::unbounded() }),
+        names: Vec::new(),
+        offsets: Vec::new(),
+    };
+    let mut seen = BTreeSet::new();
+    for (line, text) in lines {
+        let row = row(text, &columns).map_err(|kind| CsvError { line, kind })?;
+        if !seen.insert(row.name) {
+            return Err(CsvError { line, kind: CsvErrorKind::DuplicateId(row.name.to_string()) });
+        }
+        table.names.push(row.name.to_string());
+        table.offsets.push(row.offset);
+        table.problem.push(row.buffer);
+    }
+    Ok(table)
+}
+
+fn columns(header: &str) -> Result<Vec<Column>, CsvErrorKind> {
+    let mut columns: Vec<Column> = Vec::new();
+    for name in header.split(',').map(str::trim) {
+        let known = COLUMNS.iter().find(|c| c.0.eq_ignore_ascii_case(name));
+        let column = known.ok_or_else(|| CsvErrorKind::UnknownColumn(name.to_string()))?.1;
+        if columns.contains(&column) {
+            return Err(CsvErrorKind::DuplicateColumn(name.to_string()));
+        }
+        columns.push(column);
+    }
+    let required = [
+        ("id", Column::Id),
+        ("lower", Column::Lower),
+        ("upper", Column::Upper),
+        ("size", Column::Size),
+    ];
+    match required.iter().find(|r| !columns.contains(&r.1)) {
+        Some((name, _)) => Err(CsvErrorKind::MissingColumn(name)),
+        None => Ok(columns),
+    }
+}
+
+struct Row<'a> {
+    name: &'a str,
+    buffer: Buffer,
+    offset: Option<u64>,
+}
+
+fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
+    let found = text.split(',').count();
+    if found != columns.len() {
+        return Err(CsvErrorKind::FieldCount { expected: columns.len(), found });
+    }
+    let mut row = Row { name: "", buffer: Buffer::new(0, 0, 0), offset: None };
+    for (column, field) in columns.iter().zip(text.split(',').map(str::trim)) {
+        let buffer = &mut row.buffer;
+        match column {
+            Column::Id => row.name = field,
+            Column::Lower => buffer.live.start = number("lower", field)?,
+            Column::Upper => buffer.live.end = number("upper", field)?,
+            Column::Size => buffer.size = number("size", field)?,
+            Column::Alignment => buffer.align = optional("alignment", field)?.unwrap_or(1),
+            Column::Gaps => buffer.gaps = gaps(field)?,
+            Column::Hint => buffer.hint = optional("hint", field)?,
+            Column::Offset => row.offset = optional("offset", field)?,
+        }
+    }
+    check(&row)?;
+    Ok(row)
+}
+
+fn check(row: &Row<'_>) -> Result<(), CsvErrorKind> {
+    let Interval { start: lower, end: upper } = row.buffer.live;
+    if row.name.is_empty() {
+        return Err(CsvErrorKind::EmptyId);
+    }
+    if lower >= upper {
+        return Err(CsvErrorKind::Lifetime { lower, upper });
+    }
+    if row.buffer.align == 0 {
+        return Err(CsvErrorKind::ZeroAlignment);
+    }
+    let mut at = lower;
+    for gap in &row.buffer.gaps {
+        if gap.start < at || gap.end > upper {
+            return Err(CsvErrorKind::Gap(alloc::format!("{}-{}", gap.start, gap.end)));
+        }
+        at = gap.end;
+    }
+    Ok(())
+}
+
+fn number(column: &'static str, field: &str) -> Result<u64, CsvErrorKind> {
+    let digits = !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
+    let parsed = field.parse().ok().filter(|_| digits);
+    parsed.ok_or_else(|| CsvErrorKind::Number { column, field: field.to_string() })
+}
+
+/// An empty field, or -1, means that there is none.
+fn optional(column: &'static str, field: &str) -> Result<Option<u64>, CsvErrorKind> {
+    if field.is_empty() || field == "-1" { Ok(None) } else { number(column, field).map(Some) }
+}
+
+fn gaps(field: &str) -> Result<Vec<Interval>, CsvErrorKind> {
+    field
+        .split_ascii_whitespace()
+        .map(|gap| {
+            let ends =
+                gap.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+            match ends {
+                Some((start, end)) if start < end => Ok(Interval::new(start, end)),
+                _ => Err(CsvErrorKind::Gap(gap.to_string())),
+            }
+        })
+        .collect()
+}
+
+/// Writes a table with an offset for each buffer.
+///
+/// Columns that no buffer uses are left out.
+#[must_use]
+pub fn write(table: &Table, offsets: &[u64]) -> String {
+    use fmt::Write as _;
+    let buffers = &table.problem.buffers;
+    let align = buffers.iter().any(|b| b.align != 1);
+    let gaps = buffers.iter().any(|b| !b.gaps.is_empty());
+    let hint = buffers.iter().any(|b| b.hint.is_some());
+    let mut out = String::from("id,lower,upper,size");
+    for (used, name) in [(align, ",alignment"), (gaps, ",gaps"), (hint, ",hint")] {
+        out.push_str(if used { name } else { "" });
+    }
+    out.push_str(",offset\n");
+    for ((name, b), offset) in table.names.iter().zip(buffers).zip(offsets) {
+        // Writing to a string cannot fail, so there is no error to lose.
+        let _ = write!(out, "{name},{},{},{}", b.live.start, b.live.end, b.size);
+        if align {
+            let _ = write!(out, ",{}", b.align);
+        }
+        if gaps {
+            let spans: Vec<String> =
+                b.gaps.iter().map(|g| alloc::format!("{}-{}", g.start, g.end)).collect();
+            let _ = write!(out, ",{}", spans.join(" "));
+        }
+        if hint {
+            let _ = write!(out, ",{}", b.hint.map_or_else(String::new, |h| h.to_string()));
+        }
+        let _ = writeln!(out, ",{offset}");
+    }
+    out
+}

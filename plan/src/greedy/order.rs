@@ -1,0 +1,98 @@
+//! The rules by which greedy algorithms prefer one item to another.
+
+use crate::model::{Model, id};
+use alloc::vec::Vec;
+
+/// A rule that ranks items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The longest life first, the larger of equals.
+    Life,
+    /// The largest first, the longer-lived of equals.
+    Size,
+    /// The largest product of size and life first.
+    Area,
+    /// The largest product of size squared and life first.
+    Bulk,
+    /// Items that meet the highest load first, the longer-lived of equals.
+    Load,
+}
+
+impl Rule {
+    /// Every rule, in the order in which the portfolio tries them.
+    pub(crate) const ALL: [Self; 5] = [Self::Life, Self::Area, Self::Size, Self::Load, Self::Bulk];
+
+    /// Lists the items from best to worst.
+    pub(crate) fn order(self, model: &Model) -> Vec<u32> {
+        let peaks = if self == Self::Load { peaks(model) } else { Vec::new() };
+        let mut keyed: Vec<((u128, u64), u32)> = (0..model.len())
+            .map(|i| {
+                let (size, life) = (model.size[i], life(model, i));
+                let key = match self {
+                    Self::Life => (u128::from(life), size),
+                    Self::Size => (u128::from(size), life),
+                    Self::Area => (u128::from(size) * u128::from(life), size),
+                    // Sizes stay below 2^62, so the square is cut to fit next to a life of any length.
+                    Self::Bulk => (
+                        u128::from(size >> 22) * u128::from(size) * u128::from(life >> 22).max(1),
+                        size,
+                    ),
+                    Self::Load => (u128::from(peaks[i]), life),
+                };
+                (key, id(i))
+            })
+            .collect();
+        keyed.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        keyed.into_iter().map(|(_, i)| i).collect()
+    }
+}
+
+/// Ticks from the first to the last use of an item.
+pub(crate) fn life(model: &Model, item: usize) -> u64 {
+    let (first, end) = model.hull[item];
+    let last = model.ticks.len() - 1;
+    model.ticks[(end as usize).min(last)] - model.ticks[first as usize]
+}
+
+/// The highest load that each item meets.
+pub(crate) fn peaks(model: &Model) -> Vec<u64> {
+    let table = Table::new(&model.load);
+    (0..model.len())
+        .map(|i| model.runs(i).iter().map(|&(a, b)| table.most(a, b)).max().unwrap_or(0))
+        .collect()
+}
+
+/// Answers "the most in a range": blocks of 64 sections and their maxima in a sparse table.
+struct Table<'a> {
+    values: &'a [u64],
+    levels: Vec<Vec<u64>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(values: &'a [u64]) -> Self {
+        let mut levels = alloc::vec![values.chunks(64).map(most_of).collect::<Vec<_>>()];
+        while levels[levels.len() - 1].len() > 1 << (levels.len() - 1) {
+            let last = &levels[levels.len() - 1];
+            let step = 1 << (levels.len() - 1);
+            let next = (0..last.len() - step).map(|i| last[i].max(last[i + step])).collect();
+            levels.push(next);
+        }
+        Self { values, levels }
+    }
+
+    fn most(&self, from: u32, to: u32) -> u64 {
+        let (from, to) = (from as usize, to as usize);
+        let (first, last) = (from.div_ceil(64), to / 64);
+        if first >= last {
+            return most_of(&self.values[from..to]);
+        }
+        let level = (last - first).ilog2() as usize;
+        let row = &self.levels[level];
+        let inner = row[first].max(row[last - (1 << level)]);
+        inner.max(most_of(&self.values[from..first * 64])).max(most_of(&self.values[last * 64..to]))
+    }
+}
+
+fn most_of(values: &[u64]) -> u64 {
+    values.iter().copied().max().unwrap_or(0)
+}

@@ -1,0 +1,163 @@
+//! Fills memory from the bottom: always the lowest niche, always with the best item that fits between its walls.
+
+use super::rest::Rest;
+use super::tree::Tree;
+use crate::model::{Model, align_up, id};
+use alloc::vec::Vec;
+
+/// Which items of a niche come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// The best rank.
+    Rank,
+    /// The best rank among those that use the section with the most bytes still to come, if there are any.
+    Fullest,
+}
+
+/// Places all items on a skyline, better ranks first where there is a choice.
+///
+/// `order` lists the items from best to worst.
+///
+/// # Algorithm
+/// The skyline is the height up to which each section is filled, kept as runs of equal height. A run lower than both
+/// its neighbours is a niche between two walls. Of the items that live inside a niche the best one is put on its floor;
+/// if there is none, the niche is raised to its lower wall and joins it. What happens in a niche depends on its walls
+/// only, and those stay until it is filled, so the order of niches does not matter; the nearest one is taken, which
+/// keeps memory accesses close. Items are never put under others, so the profile of an item with gaps is its hull.
+///
+/// # Cost
+/// O((n + s)·(log n + q)) for n items and s sections, where q is a query of [`Tree`]; about 90 bytes per item.
+pub(crate) fn skyline(model: &Model, order: &[u32], aim: Aim) -> Vec<u64> {
+    let n = model.len();
+    let mut rank = alloc::vec![0; n];
+    for (at, &item) in order.iter().enumerate() {
+        rank[item as usize] = id(n - at);
+    }
+    let mut rest = match aim {
+        Aim::Rank => None,
+        Aim::Fullest => Some(Rest::new(&model.load)),
+    };
+    let mut tree = Tree::new(&model.hull, &rank);
+    drop(rank);
+    let mut runs = Runs::new(id(model.sections()));
+    let mut offsets = alloc::vec![0; n];
+    let mut left = n;
+    while left > 0 {
+        let (start, end, floor) = runs.niche();
+        let urgent = rest.as_ref().map(|r| r.fullest(start, end));
+        let best = urgent.and_then(|s| tree.best((start, s), (s + 1, end)));
+        let Some(best) = best.or_else(|| tree.best((start, end), (start, end))) else {
+            runs.raise(start);
+            continue;
+        };
+        let item = order[n - best as usize];
+        tree.remove(item);
+        if let Some(rest) = &mut rest {
+            rest.take(model, item as usize);
+        }
+        left -= 1;
+        let offset = align_up(floor, model.align[item as usize]);
+        offsets[item as usize] = offset;
+        let (from, to) = model.hull[item as usize];
+        runs.fill(start, from, to, offset + model.size[item as usize]);
+    }
+    offsets
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    end: u32,
+    /// Where the run before this one starts; the run's own start when it is the first.
+    before: u32,
+    floor: u64,
+}
+
+/// Runs of equal height, stored at the section where each starts, and the place where work goes on.
+#[derive(Debug)]
+struct Runs {
+    at: Vec<Run>,
+    sections: u32,
+    here: u32,
+}
+
+impl Runs {
+    fn new(sections: u32) -> Self {
+        let mut at = alloc::vec![Run { end: 0, before: 0, floor: 0 }; sections as usize];
+        at[0] = Run { end: sections, before: 0, floor: 0 };
+        Self { at, sections, here: 0 }
+    }
+
+    /// A niche near the last one: start, end, height.
+    fn niche(&mut self) -> (u32, u32, u64) {
+        loop {
+            let run = self.at[self.here as usize];
+            if self.here > 0 && self.at[run.before as usize].floor < run.floor {
+                self.here = run.before;
+            } else if run.end < self.sections && self.at[run.end as usize].floor < run.floor {
+                self.here = run.end;
+            } else {
+                return (self.here, run.end, run.floor);
+            }
+        }
+    }
+
+    /// Lifts the run to its lower neighbour and joins them.
+    fn raise(&mut self, start: u32) {
+        let run = self.at[start as usize];
+        let before = (start > 0).then(|| self.at[run.before as usize].floor);
+        let after = (run.end < self.sections).then(|| self.at[run.end as usize].floor);
+        let floor = match (before, after) {
+            (Some(b), Some(a)) => b.min(a),
+            (Some(f), None) | (None, Some(f)) => f,
+            // A run over all sections holds every item, so it is never raised.
+            (None, None) => run.floor,
+        };
+        self.at[start as usize].floor = floor;
+        self.join(start);
+    }
+
+    /// Splits the run at `start` around `[from, to)`, which rises to `top`.
+    fn fill(&mut self, start: u32, from: u32, to: u32, top: u64) {
+        let run = self.at[start as usize];
+        if to < run.end {
+            self.set(to, Run { end: run.end, before: from, ..run });
+            self.relink(run.end, to);
+        }
+        let before = if from > start { start } else { run.before };
+        self.set(from, Run { end: to, before, floor: top });
+        if to == run.end {
+            self.relink(run.end, from);
+        }
+        if from > start {
+            self.at[start as usize].end = from;
+        }
+        self.join(from);
+    }
+
+    /// Joins the run with neighbours of its height and goes on there.
+    fn join(&mut self, mut start: u32) {
+        let run = self.at[start as usize];
+        if run.end < self.sections && self.at[run.end as usize].floor == run.floor {
+            let next = self.at[run.end as usize];
+            self.at[start as usize].end = next.end;
+            self.relink(next.end, start);
+        }
+        if start > 0 && self.at[run.before as usize].floor == run.floor {
+            let end = self.at[start as usize].end;
+            start = run.before;
+            self.at[start as usize].end = end;
+            self.relink(end, start);
+        }
+        self.here = start;
+    }
+
+    fn set(&mut self, start: u32, run: Run) {
+        self.at[start as usize] = run;
+    }
+
+    fn relink(&mut self, start: u32, before: u32) {
+        if start < self.sections {
+            self.at[start as usize].before = before;
+        }
+    }
+}

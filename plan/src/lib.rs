@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod assign;
+mod bound;
+pub mod csv;
+mod exact;
+mod greedy;
+mod hot;
+mod improve;
+mod model;
+mod options;
+mod plan;
+mod problem;
+mod problem_error;
+mod region;
+mod rng;
+mod solve;
+mod spill;
+mod stop;
+pub mod svg;
+mod validate;
+
+pub use bound::{Certificate, Step, load_profile};
+pub use options::{Options, Progress};
+pub use plan::{Plan, Spot, Status, Usage};
+pub use problem::{Buffer, Interval, Problem, Region, RegionSet};
+pub use problem_error::ProblemError;
+pub use solve::solve;
+pub use spill::{Proof, Spill, largest_batch, spill, sufficient_capacity};
+pub use validate::{Flaw, validate};

@@ -1,0 +1,84 @@
+//! What comes back: where every buffer goes, and what is proven about it.
+
+use crate::bound::{Certificate, Step, load_profile};
+use crate::problem::Problem;
+use alloc::vec::Vec;
+
+/// Where one buffer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Spot {
+    /// Index of the region.
+    pub region: usize,
+    /// Bytes from the region's start.
+    pub offset: u64,
+}
+
+/// What is proven about a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The plan fits, and no plan has a lower peak.
+    Optimal,
+    /// The plan fits; its peak is at most `gap` bytes above the best there is.
+    Feasible {
+        /// Peak less lower bound, in bytes.
+        gap: u64,
+    },
+    /// The plan does not fit by `excess` bytes, and time ran out before one that fits was found or excluded.
+    Undecided {
+        /// Peak less capacity, in bytes.
+        excess: u64,
+    },
+    /// No plan fits, and here is why. The spots say where buffers would go if there were more room.
+    Infeasible {
+        /// The evidence.
+        certificate: Certificate,
+    },
+}
+
+/// One region's share of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Highest end of a buffer, in bytes.
+    pub peak: u64,
+    /// No placement of these buffers in this region has a lower peak.
+    pub lower_bound: u64,
+}
+
+/// An answer to a [`Problem`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where each buffer goes, by index.
+    pub spots: Vec<Spot>,
+    /// What each region is used for.
+    pub usage: Vec<Usage>,
+    /// What is proven.
+    pub status: Status,
+    /// Search states looked at, for logs.
+    pub nodes: u64,
+}
+
+impl Plan {
+    /// The peak of all regions together, in bytes.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.usage.iter().map(|u| u.peak).sum()
+    }
+
+    /// The lower bound of all regions together, in bytes.
+    #[must_use]
+    pub fn lower_bound(&self) -> u64 {
+        self.usage.iter().map(|u| u.lower_bound).sum()
+    }
+
+    /// Says whether the plan may be used.
+    #[must_use]
+    pub const fn fits(&self) -> bool {
+        matches!(self.status, Status::Optimal | Status::Feasible { .. })
+    }
+
+    /// Computes the bytes alive over time.
+    #[must_use]
+    pub fn profile(&self, problem: &Problem) -> Vec<Step> {
+        load_profile(problem)
+    }
+}

@@ -1,0 +1,231 @@
+//! Plans the items of one region.
+
+use crate::bound::lower_bound;
+use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
+use crate::greedy::{Portfolio, peak_of};
+use crate::hot::hot_first;
+use crate::improve::Improve;
+use crate::model::Model;
+use crate::options::{Options, Progress};
+use crate::rng::Rng;
+use crate::stop::Stop;
+use alloc::vec::Vec;
+
+/// More items than this are left to the greedy rules.
+const EXACT_ITEMS: usize = 2_000;
+/// Items that greedy placements with chance may place in all.
+const VARIED_ITEMS: usize = 1_500_000;
+/// Greedy placements without chance, and after how many of them the busiest time is planned first.
+const TRIES: usize = 10;
+const HOT_AFTER: usize = 5;
+/// Fewer items than this are as well searched as a whole.
+const HOT_FROM: usize = 500;
+/// More items than this are too many for the quadratic rule that plans around the busiest time.
+const HOT_ITEMS: usize = 60_000;
+/// Runs at the lower bound after a plan fits the given capacity.
+const POLISH_RUNS: usize = 2;
+/// Runs before the node limit of a run doubles, and before an easier target is taken.
+const ROUND_RUNS: usize = 20;
+/// Runs of exact search before improvement takes turns with it: what exact search can do, it does early.
+const IMPROVE_FROM: usize = 6;
+
+/// What every region's work shares.
+pub(crate) struct Task<'a> {
+    pub(crate) options: &'a Options<'a>,
+    pub(crate) stop: &'a Stop<'a>,
+}
+
+/// What became of a region.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) offsets: Vec<u64>,
+    pub(crate) peak: u64,
+    pub(crate) bound: u64,
+    pub(crate) nodes: u64,
+}
+
+impl Task<'_> {
+    /// Plans the items of a model, for a capacity or as low as possible.
+    pub(crate) fn solve(&self, model: &Model, region: usize, capacity: Option<u64>) -> Outcome {
+        let bound = lower_bound(model);
+        let mut outcome = Outcome { offsets: Vec::new(), peak: u64::MAX, bound, nodes: 0 };
+        let mut portfolio = Portfolio::new(self.options.seed);
+        let exact = model.len() <= EXACT_ITEMS && !model.has_fixed();
+        let tries = if exact { TRIES } else { TRIES + VARIED_ITEMS / model.len() };
+        while let Some(offsets) = portfolio.next(model) {
+            self.keep(model, region, &mut outcome, offsets);
+            if outcome.peak <= bound || portfolio.tries() >= tries || self.stop.now() {
+                break;
+            }
+            if portfolio.tries() == HOT_AFTER
+                && model.len() >= HOT_FROM
+                && let Some(offsets) = self.hot(model, bound)
+            {
+                self.keep(model, region, &mut outcome, offsets);
+            }
+        }
+        let open = outcome.peak > bound && capacity.is_none_or(|c| c >= bound);
+        if exact && open && !self.stop.now() {
+            Duel::new(self, model, region, capacity).run(&mut outcome);
+        }
+        outcome
+    }
+
+    fn hot(&self, model: &Model, bound: u64) -> Option<Vec<u64>> {
+        let suits = model.len() <= HOT_ITEMS && !model.has_fixed() && model.is_plain();
+        suits.then(|| hot_first(model, bound, self.stop)).flatten()
+    }
+
+    fn keep(&self, model: &Model, region: usize, outcome: &mut Outcome, offsets: Vec<u64>) {
+        let peak = peak_of(model, &offsets);
+        if peak < outcome.peak {
+            outcome.peak = peak;
+            outcome.offsets = offsets;
+            self.tell(region, outcome);
+        }
+    }
+
+    fn tell(&self, region: usize, outcome: &Outcome) {
+        if let Some(progress) = self.options.progress {
+            let Outcome { peak, bound, nodes, .. } = *outcome;
+            progress(Progress { region, peak, lower_bound: bound, nodes });
+        }
+    }
+}
+
+/// Exact search and improvement in turns, at two targets: the lower bound, and one that is easier to reach.
+struct Duel<'a> {
+    task: &'a Task<'a>,
+    model: &'a Model,
+    region: usize,
+    capacity: Option<u64>,
+    rng: Rng,
+    /// Runs at the lower bound since a plan fits the capacity.
+    polished: usize,
+}
+
+impl<'a> Duel<'a> {
+    fn new(task: &'a Task<'a>, model: &'a Model, region: usize, capacity: Option<u64>) -> Self {
+        let rng = Rng::new(task.options.seed);
+        Self { task, model, region, capacity, rng, polished: 0 }
+    }
+
+    fn run(&mut self, outcome: &mut Outcome) {
+        let frames = [Detail::All, Detail::Maximal].map(|detail| Frame::new(self.model, detail));
+        let mut rung = 0;
+        while outcome.peak > outcome.bound && !self.spent(outcome) {
+            let target = self.target(outcome, rung);
+            match self.attempt(&frames, outcome, target) {
+                Ended::Better => rung = 0,
+                Ended::Nothing => rung += 1,
+                Ended::Enough => return,
+            }
+        }
+    }
+
+    /// What to reach besides the bound: the capacity, else halfway to the best peak, closer to it after each failure.
+    fn target(&self, outcome: &Outcome, rung: u32) -> u64 {
+        match self.capacity {
+            Some(capacity) if outcome.peak > capacity => capacity,
+            _ => outcome.peak - ((outcome.peak - outcome.bound) >> (rung + 1).min(63)).max(1),
+        }
+    }
+
+    /// Works until one of the targets is reached or excluded; once the plan fits, for a bounded number of runs.
+    fn attempt(&mut self, frames: &[Frame; 2], outcome: &mut Outcome, target: u64) -> Ended {
+        let stop = self.task.stop;
+        let fits = self.capacity.is_none_or(|c| outcome.peak <= c);
+        let polishing = fits && self.capacity.is_some();
+        let searches = |capacity| frames.each_ref().map(|frame| Search::new(frame, capacity, stop));
+        let mut low = searches(outcome.bound);
+        let mut high = (target > outcome.bound).then(|| searches(target));
+        let mut improve = Improve::new(&frames[1]);
+        for run in 0.. {
+            if self.spent(outcome) || (polishing && self.polished >= POLISH_RUNS) {
+                return Ended::Enough;
+            }
+            if fits && run >= ROUND_RUNS {
+                return Ended::Nothing;
+            }
+            self.polished += usize::from(fits);
+            let items = self.model.len() as u64;
+            let limit = if polishing {
+                items + items / 2
+            } else {
+                (500 + 2 * items) << (run / ROUND_RUNS).min(20)
+            };
+            if let Some(high) = high.as_mut().filter(|_| !polishing)
+                && let Some(ended) = self.search(&mut high[Tactic::frame(run)], outcome, run, limit)
+            {
+                return ended;
+            }
+            // The easier target gets most of the time.
+            let due = high.is_none() || polishing || run % 4 == 3;
+            if due
+                && let Some(ended) = self.search(&mut low[Tactic::frame(run)], outcome, run, limit)
+            {
+                return ended;
+            }
+            if run >= IMPROVE_FROM && self.improve(&mut improve, outcome, target, limit / 8) {
+                return Ended::Better;
+            }
+        }
+        Ended::Nothing
+    }
+
+    fn improve(
+        &mut self,
+        improve: &mut Improve<'_>,
+        outcome: &mut Outcome,
+        target: u64,
+        steps: u64,
+    ) -> bool {
+        outcome.nodes += steps;
+        let Some(offsets) = improve.run(target, steps, &mut self.rng, self.task.stop) else {
+            return false;
+        };
+        self.task.keep(self.model, self.region, outcome, offsets);
+        true
+    }
+
+    fn search(
+        &mut self,
+        search: &mut Search<'_>,
+        outcome: &mut Outcome,
+        run: usize,
+        limit: u64,
+    ) -> Option<Ended> {
+        let verdict = search.run(Tactic::nth(run), limit, &mut self.rng);
+        outcome.nodes += search.nodes();
+        match verdict {
+            Verdict::Found => {
+                self.task.keep(self.model, self.region, outcome, search.offset.clone());
+                Some(Ended::Better)
+            }
+            Verdict::Fail if self.model.least.is_none() => {
+                outcome.bound = outcome.bound.max(search.capacity + 1);
+                self.task.tell(self.region, outcome);
+                Some(Ended::Better)
+            }
+            // Classes of unequal buffers are modelled at their largest, so a failure proves nothing.
+            Verdict::Fail => Some(Ended::Enough),
+            Verdict::Limit => None,
+        }
+    }
+
+    fn spent(&self, outcome: &Outcome) -> bool {
+        let hopeless = self.capacity.is_some_and(|c| outcome.bound > c);
+        hopeless || outcome.nodes >= self.task.options.effort || self.task.stop.now()
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// With a better plan or a better bound.
+    Better,
+    /// With neither.
+    Nothing,
+    /// There is no time, or no need, for another.
+    Enough,
+}

@@ -1,0 +1,191 @@
+//! Checks a plan by sweeping over time; shares no code with the planner.
+
+use crate::plan::Spot;
+use crate::problem::Problem;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What is wrong with a plan. Buffers are named by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// There is not one spot for each buffer.
+    Count {
+        /// How many there are.
+        spots: usize,
+    },
+    /// A buffer is in a region that is not there or that it may not use.
+    Region {
+        /// The buffer.
+        buffer: usize,
+    },
+    /// A buffer is not aligned.
+    Align {
+        /// The buffer.
+        buffer: usize,
+    },
+    /// A buffer is not at its fixed offset.
+    Fixed {
+        /// The buffer.
+        buffer: usize,
+    },
+    /// A buffer ends behind its region.
+    Capacity {
+        /// The buffer.
+        buffer: usize,
+    },
+    /// Two buffers that use the same bytes are apart.
+    Alias {
+        /// One buffer.
+        a: usize,
+        /// The other.
+        b: usize,
+    },
+    /// Two buffers that are alive together, or must be separate, overlap.
+    Overlap {
+        /// One buffer.
+        a: usize,
+        /// The other.
+        b: usize,
+    },
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count { spots } => write!(f, "{spots} spots are not one for each buffer"),
+            Self::Region { buffer } => write!(f, "buffer {buffer} is in a region it may not use"),
+            Self::Align { buffer } => write!(f, "buffer {buffer} is not aligned"),
+            Self::Fixed { buffer } => write!(f, "buffer {buffer} is not at its fixed offset"),
+            Self::Capacity { buffer } => write!(f, "buffer {buffer} ends behind its region"),
+            Self::Alias { a, b } => {
+                write!(f, "buffers {a} and {b} use the same bytes but are apart")
+            }
+            Self::Overlap { a, b } => write!(f, "buffers {a} and {b} overlap"),
+        }
+    }
+}
+
+impl core::error::Error for Flaw {}
+
+/// Checks that a plan may be used.
+///
+/// # Algorithm
+/// Sweeps over time and keeps the bytes in use of each region in an ordered map; a buffer that starts looks at its
+/// neighbours there. Buffers of one alias class may overlap each other.
+///
+/// # Cost
+/// O(n log n), and O(p) for p pairs.
+///
+/// # Errors
+/// The first flaw found.
+pub fn validate(problem: &Problem, spots: &[Spot]) -> Result<(), Flaw> {
+    if spots.len() != problem.buffers.len() {
+        return Err(Flaw::Count { spots: spots.len() });
+    }
+    for (buffer, spot) in spots.iter().enumerate() {
+        check_spot(problem, buffer, *spot)?;
+    }
+    for &(a, b) in &problem.aliases {
+        let empty = problem.buffers[a].size == 0 || problem.buffers[b].size == 0;
+        if spots[a] != spots[b] && !empty {
+            return Err(Flaw::Alias { a, b });
+        }
+    }
+    let class = classes(problem);
+    for &(a, b) in &problem.separate {
+        let end = |i: usize| spots[i].offset + problem.buffers[i].size;
+        let meet = spots[a].region == spots[b].region
+            && spots[a].offset < end(b)
+            && spots[b].offset < end(a);
+        if meet && class[a] != class[b] {
+            return Err(Flaw::Overlap { a, b });
+        }
+    }
+    sweep(problem, spots, &class)
+}
+
+fn check_spot(problem: &Problem, buffer: usize, spot: Spot) -> Result<(), Flaw> {
+    let b = &problem.buffers[buffer];
+    let Some(region) = problem.regions.get(spot.region).filter(|_| b.regions.contains(spot.region))
+    else {
+        return Err(Flaw::Region { buffer });
+    };
+    if b.size == 0 {
+        return Ok(());
+    }
+    if !spot.offset.is_multiple_of(b.align) || !spot.offset.is_multiple_of(region.align) {
+        return Err(Flaw::Align { buffer });
+    }
+    if b.fixed.is_some_and(|f| f != spot.offset) {
+        return Err(Flaw::Fixed { buffer });
+    }
+    let end = spot.offset.checked_add(b.size).ok_or(Flaw::Capacity { buffer })?;
+    if region.capacity.is_some_and(|c| end > c) { Err(Flaw::Capacity { buffer }) } else { Ok(()) }
+}
+
+/// The alias class of each buffer, by relabelling until nothing changes.
+fn classes(problem: &Problem) -> Vec<usize> {
+    let mut class: Vec<usize> = (0..problem.buffers.len()).collect();
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for &(a, b) in &problem.aliases {
+            let least = class[a].min(class[b]);
+            changed |= class[a] != least || class[b] != least;
+            class[a] = least;
+            class[b] = least;
+        }
+    }
+    class
+}
+
+/// Bytes in use: from (region, start of the bytes, alias class) to (end of the bytes, buffer, uses).
+type InUse = BTreeMap<(usize, u64, usize), (u64, usize, usize)>;
+
+fn sweep(problem: &Problem, spots: &[Spot], class: &[usize]) -> Result<(), Flaw> {
+    let mut events: Vec<(u64, bool, usize)> = Vec::new();
+    for (index, buffer) in problem.buffers.iter().enumerate().filter(|(_, b)| b.size > 0) {
+        for span in buffer.intervals() {
+            events.push((span.start, true, index));
+            events.push((span.end, false, index));
+        }
+    }
+    // Ends sort before starts, so bytes may be handed over within a tick.
+    events.sort_unstable();
+    let mut used = InUse::new();
+    for (_, starts, index) in events {
+        let key = (spots[index].region, spots[index].offset, class[index]);
+        if starts {
+            enter(problem, &mut used, key, index)?;
+        } else if let Some(entry) = used.get_mut(&key) {
+            entry.2 -= 1;
+            if entry.2 == 0 {
+                used.remove(&key);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn enter(
+    problem: &Problem,
+    used: &mut InUse,
+    key: (usize, u64, usize),
+    index: usize,
+) -> Result<(), Flaw> {
+    let (region, start, class) = key;
+    let end = start + problem.buffers[index].size;
+    // What is in use is disjoint but for one class, so the first neighbour of another class on either side decides.
+    let before = used.range((region, 0, 0)..(region, end, 0)).rev().find(|(k, _)| k.2 != class);
+    if let Some((_, &(other_end, other, _))) = before
+        && other_end > start
+    {
+        return Err(Flaw::Overlap { a: other, b: index });
+    }
+    let entry = used.entry(key).or_insert((end, index, 0));
+    entry.0 = entry.0.max(end);
+    entry.2 += 1;
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! The planner's integration tests: one binary.
+
+#[path = "suite/brute.rs"]
+mod brute;
+#[path = "suite/certificates.rs"]
+mod certificates;
+#[path = "suite/files.rs"]
+mod files;
+#[path = "suite/hard.rs"]
+mod hard;
+#[path = "suite/known.rs"]
+mod known;
+#[path = "suite/properties.rs"]
+mod properties;
+#[path = "suite/shortage.rs"]
+mod shortage;

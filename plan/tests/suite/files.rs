@@ -1,0 +1,79 @@
+//! Files: what is read, what is refused, what comes out again.
+
+use omniheap_plan::csv::{self, CsvErrorKind as Kind};
+use omniheap_plan::{Options, Status, solve, validate};
+use std::path::Path;
+
+#[test]
+fn every_column_is_read_in_any_order() {
+    let text = "size,upper,id,lower,alignment,gaps,hint,offset\r\n8,9,a,0,4,2-3 5-7,16,0\n\n4,5,b c,1,,,,\n";
+    let table = csv::read(text, Some(64)).expect("it is well formed");
+    assert_eq!(table.names, ["a", "b c"]);
+    let a = &table.problem.buffers[0];
+    assert_eq!((a.size, a.align, a.live.start, a.live.end, a.hint), (8, 4, 0, 9, Some(16)));
+    assert_eq!(
+        a.intervals().map(|i| (i.start, i.end)).collect::<Vec<_>>(),
+        [(0, 2), (3, 5), (7, 9)]
+    );
+    assert_eq!(table.offsets, [Some(0), None]);
+    assert_eq!(table.problem.regions[0].capacity, Some(64));
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let text = "id,lower,upper,size,alignment,gaps,hint\na,0,9,8,4,2-3,\nb,1,5,4,1,,7\n";
+    let table = csv::read(text, None).expect("it is well formed");
+    let again =
+        csv::read(&csv::write(&table, &[12, 0]), None).expect("what is written is well formed");
+    assert_eq!((again.problem, again.offsets), (table.problem, vec![Some(12), Some(0)]));
+}
+
+#[test]
+fn wrong_files_are_refused_with_line_and_reason() {
+    let head = "id,lower,upper,size,alignment,gaps\n";
+    let number = |column, field: &str| Kind::Number { column, field: field.into() };
+    let table: [(&str, usize, Kind); 17] = [
+        ("", 1, Kind::NoHeader),
+        ("\n\n", 1, Kind::NoHeader),
+        ("id,lower,upper\n", 1, Kind::MissingColumn("size")),
+        ("id,lower,upper,size,colour\n", 1, Kind::UnknownColumn("colour".into())),
+        ("id,lower,start,upper,size\n", 1, Kind::DuplicateColumn("start".into())),
+        ("a,0,1,2,1", 2, Kind::FieldCount { expected: 6, found: 5 }),
+        ("a,x,1,2,1,", 2, number("lower", "x")),
+        ("a,0,-1,2,1,", 2, number("upper", "-1")),
+        ("a,0,1,+2,1,", 2, number("size", "+2")),
+        ("a,0,1,18446744073709551616,1,", 2, number("size", "18446744073709551616")),
+        ("a,0,1,1.5,1,", 2, number("size", "1.5")),
+        ("a,4,4,2,1,", 2, Kind::Lifetime { lower: 4, upper: 4 }),
+        ("a,0,1,2,0,", 2, Kind::ZeroAlignment),
+        (",0,1,2,1,", 2, Kind::EmptyId),
+        ("a,0,9,2,1,\n\na,1,2,3,1,", 4, Kind::DuplicateId("a".into())),
+        ("a,0,9,2,1,5-3", 2, Kind::Gap("5-3".into())),
+        ("a,0,9,2,1,2-4 3-5", 2, Kind::Gap("3-5".into())),
+    ];
+    for (text, line, kind) in table {
+        let whole = if line == 1 { text.to_owned() } else { format!("{head}{text}\n") };
+        let error = csv::read(&whole, None).expect_err(text);
+        assert_eq!((error.line, &error.kind), (line, &kind), "{text:?}");
+        assert!(error.to_string().starts_with(&format!("line {line}: ")), "{error}");
+    }
+}
+
+/// Known optima of public files, where they are at hand.
+#[test]
+fn public_problems_are_solved() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/planning");
+    if !folder.is_dir() {
+        eprintln!("IGNORED: public_problems_are_solved: {} is not here", folder.display());
+        return;
+    }
+    for (name, peak) in [("A", 1_048_576), ("C", 1_039_360), ("E", 1_048_576), ("G", 1_048_576)] {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.1048576.csv")))
+            .expect("the file can be read");
+        let table = csv::read(&text, Some(1 << 20)).expect("it is well formed");
+        let plan = solve(&table.problem, &Options { effort: 50_000, ..Options::default() })
+            .expect("it makes sense");
+        validate(&table.problem, &plan.spots).expect("it is valid");
+        assert_eq!((plan.peak(), plan.status), (peak, Status::Optimal), "{name}");
+    }
+}
