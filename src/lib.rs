@@ -1,1 +1,19 @@
-//! One memory manager for every GPU.
+#![doc = include_str!("../README.md")]
+pub use omniheap_core::*;
+#[cfg(feature = "cuda")]
+pub use omniheap_cuda as cuda;
+#[cfg(feature = "hip")]
+pub use omniheap_hip as hip;
+pub use omniheap_host as host;
+#[cfg(feature = "plan")]
+pub use omniheap_plan as plan;
+#[cfg(feature = "trace")]
+pub use omniheap_trace as trace;
+#[cfg(feature = "vulkan")]
+pub use omniheap_vulkan as vulkan;
+#[cfg(feature = "wgpu")]
+pub use omniheap_wgpu as wgpu;
+
+mod backends;
+
+pub use backends::{BackendKind, Found, devices, open, open_best};

@@ -129,12 +129,15 @@ impl<B: Backend> Device<B> {
         let account = self.account(heap)?;
         let hard = account.hard.load(Relaxed);
         let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= hard);
-        let before = account
-            .reserved
-            .fetch_update(Relaxed, Relaxed, within)
-            .map_err(|_| Error::new(ErrorKind::OverBudget))?;
-        account.peak.fetch_max(before + bytes, Relaxed);
-        Ok(())
+        let claimed = account.reserved.fetch_update(Relaxed, Relaxed, within);
+        claimed.map(|_| ()).map_err(|_| Error::new(ErrorKind::OverBudget))
+    }
+
+    /// Notes that claimed bytes have arrived.
+    fn arrived(&self, heap: HeapId) {
+        if let Ok(account) = self.account(heap) {
+            account.peak.fetch_max(account.reserved.load(Relaxed), Relaxed);
+        }
     }
 
     /// Books bytes back.
@@ -181,7 +184,10 @@ impl<B: Backend> Device<B> {
             })
         });
         match made {
-            Ok(raw) => Ok(Block { device: Arc::clone(self), heap, size, claimed, raw: Some(raw) }),
+            Ok(raw) => {
+                self.arrived(heap);
+                Ok(Block { device: Arc::clone(self), heap, size, claimed, raw: Some(raw) })
+            }
             Err(error) => {
                 self.release(heap, claimed);
                 Err(error)
@@ -201,7 +207,9 @@ impl<B: Backend> Device<B> {
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;
         self.count_call();
-        remap.create(heap, count, pages).inspect_err(|_| self.release(heap, bytes))
+        remap.create(heap, count, pages).inspect_err(|_| self.release(heap, bytes))?;
+        self.arrived(heap);
+        Ok(())
     }
 
     /// Returns pages that are not mapped.

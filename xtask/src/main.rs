@@ -1,2 +1,72 @@
-//! The project's own tasks.
-fn main() {}
+//! The project's own tasks: `cargo xtask test` is what CI runs.
+mod bundle;
+mod step;
+mod system;
+mod test;
+mod words;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  test [STEP…]           install what tests need, then format, lint, document and test everything;
+                         with STEPs, only those whose name contains one of them
+  ci                     the same: CI runs nothing else
+  conformance [ARGS…]    run the conformance suite on this machine's devices; ARGS go to `omniheap conformance`
+  bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
+  gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let (task, rest) = arguments.split_first().map_or(("", &[][..]), |(task, rest)| (task, rest));
+    let done = match (task, rest) {
+        ("test" | "ci", only) => test::run(only),
+        ("conformance", rest) => conformance(rest),
+        ("bench", rest) => bench(rest),
+        ("gpu-bundle", rest) => bundle::run(rest),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("xtask: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where the workspace is.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Cargo, the same that runs this, in the workspace.
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+fn conformance(arguments: &[String]) -> Result<(), String> {
+    let mut command = cargo(&["run", "--release", "--quiet", "--", "conformance"]);
+    if arguments.is_empty() {
+        command.args(["--backend", "all"]);
+    }
+    step::status("conformance", command.args(arguments))
+}
+
+fn bench(arguments: &[String]) -> Result<(), String> {
+    let peers = root().join("benches/peers/Cargo.toml");
+    if !peers.exists() {
+        return Err("benches/peers is not in this checkout".into());
+    }
+    let mut command = cargo(&["run", "--release", "--manifest-path"]);
+    step::status("bench", command.arg(peers).arg("--").args(arguments))
+}

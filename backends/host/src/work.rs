@@ -89,9 +89,11 @@ const ZERO_STEP: usize = 4096;
 /// moving a block of it costs no RAM.
 fn copy_step(from: &Claim, to: &Claim, start: usize, size: usize) {
     // SAFETY: the claim covers `start + size` mapped bytes, which nobody writes while `copy` holds `access`.
-    let source = unsafe { core::slice::from_raw_parts(from.start().as_ptr().wrapping_add(start), size) };
+    let source =
+        unsafe { core::slice::from_raw_parts(from.start().as_ptr().wrapping_add(start), size) };
     // SAFETY: as above; `disjoint` checked that the claims share no byte, so this is the only reference to them.
-    let target = unsafe { core::slice::from_raw_parts_mut(to.start().as_ptr().wrapping_add(start), size) };
+    let target =
+        unsafe { core::slice::from_raw_parts_mut(to.start().as_ptr().wrapping_add(start), size) };
     let zero = |bytes: &[u8]| bytes.iter().fold(0, |any, byte| any | byte) == 0;
     if !zero(source) || !zero(target) {
         target.copy_from_slice(source);

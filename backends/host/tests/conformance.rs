@@ -19,7 +19,8 @@ fn rig(host: Host) -> Rig<Arc<Host>> {
 
 /// Few, small and incoherent heaps, coarse copies, wide granules.
 fn strange() -> Result<Host> {
-    let staging = Heap { host: HostAccess::Incoherent, physical: 1, ..heap(HeapKind::Staging, 512 * MIB) };
+    let staging =
+        Heap { host: HostAccess::Incoherent, physical: 1, ..heap(HeapKind::Staging, 512 * MIB) };
     Host::builder()
         .heap(heap(HeapKind::Device, 512 * MIB))
         .heap(staging)

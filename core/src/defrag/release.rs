@@ -4,7 +4,7 @@ use super::window::Piece;
 use crate::device::Block;
 use crate::pool::{Divider, Lane, LaneState, Owner, SlotId};
 use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf};
-use crate::{Align, Backend, Move, Place, Result, Span, TimelineId};
+use crate::{Align, Backend, Move, Place, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::ops::ControlFlow;
 
@@ -108,7 +108,8 @@ impl<B: Backend> LaneState<B> {
     fn by_use(&self, unit: Align) -> Vec<Used> {
         let mut blocks: Vec<Used> = Vec::new();
         for (id, pieces) in self.pieces(unit) {
-            let Some(held) = self.blocks[id.0 as usize].as_ref() else { continue };
+            let held = self.blocks[id.0 as usize].as_ref();
+            let Some(held) = held.filter(|held| held.sharing == Sharing::Shared) else { continue };
             let fixed = pieces.iter().any(|piece| matches!(piece, Piece::Fixed));
             let live: Vec<_> = pieces
                 .iter()

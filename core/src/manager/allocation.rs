@@ -3,7 +3,7 @@
     unsafe_code,
     reason = "allocations share one strong reference to their lane, counted under its lock"
 )]
-use crate::pool::{Lane, LaneState, SlotId};
+use crate::pool::{Home, Lane, LaneState, SlotId};
 use crate::{Backend, Point, Result, TimelineId};
 use alloc::sync::Arc;
 use core::fmt;
@@ -98,8 +98,11 @@ impl<B: Backend> Allocation<B> {
     #[must_use]
     pub fn timeline(&self) -> Option<TimelineId> {
         let state = self.lane().state.lock();
-        let lent = state.notes.get(self.slot.index).and_then(|note| note.home);
-        lent.or(self.lane().timeline)
+        match state.notes.get(self.slot.index).and_then(|note| note.home) {
+            Some(Home::Timeline(timeline)) => Some(timeline),
+            Some(Home::Host) => None,
+            None => self.lane().timeline,
+        }
     }
 
     /// Says that another timeline uses the bytes too: after a free they wait for it.

@@ -1,6 +1,6 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, AllocationId, FreeError, Manager};
-use crate::pool::{Lane, SlotId};
+use crate::pool::{Home, Lane, SlotId};
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
 
@@ -61,7 +61,9 @@ impl<B: Backend> Lane<B> {
         let state = self.state.lock();
         let Some(note) = state.notes.get(id.index) else { return Vec::new() };
         let mut timelines = note.used_on.clone();
-        timelines.extend(note.home);
+        if let Some(Home::Timeline(home)) = note.home {
+            timelines.push(home);
+        }
         let alone = state.locate(id).is_ok_and(|(_, block, _)| {
             state.blocks[block.0 as usize]
                 .as_ref()

@@ -1,7 +1,7 @@
 //! From a request that nothing held fits to memory, or to an error that says why not.
 use super::error::{AllocateError, Rung, Shortage};
 use super::{Allocation, Manager, Pressure, Relief};
-use crate::pool::{Ask, Lane, Miss, Patience, Pool, SlotId};
+use crate::pool::{Ask, Home, Lane, Miss, Patience, Pool, SlotId};
 use crate::{Backend, Driver, Error, ErrorKind, HeapId, Mobility, Request, Result, Sharing};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -83,7 +83,8 @@ impl<B: Backend> Manager<B> {
             // The pin is never taken back: it ends with the allocation.
             let _ = lane.state.lock().slots.pin(slot);
         }
-        let lent = request.timeline.filter(|timeline| lane.timeline != Some(*timeline));
+        let lent = (lane.timeline != request.timeline)
+            .then(|| request.timeline.map_or(Home::Host, Home::Timeline));
         let dedicated = request.sharing == Sharing::Dedicated;
         let align = Some(request.layout.align).filter(|align| *align > lane.shared.unit);
         if lent.is_none()

@@ -276,10 +276,12 @@ impl<B: Backend> Manager<B> {
     ///
     /// `Busy` with the pool when something in it is live or waits for a timeline; `Foreign` for another manager's.
     pub fn destroy_pool(&self, pool: UserPool<B>) -> Result<(), (UserPool<B>, Error)> {
-        let mut pools = self.inner.user_pools.lock();
-        let Some(at) = pools.iter().position(|known| Arc::ptr_eq(known, pool.pool())) else {
-            return Err((pool, ErrorKind::Foreign.into()));
+        let find = |pools: &Vec<Arc<Pool<B>>>| {
+            pools.iter().position(|known| Arc::ptr_eq(known, pool.pool()))
         };
+        if find(&self.inner.user_pools.lock()).is_none() {
+            return Err((pool, ErrorKind::Foreign.into()));
+        }
         if let Err(error) =
             pool.pool().lanes().iter().try_for_each(|lane| lane.retire(Patience::Look).map(|_| ()))
         {
@@ -289,10 +291,10 @@ impl<B: Backend> Manager<B> {
         if live {
             return Err((pool, ErrorKind::Busy.into()));
         }
-        let removed = pools.swap_remove(at);
+        let mut pools = self.inner.user_pools.lock();
+        let removed = find(&pools).map(|at| pools.swap_remove(at));
         drop(pools);
-        drop(pool);
-        drop(removed);
+        drop((pool, removed));
         Ok(())
     }
 }

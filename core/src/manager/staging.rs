@@ -79,6 +79,7 @@ impl<B: Backend> Staging<B> {
         let binding = to.binding();
         binding.place(offset, bytes.len() as u64)?;
         self.check_alignment(offset, bytes.len() as u64)?;
+        to.use_on(on)?;
         let piece = usize::try_from(self.piece).map_err(|_| ErrorKind::SizeOverflow)?;
         let mut at = offset;
         for part in bytes.chunks(piece) {

@@ -1,6 +1,6 @@
 //! Bytes in, out and across, with every range checked before the driver sees it.
 use super::{Allocation, Manager};
-use crate::{Backend, ErrorKind, Move, Result, TimelineId, Transfer};
+use crate::{Backend, ErrorKind, Move, Point, Result, TimelineId, Transfer};
 use alloc::vec::Vec;
 
 impl<B: Backend> Allocation<B> {
@@ -19,7 +19,19 @@ impl<B: Backend> Allocation<B> {
         self.timeline().unwrap_or(TimelineId::MAIN)
     }
 
-    /// Writes bytes from the host, in the order of the allocation's timeline.
+    /// Waits for a transfer of an allocation that the host orders: it may be freed as soon as the call returns.
+    fn settle_transfer(&self) -> Result<()> {
+        let backend = self.lane().shared.device.backend();
+        match (self.timeline(), backend.as_timelines()) {
+            (None, Some(timelines)) => {
+                let epoch = timelines.mark(TimelineId::MAIN)?;
+                timelines.wait(Point { timeline: TimelineId::MAIN, epoch })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes bytes from the host, in the order of the allocation's timeline; without one, before it returns.
     ///
     /// # Errors
     ///
@@ -28,7 +40,11 @@ impl<B: Backend> Allocation<B> {
         let binding = self.binding();
         let to = binding.place(offset, bytes.len() as u64)?;
         self.aligned(offset, bytes.len() as u64)?;
-        if bytes.is_empty() { Ok(()) } else { self.transfer()?.write(self.home(), to, bytes) }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.transfer()?.write(self.home(), to, bytes)?;
+        self.settle_transfer()
     }
 
     /// Reads bytes to the host, after everything earlier on the allocation's timeline.
@@ -52,7 +68,11 @@ impl<B: Backend> Allocation<B> {
         let binding = self.binding();
         let to = binding.place(offset, size)?;
         self.aligned(offset, size)?;
-        if size == 0 { Ok(()) } else { self.transfer()?.fill(self.home(), to, size, value) }
+        if size == 0 {
+            return Ok(());
+        }
+        self.transfer()?.fill(self.home(), to, size, value)?;
+        self.settle_transfer()
     }
 }
 
@@ -100,7 +120,14 @@ impl<B: Backend> Manager<B> {
             });
         }
         refuse_overlap(&moves)?;
-        if moves.is_empty() { Ok(()) } else { transfer.copy(on, &moves) }
+        if moves.is_empty() {
+            return Ok(());
+        }
+        for copy in copies {
+            copy.from.use_on(on)?;
+            copy.to.use_on(on)?;
+        }
+        transfer.copy(on, &moves)
     }
 }
 

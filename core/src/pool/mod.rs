@@ -18,6 +18,7 @@ mod slots;
 pub use config::{PoolConfig, StrategyKind};
 pub use growth::Growth;
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
+pub(crate) use notes::Home;
 pub use notes::Tag;
 pub(crate) use quiet::Patience;
 pub(crate) use slots::{Owner, SlotId};

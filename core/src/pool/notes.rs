@@ -15,10 +15,19 @@ pub(crate) struct Note {
     pub(crate) used_on: Vec<TimelineId>,
     /// Alignment above the pool's own.
     pub(crate) align: Option<Align>,
-    /// The timeline that uses the bytes, where the lane of another lent them.
-    pub(crate) home: Option<TimelineId>,
+    /// In whose order the bytes are used, where the lane of another lent them.
+    pub(crate) home: Option<Home>,
     /// For reports: what kind of thing it is.
     pub(crate) tag: Option<Tag>,
+}
+
+/// In whose order bytes are used that another's lane lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// The host's: they are freed when they are out of use.
+    Host,
+    /// A timeline's.
+    Timeline(TimelineId),
 }
 
 /// A label that groups allocations in reports: weights, frames, textures.
@@ -53,7 +62,7 @@ impl Notes {
         }
     }
 
-    pub(crate) fn set_home(&mut self, slot: u32, home: TimelineId) {
+    pub(crate) fn set_home(&mut self, slot: u32, home: Home) {
         self.0.entry(slot).or_default().home = Some(home);
     }
 

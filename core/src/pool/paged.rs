@@ -122,7 +122,7 @@ impl<B: Backend> Lane<B> {
         let missing = |pages: &Vec<Page>| count - pages.len() as u64;
         self.take_spare(missing(&pages), &mut pages);
         if missing(&pages) > 0 {
-            self.surrender(missing(&pages) * page, Some(keep), Patience::Wait)?;
+            self.surrender(missing(&pages) * page, Some(keep), Patience::Look)?;
             self.take_spare(missing(&pages), &mut pages);
         }
         for other in others {
@@ -131,7 +131,13 @@ impl<B: Backend> Lane<B> {
                 self.take_spare(missing(&pages), &mut pages);
             }
         }
-        let created = self.create(missing(&pages), page, &mut pages);
+        let mut created = self.create(missing(&pages), page, &mut pages);
+        if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
+            // The driver has no more: wait for the timeline, and take what its frees left.
+            self.surrender(missing(&pages) * page, Some(keep), Patience::Wait)?;
+            self.take_spare(missing(&pages), &mut pages);
+            created = self.create(missing(&pages), page, &mut pages);
+        }
         created.inspect_err(|_| self.shared.spare.lock().append(&mut pages)).map(|()| pages)
     }
 

@@ -1,0 +1,179 @@
+//! `omniheap conformance`: the suite that every backend must pass.
+use super::Failure;
+use super::choice::Backend;
+use super::output::{self, Format};
+use clap::ValueEnum;
+use omniheap::host::Host;
+use omniheap::{AnyBackend, BackendKind, erase, open};
+use omniheap_conformance::{Account, Outcome, Progress, Results, Rig, run as run_suite, seed};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The conformance suite on a backend; exit code 1 when a case fails
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The backend, or `all` that are here
+    #[arg(long, value_enum)]
+    backend: Which,
+    /// Number of the device
+    #[arg(long, default_value_t = 0)]
+    device: u32,
+    /// Only cases whose name contains this
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Write the results for CI
+    #[arg(long, value_name = "FILE.xml")]
+    junit: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  omniheap conformance --backend host
+  omniheap conformance --backend vulkan --filter timeline --junit vulkan.xml
+  OMNIHEAP_REQUIRE=cuda,vulkan omniheap conformance --backend all
+
+A backend that is not here is a failure when it was named, here or in OMNIHEAP_REQUIRE.";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Which {
+    Host,
+    Cuda,
+    Hip,
+    Vulkan,
+    Wgpu,
+    All,
+}
+
+impl Which {
+    fn kinds(self) -> Vec<BackendKind> {
+        let one = match self {
+            Self::Host => Backend::Host,
+            Self::Cuda => Backend::Cuda,
+            Self::Hip => Backend::Hip,
+            Self::Vulkan => Backend::Vulkan,
+            Self::Wgpu => Backend::Wgpu,
+            Self::All => return BackendKind::ALL.to_vec(),
+        };
+        vec![one.kind()]
+    }
+}
+
+/// Runs the suite on every backend that is wanted.
+pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let kinds = arguments.backend.kinds();
+    let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
+    let is_required =
+        |kind: BackendKind| kinds.len() == 1 || required.split(',').any(|name| name == kind.name());
+    let mut failures = Vec::new();
+    let mut junit = Vec::new();
+    for &kind in &kinds {
+        match suite(kind, arguments, format) {
+            Err(why) if is_required(kind) => failures.push(format!("{kind} is not here: {why}")),
+            Err(why) => note(format, &format!("{kind}: not here: {why}")),
+            Ok(results) => {
+                match format {
+                    Format::Json => output::print_line(&results.to_json())?,
+                    Format::Text => output::print_line(&text(&results))?,
+                }
+                if results.failed() > 0 {
+                    failures.push(format!("{kind}: {} cases failed", results.failed()));
+                }
+                junit.push(results.to_junit());
+            }
+        }
+    }
+    if let (Some(path), Some(content)) = (&arguments.junit, merge(&junit)) {
+        std::fs::write(path, content)
+            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
+}
+
+/// One file of several suites.
+fn merge(suites: &[String]) -> Option<String> {
+    let (first, rest) = suites.split_first()?;
+    if rest.is_empty() {
+        return Some(first.clone());
+    }
+    let body = |suite: &String| suite.split_once('\n').map_or("", |(_, body)| body).to_owned();
+    let bodies: String = suites.iter().map(body).collect();
+    let head = first.split_once('\n').map_or("", |(head, _)| head);
+    Some(format!("{head}\n<testsuites>\n{bodies}</testsuites>\n"))
+}
+
+fn note(format: Format, line: &str) {
+    if format == Format::Text {
+        eprintln!("{line}");
+    }
+}
+
+/// Runs the suite on one backend, through dynamic dispatch; each backend's own tests also run it by type.
+fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Results, String> {
+    if !kind.is_built_in() {
+        return Err("it is not built in".into());
+    }
+    let (device, filter) = (arguments.device, &*arguments.filter);
+    let bar = output::progress(format, 0);
+    let show = |now: Progress<'_>| {
+        bar.set_length(now.total as u64);
+        bar.set_position(now.done as u64);
+        bar.set_message(format!("{} {}", now.mode, now.name));
+    };
+    // What a case panics with is in its result; a trace of it on standard error helps nobody.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let results = run_suite(kind.name(), move || rig(kind, device), filter, seed(), show);
+    std::panic::set_hook(hook);
+    bar.finish_and_clear();
+    results
+}
+
+/// A device with what may be done to it beyond the seam, where its backend has that.
+fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
+    match kind {
+        BackendKind::Host if device == 0 => Ok(host()),
+        #[cfg(feature = "wgpu")]
+        BackendKind::Wgpu => omniheap::wgpu::Wgpu::open(device as usize).map(wgpu),
+        _ => open(kind, device).map(Rig::new),
+    }
+}
+
+/// Host memory, which can be held back and lost.
+fn host() -> Rig<AnyBackend> {
+    let host = Arc::new(Host::new());
+    let (held, lost) = (Arc::clone(&host), Arc::clone(&host));
+    Rig::new(erase(host))
+        .with_hold(move |timeline| Ok(Box::new(held.hold(timeline)?)))
+        .with_loss(move || lost.lose())
+        .with_account(Account::Exact)
+}
+
+/// A device of wgpu, which can be lost.
+#[cfg(feature = "wgpu")]
+fn wgpu(backend: omniheap::wgpu::Wgpu) -> Rig<AnyBackend> {
+    let device = backend.device().clone();
+    Rig::new(erase(backend)).with_loss(move || device.destroy())
+}
+
+fn text(results: &Results) -> String {
+    let mut lines =
+        vec![format!("{} on {} ({})", results.label, results.device.name, results.device.driver)];
+    for case in &results.cases {
+        let (word, why) = match &case.outcome {
+            Outcome::Failed(why) => ("FAILED", why),
+            Outcome::Known(why) => ("known failure", why),
+            Outcome::Passed | Outcome::Refused(_) => continue,
+        };
+        lines.push(format!("  {word}: {}::{}: {why}", case.mode, case.name));
+    }
+    lines.push(format!(
+        "  {} passed, {} failed, {} refused as documented, {} known failures; {} behaviours pending",
+        results.passed(),
+        results.failed(),
+        results.refused(),
+        results.known(),
+        results.pending.len()
+    ));
+    lines.join("\n")
+}

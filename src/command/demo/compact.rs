@@ -1,0 +1,134 @@
+//! Third act: a full pool with a hole at every other place, and a request that fits none of them.
+use super::super::{Failure, output};
+use super::map;
+use super::place::{self, Stamped};
+use omniheap::{
+    AnyBackend, BlockReport, Error, ErrorKind, HeapKind, Manager, ManagerConfig, PoolConfig,
+    Request, UserPool,
+};
+use serde::Serialize;
+
+/// More than any hole, less than all holes together.
+const LARGE: u64 = 12 << 20;
+
+/// How the act is staged.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    pools: &'static str,
+    config: PoolConfig,
+    /// Allocations are one to twenty times this.
+    unit: u64,
+}
+
+/// What became of the request.
+#[derive(Debug, Serialize)]
+pub(super) struct Compaction {
+    /// `plain` or `paged`.
+    pub(super) pools: &'static str,
+    pub(super) capacity_bytes: u64,
+    pub(super) free_bytes: u64,
+    pub(super) largest_hole_bytes: u64,
+    pub(super) requested_bytes: u64,
+    /// Why the request was not served, where it was not.
+    pub(super) refused_because: Option<String>,
+    pub(super) moved_bytes: u64,
+    pub(super) verified_bytes: u64,
+    #[serde(skip)]
+    pub(super) before: Vec<BlockReport>,
+    #[serde(skip)]
+    pub(super) after: Vec<BlockReport>,
+}
+
+/// Plays it with blocks, and with pages where the device has them.
+pub(super) fn run(device: &AnyBackend, played: impl Fn()) -> Result<Vec<Compaction>, Failure> {
+    let heap = device.caps().heap_ids().find(|(_, heap)| heap.kind == HeapKind::Device);
+    let pages = device.as_remap().is_some() && heap.is_some_and(|(_, heap)| heap.page.is_some());
+    let pool = PoolConfig { lanes: Some(1), ..PoolConfig::new() };
+    let plain = PoolConfig { block: Some(64 << 20), maximum: 64 << 20, ..pool };
+    let plain = Stage { pools: "plain", config: plain, unit: 32 << 10 };
+    let mut compactions = vec![one(device, plain)?];
+    played();
+    if pages {
+        // Holes of a page or more, because pages are what can be mapped elsewhere.
+        let paged = PoolConfig { paged: true, maximum: 128 << 20, ..pool };
+        let paged = Stage { pools: "paged", config: paged, unit: 256 << 10 };
+        compactions.push(one(device, paged)?);
+    }
+    played();
+    Ok(compactions)
+}
+
+fn one(device: &AnyBackend, stage: Stage) -> Result<Compaction, Failure> {
+    let manager = Manager::with_config(AnyBackend::clone(device), ManagerConfig::default());
+    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
+    let heap = *heaps.as_slice().first().ok_or(Error::new(ErrorKind::NoSuchHeap))?;
+    let pool = manager.create_pool(heap, stage.config)?;
+    let live = fragment(&pool, stage.unit)?;
+    let report = manager.report();
+    let (before, totals) = (blocks(&manager), report.totals);
+    let served = pool.allocate(&Request::new(LARGE).name("large"));
+    let refused_because = served.as_ref().err().map(ToString::to_string);
+    if let Err(error) = &served
+        && !error.kind().is_out_of_memory()
+    {
+        return Err(Failure::failed(error.to_string()));
+    }
+    let verified_bytes = place::verify(&live)?;
+    manager.validate().map_err(|why| Failure::failed(format!("accounts are wrong: {why}")))?;
+    Ok(Compaction {
+        pools: stage.pools,
+        capacity_bytes: stage.config.maximum,
+        free_bytes: totals.free_bytes,
+        largest_hole_bytes: totals.largest_hole,
+        requested_bytes: LARGE,
+        refused_because,
+        moved_bytes: manager.report().moved_bytes,
+        verified_bytes,
+        before,
+        after: blocks(&manager),
+    })
+}
+
+/// Fills the pool, then frees every other allocation; returns the others with their stamps.
+fn fragment(pool: &UserPool<AnyBackend>, unit: u64) -> Result<Vec<Stamped>, Failure> {
+    let mut all = Vec::new();
+    for seed in 1.. {
+        // Sizes that look random and are the same on every run.
+        let size = (1 + seed * 7 % 20) * unit;
+        match pool.allocate(&Request::new(size)) {
+            Ok(allocation) => all.push((allocation, seed)),
+            Err(error) if error.kind().is_out_of_memory() => break,
+            Err(error) => return Err(Failure::failed(error.to_string())),
+        }
+    }
+    let kept: Vec<_> = all.into_iter().filter(|(_, seed)| seed % 2 == 0).collect();
+    for (allocation, seed) in &kept {
+        allocation.write(0, &place::stamp(allocation.size(), *seed))?;
+    }
+    Ok(kept)
+}
+
+fn blocks(manager: &Manager<AnyBackend>) -> Vec<BlockReport> {
+    manager.report().pools.into_iter().flat_map(|pool| pool.blocks).collect()
+}
+
+/// The maps and what happened between them.
+pub(super) fn text(one: &Compaction) -> String {
+    let outcome = match &one.refused_because {
+        None if one.moved_bytes > 0 => {
+            format!("served after moving {} of live data", output::bytes(one.moved_bytes))
+        }
+        None => "served by mapping free pages side by side; no byte was copied".into(),
+        Some(why) => format!("refused: {why}"),
+    };
+    format!(
+        "  {} pool of {}: {} free, the largest hole {}; then {} are asked for\n{}\n  {outcome}\n{}\n",
+        one.pools,
+        output::bytes(one.capacity_bytes),
+        output::bytes(one.free_bytes),
+        output::bytes(one.largest_hole_bytes),
+        output::bytes(one.requested_bytes),
+        map::draw(&one.before),
+        map::draw(&one.after),
+    )
+}

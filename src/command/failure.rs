@@ -1,0 +1,71 @@
+//! Why a command ended early: one line and an exit code.
+use core::fmt;
+use omniheap::BackendKind;
+use std::process::ExitCode;
+
+/// A command that did not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    line: String,
+}
+
+impl Failure {
+    /// The work failed: a device is not here, a check did not hold.
+    pub(crate) fn failed(line: impl Into<String>) -> Self {
+        Self { code: 1, line: line.into() }
+    }
+
+    /// The input or the options make no sense; nothing was done.
+    pub(crate) fn input(line: impl Into<String>) -> Self {
+        Self { code: 2, line: line.into() }
+    }
+
+    /// It was proven that what is asked for cannot be.
+    pub(crate) fn impossible(line: impl Into<String>) -> Self {
+        Self { code: 3, line: line.into() }
+    }
+
+    /// A device that could not be opened, and why.
+    pub(crate) fn no_device(
+        backend: Option<BackendKind>,
+        ordinal: u32,
+        error: omniheap::Error,
+    ) -> Self {
+        let name = backend.map_or("none", BackendKind::name);
+        if backend.is_some_and(|kind| !kind.is_built_in()) {
+            return Self::failed(format!(
+                "backend {name} is not built in; build with `--features {name}`"
+            ));
+        }
+        Self::failed(format!(
+            "device {ordinal} of backend {name} is not here: {error}; `omniheap devices` lists what is"
+        ))
+    }
+
+    /// What the shell sees.
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // One line, whatever a file's name or a driver's message holds.
+        let line: String =
+            self.line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        f.write_str(&line)
+    }
+}
+
+impl From<omniheap::Error> for Failure {
+    fn from(error: omniheap::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}

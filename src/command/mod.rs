@@ -1,0 +1,67 @@
+//! The command line: one file for each command.
+mod choice;
+mod compare;
+mod conformance;
+mod demo;
+mod devices;
+mod explain;
+mod failure;
+mod output;
+mod plan;
+mod replay;
+mod report;
+mod selftest;
+
+use clap::{Parser, Subcommand};
+pub(crate) use failure::Failure;
+use output::Format;
+
+/// One memory manager for every GPU.
+#[derive(Debug, Parser)]
+#[command(name = "omniheap", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(crate) struct Line {
+    /// Print JSON: one object per result and line
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  omniheap demo                                    see it work on the best device here
+  omniheap devices                                 what is here?
+  omniheap explain --size 4K --pattern broadcast   where would that go, and why?
+  omniheap replay run.csv.gz                       how much memory would omniheap have needed?
+  omniheap replay run.csv.gz --capacity min        in how little memory does it complete?
+  omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
+  omniheap conformance --backend vulkan            does a backend keep its promises?
+
+Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Arguments),
+    Devices(devices::Arguments),
+    Explain(explain::Arguments),
+    Replay(replay::Arguments),
+    Compare(compare::Arguments),
+    Report(report::Arguments),
+    Plan(plan::Arguments),
+    Conformance(conformance::Arguments),
+}
+
+/// Runs a command line.
+pub(crate) fn run(line: Line) -> Result<(), Failure> {
+    let format = if line.json { Format::Json } else { Format::Text };
+    match line.command {
+        Command::Demo(arguments) => demo::run(&arguments, format),
+        Command::Devices(arguments) => devices::run(&arguments, format),
+        Command::Explain(arguments) => explain::run(&arguments, format),
+        Command::Compare(arguments) => compare::run(&arguments, format),
+        Command::Plan(arguments) => plan::run(&arguments, format),
+        Command::Conformance(arguments) => conformance::run(&arguments, format),
+        Command::Report(arguments) => report::run(&arguments, format),
+        Command::Replay(arguments) => replay::run(&arguments, format),
+    }
+}

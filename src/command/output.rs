@@ -1,0 +1,107 @@
+//! What commands print: text for people, JSON for tools, progress only for someone who watches.
+use super::Failure;
+use core::time::Duration;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// One object per result and line.
+    Json,
+}
+
+/// Prints one result as one line of JSON.
+pub(crate) fn print_json(result: &impl Serialize) -> Result<(), Failure> {
+    let line = serde_json::to_string(result).map_err(|error| Failure::failed(error.to_string()))?;
+    print_line(&line)
+}
+
+/// Prints a line; a reader that has seen enough is no failure.
+pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
+    match writeln!(stdout().lock(), "{line}") {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        printed => Ok(printed?),
+    }
+}
+
+/// A bar on standard error; hidden where nobody watches or a tool does.
+pub(crate) fn progress(format: Format, steps: u64) -> ProgressBar {
+    let watched = format == Format::Text && stderr().is_terminal();
+    let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(steps), target);
+    let style = ProgressStyle::with_template("{msg:24} {wide_bar} {pos}/{len} {elapsed}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    if watched {
+        bar.enable_steady_tick(Duration::from_millis(120));
+    }
+    bar
+}
+
+/// Work whose length nobody knows; hidden as [`progress`] is.
+pub(crate) fn spinner(format: Format, message: &str) -> ProgressBar {
+    let bar = progress(format, 0);
+    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.set_message(message.to_owned());
+    bar
+}
+
+/// Bytes for people: three digits and a unit.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (mut value, mut unit) = (count as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.2} {}", UNITS[unit]) }
+}
+
+/// One count over another; 1 when there is nothing to compare.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+pub(crate) fn ratio(count: u64, of: u64) -> f64 {
+    if of == 0 { 1.0 } else { count as f64 / of as f64 }
+}
+
+/// Reads bytes with an optional binary suffix: `4096`, `64K`, `2M`, `8GiB`.
+pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &*text[digits.len()..].to_ascii_lowercase() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// As [`parse_bytes`], for the command line.
+pub(crate) fn bytes_argument(text: &str) -> Result<u64, String> {
+    parse_bytes(text).ok_or_else(|| "expected bytes, such as 65536 or 64K".into())
+}
+
+/// Rows under a header, columns aligned: numbers to the right, words to the left.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut lines = vec![String::new(); rows.len() + 1];
+    for (column, title) in header.iter().enumerate() {
+        let cells: Vec<&str> =
+            rows.iter().map(|row| row.get(column).map_or("", String::as_str)).collect();
+        let is_number = |cell: &&str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        let numbers = column > 0 && cells.iter().all(is_number);
+        let width = |cell: &str| cell.chars().count();
+        let widest = cells.iter().map(|cell| width(cell)).max().unwrap_or(0).max(width(title));
+        for (line, cell) in lines.iter_mut().zip(core::iter::once(title).chain(&cells)) {
+            let pad = " ".repeat(widest - width(cell));
+            let (before, after) = if numbers { (&*pad, "") } else { ("", &*pad) };
+            line.extend([before, cell, after, "  "]);
+        }
+    }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,184 @@
+//! The device that a replay runs on: real, or hollow with a real one's limits.
+use super::hollow::Hollow;
+use super::program::Program;
+use super::run::{Played, Until, play};
+use omniheap::host::{Host, heap};
+use omniheap::layer::Limit;
+use omniheap::{
+    Align, AnyBackend, Backend, BackendKind, Caps, DefaultPolicy, DeviceInfo, Error, ErrorKind,
+    Heap, HeapId, HeapKind, ManagerConfig, Policy, Request, Result, open,
+};
+
+/// The heap of a device that has no size of its own: address space, not memory.
+const WIDE: u64 = 256 << 30;
+
+/// Whether pools are built from pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paging {
+    /// Where the device can.
+    Wanted,
+    /// Blocks only.
+    Off,
+}
+
+/// How much memory the device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capacity {
+    /// What it has.
+    Whole,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+/// Where traces are replayed.
+#[derive(Debug)]
+pub(crate) enum Device {
+    /// This machine's memory.
+    Host,
+    /// Accounts only.
+    Hollow(Box<Caps>),
+    /// An opened device.
+    Real(AnyDevice),
+}
+
+/// An opened device, printable.
+pub(crate) struct AnyDevice(AnyBackend);
+
+impl core::fmt::Debug for AnyDevice {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.caps().device.fmt(f)
+    }
+}
+
+impl Device {
+    /// Opens device `ordinal` of a backend, or a hollow one.
+    pub(crate) fn open(backend: Option<BackendKind>, ordinal: u32) -> Result<Self> {
+        match backend {
+            None => Ok(Self::Hollow(Box::new(host_caps(WIDE)))),
+            Some(BackendKind::Host) if ordinal == 0 => Ok(Self::Host),
+            Some(kind) => Ok(Self::Real(AnyDevice(open(kind, ordinal)?))),
+        }
+    }
+
+    /// The same limits without bytes, with a capacity; only the heap that plain requests go to remains.
+    pub(crate) fn hollow(&self, capacity: u64) -> Result<Hollow> {
+        let mut caps = match self {
+            Self::Host => host_caps(WIDE),
+            Self::Hollow(caps) => (**caps).clone(),
+            Self::Real(device) => device.0.caps().clone(),
+        };
+        let mut heap = caps.heaps.swap_remove(usize::from(first_heap(&caps)?.0));
+        heap.size = capacity;
+        heap.max_block = heap.max_block.min(capacity);
+        caps.heaps = vec![heap];
+        Ok(Hollow::new(caps))
+    }
+
+    /// The same device without bytes, with every size that it has.
+    pub(crate) fn emptied(&self) -> Result<Self> {
+        Ok(Self::Hollow(Box::new(self.hollow(WIDE)?.caps().clone())))
+    }
+
+    /// Whether a replay builds its pools from pages.
+    pub(crate) fn is_paged(&self, paging: Paging) -> Result<bool> {
+        let pages = |caps: &Caps| {
+            let first = first_heap(caps)?;
+            // Managers build pools from pages in device memory only.
+            let paged = |heap: &Heap| heap.kind == HeapKind::Device && heap.page.is_some();
+            Ok::<_, Error>(caps.heap(first).is_some_and(paged))
+        };
+        let can = match self {
+            Self::Host => cfg!(target_os = "linux"),
+            Self::Hollow(caps) => pages(caps)?,
+            Self::Real(device) => device.0.as_remap().is_some() && pages(device.0.caps())?,
+        };
+        Ok(can && paging == Paging::Wanted)
+    }
+
+    /// Replays on a fresh manager.
+    pub(crate) fn play(
+        &self,
+        program: &Program,
+        capacity: Capacity,
+        paging: Paging,
+    ) -> Result<Played> {
+        let config = config(paging, capacity);
+        match (self, capacity) {
+            (Self::Host, _) => {
+                play(Host::like(host_caps(bytes(capacity)))?, config, program, Until::End)
+            }
+            (Self::Hollow(_), _) => {
+                play(self.hollow(bytes(capacity))?, config, program, Until::End)
+            }
+            (Self::Real(device), Capacity::Whole) => {
+                play(AnyBackend::clone(&device.0), config, program, Until::End)
+            }
+            (Self::Real(device), Capacity::Bytes(capacity)) => {
+                let device = limited(AnyBackend::clone(&device.0), capacity)?;
+                play(device, config, program, Until::End)
+            }
+        }
+    }
+
+    /// Replays on a hollow device of `capacity` bytes until something fails; says how much was reserved if nothing did.
+    pub(crate) fn completes(
+        &self,
+        program: &Program,
+        capacity: u64,
+        paging: Paging,
+    ) -> Result<Option<u64>> {
+        let device = self.hollow(capacity)?;
+        let played =
+            play(device, config(paging, Capacity::Bytes(capacity)), program, Until::FirstFailure)?;
+        Ok(played.failed.is_empty().then_some(played.peak_reserved))
+    }
+}
+
+const fn bytes(capacity: Capacity) -> u64 {
+    match capacity {
+        Capacity::Whole => WIDE,
+        Capacity::Bytes(bytes) => bytes,
+    }
+}
+
+/// The usual settings, with one lane for threads: a replay has one thread, and the result is the same every time.
+///
+/// A plain pool that is told its capacity takes it as one block, as an engine with a fixed budget would.
+fn config(paging: Paging, capacity: Capacity) -> ManagerConfig {
+    let mut config = ManagerConfig::default();
+    config.pool.lanes = Some(1);
+    if let (Paging::Off, Capacity::Bytes(bytes)) = (paging, capacity) {
+        config.pool.minimum = Align::of(2 << 20).down(bytes);
+    }
+    match paging {
+        Paging::Wanted => config,
+        Paging::Off => config.plain(),
+    }
+}
+
+/// What every span is a multiple of.
+pub(crate) fn unit() -> u64 {
+    ManagerConfig::default().unit.get()
+}
+
+/// Host memory as one heap of device memory.
+fn host_caps(size: u64) -> Caps {
+    let mut caps = Host::new().caps().clone();
+    caps.heaps = vec![heap(HeapKind::Device, size)];
+    caps.device = DeviceInfo { name: "host memory".into(), ..caps.device };
+    caps
+}
+
+/// The heap that requests go to which say nothing of their use.
+fn first_heap(caps: &Caps) -> Result<HeapId> {
+    let placement = DefaultPolicy.place(&Request::new(1), caps)?;
+    placement.heaps.as_slice().first().copied().ok_or(ErrorKind::NoSuchHeap.into())
+}
+
+/// The device with `capacity` bytes of the first heap and next to nothing of the others.
+fn limited(device: AnyBackend, capacity: u64) -> Result<Limit<AnyBackend>> {
+    let first = first_heap(device.caps())?;
+    let limit = |(heap, _): (HeapId, &Heap)| if heap == first { capacity } else { 1 };
+    let limits: Vec<_> = device.caps().heap_ids().map(limit).collect();
+    Ok(Limit::new(device, &limits, u64::MAX))
+}

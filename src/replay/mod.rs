@@ -1,0 +1,13 @@
+//! Replaying a trace through a manager: what it reserves, how fast, and in how little memory it can.
+mod device;
+mod hollow;
+mod minimum;
+mod planned;
+mod program;
+mod run;
+
+pub(crate) use device::{Capacity, Device, Paging, unit};
+pub(crate) use minimum::minimum;
+pub(crate) use planned::planned;
+pub(crate) use program::Program;
+pub(crate) use run::Played;

@@ -1,0 +1,109 @@
+//! One replay: every step in order, timed from the first to the last.
+use super::program::{Program, Step};
+use core::time::Duration;
+use omniheap::layer::Record;
+use omniheap::{
+    AllocateError, Allocation, Backend, ErrorKind, Manager, ManagerConfig, Request, Result,
+    TimelineId,
+};
+use std::time::Instant;
+
+/// What one replay did.
+#[derive(Debug)]
+pub(crate) struct Played {
+    /// From the first step to the last, driver calls included.
+    pub(crate) time: Duration,
+    /// Steps whose allocation failed for want of memory, ascending.
+    pub(crate) failed: Vec<u32>,
+    /// The most that was held from the driver.
+    pub(crate) peak_reserved: u64,
+    /// Driver calls that took or returned memory, until the last step.
+    pub(crate) driver_calls: u64,
+    /// Bytes that defragmentation moved.
+    pub(crate) moved: u64,
+}
+
+/// When to stop early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Never: a failed allocation and its free are skipped.
+    End,
+    /// At the first allocation that fails.
+    FirstFailure,
+}
+
+/// Replays `program` through `manager`. Streams become timelines of the device where it has them.
+///
+/// What was reserved is counted at the seam, not by the manager that is judged.
+pub(crate) fn play<B: Backend>(
+    backend: B,
+    config: ManagerConfig,
+    program: &Program,
+    until: Until,
+) -> Result<Played> {
+    let manager = &Manager::with_config(Record::new(backend), config);
+    let timelines = open_timelines(manager.backend(), program.streams)?;
+    let mut live: Vec<Option<Allocation<Record<B>>>> = Vec::new();
+    live.resize_with(program.numbers as usize, || None);
+    let mut failed = Vec::new();
+    let start = Instant::now();
+    for (at, step) in program.steps.iter().enumerate() {
+        match *step {
+            Step::Allocate { align_log2, stream, number, size } => {
+                let mut request = Request::new(size);
+                request.layout = Step::layout(size, align_log2);
+                request.timeline = timelines[usize::from(stream)];
+                match manager.allocate(&request) {
+                    Ok(allocation) => live[number as usize] = Some(allocation),
+                    Err(error) => {
+                        note_failure(&error, at, &mut failed)?;
+                        if until == Until::FirstFailure {
+                            break;
+                        }
+                    }
+                }
+            }
+            Step::Free { number } => live[number as usize] = None,
+        }
+    }
+    let time = start.elapsed();
+    let (record, moved) = (manager.backend(), manager.report().moved_bytes);
+    let (peak_reserved, driver_calls) = (record.peak_bytes(), record.driver_calls());
+    drop(live);
+    close_timelines(record, &timelines)?;
+    Ok(Played { time, failed, peak_reserved, driver_calls, moved })
+}
+
+/// Remembers an allocation that found no memory; any other error ends the replay.
+#[cold]
+fn note_failure(error: &AllocateError, at: usize, failed: &mut Vec<u32>) -> Result<()> {
+    if !error.kind().is_out_of_memory() && error.kind() != ErrorKind::ExceedsLimit {
+        return Err(error.error());
+    }
+    failed.push(u32::try_from(at).map_err(|_| ErrorKind::SizeOverflow)?);
+    Ok(())
+}
+
+/// A timeline for each stream: the main one, then new ones, then the main one again when the device has no more.
+fn open_timelines<B: Backend>(backend: &B, streams: u16) -> Result<Vec<Option<TimelineId>>> {
+    let Some(timelines) = backend.as_timelines() else {
+        return Ok(vec![None; usize::from(streams)]);
+    };
+    let mut opened = vec![Some(TimelineId::MAIN)];
+    for _ in 1..streams {
+        match timelines.open() {
+            Ok(timeline) => opened.push(Some(timeline)),
+            Err(error) if error.kind() == ErrorKind::ExceedsLimit => {
+                opened.push(Some(TimelineId::MAIN));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(opened)
+}
+
+fn close_timelines<B: Backend>(backend: &B, opened: &[Option<TimelineId>]) -> Result<()> {
+    let Some(timelines) = backend.as_timelines() else { return Ok(()) };
+    let own = opened.iter().flatten().filter(|timeline| **timeline != TimelineId::MAIN);
+    own.into_iter().try_for_each(|timeline| timelines.close(*timeline))
+}

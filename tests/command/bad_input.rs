@@ -1,0 +1,71 @@
+//! Bad input: one clear line, exit code 2, nothing half done.
+use crate::support::{churn, file, omniheap, refuses};
+
+#[test]
+fn files_that_are_no_traces_are_refused() {
+    let header = "op,id,size,stream,time_us\n";
+    let cases: [(&str, Vec<u8>, &str); 9] = [
+        ("empty", Vec::new(), "too early"),
+        ("words.txt", b"hello, world\n".into(), "not a trace"),
+        ("gzip.gz", vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3], ""),
+        ("operation.csv", format!("{header}x,1,1,0,0\n").into(), "line 2"),
+        ("missing.csv", format!("{header}a,1\n").into(), "missing"),
+        ("number.csv", format!("{header}a,1,ten,0,0\n").into(), "size"),
+        ("zero.csv", format!("{header}a,1,0,0,0\n").into(), "size is 0"),
+        ("twice.csv", format!("{header}a,1,1,0,0\nf,1,,0,1\nf,1,,0,2\n").into(), "line 4"),
+        ("huge.csv", format!("{header}a,1,99999999999999999999,0,0\n").into(), "large"),
+    ];
+    for (name, content, word) in cases {
+        let path = file(name, content);
+        refuses(&["replay", &path], 2, word);
+        refuses(&["replay", &path, "--json"], 2, name);
+        refuses(&["compare", &path], 2, name);
+        refuses(&["report", &path, "-o", "never.html"], 2, name);
+    }
+    refuses(&["replay", "there-is-no-such-file.csv"], 2, "cannot read");
+    refuses(&["replay", "."], 2, "cannot read");
+}
+
+#[test]
+fn a_bad_file_after_a_good_one_stops_both() {
+    let good = file("good.csv", churn(100, 1, 4096).csv);
+    let bad = file("bad.csv", "op,id,size,stream,time_us\na,1,-5,0,0\n");
+    refuses(&["replay", &good, &bad], 2, "bad.csv");
+    refuses(&["replay", &good, &bad, "--json"], 2, "bad.csv");
+}
+
+#[test]
+fn a_file_name_cannot_forge_a_second_line() {
+    let path = file("two\nlines", "hello");
+    refuses(&["replay", &path], 2, "two");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let good = file("options.csv", churn(100, 1, 4096).csv);
+    for wrong in [
+        &["--nonsense"][..],
+        &["--backend", "abacus"],
+        &["--capacity", "0"],
+        &["--capacity", "much"],
+        &["--capacity", "99999999999T"],
+        &["--paged", "maybe"],
+        &["--repeat", "0"],
+    ] {
+        let output = omniheap(&[&["replay", &good], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(output.stdout.is_empty(), "{wrong:?}");
+    }
+    for wrong in
+        [&["replay"][..], &["nothing"], &[], &["explain", "--size", "x"], &["report", &good]]
+    {
+        assert_eq!(omniheap(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_device_that_is_not_here_is_one_line() {
+    let good = file("device.csv", churn(100, 1, 4096).csv);
+    refuses(&["replay", &good, "--device", "7"], 1, "device 7 of backend host");
+    refuses(&["demo", "--backend", "host", "--device", "7"], 1, "omniheap devices");
+}

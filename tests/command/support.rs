@@ -1,0 +1,93 @@
+//! Running the command, and traces to run it on.
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Runs the command.
+pub(crate) fn omniheap(arguments: &[&str]) -> Output {
+    let folder = folder();
+    let built = || env!("CARGO_BIN_EXE_omniheap").into();
+    let mut command = Command::new(std::env::var_os("OMNIHEAP_COMMAND").unwrap_or_else(built));
+    // Without it, window-system libraries that drivers load complain on standard error.
+    command.env("XDG_RUNTIME_DIR", &folder);
+    command.args(arguments).current_dir(folder).output().expect("the command starts")
+}
+
+/// Where tests write. A bundle names its command, and has no build folder beside it.
+pub(crate) fn folder() -> PathBuf {
+    let folder = match std::env::var_os("OMNIHEAP_COMMAND") {
+        Some(_) => std::env::temp_dir().join("omniheap-command-tests"),
+        None => PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
+    };
+    fs::create_dir_all(&folder).expect("the folder for tests can be made");
+    folder
+}
+
+/// Runs the command with `--json` and reads what it prints.
+pub(crate) fn json(arguments: &[&str]) -> Vec<Value> {
+    let output = omniheap(&[arguments, &["--json"]].concat());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {err}");
+    assert_eq!(err, "", "nothing but results with --json");
+    out.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
+}
+
+/// Asserts that the command refuses: this code, one line on standard error, nothing on standard output.
+pub(crate) fn refuses(arguments: &[&str], code: i32, word: &str) {
+    let output = omniheap(arguments);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {err}");
+    assert_eq!(out, "", "{arguments:?}: nothing half done");
+    assert_eq!(err.lines().count(), 1, "{arguments:?}: one line, not {err:?}");
+    assert!(err.contains(word), "{arguments:?}: {err:?} does not say {word:?}");
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is text")
+}
+
+/// Writes a file for the command to read, under a name of its own.
+pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> String {
+    let path = folder().join(name);
+    fs::write(&path, content).expect("the folder for tests can be written");
+    path.to_str().expect("the folder has a plain name").to_owned()
+}
+
+/// A trace and the most bytes that are live in it at once.
+pub(crate) struct Sample {
+    pub(crate) csv: String,
+    pub(crate) events: u64,
+    pub(crate) peak_live: u64,
+}
+
+/// Churn on several streams: mixed sizes, frees in random order, all frees asked for before they complete.
+pub(crate) fn churn(steps: u32, streams: u64, largest: u64) -> Sample {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut csv = String::from("op,id,size,stream,time_us\n");
+    let (mut live, mut live_bytes, mut peak_live, mut events) = (Vec::new(), 0, 0, 0);
+    for step in 0..steps {
+        if live.len() < 40 || random(2) == 0 {
+            let (size, stream) = (1 + random(largest), random(streams));
+            csv += &format!("a,{step},{size},{stream},{step}\n");
+            live.push((step, size, stream));
+            live_bytes += size;
+            peak_live = peak_live.max(live_bytes);
+            events += 1;
+        } else {
+            let count = live.len() as u64;
+            let at = usize::try_from(random(count)).expect("an index");
+            let (id, size, stream) = live.swap_remove(at);
+            csv += &format!("r,{id},,{stream},{step}\nf,{id},,{stream},{step}\n");
+            live_bytes -= size;
+            events += 2;
+        }
+    }
+    Sample { csv, events, peak_live }
+}

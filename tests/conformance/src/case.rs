@@ -1,0 +1,135 @@
+//! A case: one sentence that holds on every backend, and the function that proves it.
+use crate::world::{World, in_heap};
+use omniheap_core::{Backend, Copy, ErrorKind, HeapKind, Request, Source, TimelineId};
+
+/// One promise, checked on a fresh device.
+#[derive(Debug)]
+pub struct Case<B: Backend> {
+    /// The sentence, as an identifier.
+    pub name: &'static str,
+    /// The behaviours of `docs/conformance.md` that it proves.
+    pub numbers: &'static [u16],
+    /// What the device or the rig must have.
+    pub needs: &'static [Need],
+    /// Proves it, or panics.
+    pub check: fn(&World<B>),
+}
+
+/// What a case cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// Byte movement.
+    Transfer,
+    /// A heap that the host sees.
+    Map,
+    /// A heap that the host does not see.
+    Hidden,
+    /// Timelines.
+    Timelines,
+    /// A rig that can hold a timeline.
+    Hold,
+    /// A rig that can lose the device.
+    Loss,
+    /// Pages, and a mode that uses them.
+    Pages,
+    /// Device addresses.
+    Address,
+    /// The driver's own account.
+    Budget,
+    /// Hand-over to others.
+    Export,
+    /// A block of more than four gibibytes.
+    Large,
+    /// A heap of constants.
+    Constant,
+}
+
+/// Bytes of a block that [`Need::Large`] asks for.
+pub(crate) const LARGE: u64 = (4 << 30) + (4 << 20);
+
+impl Need {
+    /// Why the world lacks it, or nothing when it has it.
+    pub(crate) fn missing<B: Backend + 'static>(self, world: &World<B>) -> Option<&'static str> {
+        let (backend, extras) = (world.backend(), world.extras());
+        let heaps = &backend.caps().heaps;
+        let large = |heap: &omniheap_core::Heap| heap.max_block >= LARGE && heap.size >= 3 * LARGE;
+        let (has, why) = match self {
+            Self::Transfer => (backend.as_transfer().is_some(), "the backend moves no bytes"),
+            Self::Map => (
+                backend.as_map().is_some() && world.visible_heap().is_some(),
+                "the host sees no heap",
+            ),
+            Self::Hidden => (world.hidden_heap().is_some(), "the host sees every heap"),
+            Self::Timelines => (backend.as_timelines().is_some(), "the backend has no timelines"),
+            Self::Hold => (extras.hold.is_some(), "the rig cannot hold a timeline"),
+            Self::Loss => (extras.lose.is_some(), "the rig cannot lose the device"),
+            Self::Pages => (world.is_paged(), "the default pools have no pages here"),
+            Self::Address => (backend.as_address().is_some(), "the backend has no addresses"),
+            Self::Budget => {
+                (backend.as_budget().is_some(), "the driver does not tell what is free")
+            }
+            Self::Export => (backend.as_export().is_some(), "the backend exports nothing"),
+            Self::Large => (heaps.iter().any(large), "no block can have more than four gibibytes"),
+            Self::Constant => (
+                heaps.iter().any(|heap| heap.kind == HeapKind::Constant),
+                "the device has no constant heap",
+            ),
+        };
+        (!has).then_some(why)
+    }
+
+    /// Asserts what is documented for a backend that lacks it.
+    pub(crate) fn assert_refusal<B: Backend + 'static>(self, world: &World<B>) {
+        match self {
+            Self::Transfer => refuses_transfer(world),
+            Self::Map => refuses_map(world),
+            Self::Address => {
+                let one = world.manager().allocate(&Request::new(64)).expect("fits");
+                assert_eq!(one.binding().address(), None);
+            }
+            Self::Pages => refuses_pages(world),
+            Self::Timelines => {
+                let manager = world.manager();
+                let one = manager.allocate(&Request::new(64).on(TimelineId::MAIN)).expect("fits");
+                one.free();
+                assert_eq!(manager.retire(), Ok(0), "nothing waits where nothing runs beside");
+            }
+            Self::Large => {
+                let manager = world.manager_over(&world.limited(u64::MAX, u64::MAX));
+                let most = world.backend().caps().heaps.iter().map(|heap| heap.size).max();
+                let size = most.unwrap_or(0).saturating_add(1);
+                let kind = manager.allocate(&Request::new(size)).expect_err("too large").kind();
+                assert_eq!(kind, ErrorKind::ExceedsLimit);
+            }
+            // Their absence is the refusal: there is nothing that could be called.
+            _ => {}
+        }
+    }
+}
+
+fn refuses_transfer<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let one = manager.allocate(&Request::new(64)).expect("fits");
+    let other = manager.allocate(&Request::new(64)).expect("fits");
+    let unsupported = Some(ErrorKind::Unsupported);
+    assert_eq!(one.write(0, &[0; 64]).err().map(|error| error.kind()), unsupported);
+    assert_eq!(one.read(0, &mut [0; 64]).err().map(|error| error.kind()), unsupported);
+    assert_eq!(one.fill(0, 64, 0).err().map(|error| error.kind()), unsupported);
+    let copy = Copy { from: &one, from_offset: 0, to: &other, to_offset: 0, size: 64 };
+    let kind = manager.copy(TimelineId::MAIN, &[copy]).err().map(|error| error.kind());
+    assert_eq!(kind, unsupported);
+}
+
+fn refuses_map<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    for (heap, _) in world.backend().caps().heap_ids() {
+        let one = manager.allocate(&in_heap(heap, 64)).expect("fits");
+        assert_eq!(one.map().err().map(|error| error.kind()), Some(ErrorKind::NotMappable));
+    }
+}
+
+fn refuses_pages<B: Backend + 'static>(world: &World<B>) {
+    let plan = world.manager().plan(&Request::new(64)).expect("fits");
+    assert_ne!(plan.source, Source::Pages, "pages without a way to map them");
+}

@@ -1,0 +1,206 @@
+//! I: moving live data together.
+use super::{place_of, take};
+use crate::case::Case;
+use crate::rng::Rng;
+use crate::world::{Stack, World, check_stamp, in_heap, pool_of, write_stamp};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use omniheap_core::{Allocation, Backend, Manager, Request, TimelineId};
+
+pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
+    use crate::case::Need;
+    list! {
+        bytes_survive_defragmentation proves [64, 66] needs [Transfer];
+        bytes_survive_work_between_passes proves [65] needs [Transfer];
+        a_compact_heap_is_left_alone proves [68] needs [Transfer];
+        what_is_bound_does_not_move proves [70] needs [Transfer];
+        threads_work_on_while_data_moves proves [74] needs [Transfer];
+        views_of_moved_bytes_show_them proves [76] needs [Map, Transfer];
+        work_queued_before_a_move_is_done proves [77] needs [Transfer];
+        moves_stay_in_their_heap_and_pool proves [78] needs [Transfer];
+        dedicated_allocations_stay_alone proves [49, 78] needs [Transfer];
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+type Stamped<B> = Vec<(u64, Allocation<Stack<B>>)>;
+
+/// Stamped pieces with holes between them: three of four are freed.
+fn scattered<B: Backend + 'static>(
+    manager: &Manager<Stack<B>>,
+    request: &Request<'_>,
+    count: u64,
+) -> Stamped<B> {
+    let all: Stamped<B> = (0..count).map(|id| (id, take(manager, request))).collect();
+    all.iter().for_each(|(id, one)| write_stamp(one, *id));
+    // Without a timeline, only what is out of use may be freed.
+    manager.backend().wait_idle().expect("alive");
+    all.into_iter().filter(|(id, _)| id % 4 == 1).collect()
+}
+
+fn intact<B: Backend + 'static>(live: &Stamped<B>) {
+    live.iter().for_each(|(id, one)| check_stamp(one, *id));
+}
+
+fn bytes_survive_defragmentation<B: Backend + 'static>(world: &World<B>) {
+    let stack = world.stack();
+    let manager = world.manager_over(&stack);
+    let mut rng = world.rng();
+    for seed in 0..3 {
+        let size = world.whole(rng.within(100_000, 900_000));
+        let live = scattered(&manager, &Request::new(size), 40);
+        let ids: Vec<_> = live.iter().map(|(_, one)| one.id()).collect();
+        let before = stack.inner().live().bytes();
+        let freed = manager.defragment().expect("alive");
+        assert_eq!(before - stack.inner().live().bytes(), freed, "what it says is what it did");
+        intact(&live);
+        manager.validate().expect("sound");
+        assert!(live.iter().map(|(_, one)| one.id()).eq(ids), "the same names, run {seed}");
+    }
+}
+
+fn bytes_survive_work_between_passes<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let (mut rng, mut live): (Rng, Stamped<B>) = (world.rng(), Vec::new());
+    for round in 0..120 {
+        let size = world.whole(rng.size(300_000));
+        let one = take(&manager, &Request::new(size));
+        write_stamp(&one, round);
+        live.push((round, one));
+        if rng.below(5) < 2 {
+            world.backend().wait_idle().expect("alive");
+            live.swap_remove(rng.index(live.len())).1.free();
+        }
+        if round % 20 == 19 {
+            manager.defragment().expect("alive");
+            intact(&live);
+        }
+    }
+}
+
+fn a_compact_heap_is_left_alone<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let live = scattered(&manager, &Request::new(world.whole(700_000)), 24);
+    for _ in 0..4 {
+        manager.defragment().expect("alive");
+    }
+    let places: Vec<_> = live.iter().map(|(_, one)| place_of(one)).collect();
+    assert_eq!(manager.defragment(), Ok(0), "nothing left to do");
+    assert!(live.iter().map(|(_, one)| place_of(one)).eq(places), "and nothing moved");
+    intact(&live);
+}
+
+fn what_is_bound_does_not_move<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let live = scattered(&manager, &Request::new(MIB), 32);
+    let bindings: Vec<_> = live.iter().map(|(_, one)| one.binding()).collect();
+    let places: Vec<_> = bindings.iter().map(|at| (at.block().id(), at.span())).collect();
+    manager.defragment().expect("alive");
+    assert!(live.iter().map(|(_, one)| place_of(one)).eq(places), "pinned while it is bound");
+    drop(bindings);
+    manager.defragment().expect("alive");
+    intact(&live);
+}
+
+fn threads_work_on_while_data_moves<B: Backend + 'static>(world: &World<B>) {
+    let mut config = world.config();
+    config.pool.lanes = Some(4);
+    let manager = world.manager_with(&world.stack(), config);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                manager.defragment().expect("alive");
+                std::thread::yield_now();
+            }
+        });
+        let work = |seed: u64| {
+            let (mut rng, mut live): (Rng, Stamped<B>) = (Rng::new(seed), Vec::new());
+            for step in 0..60 {
+                let one = take(&manager, &Request::new(world.whole(rng.size(60_000))));
+                write_stamp(&one, seed << 32 | step);
+                live.push((seed << 32 | step, one));
+                if rng.below(2) == 0 {
+                    let (id, one) = live.swap_remove(rng.index(live.len()));
+                    check_stamp(&one, id);
+                }
+            }
+            intact(&live);
+        };
+        let threads: Vec<_> = (1..=4).map(|seed| scope.spawn(move || work(seed))).collect();
+        let ended: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        stop.store(true, Relaxed);
+        mover.join().expect("no panic");
+        ended.into_iter().for_each(|thread| thread.expect("no panic"));
+    });
+}
+
+fn views_of_moved_bytes_show_them<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let heap = world.visible_heap().expect("needed");
+    let live = scattered(&manager, &in_heap(heap, MIB), 24);
+    manager.defragment().expect("alive");
+    for (id, one) in &live {
+        let (mut found, mut wanted) = ([0; 256], [0; 256]);
+        crate::rng::stamp(*id, 0, &mut wanted);
+        one.map().expect("visible").read(0, &mut found).expect("inside");
+        assert_eq!(found, wanted, "through a fresh view");
+    }
+}
+
+fn work_queued_before_a_move_is_done<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let live = scattered(&manager, &Request::new(MIB).on(TimelineId::MAIN), 24);
+    (1u8..).zip(&live).for_each(|(byte, (_, one))| one.fill(0, MIB, byte).expect("queued"));
+    manager.defragment().expect("alive");
+    for (byte, (_, one)) in (1u8..).zip(&live) {
+        let mut found = vec![0; 4096];
+        one.read(MIB - 4096, &mut found).expect("inside");
+        assert!(found.iter().all(|found| *found == byte), "the fill came before the move");
+    }
+}
+
+fn moves_stay_in_their_heap_and_pool<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let heap = world.device_heap();
+    let pool = manager.create_pool(heap, pool_of(4 * MIB)).expect("valid");
+    let default = scattered(&manager, &in_heap(heap, MIB), 24);
+    let mut own: Vec<_> =
+        (0..24).map(|id| (id, pool.allocate(&Request::new(MIB)).expect("fits"))).collect();
+    own.iter().for_each(|(id, one)| write_stamp(one, *id));
+    world.backend().wait_idle().expect("alive");
+    own.retain(|(id, _)| id % 4 == 2);
+    manager.defragment().expect("alive");
+    let blocks: Vec<_> = own.iter().map(|(_, one)| place_of(one).0).collect();
+    assert!(
+        default.iter().all(|(_, one)| !blocks.contains(&place_of(one).0)),
+        "never across pools"
+    );
+    let heap_of = |one: &Allocation<Stack<B>>| one.binding().block().origin().heap;
+    assert!(own.iter().chain(&default).all(|(_, one)| heap_of(one) == Some(heap)));
+    intact(&own);
+    intact(&default);
+    drop(own);
+    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+}
+
+fn dedicated_allocations_stay_alone<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let shared = scattered(&manager, &Request::new(MIB), 24);
+    let alone: Stamped<B> = (100..104)
+        .map(|id| (id, take(&manager, &Request::new(world.whole(300_000)).dedicated())))
+        .collect();
+    alone.iter().for_each(|(id, one)| write_stamp(one, *id));
+    manager.defragment().expect("alive");
+    let blocks: Vec<_> = alone.iter().map(|(_, one)| place_of(one)).collect();
+    assert!(blocks.iter().all(|(_, span)| span.offset == 0));
+    assert!(
+        shared.iter().all(|(_, one)| blocks.iter().all(|(block, _)| place_of(one).0 != *block))
+    );
+    let mut apart: Vec<_> = blocks.iter().map(|(block, _)| *block).collect();
+    apart.sort_unstable();
+    apart.dedup();
+    assert_eq!(apart.len(), 4, "each has its own driver object");
+    intact(&alone);
+    intact(&shared);
+}

@@ -1,0 +1,145 @@
+//! M: placement.
+use super::take;
+use crate::case::{Case, Need};
+use crate::rng::Rng;
+use crate::world::World;
+use omniheap_core::{
+    Access, Align, Backend, Caps, DefaultPolicy, HeapKind, Lifetime, Pattern, Policy, Reason,
+    Region, Request, Rung, Writer,
+};
+
+pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
+    list! {
+        a_placement_depends_on_its_inputs_only proves [102] needs [];
+        constants_that_do_not_fit_go_to_device_memory proves [103] needs [Constant];
+        what_a_request_needs_always_holds proves [105] needs [];
+        every_heap_is_chosen_or_rejected_with_a_reason proves [106] needs [];
+        a_missing_region_has_a_reported_substitute proves [109] needs [];
+    }
+}
+
+fn random(rng: &mut Rng, most: u64) -> Request<'static> {
+    let pick = |rng: &mut Rng| rng.below(3);
+    let request = Request::new(rng.size(most)).align(Align::of(1 << rng.below(14)));
+    let request = request
+        .writer([Writer::Device, Writer::HostOnce, Writer::HostPerFrame][rng.index(3)])
+        .access([Access::Device, Access::Host, Access::Both][rng.index(3)])
+        .pattern(
+            [Pattern::Coalesced, Pattern::Broadcast, Pattern::Gathered, Pattern::Tiled]
+                [rng.index(4)],
+        )
+        .lifetime([Lifetime::Persistent, Lifetime::Frame, Lifetime::Kernel][rng.index(3)]);
+    if pick(rng) == 0 { request.dedicated() } else { request }
+}
+
+fn a_placement_depends_on_its_inputs_only<B: Backend + 'static>(world: &World<B>) {
+    let (manager, mut rng) = (world.manager(), world.rng());
+    let caps = world.backend().caps();
+    let rounds = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
+    for _ in 0..rounds {
+        let request = random(&mut rng, 1 << 40);
+        let once = DefaultPolicy.place(&request, caps);
+        assert_eq!(once, DefaultPolicy.place(&request, caps), "{request:?}");
+    }
+    for _ in 0..100 {
+        let request = random(&mut rng, 1 << 20);
+        let empty = manager.explain(&request);
+        let _held = manager.allocate(&request);
+        assert_eq!(manager.explain(&request), empty, "what is held does not matter");
+    }
+}
+
+fn constants_that_do_not_fit_go_to_device_memory<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let heaps = &world.backend().caps().heaps;
+    let bank =
+        heaps.iter().filter(|heap| heap.kind == HeapKind::Constant).map(|heap| heap.max_block);
+    let bank = bank.max().expect("needed");
+    let table = |size| Request::new(size).writer(Writer::HostOnce).pattern(Pattern::Broadcast);
+    let small = manager.explain(&table(256)).expect("served").placement;
+    assert_eq!((small.region, small.reason), (Region::Constant, Reason::Broadcast));
+    let large = manager.explain(&table(bank + 1)).expect("served").placement;
+    assert_ne!(large.region, Region::Constant);
+    assert_eq!(large.reason, Reason::TooLargeFor(Region::Constant), "and it says so");
+    let whole = take(&manager, &table(bank + 1));
+    assert_eq!(whole.size(), bank + 1, "never truncated");
+    let count = bank.min(1 << 20) / 4096 + 4;
+    let live: Vec<_> = (0..count).map(|_| take(&manager, &table(4096))).collect();
+    if bank <= 1 << 20 {
+        assert!(
+            manager.report().rungs[Rung::NextHeap as usize] > 0,
+            "the bank is full, and it is counted"
+        );
+    }
+    drop(live);
+}
+
+fn what_a_request_needs_always_holds<B: Backend + 'static>(world: &World<B>) {
+    let (manager, mut rng) = (world.manager(), world.rng());
+    let caps = manager.caps().clone();
+    for _ in 0..300 {
+        let request = random(&mut rng, 1 << 20);
+        let Ok(told) = manager.explain(&request) else { continue };
+        for heap in told.placement.heaps.as_slice() {
+            let about = caps.heap(*heap).expect("exists");
+            assert!(request.layout.size <= about.max_block && request.layout.align <= about.align);
+            let read_by_host = request.access != Access::Device;
+            assert!(!read_by_host || about.host.is_visible(), "the host cannot read {about:?}");
+        }
+        let one = take(&manager, &request);
+        let heap = one.binding().block().origin().heap.expect("made for a heap");
+        assert!(told.placement.heaps.as_slice().contains(&heap), "never outside the permitted");
+        drop(one);
+        for (named, about) in caps.heap_ids().filter(|(_, heap)| request.layout.align <= heap.align)
+        {
+            if request.layout.size <= about.max_block {
+                let one = take(&manager, &request.heap(named));
+                assert_eq!(
+                    one.binding().block().origin().heap,
+                    Some(named),
+                    "exactly the named heap"
+                );
+            }
+        }
+    }
+}
+
+fn every_heap_is_chosen_or_rejected_with_a_reason<B: Backend + 'static>(world: &World<B>) {
+    let (manager, mut rng) = (world.manager(), world.rng());
+    for _ in 0..300 {
+        let Ok(told) = manager.explain(&random(&mut rng, 1 << 24)) else { continue };
+        assert_eq!(told.verdicts.len(), manager.caps().heaps.len());
+        for verdict in &told.verdicts {
+            let chosen = told.placement.heaps.as_slice().contains(&verdict.heap);
+            assert_eq!(chosen, verdict.rejected.is_none());
+            let reason = verdict.rejected.map(|why| why.to_string());
+            assert!(reason.is_none_or(|text| text.len() > 5), "in words");
+        }
+        assert!(told.placement.reason.to_string().len() > 5, "in words");
+    }
+}
+
+fn a_missing_region_has_a_reported_substitute<B: Backend + 'static>(world: &World<B>) {
+    let without = |kind: HeapKind| {
+        let mut caps: Caps = world.backend().caps().clone();
+        caps.heaps.retain(|heap| heap.kind != kind);
+        caps
+    };
+    let table = Request::new(256).writer(Writer::HostOnce).pattern(Pattern::Broadcast);
+    let both = Request::new(256).access(Access::Both);
+    let asks = [
+        (HeapKind::Constant, Region::Constant, table),
+        (HeapKind::Unified, Region::Unified, both),
+        (HeapKind::Staging, Region::Staging, Request::upload(256)),
+        (HeapKind::Device, Region::Device, Request::new(256)),
+    ];
+    for (kind, region, request) in asks {
+        match DefaultPolicy.place(&request, &without(kind)) {
+            Ok(placement) => {
+                assert_ne!(placement.region, region);
+                assert_eq!(placement.reason, Reason::Substitute(region));
+            }
+            Err(error) => assert_eq!(error.kind(), omniheap_core::ErrorKind::NoSuchHeap),
+        }
+    }
+}

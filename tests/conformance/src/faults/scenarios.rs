@@ -1,0 +1,40 @@
+//! What people do, as short functions that pass every error on.
+mod bytes;
+mod memory;
+mod rest;
+mod time;
+
+use super::scene::Scene;
+use bytes::{copy_batch, download, fill, map, map_twice, staging_to_device, upload};
+use memory::{
+    aligned, array, buddy_pool, constants, dedicated, defragment, first, grow, held_only,
+    ladder_with_callback, many_small, named, next_heap, over_budget, pool, pool_to_its_maximum,
+    pool_with_minimum, ring_pool, slab_pool, trim, trim_and_grow,
+};
+use omniheap_core::{Backend, Result};
+use rest::{budget_query, explain, export, report, teardown, threads, two_managers};
+use time::{
+    closed_timeline, collect, cross_timeline, free_after, ordered, shortage_waits, used_elsewhere,
+};
+
+/// One thing that people do.
+pub(crate) struct Scenario<B: Backend> {
+    pub(super) name: &'static str,
+    pub(super) run: fn(&mut Scene<B>) -> Result<()>,
+}
+
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {
+        pub(super) fn all<B: Backend + 'static>() -> Vec<Scenario<B>> {
+            vec![$(Scenario { name: stringify!($name), run: $name::<B> }),*]
+        }
+    };
+}
+
+scenarios! {
+    first, grow, aligned, dedicated, many_small, array, named, ladder_with_callback, next_heap, constants,
+    held_only, over_budget, trim, trim_and_grow, pool, pool_with_minimum, pool_to_its_maximum, slab_pool, ring_pool,
+    buddy_pool, upload, download, fill, copy_batch, staging_to_device, map, map_twice, cross_timeline, used_elsewhere,
+    free_after, collect, shortage_waits, closed_timeline, ordered, threads, budget_query, report, explain, teardown,
+    two_managers, export, defragment,
+}

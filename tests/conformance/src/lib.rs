@@ -1,0 +1,59 @@
+//! The promises every backend makes, as runnable cases.
+//!
+//! A backend is right when it passes. Its whole test file is one line:
+//!
+//! ```no_run
+//! // No run: a test binary has this as its `main`.
+//! # use omniheap_conformance::Rig;
+//! # use omniheap_host::Host;
+//! omniheap_conformance::conformance! { host => || Ok::<_, String>(Rig::new(Host::new())) }
+//! ```
+//!
+//! [`run()`] is the same list for programs. What cases may use is in [`World`]; what each behaviour means and how to
+//! read the verdict is in `docs/conformance.md`.
+mod case;
+mod cases;
+mod expect;
+pub mod faults;
+mod look;
+mod pending;
+mod results;
+mod rig;
+mod rng;
+mod run;
+pub mod soak;
+mod world;
+
+#[doc(hidden)]
+pub use libtest_mimic;
+
+pub use case::{Case, Need};
+pub use look::Look;
+pub use pending::PENDING;
+pub use results::{CaseResult, Outcome, Results};
+pub use rig::{Account, Held, Rig};
+pub use rng::{Rng, mix, stamp};
+pub use run::{Progress, run, seed, trials};
+pub use world::{LIMIT, Mode, Stack, World};
+
+/// Every case, for one type of backend.
+#[must_use]
+pub fn cases<B: omniheap_core::Backend + 'static>() -> Vec<Case<B>> {
+    cases::all()
+}
+
+/// Declares a test binary: `conformance! { mine => || Mine::open().map(Rig::new) }`.
+///
+/// Each label names a device; the closure opens it afresh for every case, or says why it is not here. An absent device
+/// is reported as ignored, unless `OMNIHEAP_REQUIRE` names its label.
+#[macro_export]
+macro_rules! conformance {
+    ($($label:ident => $open:expr),+ $(,)?) => {
+        fn main() {
+            let args = $crate::libtest_mimic::Arguments::from_args();
+            let mut trials = Vec::new();
+            $(trials.extend($crate::trials(stringify!($label), $open));)+
+            $crate::libtest_mimic::run(&args, trials).exit();
+        }
+    };
+}

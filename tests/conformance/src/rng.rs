@@ -1,0 +1,62 @@
+//! Numbers that look random, the same ones for the same seed on every machine.
+
+/// A generator with a seed that is printed when a run fails. Not for secrets.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// Starts from `seed`.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `end`; zero when `end` is.
+    pub const fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.next() % end }
+    }
+
+    /// A number in `low..=high`.
+    pub const fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// An index of something that has `len` elements, which is not zero.
+    ///
+    /// # Panics
+    ///
+    /// Never: the number is below a `usize`.
+    pub fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).expect("below a usize")
+    }
+
+    /// A size up to `most`: every power of two is as likely as any other.
+    pub fn size(&mut self, most: u64) -> u64 {
+        let top = most.ilog2();
+        let scale = self.below(u64::from(top) + 1);
+        (1 + self.below(2 << scale)).min(most)
+    }
+}
+
+/// Spreads the bits of a number (the finaliser of `SplitMix64`).
+#[must_use]
+pub const fn mix(number: u64) -> u64 {
+    let mut z = number;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Bytes that only the holder of `id` would write at `offset`: what content checks compare with.
+pub fn stamp(id: u64, offset: u64, bytes: &mut [u8]) {
+    for (at, chunk) in (offset / 8..).zip(bytes.chunks_mut(8)) {
+        let word = mix(id.rotate_left(32) ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+}

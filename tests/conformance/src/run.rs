@@ -1,0 +1,218 @@
+//! Running the list: by type, by pages and erased; in a test binary or in the command.
+use crate::case::Case;
+use crate::results::{CaseResult, Outcome, Results};
+use crate::rig::Rig;
+use crate::world::{Mode, World};
+use crate::{cases, expect, pending};
+use core::fmt::Display;
+use core::panic::AssertUnwindSafe;
+use core::time::Duration;
+use libtest_mimic::{Completion, Failed, Trial};
+use omniheap_core::{AnyBackend, Backend, DeviceInfo};
+use std::panic::catch_unwind;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+/// Longer than any case takes; a case that takes longer hangs.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+type Open<B> = Arc<dyn Fn() -> Result<Rig<B>, String> + Send + Sync>;
+
+/// One case in one mode, ready to run.
+struct Job {
+    name: &'static str,
+    mode: &'static str,
+    numbers: &'static [u16],
+    run: Box<dyn FnOnce() -> Outcome + Send>,
+}
+
+/// A run's progress, told before each case.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Cases that have ended.
+    pub done: usize,
+    /// Cases in all.
+    pub total: usize,
+    /// The case that starts.
+    pub name: &'a str,
+    /// Its mode.
+    pub mode: &'a str,
+}
+
+/// Runs every case whose name contains `filter`, on devices that `open` opens, one after the other.
+///
+/// # Errors
+///
+/// What `open` says when there is no such device.
+pub fn run<B: Backend + 'static, E: Display>(
+    label: &str,
+    open: impl Fn() -> Result<Rig<B>, E> + Send + Sync + 'static,
+    filter: &str,
+    seed: u64,
+    mut progress: impl FnMut(Progress<'_>),
+) -> Result<Results, String> {
+    let open: Open<B> = Arc::new(move || open().map_err(|error| error.to_string()));
+    let (device, mut jobs) = jobs(&open, seed)?;
+    jobs.retain(|job| format!("{}::{}", job.mode, job.name).contains(filter));
+    let total = jobs.len();
+    let mut cases = Vec::with_capacity(total);
+    for (done, job) in jobs.into_iter().enumerate() {
+        progress(Progress { done, total, name: job.name, mode: job.mode });
+        let start = Instant::now();
+        let outcome = (job.run)();
+        let (name, mode, numbers) = (job.name, job.mode, job.numbers);
+        cases.push(CaseResult { name, mode, numbers, outcome, time: start.elapsed() });
+    }
+    Ok(Results { label: label.into(), device, seed, cases, pending: pending::PENDING })
+}
+
+/// The list as trials of a test binary. An absent device is ignored, or failed where `OMNIHEAP_REQUIRE` names it.
+pub fn trials<B: Backend + 'static, E: Display>(
+    label: &'static str,
+    open: impl Fn() -> Result<Rig<B>, E> + Send + Sync + 'static,
+) -> Vec<Trial> {
+    let open: Open<B> = Arc::new(move || open().map_err(|error| error.to_string()));
+    match jobs(&open, seed()) {
+        Ok((_, jobs)) => jobs.into_iter().map(|job| trial(label, job)).collect(),
+        Err(why) => vec![absent(label, why)],
+    }
+}
+
+fn trial(label: &str, job: Job) -> Trial {
+    let name = format!("{label}::{}::{}", job.mode, job.name);
+    Trial::ignorable_test(name, move || match (job.run)() {
+        Outcome::Passed => Ok(Completion::Completed),
+        Outcome::Refused(why) => Ok(Completion::ignored_with(format!("refused: {why}"))),
+        Outcome::Known(why) => Ok(Completion::ignored_with(format!("known failure: {why}"))),
+        Outcome::Failed(why) => Err(Failed::from(why)),
+    })
+}
+
+fn absent(label: &'static str, why: String) -> Trial {
+    let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
+    let is_required = is_required(label, &required);
+    Trial::ignorable_test(format!("{label}::is_here"), move || {
+        if is_required { Err(Failed::from(why)) } else { Ok(Completion::ignored_with(why)) }
+    })
+}
+
+/// Whether a list such as `cuda,vulkan` names the backend of a label such as `cuda_small`.
+fn is_required(label: &str, list: &str) -> bool {
+    let backend = label.split('_').next().unwrap_or(label);
+    list.split(',').any(|name| name.trim() == label || name.trim() == backend)
+}
+
+/// The seed of this run: `OMNIHEAP_SEED`, or one that never changes.
+#[must_use]
+pub fn seed() -> u64 {
+    std::env::var("OMNIHEAP_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(0x0ba5_e5ee_d000_0001)
+}
+
+fn jobs<B: Backend + 'static>(open: &Open<B>, seed: u64) -> Result<(DeviceInfo, Vec<Job>), String> {
+    let probe = open()?;
+    let device = probe.backend.caps().device.clone();
+    let has_pages = probe.backend.as_remap().is_some();
+    drop(probe);
+    let mut jobs = jobs_of(open, "plain", Mode::Plain, seed, &device);
+    if has_pages {
+        jobs.extend(jobs_of(open, "paged", Mode::Paged, seed, &device));
+    }
+    let inner = Arc::clone(open);
+    let erased: Open<AnyBackend> = Arc::new(move || inner().map(Rig::erase));
+    jobs.extend(jobs_of(&erased, "erased", Mode::Paged, seed, &device));
+    Ok((device, jobs))
+}
+
+fn jobs_of<B: Backend + 'static>(
+    open: &Open<B>,
+    mode: &'static str,
+    pools: Mode,
+    seed: u64,
+    device: &DeviceInfo,
+) -> Vec<Job> {
+    let job = |case: Case<B>| {
+        let (open, known) = (Arc::clone(open), expect::known(device, case.name));
+        let (name, numbers) = (case.name, case.numbers);
+        let run = move || judge(attempt(open, case, pools, seed), known);
+        Job { name, mode, numbers, run: Box::new(run) }
+    };
+    cases::all().into_iter().map(job).collect()
+}
+
+/// Turns a failure that is known into one that is expected, and a success that is not into a failure.
+fn judge(outcome: Outcome, known: Option<&str>) -> Outcome {
+    match (outcome, known) {
+        (Outcome::Failed(_), Some(reason)) => Outcome::Known(reason.into()),
+        (Outcome::Passed, Some(_)) => {
+            Outcome::Failed("a known failure passes: take it off the list".into())
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+/// Runs a case on a thread of its own, so that a case that hangs is a failure and not the end.
+fn attempt<B: Backend + 'static>(open: Open<B>, case: Case<B>, pools: Mode, seed: u64) -> Outcome {
+    let (tell, told) = mpsc::channel();
+    let body = move || {
+        let outcome = open().map_or_else(
+            |why| Outcome::Failed(format!("the device did not open again: {why}")),
+            |rig| check(World::new(rig, pools, seed), &case),
+        );
+        let _ = tell.send(outcome);
+    };
+    let spawned = std::thread::Builder::new().name("case".into()).spawn(body);
+    if let Err(error) = spawned {
+        return Outcome::Failed(format!("no thread: {error}"));
+    }
+    told.recv_timeout(DEADLINE).unwrap_or_else(|_| {
+        Outcome::Failed(format!("no answer in {} s: it hangs", DEADLINE.as_secs()))
+    })
+}
+
+/// Runs a case and its gate in a world.
+pub(crate) fn check<B: Backend + 'static>(world: World<B>, case: &Case<B>) -> Outcome {
+    let missing = case.needs.iter().find_map(|need| need.missing(&world).map(|why| (need, why)));
+    let proof = || match missing {
+        Some((need, _)) => need.assert_refusal(&world),
+        None => (case.check)(&world),
+    };
+    let ended = catch_unwind(AssertUnwindSafe(proof)).map_err(sentence);
+    let ended = ended
+        .and_then(|()| catch_unwind(AssertUnwindSafe(|| world.gate())).map_err(sentence).flatten());
+    match (ended, missing) {
+        (Err(why), _) => Outcome::Failed(why),
+        (Ok(()), Some((_, why))) => Outcome::Refused(why.into()),
+        (Ok(()), None) => Outcome::Passed,
+    }
+}
+
+/// What a panic said.
+#[expect(clippy::needless_pass_by_value, reason = "the type that a caught panic has")]
+pub(crate) fn sentence(panic: Box<dyn core::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "a panic without words".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_failure_that_passes_is_an_error() {
+        assert!(matches!(judge(Outcome::Passed, Some("r")), Outcome::Failed(_)));
+        assert_eq!(judge(Outcome::Failed("x".into()), Some("r")), Outcome::Known("r".into()));
+        assert_eq!(judge(Outcome::Passed, None), Outcome::Passed);
+    }
+
+    #[test]
+    fn a_required_backend_is_named_by_its_label_or_its_first_word() {
+        assert!(is_required("cuda", "vulkan, cuda"));
+        assert!(is_required("cuda_small", "cuda"));
+        assert!(!is_required("host", "cuda,vulkan"));
+        assert!(!is_required("host", ""));
+    }
+}

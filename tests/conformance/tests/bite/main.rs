@@ -1,0 +1,63 @@
+//! The suite bites: every bug planted in a backend is caught by a case that passes without it.
+mod bug;
+mod buggy;
+
+use bug::{BUGS, Bug, Where};
+use buggy::Buggy;
+use omniheap_conformance::{Account, Outcome, Rig, run};
+use omniheap_core::{Align, Heap, HeapKind, HostAccess, Result};
+use omniheap_host::{Host, heap};
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+
+fn open(bug: Bug, place: Where) -> Result<Rig<Buggy>> {
+    let host = Host::builder().heap(heap(HeapKind::Device, 512 * MIB));
+    let staging = heap(HeapKind::Staging, 512 * MIB);
+    let host = if place == Where::Strange {
+        host.heap(Heap { host: HostAccess::Incoherent, ..staging }).copy_align(Align::of(4))
+    } else {
+        host.heap(staging)
+    };
+    let host = Arc::new(host.open()?);
+    let (held, lost) = (Arc::clone(&host), Arc::clone(&host));
+    Ok(Rig::new(Buggy { host, bug })
+        .with_hold(move |timeline| Ok(Box::new(held.hold(timeline)?)))
+        .with_loss(move || lost.lose())
+        .with_account(Account::Exact))
+}
+
+/// How a case ends with a bug in the backend, by type and erased.
+fn outcomes(bug: Bug, place: Where, case: &str) -> Vec<Outcome> {
+    let mode = if place == Where::Paged { "paged" } else { "plain" };
+    let by = |mode: &str| {
+        let results = run("bite", move || open(bug, place), &format!("{mode}::{case}"), 1, |_| {});
+        let results = results.expect("host memory is here");
+        assert_eq!(results.cases.len(), 1, "{mode}::{case} is one case");
+        results.cases[0].outcome.clone()
+    };
+    if place == Where::Strange { vec![by("plain"), by("erased")] } else { vec![by(mode)] }
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    std::panic::set_hook(Box::new(|_| {}));
+    assert!(BUGS.len() >= 20);
+    let mut missed = Vec::new();
+    for (bug, place, cases) in BUGS {
+        for case in *cases {
+            for outcome in outcomes(Bug::None, *place, case) {
+                assert_eq!(outcome, Outcome::Passed, "{case} passes without a bug");
+            }
+        }
+        let caught = |case: &&&str| {
+            outcomes(*bug, *place, case).iter().all(|outcome| matches!(outcome, Outcome::Failed(_)))
+        };
+        match cases.iter().find(caught) {
+            Some(case) => println!("{bug:?} is caught by {case}"),
+            None => missed.push(bug),
+        }
+    }
+    drop(std::panic::take_hook());
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}

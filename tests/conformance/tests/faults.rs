@@ -1,0 +1,49 @@
+//! Every driver call of every scenario fails, with every legal answer, over blocks and over pages.
+use omniheap_conformance::faults::{Depth, sweep};
+use omniheap_conformance::{Mode, Rig};
+use omniheap_core::{HeapKind, Result};
+use omniheap_host::{Host, heap};
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+
+fn open() -> Result<Rig<Arc<Host>>> {
+    let constant = omniheap_core::Heap { physical: 1, ..heap(HeapKind::Constant, 64 << 10) };
+    let host = Host::builder()
+        .heap(heap(HeapKind::Device, 512 * MIB))
+        .heap(heap(HeapKind::Staging, 512 * MIB))
+        .heap(heap(HeapKind::Unified, 512 * MIB))
+        .heap(constant)
+        .open()?;
+    let host = Arc::new(host);
+    let held = Arc::clone(&host);
+    Ok(Rig::new(host).with_hold(move |timeline| Ok(Box::new(held.hold(timeline)?))))
+}
+
+fn all(mode: Mode, depth: Depth) {
+    let tally = sweep(open, mode, depth, 1).expect("the host is here");
+    println!("{mode:?}, {depth:?}: {tally}");
+    let shown: Vec<_> = tally.wrong.iter().take(40).map(String::as_str).collect();
+    assert!(tally.wrong.is_empty(), "{tally}\n{}", shown.join("\n"));
+    assert!(tally.scenarios >= 32 && tally.injections >= 500, "{tally}");
+}
+
+#[test]
+fn every_single_fault_over_blocks() {
+    all(Mode::Plain, Depth::Single);
+}
+
+#[test]
+fn every_single_fault_over_pages() {
+    all(Mode::Paged, Depth::Single);
+}
+
+#[test]
+fn longer_plans_over_blocks() {
+    all(Mode::Plain, Depth::Plans);
+}
+
+#[test]
+fn longer_plans_over_pages() {
+    all(Mode::Paged, Depth::Plans);
+}
