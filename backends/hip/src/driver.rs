@@ -27,6 +27,21 @@ use crate::sys::{
     hipError_t, hipUUID,
 };
 
+/// A host address, usable from any thread.
+#[derive(Debug)]
+pub struct Raw<T>(pub *mut T);
+
+impl<T> Clone for Raw<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Raw<T> {}
+// SAFETY: the runtime may be called from any thread, and here an address is only passed on.
+unsafe impl<T> Send for Raw<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T> Sync for Raw<T> {}
+
 /// One device, and the calls on it.
 #[derive(Debug)]
 pub struct Driver {

@@ -62,6 +62,7 @@ impl<B: Backend> Lane<B> {
                 }
             }
         }
+        state.held_bytes += window.holes.iter().map(|hole| hole.size).sum::<u64>();
         window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
         Some(Begun { block, window, held })
     }
@@ -79,6 +80,7 @@ impl<B: Backend> Lane<B> {
     fn end(&self, begun: Begun<B>, copied: bool) {
         let mut state = self.state.lock();
         let state = &mut *state;
+        state.held_bytes -= begun.window.holes.iter().map(|hole| hole.size).sum::<u64>();
         if let Divider::General(tlsf) = &mut state.divider {
             for key in begun.held {
                 let freed = tlsf.free(key);

@@ -66,6 +66,7 @@ impl<B: Backend> Lane<B> {
             }
         }
         journeys.iter().for_each(|journey| state.slots.set_moving(journey.what));
+        state.held_bytes += journeys.iter().map(|journey| journey.to.1.span.size).sum::<u64>();
         journeys
     }
 
@@ -80,6 +81,7 @@ impl<B: Backend> Lane<B> {
             if copied {
                 state.slots.set_key(journey.what, new);
             }
+            state.held_bytes -= journey.to.1.span.size;
             let freed = state.divider.as_strategy_mut().free(left);
             debug_assert!(freed.is_ok(), "both ends of a journey are held");
             if state.slots.end_move(journey.what) == Owner::Gone {

@@ -1,6 +1,6 @@
 //! A snapshot for people and tools.
 use super::{Manager, Rung};
-use crate::pool::{Lane, Pool};
+use crate::pool::{Divider, Lane, Pool};
 use crate::strategy::PieceState;
 use crate::{Backend, HeapId, Span};
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -235,11 +235,12 @@ fn validate_lane<B: Backend>(lane: &Lane<B>) -> Result<(), &'static str> {
         return Err("the lane's counters differ from a walk of its slots");
     }
     let usage = state.usage();
-    let unmapped = match (&state.pager, &state.divider) {
-        (Some(pager), crate::pool::Divider::General(tlsf)) => pager.unmapped_bytes(tlsf),
+    let without_memory = match (&state.pager, &state.divider) {
+        (Some(pager), Divider::General(tlsf)) => pager.unmapped_bytes(tlsf) + pager.transit_bytes(),
         _ => 0,
     };
-    if usage.used == granted + unmapped {
+    let expected = granted + without_memory + state.held_bytes;
+    if usage.used == expected {
         Ok(())
     } else {
         Err("the strategy and the slots differ on bytes used")

@@ -106,6 +106,8 @@ pub(crate) struct State<B: Backend> {
     pub(crate) ration: Ration,
     pub(crate) thrift: Thrift,
     pub(crate) pager: Option<Pager>,
+    /// Bytes of the strategy that a defragmentation pass holds.
+    pub(crate) held_bytes: u64,
     /// Allocations that callers own: together they keep the lane alive.
     pub(crate) owners: u64,
     /// Frees so far: the lane's own clock.
@@ -157,6 +159,7 @@ impl<B: Backend> State<B> {
             ration: Ration::NEW,
             thrift: Thrift::OFF,
             pager: None,
+            held_bytes: 0,
             owners: 0,
             clock: 0,
             quiet: 0,

@@ -5,7 +5,7 @@ use super::pager::Pager;
 use super::quiet::Patience;
 use super::slots::SlotId;
 use crate::device::Block;
-use crate::strategy::{Grant, Strategy, Tlsf};
+use crate::strategy::{Grant, Tlsf};
 use crate::{Backend, Error, ErrorKind, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
 
@@ -29,7 +29,7 @@ impl<B: Backend> Lane<B> {
         for _ in 0..ATTEMPTS {
             let piece = self.with_pager(|pager, tlsf| {
                 let piece = pager.set_apart(tlsf, size)?;
-                pager.reserve_table(piece.span).inspect_err(|_| pager.add_run(tlsf, piece))?;
+                pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
             })?;
             self.back(&block, piece, page, others)?;
@@ -108,7 +108,7 @@ impl<B: Backend> Lane<B> {
             }),
             Err(error) => {
                 self.with_pager(|pager, tlsf| {
-                    pager.add_run(tlsf, piece);
+                    pager.abandon(tlsf, piece);
                     Ok(())
                 })?;
                 Err(error)
@@ -196,7 +196,7 @@ impl<B: Backend> Lane<B> {
                 Ok(()) => unmapped.push(piece),
                 Err(error) => {
                     failed.get_or_insert(error);
-                    self.with_pager(|_, tlsf| tlsf.free(piece.key).map(|_| ()))?;
+                    self.with_pager(|pager, tlsf| pager.restore(tlsf, piece))?;
                 }
             }
         }
@@ -231,7 +231,7 @@ impl<B: Backend> Lane<B> {
     fn take_pages_if_quiet(&self, bytes: u64, keep: Option<Span>) -> Option<Option<Carved<B>>> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let (Some(pager), Divider::General(tlsf)) = (&state.pager, &mut state.divider) else {
+        let (Some(pager), Divider::General(tlsf)) = (&mut state.pager, &mut state.divider) else {
             return Some(None);
         };
         let held =

@@ -23,6 +23,8 @@ pub(crate) struct Pager {
     table: Vec<Page>,
     /// Positions that have memory.
     mapped: u64,
+    /// Bytes of spans that are between two states while the driver is called.
+    transit: u64,
 }
 
 impl Pager {
@@ -35,7 +37,7 @@ impl Pager {
     ) -> Result<Self, ErrorKind> {
         let whole = tlsf.carve(block, Span { offset: 0, size }, Class::Linear)?;
         let runs = BTreeMap::from([(0, whole.key)]);
-        Ok(Self { page, block, runs, table: Vec::new(), mapped: 0 })
+        Ok(Self { page, block, runs, table: Vec::new(), mapped: 0, transit: 0 })
     }
 
     pub(crate) const fn block(&self) -> BlockId {
@@ -59,7 +61,26 @@ impl Pager {
             }
         }
         let (_, key, span) = best.ok_or(ErrorKind::OutOfDeviceMemory)?;
-        self.isolate(tlsf, key, span)
+        let piece = self.isolate(tlsf, key, span)?;
+        self.transit += piece.span.size;
+        Ok(piece)
+    }
+
+    /// Bytes of spans that are between two states while the driver is called; the strategy counts them as used.
+    pub(crate) const fn transit_bytes(&self) -> u64 {
+        self.transit
+    }
+
+    /// Takes back a span that was set apart and got no memory.
+    pub(crate) fn abandon(&mut self, tlsf: &mut Tlsf, piece: Grant) {
+        self.transit -= piece.span.size;
+        self.add_run(tlsf, piece);
+    }
+
+    /// Takes back a carved span that kept its memory: it is a hole again.
+    pub(crate) fn restore(&mut self, tlsf: &mut Tlsf, piece: Grant) -> Result<(), ErrorKind> {
+        self.transit -= piece.span.size;
+        tlsf.free(piece.key).map(|_| ())
     }
 
     /// The fewest pages at the edge of a run that make a hole of `size` bytes together with a hole beside it.
@@ -110,7 +131,7 @@ impl Pager {
     }
 
     /// Makes a span without memory a run, joined with the runs that touch it.
-    pub(crate) fn add_run(&mut self, tlsf: &mut Tlsf, piece: Grant) {
+    fn add_run(&mut self, tlsf: &mut Tlsf, piece: Grant) {
         let mut piece = piece;
         let below = self.runs.range(..piece.span.offset).next_back().map(|(at, key)| (*at, *key));
         if let Some((_, key)) = below
@@ -131,7 +152,7 @@ impl Pager {
     ///
     /// Holes that touch `keep` are left alone: they are about to be used.
     pub(crate) fn take_pages(
-        &self,
+        &mut self,
         tlsf: &mut Tlsf,
         wanted: u64,
         keep: Option<Span>,
@@ -150,7 +171,10 @@ impl Pager {
             }
             if found >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        chosen.into_iter().filter_map(|(key, span)| tlsf.carve_in(key, span).ok()).collect()
+        let carve = |(key, span)| tlsf.carve_in(key, span).ok();
+        let pieces: Vec<Grant> = chosen.into_iter().filter_map(carve).collect();
+        self.transit += pieces.iter().map(|piece| piece.span.size).sum::<u64>();
+        pieces
     }
 
     /// Where a span starts, in pages, and how many pages it has.
@@ -170,7 +194,7 @@ impl Pager {
         let pages = self.table[slots.clone()].to_vec();
         self.table[slots].fill(NO_PAGE);
         self.mapped -= pages.len() as u64;
-        self.add_run(tlsf, piece);
+        self.abandon(tlsf, piece);
         pages
     }
 
@@ -190,6 +214,7 @@ impl Pager {
         let slots = self.slots(piece.span);
         self.table[slots].copy_from_slice(pages);
         self.mapped += pages.len() as u64;
+        self.transit -= piece.span.size;
         let freed = tlsf.free(piece.key);
         debug_assert!(freed.is_ok(), "the pager holds what it set apart");
     }

@@ -194,6 +194,22 @@ impl Driver {
         self.release(|_| unsafe { (table.hipMemUnmap)(pointer(at), size) })
     }
 
+    /// Unmaps one mapping that may not be there, because [`map`](Self::map) cannot tell: HIP 6 crashes on a range that it
+    /// does not know, so it is asked first.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    ///
+    /// # Safety
+    /// The range is exactly that of one [`map`](Self::map), and no device work uses it.
+    pub unsafe fn undo_map(&self, at: u64, size: usize) -> Result<()> {
+        if !self.knows(pointer(at).cast(), size as u64) {
+            return Ok(());
+        }
+        // SAFETY: the runtime knows the range; the caller promises the rest.
+        unsafe { self.unmap(at, size) }
+    }
+
     /// Returns a file descriptor for physical memory; the caller closes it.
     ///
     /// # Errors

@@ -42,6 +42,9 @@ handles! {
     hiprtcProgram;
 }
 
+/// The calling thread's own default stream.
+pub const hipStreamPerThread: hipStream_t = hipStream_t(core::ptr::without_provenance_mut(2));
+
 /// Where memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

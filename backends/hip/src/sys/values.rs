@@ -73,6 +73,7 @@ values! {
         hipDeviceAttributeMultiprocessorCount = 63,
         hipDeviceAttributePageableMemoryAccess = 65,
         hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
+        hipDeviceAttributeSharedMemPerBlockOptin = 75,
         hipDeviceAttributeTotalConstantMemory = 83,
         hipDeviceAttributeWarpSize = 87,
         hipDeviceAttributeMemoryPoolsSupported = 88,

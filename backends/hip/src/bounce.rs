@@ -1,0 +1,106 @@
+//! A bounce: one pinned buffer between pageable slices and the device.
+#![expect(unsafe_code, reason = "copies through raw pinned memory")]
+use crate::{
+    driver::{Caching, Coherence, Driver, Progress},
+    event::Event,
+    sys::hipStream_t,
+    timeline::Timeline,
+};
+use core::ptr::NonNull;
+use omniheap_core::Result;
+use std::sync::Arc;
+
+/// Bytes of one bounce: long enough that the bus is busy, short enough to overlap with the host's copying.
+pub(crate) const BOUNCE: usize = 2 << 20;
+
+/// A pinned buffer of [`BOUNCE`] bytes. When it is in flight, its event says until when.
+pub(crate) struct Bounce {
+    driver: Arc<Driver>,
+    host: NonNull<u8>,
+    event: Event,
+    in_flight: bool,
+}
+
+// SAFETY: the buffer belongs to the bounce alone and is host memory like any other.
+unsafe impl Send for Bounce {}
+
+impl Bounce {
+    pub(crate) fn new(driver: &Arc<Driver>) -> Result<Self> {
+        let event = Event::new(driver)?;
+        let host = driver.allocate_host(BOUNCE, Caching::Cached, Coherence::Fine)?;
+        Ok(Self { driver: driver.clone(), host, event, in_flight: false })
+    }
+
+    pub(crate) fn is_idle(&self) -> Result<bool> {
+        Ok(!self.in_flight || self.event.progress()? == Progress::Finished)
+    }
+
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        if self.in_flight {
+            self.event.wait()?;
+            self.in_flight = false;
+        }
+        Ok(())
+    }
+
+    /// Notes that work up to here on the stream uses the bounce.
+    pub(crate) fn depart(&mut self, timeline: &Timeline) -> Result<()> {
+        // SAFETY: the stream lives as long as the timeline.
+        match unsafe { self.event.record(timeline.stream()?) } {
+            Ok(()) => self.in_flight = true,
+            // Without an event, only an idle stream tells that the bounce is free.
+            Err(_) => timeline.drain()?,
+        }
+        Ok(())
+    }
+
+    /// Copies a slice into the bounce and from there to the device.
+    ///
+    /// # Safety
+    ///
+    /// `to` begins as many live bytes as the slice has; `offset + bytes.len() <= BOUNCE`; no copy in flight uses these
+    /// bytes of the bounce.
+    pub(crate) unsafe fn upload(
+        &self,
+        offset: usize,
+        to: u64,
+        bytes: &[u8],
+        stream: hipStream_t,
+    ) -> Result<()> {
+        // SAFETY: the caller keeps `offset` inside the bounce.
+        let host = unsafe { self.host.add(offset) };
+        // SAFETY: the caller promises the room, and a slice never overlaps our pinned buffer.
+        unsafe { host.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        // SAFETY: the caller promises `to`; the bounce stays unchanged until `depart`'s event or the filling's end.
+        unsafe { self.driver.write(to, host.as_ptr(), bytes.len(), stream) }
+    }
+
+    /// Copies from the device into the bounce and, once that has run, into a slice.
+    ///
+    /// # Safety
+    ///
+    /// `from` begins as many live bytes as the slice has, at most [`BOUNCE`]; the bounce is not in flight.
+    pub(crate) unsafe fn download(
+        &mut self,
+        from: u64,
+        bytes: &mut [u8],
+        timeline: &Timeline,
+    ) -> Result<()> {
+        let (stream, length) = (timeline.stream()?, bytes.len());
+        // SAFETY: the caller promises `from`; the bounce is touched again only after `wait`.
+        unsafe { self.driver.read(self.host.as_ptr(), from, length, stream) }?;
+        self.depart(timeline)?;
+        self.wait()?;
+        // SAFETY: the caller keeps `length <= BOUNCE`, the copy into the bounce has run, and a slice never overlaps it.
+        unsafe { self.host.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), length) };
+        Ok(())
+    }
+}
+
+impl Drop for Bounce {
+    fn drop(&mut self) {
+        let _ = self.wait();
+        // SAFETY: allocated in `new`, freed once here; no copy uses it, or the device is lost.
+        let _ = unsafe { self.driver.free_host(self.host.as_ptr()) };
+    }
+}

@@ -1,0 +1,253 @@
+//! Blocks whose pages are mapped one by one, through the runtime's virtual memory.
+#![expect(unsafe_code, reason = "implements the unsafe contract")]
+use crate::{
+    backend::Hip,
+    block::{Block, Kind},
+    caps::Source,
+    driver::{Reserved, Sharing},
+    lock,
+    pages::{Positions, flip, handle, is_set},
+};
+use omniheap_core::{Error, ErrorKind, HeapId, Page, Remap, Result};
+
+impl Hip {
+    /// The page size of a heap that has pages.
+    pub(crate) fn page(&self, heap: HeapId) -> Result<u64> {
+        let (source, described) = self.source(heap)?;
+        match (source, described.page) {
+            (Source::Device, Some(page)) => Ok(page.get()),
+            _ => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
+    pub(crate) fn free_reserved(&self, reserved: Reserved, positions: &Positions) -> Result<()> {
+        if positions.is_any_mapped() {
+            return Err(ErrorKind::Busy.into());
+        }
+        // SAFETY: `reserve` made the range, nothing is mapped there, and `free` takes the block by value.
+        unsafe { self.driver().unreserve(reserved) }
+    }
+
+    /// Maps each page in turn, and lets the device in; on failure, unmaps them again.
+    ///
+    /// # Safety
+    ///
+    /// The run is reserved and unmapped, its reservation's positions are mapped as `mapped` says, and the pages are
+    /// unmapped pages of `run.page` bytes.
+    unsafe fn map_each(&self, run: &Run, pages: &[Page], mapped: &[u64]) -> Result<()> {
+        let size = bytes(run.page)?;
+        for (done, (address, page)) in (run.base..).step_by(size).zip(pages).enumerate() {
+            let mapped = handle(*page).and_then(|page| {
+                // SAFETY: the caller's promise.
+                unsafe { self.driver().map(address, size, page) }
+            });
+            if let Err(error) = mapped {
+                // SAFETY: the pages before this one were mapped just now and nobody knows them yet.
+                unsafe { self.undo(run.base, run.page, done as u64) };
+                return Err(error);
+            }
+        }
+        // SAFETY: the whole range was mapped just above.
+        unsafe { self.allow_run(run, mapped) }.inspect_err(|_| {
+            // SAFETY: mapped just above, and nobody knows it yet.
+            unsafe { self.undo(run.base, run.page, run.count) };
+        })
+    }
+
+    /// Lets the device into a range that was just mapped: at once, then together with what is mapped before it (HIP 7.2
+    /// refuses a tail alone), then page by page (it refuses some ranges whatever they hold).
+    ///
+    /// # Safety
+    ///
+    /// The run lies in one reservation, whose positions before it are mapped as `mapped` says.
+    unsafe fn allow_run(&self, run: &Run, mapped: &[u64]) -> Result<()> {
+        let whole = bytes(run.page * run.count)?;
+        // SAFETY: the caller's promise.
+        let Err(first) = (unsafe { self.driver().allow(run.base, whole) }) else { return Ok(()) };
+        if first.kind() != ErrorKind::Driver {
+            return Err(first);
+        }
+        let before = (0..run.first).rev().take_while(|&position| is_set(mapped, position)).count();
+        let before = before as u64 * run.page;
+        // SAFETY: the caller's promise.
+        if unsafe { self.driver().allow(run.base - before, bytes(before)? + whole) }.is_ok() {
+            return Ok(());
+        }
+        let size = bytes(run.page)?;
+        for address in (run.base..run.base + run.page * run.count).step_by(size) {
+            // SAFETY: the caller's promise.
+            unsafe { self.driver().allow(address, size) }.map_err(|_| first)?;
+        }
+        Ok(())
+    }
+
+    /// Unmaps what a failed step had mapped, as far as it had.
+    ///
+    /// # Safety
+    ///
+    /// The run is that of calls of `map`, one for each page, and no device work uses it.
+    unsafe fn undo(&self, base: u64, page: u64, count: u64) {
+        let Ok(size) = bytes(page) else { return };
+        for address in (base..base + page * count).step_by(size) {
+            // SAFETY: the caller's promise.
+            if let Err(error) = unsafe { self.driver().undo_map(address, size) } {
+                tracing::error!(address, %error, "a mapped page could not be unmapped again");
+            }
+        }
+    }
+
+    /// Unmaps a run of pages one by one: HIP 6 cannot free addresses that were unmapped otherwise. Says how many are
+    /// unmapped.
+    ///
+    /// # Safety
+    ///
+    /// The pages are mapped, one mapping each, and no device work uses them.
+    unsafe fn unmap_run(&self, base: u64, page: u64, count: u64) -> (u64, Result<()>) {
+        let Ok(size) = bytes(page) else { return (0, Err(ErrorKind::ExceedsLimit.into())) };
+        let Ok(_current) = self.driver().enter() else {
+            return (0, Err(ErrorKind::DeviceLost.into()));
+        };
+        for (done, address) in (0..count).zip((base..).step_by(size)) {
+            // SAFETY: the caller's promise.
+            if let Err(error) = unsafe { self.driver().unmap(address, size) } {
+                return (done, Err(error));
+            }
+        }
+        (count, Ok(()))
+    }
+}
+
+/// Positions that are mapped together.
+struct Run {
+    /// The address of the first.
+    base: u64,
+    /// Bytes of each.
+    page: u64,
+    /// The first position.
+    first: u64,
+    /// How many there are.
+    count: u64,
+}
+
+/// A size that is known to fit, because the runtime gave it.
+fn bytes(size: u64) -> Result<usize> {
+    usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit.into())
+}
+
+/// Where addresses ran out, no free of device memory brings them back.
+fn addresses_ran_out(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::OutOfDeviceMemory => {
+            Error::new(ErrorKind::ExceedsLimit).with_native(error.native())
+        }
+        _ => error,
+    }
+}
+
+/// The positions of a reserved block.
+fn positions(block: &Block) -> Result<&Positions> {
+    match &block.kind {
+        Kind::Reserved(_, positions) => Ok(positions),
+        _ => Err(ErrorKind::Unsupported.into()),
+    }
+}
+
+// SAFETY: `map_each` maps `pages[i]` at `first + i`; a page is a handle that keeps its memory until released.
+unsafe impl Remap for Hip {
+    fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
+        let page = self.page(heap)?;
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        if !size.is_multiple_of(page) {
+            return Err(ErrorKind::Misaligned.into());
+        }
+        let reserved =
+            self.driver().reserve(bytes(size)?, bytes(page)?).map_err(addresses_ran_out)?;
+        // After the runtime agreed, so that a senseless size never gets to allocate its bits.
+        match Positions::new(page, size / page) {
+            Ok(positions) => {
+                Ok(self.block(heap, reserved.base, size, Kind::Reserved(reserved, positions)))
+            }
+            Err(error) => {
+                // SAFETY: reserved just above, nothing mapped.
+                let _ = unsafe { self.driver().unreserve(reserved) };
+                Err(error)
+            }
+        }
+    }
+
+    fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
+        let page = bytes(self.page(heap)?)?;
+        let before = pages.len();
+        let more = usize::try_from(count).map_err(|_| ErrorKind::ExceedsLimit)?;
+        pages.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        let _current = self.driver().enter()?;
+        for _ in 0..count {
+            match self.driver().create_page(page, Sharing::Private) {
+                Ok(handle) => pages.push(self.pages.add(handle)),
+                Err(error) => {
+                    // SAFETY: created just above, mapped nowhere.
+                    let _ = unsafe { self.destroy(heap, &pages[before..]) };
+                    pages.truncate(before);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
+        self.page(heap)?;
+        let mut result = Ok(());
+        for page in pages {
+            let released = self.pages.remove(*page).and_then(|page| {
+                // SAFETY: it is one of ours and was just taken out; the caller promises that it is unmapped.
+                unsafe { self.driver().release_page(page) }
+            });
+            result = result.and(released);
+        }
+        result
+    }
+
+    unsafe fn map_pages(&self, block: &Block, first: u64, pages: &[Page]) -> Result<()> {
+        self.owns(block)?;
+        let positions = positions(block)?;
+        let count = pages.len() as u64;
+        positions.require_inside(first, count)?;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.pages.require(pages)?;
+        let mut mapped = lock(&positions.mapped);
+        if (first..first + count).any(|position| is_set(&mapped, position)) {
+            return Err(ErrorKind::Busy.into());
+        }
+        let (base, page) = (block.at(first * positions.page), positions.page);
+        let run = Run { base, page, first, count };
+        let _current = self.driver().enter()?;
+        // SAFETY: the positions are inside and unmapped, those before are mapped; the pages are ours, and the caller
+        // promises that they are unmapped.
+        unsafe { self.map_each(&run, pages, &mapped) }?;
+        flip(&mut mapped, first, count);
+        Ok(())
+    }
+
+    unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
+        self.owns(block)?;
+        let positions = positions(block)?;
+        positions.require_inside(first, count)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut mapped = lock(&positions.mapped);
+        if !(first..first + count).all(|position| is_set(&mapped, position)) {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        let (base, page) = (block.at(first * positions.page), positions.page);
+        // SAFETY: all positions are mapped, one whole mapping each; the caller promises that nothing uses them.
+        let (unmapped, result) = unsafe { self.unmap_run(base, page, count) };
+        flip(&mut mapped, first, unmapped);
+        result
+    }
+}

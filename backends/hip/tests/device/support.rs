@@ -1,0 +1,176 @@
+//! What several cases share.
+#![expect(unsafe_code, reason = "frees blocks and launches kernels")]
+use core::sync::atomic::{AtomicU32, Ordering};
+use omniheap_core::{
+    Backend, ErrorKind, HeapId, HeapKind, HostAccess, Map, Place, Result, TimelineId, Timelines,
+    Transfer,
+};
+use omniheap_hip::{Argument, Block, Hip, Kernel, Launch};
+
+pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
+pub(crate) const DEVICE: HeapId = HeapId(0);
+pub(crate) const MIB: u64 = 1 << 20;
+/// A gate that nobody opens opens itself after this long.
+const LONGEST_HOLD_NS: u64 = 20_000_000_000;
+const DELAY: &str = include_str!("../../../../shaders/delay/delay.cu");
+
+/// What a case needs beyond a device.
+#[derive(Clone, Copy)]
+pub(crate) enum Need {
+    Nothing,
+    Pages,
+    Export,
+    Compiler,
+    /// A call below the runtime that fails; only `rig` starts such a case.
+    Fault,
+}
+
+impl Need {
+    /// Why the case cannot run here; `None` when it can, or must.
+    pub(crate) fn missing(self, hip: &Hip) -> Option<&'static str> {
+        let reason = match self {
+            Self::Nothing | Self::Fault => None,
+            Self::Pages => hip.as_remap().is_none().then_some("no pages"),
+            Self::Export => hip.as_export().is_none().then_some("no export"),
+            Self::Compiler => {
+                let built = hip.compile("extern \"C\" __global__ void nothing() {}");
+                let is_absent = built.is_err_and(|error| error.kind() == ErrorKind::Unsupported);
+                is_absent.then_some("no run-time compiler")
+            }
+        };
+        reason.filter(|_| !crate::rig::is_required())
+    }
+}
+
+/// The first heap of a kind and host access.
+pub(crate) fn heap(hip: &Hip, kind: HeapKind, host: HostAccess) -> Option<HeapId> {
+    let mut heaps = hip.caps().heap_ids();
+    heaps.find(|(_, heap)| heap.kind == kind && heap.host == host).map(|(id, _)| id)
+}
+
+pub(crate) fn pinned(hip: &Hip) -> HeapId {
+    heap(hip, HeapKind::Staging, HostAccess::Cached).expect("every device has it")
+}
+
+pub(crate) fn constant(hip: &Hip) -> HeapId {
+    heap(hip, HeapKind::Constant, HostAccess::None).expect("every device has it")
+}
+
+pub(crate) fn allocate(hip: &Hip, heap: HeapId, size: u64) -> Block {
+    hip.allocate(heap, size).expect("a small block fits")
+}
+
+/// Frees a block once the device is idle.
+pub(crate) fn free(hip: &Hip, block: Block) {
+    hip.wait_idle().expect("the device works");
+    // SAFETY: the case made the block, and the device is idle.
+    unsafe { hip.free(block) }.expect("the driver takes it back");
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+pub(crate) fn at(block: &Block, offset: u64) -> Place<'_, Block> {
+    Place { block, offset }
+}
+
+pub(crate) fn write(hip: &Hip, block: &Block, offset: u64, bytes: &[u8]) {
+    hip.write(MAIN, at(block, offset), bytes).expect("in range");
+}
+
+pub(crate) fn read(hip: &Hip, block: &Block, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0xEE; length];
+    hip.read(MAIN, at(block, offset), &mut bytes).expect("in range");
+    bytes
+}
+
+/// Equal, without printing megabytes when not.
+pub(crate) fn assert_same(seen: &[u8], expected: &[u8], what: &str) {
+    assert_eq!(seen.len(), expected.len(), "{what}: length");
+    if let Some(index) = (0..seen.len()).find(|&index| seen[index] != expected[index]) {
+        panic!("{what}: byte {index} is {:#x}, not {:#x}", seen[index], expected[index]);
+    }
+}
+
+pub(crate) fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind())
+}
+
+/// Does everything once. What a driver prepares at first use may wait for running kernels, also for a closed gate.
+fn warm_up(hip: &Hip, on: TimelineId) {
+    let block = allocate(hip, DEVICE, 64);
+    let mut bytes = [0; 64];
+    for timeline in [MAIN, on] {
+        hip.fill(timeline, at(&block, 0), 64, 0).expect("in range");
+        hip.fill(timeline, at(&block, 0), 1, 0).expect("in range");
+        hip.write(timeline, at(&block, 0), &bytes).expect("in range");
+        hip.read(timeline, at(&block, 0), &mut bytes).expect("in range");
+    }
+    free(hip, block);
+}
+
+/// A timeline that stands still until the gate opens.
+pub(crate) struct Gate<'a> {
+    hip: &'a Hip,
+    block: Option<Block>,
+    _kernel: Kernel,
+}
+
+impl<'a> Gate<'a> {
+    /// Holds back everything that is submitted to `on` from now.
+    pub(crate) fn close(hip: &'a Hip, on: TimelineId) -> Self {
+        let module = hip.compile(DELAY).expect("our own kernels compile");
+        let kernel = module.kernel("omniheap_hold").expect("it is in the source");
+        warm_up(hip, on);
+        let block = allocate(hip, pinned(hip), 4);
+        let gate = Self { hip, block: Some(block), _kernel: kernel.clone() };
+        gate.flag().store(0, Ordering::SeqCst);
+        let address = gate.block.as_ref().expect("until dropped").address();
+        let arguments = [Argument::U64(address), Argument::U64(LONGEST_HOLD_NS)];
+        // SAFETY: the kernel reads one word of the block, which lives until the gate is dropped and the device idle.
+        unsafe { hip.launch(on, &kernel, Launch::linear(1, 1), &arguments) }.expect("one thread");
+        gate
+    }
+
+    fn flag(&self) -> &AtomicU32 {
+        let block = self.block.as_ref().expect("until dropped");
+        let host = self.hip.map(block).expect("pinned memory is host-visible");
+        // SAFETY: the block holds four aligned bytes for as long as `self` lives.
+        unsafe { AtomicU32::from_ptr(host.cast().as_ptr()) }
+    }
+
+    /// Lets the timeline run on.
+    pub(crate) fn open(&self) {
+        self.flag().store(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        self.open();
+        if let Some(block) = self.block.take() {
+            free(self.hip, block);
+        }
+    }
+}
+
+/// A timeline for one case.
+pub(crate) fn timeline(hip: &Hip) -> TimelineId {
+    hip.open().expect("one more stream")
+}
+
+/// The kernels of `shaders/delay`.
+pub(crate) fn delay_kernel(hip: &Hip, name: &str) -> Kernel {
+    hip.compile(DELAY).expect("our own kernels compile").kernel(name).expect("it is in the source")
+}
