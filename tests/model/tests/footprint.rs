@@ -1,9 +1,10 @@
 //! What bookkeeping costs: bytes for each live allocation, and nothing at all where memory is reused.
 #![expect(unsafe_code, reason = "counts what the global allocator hands out")]
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::Cell;
 use omniheap_core::{HeapKind, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::alloc::System;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };

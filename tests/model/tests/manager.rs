@@ -1,11 +1,11 @@
 //! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
+use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
     Allocation, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Relief, Request, Rung,
     TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const MIB: u64 = 1 << 20;
 const DEVICE: HeapId = HeapId(0);
@@ -17,7 +17,7 @@ fn plain(size: u64) -> Manager<Host> {
 }
 
 fn stamp(n: u64) -> Vec<u8> {
-    (0..MIB).map(|i| (n.wrapping_mul(31) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
+    (0..MIB).map(|i| (n.wrapping_mul(31) ^ i.wrapping_mul(7) ^ (i >> 8)).to_le_bytes()[0]).collect()
 }
 
 fn check(allocation: &Allocation<Host>, n: u64) {
