@@ -32,7 +32,7 @@ fn steps() -> Vec<Step> {
         Step::command("core without std", cargo(&no_std)),
         Step::command("lint", lint),
         Step::command("documentation", documents),
-        Step::command("tests", cargo(&["test", "--quiet", "--workspace"])),
+        Step::command("tests", cargo(&["test", "--quiet", "--workspace", "--no-fail-fast"])),
         Step::new("examples on host", examples),
         Step::command("optimised tests", optimised),
     ]

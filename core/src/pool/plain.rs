@@ -24,6 +24,14 @@ impl<B: Backend> Lane<B> {
         let mut state = self.state.lock();
         state.ration.spend(1 + trimmed);
         state.thrift = Thrift::near(self.shared.high());
+        if sharing == Sharing::Shared
+            && let Ok(slot) = state.allocate(ask)
+        {
+            // Another thread made room meanwhile; together they need one block, not two.
+            drop(state);
+            self.shared.give_back(Vec::from([block]));
+            return Ok(slot);
+        }
         let kept = Arc::clone(&block);
         let taken = state.slots.reserve().and_then(|()| state.add_block(block, sharing));
         let taken = taken.and_then(|id| {

@@ -161,8 +161,8 @@ fn thousands_of_short_threads_leave_nothing<B: Backend + 'static>(world: &World<
                 scope.spawn(move || drop(take(manager, &Request::new(1000 + n))));
             }
         });
-        // Eight lanes with a small block each, however many threads there were.
-        assert!(stack.inner().live().bytes() <= 8 * (4 << 20), "{:?}", stack.inner().live());
+        // At most a small block for each thread that lived at the same time, however many there were in all.
+        assert!(stack.inner().live().bytes() <= 20 * (4 << 20), "{:?}", stack.inner().live());
     }
     assert_eq!(manager.totals().live, 0);
 }
