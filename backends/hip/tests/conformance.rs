@@ -23,6 +23,9 @@ use std::{
 const LONGEST_HOLD_NS: u64 = 60_000_000_000;
 /// Gates of one rig.
 const GATES: usize = 1024;
+/// Why cases that share memory are not run over AMD's runtimes.
+const ADDRESSES: &str =
+    "AMD's runtimes refuse addresses of shared memory now and then (rocm-systems#2516, ROCR#285)";
 const DELAY: &str = include_str!("../../../shaders/delay/delay.cu");
 
 /// The words that held timelines look at. They stay with the process: freeing pinned memory may wait for the device.
@@ -126,15 +129,14 @@ fn main() -> ExitCode {
     // Enough memory for offsets beyond 32 bits, and a hardware queue for every stream: those that share one wait for each
     // other's holds.
     let variables = &[("OMNIHEAP_HSA_VRAM", "8589934592"), ("GPU_MAX_HW_QUEUES", "16")];
-    let addresses = "AMD's runtimes refuse addresses of shared memory now and then (rocm-systems#2516, ROCR#285)";
     let skip = &[
         (
             "constants_that_do_not_fit_go_to_device_memory",
             "AMD's constants are limited to 2 GiB, which is more than the suite lets a case take",
         ),
-        ("an_exported_block_is_zero_and_all_its_own", addresses),
-        ("the_importer_keeps_memory_that_its_exporter_freed", addresses),
-        ("an_import_that_does_not_match_is_refused", addresses),
+        ("an_exported_block_is_zero_and_all_its_own", ADDRESSES),
+        ("the_importer_keeps_memory_that_its_exporter_freed", ADDRESSES),
+        ("an_import_that_does_not_match_is_refused", ADDRESSES),
     ];
     let all = Job { name: "conformance", case: None, variables, fault: None, skip };
     trials.extend(amd::trials(&[all]));
