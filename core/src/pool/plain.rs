@@ -81,11 +81,12 @@ impl<B: Backend> Lane<B> {
         let floor = shared.high().max(state.counts.granted_bytes.saturating_add(request));
         let mut excess = shared.reserved().saturating_add(block).saturating_sub(floor);
         let mut returned = Vec::new();
-        while excess > 0 {
-            let mut empty = state.empty_blocks(self.timeline);
-            empty.sort_unstable();
-            let enough = empty.iter().find(|(size, _)| *size >= excess);
-            let Some((size, id)) = enough.or(empty.last()).copied() else { break };
+        let mut empty = if excess > 0 { state.empty_blocks(self.timeline) } else { Vec::new() };
+        empty.sort_unstable();
+        while excess > 0 && !empty.is_empty() {
+            // The smallest block that is enough, else the largest.
+            let at = empty.partition_point(|(size, _)| *size < excess).min(empty.len() - 1);
+            let (size, id) = empty.remove(at);
             if shared.reserved().saturating_sub(size) < shared.config.minimum {
                 break;
             }
