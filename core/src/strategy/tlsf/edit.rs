@@ -1,0 +1,194 @@
+//! Exact spans: carving, dividing, joining and sliding, for pools that know where they want their bytes.
+use super::nodes::{NONE, Nodes};
+use super::{BINS, SPARE, Tlsf, bin_of};
+use crate::strategy::{BlockId, Grant, Key};
+use crate::{Class, ErrorKind, Span};
+use core::ops::ControlFlow;
+
+impl Tlsf {
+    /// Takes exactly `span` of `block`.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` for an unknown block, `ZeroSize`, `OutOfRange`, `Busy` when part of the span is live.
+    pub fn carve(&mut self, block: BlockId, span: Span, class: Class) -> Result<Grant, ErrorKind> {
+        if span.size == 0 {
+            return Err(ErrorKind::ZeroSize);
+        }
+        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
+        let mut at = self.first(block)?;
+        while self.nodes.end(at) <= span.offset {
+            at = self.nodes.next(at);
+            if at == NONE {
+                return Err(ErrorKind::OutOfRange);
+            }
+        }
+        self.carve_node(at, span.offset, end, class)
+    }
+
+    /// Takes exactly `span` out of a hole that [`holes_from_largest`](Self::holes_from_largest) showed.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the hole changed since; otherwise as for [`carve`](Self::carve), but in constant time.
+    pub fn carve_in(&mut self, hole: Key, span: Span) -> Result<Grant, ErrorKind> {
+        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
+        if !self.nodes.is_hole_key(hole) {
+            return Err(ErrorKind::Stale);
+        }
+        if span.size == 0 || span.offset < self.nodes.offset(hole.index) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.carve_node(hole.index, span.offset, end, Class::Linear)
+    }
+
+    /// Divides a live span in two: `key` keeps the first `size` bytes, the new grant has the rest.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live, `OutOfRange` when nothing would be left on one side.
+    pub fn split(&mut self, key: Key, size: u64) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        self.nodes.reserve(SPARE + 1)?;
+        if size == 0 || size >= self.nodes.size(index) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        let rest = self.nodes.split(index, size);
+        let class = self.nodes.class(index);
+        self.nodes.set_live(rest, class);
+        self.live += 1;
+        Ok(self.grant_of(rest))
+    }
+
+    /// Makes one live span of two that touch: `key` grows over `next`, whose key is used up.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when one of them is not live, `OutOfRange` when `next` does not follow `key` directly.
+    pub fn join(&mut self, key: Key, next: Key) -> Result<Grant, ErrorKind> {
+        let (index, next) = (self.live_index(key)?, self.live_index(next)?);
+        if self.nodes.next(index) != next {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.nodes.absorb_next(index);
+        self.live -= 1;
+        Ok(self.grant_of(index))
+    }
+
+    /// Moves a live span to the start of the hole before it, or to a later offset inside that hole.
+    ///
+    /// The key stays. What was free before the span is free behind it.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live, `OutOfRange` when there is no hole before it that reaches down to `offset`.
+    pub fn slide_to(&mut self, key: Key, offset: u64) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        let before = self.nodes.previous(index);
+        if before == NONE || !self.nodes.is_hole(before) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        let hole = self.nodes.span(before);
+        if offset < hole.offset || offset >= hole.end() {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.nodes.reserve(SPARE + 1)?;
+        self.remove_hole(before);
+        let next = self.nodes.next(index);
+        let after = next != NONE && self.nodes.is_hole(next);
+        if after {
+            self.remove_hole(next);
+        }
+        if offset > hole.offset {
+            self.slide_inside(before, index, offset, after.then_some(next));
+        } else {
+            self.slide_over(before, index, after);
+        }
+        Ok(self.grant_of(index))
+    }
+
+    /// Part of the hole stays before the span, the rest goes behind it.
+    fn slide_inside(&mut self, before: u32, index: u32, offset: u64, hole_behind: Option<u32>) {
+        let freed = self.nodes.end(before) - offset;
+        self.nodes.set_size(before, offset - self.nodes.offset(before));
+        self.add_hole(before);
+        self.nodes.set_offset(index, offset);
+        let behind = match hole_behind {
+            Some(next) => self.nodes.grow_down(next, freed),
+            None => self.nodes.insert_after(index, freed),
+        };
+        self.add_hole(behind);
+    }
+
+    /// The whole hole goes behind the span, and joins the hole there.
+    fn slide_over(&mut self, before: u32, index: u32, hole_behind: bool) {
+        let (offset, size) = (self.nodes.offset(before), self.nodes.size(index));
+        let mut free = self.nodes.size(before);
+        self.swap_with_previous(before, index);
+        self.nodes.set_offset(index, offset);
+        if hole_behind {
+            free += self.nodes.size(self.nodes.next(before));
+            self.nodes.absorb_next(before);
+        }
+        self.nodes.set_offset(before, offset + size);
+        self.nodes.set_size(before, free);
+        self.add_hole(before);
+    }
+
+    /// Exchanges a node with the one before it; offsets are the caller's business.
+    fn swap_with_previous(&mut self, before: u32, index: u32) {
+        if self.nodes.previous(before) == NONE {
+            self.blocks[self.nodes.block(index).0 as usize].0 = index;
+        }
+        self.nodes.swap_with_previous(before, index);
+    }
+
+    /// The bytes of a live span's block that are free, when nothing else in the block is live.
+    #[inline]
+    #[must_use]
+    pub fn free_beside_only(&self, key: Key) -> Option<u64> {
+        let index = self.live_index(key).ok()?;
+        let (previous, next) = (self.nodes.previous(index), self.nodes.next(index));
+        let hole = |at: u32, beyond: u32| at == NONE || (self.nodes.is_hole(at) && beyond == NONE);
+        let beyond = |at: u32, step: fn(&Nodes, u32) -> u32| {
+            if at == NONE { NONE } else { step(&self.nodes, at) }
+        };
+        let alone = hole(previous, beyond(previous, Nodes::previous))
+            && hole(next, beyond(next, Nodes::next));
+        alone.then(|| {
+            let size = |at: u32| if at == NONE { 0 } else { self.nodes.size(at) };
+            size(previous) + size(next)
+        })
+    }
+
+    /// The holes that touch a live span: before it and after it.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    pub fn holes_beside(&self, key: Key) -> Result<[Option<Span>; 2], ErrorKind> {
+        let index = self.live_index(key)?;
+        let hole = |at: u32| (at != NONE && self.nodes.is_hole(at)).then(|| self.nodes.span(at));
+        Ok([hole(self.nodes.previous(index)), hole(self.nodes.next(index))])
+    }
+
+    /// Visits holes of at least `size` bytes, largest bins first, until `visit` says stop.
+    pub fn holes_from_largest(
+        &self,
+        size: u64,
+        mut visit: impl FnMut(Key, BlockId, Span) -> ControlFlow<()>,
+    ) {
+        let lowest = bin_of(size.max(1));
+        for bin in (lowest..BINS).rev().filter(|bin| self.bins.has(*bin)) {
+            let mut at = self.bins.head(bin);
+            while at != NONE {
+                let (key, block) = (self.nodes.key(at), self.nodes.block(at));
+                let span = self.nodes.span(at);
+                if span.size >= size && visit(key, block, span).is_break() {
+                    return;
+                }
+                at = self.nodes.next_hole(at);
+            }
+        }
+    }
+}
