@@ -46,8 +46,8 @@ pub use {
         Rung, Shortage, Source, Staging, Totals, UserPool, Verdict,
     },
     policy::{
-        Access, DefaultPolicy, Driver, Lifetime, Mobility, Pattern, Placement, Policy, Ranking,
-        Reason, Region, Rejection, Request, Sharing, Writer,
+        Access, Contents, DefaultPolicy, Driver, Lifetime, Mobility, Pattern, Placement, Policy,
+        Privacy, Ranking, Reason, Region, Rejection, Request, Sharing, Writer,
     },
     pool::{Growth, PoolConfig, StrategyKind, Tag},
 };

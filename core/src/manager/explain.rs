@@ -2,10 +2,11 @@
 use super::Manager;
 use crate::policy::reject;
 use crate::{
-    Backend, ErrorKind, HeapId, Placement, Ranking, Reason, Region, Rejection, Request, Result,
-    Sharing,
+    Backend, Caps, DefaultPolicy, ErrorKind, HeapId, Placement, Policy, Ranking, Reason, Region,
+    Rejection, Request, Result, Sharing,
 };
 use alloc::vec::Vec;
+use std::panic;
 
 /// Where a request's bytes would come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl<B: Backend> Manager<B> {
     /// The placement of a request, from its own words or from the policy.
     fn place(&self, request: &Request<'_>) -> Result<Placement> {
         let Some(heap) = request.heap else {
-            return self.inner.config.policy.place(request, self.caps());
+            return self.decide(request);
         };
         let kind = self.caps().heap(heap).ok_or(ErrorKind::NoSuchHeap)?.kind;
         let region = match kind {
@@ -69,6 +70,11 @@ impl<B: Backend> Manager<B> {
         let mut heaps = Ranking::new();
         heaps.push(heap);
         Ok(Placement { region, heaps, reason: Reason::Named })
+    }
+
+    /// Asks the policy.
+    pub(super) fn decide(&self, request: &Request<'_>) -> Result<Placement> {
+        decide(self.inner.config.policy.as_ref(), request, self.caps())
     }
 
     /// Says where a request would go, why, and what was rejected. Allocates nothing.
@@ -118,6 +124,21 @@ impl<B: Backend> Manager<B> {
         let reserved_after = held.reserved.saturating_add(new_bytes);
         let budget_after = held.hard_limit.saturating_sub(reserved_after);
         Ok(Plan { heap, source, new_bytes, reserved_after, budget_after })
+    }
+}
+
+/// Asks a policy. One that fails, panics, or names a heap that is not there gives way to the default rules.
+pub(super) fn decide(policy: &dyn Policy, request: &Request<'_>, caps: &Caps) -> Result<Placement> {
+    let known = |placement: &Placement| {
+        let heaps = placement.heaps.as_slice();
+        !heaps.is_empty() && heaps.iter().all(|heap| caps.heap(*heap).is_some())
+    };
+    match panic::catch_unwind(panic::AssertUnwindSafe(|| policy.place(request, caps))) {
+        Ok(Ok(placement)) if known(&placement) => Ok(placement),
+        refused => {
+            tracing::debug!(panicked = refused.is_err(), "the default rules place a request");
+            DefaultPolicy.place(request, caps)
+        }
     }
 }
 

@@ -17,14 +17,17 @@ impl<B: Backend> Lane<B> {
                 // A timeline that was closed is gone, and with it its work.
                 Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
                 Err(error) if !self.has_stopped() => {
-                    tracing::error!(
-                        ?error,
-                        "work could not be followed; its bytes are not used again"
-                    );
-                    let _ = self.state.lock().slots.defer(id);
-                    return;
+                    return self.quarantine(id, error, "its work could not be followed");
                 }
                 Err(error) => tracing::debug!(?error, "waited for work that could not be marked"),
+            }
+        }
+        if self.is_secret(id) {
+            match self.forget_secret(id, &points) {
+                Ok(zeroed) => points = zeroed.into_iter().collect(),
+                // Nobody reads a lost device.
+                Err(error) if error.kind() == ErrorKind::DeviceLost => points.clear(),
+                Err(error) => return self.quarantine(id, error, "its secret could not be zeroed"),
             }
         }
         let mut state = self.state.lock();

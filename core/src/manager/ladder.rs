@@ -2,7 +2,10 @@
 use super::error::{AllocateError, Rung, Shortage};
 use super::{Allocation, Manager, Pressure, Relief};
 use crate::pool::{Ask, Home, Lane, Miss, Patience, Pool, SlotId};
-use crate::{Backend, Driver, Error, ErrorKind, HeapId, Mobility, Request, Result, Sharing};
+use crate::{
+    Backend, Contents, Driver, Error, ErrorKind, HeapId, Mobility, Privacy, Request, Result,
+    Sharing,
+};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -37,7 +40,7 @@ impl<B: Backend> Manager<B> {
                 named.push(heap);
                 named
             }
-            None => self.inner.config.policy.place(request, self.caps())?.heaps,
+            None => self.decide(request)?.heaps,
         };
         let mut last = AllocateError::from(ErrorKind::NoSuchHeap);
         for (position, heap) in heaps.as_slice().iter().enumerate() {
@@ -74,7 +77,12 @@ impl<B: Backend> Manager<B> {
             .climb(pool, ask, request)
             .map_err(|error| self.explain_failure(pool, ask, error))?;
         self.note(&lane, slot, request);
-        Ok(Allocation::claim(&lane, &mut lane.state.lock(), slot, request.layout.size))
+        let size = request.layout.size;
+        let allocation = Allocation::claim(&lane, &mut lane.state.lock(), slot, size);
+        if request.contents == Contents::Zero {
+            allocation.wipe()?;
+        }
+        Ok(allocation)
     }
 
     /// Remembers what a request says beyond its bytes.
@@ -92,6 +100,7 @@ impl<B: Backend> Manager<B> {
             && !dedicated
             && request.name.is_none()
             && request.tag.is_none()
+            && request.privacy == Privacy::Open
         {
             return;
         }
@@ -112,6 +121,7 @@ impl<B: Backend> Manager<B> {
         if let Some(tag) = request.tag {
             state.notes.set_tag(slot.index, tag);
         }
+        state.notes.set_privacy(slot.index, request.privacy);
     }
 
     fn climb(&self, pool: &Arc<Pool<B>>, ask: Ask, request: &Request<'_>) -> Result<Taken<B>> {

@@ -3,11 +3,14 @@ mod allocation;
 mod binding;
 mod buffer;
 mod config;
+mod domain;
 mod error;
 mod explain;
 mod free;
 mod ladder;
 mod report;
+mod residue;
+mod resize;
 mod staging;
 mod transfer;
 
@@ -80,13 +83,18 @@ impl<B: Backend> Manager<B> {
 
     /// A manager with settings of your own.
     pub fn with_config(backend: B, config: ManagerConfig) -> Self {
+        Self::over(Device::new(backend), config)
+    }
+
+    fn over(device: Device<B>, config: ManagerConfig) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let caps = backend.caps();
-        let plain = config.policy.place(&Request::new(1), caps).map_or(Ranking::new(), |p| p.heaps);
+        let caps = device.backend().caps();
+        let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
+        let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
         Self {
             inner: Arc::new(Inner {
-                device: Arc::new(Device::new(backend)),
+                device: Arc::new(device),
                 names: Arc::new(Names::new(NEXT.fetch_add(1, Relaxed))),
                 config,
                 plain,
@@ -243,6 +251,15 @@ impl<B: Backend> Manager<B> {
         }
         let limit = (size as f64 * share) as u64;
         self.set_budget(heap, limit, limit)
+    }
+
+    /// Starts the peaks of the report again at what is live and held now.
+    pub fn reset_peaks(&self) {
+        self.inner.device.reset_peaks();
+        for lane in self.all_pools().into_iter().flat_map(|pool| pool.lanes()) {
+            let counts = &mut lane.state.lock().counts;
+            counts.peak_live_bytes = counts.live_bytes;
+        }
     }
 
     /// How much of a heap is held and may be held.

@@ -4,7 +4,7 @@ use crate::{Backend, ErrorKind, Move, Point, Result, TimelineId, Transfer};
 use alloc::vec::Vec;
 
 impl<B: Backend> Allocation<B> {
-    fn transfer(&self) -> Result<&dyn Transfer<Block = B::Block>> {
+    pub(super) fn transfer(&self) -> Result<&dyn Transfer<Block = B::Block>> {
         self.lane().shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported.into())
     }
 
@@ -15,12 +15,12 @@ impl<B: Backend> Allocation<B> {
     }
 
     /// Where transfers of this allocation run when nobody says otherwise.
-    fn home(&self) -> TimelineId {
+    pub(super) fn home(&self) -> TimelineId {
         self.timeline().unwrap_or(TimelineId::MAIN)
     }
 
     /// Waits for a transfer of an allocation that the host orders: it may be freed as soon as the call returns.
-    fn settle_transfer(&self) -> Result<()> {
+    pub(super) fn settle_transfer(&self) -> Result<()> {
         let backend = self.lane().shared.device.backend();
         match (self.timeline(), backend.as_timelines()) {
             (None, Some(timelines)) => {

@@ -5,6 +5,9 @@ mod request;
 mod rules;
 
 pub use placement::{Placement, Ranking, Reason, Rejection};
-pub use request::{Access, Driver, Lifetime, Mobility, Pattern, Region, Request, Sharing, Writer};
+pub use request::{
+    Access, Contents, Driver, Lifetime, Mobility, Pattern, Privacy, Region, Request, Sharing,
+    Writer,
+};
 pub(crate) use rules::reject;
 pub use rules::{DefaultPolicy, Policy};

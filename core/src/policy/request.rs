@@ -87,6 +87,26 @@ pub enum Mobility {
     Pinned,
 }
 
+/// What an allocation holds before anyone writes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Contents {
+    /// Whatever its domain left there.
+    #[default]
+    Any,
+    /// Zeros, padding included.
+    Zero,
+}
+
+/// Whether an allocation's bytes may outlive it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Privacy {
+    /// Within its domain.
+    #[default]
+    Open,
+    /// Never: they are zeroed when it is freed, and not copied about before.
+    Secret,
+}
+
 /// Whether the driver may be asked for more memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Driver {
@@ -122,6 +142,10 @@ pub struct Request<'a> {
     pub sharing: Sharing,
     /// Whether it may move.
     pub mobility: Mobility,
+    /// What it holds at first.
+    pub contents: Contents,
+    /// Whether its bytes may outlive it.
+    pub privacy: Privacy,
     /// Whether the driver may be asked.
     pub driver: Driver,
     /// Exactly this heap, whatever the policy says.
@@ -147,6 +171,8 @@ impl<'a> Request<'a> {
             lifetime: Lifetime::Persistent,
             sharing: Sharing::Shared,
             mobility: Mobility::Movable,
+            contents: Contents::Any,
+            privacy: Privacy::Open,
             driver: Driver::Allowed,
             heap: None,
             timeline: None,
@@ -223,6 +249,20 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// Holding zeros at first.
+    #[must_use]
+    pub const fn zeroed(mut self) -> Self {
+        self.contents = Contents::Zero;
+        self
+    }
+
+    /// Zeroed when it is freed; it never moves, because a move leaves a copy behind.
+    #[must_use]
+    pub const fn secret(mut self) -> Self {
+        self.privacy = Privacy::Secret;
+        self.pinned()
+    }
+
     /// Only from memory that is held already.
     #[must_use]
     pub const fn held_only(mut self) -> Self {
@@ -265,6 +305,8 @@ impl<'a> Request<'a> {
             && matches!(self.access, Access::Device)
             && matches!(self.sharing, Sharing::Shared)
             && matches!(self.mobility, Mobility::Movable)
+            && matches!(self.contents, Contents::Any)
+            && matches!(self.privacy, Privacy::Open)
             && self.heap.is_none()
             && self.tag.is_none()
             && self.name.is_none()

@@ -307,6 +307,12 @@ impl<B: Backend> State<B> {
         ))
     }
 
+    /// Everything that an allocation occupies, padding included.
+    pub(crate) fn granted(&self, id: SlotId) -> Result<Span, ErrorKind> {
+        let slot = self.slots.get(id)?;
+        Ok(self.divider.as_strategy().grant(slot.key)?.span)
+    }
+
     /// Whether nothing on the device uses a block's holes any more.
     pub(crate) fn is_quiet(&self, lane: Option<TimelineId>, id: BlockId) -> bool {
         let held = self.blocks.get(id.0 as usize).and_then(Option::as_ref);

@@ -1,6 +1,6 @@
 //! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
 #![forbid(unsafe_code)]
-use crate::{Align, TimelineId};
+use crate::{Align, Privacy, TimelineId};
 use alloc::{borrow::ToOwned, boxed::Box, collections::BTreeMap, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
@@ -19,6 +19,8 @@ pub(crate) struct Note {
     pub(crate) home: Option<Home>,
     /// For reports: what kind of thing it is.
     pub(crate) tag: Option<Tag>,
+    /// Whether its bytes may outlive it.
+    pub(crate) privacy: Privacy,
 }
 
 /// In whose order bytes are used that another's lane lent.
@@ -77,6 +79,10 @@ impl Notes {
 
     pub(crate) fn set_tag(&mut self, slot: u32, tag: Tag) {
         self.0.entry(slot).or_default().tag = Some(tag);
+    }
+
+    pub(crate) fn set_privacy(&mut self, slot: u32, privacy: Privacy) {
+        self.0.entry(slot).or_default().privacy = privacy;
     }
 
     pub(crate) fn forget(&mut self, slot: u32) {

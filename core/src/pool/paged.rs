@@ -102,10 +102,19 @@ impl<B: Backend> Lane<B> {
             })
         });
         match pages {
-            Ok(pages) => self.with_pager(|pager, tlsf| {
-                pager.mapped(tlsf, piece, &pages);
-                Ok(())
-            }),
+            Ok(pages) => {
+                let cleared = self.clear(block, piece.span);
+                self.with_pager(|pager, tlsf| {
+                    match cleared {
+                        Ok(()) => pager.mapped(tlsf, piece, &pages),
+                        Err(_) => pager.strand(piece, &pages),
+                    }
+                    Ok(())
+                })?;
+                cleared.inspect_err(|_| {
+                    self.shared.device.quarantine(piece.span.size, "clearing failed");
+                })
+            }
             Err(error) => {
                 self.with_pager(|pager, tlsf| {
                     pager.abandon(tlsf, piece);
@@ -169,6 +178,12 @@ impl<B: Backend> Lane<B> {
         // SAFETY: `block` is this lane's reservation, the pages were created for its heap and taken from the spare
         // list or fresh, so they are mapped nowhere.
         unsafe { remap.map_pages(block.raw(), span.offset / page, pages) }
+    }
+
+    /// Clears pages that another domain may have used: nothing tells which of them are fresh.
+    fn clear(&self, block: &Block<B>, span: Span) -> Result<()> {
+        let device = &self.shared.device;
+        if device.has_neighbours() { device.clear(block.raw(), span) } else { Ok(()) }
     }
 
     /// Moves whole free pages of this lane to the pool's spare list.
@@ -287,7 +302,7 @@ impl<B: Backend> Lane<B> {
             if refused.is_none_or(|error| error.kind() == ErrorKind::DeviceLost) {
                 self.shared.device.destroy_pages(self.shared.heap, page, &pages);
             } else {
-                self.shared.device.quarantine(span.size);
+                self.shared.device.quarantine(span.size, "unmapping failed");
             }
         }
     }

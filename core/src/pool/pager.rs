@@ -209,11 +209,16 @@ impl Pager {
         Ok(())
     }
 
-    /// Notes that a span set apart has memory now: it becomes a hole.
-    pub(crate) fn mapped(&mut self, tlsf: &mut Tlsf, piece: Grant, pages: &[Page]) {
+    /// Notes that a span set apart has memory that nobody may have: it stays set apart until the lane ends.
+    pub(crate) fn strand(&mut self, piece: Grant, pages: &[Page]) {
         let slots = self.slots(piece.span);
         self.table[slots].copy_from_slice(pages);
         self.mapped += pages.len() as u64;
+    }
+
+    /// Notes that a span set apart has memory now: it becomes a hole.
+    pub(crate) fn mapped(&mut self, tlsf: &mut Tlsf, piece: Grant, pages: &[Page]) {
+        self.strand(piece, pages);
         self.transit -= piece.span.size;
         let freed = tlsf.free(piece.key);
         debug_assert!(freed.is_ok(), "the pager holds what it set apart");

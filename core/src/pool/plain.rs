@@ -17,10 +17,7 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn grow(&self, ask: Ask, size: u64, sharing: Sharing) -> Result<SlotId> {
         self.settle(Patience::Look)?;
         let trimmed = self.make_room(size, ask.layout.size);
-        self.shared.claim(size)?;
-        let block = self.shared.device.allocate(self.shared.heap, size);
-        let block = Arc::new(block.inspect_err(|_| self.shared.release(size))?);
-        self.shared.settle();
+        let block = self.shared.take_block(size)?;
         let mut state = self.state.lock();
         state.ration.spend(1 + trimmed);
         state.thrift = Thrift::near(self.shared.high());
@@ -60,10 +57,7 @@ impl<B: Backend> Lane<B> {
 
     /// Adds an empty block, for a pool with a minimum.
     pub(crate) fn prime(&self, size: u64) -> Result<()> {
-        self.shared.claim(size)?;
-        let block = self.shared.device.allocate(self.shared.heap, size);
-        let block = Arc::new(block.inspect_err(|_| self.shared.release(size))?);
-        self.shared.settle();
+        let block = self.shared.take_block(size)?;
         let added = self.state.lock().add_block(Arc::clone(&block), Sharing::Shared);
         match added {
             Ok(_) => Ok(()),

@@ -4,7 +4,7 @@ use super::config::PoolConfig;
 use super::growth::Growth;
 use crate::device::{Block, Device};
 use crate::sync::Mutex;
-use crate::{Align, Backend, ErrorKind, HeapId, Page, Result};
+use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -61,6 +61,20 @@ impl<B: Backend> Shared<B> {
     /// Books bytes back.
     pub(crate) fn release(&self, bytes: u64) {
         self.reserved.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Takes a block from the driver, cleared where another domain may have used its memory.
+    pub(crate) fn take_block(&self, size: u64) -> Result<Arc<Block<B>>> {
+        self.claim(size)?;
+        let taken = self.device.allocate(self.heap, size).and_then(|block| {
+            if self.device.has_neighbours() {
+                self.device.clear(block.raw(), Span { offset: 0, size })?;
+            }
+            Ok(Arc::new(block))
+        });
+        let block = taken.inspect_err(|_| self.release(size))?;
+        self.settle();
+        Ok(block)
     }
 
     /// Returns blocks to the driver; call it without a lock.

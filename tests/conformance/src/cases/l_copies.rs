@@ -14,6 +14,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         a_writers_bytes_are_its_own_again_at_once proves [100] needs [Transfer, Timelines, Hold];
         work_on_one_timeline_runs_in_order proves [100] needs [Transfer];
         an_order_between_timelines_is_kept proves [83, 100] needs [Transfer, Timelines, Hold];
+        a_resize_keeps_the_bytes_that_both_sizes_have proves [99] needs [Transfer];
         offsets_beyond_four_gibibytes_are_right proves [101] needs [Transfer, Large];
     }
 }
@@ -258,4 +259,29 @@ fn a_block_holds_what_was_asked_for<B: Backend + 'static>(world: &World<B>) {
             assert_eq!(found, vec![5; unit], "{size} bytes of heap {}", heap.0);
         }
     }
+}
+
+fn a_resize_keeps_the_bytes_that_both_sizes_have<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let guard = take(&manager, &Request::new(world.whole(4096)));
+    guard.fill(0, guard.size(), 9).expect("inside");
+    let mut one = take(&manager, &Request::new(world.whole(1000)).name("it"));
+    one.fill(0, one.size(), 7).expect("inside");
+    let mut kept = one.size();
+    for size in [300_000, 1000, 64, 3 << 20].map(|size| world.whole(size)) {
+        one = manager.resize(one, size).expect("it fits");
+        assert_eq!(one.size(), size);
+        kept = kept.min(size);
+        let mut bytes = vec![0; slice(0, kept).len()];
+        one.read(0, &mut bytes).expect("inside");
+        assert!(bytes.iter().all(|byte| *byte == 7), "{kept} bytes of {size}");
+    }
+    let refused = manager.resize(one, u64::MAX / 4).expect_err("never fits");
+    assert_eq!(refused.error.kind(), ErrorKind::ExceedsLimit);
+    assert_eq!(refused.allocation.size(), world.whole(3 << 20), "as it was");
+    let mut bytes = vec![0; slice(0, guard.size()).len()];
+    guard.read(0, &mut bytes).expect("inside");
+    assert!(bytes.iter().all(|byte| *byte == 9), "a neighbour's bytes");
+    let foreign = world.manager().resize(refused.allocation, 64).expect_err("another manager's");
+    assert_eq!(foreign.error.kind(), ErrorKind::Foreign);
 }

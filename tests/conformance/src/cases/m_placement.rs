@@ -4,8 +4,8 @@ use crate::case::{Case, Need};
 use crate::rng::Rng;
 use crate::world::World;
 use omniheap_core::{
-    Access, Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapKind, Lifetime, Pattern, Policy,
-    Reason, Region, Request, Rung, Writer,
+    Access, Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Lifetime, Pattern,
+    Placement, Policy, Ranking, Reason, Region, Request, Rung, Writer,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -14,6 +14,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         constants_that_do_not_fit_go_to_device_memory proves [103] needs [Constant];
         what_a_request_needs_always_holds proves [105] needs [];
         every_heap_is_chosen_or_rejected_with_a_reason proves [106] needs [];
+        a_policy_that_fails_gives_way_to_the_default_rules proves [110] needs [];
         a_missing_region_has_a_reported_substitute proves [109] needs [];
     }
 }
@@ -150,5 +151,46 @@ fn a_missing_region_has_a_reported_substitute<B: Backend + 'static>(world: &Worl
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::NoSuchHeap),
         }
+    }
+}
+
+/// A policy that is of no use.
+#[derive(Debug)]
+enum Broken {
+    Refuses,
+    Panics,
+    NamesNoHeap,
+}
+
+impl Policy for Broken {
+    fn place(&self, request: &Request<'_>, caps: &Caps) -> omniheap_core::Result<Placement> {
+        match self {
+            Self::Refuses => Err(ErrorKind::Driver.into()),
+            Self::Panics => panic!("a policy's own bug"),
+            Self::NamesNoHeap => {
+                let mut placement = DefaultPolicy.place(request, caps)?;
+                placement.heaps = Ranking::new();
+                placement.heaps.push(HeapId(250));
+                Ok(placement)
+            }
+        }
+    }
+}
+
+fn a_policy_that_fails_gives_way_to_the_default_rules<B: Backend + 'static>(world: &World<B>) {
+    for broken in [Broken::Refuses, Broken::Panics, Broken::NamesNoHeap] {
+        let mut config = world.config();
+        config.policy = std::sync::Arc::new(broken);
+        let manager = world.manager_with(&world.stack(), config);
+        let request = Request::new(4096).name("placed by default");
+        let explained = manager.explain(&request).expect("the default rules place it");
+        let wanted = DefaultPolicy.place(&request, world.backend().caps()).expect("it fits");
+        assert_eq!(explained.placement, wanted);
+        let heap = wanted.heaps.as_slice()[0];
+        manager.set_budget(heap, 0, 0).expect("a heap");
+        let short = manager.allocate(&request.heap(heap)).expect_err("no policy lifts a budget");
+        assert_eq!(short.kind(), ErrorKind::OverBudget);
+        manager.set_budget(heap, u64::MAX, u64::MAX).expect("a heap");
+        drop(take(&manager, &request));
     }
 }

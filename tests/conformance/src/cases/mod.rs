@@ -33,6 +33,7 @@ mod o_threads;
 mod p_misuse;
 mod q_statistics;
 mod r_loss;
+mod s_residue;
 mod t_faults;
 
 /// Every case, in the order a newcomer should read them.
@@ -57,6 +58,7 @@ pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
         p_misuse::list(),
         q_statistics::list(),
         r_loss::list(),
+        s_residue::list(),
         t_faults::list(),
     ];
     groups.into_iter().flatten().collect()

@@ -9,6 +9,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
         counters_equal_a_model_after_every_step proves [129] needs [];
         parts_add_up_to_the_whole proves [130] needs [];
+        peaks_start_again_where_they_are_reset proves [131] needs [];
         snapshots_under_load_are_consistent proves [132] needs [];
         a_report_holds_what_its_totals_say proves [133] needs [];
         an_empty_manager_has_defined_numbers proves [134] needs [];
@@ -163,4 +164,21 @@ fn an_empty_manager_has_defined_numbers<B: Backend + 'static>(world: &World<B>) 
     assert_eq!((pool.reserved(), manager.totals()), (0, Totals::default()));
     manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
     manager.validate().expect("sound");
+}
+
+fn peaks_start_again_where_they_are_reset<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let kept = take(&manager, &Request::new(1000));
+    drop(take(&manager, &Request::new(8 << 20)));
+    assert_eq!(manager.totals().peak_live_bytes, 1000 + (8 << 20));
+    manager.trim().expect("empty blocks go back");
+    manager.reset_peaks();
+    assert_eq!(manager.totals().peak_live_bytes, 1000);
+    assert_eq!(manager.report().peak_reserved_bytes, manager.totals().reserved_bytes);
+    let inner = take(&manager, &Request::new(5000));
+    drop(kept);
+    assert_eq!(manager.totals().peak_live_bytes, 6000);
+    manager.reset_peaks();
+    drop(inner);
+    assert_eq!(manager.totals().peak_live_bytes, 5000);
 }

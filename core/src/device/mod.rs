@@ -1,9 +1,17 @@
-//! One opened device: the backend, and exact accounts of what was taken from it.
-#![expect(unsafe_code, reason = "returns blocks and pages to the backend")]
-use crate::{Backend, Error, ErrorKind, Heap, HeapId, Page, Remap, Result};
+//! One domain's view of an opened device: the backend, and exact accounts of what was taken from it.
+#![expect(unsafe_code, reason = "returns pages to the backend")]
+mod block;
+mod opened;
+
+pub(crate) use block::Block;
+
+use crate::{
+    Backend, Error, ErrorKind, Heap, HeapId, Page, Place, Point, Remap, Result, Span, TimelineId,
+};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use opened::Opened;
 
 /// What is held from one heap, and how much may be.
 #[derive(Debug)]
@@ -12,6 +20,8 @@ struct Account {
     peak: AtomicU64,
     hard: AtomicU64,
     soft: AtomicU64,
+    /// Bytes that other domains must leave to this one.
+    promised: AtomicU64,
 }
 
 /// How much of one heap is held and may be held.
@@ -19,7 +29,7 @@ struct Account {
 pub struct HeapUse {
     /// Bytes held from the driver.
     pub reserved: u64,
-    /// The most that was ever held.
+    /// The most that was held since the peaks were last reset.
     pub peak_reserved: u64,
     /// More than this is refused.
     pub hard_limit: u64,
@@ -27,9 +37,9 @@ pub struct HeapUse {
     pub soft_limit: u64,
 }
 
-/// The backend with its accounts. Everything that holds driver memory keeps it alive.
+/// The backend with one domain's accounts. Everything that holds driver memory keeps it alive.
 pub(crate) struct Device<B: Backend> {
-    backend: B,
+    opened: Arc<Opened<B>>,
     accounts: Vec<Account>,
     blocks: AtomicU64,
     driver_calls: AtomicU64,
@@ -44,15 +54,26 @@ impl<B: Backend> fmt::Debug for Device<B> {
 
 impl<B: Backend> Device<B> {
     pub(crate) fn new(backend: B) -> Self {
+        Self::over(Arc::new(Opened::new(backend)))
+    }
+
+    /// A further domain of the same device, with accounts of its own.
+    pub(crate) fn another(&self) -> Self {
+        Self::over(Arc::clone(&self.opened))
+    }
+
+    fn over(opened: Arc<Opened<B>>) -> Self {
+        opened.count_domain();
         let account = |_: &Heap| Account {
             reserved: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             hard: AtomicU64::new(u64::MAX),
             soft: AtomicU64::new(u64::MAX),
+            promised: AtomicU64::new(0),
         };
-        let accounts = backend.caps().heaps.iter().map(account).collect();
+        let accounts = opened.backend.caps().heaps.iter().map(account).collect();
         Self {
-            backend,
+            opened,
             accounts,
             blocks: AtomicU64::new(0),
             driver_calls: AtomicU64::new(0),
@@ -60,16 +81,16 @@ impl<B: Backend> Device<B> {
         }
     }
 
-    pub(crate) const fn backend(&self) -> &B {
-        &self.backend
+    pub(crate) fn backend(&self) -> &B {
+        &self.opened.backend
     }
 
     pub(crate) fn heap(&self, heap: HeapId) -> Result<&Heap> {
-        self.backend.caps().heap(heap).ok_or(Error::new(ErrorKind::NoSuchHeap))
+        self.backend().caps().heap(heap).ok_or(Error::new(ErrorKind::NoSuchHeap))
     }
 
     pub(crate) fn remap(&self) -> Option<&dyn Remap<Block = B::Block>> {
-        self.backend.as_remap()
+        self.backend().as_remap()
     }
 
     fn account(&self, heap: HeapId) -> Result<&Account> {
@@ -116,21 +137,24 @@ impl<B: Backend> Device<B> {
         self.driver_calls.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn quarantine(&self, bytes: u64) {
+    /// Counts memory that is lost until the device is closed.
+    pub(crate) fn quarantine(&self, bytes: u64, why: &'static str) {
         self.quarantined.fetch_add(bytes, Relaxed);
-        tracing::error!(
-            bytes,
-            "the driver refused to take memory back; it is lost until the device is closed"
-        );
+        tracing::error!(bytes, why, "memory is lost until the device is closed");
     }
 
     /// Books bytes of a heap before the driver is asked for them.
     pub(crate) fn claim(&self, heap: HeapId, bytes: u64) -> Result<()> {
         let account = self.account(heap)?;
-        let hard = account.hard.load(Relaxed);
-        let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= hard);
-        let claimed = account.reserved.fetch_update(Relaxed, Relaxed, within);
-        claimed.map(|_| ()).map_err(|_| Error::new(ErrorKind::OverBudget))
+        let mut all = self.opened.heap(heap)?;
+        let held = account.reserved.load(Relaxed);
+        let sum = held.checked_add(bytes).filter(|sum| *sum <= account.hard.load(Relaxed));
+        let sum = sum.ok_or(ErrorKind::OverBudget)?;
+        let promised = account.promised.load(Relaxed);
+        let (before, after) = (promised.saturating_sub(held), promised.saturating_sub(sum));
+        all.claim(bytes, before, after, self.heap(heap)?.size)?;
+        account.reserved.store(sum, Relaxed);
+        Ok(())
     }
 
     /// Notes that claimed bytes have arrived.
@@ -142,16 +166,60 @@ impl<B: Backend> Device<B> {
 
     /// Books bytes back.
     pub(crate) fn release(&self, heap: HeapId, bytes: u64) {
-        if let Ok(account) = self.account(heap) {
-            account.reserved.fetch_sub(bytes, Relaxed);
+        if let (Ok(account), Ok(mut all)) = (self.account(heap), self.opened.heap(heap)) {
+            let held = account.reserved.load(Relaxed);
+            let promised = account.promised.load(Relaxed);
+            let before = promised.saturating_sub(held);
+            all.release(bytes, before, promised.saturating_sub(held - bytes));
+            account.reserved.store(held - bytes, Relaxed);
+        }
+    }
+
+    /// Promises this domain bytes of a heap: the others leave them to it.
+    pub(crate) fn promise(&self, heap: HeapId, bytes: u64) -> Result<()> {
+        let account = self.account(heap)?;
+        let mut all = self.opened.heap(heap)?;
+        let held = account.reserved.load(Relaxed);
+        let before = account.promised.load(Relaxed).saturating_sub(held);
+        all.promise(before, bytes.saturating_sub(held), self.heap(heap)?.size)?;
+        account.promised.store(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// Peaks start again at what is held now.
+    pub(crate) fn reset_peaks(&self) {
+        for account in &self.accounts {
+            account.peak.store(account.reserved.load(Relaxed), Relaxed);
         }
     }
 
     fn claim_block(&self) -> Result<()> {
-        let limit = self.backend.caps().max_blocks;
-        let within = |count: u64| (count < limit).then_some(count + 1);
-        let claimed = self.blocks.fetch_update(Relaxed, Relaxed, within);
-        claimed.map(|_| ()).map_err(|_| Error::new(ErrorKind::OutOfDeviceMemory))
+        self.opened.claim_block()?;
+        self.blocks.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn release_block(&self) {
+        self.blocks.fetch_sub(1, Relaxed);
+        self.opened.release_block();
+    }
+
+    /// Whether memory from the driver may hold what another domain left there.
+    pub(crate) fn has_neighbours(&self) -> bool {
+        self.opened.domains() > 1
+    }
+
+    /// Zeroes memory that nobody uses, before it returns.
+    pub(crate) fn clear(&self, block: &B::Block, span: Span) -> Result<()> {
+        let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
+        transfer.fill(TimelineId::MAIN, Place { block, offset: span.offset }, span.size, 0)?;
+        match self.backend().as_timelines() {
+            Some(timelines) => {
+                let epoch = timelines.mark(TimelineId::MAIN)?;
+                timelines.wait(Point { timeline: TimelineId::MAIN, epoch })
+            }
+            None => self.backend().wait_idle(),
+        }
     }
 
     /// Asks the driver for a block within budget and limits.
@@ -160,7 +228,7 @@ impl<B: Backend> Device<B> {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         self.claim(heap, size)?;
-        self.take(heap, size, size, || self.backend.allocate(heap, size))
+        self.take(heap, size, size, || self.backend().allocate(heap, size))
     }
 
     /// Reserves addresses without memory.
@@ -180,7 +248,7 @@ impl<B: Backend> Device<B> {
         let made = self.claim_block().and_then(|()| {
             self.count_call();
             call().inspect_err(|_| {
-                self.blocks.fetch_sub(1, Relaxed);
+                self.release_block();
             })
         });
         match made {
@@ -219,50 +287,8 @@ impl<B: Backend> Device<B> {
         self.count_call();
         // SAFETY: pagers hand over only pages that they created from this heap and hold unmapped in their own lists.
         if unsafe { remap.destroy(heap, pages) }.is_err() {
-            self.quarantine(bytes);
+            self.quarantine(bytes, "the driver refused to take pages back");
         }
         self.release(heap, bytes);
-    }
-}
-
-/// One driver allocation that returns itself.
-pub(crate) struct Block<B: Backend> {
-    device: Arc<Device<B>>,
-    heap: HeapId,
-    size: u64,
-    claimed: u64,
-    raw: Option<B::Block>,
-}
-
-impl<B: Backend> fmt::Debug for Block<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block")
-            .field("heap", &self.heap)
-            .field("size", &self.size)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<B: Backend> Block<B> {
-    pub(crate) fn raw(&self) -> &B::Block {
-        self.raw.as_ref().expect("present until drop")
-    }
-
-    pub(crate) const fn size(&self) -> u64 {
-        self.size
-    }
-}
-
-impl<B: Backend> Drop for Block<B> {
-    fn drop(&mut self) {
-        let Some(raw) = self.raw.take() else { return };
-        self.device.count_call();
-        // SAFETY: the block came from this backend in `take`. Lanes drop a block only when nothing in it is live and
-        // its timelines have passed the last free, or after the device went idle.
-        if unsafe { self.device.backend.free(raw) }.is_err() {
-            self.device.quarantine(self.claimed);
-        }
-        self.device.blocks.fetch_sub(1, Relaxed);
-        self.device.release(self.heap, self.claimed);
     }
 }

@@ -1,0 +1,93 @@
+//! What all domains of one device share: the backend, its limits, and what each domain was promised.
+#![forbid(unsafe_code)]
+use crate::sync::{Guard, Mutex};
+use crate::{Backend, Error, ErrorKind, HeapId, Result};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// One heap, over all domains.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    /// Bytes that all domains hold.
+    held: u64,
+    /// Bytes that were promised to domains and that those do not hold yet.
+    promised: u64,
+}
+
+impl Sum {
+    /// Books bytes of one domain, whose own unheld promise goes from `before` to `after`.
+    pub(super) const fn claim(
+        &mut self,
+        bytes: u64,
+        before: u64,
+        after: u64,
+        size: u64,
+    ) -> Result<(), ErrorKind> {
+        let others = self.promised - before;
+        let held = self.held.saturating_add(bytes);
+        // Without promises only the driver knows what fits: heaps are often larger than they say.
+        if others > 0 && held.saturating_add(others) > size {
+            return Err(ErrorKind::OverBudget);
+        }
+        self.held = held;
+        self.promised = others + after;
+        Ok(())
+    }
+
+    /// Books bytes of one domain back.
+    pub(super) const fn release(&mut self, bytes: u64, before: u64, after: u64) {
+        self.held -= bytes;
+        self.promised = self.promised - before + after;
+    }
+
+    /// Changes one domain's unheld promise.
+    pub(super) fn promise(&mut self, before: u64, after: u64, size: u64) -> Result<(), ErrorKind> {
+        let promised = (self.promised - before).saturating_add(after);
+        if promised.saturating_add(self.held) > size {
+            return Err(ErrorKind::ExceedsLimit);
+        }
+        self.promised = promised;
+        Ok(())
+    }
+}
+
+/// The opened device.
+pub(super) struct Opened<B> {
+    pub(super) backend: B,
+    heaps: Vec<Mutex<Sum>>,
+    blocks: AtomicU64,
+    domains: AtomicU32,
+}
+
+impl<B: Backend> Opened<B> {
+    pub(super) fn new(backend: B) -> Self {
+        let heaps = backend.caps().heaps.iter().map(|_| Mutex::new(Sum::default())).collect();
+        Self { backend, heaps, blocks: AtomicU64::new(0), domains: AtomicU32::new(0) }
+    }
+
+    pub(super) fn heap(&self, heap: HeapId) -> Result<Guard<'_, Sum>> {
+        let sum = self.heaps.get(usize::from(heap.0)).ok_or(Error::new(ErrorKind::NoSuchHeap))?;
+        Ok(sum.lock())
+    }
+
+    /// Domains that there ever were: what one left in the driver's memory outlives it.
+    pub(super) fn domains(&self) -> u32 {
+        self.domains.load(Relaxed)
+    }
+
+    pub(super) fn count_domain(&self) {
+        self.domains.fetch_add(1, Relaxed);
+    }
+
+    /// Books one block of as many as the driver allows.
+    pub(super) fn claim_block(&self) -> Result<()> {
+        let limit = self.backend.caps().max_blocks;
+        let within = |count: u64| (count < limit).then_some(count + 1);
+        let claimed = self.blocks.fetch_update(Relaxed, Relaxed, within);
+        claimed.map(|_| ()).map_err(|_| Error::new(ErrorKind::OutOfDeviceMemory))
+    }
+
+    pub(super) fn release_block(&self) {
+        self.blocks.fetch_sub(1, Relaxed);
+    }
+}

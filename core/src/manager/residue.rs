@@ -1,0 +1,72 @@
+//! Nothing left behind: memory that holds zeros at first, and secrets that are gone at the end.
+use super::Allocation;
+use crate::pool::{Home, Lane, SlotId};
+use crate::{Backend, Error, ErrorKind, Place, Point, Privacy, Result, TimelineId};
+
+impl<B: Backend> Lane<B> {
+    /// Zeroes everything that an allocation occupies, padding included, in a timeline's order.
+    ///
+    /// The allocation does not move meanwhile: it is pinned, or its owner is on the way out.
+    fn wipe(&self, id: SlotId, on: TimelineId) -> Result<()> {
+        let state = self.state.lock();
+        let ((block, ..), span) = (state.locate(id)?, state.granted(id)?);
+        drop(state);
+        let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
+        transfer.fill(on, Place { block: block.raw(), offset: span.offset }, span.size, 0)
+    }
+
+    /// The timeline in whose order an allocation's bytes are used; the main one for those that the host orders.
+    fn home(&self, id: SlotId) -> TimelineId {
+        match self.state.lock().notes.get(id.index).and_then(|note| note.home) {
+            Some(Home::Timeline(home)) => home,
+            Some(Home::Host) => TimelineId::MAIN,
+            None => self.timeline.unwrap_or(TimelineId::MAIN),
+        }
+    }
+
+    /// Zeroes a secret after everything that uses it; says when the zeros are there, where somebody must wait for it.
+    ///
+    /// On failure the caller never uses the bytes again.
+    pub(super) fn forget_secret(&self, id: SlotId, uses: &[Point]) -> Result<Option<Point>> {
+        let home = self.home(id);
+        let Some(timelines) = self.shared.device.backend().as_timelines() else {
+            self.shared.device.backend().wait_idle()?;
+            self.wipe(id, home)?;
+            return self.shared.device.backend().wait_idle().map(|()| None);
+        };
+        for point in uses.iter().filter(|point| point.timeline != home) {
+            timelines.order(home, *point)?;
+        }
+        self.wipe(id, home)?;
+        if self.timeline == Some(home) {
+            return Ok(None); // Whoever gets the bytes next comes after the zeros in the same order.
+        }
+        Ok(Some(Point { timeline: home, epoch: timelines.mark(home)? }))
+    }
+
+    /// Whether an allocation's bytes must not outlive it.
+    pub(super) fn is_secret(&self, id: SlotId) -> bool {
+        let state = self.state.lock();
+        state.notes.get(id.index).is_some_and(|note| note.privacy == Privacy::Secret)
+    }
+
+    /// Keeps bytes that could not be freed safely from ever being used again.
+    pub(super) fn quarantine(&self, id: SlotId, error: Error, why: &'static str) {
+        let mut state = self.state.lock();
+        let bytes = state.granted(id).map_or(0, |span| span.size);
+        // A slot that is deferred without a point is never collected.
+        let _ = state.slots.defer(id);
+        drop(state);
+        tracing::error!(?error, why, "an allocation could not be freed");
+        self.shared.device.quarantine(bytes, why);
+    }
+}
+
+impl<B: Backend> Allocation<B> {
+    /// Zeroes all of it, padding included, before anyone else has it.
+    pub(super) fn wipe(&self) -> Result<()> {
+        let _stays = self.binding();
+        self.lane().wipe(self.slot(), self.home())?;
+        self.settle_transfer()
+    }
+}

@@ -1,0 +1,63 @@
+//! More or fewer bytes, with what fits of the old ones.
+use super::{Allocation, FreeError, Manager};
+use crate::{Backend, Error, ErrorKind, InsideBlock, Move, Place, Request, Result};
+use alloc::sync::Arc;
+use alloc::vec;
+
+/// Bytes that go through the host at a time where the device cannot copy inside a block.
+const BOUNCE: u64 = 1 << 20;
+
+impl<B: Backend> Manager<B> {
+    /// Makes an allocation larger or smaller, in its own pool and timeline; the bytes that both sizes have stay.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate`](Self::allocate); `Foreign` for another manager's. The allocation comes back as it was.
+    pub fn resize(
+        &self,
+        allocation: Allocation<B>,
+        size: u64,
+    ) -> Result<Allocation<B>, FreeError<Allocation<B>>> {
+        match self.resized(&allocation, size) {
+            Ok(resized) => Ok(resized),
+            Err(error) => Err(FreeError { allocation, error }),
+        }
+    }
+
+    fn resized(&self, old: &Allocation<B>, size: u64) -> Result<Allocation<B>> {
+        let shared = &old.lane().shared;
+        let pools = self.all_pools();
+        let pool = pools.iter().find(|pool| Arc::ptr_eq(&pool.shared, shared));
+        let pool = pool.ok_or(Error::new(ErrorKind::Foreign))?;
+        let note = old.lane().state.lock().notes.get(old.slot().index).cloned().unwrap_or_default();
+        let mut request = Request::new(size);
+        request.name = note.name.as_deref();
+        (request.tag, request.privacy, request.timeline) = (note.tag, note.privacy, old.timeline());
+        request.layout.align = note.align.unwrap_or(request.layout.align);
+        let new = self.allocate_in(pool, &request).map_err(|error| Error::new(error.kind()))?;
+        carry(old, &new, old.size().min(size))?;
+        Ok(new)
+    }
+}
+
+/// Copies the first `size` bytes, rounded to what the device copies: the rest of that is the allocations' own padding.
+fn carry<B: Backend>(old: &Allocation<B>, new: &Allocation<B>, size: u64) -> Result<()> {
+    let copy = &old.lane().shared.device.backend().caps().copy;
+    let size = copy.align.up(size).ok_or(ErrorKind::SizeOverflow)?;
+    let (source, target) = (old.binding(), new.binding());
+    let from = Place { block: source.block(), offset: source.span().offset };
+    let to = Place { block: target.block(), offset: target.span().offset };
+    let (transfer, home) = (old.transfer()?, old.home());
+    if core::ptr::eq(from.block, to.block) && copy.inside_block == InsideBlock::Forbidden {
+        let mut bytes =
+            vec![0; usize::try_from(size.min(BOUNCE)).map_err(|_| ErrorKind::SizeOverflow)?];
+        for at in (0..size).step_by(bytes.len()) {
+            let part = bytes.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+            transfer.read(home, Place { offset: from.offset + at, ..from }, &mut bytes[..part])?;
+            transfer.write(home, Place { offset: to.offset + at, ..to }, &bytes[..part])?;
+        }
+    } else {
+        transfer.copy(home, &[Move { from, to, size }])?;
+    }
+    new.settle_transfer()
+}
