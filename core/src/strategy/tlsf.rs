@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// How many holes of the request's own bin are tried before a larger bin is taken.
 ///
 /// Holes of one bin differ by at most 1/32, so a longer search wins little memory and costs the worst case.
-const TRIES: u32 = 4;
+const TRIES: usize = 4;
 
 /// Nodes kept unused, so that a free never needs memory: one may have to replace a node whose stamps ran out.
 const SPARE: u32 = 1;
@@ -54,7 +54,7 @@ pub struct Tlsf {
     granularity: Align,
     nodes: Nodes,
     bins: Bins,
-    /// The first node and the size of each block; no node where the id is unused.
+    /// The edge and the size of each block; no edge where the id is unused.
     blocks: Vec<(u32, u64)>,
     total: u64,
     used: u64,
@@ -99,50 +99,57 @@ impl Tlsf {
     /// The size of a block, or `None` when there is no such block.
     #[must_use]
     pub fn block_size(&self, block: BlockId) -> Option<u64> {
-        let (first, size) = *self.blocks.get(block.0 as usize)?;
-        (first != NONE).then_some(size)
+        let (edge, size) = *self.blocks.get(block.0 as usize)?;
+        (edge != NONE).then_some(size)
     }
 
-    fn first(&self, block: BlockId) -> Result<u32, ErrorKind> {
-        let first = self.blocks.get(block.0 as usize).map_or(NONE, |(first, _)| *first);
-        if first == NONE { Err(ErrorKind::Stale) } else { Ok(first) }
+    fn edge(&self, block: BlockId) -> Result<u32, ErrorKind> {
+        let edge = self.blocks.get(block.0 as usize).map_or(NONE, |(edge, _)| *edge);
+        if edge == NONE { Err(ErrorKind::Stale) } else { Ok(edge) }
     }
 
-    fn firsts(&self) -> impl Iterator<Item = u32> + '_ {
-        self.blocks.iter().map(|(first, _)| *first).filter(|first| *first != NONE)
+    /// The pieces of a block, lowest offset first.
+    fn pieces(&self, edge: u32) -> impl Iterator<Item = u32> + '_ {
+        let step = move |at: u32| Some(self.nodes.next(at)).filter(|next| *next != edge);
+        core::iter::successors(step(edge), move |at| step(*at))
+    }
+
+    /// The pieces of all blocks, block by block.
+    fn all_pieces(&self) -> impl Iterator<Item = u32> + '_ {
+        let edges = self.blocks.iter().map(|(edge, _)| *edge).filter(|edge| *edge != NONE);
+        edges.flat_map(|edge| self.pieces(edge))
+    }
+
+    /// Makes sure that the next `count` nodes need no memory, and one more that a free may need.
+    #[inline]
+    fn reserve(&mut self, count: u32) -> Result<(), ErrorKind> {
+        if self.nodes.has(SPARE + count) { Ok(()) } else { self.grow(SPARE + count) }
+    }
+
+    #[cold]
+    fn grow(&mut self, count: u32) -> Result<(), ErrorKind> {
+        let length = self.nodes.grown(count)?;
+        self.bins.grow(length)?;
+        self.nodes.grow(length)
     }
 
     fn live_index(&self, key: Key) -> Result<u32, ErrorKind> {
-        if self.nodes.is_live_key(key) { Ok(key.index) } else { Err(ErrorKind::Stale) }
+        if self.nodes.live(key).is_some() { Ok(key.index) } else { Err(ErrorKind::Stale) }
     }
 
     fn grant_of(&self, index: u32) -> Grant {
-        Grant {
-            block: self.nodes.block(index),
-            span: self.nodes.span(index),
-            key: self.nodes.key(index),
-        }
+        let node = self.nodes.get(index);
+        Grant { block: node.block(), span: node.span(), key: self.nodes.key(index) }
     }
 
     fn add_hole(&mut self, index: u32) {
         self.nodes.set_hole(index);
-        self.bins.push(&mut self.nodes, index);
+        self.bins.push(index, self.nodes.size(index));
         self.holes += 1;
     }
 
-    /// Puts a fresh node in the place of one whose stamps ran out.
-    #[cold]
-    fn replace(&mut self, worn: u32) -> u32 {
-        let fresh = self.nodes.replace(worn);
-        let block = self.nodes.block(fresh).0 as usize;
-        if self.blocks[block].0 == worn {
-            self.blocks[block].0 = fresh;
-        }
-        fresh
-    }
-
     fn remove_hole(&mut self, index: u32) {
-        self.bins.remove(&mut self.nodes, index);
+        self.bins.remove(index, self.nodes.size(index));
         self.holes -= 1;
     }
 
@@ -156,45 +163,44 @@ impl Tlsf {
         if !self.nodes.is_hole(at) || end > self.nodes.end(at) {
             return Err(ErrorKind::Busy);
         }
-        self.nodes.reserve(SPARE + 2)?;
+        self.reserve(2)?;
         Ok(self.take(at, start, end, class))
     }
 
     /// Turns `start..end` of a hole into a live span. Two nodes were reserved by the caller.
     #[inline]
     fn take(&mut self, hole: u32, start: u64, end: u64, class: Class) -> Grant {
-        let whole = self.nodes.span(hole);
-        let index = match (start > whole.offset, end < whole.end()) {
+        let whole = self.nodes.get(hole);
+        let size = end - start;
+        let index = match (start > whole.offset, size < whole.size) {
             (false, false) => {
-                self.remove_hole(hole);
+                self.bins.remove(hole, size);
+                self.holes -= 1;
                 hole
             }
-            // The common case: the hole keeps its node and its list, and starts later.
-            (false, true) => self.take_front(hole, end - start),
-            (true, rest) => self.take_inside(hole, start, rest.then_some(end)),
+            // The common case: the hole keeps its node, and starts later.
+            (false, true) => {
+                self.bins.resize(hole, whole.size, whole.size - size);
+                self.nodes.split_front(hole, whole, size)
+            }
+            (true, _) => self.take_inside(hole, start, end),
         };
         self.nodes.set_live(index, class);
-        self.used += end - start;
+        self.used += size;
         self.live += 1;
-        self.grant_of(index)
-    }
-
-    #[inline]
-    fn take_front(&mut self, hole: u32, size: u64) -> u32 {
-        let whole = self.nodes.get(hole);
-        let front = self.nodes.split_front(hole, whole, size);
-        if whole.previous == NONE {
-            self.blocks[whole.block as usize].0 = front;
+        Grant {
+            block: whole.block(),
+            span: Span { offset: start, size },
+            key: self.nodes.key(index),
         }
-        self.bins.moved(&mut self.nodes, hole, bin_of(whole.size), bin_of(whole.size - size));
-        front
     }
 
-    fn take_inside(&mut self, hole: u32, start: u64, end: Option<u64>) -> u32 {
+    fn take_inside(&mut self, hole: u32, start: u64, end: u64) -> u32 {
+        let whole = self.nodes.get(hole).span();
         self.remove_hole(hole);
-        let index = self.nodes.split(hole, start - self.nodes.offset(hole));
+        let index = self.nodes.split(hole, start - whole.offset);
         self.add_hole(hole);
-        if let Some(end) = end {
+        if end < whole.end() {
             let rest = self.nodes.split(index, end - start);
             self.add_hole(rest);
         }
@@ -204,38 +210,30 @@ impl Tlsf {
     #[inline]
     fn become_hole(&mut self, index: u32) {
         self.nodes.set_hole(index);
-        let hole = if self.nodes.is_worn(index) { self.replace(index) } else { index };
+        let hole = if self.nodes.is_worn(index) { self.nodes.replace(index) } else { index };
         self.add_hole(hole);
     }
 
-    /// The hole keeps its node and its list, and starts earlier.
+    /// The hole keeps its node, and starts earlier.
     #[inline]
     fn merge_into_next(&mut self, index: u32, node: Node, next: Node) {
-        if node.previous == NONE {
-            self.blocks[node.block as usize].0 = node.next;
-        }
+        self.bins.resize(node.next, next.size, next.size + node.size);
         self.nodes.absorb_previous(node.next, index, node);
-        self.bins.moved(
-            &mut self.nodes,
-            node.next,
-            bin_of(next.size),
-            bin_of(next.size + node.size),
-        );
     }
 
-    /// The hole keeps its node and its list, and ends later, over the hole behind as well.
+    /// The hole keeps its node, and ends later, over the hole behind as well.
     #[inline]
-    fn merge_into_previous(&mut self, index: u32, node: Node, previous: Node, next: Option<Node>) {
+    fn merge_into_previous(&mut self, index: u32, node: Node, previous: Node, next: Node) {
         let (mut size, mut beyond) = (previous.size + node.size, node.next);
-        if let Some(next) = next {
-            self.bins.remove(&mut self.nodes, node.next);
+        if next.is_hole() {
+            self.bins.remove(node.next, next.size);
             self.holes -= 1;
             self.nodes.discard(node.next);
             (size, beyond) = (size + next.size, next.next);
         }
         self.nodes.stretch(node.previous, size, beyond);
         self.nodes.discard(index);
-        self.bins.moved(&mut self.nodes, node.previous, bin_of(previous.size), bin_of(size));
+        self.bins.resize(node.previous, previous.size, size);
     }
 }
 
@@ -247,29 +245,33 @@ impl Strategy for Tlsf {
         if size > 1 << 62 || self.total.checked_add(size).is_none() {
             return Err(ErrorKind::ExceedsLimit);
         }
-        let slot = self.blocks.iter().position(|(first, _)| *first == NONE);
+        let slot = self.blocks.iter().position(|(edge, _)| *edge == NONE);
         let id = slot.unwrap_or(self.blocks.len());
-        let block = BlockId(u32::try_from(id).map_err(|_| ErrorKind::ExceedsLimit)?);
-        self.nodes.reserve(SPARE + 1)?;
+        let block = BlockId(
+            u32::try_from(id).ok().filter(|id| *id < 1 << 31).ok_or(ErrorKind::ExceedsLimit)?,
+        );
+        self.reserve(2)?;
         if slot.is_none() {
             self.blocks.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
             self.blocks.push((NONE, 0));
         }
-        let first = self.nodes.add(block, Span { offset: 0, size });
-        self.blocks[id] = (first, size);
+        let (edge, piece) = self.nodes.add(block, size);
+        self.blocks[id] = (edge, size);
         self.total += size;
-        self.add_hole(first);
+        self.add_hole(piece);
         Ok(block)
     }
 
     fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind> {
-        let first = self.first(block)?;
+        let edge = self.edge(block)?;
         if !self.is_empty(block) {
             return Err(ErrorKind::Busy);
         }
-        self.remove_hole(first);
-        self.total -= self.nodes.size(first);
-        self.nodes.discard(first);
+        let piece = self.nodes.next(edge);
+        self.remove_hole(piece);
+        self.total -= self.nodes.size(piece);
+        self.nodes.discard(piece);
+        self.nodes.discard(edge);
         self.blocks[block.0 as usize] = (NONE, 0);
         Ok(())
     }
@@ -284,7 +286,7 @@ impl Strategy for Tlsf {
                 ErrorKind::ExceedsLimit
             });
         }
-        self.nodes.reserve(SPARE + 2)?;
+        self.reserve(2)?;
         let (hole, start) = self.find(layout, class).ok_or_else(|| self.refuse(layout))?;
         Ok(self.take(hole, start, start + layout.size, class))
     }
@@ -292,16 +294,15 @@ impl Strategy for Tlsf {
     #[inline]
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
-        let grant = Grant { block: BlockId(node.block), span: node.span(), key };
         self.used -= node.size;
         self.live -= 1;
-        let (before, after) = (self.nodes.hole(node.previous), self.nodes.hole(node.next));
-        match (before, after) {
-            (None, None) => self.become_hole(key.index),
-            (None, Some(next)) => self.merge_into_next(key.index, node, next),
-            (Some(previous), next) => self.merge_into_previous(key.index, node, previous, next),
+        let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
+        match (previous.is_hole(), next.is_hole()) {
+            (false, false) => self.become_hole(key.index),
+            (false, true) => self.merge_into_next(key.index, node, next),
+            (true, _) => self.merge_into_previous(key.index, node, previous, next),
         }
-        Ok(grant)
+        Ok(Grant { block: node.block(), span: node.span(), key })
     }
 
     #[inline]
@@ -310,14 +311,8 @@ impl Strategy for Tlsf {
     }
 
     fn usage(&self) -> Usage {
-        let mut largest = 0;
-        if let Some(bin) = self.bins.last() {
-            let mut at = self.bins.head(bin);
-            while at != NONE {
-                largest = largest.max(self.nodes.size(at));
-                at = self.nodes.next_hole(at);
-            }
-        }
+        let holes = self.bins.last().into_iter().flat_map(|bin| self.bins.holes(bin));
+        let largest = holes.map(|hole| self.nodes.size(hole)).max().unwrap_or(0);
         Usage {
             total: self.total,
             used: self.used,
@@ -329,47 +324,47 @@ impl Strategy for Tlsf {
     }
 
     fn is_empty(&self, block: BlockId) -> bool {
-        self.first(block)
-            .is_ok_and(|first| self.nodes.is_hole(first) && self.nodes.next(first) == NONE)
+        self.edge(block).is_ok_and(|edge| {
+            let piece = self.nodes.next(edge);
+            self.nodes.is_hole(piece) && self.nodes.next(piece) == edge
+        })
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
-        for first in self.firsts() {
-            let mut at = first;
-            while at != NONE {
-                let state = match self.nodes.is_hole(at) {
-                    true => PieceState::Hole,
-                    false => PieceState::Live(self.nodes.key(at)),
-                };
-                visit(Piece { block: self.nodes.block(at), span: self.nodes.span(at), state });
-                at = self.nodes.next(at);
-            }
+        for at in self.all_pieces() {
+            let node = self.nodes.get(at);
+            let state = match node.is_hole() {
+                true => PieceState::Hole,
+                false => PieceState::Live(self.nodes.key(at)),
+            };
+            visit(Piece { block: node.block(), span: node.span(), state });
         }
     }
 
     fn validate(&self) -> Result<(), &'static str> {
         let (mut total, mut used, mut holes, mut live) = (0, 0, 0, 0);
-        for first in self.firsts() {
-            let (mut at, mut expected, mut after_hole) = (first, 0, false);
-            while at != NONE {
-                let span = self.nodes.span(at);
-                if span.offset != expected || span.size == 0 {
-                    return Err("the pieces of a block do not tile it");
-                }
-                let hole = self.nodes.is_hole(at);
-                if hole && after_hole {
-                    return Err("two holes touch");
-                }
-                if hole && !self.bins.contains(&self.nodes, at) {
-                    return Err("a hole is not in the list of its bin");
-                }
-                (total, expected, after_hole) = (total + span.size, span.end(), hole);
-                if hole {
-                    holes += 1;
-                } else {
-                    (used, live) = (used + span.size, live + 1);
-                }
-                at = self.nodes.next(at);
+        let (mut before, mut expected) = (NONE, 0);
+        for at in self.all_pieces() {
+            let node = self.nodes.get(at);
+            let previous = self.nodes.get(node.previous);
+            if previous.is_edge() {
+                expected = 0;
+            } else if node.previous != before {
+                return Err("a ring of neighbours is broken");
+            }
+            if node.offset != expected || node.size == 0 {
+                return Err("the pieces of a block do not tile it");
+            }
+            if node.is_hole() && previous.is_hole() {
+                return Err("two holes touch");
+            }
+            if node.is_hole() && !self.bins.contains(&self.nodes, at) {
+                return Err("a hole is not in the list of its bin");
+            }
+            (total, expected, before) = (total + node.size, node.span().end(), at);
+            match node.is_hole() {
+                true => holes += 1,
+                false => (used, live) = (used + node.size, live + 1),
             }
         }
         if (total, used, holes, live) != (self.total, self.used, self.holes, self.live) {

@@ -1,13 +1,18 @@
 //! The holes of [`Tlsf`](super::Tlsf) by size: 32 lists for each power of two.
-use super::nodes::{NONE, Nodes};
+//!
+//! A list is a ring that runs through its bin: the first links belong to the bins, the others to the nodes. So a hole
+//! is put in and taken out by the same stores whatever stands beside it, and no branch has to be guessed.
+use super::nodes::Nodes;
+use crate::ErrorKind;
+use alloc::vec::Vec;
 
 /// Bits of a size that choose the list within its power of two.
 const FINE: u32 = 5;
 const LISTS: u32 = 1 << FINE;
-/// Powers of two that have lists of their own: sizes below 2^63.
-const POWERS: usize = 64 - FINE as usize;
-/// All lists together.
-pub(super) const BINS: u32 = (64 - FINE) * LISTS;
+/// All lists together: enough for every size.
+pub(super) const BINS: u32 = (65 - FINE) * LISTS;
+/// Words of the bitmap; a power of two, so that masking an index keeps it inside.
+const WORDS: usize = 32;
 
 /// The bin of a hole of this size.
 #[inline]
@@ -32,126 +37,145 @@ pub(super) const fn bin_that_fits(size: u64) -> u32 {
     bin_of(size.saturating_add(step))
 }
 
-/// List heads, and a bitmap of the lists that are not empty.
+/// The neighbours of a bin or of a hole in its ring: a bin below [`BINS`], else a node.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    back: u32,
+    next: u32,
+}
+
+/// The lists, and a bitmap of those that are not empty.
 #[derive(Debug)]
 pub(super) struct Bins {
-    powers: u64,
-    fine: [u32; POWERS],
-    heads: [u32; BINS as usize],
+    /// Which words are not zero.
+    top: u32,
+    words: [u64; WORDS],
+    links: Vec<Link>,
 }
 
 impl Bins {
     pub(super) const fn new() -> Self {
-        Self { powers: 0, fine: [0; POWERS], heads: [NONE; BINS as usize] }
+        Self { top: 0, words: [0; WORDS], links: Vec::new() }
     }
 
+    /// Makes links for so many nodes.
+    pub(super) fn grow(&mut self, nodes: usize) -> Result<(), ErrorKind> {
+        let have = self.links.len();
+        let more = (BINS as usize + nodes).saturating_sub(have);
+        self.links.try_reserve_exact(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        let end = u32::try_from(have + more).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        let start = u32::try_from(have).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        self.links.extend((start..end).map(|at| Link { back: at, next: at }));
+        Ok(())
+    }
+
+    /// The first hole of a bin.
     #[inline]
-    pub(super) const fn head(&self, bin: u32) -> u32 {
-        self.heads[bin as usize]
+    pub(super) fn head(&self, bin: u32) -> Option<u32> {
+        self.links.get(bin as usize)?.next.checked_sub(BINS)
     }
 
-    pub(super) const fn has(&self, bin: u32) -> bool {
-        self.heads[bin as usize] != NONE
+    /// The hole after another in its list.
+    #[inline]
+    pub(super) fn next_hole(&self, index: u32) -> Option<u32> {
+        self.links[(BINS + index) as usize].next.checked_sub(BINS)
     }
 
     /// The first bin at or after `bin` that has a hole.
     #[inline]
     pub(super) const fn first_from(&self, bin: u32) -> Option<u32> {
-        let power = bin >> FINE;
-        if power as usize >= POWERS {
+        let word = bin / 64;
+        let here = self.words[word as usize % WORDS] & (u64::MAX << (bin % 64));
+        if here != 0 {
+            return Some(word * 64 + here.trailing_zeros());
+        }
+        let above = self.top & (u32::MAX << word << 1);
+        if above == 0 {
             return None;
         }
-        let fine = self.fine[power as usize] & (u32::MAX << (bin & (LISTS - 1)));
-        if fine != 0 {
-            return Some((power << FINE) | fine.trailing_zeros());
-        }
-        let powers = self.powers & (u64::MAX << power << 1);
-        if powers == 0 {
-            return None;
-        }
-        let power = powers.trailing_zeros();
-        Some((power << FINE) | self.fine[power as usize].trailing_zeros())
+        let word = above.trailing_zeros();
+        Some(word * 64 + self.words[word as usize % WORDS].trailing_zeros())
     }
 
     /// The last bin that has a hole.
-    pub(super) const fn last(&self) -> Option<u32> {
-        if self.powers == 0 {
-            return None;
-        }
-        let power = 63 - self.powers.leading_zeros();
-        Some((power << FINE) | (31 - self.fine[power as usize].leading_zeros()))
+    pub(super) fn last(&self) -> Option<u32> {
+        let word = self.top.checked_ilog2()?;
+        Some(word * 64 + self.words[word as usize % WORDS].checked_ilog2()?)
+    }
+
+    /// Puts a hole of so many bytes first into its list.
+    #[inline]
+    pub(super) fn push(&mut self, index: u32, size: u64) {
+        self.push_to(index, bin_of(size));
     }
 
     #[inline]
-    pub(super) fn push(&mut self, nodes: &mut Nodes, index: u32) {
-        self.push_to(nodes, index, bin_of(nodes.size(index)));
+    fn push_to(&mut self, index: u32, bin: u32) {
+        let at = BINS + index;
+        let next = self.links[bin as usize].next;
+        self.links[bin as usize].next = at;
+        self.links[at as usize] = Link { back: bin, next };
+        self.links[next as usize].back = at;
+        self.words[bin as usize / 64 % WORDS] |= 1 << (bin % 64);
+        self.top |= 1 << (bin / 64);
+    }
+
+    /// Takes a hole of so many bytes out of its list.
+    #[inline]
+    pub(super) fn remove(&mut self, index: u32, size: u64) {
+        self.remove_from(index, bin_of(size));
     }
 
     #[inline]
-    fn push_to(&mut self, nodes: &mut Nodes, index: u32, bin: u32) {
-        let head = self.heads[bin as usize];
-        nodes.link_hole(index, NONE, head);
-        self.heads[bin as usize] = index;
-        self.fine[(bin >> FINE) as usize] |= 1 << (bin & (LISTS - 1));
-        self.powers |= 1 << (bin >> FINE);
+    fn remove_from(&mut self, index: u32, bin: u32) {
+        let Link { back, next } = self.links[(BINS + index) as usize];
+        self.links[back as usize].next = next;
+        self.links[next as usize].back = back;
+        // A ring in which both neighbours are one has only its bin left.
+        let word = &mut self.words[bin as usize / 64 % WORDS];
+        *word &= !(u64::from(back == next) << (bin % 64));
+        self.top &= !(u32::from(*word == 0) << (bin / 64));
     }
 
+    /// Notes that the size of a hole changed.
     #[inline]
-    pub(super) fn remove(&mut self, nodes: &mut Nodes, index: u32) {
-        self.remove_from(nodes, index, bin_of(nodes.size(index)));
-    }
-
-    /// Puts a hole whose size changed from the list of one bin into that of another.
-    #[inline]
-    pub(super) fn moved(&mut self, nodes: &mut Nodes, index: u32, from: u32, to: u32) {
+    pub(super) fn resize(&mut self, index: u32, from: u64, to: u64) {
+        let (from, to) = (bin_of(from), bin_of(to));
         if from != to {
-            self.remove_from(nodes, index, from);
-            self.push_to(nodes, index, to);
+            self.remove_from(index, from);
+            self.push_to(index, to);
         }
     }
 
-    #[inline]
-    fn remove_from(&mut self, nodes: &mut Nodes, index: u32, bin: u32) {
-        let (previous, next) = nodes.unlink_hole(index);
-        if previous != NONE {
-            return;
-        }
-        self.heads[bin as usize] = next;
-        if next == NONE {
-            let fine = &mut self.fine[(bin >> FINE) as usize];
-            *fine &= !(1 << (bin & (LISTS - 1)));
-            if *fine == 0 {
-                self.powers &= !(1 << (bin >> FINE));
-            }
-        }
+    /// The holes of one bin.
+    pub(super) fn holes(&self, bin: u32) -> impl Iterator<Item = u32> + '_ {
+        core::iter::successors(self.head(bin), |index| self.next_hole(*index))
     }
 
     pub(super) fn contains(&self, nodes: &Nodes, index: u32) -> bool {
-        let mut at = self.head(bin_of(nodes.size(index)));
-        while at != NONE && at != index {
-            at = nodes.next_hole(at);
-        }
-        at == index
+        self.holes(bin_of(nodes.size(index))).any(|hole| hole == index)
     }
 
     pub(super) fn validate(&self, nodes: &Nodes, holes: u64) -> Result<(), &'static str> {
         let mut listed = 0;
         for bin in 0..BINS {
-            let marked = self.fine[(bin >> FINE) as usize] & (1 << (bin & (LISTS - 1))) != 0;
-            if marked != self.has(bin) {
+            let marked = self.words[bin as usize / 64] & (1 << (bin % 64)) != 0;
+            if marked != self.head(bin).is_some() {
                 return Err("the bitmap differs from the lists");
             }
-            let mut at = self.head(bin);
-            while at != NONE {
-                if bin_of(nodes.size(at)) != bin || !nodes.is_hole(at) {
+            for hole in self.holes(bin) {
+                if bin_of(nodes.size(hole)) != bin || !nodes.is_hole(hole) {
                     return Err("a list holds what does not belong to it");
                 }
+                let Link { back, next } = self.links[(BINS + hole) as usize];
+                let at = BINS + hole;
+                if self.links[back as usize].next != at || self.links[next as usize].back != at {
+                    return Err("a ring is broken");
+                }
                 listed += 1;
-                at = nodes.next_hole(at);
             }
         }
-        let powers = |power: usize| self.powers & (1 << power) != 0;
-        if (0..POWERS).any(|power| powers(power) != (self.fine[power] != 0)) {
+        if (0..WORDS).any(|word| (self.top & (1 << word) != 0) != (self.words[word] != 0)) {
             return Err("the upper bitmap differs from the lower");
         }
         if listed == holes { Ok(()) } else { Err("the lists and the walk count different holes") }
@@ -165,7 +189,7 @@ mod tests {
     #[test]
     fn bins_grow_with_the_size_and_start_below_it() {
         let mut last = 0;
-        let sizes = (1..100_000).chain((17..62).flat_map(|p| {
+        let sizes = (1..100_000).chain((17..64).flat_map(|p| {
             let base = 1u64 << p;
             [base - 1, base, base + 1, base + base / 3]
         }));
@@ -179,6 +203,7 @@ mod tests {
             assert!(bin_that_fits(size) <= bin + 1, "more than one bin is skipped for {size}");
             last = bin;
         }
+        assert_eq!(bin_of(u64::MAX), BINS - 1);
     }
 
     #[test]

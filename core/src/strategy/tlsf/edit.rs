@@ -1,6 +1,6 @@
 //! Exact spans: carving, dividing, joining and sliding, for pools that know where they want their bytes.
-use super::nodes::{NONE, Nodes};
-use super::{BINS, SPARE, Tlsf, bin_of};
+use super::nodes::Node;
+use super::{BINS, Tlsf, bin_of};
 use crate::strategy::{BlockId, Grant, Key};
 use crate::{Class, ErrorKind, Span};
 use core::ops::ControlFlow;
@@ -16,14 +16,10 @@ impl Tlsf {
             return Err(ErrorKind::ZeroSize);
         }
         let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
-        let mut at = self.first(block)?;
-        while self.nodes.end(at) <= span.offset {
-            at = self.nodes.next(at);
-            if at == NONE {
-                return Err(ErrorKind::OutOfRange);
-            }
-        }
-        self.carve_node(at, span.offset, end, class)
+        let mut pieces = self.pieces(self.edge(block)?);
+        let at = pieces.find(|at| self.nodes.end(*at) > span.offset);
+        drop(pieces);
+        self.carve_node(at.ok_or(ErrorKind::OutOfRange)?, span.offset, end, class)
     }
 
     /// Takes exactly `span` out of a hole that [`holes_from_largest`](Self::holes_from_largest) showed.
@@ -33,7 +29,7 @@ impl Tlsf {
     /// `Stale` when the hole changed since; otherwise as for [`carve`](Self::carve), but in constant time.
     pub fn carve_in(&mut self, hole: Key, span: Span) -> Result<Grant, ErrorKind> {
         let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
-        if !self.nodes.is_hole_key(hole) {
+        if hole.stamp & 1 == 1 || !self.nodes.is_latest(hole) {
             return Err(ErrorKind::Stale);
         }
         if span.size == 0 || span.offset < self.nodes.offset(hole.index) {
@@ -49,13 +45,12 @@ impl Tlsf {
     /// `Stale` when the key is not live, `OutOfRange` when nothing would be left on one side.
     pub fn split(&mut self, key: Key, size: u64) -> Result<Grant, ErrorKind> {
         let index = self.live_index(key)?;
-        self.nodes.reserve(SPARE + 1)?;
+        self.reserve(1)?;
         if size == 0 || size >= self.nodes.size(index) {
             return Err(ErrorKind::OutOfRange);
         }
         let rest = self.nodes.split(index, size);
-        let class = self.nodes.class(index);
-        self.nodes.set_live(rest, class);
+        self.nodes.set_live(rest, self.nodes.get(index).class());
         self.live += 1;
         Ok(self.grant_of(rest))
     }
@@ -85,17 +80,17 @@ impl Tlsf {
     pub fn slide_to(&mut self, key: Key, offset: u64) -> Result<Grant, ErrorKind> {
         let index = self.live_index(key)?;
         let before = self.nodes.previous(index);
-        if before == NONE || !self.nodes.is_hole(before) {
+        if !self.nodes.is_hole(before) {
             return Err(ErrorKind::OutOfRange);
         }
-        let hole = self.nodes.span(before);
+        let hole = self.nodes.get(before).span();
         if offset < hole.offset || offset >= hole.end() {
             return Err(ErrorKind::OutOfRange);
         }
-        self.nodes.reserve(SPARE + 1)?;
+        self.reserve(1)?;
         self.remove_hole(before);
         let next = self.nodes.next(index);
-        let after = next != NONE && self.nodes.is_hole(next);
+        let after = self.nodes.is_hole(next);
         if after {
             self.remove_hole(next);
         }
@@ -124,7 +119,7 @@ impl Tlsf {
     fn slide_over(&mut self, before: u32, index: u32, hole_behind: bool) {
         let (offset, size) = (self.nodes.offset(before), self.nodes.size(index));
         let mut free = self.nodes.size(before);
-        self.swap_with_previous(before, index);
+        self.nodes.swap_with_previous(before, index);
         self.nodes.set_offset(index, offset);
         if hole_behind {
             free += self.nodes.size(self.nodes.next(before));
@@ -135,30 +130,18 @@ impl Tlsf {
         self.add_hole(before);
     }
 
-    /// Exchanges a node with the one before it; offsets are the caller's business.
-    fn swap_with_previous(&mut self, before: u32, index: u32) {
-        if self.nodes.previous(before) == NONE {
-            self.blocks[self.nodes.block(index).0 as usize].0 = index;
-        }
-        self.nodes.swap_with_previous(before, index);
-    }
-
     /// The bytes of a live span's block that are free, when nothing else in the block is live.
     #[inline]
     #[must_use]
     pub fn free_beside_only(&self, key: Key) -> Option<u64> {
-        let index = self.live_index(key).ok()?;
-        let (previous, next) = (self.nodes.previous(index), self.nodes.next(index));
-        let hole = |at: u32, beyond: u32| at == NONE || (self.nodes.is_hole(at) && beyond == NONE);
-        let beyond = |at: u32, step: fn(&Nodes, u32) -> u32| {
-            if at == NONE { NONE } else { step(&self.nodes, at) }
+        let node = self.nodes.live(key)?;
+        let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
+        // A hole, and then the edge; or the edge itself, which has no bytes.
+        let is_last = |beside: Node, beyond: u32| {
+            beside.is_edge() || (beside.is_hole() && self.nodes.get(beyond).is_edge())
         };
-        let alone = hole(previous, beyond(previous, Nodes::previous))
-            && hole(next, beyond(next, Nodes::next));
-        alone.then(|| {
-            let size = |at: u32| if at == NONE { 0 } else { self.nodes.size(at) };
-            size(previous) + size(next)
-        })
+        let alone = is_last(previous, previous.previous) && is_last(next, next.next);
+        alone.then_some(previous.size + next.size)
     }
 
     /// The holes that touch a live span: before it and after it.
@@ -168,7 +151,7 @@ impl Tlsf {
     /// `Stale` when the key is not live.
     pub fn holes_beside(&self, key: Key) -> Result<[Option<Span>; 2], ErrorKind> {
         let index = self.live_index(key)?;
-        let hole = |at: u32| (at != NONE && self.nodes.is_hole(at)).then(|| self.nodes.span(at));
+        let hole = |at: u32| Some(self.nodes.get(at)).filter(Node::is_hole).map(|node| node.span());
         Ok([hole(self.nodes.previous(index)), hole(self.nodes.next(index))])
     }
 
@@ -179,15 +162,12 @@ impl Tlsf {
         mut visit: impl FnMut(Key, BlockId, Span) -> ControlFlow<()>,
     ) {
         let lowest = bin_of(size.max(1));
-        for bin in (lowest..BINS).rev().filter(|bin| self.bins.has(*bin)) {
-            let mut at = self.bins.head(bin);
-            while at != NONE {
-                let (key, block) = (self.nodes.key(at), self.nodes.block(at));
-                let span = self.nodes.span(at);
-                if span.size >= size && visit(key, block, span).is_break() {
-                    return;
-                }
-                at = self.nodes.next_hole(at);
+        for hole in (lowest..BINS).rev().flat_map(|bin| self.bins.holes(bin)) {
+            let node = self.nodes.get(hole);
+            if node.size >= size
+                && visit(self.nodes.key(hole), node.block(), node.span()).is_break()
+            {
+                return;
             }
         }
     }

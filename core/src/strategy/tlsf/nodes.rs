@@ -1,33 +1,60 @@
 //! The pieces of [`Tlsf`](super::Tlsf)'s blocks: one node for each live span and each hole, linked by neighbourhood.
+//!
+//! The nodes of a block form a ring that is closed by the block's edge: a node without bytes that is never free. So
+//! every piece has a neighbour on both sides, and no branch asks for one.
 use crate::strategy::{BlockId, Key};
 use crate::{Class, ErrorKind, Span};
 use alloc::vec::Vec;
 
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
+/// Nodes at most: an index and a bin's number fit 32 bits together.
+const MOST: usize = 1 << 31;
 /// Stamps from here on are never handed out: a node that gets here is put aside for good.
 const WORN: u32 = u32::MAX - 3;
 
 /// One piece of a block.
 ///
 /// `stamp` is odd while the piece is live; it changes with every hand-out and every return, so an old key never fits.
-/// The two links chain holes of one bin, or unused nodes; a live node keeps its class in the second.
+/// An unused node keeps the next unused one in `next`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     pub(super) offset: u64,
     pub(super) size: u64,
     pub(super) previous: u32,
     pub(super) next: u32,
-    link_back: u32,
-    link: u32,
-    pub(super) block: u32,
+    /// The block times two, plus one for tiled contents.
+    place: u32,
     stamp: u32,
 }
 
 impl Node {
+    const UNUSED: Self =
+        Self { offset: 0, size: 0, previous: NONE, next: NONE, place: 0, stamp: 0 };
+
     #[inline]
     pub(super) const fn span(&self) -> Span {
         Span { offset: self.offset, size: self.size }
+    }
+
+    #[inline]
+    pub(super) const fn block(&self) -> BlockId {
+        BlockId(self.place >> 1)
+    }
+
+    #[inline]
+    pub(super) const fn is_hole(&self) -> bool {
+        self.stamp & 1 == 0
+    }
+
+    /// Whether it closes the ring of a block.
+    pub(super) const fn is_edge(&self) -> bool {
+        self.size == 0
+    }
+
+    /// What a live node holds.
+    pub(super) const fn class(&self) -> Class {
+        if self.place & 1 == 0 { Class::Linear } else { Class::Tiled }
     }
 }
 
@@ -54,34 +81,29 @@ impl Nodes {
         &mut self.nodes[index as usize]
     }
 
-    /// Makes sure that the next `count` nodes need no memory.
+    /// Whether the next `count` nodes need no memory.
     #[inline]
-    pub(super) fn reserve(&mut self, count: u32) -> Result<(), ErrorKind> {
-        if self.unused_count >= count { Ok(()) } else { self.grow(count) }
+    pub(super) const fn has(&self, count: u32) -> bool {
+        self.unused_count >= count
     }
 
-    #[cold]
-    fn grow(&mut self, count: u32) -> Result<(), ErrorKind> {
+    /// How many there would be after growing by `count` or more.
+    pub(super) fn grown(&self, count: u32) -> Result<usize, ErrorKind> {
         let more = (self.nodes.len() / 2).max(count as usize).clamp(16, 1 << 16);
-        if self.nodes.len() + more >= NONE as usize {
-            return Err(ErrorKind::OutOfHostMemory);
-        }
+        let length = self.nodes.len() + more;
+        if length <= MOST { Ok(length) } else { Err(ErrorKind::OutOfHostMemory) }
+    }
+
+    /// Adds unused nodes until there are `length`.
+    pub(super) fn grow(&mut self, length: usize) -> Result<(), ErrorKind> {
+        let more = length - self.nodes.len();
         self.nodes.try_reserve_exact(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
         for _ in 0..more {
-            let index = u32::try_from(self.nodes.len()).expect("checked against NONE above");
-            self.nodes.push(Node {
-                offset: 0,
-                size: 0,
-                previous: NONE,
-                next: NONE,
-                link_back: NONE,
-                link: self.unused,
-                block: 0,
-                stamp: 0,
-            });
+            let index = u32::try_from(self.nodes.len()).expect("at most 2^31");
+            self.nodes.push(Node { next: self.unused, ..Node::UNUSED });
             self.unused = index;
+            self.unused_count += 1;
         }
-        self.unused_count += u32::try_from(more).expect("at most 65,536");
         Ok(())
     }
 
@@ -89,13 +111,13 @@ impl Nodes {
     #[inline]
     fn take_unused(&mut self) -> u32 {
         let index = self.unused;
-        self.unused = self.at(index).link;
+        self.unused = self.at(index).next;
         self.unused_count -= 1;
         index
     }
 
-    /// Puts a node aside; its stamp moves on to the next even one, so that no key to what it was fits any more. One whose stamps ran out
-    /// stays aside for good.
+    /// Puts a node aside; its stamp moves on to the next even one, so that no key to what it was fits any more. One
+    /// whose stamps ran out stays aside for good.
     #[inline]
     pub(super) fn discard(&mut self, index: u32) {
         let unused = self.unused;
@@ -104,7 +126,7 @@ impl Nodes {
             return;
         }
         node.stamp = (node.stamp | 1) + 1;
-        node.link = unused;
+        node.next = unused;
         self.unused = index;
         self.unused_count += 1;
     }
@@ -118,26 +140,25 @@ impl Nodes {
     /// Copies a worn node to a fresh one, which takes its place among the neighbours. The caller kept a spare.
     pub(super) fn replace(&mut self, worn: u32) -> u32 {
         let fresh = self.take_unused();
-        let Node { offset, size, previous, next, block, .. } = *self.at(worn);
         let stamp = self.at(fresh).stamp;
-        *self.at_mut(fresh) =
-            Node { offset, size, previous, next, link_back: NONE, link: NONE, block, stamp };
-        if previous != NONE {
-            self.at_mut(previous).next = fresh;
-        }
-        if next != NONE {
-            self.at_mut(next).previous = fresh;
-        }
+        let node = Node { stamp, ..self.get(worn) };
+        *self.at_mut(fresh) = node;
+        self.at_mut(node.previous).next = fresh;
+        self.at_mut(node.next).previous = fresh;
         fresh
     }
 
-    /// A first node for a new block.
-    pub(super) fn add(&mut self, block: BlockId, span: Span) -> u32 {
-        let index = self.take_unused();
-        let node = self.at_mut(index);
-        (node.offset, node.size, node.block) = (span.offset, span.size, block.0);
-        (node.previous, node.next) = (NONE, NONE);
-        index
+    /// The nodes of a new block: its edge, and one piece. The caller reserved two.
+    pub(super) fn add(&mut self, block: BlockId, size: u64) -> (u32, u32) {
+        let (edge, piece) = (self.take_unused(), self.take_unused());
+        let place = block.0 << 1;
+        for (index, other, size) in [(edge, piece, 0), (piece, edge, size)] {
+            let stamp = self.at(index).stamp;
+            *self.at_mut(index) =
+                Node { offset: 0, size, previous: other, next: other, place, stamp };
+        }
+        self.at_mut(edge).stamp += 1;
+        (edge, piece)
     }
 
     /// Divides a node: it keeps `size` bytes, the new node after it has the rest. The caller reserved a node.
@@ -145,16 +166,12 @@ impl Nodes {
     pub(super) fn split(&mut self, index: u32, size: u64) -> u32 {
         let rest = self.take_unused();
         let node = self.at_mut(index);
-        let (offset, left, next, block) =
-            (node.offset + size, node.size - size, node.next, node.block);
-        node.size = size;
-        node.next = rest;
+        let whole = *node;
+        (node.size, node.next) = (size, rest);
         let new = self.at_mut(rest);
-        (new.offset, new.size, new.block) = (offset, left, block);
-        (new.previous, new.next) = (index, next);
-        if next != NONE {
-            self.at_mut(next).previous = rest;
-        }
+        (new.offset, new.size, new.place) = (whole.offset + size, whole.size - size, whole.place);
+        (new.previous, new.next) = (index, whole.next);
+        self.at_mut(whole.next).previous = rest;
         rest
     }
 
@@ -166,11 +183,9 @@ impl Nodes {
         let node = self.at_mut(index);
         (node.offset, node.size, node.previous) = (whole.offset + size, whole.size - size, front);
         let new = self.at_mut(front);
-        (new.offset, new.size, new.block) = (whole.offset, size, whole.block);
+        (new.offset, new.size, new.place) = (whole.offset, size, whole.place);
         (new.previous, new.next) = (whole.previous, index);
-        if whole.previous != NONE {
-            self.at_mut(whole.previous).next = front;
-        }
+        self.at_mut(whole.previous).next = front;
         front
     }
 
@@ -187,34 +202,21 @@ impl Nodes {
         (key.stamp & 1 == 1 && node.stamp == key.stamp).then_some(node)
     }
 
-    /// The node, if there is one and it is a hole.
-    #[inline]
-    pub(super) fn hole(&self, index: u32) -> Option<Node> {
-        let node = *self.nodes.get(index as usize)?;
-        (node.stamp & 1 == 0).then_some(node)
-    }
-
     /// Gives a node another end: its size, and what follows it.
     #[inline]
     pub(super) fn stretch(&mut self, index: u32, size: u64, next: u32) {
         let node = self.at_mut(index);
         (node.size, node.next) = (size, next);
-        if next != NONE {
-            self.at_mut(next).previous = index;
-        }
+        self.at_mut(next).previous = index;
     }
 
-    /// Exchanges two neighbours in the chain.
+    /// Exchanges two neighbours in the ring.
     pub(super) fn swap_with_previous(&mut self, before: u32, index: u32) {
         let (outer, next) = (self.at(before).previous, self.at(index).next);
         (self.at_mut(index).previous, self.at_mut(index).next) = (outer, before);
         (self.at_mut(before).previous, self.at_mut(before).next) = (index, next);
-        if outer != NONE {
-            self.at_mut(outer).next = index;
-        }
-        if next != NONE {
-            self.at_mut(next).previous = before;
-        }
+        self.at_mut(outer).next = index;
+        self.at_mut(next).previous = before;
     }
 
     pub(super) fn set_offset(&mut self, index: u32, offset: u64) {
@@ -245,9 +247,7 @@ impl Nodes {
         let whole = self.at_mut(index);
         (whole.offset, whole.size) = (node.offset, whole.size + node.size);
         whole.previous = node.previous;
-        if node.previous != NONE {
-            self.at_mut(node.previous).next = index;
-        }
+        self.at_mut(node.previous).next = index;
         self.discard(absorbed);
     }
 
@@ -256,12 +256,7 @@ impl Nodes {
     pub(super) fn absorb_next(&mut self, index: u32) {
         let absorbed = self.at(index).next;
         let Node { size, next, .. } = *self.at(absorbed);
-        let node = self.at_mut(index);
-        node.size += size;
-        node.next = next;
-        if next != NONE {
-            self.at_mut(next).previous = index;
-        }
+        self.stretch(index, self.at(index).size + size, next);
         self.discard(absorbed);
     }
 
@@ -275,17 +270,7 @@ impl Nodes {
     }
     #[inline]
     pub(super) fn end(&self, index: u32) -> u64 {
-        let node = self.at(index);
-        node.offset + node.size
-    }
-    #[inline]
-    pub(super) fn span(&self, index: u32) -> Span {
-        let node = self.at(index);
-        Span { offset: node.offset, size: node.size }
-    }
-    #[inline]
-    pub(super) fn block(&self, index: u32) -> BlockId {
-        BlockId(self.at(index).block)
+        self.at(index).span().end()
     }
     #[inline]
     pub(super) fn previous(&self, index: u32) -> u32 {
@@ -296,12 +281,8 @@ impl Nodes {
         self.at(index).next
     }
     #[inline]
-    pub(super) fn next_hole(&self, index: u32) -> u32 {
-        self.at(index).link
-    }
-    #[inline]
     pub(super) fn is_hole(&self, index: u32) -> bool {
-        self.at(index).stamp & 1 == 0
+        self.at(index).is_hole()
     }
 
     #[inline]
@@ -309,27 +290,18 @@ impl Nodes {
         Key { index, stamp: self.at(index).stamp }
     }
 
-    /// Whether the key is the latest of its node, and the node is live.
+    /// Whether the key is the latest of its node, and the node live or a hole as the key says. A hole's size may have
+    /// changed.
     #[inline]
-    pub(super) fn is_live_key(&self, key: Key) -> bool {
-        key.stamp & 1 == 1
-            && self.nodes.get(key.index as usize).is_some_and(|node| node.stamp == key.stamp)
-    }
-
-    /// Whether the key shows a hole that has not changed hands since. Its size may have changed.
-    pub(super) fn is_hole_key(&self, key: Key) -> bool {
-        key.stamp & 1 == 0
-            && self.nodes.get(key.index as usize).is_some_and(|node| node.stamp == key.stamp)
+    pub(super) fn is_latest(&self, key: Key) -> bool {
+        self.nodes.get(key.index as usize).is_some_and(|node| node.stamp == key.stamp)
     }
 
     #[inline]
     pub(super) fn set_live(&mut self, index: u32, class: Class) {
         let node = self.at_mut(index);
         node.stamp += 1;
-        node.link = match class {
-            Class::Linear => 0,
-            Class::Tiled => 1,
-        };
+        node.place = (node.place & !1) | u32::from(class == Class::Tiled);
     }
 
     /// Marks a live node as a hole; a hole stays one.
@@ -337,33 +309,5 @@ impl Nodes {
     pub(super) fn set_hole(&mut self, index: u32) {
         let node = self.at_mut(index);
         node.stamp += node.stamp & 1;
-    }
-
-    /// The class of a live node.
-    #[inline]
-    pub(super) fn class(&self, index: u32) -> Class {
-        if self.at(index).link == 0 { Class::Linear } else { Class::Tiled }
-    }
-
-    #[inline]
-    pub(super) fn link_hole(&mut self, index: u32, back: u32, next: u32) {
-        let node = self.at_mut(index);
-        (node.link_back, node.link) = (back, next);
-        if next != NONE {
-            self.at_mut(next).link_back = index;
-        }
-    }
-
-    /// Takes a hole out of its list; returns what stood before and after it.
-    #[inline]
-    pub(super) fn unlink_hole(&mut self, index: u32) -> (u32, u32) {
-        let Node { link_back, link, .. } = *self.at(index);
-        if link_back != NONE {
-            self.at_mut(link_back).link = link;
-        }
-        if link != NONE {
-            self.at_mut(link).link_back = link_back;
-        }
-        (link_back, link)
     }
 }

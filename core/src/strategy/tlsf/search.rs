@@ -1,6 +1,5 @@
 //! Which hole serves a request: the nearest size first, every hole before a refusal.
 use super::bins::bin_that_fits;
-use super::nodes::NONE;
 use super::{BINS, TRIES, Tlsf, bin_of};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 
@@ -38,50 +37,52 @@ impl Tlsf {
         align: Align,
         class: Class,
     ) -> Option<u64> {
-        let previous = self.nodes.previous(hole);
-        if previous == NONE || self.nodes.class(previous) == class {
+        let previous = self.nodes.get(self.nodes.previous(hole));
+        if previous.is_edge() || previous.class() == class {
             return Some(start);
         }
         let granule = self.granularity;
-        if granule.down(self.nodes.end(previous) - 1) < granule.down(start) {
+        if granule.down(previous.span().end() - 1) < granule.down(start) {
             return Some(start);
         }
         align.max(granule).up(start)
     }
 
     fn meets_next(&self, hole: u32, end: u64, class: Class) -> bool {
-        let next = self.nodes.next(hole);
-        next != NONE
-            && self.nodes.class(next) != class
-            && self.granularity.down(end - 1) == self.granularity.down(self.nodes.offset(next))
+        let next = self.nodes.get(self.nodes.next(hole));
+        !next.is_edge()
+            && next.class() != class
+            && self.granularity.down(end - 1) == self.granularity.down(next.offset)
     }
 
+    /// A hole for the request, and where in it the span starts.
+    ///
+    /// Looks at a few holes of the request's own bin, which may be too small by less than 1/32, then at larger bins.
     #[inline]
     pub(super) fn find(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
-        let found = self.find_near(layout, class).or_else(|| self.find_larger(layout, class));
+        let own = bin_of(layout.size);
+        let hole = self.bins.head(self.bins.first_from(own)?)?;
+        match self.start_in(hole, layout, class) {
+            Some(start) => Some((hole, start)),
+            None => self.find_further(own, layout, class),
+        }
+    }
+
+    /// As [`find`](Self::find), where the first hole did not fit.
+    #[inline(never)]
+    fn find_further(&self, own: u32, layout: Layout, class: Class) -> Option<(u32, u64)> {
+        let fits = |hole: u32| self.start_in(hole, layout, class).map(|start| (hole, start));
+        let found = self
+            .bins
+            .holes(own)
+            .take(TRIES)
+            .find_map(fits)
+            .or_else(|| self.find_larger(layout, class));
         match found {
             Some(found) => Some(found),
             None if layout.size > self.free_bytes() => None,
-            None => self.find_anywhere(layout, class),
+            None => (own..BINS).flat_map(|bin| self.bins.holes(bin)).find_map(fits),
         }
-    }
-
-    /// A hole of the request's own bin that fits, looking at a few only.
-    #[inline]
-    fn find_near(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
-        let mut at = self.bins.head(bin_of(layout.size));
-        for _ in 0..TRIES {
-            if at == NONE {
-                return None;
-            }
-            if self.nodes.size(at) >= layout.size
-                && let Some(start) = self.start_in(at, layout, class)
-            {
-                return Some((at, start));
-            }
-            at = self.nodes.next_hole(at);
-        }
-        None
     }
 
     /// A hole of a larger bin: the first that fits as it is, else the first that fits whatever its start.
@@ -89,7 +90,7 @@ impl Tlsf {
     fn find_larger(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
         let mut bin = self.bins.first_from(bin_that_fits(layout.size))?;
         for _ in 0..TRIES {
-            let hole = self.bins.head(bin);
+            let hole = self.bins.head(bin)?;
             if let Some(start) = self.start_in(hole, layout, class) {
                 return Some((hole, start));
             }
@@ -97,24 +98,9 @@ impl Tlsf {
         }
         let slack =
             (self.granularity.get() - 1).saturating_mul(2).saturating_add(layout.align.get() - 1);
-        let hole =
-            self.bins.head(self.bins.first_from(bin_that_fits(layout.size.checked_add(slack)?))?);
+        let bin = self.bins.first_from(bin_that_fits(layout.size.checked_add(slack)?))?;
+        let hole = self.bins.head(bin)?;
         Some((hole, self.start_in(hole, layout, class)?))
-    }
-
-    /// Every hole, from the smallest that could fit: slow, and only before a request is refused.
-    #[cold]
-    fn find_anywhere(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
-        for bin in bin_of(layout.size)..BINS {
-            let mut at = self.bins.head(bin);
-            while at != NONE {
-                if let Some(start) = self.start_in(at, layout, class) {
-                    return Some((at, start));
-                }
-                at = self.nodes.next_hole(at);
-            }
-        }
-        None
     }
 
     #[cold]
