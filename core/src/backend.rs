@@ -1,6 +1,6 @@
 //! What a vendor must provide, and nothing else.
 #![expect(unsafe_code, reason = "declares the contract every vendor crate signs")]
-use crate::{Caps, Epoch, HeapId, Point, Result, TimelineId};
+use crate::{Argument, Caps, Epoch, HeapId, Kernel, Point, ProgramId, Result, TimelineId};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
@@ -76,6 +76,10 @@ pub unsafe trait Backend: Send + Sync {
     }
     /// Hand-over to other APIs and processes, if this backend has it.
     fn as_export(&self) -> Option<&dyn Export<Block = Self::Block>> {
+        None
+    }
+    /// Kernels, if this backend runs them.
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Self::Block>> {
         None
     }
 }
@@ -314,6 +318,50 @@ pub trait Export: Backend {
     ///
     /// `Foreign` when the device differs, `ExceedsLimit` when the sizes do, or what the driver says.
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Self::Block>;
+}
+
+/// Capability: the device runs kernels.
+///
+/// Not a compute framework: just what the manager's own kernels and the examples need.
+pub trait Launch: Backend {
+    /// Makes a kernel ready to run, each group with `shared` bytes of shared memory.
+    ///
+    /// # Errors
+    ///
+    /// `ExceedsLimit` for more shared memory or threads than a group may have, `Misaligned` when `shared` or the
+    /// parameters are not whole words, `Unsupported` when the kernel has no text that this backend compiles or there is
+    /// no compiler, `InvalidConfig` when it does not compile, or what the driver says.
+    fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId>;
+
+    /// Lets a program go, and waits for its launches first. Its id is not used again.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when there is no such program; otherwise what the driver says.
+    fn unload(&self, program: ProgramId) -> Result<()>;
+
+    /// Runs `groups` groups, in timeline order. The kernel sees what earlier work on the timeline wrote, and later work
+    /// sees what it wrote.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when there is no such program, `InvalidConfig` when arguments or parameters are not as the kernel
+    /// declares, `ZeroSize` for no groups, `ExceedsLimit` for too many or for an argument that is too long to bind,
+    /// `OutOfRange`, `Misaligned`, `Unsupported` (the heap's memory cannot be bound), `NoSuchTimeline`, `DeviceLost`.
+    ///
+    /// # Safety
+    ///
+    /// - With these parameters the kernel stays inside its arguments.
+    /// - The arguments live until it has run, in an order that the timelines give.
+    /// - What it writes overlaps no other argument.
+    unsafe fn launch(
+        &self,
+        on: TimelineId,
+        program: ProgramId,
+        groups: [u32; 3],
+        arguments: &[Argument<'_, Self::Block>],
+        parameters: &[u8],
+    ) -> Result<()>;
 }
 
 /// A byte position inside a block.

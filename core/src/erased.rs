@@ -1,8 +1,8 @@
 //! Dynamic dispatch, paid for only by those who ask.
 #![expect(unsafe_code, reason = "forwards the unsafe contract of Backend")]
 use crate::{
-    Address, Backend, Caps, DriverBudget, Export, Exported, HeapId, Map, Move, Page, Place, Remap,
-    Result, TimelineId, Timelines, Transfer,
+    Address, Argument, Backend, Caps, DriverBudget, Export, Exported, HeapId, Kernel, Launch, Map,
+    Move, Page, Place, ProgramId, Remap, Result, TimelineId, Timelines, Transfer,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{any::Any, ptr::NonNull};
@@ -44,6 +44,10 @@ impl<B: Backend> Erased<B> {
     fn share(&self) -> &dyn Export<Block = B::Block> {
         self.0.as_export().expect("handed out by as_export")
     }
+
+    fn runner(&self) -> &dyn Launch<Block = B::Block> {
+        self.0.as_launch().expect("handed out by as_launch")
+    }
 }
 
 // SAFETY: every promise is the inner backend's; erasing a block changes none of them.
@@ -84,6 +88,9 @@ unsafe impl<B: Backend> Backend for Erased<B> {
     }
     fn as_export(&self) -> Option<&dyn Export<Block = AnyBlock>> {
         self.0.as_export().map(|_| self as _)
+    }
+    fn as_launch(&self) -> Option<&dyn Launch<Block = AnyBlock>> {
+        self.0.as_launch().map(|_| self as _)
     }
 }
 
@@ -159,6 +166,30 @@ impl<B: Backend> Export for Erased<B> {
     }
 }
 
+impl<B: Backend> Launch for Erased<B> {
+    fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId> {
+        self.runner().load(kernel, shared)
+    }
+    fn unload(&self, program: ProgramId) -> Result<()> {
+        self.runner().unload(program)
+    }
+    unsafe fn launch(
+        &self,
+        on: TimelineId,
+        program: ProgramId,
+        groups: [u32; 3],
+        arguments: &[Argument<'_, AnyBlock>],
+        parameters: &[u8],
+    ) -> Result<()> {
+        let arguments: Vec<_> = arguments
+            .iter()
+            .map(|argument| Argument { place: self.place(&argument.place), size: argument.size })
+            .collect();
+        // SAFETY: the caller's promise is about the same bytes.
+        unsafe { self.runner().launch(on, program, groups, &arguments, parameters) }
+    }
+}
+
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
         // SAFETY: a pointer to a backend keeps that backend's promises.
@@ -197,6 +228,9 @@ macro_rules! forward {
             }
             fn as_export(&self) -> Option<&dyn Export<Block = B::Block>> {
                 (**self).as_export()
+            }
+            fn as_launch(&self) -> Option<&dyn Launch<Block = B::Block>> {
+                (**self).as_launch()
             }
         }
     )*};

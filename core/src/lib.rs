@@ -10,6 +10,7 @@ mod defrag;
 mod device;
 mod erased;
 mod error;
+mod launch;
 #[cfg(feature = "std")]
 pub mod layer;
 mod layout;
@@ -25,8 +26,8 @@ mod sync;
 mod timeline;
 
 pub use backend::{
-    Address, Backend, DriverBudget, Export, Exported, HeapBudget, Map, Move, Page, Place, Remap,
-    Timelines, Transfer,
+    Address, Backend, DriverBudget, Export, Exported, HeapBudget, Launch, Map, Move, Page, Place,
+    Remap, Timelines, Transfer,
 };
 pub use caps::{
     Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess, InsideBlock,
@@ -34,6 +35,7 @@ pub use caps::{
 };
 pub use erased::{AnyBackend, AnyBlock, erase};
 pub use error::{Advice, Error, ErrorKind, Result};
+pub use launch::{Argument, HostLaunch, Kernel, ProgramId, Slot};
 pub use layout::{Align, Class, Layout, Span};
 pub use timeline::{Epoch, Point, TimelineId};
 
@@ -42,8 +44,8 @@ pub use {
     device::HeapUse,
     manager::{
         AllocateError, Allocation, AllocationId, Binding, BlockReport, Buffer, Copy, Explanation,
-        FreeError, Manager, ManagerConfig, Mapped, Plan, PoolReport, Pressure, Relief, Report,
-        Rung, Shortage, Source, Staging, Totals, UserPool, Verdict,
+        FreeError, Manager, ManagerConfig, Mapped, Plan, PoolReport, Pressure, Program, Relief,
+        Report, Rung, Shortage, Source, Staging, Totals, UserPool, Verdict,
     },
     policy::{
         Access, Contents, DefaultPolicy, Driver, Lifetime, Mobility, Pattern, Placement, Policy,

@@ -4,7 +4,7 @@ use crate::block::{Backing, Block, Body};
 use crate::device::Host;
 use crate::driver::Memory;
 use omniheap_core::{
-    Address, Backend, Caps, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId, Map, Result,
+    Address, Backend, Caps, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId, Launch, Map, Result,
     Timelines, Transfer,
 };
 #[cfg(target_os = "linux")]
@@ -113,6 +113,9 @@ unsafe impl Backend for Host {
     }
     #[cfg(target_os = "linux")]
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
+        Some(self)
+    }
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
         Some(self)
     }
 }

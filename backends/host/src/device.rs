@@ -2,6 +2,7 @@
 use crate::block::{Block, Body};
 use crate::caps::{self, Config};
 use crate::hold::{Gate, Hold};
+use crate::launch::Programs;
 use crate::ledger::Ledger;
 #[cfg(target_os = "linux")]
 use crate::pages::Pages;
@@ -28,6 +29,7 @@ pub struct Host {
     main: Arc<Line>,
     pub(crate) lines: RwLock<BTreeMap<TimelineId, Arc<Line>>>,
     pub(crate) next_line: AtomicU32,
+    pub(crate) programs: Programs,
 }
 
 impl Host {
@@ -66,6 +68,7 @@ impl Host {
             main: Line::new(),
             lines: RwLock::default(),
             next_line: AtomicU32::new(TimelineId::MAIN.0 + 1),
+            programs: Programs::default(),
             caps,
         })
     }
@@ -86,8 +89,7 @@ impl Host {
     /// Loses the device, as a crash or an unplugged cable would: pending work is dropped, waiters wake, and every call
     /// from now on answers `DeviceLost`. Frees still release what they can.
     pub fn lose(&self) {
-        self.status.lost.store(true, Ordering::Release);
-        self.status.open_all();
+        self.status.lose();
     }
 
     /// Refuses when the device is lost.
@@ -163,6 +165,12 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// Loses the device.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.open_all();
     }
 
     /// Remembers a gate, and forgets those that nobody waits at any more.

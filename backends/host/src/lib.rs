@@ -30,6 +30,7 @@ mod driver;
 #[cfg(target_os = "linux")]
 mod export;
 mod hold;
+mod launch;
 mod ledger;
 mod map;
 #[cfg(target_os = "linux")]

@@ -3,6 +3,7 @@
 use crate::block::Claim;
 use crate::device::Status;
 use crate::hold::Gate;
+use crate::launch::Run;
 use crate::timeline::Line;
 use core::ptr;
 use omniheap_core::{Epoch, ErrorKind, Result};
@@ -25,6 +26,8 @@ pub(crate) enum Task {
     After(Arc<Line>, Epoch),
     /// Wait for a guard to be dropped.
     Hold(Arc<Gate>),
+    /// Run a kernel.
+    Run(Box<Run>),
 }
 
 impl Job {
@@ -39,6 +42,7 @@ impl Job {
             Task::Copy(moves) => moves.iter().for_each(|(from, to)| copy(from, to)),
             Task::After(line, epoch) => line.wait(epoch),
             Task::Hold(gate) => gate.wait(),
+            Task::Run(run) => run.run(&self.status),
         }
     }
 }

@@ -68,6 +68,12 @@ kinds! {
     Export,
     /// [`Export::import`](crate::Export::import).
     Import,
+    /// [`Launch::load`](crate::Launch::load).
+    Load,
+    /// [`Launch::unload`](crate::Launch::unload).
+    Unload,
+    /// [`Launch::launch`](crate::Launch::launch).
+    Launch,
 }
 
 impl CallKind {
@@ -89,6 +95,7 @@ impl CallKind {
     #[must_use]
     pub const fn gives_up(self) -> bool {
         matches!(self, Self::Free | Self::Destroy | Self::UnmapPages | Self::Close)
+            || matches!(self, Self::Unload)
     }
 }
 
@@ -103,7 +110,7 @@ pub struct Call {
     pub timeline: Option<TimelineId>,
     /// Bytes: of the block as its heap rounds it, of the pages, or of the transfer.
     pub size: u64,
-    /// Pages, or moves of one copy.
+    /// Pages, moves of one copy, or arguments of a launch.
     pub count: u64,
     /// The number the layer gave the block.
     pub block: u64,

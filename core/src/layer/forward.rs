@@ -2,8 +2,9 @@
 #![expect(unsafe_code, reason = "forwards the unsafe contract of Backend")]
 use super::{Call, CallKind, Hooks, Layer, Wrapped};
 use crate::{
-    Address, Backend, Caps, DriverBudget, Epoch, Export, Exported, HeapBudget, HeapId, Map, Move,
-    Page, Place, Point, Remap, Result, TimelineId, Timelines, Transfer,
+    Address, Argument, Backend, Caps, DriverBudget, Epoch, Export, Exported, HeapBudget, HeapId,
+    Kernel, Launch, Map, Move, Page, Place, Point, ProgramId, Remap, Result, TimelineId, Timelines,
+    Transfer,
 };
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -27,6 +28,9 @@ impl<B: Backend, H: Hooks> Layer<B, H> {
     }
     fn share(&self) -> &dyn Export<Block = B::Block> {
         self.inner.as_export().expect("handed out by as_export")
+    }
+    fn runner(&self) -> &dyn Launch<Block = B::Block> {
+        self.inner.as_launch().expect("handed out by as_launch")
     }
 }
 
@@ -69,6 +73,9 @@ unsafe impl<B: Backend, H: Hooks> Backend for Layer<B, H> {
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Self::Block>> {
         self.inner.as_export().map(|_| self as _)
+    }
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Self::Block>> {
+        self.inner.as_launch().map(|_| self as _)
     }
 }
 
@@ -198,5 +205,34 @@ impl<B: Backend, H: Hooks> Export for Layer<B, H> {
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Self::Block> {
         let call = Call::new(CallKind::Import).heap(heap).size(exported.size);
         self.admit(call, || self.share().import(heap, exported))
+    }
+}
+
+impl<B: Backend, H: Hooks> Launch for Layer<B, H> {
+    fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId> {
+        let call = Call::new(CallKind::Load).size(shared);
+        self.around(&call, || self.runner().load(kernel, shared))
+    }
+    fn unload(&self, program: ProgramId) -> Result<()> {
+        self.around(&Call::new(CallKind::Unload), || self.runner().unload(program))
+    }
+    unsafe fn launch(
+        &self,
+        on: TimelineId,
+        program: ProgramId,
+        groups: [u32; 3],
+        arguments: &[Argument<'_, Self::Block>],
+        parameters: &[u8],
+    ) -> Result<()> {
+        let size = arguments.iter().fold(0u64, |sum, argument| sum.saturating_add(argument.size));
+        let call = Call::new(CallKind::Launch).on(on).size(size).count(arguments.len() as u64);
+        let unwrapped: Vec<_> = arguments
+            .iter()
+            .map(|argument| Argument { place: place(&argument.place), size: argument.size })
+            .collect();
+        self.around(&call, || {
+            // SAFETY: the caller's promise is about the same bytes.
+            unsafe { self.runner().launch(on, program, groups, &unwrapped, parameters) }
+        })
     }
 }

@@ -67,10 +67,15 @@ pub const fn errors(kind: CallKind) -> &'static [ErrorKind] {
         CallKind::Reserve | CallKind::MapPages | CallKind::Map => {
             &[OutOfHostMemory, Driver, DeviceLost]
         }
-        CallKind::Write | CallKind::Read | CallKind::Fill | CallKind::Copy => {
-            &[DeviceLost, OutOfHostMemory, Driver]
+        CallKind::Write
+        | CallKind::Read
+        | CallKind::Fill
+        | CallKind::Copy
+        | CallKind::Load
+        | CallKind::Launch => &[DeviceLost, OutOfHostMemory, Driver],
+        CallKind::Free | CallKind::Destroy | CallKind::UnmapPages | CallKind::Unload => {
+            &[Driver, DeviceLost]
         }
-        CallKind::Free | CallKind::Destroy | CallKind::UnmapPages => &[Driver, DeviceLost],
         CallKind::Open => &[ExceedsLimit, OutOfHostMemory, DeviceLost],
         CallKind::Import => &[Foreign, OutOfDeviceMemory, DeviceLost],
         CallKind::Export => &[Driver, OutOfHostMemory, DeviceLost],

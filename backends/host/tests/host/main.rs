@@ -3,6 +3,7 @@ mod common;
 #[cfg(target_os = "linux")]
 mod export;
 mod heaps;
+mod kernels;
 #[cfg(target_os = "linux")]
 mod layers;
 mod loss;

@@ -1,0 +1,85 @@
+//! Kernels as data: what every backend needs to run one, in every language that one of them speaks.
+use crate::Place;
+use core::fmt;
+
+/// How a kernel uses one of its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// Reads it through the constant cache.
+    Constant,
+    /// Reads it.
+    Read,
+    /// Reads and writes it.
+    Write,
+}
+
+/// A kernel in every language that a backend speaks, and what it expects of a launch.
+///
+/// The same arguments in the same order go to every language: one per [`Slot`], then the parameters. `name` is the
+/// entry point in all of them.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    /// The entry point.
+    pub name: &'static str,
+    /// Threads of a group in each direction.
+    pub group: [u32; 3],
+    /// What it binds, in order.
+    pub slots: &'static [Slot],
+    /// Bytes of its parameters, a multiple of four.
+    pub parameters: u32,
+    /// WGSL. The parameters are `var<immediate>`; words of shared memory come through the override `shared_words`.
+    pub wgsl: &'static str,
+    /// SPIR-V words. The parameters are push constants; words of shared memory come through constant 0.
+    pub spirv: &'static [u32],
+    /// C++ with `__global__`. Every slot is a pointer, the parameters one struct by value, shared memory is dynamic.
+    /// A constant slot `i` may instead be read from the symbol `omniheap_constant_<i>`.
+    pub cpp: &'static str,
+    /// The same in Rust, one call for all groups.
+    pub host: fn(&mut HostLaunch<'_>),
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("name", &self.name)
+            .field("group", &self.group)
+            .field("slots", &self.slots)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A loaded kernel: a number that means something to the backend that loaded it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProgramId(pub u64);
+
+/// Bytes of a block that a kernel uses.
+#[derive(Debug)]
+pub struct Argument<'a, B: ?Sized> {
+    /// Where they start.
+    pub place: Place<'a, B>,
+    /// How many.
+    pub size: u64,
+}
+
+impl<B: ?Sized> Clone for Argument<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<B: ?Sized> Copy for Argument<'_, B> {}
+
+/// A launch as a kernel in Rust sees it.
+#[derive(Debug)]
+pub struct HostLaunch<'a> {
+    /// Groups in each direction.
+    pub groups: [u32; 3],
+    /// Bytes of shared memory per group.
+    pub shared: u64,
+    /// The arguments that the kernel reads, in the order of its slots.
+    pub reads: &'a [&'a [u8]],
+    /// The arguments that the kernel writes, in the order of its slots.
+    pub writes: &'a mut [&'a mut [u8]],
+    /// The parameters.
+    pub parameters: &'a [u8],
+}

@@ -1,0 +1,206 @@
+//! Turns every kernel into constants: WGSL as text, its SPIR-V, the C++ text, and what a launch must bring.
+//!
+//! Group size, slots and parameters are read from the WGSL, so they cannot disagree with it.
+use core::fmt::Write as _;
+use naga::back::spv;
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::{AddressSpace, Module, StorageAccess};
+use std::path::Path;
+use std::{env, fs};
+
+/// Kernels without a table.
+const PLAIN: &[&str] = &["scale", "matmul", "reduction"];
+
+/// Kernels with a table of so many rows of 16 bytes, which may lie in constant, device or shared memory.
+const PLACED: &[(&str, &[u32])] = &[("convolution", &[64]), ("bilateral", &[128])];
+
+/// Stands for the words of shared memory until SPIR-V is made; a number that no kernel uses.
+const SHARED_WORDS: u32 = 16_411;
+
+/// Where a table lies.
+#[derive(Clone, Copy)]
+enum Place {
+    Constant,
+    Device,
+    Shared,
+}
+
+const PLACES: [(&str, Place); 3] =
+    [("constant", Place::Constant), ("device", Place::Device), ("shared", Place::Shared)];
+
+fn main() {
+    let mut rust = String::new();
+    for name in PLAIN {
+        let wgsl = read(name, "wgsl");
+        let kernel = kernel(name, &wgsl, &read(name, "cu"));
+        writeln!(
+            rust,
+            "/// `shaders/{name}`.\npub const {}: Kernel = {kernel};",
+            name.to_uppercase()
+        )
+        .expect("a string takes everything");
+    }
+    for (name, sizes) in PLACED {
+        for rows in *sizes {
+            placed(&mut rust, name, *rows, sizes.len() > 1);
+        }
+    }
+    let out = env::var("OUT_DIR").expect("cargo sets it");
+    fs::write(Path::new(&out).join("kernels.rs"), rust).expect("OUT_DIR can be written");
+}
+
+/// Writes the three variants of a kernel with a table.
+fn placed(rust: &mut String, name: &str, rows: u32, several: bool) {
+    let (wgsl, cpp) = (read(name, "wgsl"), read(name, "cu"));
+    let suffix = if several { format!("_{rows}") } else { String::new() };
+    let upper = name.to_uppercase();
+    let mut fields = format!("rows: {rows}, ");
+    for (field, place) in PLACES {
+        let kernel = kernel(name, &place.wgsl(&wgsl, rows), &place.cpp(&cpp, rows));
+        write!(fields, "{field}: {kernel}, ").expect("a string takes everything");
+    }
+    writeln!(
+        rust,
+        "/// `shaders/{name}`, with a table of {rows} rows.\npub const {upper}{suffix}: Placed = Placed {{ {fields} }};"
+    )
+    .expect("a string takes everything");
+}
+
+impl Place {
+    /// Fills in what depends on the table's place.
+    fn wgsl(self, text: &str, rows: u32) -> String {
+        let tile = format!("var<workgroup> tile: array<vec4<f32>, {rows}>;");
+        let stage = format!(
+            "for (var r = lane; r < {rows}u; r += threads) {{ tile[r] = table[r]; }} workgroupBarrier();"
+        );
+        let (space, table, tile, stage) = match self {
+            Self::Constant => ("uniform", "table", "", ""),
+            Self::Device => ("storage, read", "table", "", ""),
+            Self::Shared => ("storage, read", "tile", tile.as_str(), stage.as_str()),
+        };
+        text.replace("$space", space)
+            .replace("$rows", &rows.to_string())
+            .replace("$table", table)
+            .replace("$tile", tile)
+            .replace("$stage", stage)
+    }
+
+    /// Puts definitions in front of the text. AMD has no constant bank: there the address is read, through the scalar
+    /// cache where all threads of a wave read alike.
+    fn cpp(self, text: &str, rows: u32) -> String {
+        let head = match self {
+            Self::Constant => {
+                "#if defined(__HIPCC_RTC__) || defined(__HIP_DEVICE_COMPILE__)\n#define TABLE table\n#else\nextern \
+                 \"C\" { __constant__ float4 omniheap_constant_0[ROWS]; }\n#define TABLE \
+                 omniheap_constant_0\n#endif\n#define STAGE\n"
+            }
+            Self::Device => "#define TABLE table\n#define STAGE\n",
+            Self::Shared => {
+                "#define TABLE tile\n#define STAGE __shared__ float4 tile[ROWS]; for (unsigned int r = lane; r < ROWS; \
+                 r += threads) { tile[r] = table[r]; } __syncthreads();\n"
+            }
+        };
+        format!("#define ROWS {rows}u\n{head}#line 1\n{text}")
+    }
+}
+
+fn read(name: &str, language: &str) -> String {
+    let path = format!("{name}/{name}.{language}");
+    println!("cargo::rerun-if-changed={path}");
+    fs::read_to_string(&path).unwrap_or_else(|why| panic!("shaders/{path}: {why}"))
+}
+
+/// One kernel as a Rust expression.
+fn kernel(name: &str, wgsl: &str, cpp: &str) -> String {
+    let module = naga::front::wgsl::parse_str(wgsl)
+        .unwrap_or_else(|why| panic!("shaders/{name}: {}", why.emit_to_string(wgsl)));
+    let entry = &module.entry_points[0];
+    assert_eq!(entry.name, name, "the entry point is called like the folder");
+    let spirv = spirv(name, &module);
+    format!(
+        "Kernel {{ name: {name:?}, group: {:?}, slots: &{}, parameters: {}, wgsl: {wgsl:?}, spirv: &{spirv:?}, cpp: \
+         {cpp:?}, host: crate::host::{name} }}",
+        entry.workgroup_size,
+        slots(&module),
+        parameters(&module)
+    )
+}
+
+/// The slots, in the order of their bindings.
+fn slots(module: &Module) -> String {
+    let mut slots: Vec<_> = module
+        .global_variables
+        .iter()
+        .filter_map(|(_, variable)| {
+            let slot = match variable.space {
+                AddressSpace::Uniform => "Slot::Constant",
+                AddressSpace::Storage { access } if access.contains(StorageAccess::STORE) => {
+                    "Slot::Write"
+                }
+                AddressSpace::Storage { .. } => "Slot::Read",
+                _ => return None,
+            };
+            Some((variable.binding.expect("buffers have bindings").binding, slot))
+        })
+        .collect();
+    slots.sort_unstable();
+    assert!((0u32..).zip(&slots).all(|(index, slot)| slot.0 == index), "bindings without gaps");
+    let names: Vec<_> = slots.iter().map(|slot| slot.1).collect();
+    format!("[{}]", names.join(", "))
+}
+
+/// Bytes of the parameters.
+fn parameters(module: &Module) -> u32 {
+    let variable = module.global_variables.iter().find(|(_, v)| v.space == AddressSpace::Immediate);
+    variable.map_or(0, |(_, variable)| module.types[variable.ty].inner.size(module.to_ctx()))
+}
+
+fn spirv(name: &str, module: &Module) -> Vec<u32> {
+    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES)
+        .validate(module)
+        .unwrap_or_else(|why| panic!("shaders/{name}: {}", why.into_inner()));
+    let values = [("shared_words".to_owned(), f64::from(SHARED_WORDS))];
+    let values = if module.overrides.is_empty() { [].into() } else { values.into_iter().collect() };
+    let (module, info) =
+        naga::back::pipeline_constants::process_overrides(module, &info, None, &values)
+            .unwrap_or_else(|why| panic!("shaders/{name}: {why}"));
+    let options = spv::Options {
+        lang_version: (1, 0),
+        flags: spv::WriterFlags::empty(),
+        // As CUDA has it: what nobody wrote is not zero. Kernels write before they read.
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+        // Kernels end and stay inside their arguments: that is what a launch promises.
+        force_loop_bounding: false,
+        emit_int_div_checks: false,
+        ..spv::Options::default()
+    };
+    let words = spv::write_vec(&module, &info, &options, None)
+        .unwrap_or_else(|why| panic!("shaders/{name}: {why}"));
+    specialize(words)
+}
+
+/// Makes the stand-in for the words of shared memory a specialization constant, number 0.
+fn specialize(mut words: Vec<u32>) -> Vec<u32> {
+    const CONSTANT: u32 = 43;
+    const SPEC_CONSTANT: u32 = 50;
+    const DECORATE: u32 = 71;
+    const SPEC_ID: u32 = 1;
+    let mut at = 5;
+    let (mut found, mut types) = (None, None);
+    while at < words.len() {
+        let (count, code) = (words[at] >> 16, words[at] & 0xffff);
+        // The first type ends the decorations.
+        if (19..=33).contains(&code) && types.is_none() {
+            types = Some(at);
+        }
+        if code == CONSTANT && count == 4 && words[at + 3] == SHARED_WORDS {
+            words[at] = count << 16 | SPEC_CONSTANT;
+            found = Some(words[at + 2]);
+        }
+        at += count as usize;
+    }
+    if let (Some(id), Some(types)) = (found, types) {
+        words.splice(types..types, [4 << 16 | DECORATE, id, SPEC_ID, 0]);
+    }
+    words
+}

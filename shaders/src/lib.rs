@@ -1,0 +1,27 @@
+//! The kernels of omniheap: one folder each, one file per language, and a reference in Rust.
+//!
+//! WGSL becomes SPIR-V when this crate is built, so no backend needs a shader compiler it does not have anyway. Load a
+//! kernel with [`Launch::load`](omniheap_core::Launch::load).
+//!
+//! ```
+//! use omniheap_core::Slot;
+//! use omniheap_shaders::SCALE;
+//! assert_eq!(SCALE.slots, [Slot::Read, Slot::Write]);
+//! assert_eq!(SCALE.parameters, 12);
+//! ```
+#![forbid(unsafe_code)]
+mod host;
+mod placed;
+
+pub use kernels::*;
+pub use placed::Placed;
+
+/// The kernels, as the build script made them of the folders beside this one.
+mod kernels {
+    use crate::Placed;
+    use omniheap_core::{Kernel, Slot};
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+use super::*;
+use omniheap_core::{Kernel, Slot};
+
+fn all() -> Vec<Kernel> {
+    let placed =
+        [CONVOLUTION, BILATERAL].into_iter().flat_map(|k| [k.constant, k.device, k.shared]);
+    [SCALE, MATMUL, REDUCTION].into_iter().chain(placed).collect()
+}
+
+#[test]
+fn every_kernel_exists_in_every_language() {
+    for kernel in all() {
+        assert!(kernel.cpp.contains(&format!("void {}(", kernel.name)), "{}", kernel.name);
+        assert!(kernel.wgsl.contains(&format!("fn {}(", kernel.name)), "{}", kernel.name);
+        assert_eq!(kernel.spirv[0], 0x0723_0203, "the magic number of SPIR-V");
+        assert!(!kernel.wgsl.contains('$'), "{}: every token is filled in", kernel.name);
+        assert_eq!(kernel.parameters % 4, 0);
+    }
+}
+
+#[test]
+fn the_place_of_a_table_is_in_the_slots() {
+    for kernel in [CONVOLUTION, BILATERAL] {
+        assert_eq!(kernel.constant.slots, [Slot::Constant, Slot::Read, Slot::Write]);
+        assert_eq!(kernel.device.slots, [Slot::Read, Slot::Read, Slot::Write]);
+        assert_eq!(kernel.shared.slots, kernel.device.slots);
+        assert!(kernel.constant.cpp.contains("omniheap_constant_0"));
+        assert!(!kernel.device.cpp.contains("omniheap_constant_0"));
+    }
+}
+
+/// The instructions of a module: code and operands.
+fn instructions(words: &[u32]) -> Vec<(u32, Vec<u32>)> {
+    let (mut at, mut found) = (5, Vec::new());
+    while at < words.len() {
+        let length = (words[at] >> 16) as usize;
+        found.push((words[at] & 0xffff, words[at + 1..at + length].to_vec()));
+        at += length;
+    }
+    found
+}
+
+#[test]
+fn shared_words_are_constant_number_zero() {
+    for kernel in [MATMUL, REDUCTION] {
+        let code = instructions(kernel.spirv);
+        let id =
+            code.iter().find(|(code, rest)| *code == 71 && rest[1] == 1).expect("decorated").1[0];
+        let constant =
+            code.iter().find(|(code, _)| *code == 50).expect("a specialization constant");
+        assert_eq!(constant.1[1], id);
+        assert!(
+            code.iter().any(|(code, rest)| *code == 28 && rest[2] == id),
+            "an array is that long"
+        );
+    }
+    assert!(!instructions(SCALE.spirv).iter().any(|(code, _)| *code == 50));
+}
