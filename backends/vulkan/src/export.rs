@@ -87,11 +87,14 @@ mod descriptor {
     use omniheap_core::{ErrorKind, Exported, Result};
     use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 
+    /// What a driver adds to the file that holds the memory: a header and rounding, at most two pages of 64 KiB.
+    const ADDED: u64 = 128 << 10;
+
     /// A descriptor of our own for the same memory.
     pub(super) struct Copy(OwnedFd);
 
     impl Copy {
-        /// Refuses what is no descriptor, or one of a file shorter than the memory it is said to hold.
+        /// Refuses what is no descriptor, or one of a file whose length does not go with the memory it is said to hold.
         pub(super) fn of(exported: &Exported) -> Result<Self> {
             if exported.fd < 0 {
                 return Err(ErrorKind::Foreign.into());
@@ -101,9 +104,10 @@ mod descriptor {
             let copy = || borrowed.try_clone_to_owned().map_err(|_| ErrorKind::Foreign);
             // Devices report no length; where there is one, reading past it would fault.
             let length = std::fs::File::from(copy()?).metadata().map_or(0, |data| data.len());
-            match length > 0 && length < exported.size {
-                true => Err(ErrorKind::ExceedsLimit.into()),
-                false => Ok(Self(copy()?)),
+            let fits = exported.size..=exported.size.saturating_add(ADDED);
+            match length == 0 || fits.contains(&length) {
+                true => Ok(Self(copy()?)),
+                false => Err(ErrorKind::ExceedsLimit.into()),
             }
         }
 

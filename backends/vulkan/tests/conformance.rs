@@ -1,0 +1,24 @@
+//! The shared suite, on the first device that is here, while the validation layer watches where there is one.
+use omniheap_conformance::Rig;
+use omniheap_core::Result;
+use omniheap_vulkan::{Clocks, Options, Validation, Vulkan, Which};
+use std::sync::Mutex;
+
+/// A device whose every validation message fails the case.
+fn first(clocks: Clocks) -> Result<Rig<Vulkan>> {
+    let options = Options::default().device(Which::Index(0)).clocks(clocks);
+    let vulkan = Vulkan::open_with(options.validation(Validation::IfPresent))?;
+    let messages = vulkan.messages().cloned().unwrap_or_default();
+    let told = Mutex::new(0);
+    Ok(Rig::new(vulkan).with_messages(move || {
+        let mut told = told.lock().expect("no panic while held");
+        let fresh = messages.texts().split_off(*told);
+        *told += fresh.len();
+        fresh
+    }))
+}
+
+omniheap_conformance::conformance! {
+    vulkan => || first(Clocks::Semaphores),
+    vulkan_fences => || first(Clocks::Fences),
+}
