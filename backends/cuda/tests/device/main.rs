@@ -32,6 +32,9 @@ fn run((name, need, check): Case) -> Result<Completion, Failed> {
         Err(error) => return Err(format!("{name}: no device: {error}").into()),
     };
     if let Some(reason) = need.missing(&cuda) {
+        if is_required() {
+            return Err(format!("{name}: {reason}").into());
+        }
         return Ok(Completion::ignored_with(reason));
     }
     check(&cuda);

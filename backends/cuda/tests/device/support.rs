@@ -30,8 +30,8 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// Why the case cannot run here; `None` when it can, or must.
-    pub(crate) fn missing(self, cuda: &Cuda) -> Option<&'static str> {
+    /// Why the case cannot run here, with what the self-test found.
+    pub(crate) fn missing(self, cuda: &Cuda) -> Option<String> {
         let reason = match self {
             Self::Nothing => None,
             Self::Pages => cuda.as_remap().is_none().then_some("no pages"),
@@ -42,7 +42,9 @@ impl Need {
                 is_absent.then_some("no run-time compiler")
             }
         };
-        reason.filter(|_| !is_required())
+        let found =
+            || cuda.findings().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        reason.map(|reason| format!("{reason} ({})", found()))
     }
 }
 

@@ -26,8 +26,8 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// Why the case cannot run here; `None` when it can, or must.
-    pub(crate) fn missing(self, hip: &Hip) -> Option<&'static str> {
+    /// Why the case cannot run here, with what the self-test found.
+    pub(crate) fn missing(self, hip: &Hip) -> Option<String> {
         let reason = match self {
             Self::Nothing | Self::Fault => None,
             Self::Pages => hip.as_remap().is_none().then_some("no pages"),
@@ -38,7 +38,9 @@ impl Need {
                 is_absent.then_some("no run-time compiler")
             }
         };
-        reason.filter(|_| !crate::rig::is_required())
+        let found =
+            || hip.findings().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        reason.map(|reason| format!("{reason} ({})", found()))
     }
 }
 

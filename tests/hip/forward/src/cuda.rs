@@ -96,7 +96,6 @@ table! {
         cuMemHostRegister_v2(Pointer, usize, c_uint) -> u32;
         cuMemHostUnregister(Pointer) -> u32;
         cuMemHostGetDevicePointer_v2(*mut u64, Pointer, c_uint) -> u32;
-        cuMemGetAddressRange_v2(*mut u64, *mut usize, u64) -> u32;
         cuPointerGetAttributes(c_uint, *const c_uint, *mut Pointer, u64) -> u32;
         cuMemAdvise(u64, usize, c_uint, c_int) -> u32;
         cuMemPrefetchAsync(u64, usize, c_int, Pointer) -> u32;

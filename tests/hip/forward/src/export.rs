@@ -7,6 +7,7 @@ macro_rules! cu {
         // SAFETY: pointers are those the caller of the HIP function gave for this use, or variables of ours. CUDA asks of
         // them what HIP does, and the caller promised that.
         let result = unsafe { function($($argument),*) };
+        $crate::state::note(stringify!($name), result);
         $crate::code::Code::from_cuda(result).check()
     }};
 }

@@ -46,6 +46,12 @@ export! {
         if GRAIN.contains(&advice) { Ok(()) } else { cu!(cuda, cuMemAdvise(pointer, size, advice, device)) }
     };
 
+    fn hipMemGetAddressRange(base: *mut u64, size: *mut usize, pointer: u64) |cuda| {
+        let (start, length) = range(cuda, pointer)?;
+        set(base, start)?;
+        set(size, length)
+    };
+
     fn hipPointerGetAttributes(out: *mut PointerAttribute, pointer: u64) |cuda| {
         set(out, describe(cuda, pointer)?)
     };
@@ -57,10 +63,22 @@ forward! {
     hipHostRegister => cuMemHostRegister_v2(pointer: Pointer, size: usize, flags: c_uint);
     hipHostUnregister => cuMemHostUnregister(pointer: Pointer);
     hipHostGetDevicePointer => cuMemHostGetDevicePointer_v2(out: *mut u64, pointer: Pointer, flags: c_uint);
-    hipMemGetAddressRange => cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, pointer: u64);
     hipMemPrefetchAsync => cuMemPrefetchAsync(pointer: u64, size: usize, device: c_int, stream: Pointer);
     hipMemRangeGetAttribute => cuMemRangeGetAttribute(
         out: Pointer, length: usize, attribute: c_uint, pointer: u64, size: usize);
+}
+
+/// Where the memory that a pointer lies in begins, and its bytes. As HIP does, it knows mapped pages too, which CUDA's
+/// function of this purpose may not, and refuses reserved addresses with nothing behind them.
+fn range(cuda: &Cuda, pointer: u64) -> Result<(u64, usize), Code> {
+    let (mut start, mut length, mut mapped) = (0_u64, 0_usize, 0_u32);
+    // CUDA's start of the range, its size, and whether memory is behind the pointer.
+    let wanted = [11, 12, 13];
+    let mut places: [Pointer; 3] =
+        [(&raw mut start).cast(), (&raw mut length).cast(), (&raw mut mapped).cast()];
+    cu!(cuda, cuPointerGetAttributes(3, wanted.as_ptr(), places.as_mut_ptr(), pointer))?;
+    let is_known = mapped & 0xff != 0 && length > 0;
+    if is_known { Ok((start, length)) } else { Err(Code::INVALID_VALUE) }
 }
 
 /// `hipPointerAttribute_t`

@@ -37,10 +37,23 @@ fn start() -> Result<Cuda, String> {
     Ok(cuda)
 }
 
+/// Whether somebody asked to be told what goes wrong.
+fn is_logging() -> bool {
+    static LOGGING: OnceLock<bool> = OnceLock::new();
+    *LOGGING.get_or_init(|| std::env::var_os("OMNIHEAP_HIP_FORWARD_LOG").is_some())
+}
+
 /// Says why there is no device, for those who ask.
 pub(crate) fn complain(why: &str) {
-    if std::env::var_os("OMNIHEAP_HIP_FORWARD_LOG").is_some() {
+    if is_logging() {
         eprintln!("[hip forward] {why}");
+    }
+}
+
+/// Says which call of the CUDA driver failed, for those who ask. Unfinished work is no failure.
+pub(crate) fn note(function: &str, result: u32) {
+    if result != 0 && result != 600 && is_logging() {
+        eprintln!("[hip forward] {function} answered {result}");
     }
 }
 
