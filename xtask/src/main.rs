@@ -2,6 +2,7 @@
 mod bundle;
 mod step;
 mod system;
+mod table;
 mod test;
 mod words;
 
@@ -16,6 +17,9 @@ usage: cargo xtask TASK
                          with STEPs, only those whose name contains one of them
   ci                     the same: CI runs nothing else
   conformance [ARGS…]    run the conformance suite on this machine's devices; ARGS go to `omniheap conformance`
+  conformance-table [FILE.json…]
+                         add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
+                         docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
 
@@ -25,6 +29,7 @@ fn main() -> ExitCode {
     let done = match (task, rest) {
         ("test" | "ci", only) => test::run(only),
         ("conformance", rest) => conformance(rest),
+        ("conformance-table", files) => table::write(files),
         ("bench", rest) => bench(rest),
         ("gpu-bundle", rest) => bundle::run(rest),
         _ => {

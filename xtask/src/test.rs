@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
 use crate::step::{Outcome, Step, run_all, status};
-use crate::{cargo, root, system, words};
+use crate::{cargo, root, system, table, words};
 use std::fs;
 
 /// Crates whose tests also run optimised: those with random walks and soak tests, and without slow dependencies.
@@ -29,6 +29,7 @@ fn steps() -> Vec<Step> {
         Step::new("system packages", system::prepare),
         Step::command("format", cargo(&["fmt", "--all", "--check"])),
         Step::new("no vendor in the core", || words::check(&root().join("core/src"))),
+        Step::new("tables say what the results say", table::check),
         Step::command("core without std", cargo(&no_std)),
         Step::command("lint", lint),
         Step::command("documentation", documents),

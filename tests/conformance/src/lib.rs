@@ -33,7 +33,7 @@ pub use pending::PENDING;
 pub use results::{CaseResult, Outcome, Results};
 pub use rig::{Account, Held, Rig};
 pub use rng::{Rng, mix, stamp};
-pub use run::{Progress, run, seed, trials};
+pub use run::{Progress, run, seed, trials, write_results};
 pub use world::{LIMIT, Mode, Stack, World};
 
 /// Every case, for one type of backend.
@@ -45,7 +45,8 @@ pub fn cases<B: omniheap_core::Backend + 'static>() -> Vec<Case<B>> {
 /// Declares a test binary: `conformance! { mine => || Mine::open().map(Rig::new) }`.
 ///
 /// Each label names a device; the closure opens it afresh for every case, or says why it is not here. An absent device
-/// is reported as ignored, unless `OMNIHEAP_REQUIRE` names its label.
+/// is reported as ignored, unless `OMNIHEAP_REQUIRE` names its label. With `OMNIHEAP_RESULTS` set to a folder, the
+/// results of each label are written there as JSON.
 #[macro_export]
 macro_rules! conformance {
     ($($label:ident => $open:expr),+ $(,)?) => {
@@ -53,7 +54,9 @@ macro_rules! conformance {
             let args = $crate::libtest_mimic::Arguments::from_args();
             let mut trials = Vec::new();
             $(trials.extend($crate::trials(stringify!($label), $open));)+
-            $crate::libtest_mimic::run(&args, trials).exit();
+            let conclusion = $crate::libtest_mimic::run(&args, trials);
+            $crate::write_results();
+            conclusion.exit();
         }
     };
 }

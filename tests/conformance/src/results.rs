@@ -40,6 +40,8 @@ pub struct Results {
     pub device: DeviceInfo,
     /// The seed of every random case.
     pub seed: u64,
+    /// Cases of a whole run; a filter leaves fewer.
+    pub total: usize,
     /// Every case that ran.
     pub cases: Vec<CaseResult>,
     /// Behaviours that no case proves yet, with the reason.
@@ -91,8 +93,8 @@ impl Results {
         let counts = (self.passed(), self.failed(), self.refused(), self.known());
         let _ = write!(
             out,
-            "\"seed\":{},\"passed\":{},\"failed\":{},\"refused\":{},\"known\":{},\"cases\":[",
-            self.seed, counts.0, counts.1, counts.2, counts.3
+            "\"seed\":{},\"total\":{},\"passed\":{},\"failed\":{},\"refused\":{},\"known\":{},\"cases\":[",
+            self.seed, self.total, counts.0, counts.1, counts.2, counts.3
         );
         let cases: Vec<_> = self.cases.iter().map(case_json).collect();
         let pending = |(number, why): &(u16, &str)| {

@@ -10,7 +10,8 @@ use core::time::Duration;
 use libtest_mimic::{Completion, Failed, Trial};
 use omniheap_core::{AnyBackend, Backend, DeviceInfo};
 use std::panic::catch_unwind;
-use std::sync::{Arc, mpsc};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Instant;
 
 /// Longer than any case takes; a case that takes longer hangs.
@@ -53,6 +54,7 @@ pub fn run<B: Backend + 'static, E: Display>(
 ) -> Result<Results, String> {
     let open: Open<B> = Arc::new(move || open().map_err(|error| error.to_string()));
     let (device, mut jobs) = jobs(&open, seed)?;
+    let whole = jobs.len();
     jobs.retain(|job| format!("{}::{}", job.mode, job.name).contains(filter));
     let total = jobs.len();
     let mut cases = Vec::with_capacity(total);
@@ -63,7 +65,8 @@ pub fn run<B: Backend + 'static, E: Display>(
         let (name, mode, numbers) = (job.name, job.mode, job.numbers);
         cases.push(CaseResult { name, mode, numbers, outcome, time: start.elapsed() });
     }
-    Ok(Results { label: label.into(), device, seed, cases, pending: pending::PENDING })
+    let (label, pending) = (label.into(), pending::PENDING);
+    Ok(Results { label, device, seed, total: whole, cases, pending })
 }
 
 /// The list as trials of a test binary. An absent device is ignored, or failed where `OMNIHEAP_REQUIRE` names it.
@@ -73,14 +76,49 @@ pub fn trials<B: Backend + 'static, E: Display>(
 ) -> Vec<Trial> {
     let open: Open<B> = Arc::new(move || open().map_err(|error| error.to_string()));
     match jobs(&open, seed()) {
-        Ok((_, jobs)) => jobs.into_iter().map(|job| trial(label, job)).collect(),
+        Ok((device, jobs)) => {
+            let cases = Vec::with_capacity(jobs.len());
+            let (label, seed, pending) = (label.to_owned(), seed(), pending::PENDING);
+            let (at, total) = (found().len(), jobs.len());
+            found().push(Results { label: label.clone(), device, seed, total, cases, pending });
+            jobs.into_iter().map(|job| trial(&label, at, job)).collect()
+        }
         Err(why) => vec![absent(label, why)],
     }
 }
 
-fn trial(label: &str, job: Job) -> Trial {
+/// What the trials of this process have found, label by label.
+fn found() -> MutexGuard<'static, Vec<Results>> {
+    static FOUND: Mutex<Vec<Results>> = Mutex::new(Vec::new());
+    FOUND.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes what the trials have found to the folder that `OMNIHEAP_RESULTS` names, one file a label.
+///
+/// # Panics
+///
+/// When a file cannot be written: whoever asked for results must not go on without them.
+pub fn write_results() {
+    let Some(folder) = std::env::var_os("OMNIHEAP_RESULTS").map(PathBuf::from) else { return };
+    for results in found().iter() {
+        let path = folder.join(format!("{}.json", results.label));
+        let written = std::fs::write(&path, results.to_json());
+        written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+}
+
+fn trial(label: &str, at: usize, job: Job) -> Trial {
     let name = format!("{label}::{}::{}", job.mode, job.name);
-    Trial::ignorable_test(name, move || match (job.run)() {
+    let (case, mode, numbers) = (job.name, job.mode, job.numbers);
+    let body = move || {
+        let start = Instant::now();
+        let outcome = (job.run)();
+        let time = start.elapsed();
+        let result = CaseResult { name: case, mode, numbers, outcome: outcome.clone(), time };
+        found()[at].cases.push(result);
+        outcome
+    };
+    Trial::ignorable_test(name, move || match body() {
         Outcome::Passed => Ok(Completion::Completed),
         Outcome::Refused(why) => Ok(Completion::ignored_with(format!("refused: {why}"))),
         Outcome::Known(why) => Ok(Completion::ignored_with(format!("known failure: {why}"))),
