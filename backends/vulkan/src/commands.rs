@@ -1,6 +1,9 @@
 //! Command buffers of one timeline: recorded between two barriers, submitted, and used again.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
-use crate::{device::Device, driver::check};
+use crate::{
+    device::{Device, Queue},
+    driver::check,
+};
 use ash::vk;
 use omniheap_core::Result;
 use std::sync::Arc;
@@ -10,18 +13,26 @@ use std::sync::Arc;
 pub(crate) struct Commands {
     pool: vk::CommandPool,
     spare: Vec<vk::CommandBuffer>,
+    /// Where what is recorded runs: copies, and the compaction kernel on a queue that computes.
+    stages: vk::PipelineStageFlags,
+    access: vk::AccessFlags,
     device: Arc<Device>,
 }
 
 impl Commands {
-    pub(crate) fn create(device: &Arc<Device>, family: u32) -> Result<Self> {
-        use vk::CommandPoolCreateFlags as F;
+    pub(crate) fn create(device: &Arc<Device>, queue: &Queue) -> Result<Self> {
+        use vk::{AccessFlags as A, CommandPoolCreateFlags as F, PipelineStageFlags as S};
         let info = vk::CommandPoolCreateInfo::default()
             .flags(F::RESET_COMMAND_BUFFER | F::TRANSIENT)
-            .queue_family_index(family);
+            .queue_family_index(queue.family);
         // SAFETY: the device is alive and the family is one of its own.
         let pool = check(unsafe { device.raw.create_command_pool(&info, None) })?;
-        Ok(Self { pool, spare: Vec::new(), device: Arc::clone(device) })
+        let (mut stages, mut access) = (S::TRANSFER, A::TRANSFER_READ | A::TRANSFER_WRITE);
+        if queue.flags.contains(vk::QueueFlags::COMPUTE) {
+            stages |= S::COMPUTE_SHADER;
+            access |= A::SHADER_READ | A::SHADER_WRITE;
+        }
+        Ok(Self { pool, spare: Vec::new(), stages, access, device: Arc::clone(device) })
     }
 
     /// Records what `body` says, after everything earlier on the queue and before everything later.
@@ -74,17 +85,17 @@ impl Commands {
         use vk::{AccessFlags as A, PipelineStageFlags as S};
         let memory = vk::MemoryBarrier::default()
             .src_access_mask(A::MEMORY_READ | A::MEMORY_WRITE)
-            .dst_access_mask(A::TRANSFER_READ | A::TRANSFER_WRITE);
-        self.barrier(commands, S::ALL_COMMANDS, S::TRANSFER, memory);
+            .dst_access_mask(self.access);
+        self.barrier(commands, S::ALL_COMMANDS, self.stages, memory);
     }
 
     /// Copies are finished and visible to whatever runs after, and to a host that waits.
     fn leave(&self, commands: vk::CommandBuffer) {
         use vk::{AccessFlags as A, PipelineStageFlags as S};
         let memory = vk::MemoryBarrier::default()
-            .src_access_mask(A::TRANSFER_READ | A::TRANSFER_WRITE)
+            .src_access_mask(self.access)
             .dst_access_mask(A::MEMORY_READ | A::MEMORY_WRITE | A::HOST_READ);
-        self.barrier(commands, S::TRANSFER, S::ALL_COMMANDS | S::HOST, memory);
+        self.barrier(commands, self.stages, S::ALL_COMMANDS | S::HOST, memory);
     }
 
     fn barrier(
@@ -96,7 +107,7 @@ impl Commands {
     ) {
         let none = vk::DependencyFlags::empty();
         let memory = [memory];
-        // SAFETY: `commands` is recording; both stages exist on every queue that copies.
+        // SAFETY: `commands` is recording; `create` chose stages that the queue has, and the others exist everywhere.
         unsafe {
             self.device.raw.cmd_pipeline_barrier(commands, from, to, none, &memory, &[], &[]);
         }

@@ -7,7 +7,8 @@
 //! | `driver`, `physical`, `device`, `objects` | the calls, and the owners of what they return |
 //! | `backend`, `block` | the seam: blocks, mapping, addresses, budget |
 //! | `timeline`, `line`, `clock`, `commands` | timelines over queues |
-//! | `transfer`, `staging`, `ring`, `overlap` | bytes in, out and across |
+//! | `transfer`, `staging`, `ring` | bytes in and out |
+//! | `copy`, `kernel`, `tasks`, `overlap` | bytes across, as one batch |
 //! | `remap`, `pages` | sparse binding |
 //! | `export` | hand-over by file descriptor |
 //! | `resource`, `owned` | memory for an engine's own buffers and images |
@@ -35,12 +36,14 @@ mod block;
 mod caps;
 mod clock;
 mod commands;
+mod copy;
 mod device;
 mod driver;
 mod export;
 mod features;
 #[cfg(feature = "gpu-allocator")]
 pub mod gpu_allocator;
+mod kernel;
 mod line;
 mod objects;
 mod open;
@@ -55,6 +58,7 @@ mod resource;
 mod ring;
 mod source;
 mod staging;
+mod tasks;
 mod timeline;
 mod transfer;
 mod validation;
@@ -65,6 +69,7 @@ pub use backend::BlockOptions;
 pub use block::Block;
 pub use caps::Paging;
 pub use clock::Clocks;
+pub use copy::Copies;
 pub use features::Feature;
 #[cfg(feature = "gpu-allocator")]
 pub use gpu_allocator::GpuAllocator;

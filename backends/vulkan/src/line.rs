@@ -4,7 +4,7 @@ use crate::{
     clock::{Clock, Clocks, Semaphore},
     commands::Commands,
     device::{Device, lock},
-    staging::{Plan, Staging},
+    staging::{Plan, Plans, Staging},
 };
 use ash::vk;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub(crate) struct Line {
     /// The last epoch submitted.
     last: AtomicU64,
     pub(crate) queue: usize,
-    plan: Plan,
+    plans: Plans,
     device: Arc<Device>,
 }
 
@@ -34,6 +34,8 @@ pub(crate) struct State {
     waits: Vec<(Arc<Semaphore>, u64)>,
     outside: Outside,
     pub(crate) staging: Option<Staging>,
+    /// Where the compaction kernel's lists lie.
+    pub(crate) lists: Option<Staging>,
 }
 
 /// Whether the engine put work of its own on the queue since the last epoch.
@@ -56,21 +58,22 @@ impl Line {
         device: &Arc<Device>,
         queue: usize,
         clocks: Clocks,
-        plan: Plan,
+        plans: Plans,
     ) -> Result<Self> {
         let state = State {
-            commands: Commands::create(device, device.queues[queue].family)?,
+            commands: Commands::create(device, &device.queues[queue])?,
             flights: VecDeque::new(),
             waits: Vec::new(),
             outside: Outside::None,
             staging: None,
+            lists: None,
         };
         Ok(Self {
             state: Mutex::new(state),
             clock: Clock::new(device, clocks)?,
             last: AtomicU64::new(0),
             queue,
-            plan,
+            plans,
             device: Arc::clone(device),
         })
     }
@@ -190,10 +193,28 @@ impl Line {
         state: &'a mut State,
         size: u64,
     ) -> Result<Option<(u64, &'a mut Staging)>> {
-        if state.staging.is_none() {
-            state.staging = Some(Staging::open(&self.device, self.plan)?);
+        self.take(&mut state.staging, self.plans.bytes, size)
+    }
+
+    /// Takes room for a list of the compaction kernel, waiting for older ones where it must.
+    pub(crate) fn list<'a>(
+        &self,
+        state: &'a mut State,
+        size: u64,
+    ) -> Result<Option<(u64, &'a mut Staging)>> {
+        self.take(&mut state.lists, self.plans.lists, size)
+    }
+
+    fn take<'a>(
+        &self,
+        ring: &'a mut Option<Staging>,
+        plan: Plan,
+        size: u64,
+    ) -> Result<Option<(u64, &'a mut Staging)>> {
+        if ring.is_none() {
+            *ring = Some(Staging::open(&self.device, plan)?);
         }
-        let staging = state.staging.as_mut().expect("opened just above");
+        let staging = ring.as_mut().expect("opened just above");
         loop {
             if let Some(start) = staging.ring.take(size) {
                 return Ok(Some((start, staging)));
@@ -206,7 +227,12 @@ impl Line {
 
     /// The most bytes to send through the ring at once: a quarter, so that copying and sending overlap.
     pub(crate) const fn piece(&self) -> u64 {
-        self.plan.size / 4
+        self.plans.bytes.size / 4
+    }
+
+    /// The longest list of the compaction kernel, in bytes: half the ring, so that one is written while one is read.
+    pub(crate) const fn longest_list(&self) -> u64 {
+        self.plans.lists.size / 2
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{
     Vulkan,
     caps::{self, Paging},
     clock::Clocks,
+    copy::{Copier, Copies},
     device::Device,
     driver::{Instance, Names},
     export::Sharing,
@@ -11,7 +12,7 @@ use crate::{
     pages::Pages,
     physical::Physical,
     probe,
-    staging::Plan,
+    staging::{Plan, Plans},
     timeline::Lines,
     validation::{Messages, Validation},
 };
@@ -44,6 +45,8 @@ pub struct Options {
     pub clocks: Clocks,
     /// Which heaps offer pages.
     pub paging: Paging,
+    /// How bytes move inside the device.
+    pub copies: Copies,
     /// Driver allocations to hold at most; the device's own limit where `None` or where that is lower.
     ///
     /// An engine that allocates beside this backend leaves itself room with it.
@@ -59,6 +62,7 @@ impl Default for Options {
             validation: Validation::Off,
             clocks: Clocks::Semaphores,
             paging: Paging::DeviceOnly,
+            copies: Copies::Fastest,
             max_blocks: None,
             staging: 16 << 20,
         }
@@ -85,6 +89,11 @@ impl Options {
     #[must_use]
     pub const fn paging(self, paging: Paging) -> Self {
         Self { paging, ..self }
+    }
+    /// Chooses how bytes move inside the device.
+    #[must_use]
+    pub const fn copies(self, copies: Copies) -> Self {
+        Self { copies, ..self }
     }
     /// Chooses how many driver allocations to hold at most.
     #[must_use]
@@ -187,14 +196,16 @@ impl Vulkan {
         facts.max_blocks = facts.max_blocks.min(options.max_blocks.unwrap_or(u64::MAX));
         device.most_live.store(facts.max_blocks, Ordering::Relaxed);
         let table = caps::translate(&facts);
-        let plan = staging(&table, &facts, options.staging)?;
+        let bytes = staging(&table, &facts, options.staging)?;
+        let plans = Plans { bytes, lists: lists(&table, &facts, bytes) };
         let clocks = match device.features.has(Feature::TimelineSemaphore) {
             true => options.clocks,
             false => Clocks::Fences,
         };
         Ok(Self {
-            lines: Lines::new(&device, clocks, plan)?,
+            lines: Lines::new(&device, clocks, plans)?,
             pages: Pages::new(&device),
+            copier: Copier::new(&device, physical.kind, options.copies),
             sharing: Sharing::read(&device),
             binder: probe::binder(&device).unwrap_or(0),
             sparse_limit: facts.sparse.map_or(0, |sparse| sparse.space.min(facts.max_buffer)),
@@ -259,3 +270,15 @@ fn staging(table: &caps::Table, facts: &caps::Facts, size: u64) -> Result<Plan> 
     let memory_type = table.slots[usize::from(id.0)].memory_type;
     Ok(Plan { memory_type, access: heap.host, atom: table.caps.atom, size })
 }
+
+/// Memory of the device that the host can write, where there is some; room for more tasks than a device has groups.
+fn lists(table: &caps::Table, facts: &caps::Facts, bytes: Plan) -> Plan {
+    let best = table.candidates(facts.buffer_types, HeapKind::Unified).into_iter().next();
+    let found = best.and_then(|id| Some((id, table.caps.heap(id)?)));
+    let Some((id, heap)) = found.filter(|(_, heap)| heap.max_block >= LISTS) else { return bytes };
+    let memory_type = table.slots[usize::from(id.0)].memory_type;
+    Plan { memory_type, access: heap.host, atom: table.caps.atom, size: LISTS }
+}
+
+/// Bytes of each timeline's ring for lists.
+const LISTS: u64 = 4 << 20;

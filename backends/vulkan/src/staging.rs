@@ -20,6 +20,15 @@ pub(crate) struct Plan {
     pub(crate) size: u64,
 }
 
+/// What a timeline's rings will be made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plans {
+    /// Bytes in and out: cached memory, because the host reads it.
+    pub(crate) bytes: Plan,
+    /// Lists of the compaction kernel: memory of the device where the host can write it, because every group reads it.
+    pub(crate) lists: Plan,
+}
+
 /// A mapped ring.
 #[derive(Debug)]
 pub(crate) struct Staging {
@@ -56,6 +65,11 @@ impl Staging {
 
     pub(crate) const fn buffer(&self) -> vk::Buffer {
         self.buffer.raw
+    }
+
+    /// The device address of the piece at `offset`; the device has addresses.
+    pub(crate) fn address(&self, offset: u64) -> u64 {
+        self.buffer.address() + offset
     }
 
     /// Puts `bytes` into the piece at `offset` and shows them to the device.

@@ -5,7 +5,7 @@ use crate::{
     clock::Clocks,
     device::{Device, lock},
     line::Line,
-    staging::Plan,
+    staging::Plans,
 };
 use ash::vk;
 use omniheap_core::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
@@ -19,7 +19,7 @@ use std::{
 pub(crate) struct Lines {
     open: Mutex<Open>,
     clocks: Clocks,
-    plan: Plan,
+    plans: Plans,
 }
 
 #[derive(Debug)]
@@ -30,10 +30,10 @@ struct Open {
 
 impl Lines {
     /// Opens the main timeline on the first queue.
-    pub(crate) fn new(device: &Arc<Device>, clocks: Clocks, plan: Plan) -> Result<Self> {
-        let main = Arc::new(Line::open(device, 0, clocks, plan)?);
+    pub(crate) fn new(device: &Arc<Device>, clocks: Clocks, plans: Plans) -> Result<Self> {
+        let main = Arc::new(Line::open(device, 0, clocks, plans)?);
         let lines = BTreeMap::from([(TimelineId::MAIN.0, main)]);
-        Ok(Self { open: Mutex::new(Open { lines, next: 1 }), clocks, plan })
+        Ok(Self { open: Mutex::new(Open { lines, next: 1 }), clocks, plans })
     }
 
     pub(crate) fn get(&self, id: TimelineId) -> Result<Arc<Line>> {
@@ -54,7 +54,7 @@ impl Lines {
                 .min_by_key(|queue| used(*queue))
                 .ok_or(ErrorKind::Unsupported)?,
         };
-        let line = Arc::new(Line::open(device, queue, self.clocks, self.plan)?);
+        let line = Arc::new(Line::open(device, queue, self.clocks, self.plans)?);
         open.lines.insert(id, line);
         open.next = next;
         Ok(TimelineId(id))

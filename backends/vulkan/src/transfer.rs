@@ -3,14 +3,10 @@
 use crate::{
     Block, Vulkan,
     line::{Line, State},
-    overlap::{self, Role, Touch},
 };
 use ash::vk;
 use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::MutexGuard,
-};
+use std::{collections::VecDeque, sync::MutexGuard};
 
 /// Splits `0..len` into pieces of at most `most` bytes.
 fn pieces(len: usize, most: u64) -> impl Iterator<Item = (u64, core::ops::Range<usize>)> {
@@ -20,13 +16,13 @@ fn pieces(len: usize, most: u64) -> impl Iterator<Item = (u64, core::ops::Range<
 
 impl Vulkan {
     /// The buffer behind a place, once the range is known to lie in the block.
-    fn target(&self, place: Place<'_, Block>, size: u64) -> Result<vk::Buffer> {
+    pub(crate) fn target(&self, place: Place<'_, Block>, size: u64) -> Result<vk::Buffer> {
         place.block.belongs_to(&self.device)?;
         place.block.covers(place.offset, size)?;
         place.block.buffer().ok_or(ErrorKind::Unsupported.into())
     }
 
-    fn record_copy(
+    pub(crate) fn record_copy(
         &self,
         commands: vk::CommandBuffer,
         from: vk::Buffer,
@@ -86,7 +82,7 @@ impl Vulkan {
     }
 }
 
-fn region(from: u64, to: u64, size: u64) -> vk::BufferCopy {
+pub(crate) fn region(from: u64, to: u64, size: u64) -> vk::BufferCopy {
     vk::BufferCopy { src_offset: from, dst_offset: to, size }
 }
 
@@ -192,26 +188,9 @@ unsafe impl Transfer for Vulkan {
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
         let line = self.lines.get(on)?;
-        let mut groups: BTreeMap<(vk::Buffer, vk::Buffer), Vec<vk::BufferCopy>> = BTreeMap::new();
-        let mut touches = Vec::with_capacity(2 * moves.len());
-        for m in moves.iter().filter(|m| m.size > 0) {
-            let from = self.target(m.from, m.size)?;
-            let to = self.target(m.to, m.size)?;
-            touches.push(Touch::new(from, m.from.offset, m.size, Role::Source));
-            touches.push(Touch::new(to, m.to.offset, m.size, Role::Target));
-            let region = region(m.from.offset, m.to.offset, m.size);
-            groups.entry((from, to)).or_default().push(region);
+        match self.batch(moves)? {
+            Some(batch) => self.run_batch(&line, &batch),
+            None => Ok(()),
         }
-        if groups.is_empty() {
-            return Ok(());
-        }
-        overlap::refuse(&mut touches)?;
-        let mut state = line.hold();
-        line.run(&mut state, |commands| {
-            for ((from, to), regions) in &groups {
-                self.record_copy(commands, *from, *to, regions);
-            }
-        })
-        .map(drop)
     }
 }

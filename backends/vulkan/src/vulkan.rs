@@ -1,8 +1,8 @@
 //! The backend's own type: everything that was opened, in the order it is dropped.
 #![forbid(unsafe_code)]
 use crate::{
-    Feature, MemorySource, caps::Table, device::Device, export::Sharing, pages::Pages,
-    timeline::Lines, validation::Messages,
+    Feature, MemorySource, caps::Table, copy::Copier, device::Device, export::Sharing,
+    pages::Pages, timeline::Lines, validation::Messages,
 };
 use ash::vk;
 use core::fmt;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub struct Vulkan {
     pub(crate) lines: Lines,
     pub(crate) pages: Pages,
+    pub(crate) copier: Copier,
     pub(crate) table: Table,
     pub(crate) sharing: Sharing,
     /// The queue that binds sparse memory, where there is one.

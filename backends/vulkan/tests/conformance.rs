@@ -1,13 +1,13 @@
 //! The shared suite, on the first device that is here, while the validation layer watches where there is one.
 use omniheap_conformance::Rig;
 use omniheap_core::Result;
-use omniheap_vulkan::{Clocks, Options, Validation, Vulkan, Which};
+use omniheap_vulkan::{Options, Validation, Vulkan, Which};
 use std::sync::Mutex;
 
 /// A device whose every validation message fails the case.
-fn first(clocks: Clocks) -> Result<Rig<Vulkan>> {
-    let options = Options::default().device(Which::Index(0)).clocks(clocks);
-    let vulkan = Vulkan::open_with(options.validation(Validation::IfPresent))?;
+fn first() -> Result<Rig<Vulkan>> {
+    let options = Options::default().device(Which::Index(0)).validation(Validation::IfPresent);
+    let vulkan = Vulkan::open_with(options)?;
     let messages = vulkan.messages().cloned().unwrap_or_default();
     let told = Mutex::new(0);
     Ok(Rig::new(vulkan).with_messages(move || {
@@ -19,6 +19,5 @@ fn first(clocks: Clocks) -> Result<Rig<Vulkan>> {
 }
 
 omniheap_conformance::conformance! {
-    vulkan => || first(Clocks::Semaphores),
-    vulkan_fences => || first(Clocks::Fences),
+    vulkan => first,
 }

@@ -9,6 +9,7 @@ mod endings;
 mod faults;
 #[cfg(feature = "gpu-allocator")]
 mod interop;
+mod kernel;
 mod memory;
 mod model;
 mod pages;
@@ -31,6 +32,7 @@ fn main() {
     let cases: Vec<Case> = [
         memory::CASES,
         transfers::CASES,
+        kernel::CASES,
         timelines::CASES,
         pages::CASES,
         #[cfg(unix)]

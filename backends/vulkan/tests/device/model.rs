@@ -1,10 +1,11 @@
 //! Random operations against a copy in host memory. `OMNIHEAP_OPERATIONS` says how many; a seed is in every failure.
 use crate::rig::{MAIN, Rig, at, free, normal, pattern, transfer};
 use omniheap_core::{Backend, Move, Point, TimelineId};
-use omniheap_vulkan::{Block, Vulkan};
+use omniheap_vulkan::{Block, Copies, Feature, Options, Vulkan};
 
 crate::cases! {
     random_operations_match_the_model if |_| true;
+    the_kernel_matches_the_model_too if |vulkan| vulkan.has(Feature::BufferDeviceAddress);
 }
 
 struct Random(u64);
@@ -40,8 +41,16 @@ struct World {
 }
 
 fn random_operations_match_the_model(rig: &Rig) {
+    run(rig, rig.options);
+}
+
+fn the_kernel_matches_the_model_too(rig: &Rig) {
+    run(rig, rig.options.copies(Copies::Kernel));
+}
+
+fn run(rig: &Rig, options: Options) {
     let count = std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|n| n.parse().ok());
-    let vulkan = rig.open();
+    let vulkan = rig.open_with(options);
     let times = vulkan.as_timelines().expect("always");
     let lines = vec![MAIN, times.open().unwrap(), times.open().unwrap()];
     let mut world = World { vulkan, lines, live: Vec::new(), random: Random(0x5eed) };
@@ -55,13 +64,13 @@ fn random_operations_match_the_model(rig: &Rig) {
 
 impl World {
     fn step(&mut self, step: u64) {
-        match self.random.below(10) {
-            0 | 1 if self.live.len() < 24 => self.allocate(step),
-            2 if self.live.len() > 4 => self.release(),
-            _ if self.live.is_empty() => self.allocate(step),
-            3 | 4 => self.fill(),
-            5 | 6 => self.copy(),
-            7 => self.read(),
+        match self.random.below(30) {
+            _ if self.live.len() < 2 => self.allocate(step),
+            0 if self.live.len() < 24 => self.allocate(step),
+            1 if self.live.len() > 4 => self.release(),
+            2..=7 => self.fill(),
+            8..=16 => self.copy(),
+            17..=20 => self.read(),
             _ => self.write(step),
         }
     }
@@ -135,12 +144,16 @@ impl World {
         let short = self.live[from].bytes.len().min(self.live[to].bytes.len()) as u64;
         let (start, size) = self.random.range(short);
         let into = self.random.below(self.live[to].bytes.len() as u64 - size + 1);
-        let step = Move {
-            from: at(&self.live[from].block, start),
-            to: at(&self.live[to].block, into),
-            size,
-        };
-        transfer(&self.vulkan).copy(line, &[step]).unwrap();
+        // In one piece, or in as many as make it worth a dispatch.
+        let piece = size.div_ceil(1 + self.random.below(8));
+        let moves: Vec<_> = (0..size.div_ceil(piece))
+            .map(|n| Move {
+                from: at(&self.live[from].block, start + n * piece),
+                to: at(&self.live[to].block, into + n * piece),
+                size: piece.min(size - n * piece),
+            })
+            .collect();
+        transfer(&self.vulkan).copy(line, &moves).unwrap();
         let moved = self.live[from].bytes[bounds(start, size)].to_vec();
         self.live[to].bytes[bounds(into, size)].copy_from_slice(&moved);
     }

@@ -113,9 +113,11 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state.to_le_bytes()[3]
+        state.to_le_bytes()
     };
-    (0..len).map(|_| next()).collect()
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| next()).collect();
+    bytes.truncate(len);
+    bytes
 }
 
 pub(crate) fn transfer(vulkan: &Vulkan) -> &dyn Transfer<Block = Block> {

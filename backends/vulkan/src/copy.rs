@@ -1,0 +1,201 @@
+//! Bytes across: a batch of moves, as the driver's own copies or as one dispatch of the compaction kernel.
+#![expect(unsafe_code, reason = "records the kernel")]
+use crate::{
+    Block, Feature, Vulkan,
+    device::{Device, lock},
+    kernel::Kernel,
+    line::{Line, State},
+    overlap::{self, Role, Touch},
+    tasks::{Span, TASK, Tasks, stretch},
+    transfer::region,
+};
+use ash::vk;
+use omniheap_core::{Move, Result};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+/// How bytes move inside the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// By what was measured to be faster: the driver's copies for a few short moves and on software devices, else the
+    /// kernel.
+    #[default]
+    Fastest,
+    /// By the driver's copies alone.
+    Commands,
+    /// By the compaction kernel wherever the device has addresses and the queue computes.
+    Kernel,
+}
+
+/// Fewer moves than this, and fewer bytes, are left to the driver's own copies.
+const FEW: usize = 4;
+const SHORT: u64 = 256 << 10;
+
+/// The kernel, built when it is first needed.
+#[derive(Debug)]
+pub(crate) struct Copier {
+    kernel: Mutex<Option<Arc<Kernel>>>,
+    copies: Copies,
+}
+
+impl Copier {
+    pub(crate) fn new(device: &Device, kind: vk::PhysicalDeviceType, copies: Copies) -> Self {
+        let software = kind == vk::PhysicalDeviceType::CPU && copies == Copies::Fastest;
+        let able = device.features.has(Feature::BufferDeviceAddress) && !software;
+        Self { kernel: Mutex::default(), copies: if able { copies } else { Copies::Commands } }
+    }
+
+    /// The kernel, where it is the way for such a batch.
+    fn kernel(&self, device: &Arc<Device>, queue: usize, batch: &Batch) -> Option<Arc<Kernel>> {
+        let worth = match self.copies {
+            Copies::Commands => false,
+            Copies::Kernel => true,
+            Copies::Fastest => batch.moves.len() >= FEW || batch.bytes >= SHORT,
+        };
+        if !worth || !device.queues[queue].flags.contains(vk::QueueFlags::COMPUTE) {
+            return None;
+        }
+        let mut kernel = lock(&self.kernel);
+        if kernel.is_none() {
+            // Short of memory, the driver's own copies still work; the next batch tries again.
+            *kernel = Kernel::create(device).ok().map(Arc::new);
+        }
+        kernel.clone()
+    }
+}
+
+/// Moves that were checked, with their buffers.
+pub(crate) struct Batch {
+    moves: Vec<Checked>,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Checked {
+    from: (vk::Buffer, u64),
+    to: (vk::Buffer, u64),
+    span: Span,
+}
+
+/// Regions for the driver's own copies, by source and target.
+type Regions = BTreeMap<(vk::Buffer, vk::Buffer), Vec<vk::BufferCopy>>;
+
+impl Checked {
+    fn leave(&self, regions: &mut Regions, skip: u64, size: u64) {
+        if size > 0 {
+            let region = region(self.from.1 + skip, self.to.1 + skip, size);
+            regions.entry((self.from.0, self.to.0)).or_default().push(region);
+        }
+    }
+}
+
+impl Vulkan {
+    /// Checks all moves; `None` where there is nothing to move.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`, `OutOfRange`, `Unsupported` for a block without a buffer or moves that overlap.
+    pub(crate) fn batch(&self, moves: &[Move<'_, Block>]) -> Result<Option<Batch>> {
+        let mut touches = Vec::with_capacity(2 * moves.len());
+        let mut checked = Vec::with_capacity(moves.len());
+        let mut bytes = 0u64;
+        for m in moves.iter().filter(|m| m.size > 0) {
+            let from = self.target(m.from, m.size)?;
+            let to = self.target(m.to, m.size)?;
+            touches.push(Touch::new(from, m.from.offset, m.size, Role::Source));
+            touches.push(Touch::new(to, m.to.offset, m.size, Role::Target));
+            let address =
+                |place: omniheap_core::Place<'_, Block>| place.block.address() + place.offset;
+            let span = Span { from: address(m.from), to: address(m.to), size: m.size };
+            checked.push(Checked { from: (from, m.from.offset), to: (to, m.to.offset), span });
+            bytes = bytes.saturating_add(m.size);
+        }
+        overlap::refuse(&mut touches)?;
+        Ok((!checked.is_empty()).then_some(Batch { moves: checked, bytes }))
+    }
+
+    /// Runs a batch on a timeline.
+    pub(crate) fn run_batch(&self, line: &Line, batch: &Batch) -> Result<()> {
+        let mut state = line.hold();
+        let Some(kernel) = self.copier.kernel(&self.device, line.queue, batch) else {
+            return self.run_commands(line, &mut state, &batch.moves);
+        };
+        // A move adds at most three tasks beyond its whole stretches; more moves than fit go as several lists.
+        let together = usize::try_from(line.longest_list() / TASK / 4).unwrap_or(usize::MAX).max(1);
+        for moves in batch.moves.chunks(together) {
+            self.run_kernel(line, &mut state, &kernel, moves)?;
+        }
+        Ok(())
+    }
+
+    fn run_commands(&self, line: &Line, state: &mut State, moves: &[Checked]) -> Result<()> {
+        let mut regions = Regions::new();
+        moves.iter().for_each(|m| m.leave(&mut regions, 0, m.span.size));
+        line.run(state, |commands| self.record_regions(commands, &regions)).map(drop)
+    }
+
+    fn run_kernel(
+        &self,
+        line: &Line,
+        state: &mut State,
+        kernel: &Arc<Kernel>,
+        moves: &[Checked],
+    ) -> Result<()> {
+        let bytes = moves.iter().map(|m| m.span.size).fold(0, u64::saturating_add);
+        let stretch = stretch(bytes, moves.len() as u64, line.longest_list() / TASK);
+        let (mut tasks, mut regions) = (Tasks::default(), Regions::new());
+        for m in moves {
+            for (skip, size) in tasks.add(m.span, stretch) {
+                m.leave(&mut regions, skip, size);
+            }
+        }
+        let Some((start, address)) = self.put_list(line, state, &tasks)? else {
+            return self.run_commands(line, state, moves);
+        };
+        let sent = line.run(state, |commands| {
+            self.record_regions(commands, &regions);
+            // SAFETY: recording on a queue that computes (`Copier::kernel` asked); the list was put there above, and
+            // `batch` checked every range; blocks and kernel outlive the work that uses them.
+            unsafe { kernel.record(commands, address, tasks.count) };
+        });
+        if let Some(lists) = &mut state.lists {
+            lists.ring.seal(start, *sent.as_ref().unwrap_or(&0));
+        }
+        sent.map(drop)
+    }
+
+    /// Writes a list where the kernel finds it: its piece of the ring and its address.
+    ///
+    /// `None` where it is empty or there is no room for it: the driver's own copies still work then.
+    fn put_list(
+        &self,
+        line: &Line,
+        state: &mut State,
+        tasks: &Tasks,
+    ) -> Result<Option<(u64, u64)>> {
+        if tasks.count == 0 {
+            return Ok(None);
+        }
+        let (start, lists) = match line.list(state, tasks.bytes.len() as u64) {
+            Ok(Some(room)) => room,
+            Ok(None) => return Ok(None),
+            Err(why) if why.kind().is_out_of_memory() => return Ok(None),
+            Err(why) => return Err(why),
+        };
+        match lists.put(start, &tasks.bytes) {
+            Ok(()) => Ok(Some((start, lists.address(start)))),
+            Err(why) => {
+                lists.ring.seal(start, 0);
+                Err(why)
+            }
+        }
+    }
+
+    fn record_regions(&self, commands: vk::CommandBuffer, regions: &Regions) {
+        for ((from, to), regions) in regions {
+            self.record_copy(commands, *from, *to, regions);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The compaction kernel: thousands of moves as one dispatch over device addresses.
+#![expect(unsafe_code, reason = "every call into the driver is unsafe")]
+use crate::{device::Device, driver::check};
+use ash::{util::read_spv, vk};
+use core::ffi::CStr;
+use omniheap_core::{ErrorKind, Result};
+use std::{io::Cursor, sync::Arc};
+
+const CODE: &[u8] = include_bytes!("../../../shaders/compact/compact.spv");
+const ENTRY: &CStr = c"main";
+/// Invocations of a group: 64 copy 4 KiB at a time, a quad each four times over.
+const WIDTH: u32 = 64;
+/// Groups along the first axis: the least that a device must offer.
+const ROW: u32 = 65_535;
+/// Bytes of push constants: the list's address and its length.
+const PUSH: u32 = 12;
+
+/// A pipeline, ready to be recorded.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    layout: vk::PipelineLayout,
+    pipeline: vk::Pipeline,
+    device: Arc<Device>,
+}
+
+impl Kernel {
+    /// Builds the pipeline; the device has buffer addresses.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub(crate) fn create(device: &Arc<Device>) -> Result<Self> {
+        let code = read_spv(&mut Cursor::new(CODE)).map_err(|_| ErrorKind::Driver)?;
+        let info = vk::ShaderModuleCreateInfo::default().code(&code);
+        // SAFETY: the device is alive, and the code is a valid module (checked when it was compiled).
+        let module = check(unsafe { device.raw.create_shader_module(&info, None) })?;
+        let built = Self::build(device, module);
+        // SAFETY: made above; pipelines do not need it once they are built.
+        unsafe { device.raw.destroy_shader_module(module, None) };
+        built
+    }
+
+    fn build(device: &Arc<Device>, module: vk::ShaderModule) -> Result<Self> {
+        let compute = vk::ShaderStageFlags::COMPUTE;
+        let push = [vk::PushConstantRange::default().stage_flags(compute).size(PUSH)];
+        let info = vk::PipelineLayoutCreateInfo::default().push_constant_ranges(&push);
+        // SAFETY: the device is alive; 12 bytes are within every device's limit.
+        let layout = check(unsafe { device.raw.create_pipeline_layout(&info, None) })?;
+        let entries = [vk::SpecializationMapEntry { constant_id: 0, offset: 0, size: 4 }];
+        let width = WIDTH.to_ne_bytes();
+        let constants = vk::SpecializationInfo::default().map_entries(&entries).data(&width);
+        let stage = vk::PipelineShaderStageCreateInfo::default()
+            .stage(compute)
+            .module(module)
+            .name(ENTRY)
+            .specialization_info(&constants);
+        let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout)];
+        let none = vk::PipelineCache::null();
+        // SAFETY: module and layout are alive and of this device; the module has this entry and constant.
+        match unsafe { device.raw.create_compute_pipelines(none, &info, None) } {
+            Ok(pipelines) => {
+                Ok(Self { layout, pipeline: pipelines[0], device: Arc::clone(device) })
+            }
+            Err((_, code)) => {
+                // SAFETY: made above, used by nothing.
+                unsafe { device.raw.destroy_pipeline_layout(layout, None) };
+                check(Err(code))
+            }
+        }
+    }
+
+    /// Records one dispatch over `count` tasks at device address `tasks`.
+    ///
+    /// # Safety
+    ///
+    /// - `commands` is recording for a queue that computes, and stays alive no longer than `self`.
+    /// - `tasks` holds `count` tasks when the device gets there, and each names two stretches of live memory of this
+    ///   device, aligned to its unit.
+    pub(crate) unsafe fn record(&self, commands: vk::CommandBuffer, tasks: u64, count: u32) {
+        let raw = &self.device.raw;
+        let compute = vk::PipelineBindPoint::COMPUTE;
+        // SAFETY: the caller promises that `commands` is recording; the pipeline lives as long as `self`.
+        unsafe { raw.cmd_bind_pipeline(commands, compute, self.pipeline) };
+        let mut push = [0; PUSH as usize];
+        push[..8].copy_from_slice(&tasks.to_le_bytes());
+        push[8..].copy_from_slice(&count.to_le_bytes());
+        let stage = vk::ShaderStageFlags::COMPUTE;
+        // SAFETY: as above, and the layout has one range of exactly these bytes.
+        unsafe { raw.cmd_push_constants(commands, self.layout, stage, 0, &push) };
+        // SAFETY: as above; the grid is within the limits of every device, and the caller answers for the addresses.
+        unsafe { raw.cmd_dispatch(commands, count.min(ROW), count.div_ceil(ROW), 1) };
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // SAFETY: made by `build`, destroyed once; whoever drops it has waited for the device.
+        unsafe { self.device.raw.destroy_pipeline(self.pipeline, None) };
+        // SAFETY: as above.
+        unsafe { self.device.raw.destroy_pipeline_layout(self.layout, None) };
+    }
+}
