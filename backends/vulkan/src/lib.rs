@@ -7,6 +7,7 @@
 //! | `driver`, `physical`, `device`, `objects` | the calls, and the owners of what they return |
 //! | `backend`, `block` | the seam: blocks, mapping, addresses, budget |
 //! | `timeline`, `line`, `clock`, `commands` | timelines over queues |
+//! | `family` | ownership of an engine's resources between queue families |
 //! | `transfer`, `staging`, `ring` | bytes in and out |
 //! | `copy`, `kernel`, `tasks`, `overlap` | bytes across, as one batch |
 //! | `remap`, `pages` | sparse binding |
@@ -40,6 +41,7 @@ mod copy;
 mod device;
 mod driver;
 mod export;
+mod family;
 mod features;
 #[cfg(feature = "gpu-allocator")]
 pub mod gpu_allocator;
@@ -70,6 +72,7 @@ pub use block::Block;
 pub use caps::Paging;
 pub use clock::Clocks;
 pub use copy::Copies;
+pub use family::Exclusive;
 pub use features::Feature;
 #[cfg(feature = "gpu-allocator")]
 pub use gpu_allocator::GpuAllocator;

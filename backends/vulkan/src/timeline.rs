@@ -64,7 +64,8 @@ impl Lines {
 impl Vulkan {
     /// Opens a timeline on a queue of `family`, so that its transfers run there.
     ///
-    /// Blocks are shared by all families in use, so nothing changes owner.
+    /// Blocks are shared by all families in use; for exclusive resources of the engine there is
+    /// [`change_family`](Self::change_family).
     ///
     /// # Errors
     ///

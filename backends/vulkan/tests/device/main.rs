@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod endings;
+mod families;
 mod faults;
 #[cfg(feature = "gpu-allocator")]
 mod interop;
@@ -33,6 +34,7 @@ fn main() {
         memory::CASES,
         transfers::CASES,
         kernel::CASES,
+        families::CASES,
         timelines::CASES,
         pages::CASES,
         #[cfg(unix)]
