@@ -1,107 +1,17 @@
 //! The shared suite, on whatever CUDA device is here.
-#![expect(unsafe_code, reason = "launches the kernel that holds a timeline")]
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use omniheap_conformance::{Held, Rig};
-use omniheap_core::{
-    Backend, ErrorKind, Heap, HeapId, HostAccess, Map, Place, Point, Result, TimelineId, Timelines,
-    Transfer,
-};
-use omniheap_cuda::{Argument, Block, Cuda, Kernel, Launch};
-use std::sync::{Arc, OnceLock};
+mod hold;
 
-/// A gate that nobody opens opens itself after this long.
-const LONGEST_HOLD_NS: u64 = 60_000_000_000;
-/// Gates of one rig.
-const GATES: usize = 1024;
-const DELAY: &str = include_str!("../../../shaders/delay/delay.cu");
+use core::time::Duration;
+use omniheap_conformance::Rig;
+use omniheap_core::Result;
+use omniheap_cuda::Cuda;
+use std::sync::Arc;
 
-/// The words that held timelines look at. They stay with the context: freeing pinned memory may wait for the device.
-struct Gates {
-    cuda: Arc<Cuda>,
-    kernel: Kernel,
-    block: Block,
-    next: AtomicUsize,
-}
+/// Longer than any case holds a timeline.
+const HOLD: Duration = Duration::from_secs(60);
 
-/// A timeline that finishes nothing until this is dropped.
-struct Gate {
-    gates: Arc<Gates>,
-    index: usize,
-    launched: Point,
-}
-
-impl Gates {
-    fn new(cuda: Arc<Cuda>) -> Result<Self> {
-        let kernel = cuda.compile(DELAY)?.kernel("omniheap_hold")?;
-        let is_pinned = |heap: &Heap| heap.host == HostAccess::Cached;
-        let found = cuda.caps().heap_ids().find(|(_, heap)| is_pinned(heap)).map(|(id, _)| id);
-        let block = cuda.allocate(found.ok_or(ErrorKind::NoSuchHeap)?, 4 * GATES as u64)?;
-        warm_up(&cuda)?;
-        Ok(Self { cuda, kernel, block, next: AtomicUsize::new(0) })
-    }
-
-    fn word(&self, index: usize) -> Result<&AtomicU32> {
-        assert!(index < GATES, "a case holds a timeline now and then, not a thousand times");
-        let first = self.cuda.map(&self.block)?.cast::<u32>();
-        // SAFETY: the block has `GATES` words, and lives as long as `self`.
-        let word = unsafe { first.add(index) };
-        // SAFETY: aligned and live as above; the device only reads it.
-        Ok(unsafe { AtomicU32::from_ptr(word.as_ptr()) })
-    }
-
-    fn close(self: &Arc<Self>, timeline: TimelineId) -> Result<Gate> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        self.word(index)?.store(0, Ordering::SeqCst);
-        let word = self.block.address() + 4 * index as u64;
-        let arguments = [Argument::U64(word), Argument::U64(LONGEST_HOLD_NS)];
-        // SAFETY: one thread reads one word of a block that lives as long as the context.
-        unsafe { self.cuda.launch(timeline, &self.kernel, Launch::linear(1, 1), &arguments) }?;
-        let epoch = self.cuda.mark(timeline)?;
-        Ok(Gate { gates: self.clone(), index, launched: Point { timeline, epoch } })
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        if let Ok(word) = self.gates.word(self.index) {
-            word.store(1, Ordering::SeqCst);
-        }
-        // A timeline that was closed meanwhile has finished.
-        let _ = self.gates.cuda.wait(self.launched);
-    }
-}
-
-/// Does everything once: what a driver prepares at first use may wait for running kernels, also for a closed gate.
-fn warm_up(cuda: &Cuda) -> Result<()> {
-    let block = cuda.allocate(HeapId(0), 64)?;
-    let (place, mut bytes) = (Place { block: &block, offset: 0 }, [0; 64]);
-    cuda.fill(TimelineId::MAIN, place, 64, 0)?;
-    cuda.fill(TimelineId::MAIN, place, 1, 0)?;
-    cuda.write(TimelineId::MAIN, place, &bytes)?;
-    cuda.read(TimelineId::MAIN, place, &mut bytes)?;
-    // SAFETY: `read` has waited for everything before it.
-    unsafe { cuda.free(block) }
-}
-
-/// A device, with a hold where the kernel can be compiled.
 fn rig() -> Result<Rig<Arc<Cuda>>> {
-    static CAN_COMPILE: OnceLock<bool> = OnceLock::new();
-    let cuda = Arc::new(Cuda::open(0)?);
-    let rig = Rig::new(cuda.clone());
-    if !*CAN_COMPILE.get_or_init(|| cuda.compile(DELAY).is_ok()) {
-        return Ok(rig);
-    }
-    let gates: OnceLock<Arc<Gates>> = OnceLock::new();
-    Ok(rig.with_hold(move |timeline| {
-        let gates = match gates.get() {
-            Some(gates) => gates.clone(),
-            None => {
-                let made = Arc::new(Gates::new(cuda.clone())?);
-                gates.get_or_init(|| made).clone()
-            }
-        };
-        Ok(Box::new(gates.close(timeline)?) as Held)
-    }))
+    hold::rig(HOLD)
 }
 
 omniheap_conformance::conformance! { cuda => rig }

@@ -1,121 +1,21 @@
 //! The shared suite, on whatever HIP device is here, and over AMD's own runtimes and the HSA stand-in.
-#![expect(unsafe_code, reason = "launches the kernel that holds a timeline")]
 #[path = "device/rig.rs"]
 mod amd;
 #[path = "device/emulate.rs"]
 mod emulate;
+mod hold;
 
 use amd::Job;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::time::Duration;
 use libtest_mimic::Arguments;
-use omniheap_conformance::{Held, Rig};
-use omniheap_core::{
-    Backend, ErrorKind, Heap, HeapId, HostAccess, Map, Place, Point, Result, TimelineId, Timelines,
-    Transfer,
-};
-use omniheap_hip::{Argument, Block, Hip, Kernel, Launch};
-use std::{
-    process::ExitCode,
-    sync::{Arc, OnceLock},
-};
+use omniheap_hip::Hip;
+use std::process::ExitCode;
 
-/// A gate that nobody opens opens itself after this long.
-const LONGEST_HOLD_NS: u64 = 60_000_000_000;
-/// Gates of one rig.
-const GATES: usize = 1024;
 /// Why cases that share memory are not run over AMD's runtimes.
 const ADDRESSES: &str =
     "AMD's runtimes refuse addresses of shared memory now and then (rocm-systems#2516, ROCR#285)";
-const DELAY: &str = include_str!("../../../shaders/delay/delay.cu");
-
-/// The words that held timelines look at. They stay with the process: freeing pinned memory may wait for the device.
-struct Gates {
-    hip: Arc<Hip>,
-    kernel: Kernel,
-    block: Block,
-    next: AtomicUsize,
-}
-
-/// A timeline that finishes nothing until this is dropped.
-struct Gate {
-    gates: Arc<Gates>,
-    index: usize,
-    launched: Point,
-}
-
-impl Gates {
-    fn new(hip: Arc<Hip>) -> Result<Self> {
-        let kernel = hip.compile(DELAY)?.kernel("omniheap_hold")?;
-        let is_pinned = |heap: &Heap| heap.host == HostAccess::Cached;
-        let found = hip.caps().heap_ids().find(|(_, heap)| is_pinned(heap)).map(|(id, _)| id);
-        let block = hip.allocate(found.ok_or(ErrorKind::NoSuchHeap)?, 4 * GATES as u64)?;
-        warm_up(&hip)?;
-        Ok(Self { hip, kernel, block, next: AtomicUsize::new(0) })
-    }
-
-    fn word(&self, index: usize) -> Result<&AtomicU32> {
-        assert!(index < GATES, "a case holds a timeline now and then, not a thousand times");
-        let first = self.hip.map(&self.block)?.cast::<u32>();
-        // SAFETY: the block has `GATES` words, and lives as long as `self`.
-        let word = unsafe { first.add(index) };
-        // SAFETY: aligned and live as above; the device only reads it.
-        Ok(unsafe { AtomicU32::from_ptr(word.as_ptr()) })
-    }
-
-    fn close(self: &Arc<Self>, timeline: TimelineId) -> Result<Gate> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        self.word(index)?.store(0, Ordering::SeqCst);
-        let word = self.block.address() + 4 * index as u64;
-        let arguments = [Argument::U64(word), Argument::U64(LONGEST_HOLD_NS)];
-        // SAFETY: one thread reads one word of a block that lives as long as the process.
-        unsafe { self.hip.launch(timeline, &self.kernel, Launch::linear(1, 1), &arguments) }?;
-        let epoch = self.hip.mark(timeline)?;
-        Ok(Gate { gates: self.clone(), index, launched: Point { timeline, epoch } })
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        if let Ok(word) = self.gates.word(self.index) {
-            word.store(1, Ordering::SeqCst);
-        }
-        // A timeline that was closed meanwhile has finished.
-        let _ = self.gates.hip.wait(self.launched);
-    }
-}
-
-/// Does everything once: what a driver prepares at first use may wait for running kernels, also for a closed gate.
-fn warm_up(hip: &Hip) -> Result<()> {
-    let block = hip.allocate(HeapId(0), 64)?;
-    let (place, mut bytes) = (Place { block: &block, offset: 0 }, [0; 64]);
-    hip.fill(TimelineId::MAIN, place, 64, 0)?;
-    hip.fill(TimelineId::MAIN, place, 1, 0)?;
-    hip.write(TimelineId::MAIN, place, &bytes)?;
-    hip.read(TimelineId::MAIN, place, &mut bytes)?;
-    // SAFETY: `read` has waited for everything before it.
-    unsafe { hip.free(block) }
-}
-
-/// A device, with a hold where the kernel can be compiled.
-fn rig() -> Result<Rig<Arc<Hip>>> {
-    static CAN_COMPILE: OnceLock<bool> = OnceLock::new();
-    let hip = Arc::new(Hip::open(0)?);
-    let rig = Rig::new(hip.clone());
-    if !*CAN_COMPILE.get_or_init(|| hip.compile(DELAY).is_ok()) {
-        return Ok(rig);
-    }
-    let gates: OnceLock<Arc<Gates>> = OnceLock::new();
-    Ok(rig.with_hold(move |timeline| {
-        let gates = match gates.get() {
-            Some(gates) => gates.clone(),
-            None => {
-                let made = Arc::new(Gates::new(hip.clone())?);
-                gates.get_or_init(|| made).clone()
-            }
-        };
-        Ok(Box::new(gates.close(timeline)?) as Held)
-    }))
-}
+/// Longer than any case holds a timeline.
+const HOLD: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -124,7 +24,7 @@ fn main() -> ExitCode {
     emulate::register();
     let mut trials = Vec::new();
     if is_here || !amd::is_required() {
-        trials.extend(omniheap_conformance::trials("hip", rig));
+        trials.extend(omniheap_conformance::trials("hip", || hold::rig(HOLD)));
     }
     // Enough memory for offsets beyond 32 bits, and a hardware queue for every stream: those that share one wait for each
     // other's holds.
