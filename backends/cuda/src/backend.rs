@@ -4,6 +4,7 @@ pub(crate) use crate::block::Block;
 use crate::{
     block::Kind,
     caps::{self, Attributes, Source},
+    compact::Compactor,
     config::Config,
     constant::Bank,
     driver::{Caching, Driver},
@@ -34,6 +35,7 @@ pub struct Cuda {
     timelines: Registry,
     staging: Staging,
     pub(crate) bank: Bank,
+    pub(crate) compactor: Compactor,
     pub(crate) pool: Option<AsyncPool>,
     driver: Arc<Driver>,
 }
@@ -105,6 +107,7 @@ impl Cuda {
             timelines,
             staging: Staging::new(&driver),
             bank: Bank::new(&driver, attributes.compute, config.bank_kernels),
+            compactor: Compactor::new(&driver, attributes.compute),
             pool,
             attributes,
             driver,

@@ -93,6 +93,11 @@ impl Block {
     pub(crate) const fn is_on_device(&self) -> bool {
         !matches!(self.kind, Kind::Pinned(_) | Kind::Managed)
     }
+
+    /// Whether kernels see the bytes through the constant cache.
+    pub(crate) const fn is_constant(&self) -> bool {
+        matches!(self.kind, Kind::Constant)
+    }
 }
 
 impl fmt::Debug for Block {

@@ -17,6 +17,8 @@ pub(crate) const BOUNCE: usize = 2 << 20;
 pub(crate) struct Bounce {
     driver: Arc<Driver>,
     host: NonNull<u8>,
+    /// Where the device sees it.
+    address: u64,
     event: Event,
     in_flight: bool,
 }
@@ -28,7 +30,11 @@ impl Bounce {
     pub(crate) fn new(driver: &Arc<Driver>) -> Result<Self> {
         let event = Event::new(driver)?;
         let host = driver.allocate_host(BOUNCE, Caching::Cached)?;
-        Ok(Self { driver: driver.clone(), host, event, in_flight: false })
+        let address = driver.host_address(host).inspect_err(|_| {
+            // SAFETY: allocated just above and used by nothing.
+            let _ = unsafe { driver.free_host(host.as_ptr()) };
+        })?;
+        Ok(Self { driver: driver.clone(), host, address, event, in_flight: false })
     }
 
     pub(crate) fn is_idle(&self) -> Result<bool> {
@@ -54,6 +60,19 @@ impl Bounce {
         Ok(())
     }
 
+    /// Copies a slice into the bounce; returns where the device finds it.
+    ///
+    /// # Safety
+    ///
+    /// `offset + bytes.len() <= BOUNCE`; no device work in flight uses these bytes of the bounce.
+    pub(crate) unsafe fn stage(&self, offset: usize, bytes: &[u8]) -> u64 {
+        // SAFETY: the caller keeps `offset` inside the bounce.
+        let host = unsafe { self.host.add(offset) };
+        // SAFETY: the caller promises the room, and a slice never overlaps our pinned buffer.
+        unsafe { host.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        self.address + offset as u64
+    }
+
     /// Copies a slice into the bounce and from there to the device.
     ///
     /// # Safety
@@ -67,10 +86,10 @@ impl Bounce {
         bytes: &[u8],
         stream: CUstream,
     ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.stage(offset, bytes) };
         // SAFETY: the caller keeps `offset` inside the bounce.
         let host = unsafe { self.host.add(offset) };
-        // SAFETY: the caller promises the room, and a slice never overlaps our pinned buffer.
-        unsafe { host.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         // SAFETY: the caller promises `to`; the bounce stays unchanged until `depart`'s event or the filling's end.
         unsafe { self.driver.write(to, host.as_ptr(), bytes.len(), stream) }
     }

@@ -9,6 +9,7 @@
 //! | `timeline`, `registry`, `event` | streams, those that are open, and the events of their marks |
 //! | `pool` | where device and pinned blocks come from |
 //! | `transfer`, `staging`, `bounce` | byte movement, and the pinned memory it goes through |
+//! | `compact` | many copies in one launch |
 //! | `remap`, `export` | pages, and memory that leaves the process |
 //! | `constant`, `module`, `kernel`, `rtc` | the constant bank, device code, launches, the run-time compiler |
 //! | `selftest` | what is tried when a device is opened |
@@ -26,6 +27,7 @@ mod backend;
 mod block;
 mod bounce;
 mod caps;
+mod compact;
 mod config;
 mod constant;
 mod driver;

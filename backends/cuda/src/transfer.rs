@@ -1,6 +1,13 @@
 //! Byte movement in timeline order.
 #![expect(unsafe_code, reason = "implements the unsafe contract")]
-use crate::{backend::Cuda, block::Block, bounce::BOUNCE, sys::CUDA_MEMCPY2D, timeline::Timeline};
+use crate::{
+    backend::Cuda,
+    block::Block,
+    bounce::BOUNCE,
+    compact::{FEWEST, is_packable},
+    sys::{CUDA_MEMCPY2D, CUstream},
+    timeline::Timeline,
+};
 use core::ptr;
 use cudarc::driver::sys::CUmemorytype_enum;
 use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
@@ -120,6 +127,26 @@ impl Cuda {
         unsafe { self.driver().copy_peer((peer.driver(), to), from, length(size)?, stream) }
     }
 
+    /// Copies with one driver call.
+    ///
+    /// # Safety
+    ///
+    /// The move lies inside live blocks of this backend, and `stream` is live.
+    unsafe fn copy_alone(&self, step: &Move<'_, Block>, stream: CUstream) -> Result<()> {
+        let (from, to) = (step.from.block.at(step.from.offset), step.to.block.at(step.to.offset));
+        let (driver, size) = (self.driver(), length(step.size)?);
+        if size == 0 {
+            return Ok(());
+        }
+        if step.from.block.is_on_device() && step.to.block.is_on_device() {
+            // SAFETY: the caller's promise, and both are device memory.
+            unsafe { driver.copy(to, from, size, stream) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { driver.copy_unified(to, from, size, stream) }
+        }
+    }
+
     /// Whether a slice may be handed to the driver as it is.
     fn is_pinned(&self, bytes: &[u8]) -> bool {
         bytes.len() >= ASK_IF_PINNED && self.driver().knows(bytes.as_ptr(), bytes.len() as u64)
@@ -186,19 +213,14 @@ unsafe impl Transfer for Cuda {
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;
         let _current = self.driver().enter()?;
-        // One call each. Many small moves belong in one launch of a copy kernel; this loop is where it goes.
-        for step in moves.iter().filter(|step| step.size > 0) {
-            let (from, to) =
-                (step.from.block.at(step.from.offset), step.to.block.at(step.to.offset));
-            let size = length(step.size)?;
-            let driver = self.driver();
-            if step.from.block.is_on_device() && step.to.block.is_on_device() {
-                // SAFETY: both were seen inside live blocks of device memory above.
-                unsafe { driver.copy(to, from, size, stream) }?;
-            } else {
-                // SAFETY: both were seen inside live blocks above.
-                unsafe { driver.copy_unified(to, from, size, stream) }?;
-            }
+        let small = || moves.iter().filter(|step| is_packable(step));
+        let is_packed = small().nth(FEWEST - 1).is_some() && {
+            // SAFETY: all were seen inside live blocks above.
+            unsafe { self.compact(on, &timeline, small()) }?
+        };
+        for step in moves.iter().filter(|step| !(is_packed && is_packable(step))) {
+            // SAFETY: as above.
+            unsafe { self.copy_alone(step, stream) }?;
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
 //! The backend on a real device. Without one every case is *ignored*; `OMNIHEAP_REQUIRE=cuda` turns that into failure.
+mod compact;
 mod export;
 mod kernels;
 mod memory;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let all = [
         memory::CASES,
         transfer::CASES,
+        compact::CASES,
         time::CASES,
         pages::CASES,
         export::CASES,

@@ -115,6 +115,7 @@ pub(crate) fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
 
 /// Does everything once. What a driver prepares at first use may wait for running kernels, also for a closed gate.
 fn warm_up(cuda: &Cuda, on: TimelineId) {
+    cuda.prepare_batches().expect("our own kernel loads");
     let block = allocate(cuda, DEVICE, 64);
     let mut bytes = [0; 64];
     for timeline in [MAIN, on] {
