@@ -263,6 +263,15 @@ impl<B: Backend> Device<B> {
         }
     }
 
+    /// Returns a block that work may still use: the driver gets it once the device is idle, or never.
+    pub(crate) fn give_up(&self, block: Block<B>) {
+        let idle = self.backend().wait_idle();
+        if idle.is_err_and(|error| error.kind() != ErrorKind::DeviceLost) {
+            self.quarantine(block.size(), "work on a block could not be followed");
+            core::mem::forget(block);
+        }
+    }
+
     /// Creates pages within budget.
     pub(crate) fn create_pages(
         &self,

@@ -20,15 +20,23 @@ impl<B: Backend> Allocation<B> {
     }
 
     /// Waits for a transfer of an allocation that the host orders: it may be freed as soon as the call returns.
+    ///
+    /// Where the wait fails the transfer may still run; a free then waits for it once more.
     pub(super) fn settle_transfer(&self) -> Result<()> {
-        let backend = self.lane().shared.device.backend();
-        match (self.timeline(), backend.as_timelines()) {
-            (None, Some(timelines)) => {
-                let epoch = timelines.mark(TimelineId::MAIN)?;
-                timelines.wait(Point { timeline: TimelineId::MAIN, epoch })
-            }
-            _ => Ok(()),
+        let lane = self.lane();
+        let Some(timelines) = lane.shared.device.backend().as_timelines() else { return Ok(()) };
+        if self.timeline().is_some() {
+            return Ok(());
         }
+        let marked = timelines.mark(TimelineId::MAIN);
+        let waited =
+            marked.and_then(|epoch| timelines.wait(Point { timeline: TimelineId::MAIN, epoch }));
+        waited.inspect_err(|_| {
+            let mut state = lane.state.lock();
+            if state.slots.set_noted(self.slot()).is_ok() {
+                state.notes.add_use(self.slot().index, TimelineId::MAIN);
+            }
+        })
     }
 
     /// Writes bytes from the host, in the order of the allocation's timeline; without one, before it returns.

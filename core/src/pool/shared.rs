@@ -67,8 +67,11 @@ impl<B: Backend> Shared<B> {
     pub(crate) fn take_block(&self, size: u64) -> Result<Arc<Block<B>>> {
         self.claim(size)?;
         let taken = self.device.allocate(self.heap, size).and_then(|block| {
-            if self.device.has_neighbours() {
-                self.device.clear(block.raw(), Span { offset: 0, size })?;
+            if self.device.has_neighbours()
+                && let Err(error) = self.device.clear(block.raw(), Span { offset: 0, size })
+            {
+                self.device.give_up(block);
+                return Err(error);
             }
             Ok(Arc::new(block))
         });
