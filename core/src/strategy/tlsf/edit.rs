@@ -135,13 +135,14 @@ impl Tlsf {
     #[must_use]
     pub fn free_beside_only(&self, key: Key) -> Option<u64> {
         let node = self.nodes.live(key)?;
-        let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
-        // A hole, and then the edge; or the edge itself, which has no bytes.
-        let is_last = |beside: Node, beyond: u32| {
-            beside.is_edge() || (beside.is_hole() && self.nodes.get(beyond).is_edge())
+        let hole = |at: u32| {
+            let node = self.nodes.get(at);
+            node.size * u64::from(node.is_hole())
         };
-        let alone = is_last(previous, previous.previous) && is_last(next, next.next);
-        alone.then_some(previous.size + next.size)
+        // Sums instead of questions: half of those would be guessed wrong.
+        let free = hole(node.previous) + hole(node.next);
+        let (_, size) = self.blocks[node.block().0 as usize];
+        (free + node.size == size).then_some(free)
     }
 
     /// The holes that touch a live span: before it and after it.
