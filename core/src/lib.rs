@@ -41,11 +41,13 @@ pub use timeline::{Epoch, Point, TimelineId};
 
 #[cfg(feature = "std")]
 pub use {
+    defrag::{Budget, Decision, Fate, Moved, Outcome, Pass, PlannedMove, Spot},
     device::HeapUse,
     manager::{
-        AllocateError, Allocation, AllocationId, Binding, BlockReport, Buffer, Copy, Explanation,
-        FreeError, Manager, ManagerConfig, Mapped, Plan, PoolReport, Pressure, Program, Relief,
-        Report, Rung, Shortage, Source, Staging, Totals, UserPool, Verdict,
+        AllocateError, Allocation, AllocationId, Background, Binding, BlockReport, Buffer, Copy,
+        Defragmentation, Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan,
+        PoolReport, Pressure, Program, Relief, Report, Rung, Shortage, Source, Staging, Step,
+        Totals, UserPool, Verdict,
     },
     policy::{
         Access, Contents, DefaultPolicy, Driver, Lifetime, Mobility, Pattern, Placement, Policy,

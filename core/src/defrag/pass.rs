@@ -1,156 +1,328 @@
-//! Runs a window of slides on a lane: begin under the lock, copies without it, commit under it again.
+//! A guarded batch of moves: planned, decided, copied on a timeline, committed at its epoch.
 #![forbid(unsafe_code)]
-use super::window::{Piece, Slide, Window, cheapest};
-use crate::device::Block;
-use crate::pool::{Ask, Divider, Lane, LaneState, Owner, SlotId};
-use crate::strategy::{BlockId, Key, PieceState, Strategy};
-use crate::{Align, Backend, Class, InsideBlock, Move, Place, Result, TimelineId, Transfer};
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use super::book::{Booking, Goal, TOGETHER, undo};
+use super::budget::Purse;
+use super::ending::{forsake, lanes_of, publish};
+use super::ledger::{Ledger, Moved, Outcome};
+use super::planned::{Decision, PlannedMove};
+use super::trip::{Trip, Verdict};
+use crate::device::Device;
+use crate::{Backend, ErrorKind, Point, Result, TimelineId};
+use alloc::{sync::Arc, vec::Vec};
+use core::fmt;
+use core::time::Duration;
+use std::time::Instant;
 
-/// A window whose allocations are marked as moving and whose holes are held.
-struct Begun<B: Backend> {
-    block: Arc<Block<B>>,
-    window: Window<SlotId>,
-    held: Vec<Key>,
+/// Whether the copies of a pass have finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Waiting,
+    Ready,
 }
 
-impl<B: Backend> Lane<B> {
-    /// Makes a hole for a request by sliding live data together; says how many bytes moved, or `None` where it cannot.
-    ///
-    /// Waits for the device first, so nothing in flight reads or writes what moves.
+/// How a pass makes sure that nothing uses what it moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Its copies run after what the timelines concerned have to do; the host does not wait.
+    Timelines,
+    /// It waits for the whole device.
+    Idle,
+}
+
+/// Copies that were submitted.
+struct UnderWay {
+    /// When they have finished; `None` where only an idle device tells.
+    point: Option<Point>,
+    since: Instant,
+    /// The last moment at which they had not finished.
+    busy: Duration,
+    moves: u64,
+    bytes: u64,
+}
+
+/// A guarded batch of moves. Dropping it aborts: each allocation is then where it was.
+///
+/// Between the plan and the commit every allocation stays usable at its old place. Asking for its
+/// [`binding`](crate::Allocation::binding) cancels its move; freeing it frees both places when the pass ends. No other thread
+/// waits for a pass.
+///
+/// An allocation without a timeline moves when nobody holds its binding: hold it while the device uses the bytes, or
+/// say with [`use_on`](crate::Allocation::use_on) which timeline does.
+#[must_use = "dropping a pass aborts it"]
+pub struct Pass<B: Backend> {
+    device: Arc<Device<B>>,
+    ledger: Arc<Ledger>,
+    on: TimelineId,
+    order: Order,
+    trips: Vec<Trip<B>>,
+    under_way: Option<UnderWay>,
+    host_time: Duration,
+}
+
+impl<B: Backend> fmt::Debug for Pass<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pass")
+            .field("moves", &self.trips.len())
+            .field("under_way", &self.under_way.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> Pass<B> {
+    /// Books the moves of a pass.
+    pub(crate) fn plan(
+        device: Arc<Device<B>>,
+        ledger: Arc<Ledger>,
+        on: TimelineId,
+        order: Order,
+        bookings: &mut [Booking<B>],
+        goal: &Goal,
+        purse: &mut Purse,
+    ) -> Self {
+        let began = Instant::now();
+        let (mut trips, mut released) = (Vec::new(), 0u64);
+        for booking in bookings {
+            let left = Goal { wanted: goal.wanted.saturating_sub(released), ..*goal };
+            let cost = ledger.cost(booking.heap());
+            released = released.saturating_add(booking.book(&left, purse, cost, &mut trips));
+            if trips.is_empty() && purse.too_dear {
+                cost.doubt();
+            }
+        }
+        let host_time = began.elapsed();
+        Self { device, ledger, on, order, trips, under_way: None, host_time }
+    }
+
+    /// The planned moves, in order.
+    pub fn moves(&self) -> impl ExactSizeIterator<Item = PlannedMove<'_, B>> {
+        self.trips.iter().map(|trip| PlannedMove { trip })
+    }
+
+    /// Whether there is nothing to gain.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.trips.is_empty()
+    }
+
+    /// Decides about one move, by its position in [`moves`](Self::moves). Undecided ones are copied, or ignored where
+    /// they need consent.
     ///
     /// # Errors
     ///
-    /// What the driver says; everything is then where it was.
-    pub(crate) fn make_hole(&self, ask: Ask) -> Result<Option<u64>> {
-        let backend = self.shared.device.backend();
-        let Some(transfer) = backend.as_transfer() else { return Ok(None) };
-        if backend.caps().copy.inside_block == InsideBlock::Forbidden {
-            return Ok(None);
+    /// `OutOfRange` where there is no such move; `Busy` once the pass has started.
+    pub fn decide(&mut self, which: usize, decision: Decision<B>) -> Result<()> {
+        if self.under_way.is_some() {
+            return Err(ErrorKind::Busy.into());
         }
-        backend.wait_idle()?;
-        let slack = ask.layout.align.get().saturating_sub(self.shared.unit.get());
-        let Some(begun) = self.begin(ask.layout.size.saturating_add(slack)) else {
-            return Ok(None);
+        let trip = self.trips.get_mut(which).ok_or(ErrorKind::OutOfRange)?;
+        trip.verdict = match decision {
+            Decision::Copy => Verdict::Copy,
+            Decision::OwnerCopies => Verdict::OwnerCopies,
+            Decision::Ignore => Verdict::Ignore,
+            Decision::Destroy(allocation) => {
+                drop(allocation);
+                Verdict::Ignore
+            }
         };
-        let done = self.copy(transfer, &begun).and_then(|()| backend.wait_idle());
-        let bytes = begun.window.bytes;
-        self.end(begun, done.is_ok());
-        done.map(|()| Some(bytes))
+        Ok(())
     }
 
-    /// Plans over every block, and takes the cheapest window.
-    fn begin(&self, size: u64) -> Option<Begun<B>> {
-        let mut state = self.state.lock();
-        if state.pager.is_some() {
-            return None;
+    /// Asks `owner` about every move, copies, waits and commits.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    pub fn run(
+        mut self,
+        mut owner: impl FnMut(&PlannedMove<'_, B>) -> Decision<B>,
+    ) -> Result<Outcome> {
+        for which in 0..self.trips.len() {
+            let decision = owner(&PlannedMove { trip: &self.trips[which] });
+            self.decide(which, decision)?;
         }
-        let blocks = state.pieces(self.shared.unit);
-        let windows = blocks.iter().filter_map(|(id, pieces)| Some((*id, cheapest(pieces, size)?)));
-        let (id, window) = windows.min_by_key(|(_, window)| window.bytes)?;
-        let block = Arc::clone(&state.blocks[id.0 as usize].as_ref()?.block);
-        let Divider::General(tlsf) = &mut state.divider else { return None };
-        let mut held = Vec::new();
-        for hole in &window.holes {
-            match tlsf.carve(id, *hole, Class::Linear) {
-                Ok(grant) => held.push(grant.key),
-                Err(_) => {
-                    held.into_iter().for_each(|key| {
-                        let _ = tlsf.free(key);
-                    });
-                    return None;
+        self.commit()
+    }
+
+    /// Submits the copies, behind everything that uses what moves, and returns. Nothing to do when it has started.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; drop the pass then, and everything is where it was.
+    pub fn start(&mut self) -> Result<()> {
+        if self.under_way.is_some() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let timelines = self.drop_cancelled();
+        let started = self.submit(&timelines);
+        self.host_time += began.elapsed();
+        started
+    }
+
+    fn submit(&mut self, users: &[TimelineId]) -> Result<()> {
+        let copied = self.trips.iter().filter(|trip| trip.verdict == Verdict::Copy);
+        let moves: Vec<_> = copied.map(Trip::as_move).collect();
+        if !moves.is_empty() {
+            self.wait_for_users(users)?;
+        }
+        let under_way = self.under_way.insert(UnderWay {
+            point: None,
+            since: Instant::now(),
+            busy: Duration::ZERO,
+            moves: moves.len() as u64,
+            bytes: moves.iter().map(|each| each.size).sum(),
+        });
+        if moves.is_empty() {
+            return Ok(());
+        }
+        let backend = self.device.backend();
+        backend.as_transfer().ok_or(ErrorKind::Unsupported)?.copy(self.on, &moves)?;
+        if let Some(timelines) = backend.as_timelines() {
+            under_way.point = Some(Point { timeline: self.on, epoch: timelines.mark(self.on)? });
+        }
+        Ok(())
+    }
+
+    /// Takes out of the copies what stays or was freed; the timelines that may use the rest.
+    fn drop_cancelled(&mut self) -> Vec<TimelineId> {
+        let mut timelines = Vec::new();
+        for few in self.trips.chunk_by_mut(|a, b| Arc::ptr_eq(&a.lane, &b.lane)) {
+            for few in few.chunks_mut(TOGETHER) {
+                let lane = Arc::clone(&few[0].lane);
+                let state = lane.state.lock();
+                for trip in few {
+                    if !state.slots.is_copying(trip.slot) {
+                        trip.verdict = Verdict::Ignore;
+                    }
+                    if trip.verdict == Verdict::Copy {
+                        state.timelines_of_trip(trip, &mut timelines);
+                    }
                 }
             }
         }
-        state.held_bytes += window.holes.iter().map(|hole| hole.size).sum::<u64>();
-        window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
-        Some(Begun { block, window, held })
+        timelines
     }
 
-    fn copy(&self, transfer: &dyn Transfer<Block = B::Block>, begun: &Begun<B>) -> Result<()> {
-        let on = self.timeline.unwrap_or(TimelineId::MAIN);
-        begun
-            .window
-            .slides
-            .iter()
-            .try_for_each(|slide| copy_down(transfer, on, begun.block.raw(), slide))
+    /// Puts the copies behind everything that was submitted to some timelines.
+    ///
+    /// Called when the allocations are marked: whoever submits more work asks for a place first, and so cancels the
+    /// move.
+    fn wait_for_users(&self, users: &[TimelineId]) -> Result<()> {
+        let backend = self.device.backend();
+        let timelines = match (self.order, backend.as_timelines()) {
+            (Order::Idle, _) | (_, None) => return backend.wait_idle(),
+            (Order::Timelines, Some(timelines)) => timelines,
+        };
+        for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
+            match timelines.mark(timeline) {
+                Ok(epoch) => timelines.order(self.on, Point { timeline, epoch })?,
+                // A timeline that was closed is gone, and with it its work.
+                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
-    /// Publishes the new places, or the old ones.
-    fn end(&self, begun: Begun<B>, copied: bool) {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        state.held_bytes -= begun.window.holes.iter().map(|hole| hole.size).sum::<u64>();
-        if let Divider::General(tlsf) = &mut state.divider {
-            for key in begun.held {
-                let freed = tlsf.free(key);
-                debug_assert!(freed.is_ok(), "the pass holds its holes");
+    /// Whether the copies have finished, so that [`commit`](Self::commit) does not wait. Not before
+    /// [`start`](Self::start).
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn is_ready(&mut self) -> Result<bool> {
+        Ok(self.look()? == Readiness::Ready)
+    }
+
+    pub(crate) fn look(&mut self) -> Result<Readiness> {
+        let Some(under_way) = &mut self.under_way else { return Ok(Readiness::Waiting) };
+        let (Some(point), Some(timelines)) =
+            (under_way.point, self.device.backend().as_timelines())
+        else {
+            return Ok(Readiness::Ready);
+        };
+        match timelines.reached(point.timeline) {
+            Ok(reached) if reached < point.epoch => {
+                under_way.busy = under_way.since.elapsed();
+                Ok(Readiness::Waiting)
             }
-            for slide in begun.window.slides.iter().filter(|_| copied) {
-                let key = state
-                    .slots
-                    .moving_key(slide.what)
-                    .expect("moving slots stay until the pass ends");
-                let slid = tlsf.slide_to(key, slide.to);
-                debug_assert!(slid.is_ok(), "the hole before a slide is free");
-            }
+            Err(error) if error.kind() != ErrorKind::NoSuchTimeline => Err(error),
+            _ => Ok(Readiness::Ready),
         }
-        for slide in &begun.window.slides {
-            if state.slots.end_move(slide.what) == Owner::Gone {
-                // Freed by its owner while it moved; general lanes have no dedicated block to return.
-                let _ = state.free(slide.what);
-            }
+    }
+
+    /// Waits for the copies and shows the new places; starts the pass first where that was not done.
+    ///
+    /// Blocks and pages that are empty now go back to the driver.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; each allocation is then where it was.
+    pub fn commit(mut self) -> Result<Outcome> {
+        self.start()?;
+        self.wait()?;
+        let began = Instant::now();
+        self.learn();
+        let trips = core::mem::take(&mut self.trips);
+        let mut outcome = publish(&trips);
+        let lanes = lanes_of(&trips);
+        drop(trips);
+        for lane in lanes {
+            lane.give_back_empty(&mut outcome.moved)?;
         }
-        self.moved.raise();
+        outcome.moved.passes = 1;
+        outcome.moved.host_time = self.host_time + began.elapsed();
+        self.ledger.add(&outcome.moved);
+        tracing::debug!(
+            moves = outcome.moved.moves,
+            bytes = outcome.moved.bytes,
+            returned = outcome.moved.returned_bytes,
+            "a defragmentation pass was committed"
+        );
+        Ok(outcome)
+    }
+
+    /// Waits until nothing reads or writes for this pass.
+    fn wait(&self) -> Result<()> {
+        let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.moves > 0)
+        else {
+            return Ok(());
+        };
+        let backend = self.device.backend();
+        match (under_way.point, backend.as_timelines()) {
+            (Some(point), Some(timelines)) => match timelines.wait(point) {
+                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => Ok(()),
+                other => other,
+            },
+            _ => backend.wait_idle(),
+        }
+    }
+
+    fn learn(&self) {
+        if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.first()) {
+            let (moves, bytes) = (under_way.moves, under_way.bytes);
+            let cost = self.ledger.cost(trip.lane.shared.heap);
+            cost.learn(moves, bytes, under_way.busy, under_way.since.elapsed());
+        }
     }
 }
 
-/// Copies a span towards the start of its block. Where source and destination overlap, in steps of their distance:
-/// each step ends where the one before it was read.
-fn copy_down<T>(
-    transfer: &dyn Transfer<Block = T>,
-    on: TimelineId,
-    block: &T,
-    slide: &Slide<SlotId>,
-) -> Result<()>
-where
-    T: Send + Sync + 'static,
-{
-    let step = slide.from.offset - slide.to;
-    let mut done = 0;
-    while done < slide.from.size {
-        let size = step.min(slide.from.size - done);
-        let from = Place { block, offset: slide.from.offset + done };
-        let to = Place { block, offset: slide.to + done };
-        transfer.copy(on, &[Move { from, to, size }])?;
-        done += size;
-    }
-    Ok(())
-}
-
-impl<B: Backend> LaneState<B> {
-    /// Every block as the planner sees it.
-    pub(super) fn pieces(&self, unit: Align) -> Vec<(BlockId, Vec<Piece<SlotId>>)> {
-        let slots: BTreeMap<_, _> = self.slots.iter().map(|(id, slot)| (slot.key, id)).collect();
-        let mut blocks: Vec<(BlockId, Vec<Piece<SlotId>>)> = Vec::new();
-        self.divider.as_strategy().for_each(&mut |piece| {
-            let movable = |key: Key| {
-                let id = *slots.get(&key)?;
-                let note = self.notes.get(id.index);
-                let align = note.and_then(|note| note.align).unwrap_or(unit);
-                self.slots.may_move(id).then_some((id, align))
-            };
-            let seen = match piece.state {
-                PieceState::Hole => Piece::Hole(piece.span),
-                PieceState::Padding => Piece::Fixed,
-                PieceState::Live(key) => movable(key)
-                    .map_or(Piece::Fixed, |(id, align)| Piece::Movable(piece.span, align, id)),
-            };
-            match blocks.last_mut() {
-                Some((id, pieces)) if *id == piece.block => pieces.push(seen),
-                _ => blocks.push((piece.block, Vec::from([seen]))),
-            }
-        });
-        blocks
+impl<B: Backend> Drop for Pass<B> {
+    fn drop(&mut self) {
+        if self.trips.is_empty() {
+            return;
+        }
+        self.ledger.add(&Moved { passes: 1, aborted: 1, ..Moved::default() });
+        let trips = core::mem::take(&mut self.trips);
+        let stopped = self.wait().or_else(|_| self.device.backend().wait_idle());
+        if stopped.as_ref().is_err_and(|error| error.kind() != ErrorKind::DeviceLost) {
+            tracing::error!(
+                ?stopped,
+                "copies could not be followed; their bytes are not used again"
+            );
+            forsake(&trips);
+            return;
+        }
+        undo(trips);
     }
 }

@@ -42,6 +42,18 @@ pub struct AllocationId {
     pub(super) generation: u32,
 }
 
+impl<B: Backend> Lane<B> {
+    /// The name of the allocation in a slot.
+    pub(crate) const fn id_of(&self, slot: SlotId) -> AllocationId {
+        AllocationId {
+            manager: self.manager,
+            lane: self.number,
+            slot: slot.index,
+            generation: slot.generation,
+        }
+    }
+}
+
 impl<B: Backend> fmt::Debug for Allocation<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Allocation").field("id", &self.id()).field("size", &self.size).finish()
@@ -85,13 +97,7 @@ impl<B: Backend> Allocation<B> {
     /// A name for this allocation that does not own it.
     #[must_use]
     pub fn id(&self) -> AllocationId {
-        let (lane, slot) = (self.lane(), self.slot);
-        AllocationId {
-            manager: lane.manager,
-            lane: lane.number,
-            slot: slot.index,
-            generation: slot.generation,
-        }
+        self.lane().id_of(self.slot)
     }
 
     /// The timeline in whose order the bytes are used, if the request named one.

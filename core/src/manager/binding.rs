@@ -2,6 +2,8 @@
 #![expect(unsafe_code, reason = "copies between host slices and mapped device memory")]
 use super::Allocation;
 use crate::device::Block;
+use crate::pool::LaneState;
+use crate::sync::Guard;
 use crate::{Backend, ErrorKind, HostAccess, Place, Result, Span};
 use alloc::sync::Arc;
 use core::fmt;
@@ -23,11 +25,35 @@ impl<B: Backend> fmt::Debug for Binding<'_, B> {
 impl<B: Backend> Allocation<B> {
     /// Where the bytes are, pinned there while the result is held.
     ///
+    /// Cancels the move of a pass that has the allocation.
+    ///
     /// # Panics
     ///
     /// When the same allocation has four billion bindings.
     #[must_use]
     pub fn binding(&self) -> Binding<'_, B> {
+        let state = self.pin_here();
+        let (block, _, span) = state.locate(self.slot()).expect("an owned allocation is live");
+        Binding { allocation: self, block, span }
+    }
+
+    /// Keeps the bytes where they are while the result is held.
+    ///
+    /// # Panics
+    ///
+    /// As for [`binding`](Self::binding).
+    #[must_use = "dropping it ends the pin"]
+    pub fn pin(&self) -> Pin<'_, B> {
+        drop(self.pin_here());
+        Pin { allocation: self }
+    }
+
+    fn unpin(&self) {
+        self.lane().state.lock().slots.unpin(self.slot());
+    }
+
+    /// Pins the allocation once its place can be shown; the lane's state, still locked.
+    fn pin_here(&self) -> Guard<'_, LaneState<B>> {
         let mut state = self.lane().state.lock();
         while state.slots.is_moving(self.slot()) {
             let moves = self.lane().moved.count();
@@ -36,8 +62,7 @@ impl<B: Backend> Allocation<B> {
             state = self.lane().state.lock();
         }
         state.slots.pin(self.slot()).expect("an owned allocation is live and has few pins");
-        let (block, _, span) = state.locate(self.slot()).expect("an owned allocation is live");
-        Binding { allocation: self, block, span }
+        state
     }
 
     /// Shows the bytes to the host, pinned while the result is held.
@@ -93,7 +118,24 @@ impl<'a, B: Backend> Binding<'a, B> {
 
 impl<B: Backend> Drop for Binding<'_, B> {
     fn drop(&mut self) {
-        self.allocation.lane().state.lock().slots.unpin(self.allocation.slot());
+        self.allocation.unpin();
+    }
+}
+
+/// Keeps an allocation where it is until it is dropped.
+pub struct Pin<'a, B: Backend> {
+    allocation: &'a Allocation<B>,
+}
+
+impl<B: Backend> fmt::Debug for Pin<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pin").field("allocation", &self.allocation.id()).finish()
+    }
+}
+
+impl<B: Backend> Drop for Pin<'_, B> {
+    fn drop(&mut self) {
+        self.allocation.unpin();
     }
 }
 

@@ -1,5 +1,5 @@
 //! How a manager is set up, and the pools that users make.
-use super::{AllocateError, Allocation, Manager};
+use super::{AllocateError, Allocation, Defragmentation, Manager};
 use crate::pool::Pool;
 use crate::{Align, Backend, Caps, DefaultPolicy, HeapId, HeapKind, Policy, PoolConfig, Request};
 use alloc::sync::Arc;
@@ -15,12 +15,15 @@ pub struct ManagerConfig {
     pub unit: Align,
     /// The default pools.
     pub pool: PoolConfig,
+    /// When live data is moved together.
+    pub defragmentation: Defragmentation,
 }
 
 impl Default for ManagerConfig {
     fn default() -> Self {
         let pool = PoolConfig { paged: true, ..PoolConfig::new() };
-        Self { policy: Arc::new(DefaultPolicy), unit: Align::of(256), pool }
+        let (policy, unit) = (Arc::new(DefaultPolicy), Align::of(256));
+        Self { policy, unit, pool, defragmentation: Defragmentation::default() }
     }
 }
 

@@ -1,23 +1,42 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, AllocationId, FreeError, Manager};
-use crate::pool::{Home, Lane, SlotId};
+use crate::pool::{Ended, Ending, Home, Lane, SlotId};
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
-    /// Frees an allocation that other timelines use, or that has a block of its own.
+    /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has.
     #[cold]
     pub(super) fn free_noted(&self, id: SlotId, after: Option<Point>) {
-        self.wait_for_move(id);
-        let timelines = self.timelines_of(id);
+        let ending = self.ending_of(id, after);
+        let mut state = self.state.lock();
+        let at_once = ending == Ending::After(Vec::new());
+        if state.slots.is_in_pass(id) {
+            // The pass frees it when its copies no longer read it.
+            let ended = state.slots.end_ownership(id);
+            debug_assert_eq!(ended, Ok(Ended::AfterMove), "seen just above");
+            if !at_once && state.slots.set_noted(id).is_ok() {
+                state.notes.set_ending(id.index, ending);
+            }
+        } else if at_once {
+            let returned = state.free(id);
+            drop(state);
+            self.shared.give_back(returned.ok().flatten().into_iter().collect());
+        } else {
+            state.defer(id, ending);
+        }
+    }
+
+    /// When the bytes of an allocation that is freed now are anyone's.
+    fn ending_of(&self, id: SlotId, after: Option<Point>) -> Ending {
         let mut points: Vec<Point> = after.into_iter().collect();
-        for timeline in timelines {
+        for timeline in self.timelines_of(id) {
             match self.mark(timeline) {
                 Ok(point) => points.extend(point),
                 // A timeline that was closed is gone, and with it its work.
                 Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
                 Err(error) if !self.has_stopped() => {
-                    return self.quarantine(id, error, "its work could not be followed");
+                    return self.condemn(id, error, "its work could not be followed");
                 }
                 Err(error) => tracing::debug!(?error, "waited for work that could not be marked"),
             }
@@ -27,30 +46,10 @@ impl<B: Backend> Lane<B> {
                 Ok(zeroed) => points = zeroed.into_iter().collect(),
                 // Nobody reads a lost device.
                 Err(error) if error.kind() == ErrorKind::DeviceLost => points.clear(),
-                Err(error) => return self.quarantine(id, error, "its secret could not be zeroed"),
+                Err(error) => return self.condemn(id, error, "its secret could not be zeroed"),
             }
         }
-        let mut state = self.state.lock();
-        if points.is_empty() {
-            let returned = state.free(id);
-            drop(state);
-            self.shared.give_back(returned.ok().flatten().into_iter().collect());
-        } else if let Ok(bytes) = state.slots.get(id).map(|slot| slot.size)
-            && state.slots.defer(id).is_ok()
-        {
-            state.deferred.push(id, bytes, points);
-        }
-    }
-
-    /// Waits until an allocation that is being moved has arrived.
-    fn wait_for_move(&self, id: SlotId) {
-        let mut state = self.state.lock();
-        while state.slots.is_moving(id) {
-            let moves = self.moved.count();
-            drop(state);
-            self.moved.wait_beyond(moves);
-            state = self.state.lock();
-        }
+        Ending::After(points)
     }
 
     /// Waits for the device; whether nothing runs on it any more. A lost device runs nothing.

@@ -1,13 +1,15 @@
 //! From a request that nothing held fits to memory, or to an error that says why not.
 use super::error::{AllocateError, Rung, Shortage};
-use super::{Allocation, Manager, Pressure, Relief};
-use crate::pool::{Ask, Home, Lane, Miss, Patience, Pool, SlotId};
+use super::{Allocation, Defragmentation, Manager, Pressure, Relief};
+use crate::defrag::{Goal, Moved};
+use crate::pool::{Ask, Consent, Home, Lane, Miss, Patience, Pool, SlotId};
 use crate::{
     Backend, Contents, Driver, Error, ErrorKind, HeapId, Mobility, Privacy, Request, Result,
     Sharing,
 };
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use std::time::Instant;
 
 /// How often each rung served a request.
 #[derive(Debug, Default)]
@@ -73,10 +75,13 @@ impl<B: Backend> Manager<B> {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let ask = pool.ask(request.layout, request.class)?;
-        let (lane, slot) = self
-            .climb(pool, ask, request)
-            .map_err(|error| self.explain_failure(pool, ask, error))?;
-        self.note(&lane, slot, request);
+        pool.shared.unsettled.fetch_add(ask.unsettled(pool.shared.unit), AcqRel);
+        let climbed = self.climb(pool, ask, request);
+        if let Ok((lane, slot)) = &climbed {
+            self.note(lane, *slot, request);
+        }
+        pool.shared.unsettled.fetch_sub(ask.unsettled(pool.shared.unit), AcqRel);
+        let (lane, slot) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
         let size = request.layout.size;
         let allocation = Allocation::claim(&lane, &mut lane.state.lock(), slot, size);
         if request.contents == Contents::Zero {
@@ -94,10 +99,12 @@ impl<B: Backend> Manager<B> {
         let lent = (lane.timeline != request.timeline)
             .then(|| request.timeline.map_or(Home::Host, Home::Timeline));
         let dedicated = request.sharing == Sharing::Dedicated;
+        let asked = request.mobility == Mobility::OnConsent;
         let align = Some(request.layout.align).filter(|align| *align > lane.shared.unit);
         if lent.is_none()
             && align.is_none()
             && !dedicated
+            && !asked
             && request.name.is_none()
             && request.tag.is_none()
             && request.privacy == Privacy::Open
@@ -111,6 +118,9 @@ impl<B: Backend> Manager<B> {
         state.notes.mark(slot.index);
         if let Some(home) = lent {
             state.notes.set_home(slot.index, home);
+        }
+        if asked {
+            state.notes.set_consent(slot.index, Consent::Needed);
         }
         if let Some(align) = align {
             state.notes.set_align(slot.index, align);
@@ -226,7 +236,7 @@ impl<B: Backend> Manager<B> {
     #[cold]
     fn climb_higher(
         &self,
-        pool: &Pool<B>,
+        pool: &Arc<Pool<B>>,
         lane: &Arc<Lane<B>>,
         ask: Ask,
         refused: Error,
@@ -369,15 +379,26 @@ impl<B: Backend> Manager<B> {
     /// Whether moving live data together made room in the request's lane, or in one that can lend it.
     fn defragment_for(
         &self,
-        pool: &Pool<B>,
+        pool: &Arc<Pool<B>>,
         lane: &Arc<Lane<B>>,
         ask: Ask,
     ) -> Result<Option<Taken<B>>> {
+        if self.inner.config.defragmentation == Defragmentation::Off {
+            return Ok(None);
+        }
         let mut lanes = pool.lanes();
         lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
         for each in lanes {
-            let Some(bytes) = each.make_hole(ask)? else { continue };
-            self.inner.moved.fetch_add(bytes, Relaxed);
+            let began = Instant::now();
+            let Some(slid) = each.make_hole(ask)? else { continue };
+            let (moves, bytes, host_time) = (slid.moves, slid.bytes, began.elapsed());
+            self.inner.ledger.add(&Moved {
+                passes: 1,
+                moves,
+                bytes,
+                host_time,
+                ..Moved::default()
+            });
             tracing::debug!(bytes, "moved live data together for a request");
             each.settle(Patience::Wait)?;
             let taken = if Arc::ptr_eq(&each, lane) {
@@ -390,21 +411,13 @@ impl<B: Backend> Manager<B> {
                 return Ok(Some((each, slot)));
             }
         }
-        if self.release_by_moving(pool, ask.layout.size)? == 0 {
+        let own = ask.unsettled(pool.shared.unit);
+        let goal = Goal { wanted: ask.layout.size, own, ..Goal::ALL };
+        if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves == 0 {
             return Ok(None);
         }
         self.trim_for(pool)?;
         self.retry(pool, lane, ask, Rung::Defragment)
-    }
-
-    /// Empties blocks of a pool by moving what is in them; says how many bytes moved.
-    pub(super) fn release_by_moving(&self, pool: &Pool<B>, wanted: u64) -> Result<u64> {
-        let mut moved = 0;
-        for lane in pool.lanes() {
-            moved += lane.empty_blocks_by_moving(wanted)?;
-        }
-        self.inner.moved.fetch_add(moved, Relaxed);
-        Ok(moved)
     }
 }
 

@@ -3,6 +3,7 @@ mod allocation;
 mod binding;
 mod buffer;
 mod config;
+mod defragment;
 mod domain;
 mod error;
 mod explain;
@@ -16,9 +17,10 @@ mod staging;
 mod transfer;
 
 pub use allocation::{Allocation, AllocationId};
-pub use binding::{Binding, Mapped};
+pub use binding::{Binding, Mapped, Pin};
 pub use buffer::Buffer;
 pub use config::{ManagerConfig, Pressure, Relief, UserPool};
+pub use defragment::{Background, Defragmentation, Step};
 pub use error::{AllocateError, FreeError, Rung, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
@@ -26,13 +28,15 @@ pub use report::{BlockReport, PoolReport, Report, Totals};
 pub use staging::Staging;
 pub use transfer::Copy;
 
+use crate::defrag::Ledger;
 use crate::device::{Device, HeapUse};
 use crate::pool::{Names, Patience, Pool};
 use crate::sync::Mutex;
-use crate::{Backend, Caps, Error, ErrorKind, HeapId, Ranking, Request, Result};
+use crate::{Backend, Caps, Error, ErrorKind, HeapId, Ranking, Request, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use defragment::Work;
 use ladder::Climbs;
 use std::sync::OnceLock;
 
@@ -58,8 +62,11 @@ struct Inner<B: Backend> {
     user_pools: Mutex<Vec<Arc<Pool<B>>>>,
     callbacks: Mutex<Vec<Callback>>,
     climbs: Climbs,
-    /// Bytes that defragmentation has moved.
-    moved: AtomicU64,
+    /// What defragmentation did and costs.
+    ledger: Arc<Ledger>,
+    /// The timeline on which bytes are moved, once there was something to move.
+    mover: OnceLock<TimelineId>,
+    work: Work<B>,
 }
 
 impl<B: Backend> Clone for Manager<B> {
@@ -94,6 +101,7 @@ impl<B: Backend> Manager<B> {
         let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
         let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
+        let ledger = Arc::new(Ledger::new(caps.heaps.len()));
         Self {
             inner: Arc::new(Inner {
                 device: Arc::new(device),
@@ -104,7 +112,9 @@ impl<B: Backend> Manager<B> {
                 user_pools: Mutex::new(Vec::new()),
                 callbacks: Mutex::new(Vec::new()),
                 climbs: Climbs::default(),
-                moved: AtomicU64::new(0),
+                ledger,
+                mover: OnceLock::new(),
+                work: Work::new(),
             }),
         }
     }
@@ -209,21 +219,6 @@ impl<B: Backend> Manager<B> {
         self.all_pools().iter().map(|pool| pool.trim()).sum()
     }
 
-    /// Moves live data out of little used blocks and gives those back; returns how many bytes went to the driver.
-    ///
-    /// Allocations that are pinned or whose binding is held stay where they are. Waits for the device.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says; every allocation is then still at one place with its bytes.
-    pub fn defragment(&self) -> Result<u64> {
-        let before = self.trim()?;
-        for pool in self.all_pools() {
-            self.release_by_moving(&pool, u64::MAX)?;
-        }
-        Ok(before + self.trim()?)
-    }
-
     /// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
     ///
     /// A limit below what is held frees nothing by force; it only stops growth.
@@ -320,6 +315,14 @@ impl<B: Backend> Manager<B> {
 
 impl<B: Backend> Drop for Inner<B> {
     fn drop(&mut self) {
+        self.work.end();
+        if let (Some(mover), Some(timelines)) =
+            (self.mover.get(), self.device.backend().as_timelines())
+            && *mover != TimelineId::MAIN
+        {
+            // Closing waits for the copies of passes that outlive the manager.
+            let _ = timelines.close(*mover);
+        }
         let pools = self.pools.iter().filter_map(OnceLock::get).cloned();
         let pools = pools.chain(self.user_pools.lock().iter().cloned()).collect::<Vec<_>>();
         for lane in pools.iter().flat_map(|pool| pool.lanes()) {

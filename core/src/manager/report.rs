@@ -1,10 +1,10 @@
 //! A snapshot for people and tools.
 use super::{Manager, Rung};
+use crate::defrag::Moved;
 use crate::pool::{Divider, Lane, Pool};
 use crate::strategy::PieceState;
 use crate::{Backend, HeapId, Span};
 use alloc::{string::String, sync::Arc, vec::Vec};
-use core::sync::atomic::Ordering::Relaxed;
 
 /// Sums over all pools, or over one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +95,8 @@ pub struct Report {
     pub rungs: [u64; Rung::ALL.len()],
     /// Bytes that defragmentation has moved.
     pub moved_bytes: u64,
+    /// What defragmentation did and what it gained.
+    pub defragmentation: Moved,
     /// Pool by pool.
     pub pools: Vec<PoolReport>,
 }
@@ -104,6 +106,7 @@ impl<B: Backend> Manager<B> {
     #[must_use]
     pub fn report(&self) -> Report {
         let device = &self.inner.device;
+        let defragmentation = self.inner.ledger.read();
         let pools: Vec<_> = self.all_pools().iter().map(|pool| pool_report(pool)).collect();
         let heaps = self.caps().heap_ids().filter_map(|(heap, _)| device.heap_use(heap).ok());
         Report {
@@ -113,7 +116,8 @@ impl<B: Backend> Manager<B> {
             blocks: device.blocks(),
             quarantined_bytes: device.quarantined(),
             rungs: self.inner.climbs.read(),
-            moved_bytes: self.inner.moved.load(Relaxed),
+            moved_bytes: defragmentation.bytes,
+            defragmentation,
             pools,
         }
     }

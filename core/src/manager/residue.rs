@@ -1,6 +1,6 @@
 //! Nothing left behind: memory that holds zeros at first, and secrets that are gone at the end.
 use super::Allocation;
-use crate::pool::{Home, Lane, SlotId};
+use crate::pool::{Ending, Home, Lane, SlotId};
 use crate::{Backend, Error, ErrorKind, Place, Point, Privacy, Result, TimelineId};
 
 impl<B: Backend> Lane<B> {
@@ -50,15 +50,12 @@ impl<B: Backend> Lane<B> {
         state.notes.get(id.index).is_some_and(|note| note.privacy == Privacy::Secret)
     }
 
-    /// Keeps bytes that could not be freed safely from ever being used again.
-    pub(super) fn quarantine(&self, id: SlotId, error: Error, why: &'static str) {
-        let mut state = self.state.lock();
-        let bytes = state.granted(id).map_or(0, |span| span.size);
-        // A slot that is deferred without a point is never collected.
-        let _ = state.slots.defer(id);
-        drop(state);
+    /// Says that bytes could not be freed safely, and so are never used again.
+    pub(super) fn condemn(&self, id: SlotId, error: Error, why: &'static str) -> Ending {
+        let bytes = self.state.lock().granted(id).map_or(0, |span| span.size);
         tracing::error!(?error, why, "an allocation could not be freed");
         self.shared.device.quarantine(bytes, why);
+        Ending::Never
     }
 }
 

@@ -83,6 +83,8 @@ pub enum Mobility {
     /// While nobody holds its binding.
     #[default]
     Movable,
+    /// Only in passes that ask its owner, who has native objects bound to its place.
+    OnConsent,
     /// Never: its address stays as long as it lives.
     Pinned,
 }
@@ -261,6 +263,13 @@ impl<'a> Request<'a> {
     pub const fn secret(mut self) -> Self {
         self.privacy = Privacy::Secret;
         self.pinned()
+    }
+
+    /// Moved only where its owner is asked: by [`Manager::begin_defragment`](crate::Manager::begin_defragment).
+    #[must_use]
+    pub const fn moved_on_consent(mut self) -> Self {
+        self.mobility = Mobility::OnConsent;
+        self
     }
 
     /// Only from memory that is held already.

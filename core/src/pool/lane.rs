@@ -9,7 +9,7 @@ use super::slots::{Ended, Noted, SlotId, Slots};
 use crate::device::Block;
 use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf, Usage};
 use crate::sync::{Mutex, Signal};
-use crate::{Backend, Class, Epoch, ErrorKind, Layout, Sharing, Span, TimelineId};
+use crate::{Align, Backend, Class, Epoch, ErrorKind, Layout, Sharing, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 /// A rounded layout, and the bytes that were really asked for.
@@ -18,6 +18,13 @@ pub(crate) struct Ask {
     pub(crate) layout: Layout,
     pub(crate) class: Class,
     pub(crate) size: u64,
+}
+
+impl Ask {
+    /// How many requests this is whose alignment must be noted: one, where it is above the pool's own.
+    pub(crate) fn unsettled(&self, unit: Align) -> u64 {
+        u64::from(self.layout.align > unit)
+    }
 }
 
 /// The general-purpose strategy, called directly, or any other.

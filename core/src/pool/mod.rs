@@ -18,10 +18,10 @@ mod slots;
 pub use config::{PoolConfig, StrategyKind};
 pub use growth::Growth;
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
-pub(crate) use notes::Home;
 pub use notes::Tag;
+pub(crate) use notes::{Consent, Ending, Home};
 pub(crate) use quiet::Patience;
-pub(crate) use slots::{Owner, SlotId};
+pub(crate) use slots::{Ended, Owner, SlotId};
 
 use crate::device::Device;
 use crate::sync::{Mutex, Signal};

@@ -1,6 +1,6 @@
 //! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
 #![forbid(unsafe_code)]
-use crate::{Align, Privacy, TimelineId};
+use crate::{Align, Point, Privacy, TimelineId};
 use alloc::{borrow::ToOwned, boxed::Box, collections::BTreeMap, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
@@ -21,6 +21,27 @@ pub(crate) struct Note {
     pub(crate) tag: Option<Tag>,
     /// Whether its bytes may outlive it.
     pub(crate) privacy: Privacy,
+    /// Whether it moves only where its owner is asked.
+    pub(crate) consent: Consent,
+    /// How it ends, when it was freed while a pass had it.
+    pub(crate) ending: Option<Ending>,
+}
+
+/// Whether an allocation moves only in passes that ask its owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Consent {
+    #[default]
+    Given,
+    Needed,
+}
+
+/// When the bytes of a freed allocation are anyone's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// After these points.
+    After(Vec<Point>),
+    /// Never: work on them could not be followed.
+    Never,
 }
 
 /// In whose order bytes are used that another's lane lent.
@@ -83,6 +104,18 @@ impl Notes {
 
     pub(crate) fn set_privacy(&mut self, slot: u32, privacy: Privacy) {
         self.0.entry(slot).or_default().privacy = privacy;
+    }
+
+    pub(crate) fn set_consent(&mut self, slot: u32, consent: Consent) {
+        self.0.entry(slot).or_default().consent = consent;
+    }
+
+    pub(crate) fn set_ending(&mut self, slot: u32, ending: Ending) {
+        self.0.entry(slot).or_default().ending = Some(ending);
+    }
+
+    pub(crate) fn take_ending(&mut self, slot: u32) -> Option<Ending> {
+        self.0.get_mut(&slot)?.ending.take()
     }
 
     pub(crate) fn forget(&mut self, slot: u32) {

@@ -18,6 +18,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) unit: Align,
     reserved: AtomicU64,
     high: AtomicU64,
+    /// Requests whose alignment is not noted with their allocation yet: nothing moves meanwhile.
+    pub(crate) unsettled: AtomicU64,
     /// Physical pages that are mapped nowhere.
     pub(crate) spare: Mutex<Vec<Page>>,
 }
@@ -30,8 +32,9 @@ impl<B: Backend> Shared<B> {
         growth: Growth,
         unit: Align,
     ) -> Self {
-        let (reserved, high) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { device, heap, config, growth, unit, reserved, high, spare: Mutex::new(Vec::new()) }
+        let [reserved, high, unsettled] = [const { AtomicU64::new(0) }; 3];
+        let spare = Mutex::new(Vec::new());
+        Self { device, heap, config, growth, unit, reserved, high, unsettled, spare }
     }
 
     pub(crate) fn reserved(&self) -> u64 {

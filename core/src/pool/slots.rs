@@ -46,9 +46,13 @@ enum State {
     Live,
     /// Freed by its owner, held until its timelines have passed.
     Deferred,
-    /// Live, and its bytes are on their way.
+    /// Live, and its bytes are on their way over themselves: its place is not shown.
     Moving,
-    /// Freed by its owner while its bytes were on their way.
+    /// Live, and its bytes are being copied elsewhere: its old place holds until the pass ends.
+    Copying,
+    /// As `Copying`, but somebody asked for its place meanwhile, so it stays there.
+    Staying,
+    /// Freed by its owner while a pass had it.
     MovingFreed,
 }
 
@@ -136,7 +140,7 @@ impl Slots {
     #[inline]
     pub(crate) fn get(&self, id: SlotId) -> Result<&Slot, ErrorKind> {
         self.current(id).and_then(|slot| match slot.state {
-            State::Live | State::Moving => Ok(slot),
+            State::Live | State::Moving | State::Copying | State::Staying => Ok(slot),
             State::Deferred | State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
         })
     }
@@ -158,7 +162,7 @@ impl Slots {
         let slot = self.current_mut(id)?;
         match slot.state {
             State::Live => Ok(Ended::Now(slot.key)),
-            State::Moving => {
+            State::Moving | State::Copying | State::Staying => {
                 slot.state = State::MovingFreed;
                 Ok(Ended::AfterMove)
             }
@@ -175,14 +179,38 @@ impl Slots {
         }
     }
 
+    /// Marks an allocation that may move as being copied; says whether it was one.
+    pub(crate) fn set_copying(&mut self, id: SlotId) -> bool {
+        let may = self.may_move(id);
+        if let Ok(slot) = self.current_mut(id)
+            && may
+        {
+            slot.state = State::Copying;
+        }
+        may
+    }
+
+    /// Whether an allocation is still being copied: nobody asked for its place, and nobody freed it.
+    pub(crate) fn is_copying(&self, id: SlotId) -> bool {
+        self.current(id).is_ok_and(|slot| slot.state == State::Copying)
+    }
+
+    /// Whether an allocation's place cannot be shown now.
     pub(crate) fn is_moving(&self, id: SlotId) -> bool {
         self.current(id).is_ok_and(|slot| slot.state == State::Moving)
     }
 
-    /// The key of an allocation that moves, freed or not.
+    /// Whether a pass has the allocation, and it has an owner.
+    pub(crate) fn is_in_pass(&self, id: SlotId) -> bool {
+        let held =
+            |slot: &Slot| matches!(slot.state, State::Moving | State::Copying | State::Staying);
+        self.current(id).is_ok_and(held)
+    }
+
+    /// The key of an allocation that a pass has, freed or not.
     pub(crate) fn moving_key(&self, id: SlotId) -> Option<Key> {
-        let moving = |slot: &&Slot| matches!(slot.state, State::Moving | State::MovingFreed);
-        self.current(id).ok().filter(moving).map(|slot| slot.key)
+        let held = |slot: &&Slot| !matches!(slot.state, State::Live | State::Deferred);
+        self.current(id).ok().filter(held).map(|slot| slot.key)
     }
 
     /// Puts an allocation that moves somewhere else.
@@ -244,6 +272,10 @@ impl Slots {
         self.get(id)?;
         let slot = self.current_mut(id)?;
         slot.pins = slot.pins.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
+        if slot.state == State::Copying {
+            // Whoever knows its place may write there, behind the copy's back.
+            slot.state = State::Staying;
+        }
         Ok(())
     }
 

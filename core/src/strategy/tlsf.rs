@@ -2,11 +2,12 @@
 mod bins;
 mod edit;
 mod nodes;
+mod relocate;
 mod search;
 
 use self::bins::{BINS, Bins, bin_of};
 use self::nodes::{NONE, Node, Nodes};
-use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
+use super::{BlockId, Grant, Key, Piece, Strategy, Usage};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
 
@@ -331,14 +332,7 @@ impl Strategy for Tlsf {
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
-        for at in self.all_pieces() {
-            let node = self.nodes.get(at);
-            let state = match node.is_hole() {
-                true => PieceState::Hole,
-                false => PieceState::Live(self.nodes.key(at)),
-            };
-            visit(Piece { block: node.block(), span: node.span(), state });
-        }
+        self.all_pieces().for_each(|at| visit(self.piece(at)));
     }
 
     fn validate(&self) -> Result<(), &'static str> {

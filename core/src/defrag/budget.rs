@@ -1,0 +1,139 @@
+//! How much a pass may do.
+#![forbid(unsafe_code)]
+use super::cost::Cost;
+use core::time::Duration;
+use std::time::Instant;
+
+/// How much a pass may do. None of the limits is ever exceeded; a move that does not fit is not begun.
+///
+/// ```
+/// use core::time::Duration;
+/// use omniheap_core::Budget;
+/// let frame = Budget::new().bytes(16 << 20).moves(256).time(Duration::from_micros(500));
+/// assert!(frame.bytes < Budget::new().bytes);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Budget {
+    /// Bytes that are copied. Zero leaves what needs no copy: returning and remapping what is free already.
+    pub bytes: u64,
+    /// Allocations that are moved.
+    pub moves: u64,
+    /// What the copies may take on the device, by what earlier ones took; and, beside it, what planning may take.
+    pub time: Duration,
+}
+
+impl Budget {
+    /// No limit.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: u64::MAX, moves: u64::MAX, time: Duration::MAX }
+    }
+
+    /// At most so many bytes copied.
+    #[must_use]
+    pub const fn bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// At most so many allocations moved.
+    #[must_use]
+    pub const fn moves(mut self, moves: u64) -> Self {
+        self.moves = moves;
+        self
+    }
+
+    /// At most so much time.
+    #[must_use]
+    pub const fn time(mut self, time: Duration) -> Self {
+        self.time = time;
+        self
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What is left of a budget while a pass is planned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purse {
+    bytes: u64,
+    moves: u64,
+    /// Nanoseconds on the device.
+    time: f64,
+    deadline: Option<Instant>,
+    /// Whether a move was refused because of what it is believed to take.
+    pub(super) too_dear: bool,
+}
+
+impl Purse {
+    /// The purse of a pass whose planning began at `now`.
+    pub(crate) fn new(budget: &Budget, now: Instant) -> Self {
+        let time = if budget.time == Duration::MAX {
+            f64::INFINITY
+        } else {
+            budget.time.as_secs_f64() * 1e9
+        };
+        let deadline = now.checked_add(budget.time);
+        Self { bytes: budget.bytes, moves: budget.moves, time, deadline, too_dear: false }
+    }
+
+    /// Pays for one move, or says that it is too much.
+    pub(super) fn pay(&mut self, bytes: u64, cost: &Cost) -> bool {
+        let time = cost.of(1, bytes);
+        if bytes > self.bytes || self.moves == 0 {
+            return false;
+        }
+        if time > self.time {
+            self.too_dear = true;
+            return false;
+        }
+        (self.bytes, self.moves, self.time) =
+            (self.bytes - bytes, self.moves - 1, self.time - time);
+        true
+    }
+
+    /// Takes back what was paid for a move that is not made.
+    pub(super) fn refund(&mut self, bytes: u64, cost: &Cost) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.moves = self.moves.saturating_add(1);
+        self.time += cost.of(1, bytes);
+    }
+
+    /// Whether planning has taken its time.
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.bytes == 0 || self.moves == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_limit_is_exceeded_and_a_refund_restores_it() {
+        let cost = Cost::default();
+        let budget = Budget::new().bytes(100).moves(2);
+        let mut purse = Purse::new(&budget, Instant::now());
+        assert!(purse.pay(60, &cost) && !purse.pay(41, &cost) && purse.pay(40, &cost));
+        assert!(purse.is_empty() && !purse.pay(0, &cost), "two moves were made");
+        purse.refund(40, &cost);
+        assert!(purse.pay(40, &cost));
+    }
+
+    #[test]
+    fn time_is_paid_by_what_moves_are_known_to_take() {
+        let cost = Cost::default();
+        let each = Duration::from_secs_f64(cost.of(1, 1 << 20) * 1.001e-9);
+        let mut purse = Purse::new(&Budget::new().time(each * 3), Instant::now());
+        assert_eq!((0..10).filter(|_| purse.pay(1 << 20, &cost)).count(), 3);
+    }
+}

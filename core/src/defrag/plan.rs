@@ -1,0 +1,106 @@
+//! Which regions to empty, and in which order. Pure.
+//!
+//! A region is what the driver takes back as a whole: a block, or a page of a paged pool.
+#![forbid(unsafe_code)]
+use crate::pool::SlotId;
+use crate::strategy::BlockId;
+use crate::{Align, Class, Span};
+use alloc::vec::Vec;
+
+/// Bytes that may be copied for each byte of a page that becomes free.
+///
+/// An allocation of many pages shares only its first and last with others: moving it for these is not worth it.
+const MOST_PER_PAGE: u64 = 4;
+
+/// An allocation that may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resident {
+    pub(super) slot: SlotId,
+    pub(super) block: BlockId,
+    pub(super) span: Span,
+    pub(super) align: Align,
+    pub(super) class: Class,
+}
+
+/// What the driver takes back as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    /// The block's number, or the page's position.
+    pub(super) number: u64,
+    /// Bytes of it.
+    pub(super) size: u64,
+    /// Bytes of everything that touches it.
+    pub(super) live: u64,
+    /// Whether something in it cannot move.
+    pub(super) stays: bool,
+    /// What would have to move.
+    pub(super) residents: Vec<Resident>,
+}
+
+impl Region {
+    /// Copies for each byte gained, in thousandths.
+    fn price(&self) -> u64 {
+        let price = u128::from(self.live) * 1024 / u128::from(self.size.max(1));
+        u64::try_from(price).unwrap_or(u64::MAX)
+    }
+
+    fn may_be_emptied(&self) -> bool {
+        let dear = self.live > self.size.saturating_mul(MOST_PER_PAGE);
+        !self.stays && !self.residents.is_empty() && !dear
+    }
+}
+
+/// The regions that can be emptied, the cheapest first; their residents, the largest first.
+///
+/// The largest is the hardest to place: when it has a place, the others will find one, and when it has none, nothing
+/// was moved in vain. Cheapest first makes every pass go on where the one before it stopped, so passes end.
+pub(super) fn sources(regions: &mut [Region]) -> Vec<usize> {
+    let mut order: Vec<usize> =
+        (0..regions.len()).filter(|at| regions[*at].may_be_emptied()).collect();
+    order.sort_by_key(|at| (regions[*at].price(), regions[*at].number));
+    for at in &order {
+        let by_size = |resident: &Resident| (u64::MAX - resident.span.size, resident.span.offset);
+        regions[*at].residents.sort_unstable_by_key(by_size);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(number: u64, size: u64, sizes: &[u64], stays: bool) -> Region {
+        let resident = |(index, size): (u32, &u64)| Resident {
+            slot: SlotId { index, generation: 0 },
+            block: BlockId(0),
+            span: Span { offset: u64::from(index) * 100, size: *size },
+            align: Align::ONE,
+            class: Class::Linear,
+        };
+        let residents = (0u32..).zip(sizes).map(resident).collect();
+        Region { number, size, live: sizes.iter().sum(), stays, residents }
+    }
+
+    #[test]
+    fn the_least_used_is_emptied_first_and_its_largest_moves_first() {
+        let mut regions = [
+            region(0, 100, &[50], false),
+            region(1, 100, &[1, 9, 4], false),
+            region(2, 10, &[9], false),
+        ];
+        assert_eq!(sources(&mut regions), [1, 0, 2]);
+        let sizes: Vec<_> = regions[1].residents.iter().map(|one| one.span.size).collect();
+        assert_eq!(sizes, [9, 4, 1]);
+    }
+
+    #[test]
+    fn what_cannot_or_need_not_be_emptied_is_left_alone() {
+        let mut regions = [
+            region(0, 100, &[50], true),
+            region(1, 100, &[], false),
+            region(2, 100, &[401], false),
+            region(3, 100, &[400], false),
+        ];
+        assert_eq!(sources(&mut regions), [3]);
+    }
+}

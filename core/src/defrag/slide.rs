@@ -1,0 +1,279 @@
+//! Closes holes of one block for a request: begin under the lock, copies without it, commit under it again.
+//!
+//! Live data slides over its own bytes, so its place cannot be shown meanwhile: whoever asks waits. A slide therefore
+//! runs to its end, or back to its beginning, before it returns.
+#![forbid(unsafe_code)]
+use super::window::{Piece, Slide, Window, cheapest};
+use crate::device::Block;
+use crate::pool::{Ask, Consent, Divider, Lane, LaneState, SlotId};
+use crate::strategy::{BlockId, Key, PieceState, Strategy};
+use crate::{Align, Backend, Class, InsideBlock, Move, Place, Result, TimelineId, Transfer};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Acquire;
+
+/// The largest block that carries bytes which overlap their destination, and the smallest.
+const BOUNCE: [u64; 2] = [8 << 20, 64 << 10];
+
+/// A window whose allocations are marked as moving and whose holes are held.
+struct Begun<B: Backend> {
+    block: Arc<Block<B>>,
+    window: Window<SlotId>,
+    held: Vec<Key>,
+}
+
+/// What sliding moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slid {
+    pub(crate) moves: u64,
+    pub(crate) bytes: u64,
+}
+
+impl<B: Backend> Lane<B> {
+    /// Makes a hole for a request by sliding live data together; says what moved, or `None` where it cannot.
+    ///
+    /// Waits for the device, so nothing in flight reads or writes what moves.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; everything is then where it was.
+    pub(crate) fn make_hole(&self, ask: Ask) -> Result<Option<Slid>> {
+        let backend = self.shared.device.backend();
+        let Some(transfer) = backend.as_transfer() else { return Ok(None) };
+        let slack = ask.layout.align.get().saturating_sub(self.shared.unit.get());
+        let own = ask.unsettled(self.shared.unit);
+        let Some(begun) = self.begin(ask.layout.size.saturating_add(slack), own) else {
+            return Ok(None);
+        };
+        let done = backend.wait_idle().and_then(|()| self.slide(transfer, &begun));
+        let slid = Slid { moves: begun.window.slides.len() as u64, bytes: begun.window.bytes };
+        let published = done.as_ref().is_ok_and(|done| *done == Done::Yes);
+        self.end(begun, published);
+        done.map(|_| published.then_some(slid))
+    }
+
+    /// Plans over every block, and takes the cheapest window.
+    fn begin(&self, size: u64, own: u64) -> Option<Begun<B>> {
+        let mut state = self.state.lock();
+        if state.pager.is_some() || self.shared.unsettled.load(Acquire) > own {
+            return None;
+        }
+        let blocks = state.pieces(self.shared.unit, self.granularity());
+        let windows = blocks.iter().filter_map(|(id, pieces)| Some((*id, cheapest(pieces, size)?)));
+        let (id, window) = windows.min_by_key(|(_, window)| window.bytes)?;
+        let block = Arc::clone(&state.blocks[id.0 as usize].as_ref()?.block);
+        let Divider::General(tlsf) = &mut state.divider else { return None };
+        let mut held = Vec::new();
+        for hole in &window.holes {
+            match tlsf.carve(id, *hole, Class::Linear) {
+                Ok(grant) => held.push(grant.key),
+                Err(_) => {
+                    held.into_iter().for_each(|key| {
+                        let _ = tlsf.free(key);
+                    });
+                    return None;
+                }
+            }
+        }
+        state.held_bytes += window.holes.iter().map(|hole| hole.size).sum::<u64>();
+        window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
+        Some(Begun { block, window, held })
+    }
+
+    fn granularity(&self) -> Align {
+        self.shared.device.backend().caps().neighbour_granularity
+    }
+
+    /// Copies everything to its new place, or back to the old one.
+    fn slide(&self, transfer: &dyn Transfer<Block = B::Block>, begun: &Begun<B>) -> Result<Done> {
+        let inside = self.shared.device.backend().caps().copy.inside_block;
+        let bounce = self.bounce(&begun.window, inside);
+        if inside == InsideBlock::Forbidden && bounce.is_none() {
+            return Ok(Done::No);
+        }
+        let on = self.timeline.unwrap_or(TimelineId::MAIN);
+        let road = Road { transfer, on, block: &begun.block, bounce: bounce.as_ref(), inside };
+        let mut gone = Vec::new();
+        let there = road.go(&begun.window.slides, &mut gone);
+        let there = there.map(|()| Done::Yes).or_else(|error| {
+            // What was overwritten is at its new place: carry it back, the last step first.
+            gone.iter().rev().try_for_each(|step| road.step(&step.back())).and(Err(error))
+        });
+        let idle = self.shared.device.backend().wait_idle();
+        there.and_then(|done| idle.map(|()| done))
+    }
+
+    /// A block to carry bytes through, where copies inside a block are forbidden or would be many small ones.
+    fn bounce(&self, window: &Window<SlotId>, inside: InsideBlock) -> Option<Block<B>> {
+        let crawls = |slide: &Slide<SlotId>| {
+            let distance = slide.from.offset - slide.to;
+            distance < slide.from.size && distance < BOUNCE[1]
+        };
+        if inside == InsideBlock::Allowed && !window.slides.iter().any(crawls) {
+            return None;
+        }
+        let largest = window.slides.iter().map(|slide| slide.from.size).max()?;
+        let granule = self.shared.device.heap(self.shared.heap).ok()?.granule;
+        let mut size = granule.up(largest.min(BOUNCE[0]))?;
+        loop {
+            match self.shared.device.allocate(self.shared.heap, size) {
+                Ok(block) => return Some(block),
+                Err(_) if size / 2 >= BOUNCE[1] => size = granule.up(size / 2)?,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Publishes the new places, or the old ones.
+    fn end(&self, begun: Begun<B>, copied: bool) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.held_bytes -= begun.window.holes.iter().map(|hole| hole.size).sum::<u64>();
+        if let Divider::General(tlsf) = &mut state.divider {
+            for key in begun.held {
+                let freed = tlsf.free(key);
+                debug_assert!(freed.is_ok(), "the pass holds its holes");
+            }
+            for slide in begun.window.slides.iter().filter(|_| copied) {
+                let key = state
+                    .slots
+                    .moving_key(slide.what)
+                    .expect("moving slots stay until the slide ends");
+                let slid = tlsf.slide_to(key, slide.to);
+                debug_assert!(slid.is_ok(), "the hole before a slide is free");
+            }
+        }
+        for slide in &begun.window.slides {
+            state.let_go(slide.what);
+        }
+        self.moved.raise();
+    }
+}
+
+/// Whether bytes are at their new places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Yes,
+    /// There is no way to carry them.
+    No,
+}
+
+/// Bytes of one block on their way to another offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    from: u64,
+    to: u64,
+    size: u64,
+}
+
+impl Step {
+    const fn of(slide: &Slide<SlotId>) -> Self {
+        Self { from: slide.from.offset, to: slide.to, size: slide.from.size }
+    }
+
+    const fn back(&self) -> Self {
+        Self { from: self.to, to: self.from, size: self.size }
+    }
+}
+
+/// How bytes travel inside a block.
+struct Road<'a, B: Backend> {
+    transfer: &'a dyn Transfer<Block = B::Block>,
+    on: TimelineId,
+    block: &'a Block<B>,
+    /// What carries bytes that overlap their destination, or all of them where copies inside a block are forbidden.
+    bounce: Option<&'a Block<B>>,
+    inside: InsideBlock,
+}
+
+impl<B: Backend> Road<'_, B> {
+    /// Makes all slides, lowest first; `gone` lists the steps made so far.
+    fn go(&self, slides: &[Slide<SlotId>], gone: &mut Vec<Step>) -> Result<()> {
+        let mut rest = slides;
+        while let Some(first) = rest.first() {
+            // What lands below the first source touches no source, so it can travel in one batch.
+            let apart = |slide: &Slide<SlotId>| slide.to + slide.from.size <= first.from.offset;
+            let together = rest.iter().take_while(|slide| apart(slide)).count();
+            if together == 0 || self.inside == InsideBlock::Forbidden {
+                self.go_in_steps(first, gone)?;
+                rest = &rest[1..];
+            } else {
+                let steps: Vec<_> = rest[..together].iter().map(Step::of).collect();
+                self.copy(&steps)?;
+                gone.extend(steps);
+                rest = &rest[together..];
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one slide: through the bounce block, or in steps of the distance, each of which ends where the one before
+    /// it was read.
+    fn go_in_steps(&self, slide: &Slide<SlotId>, gone: &mut Vec<Step>) -> Result<()> {
+        let longest = match self.bounce {
+            Some(bounce) => bounce.size(),
+            None => slide.from.offset - slide.to,
+        };
+        let mut done = 0;
+        while done < slide.from.size {
+            let size = longest.min(slide.from.size - done);
+            let step = Step { from: slide.from.offset + done, to: slide.to + done, size };
+            self.step(&step)?;
+            gone.push(step);
+            done += size;
+        }
+        Ok(())
+    }
+
+    fn step(&self, step: &Step) -> Result<()> {
+        let apart = step.from.abs_diff(step.to) >= step.size;
+        let Some(bounce) = self.bounce.filter(|_| !apart || self.inside == InsideBlock::Forbidden)
+        else {
+            return self.copy(core::slice::from_ref(step));
+        };
+        let at = |offset: u64| Place { block: self.block.raw(), offset };
+        let between = Place { block: bounce.raw(), offset: 0 };
+        self.transfer
+            .copy(self.on, &[Move { from: at(step.from), to: between, size: step.size }])?;
+        self.transfer.copy(self.on, &[Move { from: between, to: at(step.to), size: step.size }])
+    }
+
+    fn copy(&self, steps: &[Step]) -> Result<()> {
+        let at = |offset: u64| Place { block: self.block.raw(), offset };
+        let moves: Vec<_> = steps
+            .iter()
+            .map(|step| Move { from: at(step.from), to: at(step.to), size: step.size })
+            .collect();
+        self.transfer.copy(self.on, &moves)
+    }
+}
+
+impl<B: Backend> LaneState<B> {
+    /// Every block as the planner sees it.
+    fn pieces(&self, unit: Align, granularity: Align) -> Vec<(BlockId, Vec<Piece<SlotId>>)> {
+        let slots: BTreeMap<_, _> = self.slots.iter().map(|(id, slot)| (slot.key, id)).collect();
+        let mut blocks: Vec<(BlockId, Vec<Piece<SlotId>>)> = Vec::new();
+        let Divider::General(tlsf) = &self.divider else { return blocks };
+        let movable = |key: Key| {
+            let id = *slots.get(&key)?;
+            let note = self.notes.get(id.index);
+            let asks = note.is_some_and(|note| note.consent == Consent::Needed);
+            let linear = tlsf.class(key) == Ok(Class::Linear);
+            let align = note.and_then(|note| note.align).unwrap_or(unit);
+            // A start on a granule keeps away from an unlike neighbour below; above, the distance only grows.
+            (linear && !asks && self.slots.may_move(id)).then_some((id, align.max(granularity)))
+        };
+        tlsf.for_each(&mut |piece| {
+            let seen = match piece.state {
+                PieceState::Hole => Piece::Hole(piece.span),
+                PieceState::Padding => Piece::Fixed,
+                PieceState::Live(key) => movable(key)
+                    .map_or(Piece::Fixed, |(id, align)| Piece::Movable(piece.span, align, id)),
+            };
+            match blocks.last_mut() {
+                Some((id, pieces)) if *id == piece.block => pieces.push(seen),
+                _ => blocks.push((piece.block, Vec::from([seen]))),
+            }
+        });
+        blocks
+    }
+}

@@ -1,0 +1,120 @@
+//! What a lane holds, as the planner sees it.
+#![forbid(unsafe_code)]
+use super::plan::{Region, Resident};
+use crate::pool::{Consent, Divider, Lane, LaneState, SlotId};
+use crate::strategy::{BlockId, Grant, Key, PieceState, Tlsf};
+use crate::{Align, Backend, Class, Sharing, Span};
+use alloc::{collections::BTreeMap, vec::Vec};
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// The regions of a lane at one moment. What is done with them later is checked against what is then.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    pub(super) regions: Vec<Region>,
+    by_number: BTreeMap<u64, usize>,
+    page: Option<u64>,
+}
+
+impl Survey {
+    /// The regions that a span touches; `None` for one that nothing was in.
+    pub(super) fn touched(
+        &self,
+        block: BlockId,
+        span: Span,
+    ) -> impl Iterator<Item = Option<usize>> + '_ {
+        self.numbers(block, span).map(|number| self.by_number.get(&number).copied())
+    }
+
+    fn numbers(&self, block: BlockId, span: Span) -> core::ops::RangeInclusive<u64> {
+        match self.page {
+            Some(page) => span.offset / page..=(span.end() - 1) / page,
+            None => u64::from(block.0)..=u64::from(block.0),
+        }
+    }
+
+    /// Notes a live span; `resident` where it may move.
+    fn add(&mut self, block: BlockId, span: Span, size: u64, resident: Option<Resident>) {
+        for number in self.numbers(block, span) {
+            let at = *self.by_number.entry(number).or_insert_with(|| {
+                let (live, stays, residents) = (0, false, Vec::new());
+                self.regions.push(Region { number, size, live, stays, residents });
+                self.regions.len() - 1
+            });
+            let region = &mut self.regions[at];
+            region.live = region.live.saturating_add(span.size);
+            match resident {
+                Some(resident) => region.residents.push(resident),
+                None => region.stays = true,
+            }
+        }
+    }
+}
+
+impl<B: Backend> Lane<B> {
+    /// Looks at everything that the lane holds.
+    pub(super) fn survey(&self, asks: Consent) -> Survey {
+        let mut survey = Survey { page: self.shared.page(), ..Survey::default() };
+        let state = self.state.lock();
+        let slots = state.slots_by_key();
+        let Divider::General(tlsf) = &state.divider else { return survey };
+        for (id, held) in (0u32..).map(BlockId).zip(&state.blocks) {
+            let Some(held) = held else { continue };
+            let size = survey.page.unwrap_or_else(|| held.block.size());
+            let alone = held.sharing == Sharing::Dedicated;
+            tlsf.for_each_in(id, &mut |piece| {
+                let PieceState::Live(key) = piece.state else { return };
+                let resident = state
+                    .resident(tlsf, &slots, key, self.shared.unit)
+                    .filter(|(_, consent)| {
+                        !alone && (*consent == Consent::Given || asks == *consent)
+                    })
+                    .map(|(resident, _)| resident);
+                survey.add(id, piece.span, size, resident);
+            });
+        }
+        survey
+    }
+}
+
+impl<B: Backend> LaneState<B> {
+    /// The slot of each key, by the key's index.
+    fn slots_by_key(&self) -> Vec<(u32, u32)> {
+        let mut slots = Vec::new();
+        for (id, slot) in self.slots.iter() {
+            let at = slot.key.index as usize;
+            if at >= slots.len() {
+                slots.resize(at + 1, (NONE, 0));
+            }
+            slots[at] = (id.index, id.generation);
+        }
+        slots
+    }
+
+    /// What is live under a key and may move, and whether its owner wants to be asked.
+    fn resident(
+        &self,
+        tlsf: &Tlsf,
+        slots: &[(u32, u32)],
+        key: Key,
+        unit: Align,
+    ) -> Option<(Resident, Consent)> {
+        let (index, generation) = *slots.get(key.index as usize)?;
+        let slot = SlotId { index, generation };
+        // A key without a slot is a pager's run, or a place that a pass holds.
+        if index == NONE || !self.slots.may_move(slot) || self.slots.get(slot).ok()?.key != key {
+            return None;
+        }
+        let Grant { block, span, .. } = crate::strategy::Strategy::grant(tlsf, key).ok()?;
+        let class = tlsf.class(key).ok()?;
+        let note = self.notes.get(index);
+        let align = note.and_then(|note| note.align).unwrap_or(unit);
+        let consent = match (class, note.map(|note| note.consent)) {
+            // Only the device knows what the bytes of a tiled image mean elsewhere.
+            (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
+            _ => Consent::Given,
+        };
+        Some((Resident { slot, block, span, align, class }, consent))
+    }
+}

@@ -1,0 +1,138 @@
+//! One allocation on its way to another place, which is held for it.
+#![forbid(unsafe_code)]
+use crate::device::Block;
+use crate::pool::{Consent, Ending, Home, Lane, LaneState, Owner, SlotId};
+use crate::strategy::Grant;
+use crate::{AllocationId, Backend, Move, Place, Span, TimelineId};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+
+/// What became of a planned move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// The allocation is at its new place.
+    Moved,
+    /// It is where it was: its owner said so, or somebody asked for its place meanwhile.
+    Stayed,
+    /// Its owner freed it meanwhile; both places are free.
+    Freed,
+}
+
+/// A place that a pass shows: a native block and a span of it.
+#[derive(Debug)]
+pub struct Spot<'a, T> {
+    /// The native block.
+    pub block: &'a T,
+    /// The bytes inside it.
+    pub span: Span,
+}
+
+/// One allocation on its way.
+pub(super) struct Trip<B: Backend> {
+    pub(super) lane: Arc<Lane<B>>,
+    pub(super) slot: SlotId,
+    /// Bytes asked for.
+    pub(super) size: u64,
+    pub(super) from: (Arc<Block<B>>, Span),
+    pub(super) to: (Arc<Block<B>>, Grant),
+    pub(super) name: Option<Box<str>>,
+    pub(super) consent: Consent,
+    pub(super) verdict: Verdict,
+}
+
+/// What is done about a trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The pass copies the bytes.
+    Copy,
+    /// The owner copies them, and says when that is done by committing.
+    OwnerCopies,
+    /// Nothing.
+    Ignore,
+}
+
+impl<B: Backend> Trip<B> {
+    pub(super) fn id(&self) -> AllocationId {
+        self.lane.id_of(self.slot)
+    }
+
+    /// Bytes that a copy carries.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.from.1.size
+    }
+
+    pub(super) fn as_move(&self) -> Move<'_, B::Block> {
+        let from = Place { block: self.from.0.raw(), offset: self.from.1.offset };
+        let to = Place { block: self.to.0.raw(), offset: self.to.1.span.offset };
+        Move { from, to, size: self.bytes() }
+    }
+}
+
+impl<B: Backend> LaneState<B> {
+    /// Timelines that may still use an allocation's bytes, or those of the hole that it goes to.
+    pub(super) fn timelines_of_trip(&self, trip: &Trip<B>, timelines: &mut Vec<TimelineId>) {
+        let mut add = |timeline: TimelineId| {
+            if !timelines.contains(&timeline) {
+                timelines.push(timeline);
+            }
+        };
+        // Transfers of allocations without a timeline run on the main one.
+        add(trip.lane.timeline.unwrap_or(TimelineId::MAIN));
+        if let Some(note) = self.notes.get(trip.slot.index) {
+            note.used_on.iter().copied().for_each(&mut add);
+            if let Some(Home::Timeline(home)) = note.home {
+                add(home);
+            }
+        }
+    }
+
+    /// Ends a trip at the new place, if its bytes are there and nobody asked for the old one; else at the old one.
+    pub(super) fn end_trip(&mut self, trip: &Trip<B>, copied: Copied) -> Fate {
+        let old = self.slots.moving_key(trip.slot).expect("a pass keeps the slots that it moves");
+        let arrives = copied == Copied::Yes && self.slots.is_copying(trip.slot);
+        let new = trip.to.1.key;
+        if arrives {
+            self.slots.set_key(trip.slot, new);
+        }
+        let left = if arrives { old } else { new };
+        self.held_bytes -= trip.to.1.span.size;
+        let freed = self.divider.as_strategy_mut().free(left);
+        debug_assert!(freed.is_ok(), "both ends of a trip are held");
+        match (self.let_go(trip.slot), arrives) {
+            (Owner::Gone, _) => Fate::Freed,
+            (Owner::Present, true) => Fate::Moved,
+            (Owner::Present, false) => Fate::Stayed,
+        }
+    }
+
+    /// Ends a pass's hold on an allocation, and the allocation if its owner let go of it meanwhile.
+    pub(super) fn let_go(&mut self, slot: SlotId) -> Owner {
+        let owner = self.slots.end_move(slot);
+        if owner == Owner::Gone {
+            match self.notes.take_ending(slot.index) {
+                None => {
+                    // What moves has no block of its own to return.
+                    let _ = self.free(slot);
+                }
+                Some(ending) => self.defer(slot, ending),
+            }
+        }
+        owner
+    }
+
+    /// Ends an allocation when its points have passed, or never.
+    pub(crate) fn defer(&mut self, slot: SlotId, ending: Ending) {
+        let Ok(bytes) = self.slots.get(slot).map(|slot| slot.size) else { return };
+        if self.slots.defer(slot).is_ok()
+            && let Ending::After(points) = ending
+        {
+            self.deferred.push(slot, bytes, points);
+        }
+    }
+}
+
+/// Whether the bytes of a trip are at its new place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copied {
+    Yes,
+    No,
+}

@@ -1,0 +1,269 @@
+//! Moving live data on purpose: at once, pass by pass, or a little with every step.
+use super::Manager;
+use crate::defrag::{Booking, Budget, Goal, Moved, Order, Outcome, Pass, Purse, Readiness};
+use crate::pool::{Consent, Pool};
+use crate::{Backend, Result, TimelineId};
+use alloc::{sync::Arc, vec::Vec};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::Instant;
+
+/// When live data is moved together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Defragmentation {
+    /// Only where the caller says so: [`Manager::defragment`] and [`Manager::begin_defragment`].
+    Off,
+    /// Also before a request would fail.
+    #[default]
+    OnRequest,
+    /// Also a little with every [`Manager::step`].
+    Background(Background),
+}
+
+/// How much is moved in the background, and when.
+///
+/// Two marks instead of one, so that work at the edge does not start it again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Background {
+    /// What one step may do.
+    pub budget: Budget,
+    /// It begins when more than this percentage of what a pool holds is free.
+    pub begin_above: u8,
+    /// It ends when less than this percentage is.
+    pub end_below: u8,
+}
+
+impl Background {
+    /// Steps of this budget, between a quarter and a tenth of free memory.
+    #[must_use]
+    pub const fn new(budget: Budget) -> Self {
+        Self { budget, begin_above: 25, end_below: 10 }
+    }
+
+    /// Begins above `begin` percent of free memory and ends below `end`.
+    #[must_use]
+    pub const fn between(mut self, end: u8, begin: u8) -> Self {
+        (self.begin_above, self.end_below) = (begin, end);
+        self
+    }
+}
+
+/// What a step found or did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// There is nothing to gain, or the manager does not work in the background.
+    Idle,
+    /// Copies run on the device, or the budget was spent on planning; a later step goes on.
+    UnderWay,
+    /// Moves were committed. More may be under way.
+    Committed(Outcome),
+}
+
+/// What is under way in the background.
+pub(super) struct Work<B: Backend>(Mutex<State<B>>);
+
+struct State<B: Backend> {
+    pass: Option<Pass<B>>,
+    bookings: Vec<Booking<B>>,
+    /// Operations after which looking again is worth it.
+    rest_until: u64,
+    phase: Phase,
+}
+
+/// Between which marks the background is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Resting,
+    Working,
+}
+
+impl<B: Backend> Work<B> {
+    pub(super) const fn new() -> Self {
+        let (rest_until, phase) = (0, Phase::Resting);
+        Self(Mutex::new(State { pass: None, bookings: Vec::new(), rest_until, phase }))
+    }
+
+    /// Ends what is under way, for the end of the manager.
+    pub(super) fn end(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.bookings.clear();
+        drop(state.pass.take());
+    }
+}
+
+/// Operations between two looks at a manager in which nothing could be gained.
+const REST: u64 = 256;
+
+impl<B: Backend> Manager<B> {
+    /// Plans a pass within a budget, and holds the places that its moves need. Copies nothing yet.
+    ///
+    /// Blocks and pages that can be emptied whole come first, the least used before the others. Allocations that are
+    /// pinned, bound or dedicated stay; nothing leaves its heap or its pool. An empty pass says that there is nothing
+    /// to gain within the budget.
+    ///
+    /// # Examples
+    ///
+    /// `docs/defragmentation.md` has one that runs.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn begin_defragment(&self, budget: &Budget) -> Result<Pass<B>> {
+        self.retire()?;
+        let goal = Goal { asks: Consent::Needed, ..Goal::ALL };
+        let mut purse = Purse::new(budget, Instant::now());
+        let mut bookings = self.bookings(&self.all_pools(), &goal);
+        Ok(self.plan_pass(&mut bookings, &goal, &mut purse, Order::Timelines))
+    }
+
+    /// Moves live data out of little used blocks and pages until nothing more can be gained, and gives those back.
+    ///
+    /// Returns how many bytes went to the driver. Allocations that are pinned, or whose binding is held, stay where they
+    /// are, and those that move on consent do. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; every allocation is then still at one place with its bytes.
+    pub fn defragment(&self) -> Result<u64> {
+        let before = self.trim()?;
+        let moved = self.release_by_moving(&self.all_pools(), &Goal::ALL)?;
+        Ok(before + moved.returned_bytes + self.trim()?)
+    }
+
+    /// Empties blocks and pages of some pools by moving what is in them, until nothing more can be gained.
+    pub(super) fn release_by_moving(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
+        let mut sum = Moved::default();
+        while sum.returned_bytes < goal.wanted {
+            let left = Goal { wanted: goal.wanted - sum.returned_bytes, ..*goal };
+            let mut purse = Purse::new(&Budget::new(), Instant::now());
+            let mut bookings = self.bookings(pools, &left);
+            let pass = self.plan_pass(&mut bookings, &left, &mut purse, Order::Idle);
+            if pass.is_empty() {
+                break;
+            }
+            let moved = pass.commit()?.moved;
+            sum.add(&moved);
+            if moved.moves == 0 {
+                break;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Does a bounded amount of defragmentation: call it once a frame, or from a thread of your own.
+    ///
+    /// A step commits the copies of the one before it if they have finished, plans the next ones within the budget, and
+    /// submits them. It never waits for the device, and threads that come together do not wait for each other.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; every allocation is then still at one place with its bytes.
+    pub fn step(&self) -> Result<Step> {
+        let Defragmentation::Background(how) = self.inner.config.defragmentation else {
+            return Ok(Step::Idle);
+        };
+        let mut state = match self.inner.work.0.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(Step::UnderWay),
+        };
+        let mut purse = Purse::new(&how.budget, Instant::now());
+        let mut step = Step::Idle;
+        if let Some(mut pass) = state.pass.take() {
+            if pass.look()? == Readiness::Waiting {
+                state.pass = Some(pass);
+                return Ok(Step::UnderWay);
+            }
+            let outcome = pass.commit()?;
+            if outcome.moved.moves == 0 {
+                state.rest(self.operations());
+            }
+            step = Step::Committed(outcome);
+        }
+        if !purse.is_late() {
+            self.begin_step(&mut state, &how, &mut purse)?;
+        }
+        let works = state.phase == Phase::Working;
+        Ok(if step == Step::Idle && works { Step::UnderWay } else { step })
+    }
+
+    /// Plans and submits the next copies, if the marks say so.
+    fn begin_step(&self, state: &mut State<B>, how: &Background, purse: &mut Purse) -> Result<()> {
+        if !self.is_worth_it(state, how) {
+            return Ok(());
+        }
+        if state.bookings.is_empty() {
+            self.retire()?;
+            state.bookings = self.bookings(&self.all_pools(), &Goal::ALL);
+        }
+        let mut pass = self.plan_pass(&mut state.bookings, &Goal::ALL, purse, Order::Timelines);
+        state.bookings.retain(|booking| !booking.is_done());
+        if pass.is_empty() {
+            if state.bookings.is_empty() {
+                state.rest(self.operations());
+            }
+            return Ok(());
+        }
+        pass.start()?;
+        state.pass = Some(pass);
+        Ok(())
+    }
+
+    /// Whether so much is free that moving pays, with two marks so that it does not flutter.
+    fn is_worth_it(&self, state: &mut State<B>, how: &Background) -> bool {
+        let totals = self.totals();
+        let held = totals.free_bytes.saturating_add(totals.granted_bytes);
+        let percent = u128::from(totals.free_bytes) * 100 / u128::from(held.max(1));
+        match state.phase {
+            Phase::Resting
+                if percent > u128::from(how.begin_above)
+                    && totals.allocated + totals.freed >= state.rest_until =>
+            {
+                state.phase = Phase::Working;
+            }
+            Phase::Working if percent < u128::from(how.end_below) => {
+                state.rest(totals.allocated + totals.freed);
+            }
+            _ => {}
+        }
+        state.phase == Phase::Working
+    }
+
+    fn operations(&self) -> u64 {
+        let totals = self.totals();
+        totals.allocated + totals.freed
+    }
+
+    fn bookings(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Vec<Booking<B>> {
+        let lanes = pools.iter().flat_map(|pool| pool.lanes());
+        lanes.map(|lane| Booking::new(&lane, goal)).filter(|booking| !booking.is_done()).collect()
+    }
+
+    fn plan_pass(
+        &self,
+        bookings: &mut [Booking<B>],
+        goal: &Goal,
+        purse: &mut Purse,
+        order: Order,
+    ) -> Pass<B> {
+        let (device, ledger) = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.ledger));
+        Pass::plan(device, ledger, self.mover(), order, bookings, goal, purse)
+    }
+
+    /// The timeline on which bytes are moved: one of its own, where the device has one to spare.
+    fn mover(&self) -> TimelineId {
+        *self.inner.mover.get_or_init(|| {
+            let own = self.backend().as_timelines().and_then(|timelines| timelines.open().ok());
+            own.unwrap_or(TimelineId::MAIN)
+        })
+    }
+}
+
+impl<B: Backend> State<B> {
+    fn rest(&mut self, operations: u64) {
+        self.phase = Phase::Resting;
+        self.rest_until = operations + REST;
+        self.bookings.clear();
+    }
+}

@@ -1,0 +1,55 @@
+//! What moving live data needs: one block's pieces, a span's class, and holes kept out of a search.
+use super::Tlsf;
+use crate::strategy::{BlockId, Grant, Key, Piece, PieceState};
+use crate::{Class, ErrorKind};
+
+impl Tlsf {
+    /// A node as others see it.
+    pub(super) fn piece(&self, at: u32) -> Piece {
+        let node = self.nodes.get(at);
+        let state = match node.is_hole() {
+            true => PieceState::Hole,
+            false => PieceState::Live(self.nodes.key(at)),
+        };
+        Piece { block: node.block(), span: node.span(), state }
+    }
+
+    /// Visits every piece of one block, lowest offset first. An unknown block has none.
+    pub fn for_each_in(&self, block: BlockId, visit: &mut dyn FnMut(Piece)) {
+        if let Ok(edge) = self.edge(block) {
+            self.pieces(edge).for_each(|at| visit(self.piece(at)));
+        }
+    }
+
+    /// The class that a live span was taken with.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    pub fn class(&self, key: Key) -> Result<Class, ErrorKind> {
+        self.live_index(key).map(|index| self.nodes.get(index).class())
+    }
+
+    /// Lets a live span grow over the holes beside it, so that no search finds them until it is freed.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    pub fn widen(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        let before = self.nodes.previous(index);
+        if self.nodes.is_hole(before) {
+            self.remove_hole(before);
+            let node = self.nodes.get(before);
+            self.used += node.size;
+            self.nodes.absorb_previous(index, before, node);
+        }
+        let after = self.nodes.next(index);
+        if self.nodes.is_hole(after) {
+            self.remove_hole(after);
+            self.used += self.nodes.size(after);
+            self.nodes.absorb_next(index);
+        }
+        Ok(self.grant_of(index))
+    }
+}
