@@ -2,7 +2,8 @@
 //!
 //! [`Subject`] names the strategy under test and what it promises; [`Shadow`] is the oracle; [`Driver`] runs operations
 //! on both and compares them after each; [`decode`] makes operations from any bytes, so that property tests and fuzzers
-//! share one reader; [`explore`] runs every sequence of operations in a small world.
+//! share one reader; [`explore`] runs every sequence of operations in a small world. [`session`] does for the manager what
+//! [`run`] does for strategies.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -10,6 +11,7 @@ mod decode;
 mod driver;
 mod explore;
 mod seed;
+pub mod session;
 mod shadow;
 mod subject;
 

@@ -1,0 +1,334 @@
+//! Any bytes, read as one session with a manager on host memory: every call of the public interface, in any order, with
+//! contents checked and with a driver that fails when the bytes say so.
+use omniheap_core::layer::{Fault, Live, Plan, Record};
+use omniheap_core::{
+    Align, Allocation, Backend, Copy, Error, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig,
+    Point, Request, TimelineId, Timelines,
+};
+use omniheap_host::{Host, heap};
+use std::sync::Arc;
+
+/// The device of a session: it can fail, and it remembers what it gave.
+type Device = Arc<Fault<Record<Host>>>;
+
+const HEAP: HeapId = HeapId(0);
+/// Small, so that shortage is a common state.
+const HEAP_SIZE: u64 = 4 << 20;
+const PAGE: u64 = 64 << 10;
+/// Live allocations at most.
+const MOST: usize = 64;
+
+/// One live allocation, and the byte that it is full of.
+struct Entry {
+    allocation: Allocation<Device>,
+    byte: u8,
+    domain: usize,
+}
+
+/// Reads numbers off the byte string.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn next(&mut self) -> u8 {
+        self.byte().unwrap_or(0)
+    }
+
+    /// Mostly small sizes, some large, a few that can never be.
+    fn size(&mut self) -> u64 {
+        let (kind, fine) = (self.next(), u64::from(self.next()));
+        match kind % 8 {
+            0..=2 => fine + 1,
+            3..=5 => (fine + 1) << 8,
+            6 => (fine + 1) << 13,
+            _ => [0, u64::MAX, u64::MAX - 255, HEAP_SIZE, HEAP_SIZE + 1, 1 << 40]
+                [usize::from(kind / 8) % 6],
+        }
+    }
+}
+
+/// One session.
+struct Session {
+    device: Device,
+    domains: Vec<Manager<Device>>,
+    timelines: Vec<TimelineId>,
+    live: Vec<Entry>,
+    faulty: bool,
+    written: u8,
+}
+
+/// Runs a session and checks every promise on the way; equal bytes give equal sessions.
+///
+/// # Panics
+///
+/// When a promise is broken: bytes that changed, a counter that is wrong, something that is left at the end, an error
+/// that no fault explains.
+pub fn run(bytes: &[u8]) {
+    let mut reader = Reader(bytes);
+    let mut session = Session::new(reader.next());
+    while let Some(operation) = reader.byte() {
+        session.apply(operation, &mut reader);
+    }
+    session.end();
+}
+
+impl Session {
+    fn new(flags: u8) -> Self {
+        let mut device = heap(HeapKind::Device, HEAP_SIZE);
+        device.page = Some(Align::of(PAGE));
+        let host = Host::builder().heap(device).heap(heap(HeapKind::Staging, HEAP_SIZE));
+        let host = host.open().expect("a small device opens");
+        let device = Arc::new(Fault::new(Record::new(host)));
+        let mut config = ManagerConfig::default();
+        config.pool.lanes = Some(1 + u32::from(flags & 1));
+        let config = if flags & 2 == 0 { config } else { config.plain() };
+        let main = Manager::with_config(Arc::clone(&device), config.clone());
+        let mut domains = vec![main];
+        if flags & 4 != 0 {
+            domains.push(domains[0].domain(config).expect("host memory can be cleared"));
+        }
+        let lines = device.as_timelines().expect("the host has timelines");
+        let timelines = (0..2).map(|_| lines.open().expect("a timeline")).collect();
+        Self { device, domains, timelines, live: Vec::new(), faulty: false, written: 0 }
+    }
+
+    fn lines(&self) -> &dyn Timelines {
+        self.device.as_timelines().expect("the host has timelines")
+    }
+
+    /// Checks an error: without a fault only shortage and impossible sizes are legal.
+    fn excuse(&self, error: impl Into<Error>, legal: &[ErrorKind]) {
+        let kind = error.into().kind();
+        assert!(self.faulty || kind.is_out_of_memory() || legal.contains(&kind), "{kind:?}");
+    }
+
+    fn apply(&mut self, operation: u8, reader: &mut Reader<'_>) {
+        match operation % 16 {
+            0..=4 => self.allocate(operation, reader),
+            5 | 6 => drop(self.take(reader.next())),
+            7 => self.free_after(reader.next()),
+            8 => self.use_on(reader),
+            9 => self.check(reader.next()),
+            10 => self.copy(reader),
+            11 => self.resize(reader),
+            12 => self.tidy(reader.next()),
+            13 => self.limit(reader.next()),
+            14 => self.inject(reader),
+            _ => self.refuse(reader),
+        }
+        for manager in &self.domains {
+            manager.validate().expect("sound after every call");
+        }
+    }
+
+    fn allocate(&mut self, operation: u8, reader: &mut Reader<'_>) {
+        if self.live.len() >= MOST {
+            return;
+        }
+        let (flags, size) = (reader.next(), reader.size());
+        let domain = usize::from(operation / 16) % self.domains.len();
+        let mut request = Request::new(size);
+        if flags & 3 != 0 {
+            request = request.on(self.timelines[usize::from(flags & 1)]);
+        }
+        if flags & 12 == 12 {
+            request = request.name("named").align(Align::of(4096));
+        }
+        request = match flags >> 4 {
+            1 => request.dedicated(),
+            2 => request.zeroed(),
+            3 => request.secret(),
+            4 => request.pinned(),
+            5 => request.held_only(),
+            6 => request.heap(HeapId(1)),
+            _ => request,
+        };
+        let legal = [ErrorKind::ZeroSize, ErrorKind::SizeOverflow, ErrorKind::ExceedsLimit];
+        match self.domains[domain].allocate(&request) {
+            Ok(allocation) => {
+                assert!(size > 0 && allocation.size() == size);
+                if flags >> 4 == 2 {
+                    self.expect(&allocation, 0);
+                }
+                self.admit(allocation, domain);
+            }
+            Err(error) => self.excuse(error, &legal),
+        }
+    }
+
+    /// Fills a new allocation and keeps it; one that cannot be filled is freed.
+    fn admit(&mut self, allocation: Allocation<Device>, domain: usize) {
+        self.written = self.written % 250 + 1;
+        match allocation.fill(0, allocation.size(), self.written) {
+            Ok(()) => self.live.push(Entry { allocation, byte: self.written, domain }),
+            Err(error) => self.excuse(error, &[]),
+        }
+    }
+
+    fn expect(&self, allocation: &Allocation<Device>, byte: u8) {
+        let mut found = vec![!byte; usize::try_from(allocation.size()).expect("it fits the heap")];
+        match allocation.read(0, &mut found) {
+            Ok(()) => assert!(found.iter().all(|each| *each == byte), "bytes were lost"),
+            Err(error) => self.excuse(error, &[]),
+        }
+    }
+
+    fn index(&self, pick: u8) -> Option<usize> {
+        usize::from(pick).checked_rem(self.live.len())
+    }
+
+    /// Takes an allocation out of the session, its bytes checked for the last time.
+    fn take(&mut self, pick: u8) -> Option<Allocation<Device>> {
+        let at = self.index(pick)?;
+        self.check(pick);
+        Some(self.live.swap_remove(at).allocation)
+    }
+
+    fn check(&self, pick: u8) {
+        if let Some(at) = self.index(pick) {
+            self.expect(&self.live[at].allocation, self.live[at].byte);
+        }
+    }
+
+    fn free_after(&mut self, pick: u8) {
+        let timeline = self.timelines[usize::from(pick) % 2];
+        let marked = self.lines().mark(timeline);
+        match (marked, self.take(pick)) {
+            (Ok(epoch), Some(allocation)) => allocation.free_after(Point { timeline, epoch }),
+            (Err(error), _) => self.excuse(error, &[]),
+            (Ok(_), None) => {}
+        }
+    }
+
+    fn use_on(&mut self, reader: &mut Reader<'_>) {
+        let timeline = self.timelines[usize::from(reader.next()) % 2];
+        if let Some(at) = self.index(reader.next())
+            && let Err(error) = self.live[at].allocation.use_on(timeline)
+        {
+            self.excuse(error, &[]);
+        }
+    }
+
+    fn copy(&mut self, reader: &mut Reader<'_>) {
+        let (Some(from), Some(to)) = (self.index(reader.next()), self.index(reader.next())) else {
+            return;
+        };
+        let on = self.timelines[usize::from(reader.next()) % 2];
+        let (source, target) = (&self.live[from], &self.live[to]);
+        let size = source.allocation.size();
+        let fits = from != to && size == target.allocation.size() && source.domain == target.domain;
+        let copy = Copy {
+            from: &source.allocation,
+            from_offset: 0,
+            to: &target.allocation,
+            to_offset: 0,
+            size,
+        };
+        // Callers order timelines among themselves; this one waits before and after.
+        self.device.inner().wait_idle().expect("the host's work ends");
+        match self.domains[source.domain].copy(on, &[copy]) {
+            Ok(()) => {
+                assert!(fits || size < target.allocation.size(), "this must be refused");
+                self.device.inner().wait_idle().expect("the host's work ends");
+                let (byte, whole) = (source.byte, size == target.allocation.size());
+                self.live[to].byte = byte;
+                if !whole {
+                    drop(self.live.swap_remove(to)); // Two bytes in one allocation: nothing to check it by.
+                }
+            }
+            Err(error) => {
+                self.excuse(error, &[ErrorKind::Busy, ErrorKind::OutOfRange, ErrorKind::Foreign])
+            }
+        }
+    }
+
+    fn resize(&mut self, reader: &mut Reader<'_>) {
+        let (pick, size) = (reader.next(), reader.size());
+        let Some(at) = self.index(pick) else { return };
+        let Entry { allocation, byte, domain } = self.live.swap_remove(at);
+        let old = allocation.size();
+        let legal = [ErrorKind::ZeroSize, ErrorKind::SizeOverflow, ErrorKind::ExceedsLimit];
+        let allocation = match self.domains[domain].resize(allocation, size) {
+            Ok(resized) => {
+                let more = size.saturating_sub(old);
+                if more > 0
+                    && let Err(error) = resized.fill(old, more, byte)
+                {
+                    return self.excuse(error, &[]);
+                }
+                resized
+            }
+            Err(refused) => {
+                self.excuse(refused.error, &legal);
+                refused.allocation
+            }
+        };
+        self.live.push(Entry { allocation, byte, domain });
+    }
+
+    fn tidy(&self, pick: u8) {
+        for manager in &self.domains {
+            let done = match pick % 4 {
+                0 => manager.trim().map(drop),
+                1 => manager.retire().map(drop),
+                2 => manager.defragment().map(drop),
+                _ => self.device.wait_idle(),
+            };
+            done.unwrap_or_else(|error| self.excuse(error, &[]));
+        }
+    }
+
+    fn limit(&self, pick: u8) {
+        let hard = if pick % 4 == 0 { u64::from(pick) << 14 } else { u64::MAX };
+        let manager = &self.domains[usize::from(pick) % self.domains.len()];
+        manager.set_budget(HEAP, hard / 2, hard).expect("soft below hard");
+        assert!(manager.set_budget(HEAP, 2, 1).is_err());
+    }
+
+    fn inject(&mut self, reader: &mut Reader<'_>) {
+        let (kind, at, pick) = (reader.next(), u64::from(reader.next()), reader.next());
+        let plan = match kind % 4 {
+            0 => Plan::Nth(at),
+            1 => Plan::NthThenOk { at, times: 2 },
+            2 => Plan::Pair(at, at + u64::from(pick)),
+            _ => Plan::Never,
+        };
+        self.device.inject(plan, usize::from(pick % 2));
+        self.faulty |= plan != Plan::Never;
+    }
+
+    /// What must be refused, whatever the state.
+    fn refuse(&self, reader: &mut Reader<'_>) {
+        let Some(at) = self.index(reader.next()) else { return };
+        let entry = &self.live[at];
+        let size = entry.allocation.size();
+        assert!(entry.allocation.write(size, &[0]).is_err());
+        assert!(entry.allocation.fill(u64::MAX, 2, 0).is_err());
+        assert!(entry.allocation.fill(1, size, 0).is_err());
+        let id = entry.allocation.id();
+        assert_eq!(self.domains[entry.domain].check(id), Ok(size));
+        let stranger = &self.domains[(entry.domain + 1) % self.domains.len()];
+        assert!(self.domains.len() == 1 || stranger.check(id).is_err());
+    }
+
+    fn end(mut self) {
+        self.device.inject(Plan::Never, 0);
+        for at in 0..self.live.len() {
+            self.check(u8::try_from(at).expect("few"));
+        }
+        self.live.clear();
+        self.device.wait_idle().expect("the host's work ends");
+        for manager in &self.domains {
+            manager.trim().expect("nothing is in use");
+            manager.validate().expect("sound at the end");
+            assert!(self.faulty || manager.totals().live == 0, "something was left");
+        }
+        self.domains.clear();
+        assert!(self.faulty || self.device.inner().live() == Live::default(), "memory was left");
+    }
+}
