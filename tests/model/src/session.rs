@@ -2,8 +2,8 @@
 //! contents checked and with a driver that fails when the bytes say so.
 use omniheap_core::layer::{Fault, Live, Plan, Record};
 use omniheap_core::{
-    Align, Allocation, Backend, Copy, Error, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig,
-    Point, Request, TimelineId, Timelines,
+    Align, Allocation, Backend, Budget, Copy, Error, ErrorKind, HeapId, HeapKind, Manager,
+    ManagerConfig, Pass, Point, Request, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
@@ -273,14 +273,22 @@ impl Session {
 
     fn tidy(&self, pick: u8) {
         for manager in &self.domains {
-            let done = match pick % 4 {
+            let done = match pick % 6 {
                 0 => manager.trim().map(drop),
                 1 => manager.retire().map(drop),
                 2 => manager.defragment().map(drop),
+                3 => self.pass(manager, pick).map(drop),
+                4 => manager.begin_defragment(&Budget::new()).and_then(Pass::commit).map(drop),
                 _ => self.device.wait_idle(),
             };
             done.unwrap_or_else(|error| self.excuse(error, &[]));
         }
+    }
+
+    /// A pass of a few moves that is dropped on its way.
+    fn pass(&self, manager: &Manager<Device>, pick: u8) -> Result<(), Error> {
+        let mut pass = manager.begin_defragment(&Budget::new().moves(4))?;
+        if pick > 127 { pass.start() } else { Ok(()) }
     }
 
     fn limit(&self, pick: u8) {
