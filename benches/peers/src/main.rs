@@ -1,109 +1,125 @@
-//! The same traces and churn through omniheap and its peers, in one run: a table of ratios, and JSON.
+//! The same traces and churn through omniheap and its peers, in one run: tables of ratios, and JSON.
 //!
-//! `cargo run --release -- TRACE.csv.gz … [--json FILE]`, from this folder.
+//! `cargo run --release -- TRACE.csv.gz … [--json FILE] [--repeat N]`, from this folder.
+mod device;
 mod measure;
+mod mock;
 mod null;
 mod offsets;
 mod ours;
+mod real;
+mod table;
 mod workload;
 
-use measure::{Figures, measure};
+use device::Device;
+use measure::{Entry, measure};
+use table::{Row, Table};
 use workload::Workload;
 
-const REPEAT: u32 = 7;
+/// Bytes that a workload on a real device holds at its peak; larger ones are scaled down to fit small machines.
+const REAL_PEAK: u64 = 8 << 30;
 
 fn main() {
     let mut traces = Vec::new();
-    let mut json = None;
+    let (mut json, mut repeat) = (None, 7);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--json" => json = arguments.next(),
+            "--json" => {
+                json = Some(arguments.next().unwrap_or_else(|| fail("--json needs a file")))
+            }
+            "--repeat" => {
+                let number = arguments.next().and_then(|text| text.parse().ok());
+                repeat =
+                    number.filter(|n| *n > 0).unwrap_or_else(|| fail("--repeat needs a number"));
+            }
+            option if option.starts_with('-') => fail(&format!("{option} is no option")),
             _ => traces.push(argument),
         }
     }
     let mut workloads: Vec<Workload> = traces.iter().map(|path| load(path)).collect();
     workloads.push(Workload::churn(10_000, 2_000_000));
-    let table = compare(&workloads);
-    print_table(&table);
-    let churn = Workload::churn(2_000, 2_000_000);
-    let scaling = ours::scaling(&churn);
+    let mut tables = vec![offsets_and_null_drivers(&workloads, repeat)];
+    workloads.pop();
+    match Device::open() {
+        Some(device) => tables.extend(on_a_device(&device, &workloads, repeat)),
+        None => println!("no Vulkan device here: the rows on a device are left out"),
+    }
+    let scaling = ours::scaling(&Workload::churn(2_000, 200_000));
     println!("two threads on one manager are {scaling:.2}x as fast as one");
     if let Some(path) = json {
-        let rows: Vec<_> = table.iter().map(|row| row.json()).collect();
-        let text = serde_json::json!({ "rows": rows, "two_threads": scaling }).to_string();
-        std::fs::write(&path, text).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let tables: Vec<_> = tables.iter().map(Table::json).collect();
+        let text = serde_json::json!({ "tables": tables, "two_threads": scaling }).to_string();
+        std::fs::write(&path, text).unwrap_or_else(|error| fail(&format!("{path}: {error}")));
     }
+}
+
+fn fail(line: &str) -> ! {
+    eprintln!("{line}");
+    std::process::exit(2)
 }
 
 fn load(path: &str) -> Workload {
-    let trace = omniheap_trace::Trace::open(path).unwrap_or_else(|error| {
-        eprintln!("{path}: {error}");
-        std::process::exit(2)
-    });
-    let name = std::path::Path::new(path).file_name().map_or(path, |name| name.to_str().unwrap_or(path));
+    let trace =
+        omniheap_trace::Trace::open(path).unwrap_or_else(|error| fail(&format!("{path}: {error}")));
+    let name =
+        std::path::Path::new(path).file_name().map_or(path, |name| name.to_str().unwrap_or(path));
     Workload::from_trace(name.trim_end_matches(".csv.gz"), &trace)
 }
 
-struct Row {
-    peer: &'static str,
-    workload: String,
-    is_trace: bool,
-    figures: Option<Figures>,
-    peak_live: u64,
+fn offsets_and_null_drivers(workloads: &[Workload], repeat: u32) -> Table {
+    let peers = [
+        Entry::new("offset-allocator", offsets::OffsetAllocator::new),
+        Entry::new("omniheap strategy", ours::Offsets::new),
+        Entry::new("omniheap manager", ours::Whole::new),
+        Entry::new("VMA virtual block", offsets::Virtual::new),
+        Entry::new("gpu-alloc", mock::GpuAlloc::new),
+    ];
+    compare(
+        "offsets, and managers over a driver that costs nothing".into(),
+        &peers,
+        workloads,
+        repeat,
+    )
 }
 
-impl Row {
-    fn json(&self) -> serde_json::Value {
-        serde_json::json!({
-            "peer": self.peer,
-            "workload": self.workload,
-            "ns": self.figures.map(|f| f.ns),
-            "p999_ns": self.figures.map(|f| f.p999),
-            "peak_reserved_over_live": self.figures.and_then(|f| f.reserved).map(|r| r as f64 / self.peak_live as f64),
-        })
-    }
+fn on_a_device(device: &Device, workloads: &[Workload], repeat: u32) -> [Table; 2] {
+    let scale = |workload: &Workload| workload.scaled(workload.peak_live.div_ceil(REAL_PEAK));
+    let mut scaled: Vec<Workload> = workloads.iter().map(scale).collect();
+    // Peers that search lists need microseconds here, so fewer operations.
+    scaled.push(scale(&Workload::churn(10_000, 100_000)));
+    let memory = [
+        Entry::new("VMA", |_| real::Vma::new(device)),
+        Entry::new("gpu-allocator", |_| real::GpuAllocator::new(device)),
+        Entry::new("omniheap manager", |_| real::Ours::new(device)),
+    ];
+    let buffers = [
+        Entry::new("VMA", |_| real::VmaBuffers::new(device)),
+        Entry::new("gpu-allocator", |_| real::GpuAllocatorBuffers::new(device)),
+        Entry::new("omniheap manager", |_| real::OurBuffers::new(device)),
+    ];
+    let name = device.name();
+    [
+        compare(format!("memory on {name}"), &memory, &scaled, repeat.min(5)),
+        compare(format!("memory and bound buffers on {name}"), &buffers, &scaled, repeat.min(5)),
+    ]
 }
 
-fn compare(workloads: &[Workload]) -> Vec<Row> {
+/// Measures, and prints the table.
+fn compare(title: String, peers: &[Entry<'_>], workloads: &[Workload], repeat: u32) -> Table {
     let mut rows = Vec::new();
     for workload in workloads {
-        let mut row = |peer, figures| {
-            rows.push(Row {
-                peer,
-                workload: workload.name.clone(),
-                is_trace: workload.is_trace,
-                figures,
-                peak_live: workload.peak_live,
-            });
-        };
-        row("offset-allocator", measure(workload, REPEAT, offsets::OffsetAllocator::new));
-        row("omniheap strategy", measure(workload, REPEAT, ours::Offsets::new));
-        row("omniheap manager", measure(workload, REPEAT, ours::Whole::new));
-        row("VMA virtual block", measure(workload, REPEAT, offsets::Virtual::new));
+        let figures = measure(peers, workload, repeat);
+        rows.extend(peers.iter().zip(figures).map(|(peer, figures)| Row {
+            peer: peer.name,
+            workload: workload.name.clone(),
+            is_trace: workload.is_trace,
+            figures,
+            peak_live: workload.peak_live,
+        }));
     }
-    rows
-}
-
-fn print_table(rows: &[Row]) {
-    println!("{:<22} {:<20} {:>8} {:>8} {:>10}", "workload", "peer", "ns/op", "p99.9", "vs offset");
-    let mut base = 0.0;
-    for row in rows {
-        let Some(figures) = row.figures else {
-            println!("{:<22} {:<20} failed", row.workload, row.peer);
-            continue;
-        };
-        if row.peer == "offset-allocator" {
-            base = figures.ns;
-        }
-        let ratio = figures.ns / base;
-        println!("{:<22} {:<20} {:>8.1} {:>8.0} {:>9.2}x", row.workload, row.peer, figures.ns, figures.p999, ratio);
-    }
-    for peer in ["offset-allocator", "omniheap strategy", "omniheap manager", "VMA virtual block"] {
-        let of = |name: &str| -> Vec<f64> {
-            rows.iter().filter(|r| r.is_trace && r.peer == name).filter_map(|r| r.figures).map(|f| f.ns).collect()
-        };
-        let mean = |values: Vec<f64>| (values.iter().map(|v| v.ln()).sum::<f64>() / values.len().max(1) as f64).exp();
-        println!("traces, geometric mean {peer:<20} {:>8.1} ns  {:.2}x", mean(of(peer)), mean(of(peer)) / mean(of("offset-allocator")));
-    }
+    let peers = peers.iter().map(|peer| peer.name).collect();
+    let table = Table { title, peers, rows };
+    println!("{table}");
+    table
 }

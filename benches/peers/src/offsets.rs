@@ -27,7 +27,8 @@ pub struct Virtual(vk_mem::VirtualBlock);
 
 impl Virtual {
     pub fn new(workload: &Workload) -> Self {
-        let info = vk_mem::VirtualBlockCreateInfo { size: workload.peak_live * 2, ..Default::default() };
+        let info =
+            vk_mem::VirtualBlockCreateInfo { size: workload.peak_live * 2, ..Default::default() };
         Self(vk_mem::VirtualBlock::new(info).expect("a virtual block"))
     }
 }

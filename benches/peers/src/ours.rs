@@ -1,10 +1,14 @@
 //! omniheap: the strategy alone, and the whole manager.
 use crate::measure::Peer;
 use crate::null::Null;
-use crate::workload::{ALIGN, Workload};
+use crate::workload::{ALIGN, Step, Workload};
 use omniheap_core::strategy::{Key, Strategy, Tlsf};
-use omniheap_core::{Align, Allocation, Backend, Class, HeapKind, Layout, Manager, ManagerConfig, Request};
+use omniheap_core::{
+    Align, Allocation, Backend, Class, HeapKind, Layout, Manager, ManagerConfig, Request,
+};
 use omniheap_host::{Host, heap};
+use std::sync::Barrier;
+use std::time::Instant;
 
 /// The general-purpose strategy on one block of twice the peak.
 pub struct Offsets(Tlsf);
@@ -33,7 +37,8 @@ pub struct Whole(Manager<Null>);
 
 impl Whole {
     pub fn new(_: &Workload) -> Self {
-        let host = Host::builder().heap(heap(HeapKind::Device, 1 << 38)).open().expect("a host device");
+        let host =
+            Host::builder().heap(heap(HeapKind::Device, 1 << 38)).open().expect("a host device");
         Self(Manager::with_config(Null::like(host.caps()), ManagerConfig::default().plain()))
     }
 }
@@ -52,26 +57,45 @@ impl Peer for Whole {
 }
 
 /// How much faster two threads are than one, each with its own churn on one manager.
+///
+/// The runs are short and take turns, so that some of each kind find both cores free.
 pub fn scaling(workload: &Workload) -> f64 {
-    let churn = |manager: &Manager<Null>| {
-        let mut peer = Whole(manager.clone());
-        let mut held: Vec<Option<Allocation<Null>>> = (0..workload.slots).map(|_| None).collect();
-        for step in &workload.steps {
-            match *step {
-                crate::workload::Step::Allocate { slot, size } => held[slot as usize] = peer.allocate(size),
-                crate::workload::Step::Free { slot } => held[slot as usize] = None,
-            }
+    let mut best = [f64::MAX; 2];
+    for _ in 0..40 {
+        for (threads, best) in (1..).zip(&mut best) {
+            *best = best.min(together(workload, threads));
         }
-    };
-    let best = |threads: usize| {
-        (0..5)
+    }
+    2.0 * best[0] / best[1]
+}
+
+/// Seconds that so many threads need, each for the whole workload.
+fn together(workload: &Workload, threads: usize) -> f64 {
+    let manager = Whole::new(workload).0;
+    let ready = Barrier::new(threads + 1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads)
             .map(|_| {
-                let manager = Whole::new(workload).0;
-                let start = std::time::Instant::now();
-                std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| churn(&manager)))));
-                start.elapsed().as_secs_f64()
+                scope.spawn(|| {
+                    ready.wait();
+                    churn(&manager, workload);
+                })
             })
-            .fold(f64::MAX, f64::min)
-    };
-    2.0 * best(1) / best(2)
+            .collect();
+        ready.wait();
+        let start = Instant::now();
+        threads.into_iter().for_each(|thread| thread.join().expect("the churn ends"));
+        start.elapsed().as_secs_f64()
+    })
+}
+
+fn churn(manager: &Manager<Null>, workload: &Workload) {
+    let mut peer = Whole(manager.clone());
+    let mut held: Vec<Option<Allocation<Null>>> = (0..workload.slots).map(|_| None).collect();
+    for step in &workload.steps {
+        match *step {
+            Step::Allocate { slot, size } => held[slot as usize] = peer.allocate(size),
+            Step::Free { slot } => held[slot as usize] = None,
+        }
+    }
 }

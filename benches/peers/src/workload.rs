@@ -53,7 +53,9 @@ impl Workload {
         let (mut steps, mut held) = (Vec::new(), Vec::new());
         let mut unused: Vec<u32> = (0..=live).rev().collect();
         for _ in 0..operations {
-            if held.len() >= live as usize || (held.len() > live as usize / 2 && random.below(2) == 0) {
+            if held.len() >= live as usize
+                || (held.len() > live as usize / 2 && random.below(2) == 0)
+            {
                 let slot = held.swap_remove(random.below(held.len() as u64) as usize);
                 unused.push(slot);
                 steps.push(Step::Free { slot });
@@ -61,7 +63,10 @@ impl Workload {
                 let power = 8.0 + random.below(1_000_000) as f64 / 1e6 * 14.0;
                 let slot = unused.pop().expect("one more slot than live allocations");
                 held.push(slot);
-                steps.push(Step::Allocate { slot, size: (power.exp2() as u64).next_multiple_of(ALIGN) });
+                steps.push(Step::Allocate {
+                    slot,
+                    size: (power.exp2() as u64).next_multiple_of(ALIGN),
+                });
             }
         }
         Self::new(format!("churn of {live}"), steps, live as usize + 1, false)
