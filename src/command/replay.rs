@@ -100,6 +100,9 @@ struct Outcome {
     ratio: f64,
     ns_per_event: f64,
     driver_calls: u64,
+    driver_ns: u64,
+    /// Where the driver tells.
+    driver_peak_bytes: Option<u64>,
     oom: u64,
     min_capacity_bytes: Option<u64>,
     moved_bytes: u64,
@@ -190,6 +193,8 @@ fn outcome(
         ratio: output::ratio(played.peak_reserved, live),
         ns_per_event: played.time.as_nanos() as f64 / program.events.max(1) as f64,
         driver_calls: played.driver_calls,
+        driver_ns: u64::try_from(played.driver_time.as_nanos()).unwrap_or(u64::MAX),
+        driver_peak_bytes: played.driver_peak,
         oom: played.failed.len() as u64,
         min_capacity_bytes,
         moved_bytes: played.moved,

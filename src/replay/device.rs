@@ -1,4 +1,5 @@
 //! The device that a replay runs on: real, or hollow with a real one's limits.
+use super::clock::Clock;
 use super::hollow::Hollow;
 use super::program::Program;
 use super::run::{Played, Until, play};
@@ -43,6 +44,14 @@ pub(crate) enum Device {
 
 /// An opened device, printable.
 pub(crate) struct AnyDevice(AnyBackend);
+
+impl AnyDevice {
+    /// A clock that asks the driver about the heap that plain requests go to.
+    fn clock(&self) -> Result<Clock> {
+        let heap = first_heap(self.0.caps())?;
+        Ok(Clock::new(Some((AnyBackend::clone(&self.0), heap))))
+    }
+}
 
 impl core::fmt::Debug for AnyDevice {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -105,17 +114,19 @@ impl Device {
         let config = config(paging, capacity);
         match (self, capacity) {
             (Self::Host, _) => {
-                play(Host::like(host_caps(bytes(capacity)))?, config, program, Until::End)
+                let host = Host::like(host_caps(bytes(capacity)))?;
+                play(host, Clock::new(None), config, program, Until::End)
             }
             (Self::Hollow(_), _) => {
-                play(self.hollow(bytes(capacity))?, config, program, Until::End)
+                let hollow = self.hollow(bytes(capacity))?;
+                play(hollow, Clock::new(None), config, program, Until::End)
             }
             (Self::Real(device), Capacity::Whole) => {
-                play(AnyBackend::clone(&device.0), config, program, Until::End)
+                play(AnyBackend::clone(&device.0), device.clock()?, config, program, Until::End)
             }
             (Self::Real(device), Capacity::Bytes(capacity)) => {
-                let device = limited(AnyBackend::clone(&device.0), capacity)?;
-                play(device, config, program, Until::End)
+                let limited = limited(AnyBackend::clone(&device.0), capacity)?;
+                play(limited, device.clock()?, config, program, Until::End)
             }
         }
     }
@@ -128,8 +139,8 @@ impl Device {
         paging: Paging,
     ) -> Result<Option<u64>> {
         let device = self.hollow(capacity)?;
-        let played =
-            play(device, config(paging, Capacity::Bytes(capacity)), program, Until::FirstFailure)?;
+        let config = config(paging, Capacity::Bytes(capacity));
+        let played = play(device, Clock::new(None), config, program, Until::FirstFailure)?;
         Ok(played.failed.is_empty().then_some(played.peak_reserved))
     }
 }

@@ -1,7 +1,8 @@
 //! One replay: every step in order, timed from the first to the last.
+use super::clock::Clock;
 use super::program::{Program, Step};
 use core::time::Duration;
-use omniheap::layer::Record;
+use omniheap::layer::{Layer, Record};
 use omniheap::{
     AllocateError, Allocation, Backend, ErrorKind, Manager, ManagerConfig, Request, Result,
     TimelineId,
@@ -13,6 +14,10 @@ use std::time::Instant;
 pub(crate) struct Played {
     /// From the first step to the last, driver calls included.
     pub(crate) time: Duration,
+    /// Of that, inside driver calls that took or returned memory.
+    pub(crate) driver_time: Duration,
+    /// The most that the driver said was used beyond what was before, where it tells.
+    pub(crate) driver_peak: Option<u64>,
     /// Steps whose allocation failed for want of memory, ascending.
     pub(crate) failed: Vec<u32>,
     /// The most that was held from the driver.
@@ -22,6 +27,9 @@ pub(crate) struct Played {
     /// Bytes that defragmentation moved.
     pub(crate) moved: u64,
 }
+
+/// A device whose calls are counted and timed.
+type Watched<B> = Record<Layer<B, Clock>>;
 
 /// When to stop early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +42,19 @@ pub(crate) enum Until {
 
 /// Replays `program` through `manager`. Streams become timelines of the device where it has them.
 ///
-/// What was reserved is counted at the seam, not by the manager that is judged.
-pub(crate) fn play<B: Backend>(
+/// What was reserved is counted at the seam, not by the manager that is judged; what the driver says of it is asked of
+/// the heap of `clock`.
+pub(super) fn play<B: Backend>(
     backend: B,
+    clock: Clock,
     config: ManagerConfig,
     program: &Program,
     until: Until,
 ) -> Result<Played> {
-    let manager = &Manager::with_config(Record::new(backend), config);
+    let before = clock.used();
+    let manager = &Manager::with_config(Record::new(Layer::wrap(backend, clock)), config);
     let timelines = open_timelines(manager.backend(), program.streams)?;
-    let mut live: Vec<Option<Allocation<Record<B>>>> = Vec::new();
+    let mut live: Vec<Option<Allocation<Watched<B>>>> = Vec::new();
     live.resize_with(program.numbers as usize, || None);
     let mut failed = Vec::new();
     let start = Instant::now();
@@ -66,12 +77,17 @@ pub(crate) fn play<B: Backend>(
             Step::Free { number } => live[number as usize] = None,
         }
     }
-    let time = start.elapsed();
+    let elapsed = start.elapsed();
     let (record, moved) = (manager.backend(), manager.report().moved_bytes);
     let (peak_reserved, driver_calls) = (record.peak_bytes(), record.driver_calls());
+    let (time, driver_time, most_used) = {
+        let figures = record.inner().hooks().figures();
+        (elapsed.saturating_sub(figures.asking), figures.driver, figures.most_used)
+    };
+    let driver_peak = most_used.zip(before).map(|(most, before)| most.saturating_sub(before));
     drop(live);
     close_timelines(record, &timelines)?;
-    Ok(Played { time, failed, peak_reserved, driver_calls, moved })
+    Ok(Played { time, driver_time, driver_peak, failed, peak_reserved, driver_calls, moved })
 }
 
 /// Remembers an allocation that found no memory; any other error ends the replay.
