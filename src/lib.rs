@@ -15,5 +15,11 @@ pub use omniheap_vulkan as vulkan;
 pub use omniheap_wgpu as wgpu;
 
 mod backends;
+#[cfg(feature = "plan")]
+mod schedule;
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
+#[cfg(feature = "plan")]
+pub use schedule::{NoSchedule, schedule};
+#[cfg(all(feature = "plan", feature = "trace"))]
+pub use schedule::{plan_from_trace, problem_from_trace};

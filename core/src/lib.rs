@@ -45,9 +45,10 @@ pub use {
     device::HeapUse,
     manager::{
         AllocateError, Allocation, AllocationId, Background, Binding, BlockReport, Buffer, Copy,
-        Defragmentation, Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan,
-        PoolReport, Pressure, Program, Relief, Report, Rung, Shortage, Source, Staging, Step,
-        Totals, UserPool, Verdict,
+        Defragmentation, Deviation, Explanation, FreeError, Installed, Manager, ManagerConfig,
+        Mapped, Pin, Plan, PoolReport, Pressure, Program, Relief, Report, Rung, Schedule,
+        ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source, Staging,
+        Step, Totals, UserPool, Verdict,
     },
     policy::{
         Access, Contents, DefaultPolicy, Driver, Lifetime, Mobility, Pattern, Placement, Policy,

@@ -1,8 +1,8 @@
 //! `omniheap compare`: other allocators and ours on the same events, in one table.
 use super::Failure;
 use super::output::{self, Format};
-use super::replay::{name_of, open_trace};
-use crate::replay::{Capacity, Device, Paging, Program, planned, unit};
+use super::replay::{keep_plan, name_of, open_trace};
+use crate::replay::{Capacity, Device, Paging, Program};
 use omniheap::trace::{Trace, model};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -83,8 +83,7 @@ fn rows(name: &str, trace: &Trace) -> Result<Vec<Row>, Failure> {
         let oom = played.failed.len() as u64;
         rows.push(row(allocator, played.peak_reserved, played.driver_calls, oom));
     }
-    let peak =
-        planned(&program, unit()).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
-    rows.push(row("omniheap, planned ahead", peak, 1, 0));
+    let kept = keep_plan(name, trace, &program, &device)?;
+    rows.push(row("omniheap, planned ahead", kept, 1, 0));
     Ok(rows)
 }

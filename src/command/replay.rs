@@ -1,7 +1,7 @@
 //! `omniheap replay`: what a recorded workload would have needed.
 use super::Failure;
 use super::output::{self, Format};
-use crate::replay::{Capacity, Device, Paging, Played, Program, minimum, planned, unit};
+use crate::replay::{Capacity, Device, Kept, Paging, Played, Program, minimum, planned};
 use clap::{Args, ValueEnum};
 use omniheap::BackendKind;
 use omniheap::trace::Trace;
@@ -110,19 +110,28 @@ struct Outcome {
     /// Only with `--planned`.
     #[serde(skip_serializing_if = "Option::is_none")]
     planned_peak_bytes: Option<u64>,
+    /// Only with `--planned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    planned_ratio: Option<f64>,
 }
 
 /// Replays every trace; all are read before the first one runs.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let mut programs = Vec::new();
     for path in &arguments.traces {
-        programs.push((name_of(path), Program::new(&open_trace(path)?)));
+        let trace = open_trace(path)?;
+        programs.push((name_of(path), Program::new(&trace), arguments.planned.then_some(trace)));
     }
     let device = Device::open(arguments.backend.kind(), arguments.device)
         .map_err(|error| Failure::no_device(arguments.backend.kind(), arguments.device, error))?;
     let mut outcomes = Vec::new();
-    for (name, program) in &programs {
-        let outcome = replay(name, program, &device, arguments, format)?;
+    for (name, program, trace) in &programs {
+        let mut outcome = replay(name, program, &device, arguments, format)?;
+        if let Some(trace) = trace {
+            let peak = keep_plan(name, trace, program, &device)?;
+            outcome.planned_peak_bytes = Some(peak);
+            outcome.planned_ratio = Some(output::ratio(peak, program.peak_live(&[])));
+        }
         match format {
             Format::Json => output::print_json(&outcome)?,
             Format::Text => outcomes.push(outcome),
@@ -165,13 +174,25 @@ fn replay(
     let runs = runs.collect::<Result<Vec<_>, _>>()?;
     let played = runs.iter().min_by_key(|run| run.time).expect("it ran at least once");
     let paged = device.is_paged(paging)?;
-    let mut outcome = outcome(name, arguments.backend, program, played, min_capacity_bytes, paged);
-    if arguments.planned {
-        let peak = planned(program, unit()).map_err(|why| Failure::failed(why.to_string()))?;
-        outcome.planned_peak_bytes = Some(peak);
-    }
     bar.finish_and_clear();
-    Ok(outcome)
+    Ok(outcome(name, arguments.backend, program, played, min_capacity_bytes, paged))
+}
+
+/// Plans a trace and replays it by the plan; returns the most that was held from the driver.
+pub(super) fn keep_plan(
+    name: &str,
+    trace: &Trace,
+    program: &Program,
+    device: &Device,
+) -> Result<u64, Failure> {
+    let wrong = |why: &dyn core::fmt::Display| Failure::failed(format!("{name}: {why}"));
+    let Some(schedule) = planned(trace).map_err(|error| wrong(&error))? else { return Ok(0) };
+    match device.keep(program, &schedule).map_err(|error| wrong(&error))? {
+        Kept { peak_reserved, deviations: 0 } => Ok(peak_reserved),
+        Kept { deviations, .. } => Err(wrong(&format!(
+            "{deviations} requests left the plan of their own trace; report this"
+        ))),
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds for people")]
@@ -200,6 +221,7 @@ fn outcome(
         moved_bytes: played.moved,
         paged,
         planned_peak_bytes: None,
+        planned_ratio: None,
     }
 }
 
@@ -227,6 +249,7 @@ fn print_table(outcomes: &[Outcome]) -> Result<(), Failure> {
         "oom",
         "least",
         "planned",
+        "ratio",
     ];
     let row = |one: &Outcome| {
         vec![
@@ -240,6 +263,7 @@ fn print_table(outcomes: &[Outcome]) -> Result<(), Failure> {
             one.oom.to_string(),
             one.min_capacity_bytes.map_or_else(|| "-".into(), output::bytes),
             one.planned_peak_bytes.map_or_else(|| "-".into(), output::bytes),
+            one.planned_ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.4}")),
         ]
     };
     let rows: Vec<_> = outcomes.iter().map(row).collect();

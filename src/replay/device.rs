@@ -1,13 +1,14 @@
 //! The device that a replay runs on: real, or hollow with a real one's limits.
 use super::clock::Clock;
 use super::hollow::Hollow;
+use super::planned::{Kept, keep};
 use super::program::Program;
 use super::run::{Played, Until, play};
 use omniheap::host::{Host, heap};
 use omniheap::layer::Limit;
 use omniheap::{
     Align, AnyBackend, Backend, BackendKind, Caps, DefaultPolicy, DeviceInfo, Error, ErrorKind,
-    Heap, HeapId, HeapKind, ManagerConfig, Policy, Request, Result, open,
+    Heap, HeapId, HeapKind, ManagerConfig, Policy, Request, Result, Schedule, open,
 };
 
 /// The heap of a device that has no size of its own: address space, not memory.
@@ -128,6 +129,16 @@ impl Device {
                 let limited = limited(AnyBackend::clone(&device.0), capacity)?;
                 play(limited, device.clock()?, config, program, Until::End)
             }
+        }
+    }
+
+    /// Replays by the schedule of the program's trace on a fresh manager.
+    pub(crate) fn keep(&self, program: &Program, schedule: &Schedule) -> Result<Kept> {
+        let config = config(Paging::Off, Capacity::Whole);
+        match self {
+            Self::Host => keep(Host::like(host_caps(WIDE))?, config, program, schedule),
+            Self::Hollow(_) => keep(self.hollow(WIDE)?, config, program, schedule),
+            Self::Real(device) => keep(AnyBackend::clone(&device.0), config, program, schedule),
         }
     }
 

@@ -7,8 +7,8 @@ mod planned;
 mod program;
 mod run;
 
-pub(crate) use device::{Capacity, Device, Paging, unit};
+pub(crate) use device::{Capacity, Device, Paging};
 pub(crate) use minimum::minimum;
-pub(crate) use planned::planned;
+pub(crate) use planned::{Kept, planned};
 pub(crate) use program::Program;
 pub(crate) use run::Played;

@@ -1,31 +1,58 @@
-//! A trace planned ahead: what it needs when every lifetime is known before anything runs.
+//! A trace planned ahead, and replayed by its plan.
+use super::device::unit;
 use super::program::{Program, Step};
 use core::time::Duration;
-use omniheap::plan::{Buffer, Options, Problem, ProblemError, Region, solve};
+use omniheap::layer::Record;
+use omniheap::plan::Options;
+use omniheap::trace::Trace;
+use omniheap::{
+    Align, Allocation, Backend, Manager, ManagerConfig, NoSchedule, Request, Result, Schedule,
+    plan_from_trace,
+};
 
 /// Where the planner stops on traces whose plan it cannot prove best.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The planned peak in bytes, with every span aligned as the manager aligns them.
-pub(crate) fn planned(program: &Program, align: u64) -> Result<u64, ProblemError> {
-    let options = Options { time_limit: Some(LONGEST), ..Options::default() };
-    solve(&problem(program, align), &options).map(|plan| plan.peak())
+/// What a replay by plan did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The most that was held from the driver.
+    pub(crate) peak_reserved: u64,
+    /// Requests that did not get their planned place.
+    pub(crate) deviations: u64,
 }
 
-/// Each allocation is a buffer that lives from its step to the step of its free, or to the end.
-fn problem(program: &Program, align: u64) -> Problem {
-    let mut problem = Problem::new(Region::unbounded());
-    let mut buffer_of = vec![0; program.numbers as usize];
-    let end = program.steps.len() as u64;
-    for (tick, step) in (0..).zip(&program.steps) {
+/// Plans a trace, with every span aligned as the manager aligns them; `None` when it allocates nothing.
+pub(crate) fn planned(trace: &Trace) -> Result<Option<Schedule>, NoSchedule> {
+    if trace.allocations() == 0 {
+        return Ok(None);
+    }
+    let options = Options { time_limit: Some(LONGEST), ..Options::default() };
+    plan_from_trace(trace, Align::of(unit()), &options).map(Some)
+}
+
+/// Replays a program by the schedule of its trace.
+pub(crate) fn keep<B: Backend>(
+    backend: B,
+    config: ManagerConfig,
+    program: &Program,
+    schedule: &Schedule,
+) -> Result<Kept> {
+    let manager = Manager::with_config(Record::new(backend), config);
+    let installed = manager.install(schedule.clone(), None)?;
+    let mut live: Vec<Option<Allocation<Record<B>>>> = Vec::new();
+    live.resize_with(program.numbers as usize, || None);
+    for step in &program.steps {
         match *step {
-            Step::Allocate { number, size, align_log2, .. } => {
-                buffer_of[number as usize] = problem.buffers.len();
-                let align = align.max(1 << align_log2);
-                problem.buffers.push(Buffer::new(size, tick, end).align(align));
+            Step::Allocate { align_log2, number, size, .. } => {
+                let mut request = Request::new(size);
+                request.layout = Step::layout(size, align_log2);
+                live[number as usize] = Some(installed.allocate(&request)?);
             }
-            Step::Free { number } => problem.buffers[buffer_of[number as usize]].live.end = tick,
+            Step::Free { number } => live[number as usize] = None,
         }
     }
-    problem
+    let report = installed.report();
+    let deviations = report.extra + report.skipped + report.occupied;
+    Ok(Kept { peak_reserved: manager.backend().peak_bytes(), deviations })
 }

@@ -2,5 +2,6 @@
 mod bad_input;
 mod others;
 mod plan;
+mod planned;
 mod replay;
 mod support;

@@ -124,6 +124,13 @@ fn planned_ahead_a_trace_needs_little_more_than_is_live() {
     let peak = number(result, "planned_peak_bytes");
     assert!(peak >= sample.peak_live);
     assert!(peak < sample.peak_live * 21 / 20, "{peak} of {}", sample.peak_live);
+    let ratio = result["planned_ratio"].as_f64().expect("a ratio");
+    assert!((ratio - peak as f64 / sample.peak_live as f64).abs() < 1e-12);
+    assert!(
+        omniheap(&["replay", &file("empty.csv", "op,id,size,stream,time_us\n"), "--planned"])
+            .status
+            .success()
+    );
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Remembers what a request says beyond its bytes.
-    fn note(&self, lane: &Lane<B>, slot: SlotId, request: &Request<'_>) {
+    pub(super) fn note(&self, lane: &Lane<B>, slot: SlotId, request: &Request<'_>) {
         if request.mobility == Mobility::Pinned {
             // The pin is never taken back: it ends with the allocation.
             let _ = lane.state.lock().slots.pin(slot);

@@ -8,11 +8,13 @@ mod domain;
 mod error;
 mod explain;
 mod free;
+mod install;
 mod ladder;
 mod launch;
 mod report;
 mod residue;
 mod resize;
+mod schedule;
 mod staging;
 mod transfer;
 
@@ -23,8 +25,10 @@ pub use config::{ManagerConfig, Pressure, Relief, UserPool};
 pub use defragment::{Background, Defragmentation, Step};
 pub use error::{AllocateError, FreeError, Rung, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
+pub use install::{Deviation, Installed, ScheduleReport};
 pub use launch::Program;
 pub use report::{BlockReport, PoolReport, Report, Totals};
+pub use schedule::{Schedule, ScheduleError, ScheduledRegion, ScheduledSpan};
 pub use staging::Staging;
 pub use transfer::Copy;
 
@@ -60,6 +64,8 @@ struct Inner<B: Backend> {
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,
     user_pools: Mutex<Vec<Arc<Pool<B>>>>,
+    /// The schedules that are installed.
+    courses: Mutex<Vec<Arc<install::Course>>>,
     callbacks: Mutex<Vec<Callback>>,
     climbs: Climbs,
     /// What defragmentation did and costs.
@@ -110,6 +116,7 @@ impl<B: Backend> Manager<B> {
                 plain,
                 pools,
                 user_pools: Mutex::new(Vec::new()),
+                courses: Mutex::new(Vec::new()),
                 callbacks: Mutex::new(Vec::new()),
                 climbs: Climbs::default(),
                 ledger,
@@ -137,14 +144,23 @@ impl<B: Backend> Manager<B> {
         if let Some(pool) = slot.get() {
             return Ok(pool);
         }
-        let made = Arc::new(self.make_pool(heap, self.inner.config.pool_for(self.caps(), heap))?);
+        let config = self.inner.config.pool_for(self.caps(), heap);
+        let made = Arc::new(self.make_pool(heap, config, None)?);
         Ok(slot.get_or_init(|| made))
     }
 
-    fn make_pool(&self, heap: HeapId, config: crate::PoolConfig) -> Result<Pool<B>> {
+    /// A pool with its minimum, which is for a timeline where one is named.
+    fn make_pool(
+        &self,
+        heap: HeapId,
+        config: crate::PoolConfig,
+        timeline: Option<TimelineId>,
+    ) -> Result<Pool<B>> {
         let device = Arc::clone(&self.inner.device);
         let names = Arc::clone(&self.inner.names);
-        Pool::new(device, heap, config, self.inner.config.unit, names)
+        let pool = Pool::new(device, heap, config, self.inner.config.unit, names)?;
+        pool.prime(timeline)?;
+        Ok(pool)
     }
 
     /// Tells this manager from all others.
@@ -279,7 +295,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; what the driver says when the pool has a minimum.
     pub fn create_pool(&self, heap: HeapId, config: crate::PoolConfig) -> Result<UserPool<B>> {
-        let pool = Arc::new(self.make_pool(heap, config)?);
+        let pool = Arc::new(self.make_pool(heap, config, None)?);
         self.inner.user_pools.lock().push(Arc::clone(&pool));
         Ok(UserPool::new(self.clone(), pool))
     }
@@ -296,19 +312,24 @@ impl<B: Backend> Manager<B> {
         if find(&self.inner.user_pools.lock()).is_none() {
             return Err((pool, ErrorKind::Foreign.into()));
         }
-        if let Err(error) =
-            pool.pool().lanes().iter().try_for_each(|lane| lane.retire(Patience::Look).map(|_| ()))
-        {
+        if let Err(error) = Self::is_idle(pool.pool()) {
             return Err((pool, error));
-        }
-        let live = pool.pool().lanes().iter().any(|lane| lane.state.lock().counts.live() > 0);
-        if live {
-            return Err((pool, ErrorKind::Busy.into()));
         }
         let mut pools = self.inner.user_pools.lock();
         let removed = find(&pools).map(|at| pools.swap_remove(at));
         drop(pools);
         drop((pool, removed));
+        Ok(())
+    }
+
+    /// Retires what it can; `Busy` when something in the pool is live or waits for a timeline.
+    fn is_idle(pool: &Pool<B>) -> Result<()> {
+        for lane in pool.lanes() {
+            lane.retire(Patience::Look)?;
+            if lane.state.lock().counts.live() > 0 {
+                return Err(ErrorKind::Busy.into());
+            }
+        }
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
 //! A snapshot for people and tools.
-use super::{Manager, Rung};
+use super::{Manager, Rung, ScheduleReport};
 use crate::defrag::Moved;
 use crate::pool::{Divider, Lane, Pool};
 use crate::strategy::PieceState;
@@ -97,6 +97,8 @@ pub struct Report {
     pub moved_bytes: u64,
     /// What defragmentation did and what it gained.
     pub defragmentation: Moved,
+    /// Schedules that are installed, and how well programs keep to them.
+    pub schedules: Vec<ScheduleReport>,
     /// Pool by pool.
     pub pools: Vec<PoolReport>,
 }
@@ -118,6 +120,7 @@ impl<B: Backend> Manager<B> {
             rungs: self.inner.climbs.read(),
             moved_bytes: defragmentation.bytes,
             defragmentation,
+            schedules: self.inner.courses.lock().iter().map(|course| course.report()).collect(),
             pools,
         }
     }

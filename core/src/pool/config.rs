@@ -1,6 +1,6 @@
 //! How a pool is set up.
 #![forbid(unsafe_code)]
-use crate::strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy, Tlsf};
+use crate::strategy::{Buddy, Bump, Exact, Ring, Slab, Stack, Strategy, Tlsf};
 use crate::{Align, ErrorKind, Layout};
 use alloc::boxed::Box;
 
@@ -20,6 +20,8 @@ pub enum StrategyKind {
     Ring,
     /// Everything dies together: [`Bump`].
     Bump,
+    /// Spans where a schedule says: [`Exact`].
+    Exact,
 }
 
 /// How a pool is set up. Start from [`PoolConfig::new`] and change what matters.
@@ -94,6 +96,7 @@ pub(crate) fn other(kind: StrategyKind, granularity: Align) -> Option<Box<dyn St
         StrategyKind::Stack => Box::new(Stack::new(granularity)),
         StrategyKind::Ring => Box::new(Ring::new(granularity)),
         StrategyKind::Bump => Box::new(Bump::new(granularity)),
+        StrategyKind::Exact => Box::new(Exact::new(granularity)),
     })
 }
 

@@ -11,6 +11,7 @@ mod notes;
 mod paged;
 mod pager;
 mod plain;
+mod planned;
 mod quiet;
 mod shared;
 mod slots;
@@ -64,7 +65,7 @@ pub(crate) struct Pool<B: Backend> {
 }
 
 impl<B: Backend> Pool<B> {
-    /// A pool that asks the driver for nothing until it is used, unless it has a minimum.
+    /// A pool that asks the driver for nothing until it is used or [primed](Self::prime).
     pub(crate) fn new(
         device: Arc<Device<B>>,
         heap: HeapId,
@@ -92,17 +93,16 @@ impl<B: Backend> Pool<B> {
         }
         let unit = unit.max(about.align.min(unit));
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit));
-        let pool = Self {
+        Ok(Self {
             shared,
             names,
             threads: (0..lanes).map(|_| OnceLock::new()).collect(),
             timelines: [const { OnceLock::new() }; TABLES],
-        };
-        pool.prime()?;
-        Ok(pool)
+        })
     }
 
-    fn prime(&self) -> Result<()> {
+    /// Takes the pool's minimum from the driver, for the lane of a timeline or of the calling thread.
+    pub(crate) fn prime(&self, timeline: Option<TimelineId>) -> Result<()> {
         let minimum = self.shared.config.minimum;
         if self.shared.page().is_some() {
             return Ok(()); // Pages are kept, not made, below the minimum: see `trim_pages`.
@@ -111,7 +111,7 @@ impl<B: Backend> Pool<B> {
             let growth = &self.shared.growth;
             let missing = minimum - self.shared.reserved();
             let size = growth.exact(missing.min(growth.largest)).ok_or(ErrorKind::ExceedsLimit)?;
-            self.lane(None).prime(size.max(growth.smallest))?;
+            self.lane(timeline).prime(size.max(growth.smallest))?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 mod buddy;
 mod bump;
+mod exact;
 mod ring;
 mod slab;
 mod stack;
@@ -12,6 +13,7 @@ mod tlsf;
 
 pub use buddy::Buddy;
 pub use bump::Bump;
+pub use exact::Exact;
 pub use ring::Ring;
 pub use slab::Slab;
 pub use stack::Stack;
@@ -96,6 +98,22 @@ pub trait Strategy: fmt::Debug + Send {
     ///
     /// A sentence that says what is broken.
     fn validate(&self) -> Result<(), &'static str>;
+
+    /// Takes spans that the caller names, where the algorithm can.
+    fn as_take(&mut self) -> Option<&mut dyn TakeSpan> {
+        None
+    }
+}
+
+/// Takes spans that the caller names.
+pub trait TakeSpan {
+    /// Takes exactly `span` of `block`, for linear bytes.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` for an unknown block, `ZeroSize`, `OutOfRange`, `Busy` when part of the span is live;
+    /// `OutOfHostMemory` when the bookkeeping cannot grow. A failed call changes nothing.
+    fn take(&mut self, block: BlockId, span: Span) -> Result<Grant, ErrorKind>;
 }
 
 /// A live span, a hole, or bytes lost to rounding, as seen by [`Strategy::for_each`].

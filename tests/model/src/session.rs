@@ -242,7 +242,7 @@ impl Session {
                 }
             }
             Err(error) => {
-                self.excuse(error, &[ErrorKind::Busy, ErrorKind::OutOfRange, ErrorKind::Foreign])
+                self.excuse(error, &[ErrorKind::Busy, ErrorKind::OutOfRange, ErrorKind::Foreign]);
             }
         }
     }
@@ -292,7 +292,7 @@ impl Session {
     }
 
     fn limit(&self, pick: u8) {
-        let hard = if pick % 4 == 0 { u64::from(pick) << 14 } else { u64::MAX };
+        let hard = if pick.is_multiple_of(4) { u64::from(pick) << 14 } else { u64::MAX };
         let manager = &self.domains[usize::from(pick) % self.domains.len()];
         manager.set_budget(HEAP, hard / 2, hard).expect("soft below hard");
         assert!(manager.set_budget(HEAP, 2, 1).is_err());

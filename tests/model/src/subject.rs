@@ -1,5 +1,7 @@
 //! The strategies under test, and what each promises beyond the trait.
-use omniheap_core::strategy::{Buddy, Bump, Piece, PieceState, Ring, Slab, Stack, Strategy, Tlsf};
+use omniheap_core::strategy::{
+    Buddy, Bump, Exact, Piece, PieceState, Ring, Slab, Stack, Strategy, Tlsf,
+};
 use omniheap_core::{Align, Class, Layout};
 
 /// A strategy and its parameters.
@@ -23,6 +25,8 @@ pub enum Subject {
     Ring,
     /// Ascending until a block is empty.
     Bump,
+    /// Where the caller says, else the lowest hole.
+    Exact,
 }
 
 impl Subject {
@@ -42,6 +46,7 @@ impl Subject {
             Self::Stack => Box::new(Stack::new(granularity)),
             Self::Ring => Box::new(Ring::new(granularity)),
             Self::Bump => Box::new(Bump::new(granularity)),
+            Self::Exact => Box::new(Exact::new(granularity)),
         }
     }
 
@@ -142,13 +147,14 @@ impl Subject {
         match self {
             Self::Buddy { .. } => hole.span.size >= size,
             Self::Slab { .. } => alike == Alike::Yes || granularity.divides(size),
-            Self::Tlsf | Self::Stack | Self::Bump | Self::Ring => {
+            Self::Tlsf | Self::Stack | Self::Bump | Self::Ring | Self::Exact => {
                 let (align, ends) = match alike {
                     Alike::Yes => (layout.align, 0),
                     Alike::No => (layout.align.max(granularity), granularity.get() - 1),
                 };
                 let start = align.up(hole.span.offset);
-                let slack = if matches!(self, Self::Ring | Self::Tlsf) { ends } else { 0 };
+                let slack =
+                    if matches!(self, Self::Ring | Self::Tlsf | Self::Exact) { ends } else { 0 };
                 let end = start.and_then(|start| start.checked_add(size)?.checked_add(slack));
                 end.is_some_and(|end| end <= hole.span.end())
             }

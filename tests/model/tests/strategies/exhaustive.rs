@@ -73,3 +73,8 @@ fn ring_in_a_small_world() {
 fn bump_in_a_small_world() {
     everything_holds(Subject::Bump);
 }
+
+#[test]
+fn exact_in_a_small_world() {
+    everything_holds(Subject::Exact);
+}

@@ -4,13 +4,14 @@ use omniheap_core::{Align, Class, ErrorKind, Layout};
 use omniheap_model::Subject;
 use std::collections::BTreeSet;
 
-const SUBJECTS: [Subject; 6] = [
+const SUBJECTS: [Subject; 7] = [
     Subject::Tlsf,
     Subject::Buddy { unit: Align::ONE },
     Subject::Slab { slot: Layout::new(64) },
     Subject::Stack,
     Subject::Ring,
     Subject::Bump,
+    Subject::Exact,
 ];
 
 fn take(strategy: &mut dyn Strategy, size: u64) -> Grant {

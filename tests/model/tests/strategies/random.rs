@@ -112,3 +112,8 @@ fn ring_follows_the_shadow() {
 fn bump_follows_the_shadow() {
     holds("bump", plain(Subject::Bump, 4));
 }
+
+#[test]
+fn exact_follows_the_shadow() {
+    holds("exact", plain(Subject::Exact, 4));
+}
