@@ -38,8 +38,10 @@ struct Record {
 /// A peer by name, ready to be run.
 pub struct Entry<'a> {
     pub name: &'static str,
-    run: Box<dyn Fn(&Workload, Timing) -> Option<Run> + 'a>,
+    run: Box<Runner<'a>>,
 }
+
+type Runner<'a> = dyn Fn(&Workload, Timing) -> Option<Run> + 'a;
 
 #[derive(Clone, Copy)]
 enum Timing {
