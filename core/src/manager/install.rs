@@ -3,8 +3,10 @@ use super::schedule::{Schedule, ScheduledSpan};
 use super::{AllocateError, Allocation, Manager, UserPool};
 use crate::pool::{Lane, Patience};
 use crate::sync::Mutex;
-use crate::{Backend, Class, Error, ErrorKind, PoolConfig, Request, Result, Sharing};
-use crate::{StrategyKind, TimelineId};
+use crate::{
+    Backend, Class, Contents, Error, ErrorKind, HeapId, PoolConfig, Request, Result, Sharing,
+    StrategyKind, TimelineId,
+};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 
@@ -62,6 +64,8 @@ pub struct ScheduleReport {
 #[derive(Debug)]
 pub(super) struct Course {
     schedule: Schedule,
+    /// The heap of each region.
+    heaps: Vec<HeapId>,
     timeline: Option<TimelineId>,
     state: Mutex<Progress>,
 }
@@ -109,7 +113,9 @@ impl Course {
             return None;
         }
         let suits = |one: &ScheduledSpan| {
-            one.span.size == request.layout.size && request.layout.align.divides(one.span.offset)
+            one.span.size == request.layout.size
+                && request.layout.align.divides(one.span.offset)
+                && request.heap.is_none_or(|heap| heap == self.heaps[one.region])
         };
         (0..WINDOW.min(spans.len()))
             .map(|ahead| (due + ahead) % spans.len())
@@ -142,6 +148,7 @@ impl<B: Backend> Installed<B> {
     ///
     /// As for [`Manager::allocate`]; the schedule then stands where it stood.
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
+        super::ladder::check(request)?;
         let mut state = self.course.state.lock();
         let due = state.due;
         let Some(at) = self.course.find(due, request) else {
@@ -183,8 +190,12 @@ impl<B: Backend> Installed<B> {
         match slot {
             Ok(slot) => {
                 self.manager.note(lane, slot, request);
-                let mut state = lane.state.lock();
-                Ok(Some(Allocation::claim(lane, &mut state, slot, request.layout.size)))
+                let size = request.layout.size;
+                let allocation = Allocation::claim(lane, &mut lane.state.lock(), slot, size);
+                if request.contents == Contents::Zero {
+                    allocation.wipe()?;
+                }
+                Ok(Some(allocation))
             }
             Err(ErrorKind::Busy) => Ok(None),
             Err(kind) => Err(kind.into()),
@@ -221,7 +232,7 @@ impl<B: Backend> Manager<B> {
         if let (Some(timeline), Some(timelines)) = (timeline, self.backend().as_timelines()) {
             timelines.reached(timeline)?;
         }
-        let mut pools = Vec::new();
+        let (mut pools, mut heaps) = (Vec::new(), Vec::new());
         for region in schedule.regions() {
             let first = || self.inner.plain.as_slice().first().copied();
             let heap = region.heap.or_else(first).ok_or(ErrorKind::NoSuchHeap)?;
@@ -230,6 +241,7 @@ impl<B: Backend> Manager<B> {
             let mut config = PoolConfig { strategy: StrategyKind::Exact, ..PoolConfig::new() };
             (config.minimum, config.maximum, config.block) = (size, size, Some(size));
             pools.push(Arc::new(self.make_pool(heap, config, timeline)?));
+            heaps.push(heap);
         }
         let report = ScheduleReport {
             spans: schedule.spans().len() as u64,
@@ -237,7 +249,7 @@ impl<B: Backend> Manager<B> {
             ..ScheduleReport::default()
         };
         let state = Mutex::new(Progress { due: 0, report });
-        let course = Arc::new(Course { schedule, timeline, state });
+        let course = Arc::new(Course { schedule, heaps, timeline, state });
         self.inner.user_pools.lock().extend(pools.iter().cloned());
         self.inner.courses.lock().push(Arc::clone(&course));
         let pools = pools.into_iter().map(|pool| UserPool::new(self.clone(), pool)).collect();

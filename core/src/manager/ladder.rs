@@ -422,7 +422,7 @@ impl<B: Backend> Manager<B> {
 }
 
 /// Refuses what can never be.
-fn check(request: &Request<'_>) -> Result<(), ErrorKind> {
+pub(super) fn check(request: &Request<'_>) -> Result<(), ErrorKind> {
     if request.layout.size == 0 {
         return Err(ErrorKind::ZeroSize);
     }

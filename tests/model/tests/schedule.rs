@@ -143,11 +143,12 @@ fn what_needs_more_than_bytes_is_extra() {
         ask(4 * KIB).dedicated(),
         ask(4 * KIB).on(TimelineId::MAIN),
         ask(4 * KIB).class(omniheap_core::Class::Tiled),
+        ask(5 * KIB),
     ];
     for request in &odd {
         drop(installed.allocate(request).expect("served by the usual pools"));
     }
-    assert_eq!((installed.report().extra, installed.report().served), (3, 0));
+    assert_eq!((installed.report().extra, installed.report().served), (4, 0));
 }
 
 #[test]
@@ -172,6 +173,22 @@ fn names_and_stale_ids_work_as_everywhere() {
     assert!(pools.iter().flat_map(|p| &p.blocks).flat_map(|b| &b.live).any(|l| named(&l.1)));
     drop(first);
     assert_eq!(manager.check(id).expect_err("freed").kind(), ErrorKind::Stale);
+}
+
+#[test]
+fn zeros_are_zeros_where_bytes_are_used_again() {
+    let manager = manager(1 << 30);
+    let installed = manager.install(three(), None).expect("it fits");
+    let first = installed.allocate(&ask(4 * KIB)).expect("planned");
+    first.fill(0, 4 * KIB, 0xEE).expect("in range");
+    let _second = installed.allocate(&ask(4 * KIB)).expect("planned");
+    drop(first);
+    let third = installed.allocate(&ask(2 * KIB).zeroed()).expect("planned");
+    let mut seen = vec![1; 2048];
+    third.read(0, &mut seen).expect("in range");
+    assert_eq!((installed.report().served, seen), (3, vec![0; 2048]));
+    let error = installed.allocate(&ask(0)).expect_err("nothing was asked for");
+    assert_eq!(error.kind(), ErrorKind::ZeroSize);
 }
 
 #[test]
