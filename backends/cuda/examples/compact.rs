@@ -1,6 +1,7 @@
 //! How fast ten thousand moves go in one batch, against one driver copy of as many bytes and against a call for each.
 //!
-//! A byte counts once. *Device* is the time between events around the batch, table included; *whole* adds the host's work.
+//! A byte counts once. *Device* is the time between events around a batch that waits behind other work, so that the host's
+//! part is over when it begins; reading the table is included. *Whole* is an idle device's time, the host's part included.
 //! Ends with an error where there is no device.
 #![expect(unsafe_code, reason = "calls the driver")]
 use core::{error::Error, ptr};
@@ -21,26 +22,49 @@ fn event() -> CUevent {
     event
 }
 
-/// Seconds on the device and in all, the best of a few rounds.
-fn best(stream: CUstream, mut work: impl FnMut() -> Result<()>) -> Result<(f64, f64)> {
-    let (start, end) = (event(), event());
-    let (mut device, mut whole) = (f64::INFINITY, f64::INFINITY);
-    for _ in 0..ROUNDS {
-        let clock = Instant::now();
-        // SAFETY: event and stream live until the end.
-        let _ = unsafe { sys::cuEventRecord(start, stream) };
-        work()?;
-        // SAFETY: as above.
-        let _ = unsafe { sys::cuEventRecord(end, stream) };
-        // SAFETY: recorded just above.
-        let _ = unsafe { sys::cuEventSynchronize(end) };
-        whole = whole.min(clock.elapsed().as_secs_f64());
-        let mut milliseconds = 0.0;
-        // SAFETY: both have finished.
-        let _ = unsafe { sys::cuEventElapsedTime(&raw mut milliseconds, start, end) };
-        device = device.min(f64::from(milliseconds) / 1e3);
+/// A device that can be kept busy.
+struct Bench {
+    cuda: Cuda,
+    stream: CUstream,
+    busy: Block,
+}
+
+impl Bench {
+    /// Seconds on the device and in all, the best of a few rounds.
+    fn best(&self, mut work: impl FnMut() -> Result<()>) -> Result<(f64, f64)> {
+        let device = self.time(Some(&self.busy), &mut work)?.0;
+        Ok((device, self.time(None, &mut work)?.1))
     }
-    Ok((device, whole))
+
+    /// Seconds between events and in all, behind a fill of `busy` where there is one.
+    fn time(
+        &self,
+        busy: Option<&Block>,
+        work: &mut impl FnMut() -> Result<()>,
+    ) -> Result<(f64, f64)> {
+        let stream = self.stream;
+        let (start, end) = (event(), event());
+        let (mut device, mut whole) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..ROUNDS {
+            if let Some(block) = busy {
+                self.cuda.fill(MAIN, Place { block, offset: 0 }, block.size(), 1)?;
+            }
+            let clock = Instant::now();
+            // SAFETY: event and stream live until the end.
+            let _ = unsafe { sys::cuEventRecord(start, stream) };
+            work()?;
+            // SAFETY: as above.
+            let _ = unsafe { sys::cuEventRecord(end, stream) };
+            // SAFETY: recorded just above.
+            let _ = unsafe { sys::cuEventSynchronize(end) };
+            whole = whole.min(clock.elapsed().as_secs_f64());
+            let mut milliseconds = 0.0;
+            // SAFETY: both have finished.
+            let _ = unsafe { sys::cuEventElapsedTime(&raw mut milliseconds, start, end) };
+            device = device.min(f64::from(milliseconds) / 1e3);
+        }
+        Ok((device, whole))
+    }
 }
 
 /// A move's size by its number.
@@ -74,8 +98,8 @@ fn places(size_of: SizeOf) -> (Vec<(u64, u64, u64)>, u64) {
     (places, end)
 }
 
-fn measure(cuda: &Cuda, name: &str, size_of: SizeOf) -> Result<()> {
-    let stream = cuda.stream(MAIN)?;
+fn measure(bench: &Bench, name: &str, size_of: SizeOf) -> Result<()> {
+    let cuda = &bench.cuda;
     let (places, length) = places(size_of);
     let bytes: u64 = places.iter().map(|place| place.2).sum();
     let (from, to) = (cuda.allocate(HeapId(0), length)?, cuda.allocate(HeapId(0), length)?);
@@ -91,10 +115,10 @@ fn measure(cuda: &Cuda, name: &str, size_of: SizeOf) -> Result<()> {
         from: Place { block: &from, offset: 0 },
         to: Place { block: &to, offset: 0 },
     }];
-    let (plain, _) = best(stream, || cuda.copy(MAIN, &whole))?;
-    let (device, all) = best(stream, || cuda.copy(MAIN, &moves))?;
+    let (plain, _) = bench.best(|| cuda.copy(MAIN, &whole))?;
+    let (device, all) = bench.best(|| cuda.copy(MAIN, &moves))?;
     // Batches of one are what a driver call for each costs.
-    let (single, _) = best(stream, || moves.iter().try_for_each(|step| cuda.copy(MAIN, &[*step])))?;
+    let (single, _) = bench.best(|| moves.iter().try_for_each(|step| cuda.copy(MAIN, &[*step])))?;
     let rate = |seconds: f64| bytes as f64 / seconds / 1e9;
     println!(
         "{MOVES} moves of {name:<10} device {:7.1} GB/s, whole {:7.1} GB/s; one copy {:7.1} GB/s; a call each {:6.1} GB/s",
@@ -111,8 +135,8 @@ fn measure(cuda: &Cuda, name: &str, size_of: SizeOf) -> Result<()> {
 }
 
 /// Where a launch begins to pay: microseconds of a few moves, one call each and in one batch.
-fn threshold(cuda: &Cuda, size: u64) -> Result<()> {
-    let stream = cuda.stream(MAIN)?;
+fn threshold(bench: &Bench, size: u64) -> Result<()> {
+    let cuda = &bench.cuda;
     let (from, to) = (cuda.allocate(HeapId(0), 16 * size)?, cuda.allocate(HeapId(0), 16 * size)?);
     for count in [2, 3, 4, 6, 8, 16] {
         let one = |number| Move {
@@ -121,8 +145,8 @@ fn threshold(cuda: &Cuda, size: u64) -> Result<()> {
             size,
         };
         let moves: Vec<Move<'_, Block>> = (0..count).map(one).collect();
-        let single = best(stream, || moves.iter().try_for_each(|step| cuda.copy(MAIN, &[*step])))?;
-        let batch = best(stream, || cuda.copy(MAIN, &moves))?;
+        let single = bench.best(|| moves.iter().try_for_each(|step| cuda.copy(MAIN, &[*step])))?;
+        let batch = bench.best(|| cuda.copy(MAIN, &moves))?;
         println!(
             "{count:2} moves of {size:8} bytes: device {:6.1} us one by one, {:6.1} us in a batch; whole {:6.1} and {:6.1} us",
             single.0 * 1e6,
@@ -143,11 +167,15 @@ fn main() -> core::result::Result<(), Box<dyn Error>> {
     cuda.prepare_batches()?;
     // SAFETY: the context lives as long as `cuda`; left current, which costs nothing here.
     let _ = unsafe { sys::cuCtxPushCurrent_v2(cuda.context()) };
+    let stream = cuda.stream(MAIN)?;
+    // A fill of this much takes longer than the host needs for a batch.
+    let busy = cuda.allocate(HeapId(0), 8 << 30)?;
+    let bench = Bench { cuda, stream, busy };
     for (name, size_of) in KINDS {
-        measure(&cuda, name, size_of)?;
+        measure(&bench, name, size_of)?;
     }
-    for size in [4 << 10, 1 << 20, 16 << 20] {
-        threshold(&cuda, size)?;
+    for size in [4 << 10, 1 << 20, 4 << 20, 16 << 20] {
+        threshold(&bench, size)?;
     }
     Ok(())
 }

@@ -129,10 +129,11 @@ fn keep_all(context: sys::CUcontext) {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let manager = Manager::new(Cuda::open(0)?);
+    // One for each, so that neither finds what the other left.
+    let (manager, other) = (Manager::new(Cuda::open(0)?), Manager::new(Cuda::open(0)?));
     keep_all(manager.backend().context());
     let driver = Async(manager.backend().stream(MAIN)?);
-    let (ordered, unordered) = (Ours(&manager, Some(MAIN)), Ours(&manager, None));
+    let (ordered, unordered) = (Ours(&manager, Some(MAIN)), Ours(&other, None));
     let show = |what: String, ordered: f64, unordered: f64, driver: f64| {
         println!(
             "{what:<26} omniheap on a timeline {ordered:7.1} ns, on none {unordered:7.1} ns, driver's pool \

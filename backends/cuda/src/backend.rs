@@ -239,6 +239,8 @@ unsafe impl Backend for Cuda {
             }
             Kind::Reserved(ref positions) => self.free_reserved(&block, positions),
             Kind::Exportable(page) | Kind::Imported(page) => self.free_shared(&block, page),
+            // SAFETY: as above; `open_ipc` made the block.
+            Kind::Opened => unsafe { self.driver.close_ipc(block.base) },
             Kind::External(memory) => self.free_external(&block, memory),
         }
     }

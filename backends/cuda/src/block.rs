@@ -36,6 +36,7 @@ pub(crate) enum Kind {
     Reserved(Positions),
     Exportable(u64),
     Imported(u64),
+    Opened,
     External(Raw<CUextMemory_st>),
 }
 
@@ -80,7 +81,7 @@ impl Block {
             Kind::Constant => Memory::Constant,
             Kind::Reserved(_) => Memory::Reserved,
             Kind::Exportable(_) => Memory::Exportable,
-            Kind::Imported(_) | Kind::External(_) => Memory::Imported,
+            Kind::Imported(_) | Kind::Opened | Kind::External(_) => Memory::Imported,
         }
     }
 

@@ -60,17 +60,14 @@ impl Bounce {
         Ok(())
     }
 
-    /// Copies a slice into the bounce; returns where the device finds it.
+    /// The bounce's bytes from `offset` on, as the host and as the device see them.
     ///
     /// # Safety
     ///
-    /// `offset + bytes.len() <= BOUNCE`; no device work in flight uses these bytes of the bounce.
-    pub(crate) unsafe fn stage(&self, offset: usize, bytes: &[u8]) -> u64 {
+    /// `offset <= BOUNCE`.
+    pub(crate) unsafe fn at(&self, offset: usize) -> (NonNull<u8>, u64) {
         // SAFETY: the caller keeps `offset` inside the bounce.
-        let host = unsafe { self.host.add(offset) };
-        // SAFETY: the caller promises the room, and a slice never overlaps our pinned buffer.
-        unsafe { host.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        self.address + offset as u64
+        (unsafe { self.host.add(offset) }, self.address + offset as u64)
     }
 
     /// Copies a slice into the bounce and from there to the device.
@@ -86,10 +83,10 @@ impl Bounce {
         bytes: &[u8],
         stream: CUstream,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.stage(offset, bytes) };
         // SAFETY: the caller keeps `offset` inside the bounce.
-        let host = unsafe { self.host.add(offset) };
+        let (host, _) = unsafe { self.at(offset) };
+        // SAFETY: the caller promises the room, and a slice never overlaps our pinned buffer.
+        unsafe { host.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         // SAFETY: the caller promises `to`; the bounce stays unchanged until `depart`'s event or the filling's end.
         unsafe { self.driver.write(to, host.as_ptr(), bytes.len(), stream) }
     }

@@ -11,7 +11,7 @@ use crate::{
     module::{Arch, BuildError, Module},
     timeline::Timeline,
 };
-use core::slice;
+use core::ptr::NonNull;
 use omniheap_core::{Move, Result, TimelineId};
 use std::sync::{Arc, OnceLock};
 
@@ -20,16 +20,16 @@ const FALLBACK: &str = include_str!("../../../shaders/compact/compact.ptx");
 const KERNEL: &str = "omniheap_compact";
 /// Threads of a group, and pieces that a group copies: as in the kernel.
 const GROUP: u32 = 256;
-const PIECES: usize = 8;
+const PIECES: u64 = 8;
 
 /// From this many small moves on, one launch takes less time than a driver copy for each.
-pub(crate) const FEWEST: usize = 4;
+pub(crate) const FEWEST: u64 = 3;
 /// A move of this size keeps the device busy for longer than its call takes.
-pub(crate) const LARGE: u64 = 32 << 20;
+const LARGE: u64 = 8 << 20;
 /// Bytes of a piece at most: few enough that no warp works long alone, enough that the table stays short.
 const PIECE: u64 = 16 << 10;
 /// Pieces of one launch at most: their table fits half a bounce.
-const MOST: usize = BOUNCE / 2 / size_of::<Piece>();
+const MOST: u64 = (BOUNCE / 2 / size_of::<Piece>()) as u64;
 
 /// One entry of the table, as the kernel reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,20 +40,17 @@ struct Piece {
     size: u64,
 }
 
-/// Cuts a move into pieces.
-fn pieces(to: u64, from: u64, size: u64) -> impl Iterator<Item = Piece> {
-    let starts = (0..size).step_by(usize::try_from(PIECE).expect("small"));
-    starts.map(move |start| Piece {
-        to: to + start,
-        from: from + start,
-        size: PIECE.min(size - start),
-    })
+/// How many pieces a move is cut into.
+pub(crate) const fn count(size: u64) -> u64 {
+    size.div_ceil(PIECE)
 }
 
-/// The table's bytes.
-fn bytes(table: &[Piece]) -> &[u8] {
-    // SAFETY: three 64-bit numbers each, without padding.
-    unsafe { slice::from_raw_parts(table.as_ptr().cast(), size_of_val(table)) }
+/// Cuts a move into pieces.
+fn pieces(to: u64, from: u64, size: u64) -> impl Iterator<Item = Piece> {
+    (0..count(size)).map(move |number| {
+        let start = number * PIECE;
+        Piece { to: to + start, from: from + start, size: PIECE.min(size - start) }
+    })
 }
 
 /// The kernel, built when it is first needed.
@@ -104,7 +101,8 @@ impl Cuda {
         self.compactor.kernel().map(|_| ()).map_err(Clone::clone)
     }
 
-    /// Copies moves that [`is_packable`] holds for in as few launches as their table takes; says whether it did.
+    /// Copies the moves that [`is_packable`] holds for, `pieces` in all, in as few launches as their table takes; says
+    /// whether it did.
     ///
     /// # Errors
     ///
@@ -113,55 +111,58 @@ impl Cuda {
     /// # Safety
     ///
     /// Every move lies inside live blocks of this backend.
-    pub(crate) unsafe fn compact<'a>(
+    pub(crate) unsafe fn compact(
         &self,
         on: TimelineId,
         timeline: &Timeline,
-        moves: impl Iterator<Item = &'a Move<'a, Block>>,
+        moves: &[Move<'_, Block>],
+        pieces: u64,
     ) -> Result<bool> {
         let Ok(kernel) = self.compactor.kernel() else { return Ok(false) };
-        let at = |step: &Move<'_, Block>| {
-            (step.to.block.at(step.to.offset), step.from.block.at(step.from.offset))
-        };
-        let mut table = Vec::new();
-        for step in moves {
-            let (to, from) = at(step);
-            for piece in pieces(to, from, step.size) {
-                table.push(piece);
-                if table.len() == MOST {
-                    // SAFETY: the caller's promise.
-                    unsafe { self.submit(on, timeline, kernel, &table) }?;
-                    table.clear();
-                }
-            }
-        }
-        if !table.is_empty() {
+        let mut table = moves.iter().filter(|step| is_packable(step)).flat_map(|step| {
+            let (to, from) =
+                (step.to.block.at(step.to.offset), step.from.block.at(step.from.offset));
+            self::pieces(to, from, step.size)
+        });
+        let mut left = pieces;
+        while left > 0 {
+            let now = left.min(MOST);
             // SAFETY: the caller's promise.
-            unsafe { self.submit(on, timeline, kernel, &table) }?;
+            unsafe { self.submit(on, timeline, kernel, table.by_ref(), now) }?;
+            left -= now;
         }
         Ok(true)
     }
 
+    /// Copies the next `count` pieces of a table, at most [`MOST`].
+    ///
     /// # Safety
     ///
-    /// Every piece lies inside live blocks of this backend.
+    /// There are as many, and every one lies inside live blocks of this backend.
     unsafe fn submit(
         &self,
         on: TimelineId,
         timeline: &Timeline,
         kernel: &Kernel,
-        table: &[Piece],
+        table: impl Iterator<Item = Piece>,
+        count: u64,
     ) -> Result<()> {
-        let count = u32::try_from(table.len()).expect("at most `MOST`");
-        let groups = u32::try_from(table.len().div_ceil(PIECES)).expect("fewer still");
-        let launch = |address| {
-            let arguments = [Argument::U64(address), Argument::U32(count)];
+        let entries = u32::try_from(count).expect("at most `MOST`");
+        let groups = u32::try_from(count.div_ceil(PIECES)).expect("fewer still");
+        let length = entries as usize * size_of::<Piece>();
+        let launch = |host: NonNull<u8>, device| {
+            let host = host.cast::<Piece>().as_ptr();
+            for (index, piece) in table.take(entries as usize).enumerate() {
+                // SAFETY: the room has `entries` pieces and starts at a cache line.
+                unsafe { host.wrapping_add(index).write(piece) };
+            }
+            let arguments = [Argument::U64(device), Argument::U32(entries)];
             // SAFETY: the kernel takes the address of a table and its length, and copies what the table says; the caller
             // promises that.
             unsafe { self.launch(on, kernel, Launch::linear(groups, GROUP), &arguments) }
         };
         // SAFETY: `MOST` pieces fit.
-        unsafe { self.staging().stage(timeline, bytes(table), launch) }
+        unsafe { self.staging().stage(timeline, length, launch) }
     }
 }
 
@@ -181,12 +182,11 @@ mod tests {
             assert_eq!(end, size);
         }
         assert_eq!(pieces(0, 0, 0).count(), 0);
+        assert_eq!(pieces(0, 0, 3 * PIECE + 1).count() as u64, count(3 * PIECE + 1));
     }
 
     #[test]
     fn an_entry_is_three_numbers() {
-        let table = [Piece { to: 1, from: 2, size: 3 }, Piece { to: 4, from: 5, size: 6 }];
-        let numbers: Vec<u8> = (1..=6u64).flat_map(u64::to_ne_bytes).collect();
-        assert_eq!(bytes(&table), numbers);
+        assert_eq!((size_of::<Piece>(), align_of::<Piece>()), (24, 8));
     }
 }

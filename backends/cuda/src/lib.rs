@@ -10,7 +10,7 @@
 //! | `pool` | where device and pinned blocks come from |
 //! | `transfer`, `staging`, `bounce` | byte movement, and the pinned memory it goes through |
 //! | `compact` | many copies in one launch |
-//! | `remap`, `export` | pages, and memory that leaves the process |
+//! | `remap`, `export`, `ipc` | pages, and memory that leaves the process |
 //! | `constant`, `module`, `kernel`, `rtc` | the constant bank, device code, launches, the run-time compiler |
 //! | `selftest` | what is tried when a device is opened |
 //!
@@ -33,6 +33,7 @@ mod constant;
 mod driver;
 mod event;
 mod export;
+mod ipc;
 mod kernel;
 mod module;
 mod pool;
@@ -51,6 +52,7 @@ pub use block::{Block, Memory};
 pub use config::{BlockSource, Config};
 pub use constant::BANK_SYMBOL;
 pub use cudarc::driver::sys::{CUcontext, CUstream};
+pub use ipc::IpcHandle;
 pub use kernel::{Argument, Kernel, Launch};
 pub use module::{Arch, BuildError, Module};
 pub use selftest::{Feature, Finding, Verdict};

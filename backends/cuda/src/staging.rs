@@ -10,7 +10,7 @@ use crate::{
     lock,
     timeline::Timeline,
 };
-use core::mem;
+use core::{mem, ptr::NonNull};
 use omniheap_core::{Error, Result};
 use std::{
     collections::VecDeque,
@@ -160,21 +160,22 @@ impl Staging {
         })
     }
 
-    /// Puts a slice where the device reads it, and runs `work` with its address. What `work` submits to the timeline finds
-    /// the bytes there.
+    /// Runs `work` with `length` bytes that host and device see, by both their addresses: nothing uses them yet, and what
+    /// `work` submits to the timeline finds there what it wrote. They start at a cache line.
     ///
     /// # Safety
     ///
-    /// The slice has at most [`BOUNCE`] bytes.
+    /// `length <= BOUNCE`.
     pub(crate) unsafe fn stage(
         &self,
         timeline: &Timeline,
-        bytes: &[u8],
-        work: impl FnOnce(u64) -> Result<()>,
+        length: usize,
+        work: impl FnOnce(NonNull<u8>, u64) -> Result<()>,
     ) -> Result<()> {
-        self.fill(timeline, bytes.len(), |bounce, offset| {
-            // SAFETY: `fill` gives room that nothing uses.
-            work(unsafe { bounce.stage(offset, bytes) })
+        self.fill(timeline, length, |bounce, offset| {
+            // SAFETY: `fill` gives room inside the bounce.
+            let (host, device) = unsafe { bounce.at(offset) };
+            work(host, device)
         })
     }
 

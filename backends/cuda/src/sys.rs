@@ -7,8 +7,8 @@ use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 pub(crate) use cudarc::driver::sys::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_MEMCPY2D, CUcontext,
     CUdevice, CUdevice_attribute as Attribute, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemPoolProps,
-    CUmemoryPool, CUmodule, CUstream, CUuuid,
+    CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUmemPoolProps, CUmemoryPool, CUmodule, CUstream, CUuuid,
 };
 use std::sync::OnceLock;
 
@@ -147,5 +147,8 @@ functions! {
         external_buffer = b"cuExternalMemoryGetMappedBuffer\0":
             fn(*mut CUdeviceptr, CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC);
         external_destroy = b"cuDestroyExternalMemory\0": fn(CUexternalMemory);
+        ipc_handle = b"cuIpcGetMemHandle\0": fn(*mut CUipcMemHandle, CUdeviceptr);
+        ipc_open = b"cuIpcOpenMemHandle_v2\0": fn(*mut CUdeviceptr, CUipcMemHandle, c_uint);
+        ipc_close = b"cuIpcCloseMemHandle\0": fn(CUdeviceptr);
     }
 }

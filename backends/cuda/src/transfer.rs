@@ -4,7 +4,7 @@ use crate::{
     backend::Cuda,
     block::Block,
     bounce::BOUNCE,
-    compact::{FEWEST, is_packable},
+    compact::{self, FEWEST, is_packable},
     sys::{CUDA_MEMCPY2D, CUstream},
     timeline::Timeline,
 };
@@ -206,18 +206,25 @@ unsafe impl Transfer for Cuda {
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
         // All are checked before the first is submitted: a refused batch changes nothing.
+        let (mut small, mut pieces) = (0, 0);
         for step in moves {
             self.range(&step.from, step.size)?;
             self.range(&step.to, step.size)?;
+            if is_packable(step) {
+                small += 1;
+                pieces += compact::count(step.size);
+            }
         }
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;
         let _current = self.driver().enter()?;
-        let small = || moves.iter().filter(|step| is_packable(step));
-        let is_packed = small().nth(FEWEST - 1).is_some() && {
+        let is_packed = small >= FEWEST && {
             // SAFETY: all were seen inside live blocks above.
-            unsafe { self.compact(on, &timeline, small()) }?
+            unsafe { self.compact(on, &timeline, moves, pieces) }?
         };
+        if is_packed && small == moves.len() as u64 {
+            return Ok(());
+        }
         for step in moves.iter().filter(|step| !(is_packed && is_packable(step))) {
             // SAFETY: as above.
             unsafe { self.copy_alone(step, stream) }?;

@@ -4,6 +4,7 @@ pub(crate) use crate::block::Block;
 use crate::{
     block::Kind,
     caps::{self, Attributes, Source},
+    compact::Compactor,
     config::Config,
     driver::{Caching, Driver},
     pages::Pages,
@@ -34,6 +35,7 @@ pub struct Hip {
     timelines: Registry,
     staging: Staging,
     pub(crate) pages: Pages,
+    pub(crate) compactor: Compactor,
     pub(crate) pool: Option<AsyncPool>,
     config: Config,
     driver: Arc<Driver>,
@@ -99,6 +101,7 @@ impl Hip {
             timelines,
             staging: Staging::new(&driver),
             pages: Pages::default(),
+            compactor: Compactor::default(),
             pool,
             config,
             attributes,
@@ -233,6 +236,8 @@ unsafe impl Backend for Hip {
             Kind::Pinned(host) => unsafe { self.driver.free_host(host.0) },
             Kind::Reserved(reserved, ref positions) => self.free_reserved(reserved, positions),
             Kind::Exportable(shared) | Kind::Imported(shared) => self.free_shared(shared),
+            // SAFETY: as above; `open_ipc` made the block.
+            Kind::Opened => unsafe { self.driver.close_ipc(block.base) },
         }
     }
 

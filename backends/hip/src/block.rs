@@ -39,6 +39,7 @@ pub(crate) enum Kind {
     Reserved(Reserved, Positions),
     Exportable(Shared),
     Imported(Shared),
+    Opened,
 }
 
 /// One driver allocation.
@@ -82,7 +83,7 @@ impl Block {
             Kind::Constant => Memory::Constant,
             Kind::Reserved(..) => Memory::Reserved,
             Kind::Exportable(_) => Memory::Exportable,
-            Kind::Imported(_) => Memory::Imported,
+            Kind::Imported(_) | Kind::Opened => Memory::Imported,
         }
     }
 

@@ -17,6 +17,8 @@ pub(crate) const BOUNCE: usize = 2 << 20;
 pub(crate) struct Bounce {
     driver: Arc<Driver>,
     host: NonNull<u8>,
+    /// Where the device sees it.
+    address: u64,
     event: Event,
     in_flight: bool,
 }
@@ -28,7 +30,11 @@ impl Bounce {
     pub(crate) fn new(driver: &Arc<Driver>) -> Result<Self> {
         let event = Event::new(driver)?;
         let host = driver.allocate_host(BOUNCE, Caching::Cached, Coherence::Fine)?;
-        Ok(Self { driver: driver.clone(), host, event, in_flight: false })
+        let address = driver.host_address(host).inspect_err(|_| {
+            // SAFETY: allocated just above and used by nothing.
+            let _ = unsafe { driver.free_host(host.as_ptr()) };
+        })?;
+        Ok(Self { driver: driver.clone(), host, address, event, in_flight: false })
     }
 
     pub(crate) fn is_idle(&self) -> Result<bool> {
@@ -54,6 +60,16 @@ impl Bounce {
         Ok(())
     }
 
+    /// The bounce's bytes from `offset` on, as the host and as the device see them.
+    ///
+    /// # Safety
+    ///
+    /// `offset <= BOUNCE`.
+    pub(crate) unsafe fn at(&self, offset: usize) -> (NonNull<u8>, u64) {
+        // SAFETY: the caller keeps `offset` inside the bounce.
+        (unsafe { self.host.add(offset) }, self.address + offset as u64)
+    }
+
     /// Copies a slice into the bounce and from there to the device.
     ///
     /// # Safety
@@ -68,7 +84,7 @@ impl Bounce {
         stream: hipStream_t,
     ) -> Result<()> {
         // SAFETY: the caller keeps `offset` inside the bounce.
-        let host = unsafe { self.host.add(offset) };
+        let (host, _) = unsafe { self.at(offset) };
         // SAFETY: the caller promises the room, and a slice never overlaps our pinned buffer.
         unsafe { host.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         // SAFETY: the caller promises `to`; the bounce stays unchanged until `depart`'s event or the filling's end.

@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "calls the runtime")]
 
 mod check;
+mod ipc;
 mod memory;
 mod module;
 mod pages;

@@ -9,6 +9,7 @@
 //! | `timeline`, `registry`, `event` | streams, those that are open, and the events of their marks |
 //! | `pool` | where device and pinned blocks come from |
 //! | `transfer`, `staging`, `bounce` | byte movement, and the pinned memory it goes through |
+//! | `compact` | many copies in one launch |
 //! | `remap`, `pages`, `export` | pages, those that exist, and memory that leaves the process |
 //! | `constant`, `module`, `kernel`, `rtc` | constants, device code, launches, the run-time compiler |
 //! | `selftest` | what is tried when a device is opened |
@@ -26,12 +27,14 @@ mod backend;
 mod block;
 mod bounce;
 mod caps;
+mod compact;
 mod config;
 mod constant;
 #[doc(hidden)]
 pub mod driver;
 mod event;
 mod export;
+mod ipc;
 mod kernel;
 mod module;
 mod pages;
@@ -52,6 +55,7 @@ pub use backend::Hip;
 pub use block::{Block, Memory};
 pub use config::{BlockSource, Config};
 pub use driver::Coherence;
+pub use ipc::IpcHandle;
 pub use kernel::{Argument, Kernel, Launch};
 pub use module::{BuildError, Module};
 pub use rtc::Arch;

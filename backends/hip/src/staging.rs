@@ -10,7 +10,7 @@ use crate::{
     lock,
     timeline::Timeline,
 };
-use core::mem;
+use core::{mem, ptr::NonNull};
 use omniheap_core::{Error, Result};
 use std::{
     collections::VecDeque,
@@ -118,6 +118,30 @@ impl Staging {
         self.returned.notify_one();
     }
 
+    /// Runs `work` with `length` unused bytes of the timeline's filling: the bounce, and where in it they start. What it
+    /// submits to the timeline may use them.
+    fn fill(
+        &self,
+        timeline: &Timeline,
+        length: usize,
+        work: impl FnOnce(&Bounce, usize) -> Result<()>,
+    ) -> Result<()> {
+        let mut filling = lock(&timeline.filling);
+        if filling.bounce.is_some() && BOUNCE - filling.used < length {
+            self.leave(timeline, &mut filling)?;
+        }
+        if filling.bounce.is_none() {
+            let bounce = self.take()?;
+            // A filling's bounce does not count, so that many timelines cannot starve large transfers.
+            self.forget_one();
+            *filling = Filling { bounce: Some(bounce), used: 0 };
+        }
+        let bounce = filling.bounce.as_ref().expect("put there just above");
+        work(bounce, filling.used)?;
+        filling.used = (filling.used + length).next_multiple_of(FILLING_ALIGN).min(BOUNCE);
+        Ok(())
+    }
+
     /// Writes a slice through the timeline's filling.
     ///
     /// # Safety
@@ -130,21 +154,29 @@ impl Staging {
         bytes: &[u8],
     ) -> Result<()> {
         let stream = timeline.stream()?;
-        let mut filling = lock(&timeline.filling);
-        if filling.bounce.is_some() && BOUNCE - filling.used < bytes.len() {
-            self.leave(timeline, &mut filling)?;
-        }
-        if filling.bounce.is_none() {
-            let bounce = self.take()?;
-            // A filling's bounce does not count, so that many timelines cannot starve large transfers.
-            self.forget_one();
-            *filling = Filling { bounce: Some(bounce), used: 0 };
-        }
-        let bounce = filling.bounce.as_ref().expect("put there just above");
-        // SAFETY: the room was checked above, earlier writes of the filling lie before `used`, the caller promises `to`.
-        unsafe { bounce.upload(filling.used, to, bytes, stream) }?;
-        filling.used = (filling.used + bytes.len()).next_multiple_of(FILLING_ALIGN).min(BOUNCE);
-        Ok(())
+        self.fill(timeline, bytes.len(), |bounce, offset| {
+            // SAFETY: `fill` gives room that nothing uses; the caller promises `to`.
+            unsafe { bounce.upload(offset, to, bytes, stream) }
+        })
+    }
+
+    /// Runs `work` with `length` bytes that host and device see, by both their addresses: nothing uses them yet, and what
+    /// `work` submits to the timeline finds there what it wrote. They start at a cache line.
+    ///
+    /// # Safety
+    ///
+    /// `length <= BOUNCE`.
+    pub(crate) unsafe fn stage(
+        &self,
+        timeline: &Timeline,
+        length: usize,
+        work: impl FnOnce(NonNull<u8>, u64) -> Result<()>,
+    ) -> Result<()> {
+        self.fill(timeline, length, |bounce, offset| {
+            // SAFETY: `fill` gives room inside the bounce.
+            let (host, device) = unsafe { bounce.at(offset) };
+            work(host, device)
+        })
     }
 
     /// Hands a filled bounce to everybody.

@@ -1,7 +1,13 @@
 //! Byte movement in timeline order.
 #![expect(unsafe_code, reason = "implements the unsafe contract")]
 use crate::{
-    backend::Hip, block::Block, bounce::BOUNCE, driver::Rows as RawRows, timeline::Timeline,
+    backend::Hip,
+    block::Block,
+    bounce::BOUNCE,
+    compact::{self, FEWEST, is_packable},
+    driver::Rows as RawRows,
+    sys::hipStream_t,
+    timeline::Timeline,
 };
 use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
 use std::thread;
@@ -113,6 +119,26 @@ impl Hip {
         unsafe { self.driver().copy_peer((peer.driver(), to), from, length(size)?, stream) }
     }
 
+    /// Copies with one call.
+    ///
+    /// # Safety
+    ///
+    /// The move lies inside live blocks of this backend, and `stream` is live.
+    unsafe fn copy_alone(&self, step: &Move<'_, Block>, stream: hipStream_t) -> Result<()> {
+        let (from, to) = (step.from.block.at(step.from.offset), step.to.block.at(step.to.offset));
+        let (driver, size) = (self.driver(), length(step.size)?);
+        if size == 0 {
+            return Ok(());
+        }
+        if step.from.block.is_on_device() && step.to.block.is_on_device() {
+            // SAFETY: the caller's promise, and both are device memory.
+            unsafe { driver.copy(to, from, size, stream) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { driver.copy_unified(to, from, size, stream) }
+        }
+    }
+
     /// Whether a slice may be handed to the runtime as it is.
     fn is_pinned(&self, bytes: &[u8]) -> bool {
         bytes.len() >= ASK_IF_PINNED && self.driver().knows(bytes.as_ptr(), bytes.len() as u64)
@@ -172,26 +198,28 @@ unsafe impl Transfer for Hip {
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
         // All are checked before the first is submitted: a refused batch changes nothing.
+        let (mut small, mut pieces) = (0, 0);
         for step in moves {
             self.range(&step.from, step.size)?;
             self.range(&step.to, step.size)?;
+            if is_packable(step) {
+                small += 1;
+                pieces += compact::count(step.size);
+            }
         }
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;
         let _current = self.driver().enter()?;
-        // One call each. Many small moves belong in one launch of a copy kernel; this loop is where it goes.
-        for step in moves.iter().filter(|step| step.size > 0) {
-            let (from, to) =
-                (step.from.block.at(step.from.offset), step.to.block.at(step.to.offset));
-            let size = length(step.size)?;
-            let driver = self.driver();
-            if step.from.block.is_on_device() && step.to.block.is_on_device() {
-                // SAFETY: both were seen inside live blocks of device memory above.
-                unsafe { driver.copy(to, from, size, stream) }?;
-            } else {
-                // SAFETY: both were seen inside live blocks above.
-                unsafe { driver.copy_unified(to, from, size, stream) }?;
-            }
+        let is_packed = small >= FEWEST && {
+            // SAFETY: all were seen inside live blocks above.
+            unsafe { self.compact(on, &timeline, moves, pieces) }?
+        };
+        if is_packed && small == moves.len() as u64 {
+            return Ok(());
+        }
+        for step in moves.iter().filter(|step| !(is_packed && is_packable(step))) {
+            // SAFETY: as above.
+            unsafe { self.copy_alone(step, stream) }?;
         }
         Ok(())
     }

@@ -101,9 +101,13 @@ impl Driver {
 
     /// Whether the whole range lies in one allocation that the driver made or registered.
     pub(crate) fn knows(&self, host: *const u8, size: u64) -> bool {
+        self.holds(host.addr() as u64, size)
+    }
+
+    /// As [`knows`](Self::knows), for an address of the device's.
+    pub(crate) fn holds(&self, address: CUdeviceptr, size: u64) -> bool {
         let Ok(_current) = self.enter() else { return false };
         let (mut start, mut length) = (0u64, 0usize);
-        let address = host.addr() as u64;
         // SAFETY: the attribute is pointer-sized, as `start` is; any address may be asked about.
         let first = unsafe {
             (self.fns.pointer_attribute)((&raw mut start).cast(), POINTER_RANGE_START, address)

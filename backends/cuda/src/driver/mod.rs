@@ -1,6 +1,7 @@
 //! One function per driver call, returning `Result`; `check` maps codes, and `enter` makes the context current.
 #![expect(unsafe_code, reason = "calls the driver")]
 mod check;
+mod ipc;
 mod memory;
 mod module;
 mod pages;

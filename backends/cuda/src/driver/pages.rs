@@ -16,6 +16,7 @@ use omniheap_core::{ErrorKind, Result};
 
 const GRANULARITY_RECOMMENDED: u32 = 0x1;
 const HANDLE_POSIX_FD: u32 = 0x1;
+const EXTERNAL_DEDICATED: u32 = 0x1;
 
 /// Whether physical memory can leave the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,14 +177,22 @@ impl Driver {
     }
 
     /// Memory that another API exported. On success the driver owns the descriptor.
+    ///
+    /// Memory that belongs to one resource of that API alone must be declared so, and nothing tells which it is.
     pub(crate) fn import_external(&self, fd: i32, size: u64) -> Result<Raw<CUextMemory_st>> {
+        let shared = self.import_declared(fd, size, 0);
+        shared
+            .or_else(|error| self.import_declared(fd, size, EXTERNAL_DEDICATED).map_err(|_| error))
+    }
+
+    fn import_declared(&self, fd: i32, size: u64, flags: u32) -> Result<Raw<CUextMemory_st>> {
         let import = self.fns.external_import.ok_or(ErrorKind::Unsupported)?;
         let _current = self.enter()?;
         let description = CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
             type_: CUexternalMemoryHandleType_enum::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
             handle: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd },
             size,
-            flags: 0,
+            flags,
             reserved: [0; 16],
         };
         let mut memory = ptr::null_mut();

@@ -5,6 +5,7 @@ mod kernels;
 mod memory;
 mod misuse;
 mod pages;
+mod process;
 mod support;
 mod teardown;
 mod time;
@@ -43,6 +44,9 @@ fn run((name, need, check): Case) -> Result<Completion, Failed> {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = process::other() {
+        return done;
+    }
     let mut arguments = Arguments::from_args();
     // One device, and budgets that are read from it: one case at a time.
     arguments.test_threads.get_or_insert(1);
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         time::CASES,
         pages::CASES,
         export::CASES,
+        process::CASES,
         kernels::CASES,
         misuse::CASES,
         teardown::CASES,

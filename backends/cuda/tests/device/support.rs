@@ -104,7 +104,8 @@ pub(crate) fn read(cuda: &Cuda, block: &Block, offset: u64, length: usize) -> Ve
 /// Equal, without printing megabytes when not.
 pub(crate) fn assert_same(seen: &[u8], expected: &[u8], what: &str) {
     assert_eq!(seen.len(), expected.len(), "{what}: length");
-    if let Some(index) = (0..seen.len()).find(|&index| seen[index] != expected[index]) {
+    if seen != expected {
+        let index = (0..seen.len()).find(|&index| seen[index] != expected[index]).expect("one");
         panic!("{what}: byte {index} is {:#x}, not {:#x}", seen[index], expected[index]);
     }
 }

@@ -192,9 +192,14 @@ impl Driver {
     /// Says whether the whole range lies in one allocation that the runtime made or registered.
     #[must_use]
     pub fn knows(&self, host: *const u8, size: u64) -> bool {
+        self.holds(host.expose_provenance() as u64, size)
+    }
+
+    /// As [`knows`](Self::knows), for an address of the device's.
+    #[must_use]
+    pub fn holds(&self, start: u64, size: u64) -> bool {
         let Ok(_current) = self.enter() else { return false };
         let (mut base, mut length) = (ptr::null_mut(), 0_usize);
-        let start = host.expose_provenance() as u64;
         // SAFETY: both are valid out-pointers; any address may be asked about.
         let code = unsafe {
             (self.api.core.hipMemGetAddressRange)(&raw mut base, &raw mut length, pointer(start))

@@ -2,6 +2,7 @@
 //! where `OMNIHEAP_HIP_LIBRARY` names a library.
 //!
 //! Where the machine has AMD's packages within reach, all cases run again over AMD's own runtimes and the HSA stand-in.
+mod compact;
 mod emulate;
 mod export;
 mod faults;
@@ -9,6 +10,7 @@ mod kernels;
 mod memory;
 mod misuse;
 mod pages;
+mod process;
 mod rig;
 mod support;
 mod teardown;
@@ -49,6 +51,9 @@ fn run((name, need, check): Case) -> Result<Completion, Failed> {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = process::other() {
+        return done;
+    }
     let mut arguments = Arguments::from_args();
     // One device, and budgets that are read from it: one case at a time.
     arguments.test_threads.get_or_insert(1);
@@ -57,9 +62,11 @@ fn main() -> ExitCode {
     let all = [
         memory::CASES,
         transfer::CASES,
+        compact::CASES,
         time::CASES,
         pages::CASES,
         export::CASES,
+        process::CASES,
         kernels::CASES,
         misuse::CASES,
         teardown::CASES,

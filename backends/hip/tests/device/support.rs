@@ -100,7 +100,8 @@ pub(crate) fn read(hip: &Hip, block: &Block, offset: u64, length: usize) -> Vec<
 /// Equal, without printing megabytes when not.
 pub(crate) fn assert_same(seen: &[u8], expected: &[u8], what: &str) {
     assert_eq!(seen.len(), expected.len(), "{what}: length");
-    if let Some(index) = (0..seen.len()).find(|&index| seen[index] != expected[index]) {
+    if seen != expected {
+        let index = (0..seen.len()).find(|&index| seen[index] != expected[index]).expect("one");
         panic!("{what}: byte {index} is {:#x}, not {:#x}", seen[index], expected[index]);
     }
 }
@@ -111,6 +112,7 @@ pub(crate) fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
 
 /// Does everything once. What a driver prepares at first use may wait for running kernels, also for a closed gate.
 fn warm_up(hip: &Hip, on: TimelineId) {
+    hip.prepare_batches().expect("our own kernel loads");
     let block = allocate(hip, DEVICE, 64);
     let mut bytes = [0; 64];
     for timeline in [MAIN, on] {

@@ -75,6 +75,7 @@ impl Drop for Gate {
 
 /// Does everything once: what a driver prepares at first use may wait for running kernels, also for a closed gate.
 fn warm_up(hip: &Hip) -> Result<()> {
+    hip.prepare_batches()?;
     let block = hip.allocate(HeapId(0), 64)?;
     let (place, mut bytes) = (Place { block: &block, offset: 0 }, [0; 64]);
     hip.fill(TimelineId::MAIN, place, 64, 0)?;

@@ -1,4 +1,5 @@
-//! The kernels that this project's own tests launch, by the names and arguments of `tests/hip/workout/src/kernels.hip`.
+//! The kernels that this project launches: the backend's own of `shaders/compact`, and those of its tests by the names and
+//! arguments of `tests/hip/workout/src/kernels.hip`.
 
 use core::time::Duration;
 use std::thread;
@@ -12,7 +13,8 @@ pub(crate) fn find(name: &str) -> Option<fn(&Dispatch)> {
         "fill" => Some(fill),
         "lookup" => Some(lookup),
         "copy" => Some(copy),
-        "compact" => Some(compact),
+        "compact" => Some(|dispatch| compact(dispatch, dispatch.wide(8))),
+        "omniheap_compact" => Some(|dispatch| compact(dispatch, dispatch.word(8).into())),
         "spin" => Some(spin),
         "hold" => Some(hold),
         _ => None,
@@ -40,9 +42,9 @@ fn copy(dispatch: &Dispatch) {
 }
 
 /// List of moves (destination, source, bytes: 24 bytes each), and how many.
-fn compact(dispatch: &Dispatch) {
+fn compact(dispatch: &Dispatch, count: u64) {
     let list = dispatch.wide(0);
-    for index in 0..dispatch.wide(8) {
+    for index in 0..count {
         let entry = pages::read(list + 24 * index, 24);
         let word =
             |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().expect("eight bytes"));

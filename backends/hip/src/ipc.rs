@@ -1,0 +1,65 @@
+//! Plain memory that leaves the process by a handle.
+#![expect(unsafe_code, reason = "calls the runtime")]
+use crate::{
+    backend::Hip,
+    block::{Block, Kind},
+    caps::Source,
+};
+use omniheap_core::{ErrorKind, HeapId, Result};
+
+/// Names a block's memory to another process of this machine. Plain bytes: send it as you like.
+///
+/// The block must outlive every use of it in the other process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpcHandle {
+    /// What the runtime knows the memory by.
+    pub bytes: [u8; 64],
+    /// Bytes of memory behind it.
+    pub size: u64,
+    /// The device it belongs to.
+    pub uuid: Option<[u8; 16]>,
+}
+
+impl Hip {
+    /// Makes a handle that another process opens with [`open_ipc`](Self::open_ipc).
+    ///
+    /// # Errors
+    ///
+    /// `Foreign` for another backend's block, `Unsupported` for one that is no plain device memory: allocate such a block
+    /// with [`Export`](omniheap_core::Export) instead. Otherwise what the runtime says.
+    pub fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
+        self.owns(block)?;
+        if !matches!(block.kind, Kind::Device) {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        // SAFETY: a block of this kind is plain memory that lives as long as the block.
+        let bytes = unsafe { self.driver().ipc_handle(block.base) }?;
+        Ok(IpcHandle { bytes, size: block.size, uuid: self.attributes().uuid })
+    }
+
+    /// Opens memory of another process. Freed as any block, which leaves the memory to its owner.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign` when the device differs, `Unsupported` for a heap that is not device memory, `ExceedsLimit` when the
+    /// memory has fewer bytes than the handle says, or what the runtime says: a process cannot open its own handle.
+    pub fn open_ipc(&self, heap: HeapId, handle: &IpcHandle) -> Result<Block> {
+        let (source, _) = self.source(heap)?;
+        if source != Source::Device {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        if handle.uuid.is_some() && handle.uuid != self.attributes().uuid {
+            return Err(ErrorKind::Foreign.into());
+        }
+        if handle.size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        let base = self.driver().open_ipc(handle.bytes)?;
+        if !self.driver().holds(base, handle.size) {
+            // SAFETY: opened just above and used by nothing.
+            let _ = unsafe { self.driver().close_ipc(base) };
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        Ok(self.block(heap, base, handle.size, Kind::Opened))
+    }
+}
