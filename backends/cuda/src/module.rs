@@ -128,6 +128,15 @@ impl From<BuildError> for Error {
     }
 }
 
+/// Refuses to compile without a compiler.
+fn require(found: Option<&Compiler>) -> Result<&Compiler, BuildError> {
+    found.ok_or_else(|| {
+        let log = "the run-time compiler (libnvrtc) was not found: install it, put its folder on the library search \
+                   path or in CUDA_HOME, or load PTX that was compiled before";
+        BuildError::new(ErrorKind::Unsupported, log)
+    })
+}
+
 struct Loaded {
     driver: Arc<Driver>,
     raw: Raw<CUmod_st>,
@@ -153,11 +162,7 @@ impl Module {
         arch: Arch,
         source: &str,
     ) -> Result<Self, BuildError> {
-        let compiler = Compiler::get().ok_or_else(|| {
-            let log = "the run-time compiler (libnvrtc) was not found: install it, put its folder on the library \
-                       search path or in CUDA_HOME, or load PTX that was compiled before";
-            BuildError::new(ErrorKind::Unsupported, log)
-        })?;
+        let compiler = require(Compiler::get())?;
         let (arch, output) = arch.choose(&compiler.architectures());
         let source = CString::new(source).map_err(|_| {
             BuildError::new(ErrorKind::InvalidConfig, "the source holds a zero byte")

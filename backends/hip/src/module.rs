@@ -5,7 +5,7 @@ use crate::{
     driver::Driver,
     kernel::Kernel,
     rtc::{self, Arch, Failure},
-    sys::hipModule_t,
+    sys::{Rtc, hipModule_t},
 };
 use core::fmt;
 use omniheap_core::{Error, ErrorKind, Result};
@@ -67,6 +67,15 @@ impl From<BuildError> for Error {
     }
 }
 
+/// Refuses to compile without a compiler.
+fn require(found: Option<&Rtc>) -> Result<&Rtc, BuildError> {
+    found.ok_or_else(|| {
+        let log = "the run-time compiler (libhiprtc) was not found: install it, put its folder on the library search \
+                   path or in ROCM_PATH, or load a code object that was compiled before";
+        BuildError::new(ErrorKind::Unsupported, log)
+    })
+}
+
 struct Loaded {
     driver: Arc<Driver>,
     raw: hipModule_t,
@@ -92,11 +101,7 @@ impl Module {
         arch: &Arch,
         source: &str,
     ) -> Result<Self, BuildError> {
-        let compiler = driver.api().rtc.as_ref().ok_or_else(|| {
-            let log = "the run-time compiler (libhiprtc) was not found: install it, put its folder on the library \
-                       search path or in ROCM_PATH, or load a code object that was compiled before";
-            BuildError::new(ErrorKind::Unsupported, log)
-        })?;
+        let compiler = require(driver.api().rtc.as_ref())?;
         let source = CString::new(source).map_err(|_| {
             BuildError::new(ErrorKind::InvalidConfig, "the source holds a zero byte")
         })?;

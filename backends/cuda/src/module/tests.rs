@@ -63,3 +63,12 @@ fn a_build_error_shows_its_log() {
     assert!(error.to_string().ends_with("line 3: no"));
     assert_eq!(Error::from(error), ErrorKind::InvalidConfig.into());
 }
+
+#[test]
+fn without_a_compiler_the_error_says_what_to_do() {
+    let error = require(None).err().expect("there is none");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    for way_out in ["libnvrtc", "CUDA_HOME", "PTX"] {
+        assert!(error.log().contains(way_out), "{error}");
+    }
+}
