@@ -3,8 +3,8 @@
 use super::book::TOGETHER;
 use super::ledger::{Moved, Outcome};
 use super::trip::{Copied, Fate, Trip, Verdict};
+use crate::Backend;
 use crate::pool::{Ending, Lane, Patience};
-use crate::{Backend, Result};
 use alloc::{sync::Arc, vec::Vec};
 
 /// Shows the new places, a few at a time.
@@ -43,16 +43,31 @@ pub(super) fn forsake<B: Backend>(trips: &[Trip<B>]) {
     }
 }
 
+/// How much goes back to the driver at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Portion {
+    All,
+    /// What one driver call takes: a block, or pages of [`LITTLE`] bytes.
+    Little,
+}
+
+/// Bytes of pages that go back in one portion of a step.
+const LITTLE: u64 = 16 << 20;
+
 impl<B: Backend> Lane<B> {
-    /// Returns what is empty, and adds it to the sums.
-    pub(crate) fn give_back_empty(&self, moved: &mut Moved) -> Result<()> {
-        self.settle(Patience::Look)?;
-        let blocks = self.shared.device.blocks();
-        let bytes = self.trim_blocks();
-        moved.returned_blocks += blocks.saturating_sub(self.shared.device.blocks());
-        let pages = self.trim_pages()?;
-        moved.returned_bytes += bytes + pages;
-        moved.remapped_bytes += pages;
-        Ok(())
+    /// Returns what is empty, and adds it to the sums. What cannot go back now stays in the pool.
+    pub(crate) fn give_back_empty(&self, portion: Portion, moved: &mut Moved) {
+        let (blocks, bytes) = match portion {
+            Portion::All => (usize::MAX, u64::MAX),
+            Portion::Little => (1, LITTLE),
+        };
+        if self.settle(Patience::Look).is_err() {
+            return;
+        }
+        let (of_blocks, count) = self.trim_some_blocks(blocks);
+        let of_pages = self.trim_some_pages(bytes).unwrap_or(0);
+        moved.returned_blocks += count;
+        moved.returned_bytes += of_blocks + of_pages;
+        moved.remapped_bytes += of_pages;
     }
 }

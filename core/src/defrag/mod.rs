@@ -19,6 +19,7 @@ mod window;
 pub(crate) use book::{Booking, Goal};
 pub use budget::Budget;
 pub(crate) use budget::Purse;
+pub(crate) use ending::Portion;
 pub(crate) use ledger::Ledger;
 pub use ledger::{Moved, Outcome};
 pub use pass::Pass;

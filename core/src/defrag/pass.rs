@@ -2,11 +2,12 @@
 #![forbid(unsafe_code)]
 use super::book::{Booking, Goal, TOGETHER, undo};
 use super::budget::Purse;
-use super::ending::{forsake, lanes_of, publish};
+use super::ending::{Portion, forsake, lanes_of, publish};
 use super::ledger::{Ledger, Moved, Outcome};
 use super::planned::{Decision, PlannedMove};
 use super::trip::{Trip, Verdict};
 use crate::device::Device;
+use crate::pool::Lane;
 use crate::{Backend, ErrorKind, Point, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -258,7 +259,21 @@ impl<B: Backend> Pass<B> {
     /// # Errors
     ///
     /// What the driver says; each allocation is then where it was.
-    pub fn commit(mut self) -> Result<Outcome> {
+    pub fn commit(self) -> Result<Outcome> {
+        let ledger = Arc::clone(&self.ledger);
+        let (mut outcome, lanes) = self.show()?;
+        let (began, mut returned) = (Instant::now(), Moved::default());
+        for lane in lanes {
+            lane.give_back_empty(Portion::All, &mut returned);
+        }
+        returned.host_time = began.elapsed();
+        ledger.add(&returned);
+        outcome.moved.add(&returned);
+        Ok(outcome)
+    }
+
+    /// As [`commit`](Self::commit), but returns nothing to the driver: the lanes that may have something to return.
+    pub(crate) fn show(mut self) -> Result<(Outcome, Vec<Arc<Lane<B>>>)> {
         self.start()?;
         self.wait()?;
         let began = Instant::now();
@@ -267,19 +282,12 @@ impl<B: Backend> Pass<B> {
         let mut outcome = publish(&trips);
         let lanes = lanes_of(&trips);
         drop(trips);
-        for lane in lanes {
-            lane.give_back_empty(&mut outcome.moved)?;
-        }
         outcome.moved.passes = 1;
         outcome.moved.host_time = self.host_time + began.elapsed();
         self.ledger.add(&outcome.moved);
-        tracing::debug!(
-            moves = outcome.moved.moves,
-            bytes = outcome.moved.bytes,
-            returned = outcome.moved.returned_bytes,
-            "a defragmentation pass was committed"
-        );
-        Ok(outcome)
+        let Moved { moves, bytes, .. } = outcome.moved;
+        tracing::debug!(moves, bytes, "a defragmentation pass was committed");
+        Ok((outcome, lanes))
     }
 
     /// Waits until nothing reads or writes for this pass.

@@ -4,7 +4,7 @@ use super::plan::{Region, Resident};
 use crate::pool::{Consent, Divider, Lane, LaneState, SlotId};
 use crate::strategy::{BlockId, Grant, Key, PieceState, Tlsf};
 use crate::{Align, Backend, Class, Sharing, Span};
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::vec::Vec;
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -13,7 +13,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) regions: Vec<Region>,
-    by_number: BTreeMap<u64, usize>,
+    /// Where each region is in the list, by its number; `NONE` where nothing was in it.
+    by_number: Vec<u32>,
     page: Option<u64>,
 }
 
@@ -24,7 +25,26 @@ impl Survey {
         block: BlockId,
         span: Span,
     ) -> impl Iterator<Item = Option<usize>> + '_ {
-        self.numbers(block, span).map(|number| self.by_number.get(&number).copied())
+        self.numbers(block, span).map(|number| self.find(number))
+    }
+
+    fn find(&self, number: u64) -> Option<usize> {
+        let at = *self.by_number.get(usize::try_from(number).ok()?)?;
+        (at != NONE).then_some(at as usize)
+    }
+
+    /// The region of this number, made where there is none yet.
+    fn region(&mut self, number: u64, size: u64) -> Option<&mut Region> {
+        let at = usize::try_from(number).ok()?;
+        if at >= self.by_number.len() {
+            self.by_number.resize(at + 1, NONE);
+        }
+        if self.by_number[at] == NONE {
+            self.by_number[at] = u32::try_from(self.regions.len()).ok()?;
+            let (live, stays, residents) = (0, false, Vec::new());
+            self.regions.push(Region { number, size, live, stays, residents });
+        }
+        self.regions.get_mut(self.by_number[at] as usize)
     }
 
     fn numbers(&self, block: BlockId, span: Span) -> core::ops::RangeInclusive<u64> {
@@ -37,12 +57,7 @@ impl Survey {
     /// Notes a live span; `resident` where it may move.
     fn add(&mut self, block: BlockId, span: Span, size: u64, resident: Option<Resident>) {
         for number in self.numbers(block, span) {
-            let at = *self.by_number.entry(number).or_insert_with(|| {
-                let (live, stays, residents) = (0, false, Vec::new());
-                self.regions.push(Region { number, size, live, stays, residents });
-                self.regions.len() - 1
-            });
-            let region = &mut self.regions[at];
+            let Some(region) = self.region(number, size) else { continue };
             region.live = region.live.saturating_add(span.size);
             match resident {
                 Some(resident) => region.residents.push(resident),

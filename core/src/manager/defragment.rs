@@ -1,7 +1,9 @@
 //! Moving live data on purpose: at once, pass by pass, or a little with every step.
 use super::Manager;
-use crate::defrag::{Booking, Budget, Goal, Moved, Order, Outcome, Pass, Purse, Readiness};
-use crate::pool::{Consent, Pool};
+use crate::defrag::{
+    Booking, Budget, Goal, Moved, Order, Outcome, Pass, Portion, Purse, Readiness,
+};
+use crate::pool::{Consent, Lane, Pool};
 use crate::{Backend, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -56,7 +58,7 @@ pub enum Step {
     Idle,
     /// Copies run on the device, or the budget was spent on planning; a later step goes on.
     UnderWay,
-    /// Moves were committed. More may be under way.
+    /// Moves were committed, or what they left empty went back to the driver. More may follow.
     Committed(Outcome),
 }
 
@@ -65,6 +67,8 @@ pub(super) struct Work<B: Backend>(Mutex<State<B>>);
 
 struct State<B: Backend> {
     pass: Option<Pass<B>>,
+    /// Lanes that may have something to return to the driver.
+    returns: Vec<Arc<Lane<B>>>,
     bookings: Vec<Booking<B>>,
     /// Operations after which looking again is worth it.
     rest_until: u64,
@@ -81,13 +85,16 @@ enum Phase {
 impl<B: Backend> Work<B> {
     pub(super) const fn new() -> Self {
         let (rest_until, phase) = (0, Phase::Resting);
-        Self(Mutex::new(State { pass: None, bookings: Vec::new(), rest_until, phase }))
+        let state =
+            State { pass: None, returns: Vec::new(), bookings: Vec::new(), rest_until, phase };
+        Self(Mutex::new(state))
     }
 
     /// Ends what is under way, for the end of the manager.
     pub(super) fn end(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.bookings.clear();
+        state.returns.clear();
         drop(state.pass.take());
     }
 }
@@ -153,8 +160,9 @@ impl<B: Backend> Manager<B> {
 
     /// Does a bounded amount of defragmentation: call it once a frame, or from a thread of your own.
     ///
-    /// A step commits the copies of the one before it if they have finished, plans the next ones within the budget, and
-    /// submits them. It never waits for the device, and threads that come together do not wait for each other.
+    /// A step does one thing: it commits copies that have finished, or returns one block that they left empty, or plans
+    /// the next copies within the budget and submits them. It never waits for the device, and threads that come
+    /// together do not wait for each other. One call of the driver cannot be divided, whatever the budget says.
     ///
     /// # Errors
     ///
@@ -168,28 +176,50 @@ impl<B: Backend> Manager<B> {
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(Step::UnderWay),
         };
-        let mut purse = Purse::new(&how.budget, Instant::now());
-        let mut step = Step::Idle;
+        if let Some(outcome) = self.commit_step(&mut state)? {
+            return Ok(Step::Committed(outcome));
+        }
+        if state.pass.is_none() {
+            self.begin_step(&mut state, &how)?;
+        }
+        let works = state.pass.is_some() || state.phase == Phase::Working;
+        Ok(if works { Step::UnderWay } else { Step::Idle })
+    }
+
+    /// Commits copies that have finished; or else returns a little of what earlier ones left empty.
+    fn commit_step(&self, state: &mut State<B>) -> Result<Option<Outcome>> {
         if let Some(mut pass) = state.pass.take() {
             if pass.look()? == Readiness::Waiting {
                 state.pass = Some(pass);
-                return Ok(Step::UnderWay);
+                return Ok(None);
             }
-            let outcome = pass.commit()?;
+            let (outcome, lanes) = pass.show()?;
+            let new = lanes
+                .into_iter()
+                .filter(|lane| !state.returns.iter().any(|known| Arc::ptr_eq(known, lane)));
+            let new: Vec<_> = new.collect();
+            state.returns.extend(new);
             if outcome.moved.moves == 0 {
                 state.rest(self.operations());
             }
-            step = Step::Committed(outcome);
+            return Ok(Some(outcome));
         }
-        if !purse.is_late() {
-            self.begin_step(&mut state, &how, &mut purse)?;
+        while let Some(lane) = state.returns.last() {
+            let (began, mut moved) = (Instant::now(), Moved::default());
+            lane.give_back_empty(Portion::Little, &mut moved);
+            if moved.returned_bytes > 0 {
+                moved.host_time = began.elapsed();
+                self.inner.ledger.add(&moved);
+                return Ok(Some(Outcome { moved, ..Outcome::default() }));
+            }
+            state.returns.pop();
         }
-        let works = state.phase == Phase::Working;
-        Ok(if step == Step::Idle && works { Step::UnderWay } else { step })
+        Ok(None)
     }
 
     /// Plans and submits the next copies, if the marks say so.
-    fn begin_step(&self, state: &mut State<B>, how: &Background, purse: &mut Purse) -> Result<()> {
+    fn begin_step(&self, state: &mut State<B>, how: &Background) -> Result<()> {
+        let mut purse = Purse::new(&how.budget, Instant::now());
         if !self.is_worth_it(state, how) {
             return Ok(());
         }
@@ -197,7 +227,8 @@ impl<B: Backend> Manager<B> {
             self.retire()?;
             state.bookings = self.bookings(&self.all_pools(), &Goal::ALL);
         }
-        let mut pass = self.plan_pass(&mut state.bookings, &Goal::ALL, purse, Order::Timelines);
+        let mut pass =
+            self.plan_pass(&mut state.bookings, &Goal::ALL, &mut purse, Order::Timelines);
         state.bookings.retain(|booking| !booking.is_done());
         if pass.is_empty() {
             if state.bookings.is_empty() {

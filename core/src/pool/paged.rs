@@ -270,13 +270,18 @@ impl<B: Backend> Lane<B> {
 
     /// Gives every free page back to the driver; says how many bytes.
     pub(crate) fn trim_pages(&self) -> Result<u64> {
+        self.trim_some_pages(u64::MAX)
+    }
+
+    /// Gives free pages of at most so many bytes back, one page at least; says how many bytes.
+    pub(crate) fn trim_some_pages(&self, most: u64) -> Result<u64> {
         let Some(page) = self.shared.page() else { return Ok(0) };
-        self.surrender(u64::MAX, None, Patience::Look)?;
+        self.surrender(most.max(page), None, Patience::Look)?;
         let keep = self.shared.config.minimum.div_ceil(page);
         let held = self.shared.reserved() / page;
         let mut spare = self.shared.spare.lock();
-        let many =
-            spare.len().min(usize::try_from(held.saturating_sub(keep)).unwrap_or(usize::MAX));
+        let many = held.saturating_sub(keep).min((most / page).max(1));
+        let many = spare.len().min(usize::try_from(many).unwrap_or(usize::MAX));
         let at = spare.len() - many;
         let pages: Vec<Page> = spare.drain(at..).collect();
         drop(spare);

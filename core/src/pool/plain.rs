@@ -95,17 +95,23 @@ impl<B: Backend> Lane<B> {
 
     /// Returns empty blocks to the driver, down to the pool's minimum; says how many bytes.
     pub(crate) fn trim_blocks(&self) -> u64 {
+        self.trim_some_blocks(usize::MAX).0
+    }
+
+    /// Returns at most so many empty blocks; says how many bytes, and how many blocks.
+    pub(crate) fn trim_some_blocks(&self, most: usize) -> (u64, u64) {
         let mut returned: Vec<Arc<Block<B>>> = Vec::new();
         let mut state = self.state.lock();
         let mut left = self.shared.reserved();
         for (size, id) in state.empty_blocks(self.timeline) {
-            if left.saturating_sub(size) >= self.shared.config.minimum {
+            if returned.len() < most && left.saturating_sub(size) >= self.shared.config.minimum {
                 left -= size;
                 returned.extend(state.remove_block(id));
             }
         }
         drop(state);
-        self.shared.give_back(returned)
+        let count = returned.len() as u64;
+        (self.shared.give_back(returned), count)
     }
 
     /// Whether the lane has so much to spare that another should use it before it grows.

@@ -1,0 +1,82 @@
+//! After random work that leaves half of the memory in holes: what one full defragmentation gains.
+use crate::Failure;
+use crate::random::Random;
+use omniheap::layer::Limit;
+use omniheap::{
+    Allocation, AnyBackend, Backend, Defragmentation, Manager, ManagerConfig, Request, Totals,
+};
+use std::time::Instant;
+
+type Device = Limit<AnyBackend>;
+
+/// Bytes of every heap.
+const CAPACITY: u64 = 1 << 30;
+/// The largest allocation.
+const LARGEST: u64 = 2 << 20;
+
+pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
+    println!(
+        "pools  reserved/live before  after  95 % of the free bytes before  after  moved/live   ms"
+    );
+    for paged in [false, true] {
+        one(device, paged)?;
+    }
+    Ok(())
+}
+
+fn one(device: &AnyBackend, paged: bool) -> Result<(), Failure> {
+    let limits = vec![CAPACITY; device.caps().heaps.len()];
+    let mut config = ManagerConfig::default();
+    (config.pool.paged, config.pool.lanes) = (paged, Some(1));
+    config.defragmentation = Defragmentation::Off;
+    let device = Limit::new(AnyBackend::clone(device), &limits, u64::MAX);
+    let manager = Manager::with_config(device, config);
+    let mut random = Random(7);
+    let live = churn(&manager, &mut random);
+    let before = manager.totals();
+    let wanted = (CAPACITY - before.granted_bytes) / 100 * 95;
+    let asked = manager.allocate(&Request::new(wanted)).map(drop);
+    let began = Instant::now();
+    manager.defragment()?;
+    let took = began.elapsed();
+    let after = manager.totals();
+    let served = manager.allocate(&Request::new(wanted)).map(drop);
+    let moved = manager.report().defragmentation;
+    println!(
+        "{}  {:>20.3}  {:>5.3}  {:>29}  {:>5}  {:>10.3}  {:>4}",
+        if paged { "paged" } else { "plain" },
+        ratio(&before),
+        ratio(&after),
+        if asked.is_ok() { "fits" } else { "fails" },
+        if served.is_ok() { "fits" } else { "fails" },
+        share(moved.bytes, after.live_bytes),
+        took.as_millis(),
+    );
+    manager.validate()?;
+    drop(live);
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+fn ratio(totals: &Totals) -> f64 {
+    share(totals.reserved_bytes, totals.live_bytes)
+}
+
+/// Allocates until nothing fits, frees and allocates at random for a while, and then frees half of it.
+fn churn(manager: &Manager<Device>, random: &mut Random) -> Vec<Allocation<Device>> {
+    let mut live = Vec::new();
+    for round in 0..4 {
+        while let Ok(one) = manager.allocate(&Request::new(random.size(LARGEST))) {
+            live.push(one);
+        }
+        let keep = if round == 3 { live.len() / 2 } else { live.len() * 7 / 8 };
+        while live.len() > keep {
+            live.swap_remove(random.index(live.len())).free();
+        }
+    }
+    live
+}

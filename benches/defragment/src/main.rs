@@ -1,0 +1,41 @@
+//! What defragmentation gains and what it costs. `defragment gain|pause|moves|remap [host|cuda|vulkan]`
+mod gain;
+mod moves;
+mod pause;
+mod random;
+mod remap;
+
+use omniheap::{AnyBackend, BackendKind, open};
+use std::process::ExitCode;
+
+/// What a bench says when it cannot go on.
+type Failure = Box<dyn core::error::Error>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (bench, backend) = match words[..] {
+        [bench] => (bench, "host"),
+        [bench, backend] => (bench, backend),
+        _ => ("", "host"),
+    };
+    match run(bench, backend) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{bench} on {backend}: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(bench: &str, backend: &str) -> Result<(), Failure> {
+    let kind: BackendKind = backend.parse()?;
+    let device: AnyBackend = open(kind, 0)?;
+    match bench {
+        "gain" => gain::run(&device),
+        "pause" => pause::run(&device),
+        "moves" => moves::run(&device),
+        "remap" => remap::run(&device),
+        _ => Err("the benches are gain, pause, moves and remap".into()),
+    }
+}
