@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 use super::budget::Purse;
 use super::cost::Cost;
-use super::plan::{Resident, sources};
-use super::survey::Survey;
+use super::plan::{Resident, largest_first, sources};
+use super::survey::{Scan, Seen, Survey};
 use super::trip::{Copied, Trip, Verdict};
 use crate::pool::{Consent, Divider, Lane, LaneState};
 use crate::strategy::{Grant, Key, Strategy, Tlsf};
@@ -36,6 +36,8 @@ impl Goal {
 pub(crate) struct Booking<B: Backend> {
     lane: Arc<Lane<B>>,
     survey: Survey,
+    /// What of the lane is still to be looked at; `None` when all was.
+    scan: Option<Scan>,
     /// Regions still to empty, the next one last.
     order: Vec<usize>,
     /// Where in the region that is being emptied.
@@ -66,18 +68,31 @@ enum Booked {
 }
 
 impl<B: Backend> Booking<B> {
-    /// Looks at a lane. Where nothing can be copied there is nothing to book.
+    /// A booking of a lane, which is looked at when it is used. Where nothing can be copied there is nothing to book.
     pub(crate) fn new(lane: &Arc<Lane<B>>, goal: &Goal) -> Self {
         let backend = lane.shared.device.backend();
         // Every page of a lane is in one block, so emptying one copies inside it.
         let inside = lane.shared.page().is_none()
             || backend.caps().copy.inside_block == InsideBlock::Allowed;
         let can = backend.as_transfer().is_some() && inside;
-        let mut survey = if can { lane.survey(goal.asks) } else { Survey::default() };
-        let mut order = sources(&mut survey.regions);
-        order.reverse();
-        let roles = survey.regions.iter().map(|_| Role::Open).collect();
-        Self { lane: Arc::clone(lane), survey, order, next: 0, roles, own: goal.own }
+        let (survey, scan) = (lane.survey(), can.then(Scan::default));
+        let (order, roles) = (Vec::new(), Vec::new());
+        Self { lane: Arc::clone(lane), survey, scan, order, next: 0, roles, own: goal.own }
+    }
+
+    /// Looks at the lane until all was seen or the time is up; whether all was.
+    fn look(&mut self, goal: &Goal, purse: &Purse) -> bool {
+        let Some(scan) = &mut self.scan else { return true };
+        while self.lane.scan(scan, &mut self.survey, goal.asks) == Seen::Part {
+            if purse.is_late() {
+                return false;
+            }
+        }
+        self.scan = None;
+        self.order = sources(&self.survey.regions);
+        self.order.reverse();
+        self.roles = self.survey.regions.iter().map(|_| Role::Open).collect();
+        true
     }
 
     pub(super) fn heap(&self) -> HeapId {
@@ -85,7 +100,7 @@ impl<B: Backend> Booking<B> {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.order.is_empty()
+        self.scan.is_none() && self.order.is_empty()
     }
 
     /// Books as much as the purse allows; says how many bytes of regions will be empty.
@@ -97,6 +112,9 @@ impl<B: Backend> Booking<B> {
         trips: &mut Vec<Trip<B>>,
     ) -> u64 {
         let mut released = 0;
+        if !self.look(goal, purse) {
+            return 0;
+        }
         while released < goal.wanted
             && !purse.is_empty()
             && !purse.is_late()
@@ -113,8 +131,9 @@ impl<B: Backend> Booking<B> {
                     released += self.survey.regions[at].size;
                     self.skip();
                 }
-                Booked::Enough => break,
-                Booked::NoRoom => {
+                Booked::Enough if !trips.is_empty() || purse.is_late() => break,
+                // What a whole budget is not enough for, or what has no place to go, stays.
+                Booked::Enough | Booked::NoRoom => {
                     for trip in undo(trips.split_off(first)) {
                         purse.refund(trip, cost);
                     }
@@ -138,7 +157,10 @@ impl<B: Backend> Booking<B> {
         cost: &Cost,
         trips: &mut Vec<Trip<B>>,
     ) -> Booked {
-        let residents = core::mem::take(&mut self.survey.regions[at].residents);
+        let mut residents = core::mem::take(&mut self.survey.regions[at].residents);
+        if self.next == 0 {
+            largest_first(&mut residents);
+        }
         let mut ended = Booked::All;
         while self.next < residents.len() && matches!(ended, Booked::All) {
             if purse.is_late() {

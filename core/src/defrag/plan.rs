@@ -50,19 +50,20 @@ impl Region {
     }
 }
 
-/// The regions that can be emptied, the cheapest first; their residents, the largest first.
+/// The regions that can be emptied, the cheapest first.
 ///
-/// The largest is the hardest to place: when it has a place, the others will find one, and when it has none, nothing
-/// was moved in vain. Cheapest first makes every pass go on where the one before it stopped, so passes end.
-pub(super) fn sources(regions: &mut [Region]) -> Vec<usize> {
+/// That makes every pass go on where the one before it stopped, so passes end.
+pub(super) fn sources(regions: &[Region]) -> Vec<usize> {
     let mut order: Vec<usize> =
         (0..regions.len()).filter(|at| regions[*at].may_be_emptied()).collect();
     order.sort_by_key(|at| (regions[*at].price(), regions[*at].number));
-    for at in &order {
-        let by_size = |resident: &Resident| (u64::MAX - resident.span.size, resident.span.offset);
-        regions[*at].residents.sort_unstable_by_key(by_size);
-    }
     order
+}
+
+/// Sorts what moves out of a region: the largest is the hardest to place. When it has a place, the others will find
+/// one, and when it has none, nothing was moved in vain.
+pub(super) fn largest_first(residents: &mut [Resident]) {
+    residents.sort_unstable_by_key(|one| (u64::MAX - one.span.size, one.span.offset));
 }
 
 #[cfg(test)]
@@ -88,19 +89,20 @@ mod tests {
             region(1, 100, &[1, 9, 4], false),
             region(2, 10, &[9], false),
         ];
-        assert_eq!(sources(&mut regions), [1, 0, 2]);
+        assert_eq!(sources(&regions), [1, 0, 2]);
+        largest_first(&mut regions[1].residents);
         let sizes: Vec<_> = regions[1].residents.iter().map(|one| one.span.size).collect();
         assert_eq!(sizes, [9, 4, 1]);
     }
 
     #[test]
     fn what_cannot_or_need_not_be_emptied_is_left_alone() {
-        let mut regions = [
+        let regions = [
             region(0, 100, &[50], true),
             region(1, 100, &[], false),
             region(2, 100, &[401], false),
             region(3, 100, &[400], false),
         ];
-        assert_eq!(sources(&mut regions), [3]);
+        assert_eq!(sources(&regions), [3]);
     }
 }

@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 
 /// No slot.
 const NONE: u32 = u32::MAX;
+/// Slots that are looked at while the lock is held.
+const SLOTS_TOGETHER: usize = 4096;
 
 /// The regions of a lane at one moment. What is done with them later is checked against what is then.
 #[derive(Debug, Default)]
@@ -67,46 +69,65 @@ impl Survey {
     }
 }
 
+/// A survey in the making: a part at a time, so that nobody waits long for the lane.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// The slot of each key, by the key's index.
+    slots: Vec<(u32, u32)>,
+    next_slot: usize,
+    next_block: u32,
+}
+
+/// Whether a scan has seen everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Part,
+    All,
+}
+
 impl<B: Backend> Lane<B> {
-    /// Looks at everything that the lane holds.
-    pub(super) fn survey(&self, asks: Consent) -> Survey {
-        let mut survey = Survey { page: self.shared.page(), ..Survey::default() };
+    /// An empty survey of this lane.
+    pub(super) fn survey(&self) -> Survey {
+        Survey { page: self.shared.page(), ..Survey::default() }
+    }
+
+    /// Looks at the next part of what the lane holds: some slots, and later a block.
+    pub(super) fn scan(&self, scan: &mut Scan, survey: &mut Survey, asks: Consent) -> Seen {
         let state = self.state.lock();
-        let slots = state.slots_by_key();
-        let Divider::General(tlsf) = &state.divider else { return survey };
-        for (id, held) in (0u32..).map(BlockId).zip(&state.blocks) {
-            let Some(held) = held else { continue };
-            let size = survey.page.unwrap_or_else(|| held.block.size());
-            let alone = held.sharing == Sharing::Dedicated;
-            tlsf.for_each_in(id, &mut |piece| {
-                let PieceState::Live(key) = piece.state else { return };
-                let resident = state
-                    .resident(tlsf, &slots, key, self.shared.unit)
-                    .filter(|(_, consent)| {
-                        !alone && (*consent == Consent::Given || asks == *consent)
-                    })
-                    .map(|(resident, _)| resident);
-                survey.add(id, piece.span, size, resident);
-            });
+        let Divider::General(tlsf) = &state.divider else { return Seen::All };
+        if state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| scan.note(id, slot.key)) {
+            scan.next_slot += SLOTS_TOGETHER;
+            return Seen::Part;
         }
-        survey
+        let id = BlockId(scan.next_block);
+        let Some(held) = state.blocks.get(id.0 as usize) else { return Seen::All };
+        scan.next_block += 1;
+        let Some(held) = held else { return Seen::Part };
+        let size = survey.page.unwrap_or_else(|| held.block.size());
+        let alone = held.sharing == Sharing::Dedicated;
+        tlsf.for_each_in(id, &mut |piece| {
+            let PieceState::Live(key) = piece.state else { return };
+            let resident = state
+                .resident(tlsf, &scan.slots, key, self.shared.unit)
+                .filter(|(_, consent)| !alone && (*consent == Consent::Given || asks == *consent))
+                .map(|(resident, _)| resident);
+            survey.add(id, piece.span, size, resident);
+        });
+        Seen::Part
+    }
+}
+
+impl Scan {
+    fn note(&mut self, id: SlotId, key: Key) {
+        let at = key.index as usize;
+        if at >= self.slots.len() {
+            self.slots.resize(at + 1, (NONE, 0));
+        }
+        self.slots[at] = (id.index, id.generation);
     }
 }
 
 impl<B: Backend> LaneState<B> {
-    /// The slot of each key, by the key's index.
-    fn slots_by_key(&self) -> Vec<(u32, u32)> {
-        let mut slots = Vec::new();
-        for (id, slot) in self.slots.iter() {
-            let at = slot.key.index as usize;
-            if at >= slots.len() {
-                slots.resize(at + 1, (NONE, 0));
-            }
-            slots[at] = (id.index, id.generation);
-        }
-        slots
-    }
-
     /// What is live under a key and may move, and whether its owner wants to be asked.
     fn resident(
         &self,
@@ -117,7 +138,7 @@ impl<B: Backend> LaneState<B> {
     ) -> Option<(Resident, Consent)> {
         let (index, generation) = *slots.get(key.index as usize)?;
         let slot = SlotId { index, generation };
-        // A key without a slot is a pager's run, or a place that a pass holds.
+        // A key without a slot is a pager's run, a place that a pass holds, or newer than the scan.
         if index == NONE || !self.slots.may_move(slot) || self.slots.get(slot).ok()?.key != key {
             return None;
         }

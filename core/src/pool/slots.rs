@@ -291,6 +291,22 @@ impl Slots {
         self.get(id).is_ok_and(|slot| slot.state == State::Live && slot.pins == 0)
     }
 
+    /// Shows the live and deferred among `count` slots; whether there were any slots to look at.
+    pub(crate) fn visit(
+        &self,
+        from: usize,
+        count: usize,
+        mut visit: impl FnMut(SlotId, &Slot),
+    ) -> bool {
+        let end = self.slots.len().min(from.saturating_add(count));
+        let Some(part) = self.slots.get(from..end) else { return false };
+        for (index, slot) in (from..).zip(part).filter(|(_, slot)| slot.state != State::Unused) {
+            let index = u32::try_from(index).expect("bounded by grow");
+            visit(SlotId { index, generation: slot.generation }, slot);
+        }
+        !part.is_empty()
+    }
+
     /// Every allocation that is live or deferred.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         (0u32..)
