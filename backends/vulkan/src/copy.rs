@@ -29,9 +29,9 @@ pub enum Copies {
     Kernel,
 }
 
-/// Fewer moves than this, and fewer bytes, are left to the driver's own copies.
+/// Fewer moves than this, and fewer bytes, are left to the driver's own copies: up to there both cost one start.
 const FEW: usize = 4;
-const SHORT: u64 = 256 << 10;
+const SHORT: u64 = 1 << 20;
 
 /// The kernel, built when it is first needed.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use crate::{
     objects::{Ask, Memory, Share},
 };
 use ash::vk;
-use omniheap_core::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Result};
+use omniheap_core::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Request, Result};
 
 /// Whether a resource wants memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,17 @@ pub struct Needs {
     /// The heaps it may live in, best first; never empty.
     pub heaps: Vec<HeapId>,
     types: u32,
+}
+
+impl Needs {
+    /// What to ask a manager for, heap by heap, best first: a place that stays, because a resource is bound to it for life.
+    ///
+    /// A resource that requires memory of its own ([`Alone::Required`]) goes to [`Vulkan::allocate_alone`] instead.
+    pub fn requests(&self) -> impl Iterator<Item = Request<'static>> + '_ {
+        let request = |heap: &HeapId| Request::new(self.layout.size).heap(*heap);
+        let placed = |r: Request<'static>| r.align(self.layout.align).class(self.class).pinned();
+        self.heaps.iter().map(request).map(placed)
+    }
 }
 
 impl Vulkan {

@@ -21,7 +21,7 @@ impl Random {
     /// A range inside `len` bytes, often short.
     fn range(&mut self, len: u64) -> (u64, u64) {
         let start = self.below(len);
-        let most = (len - start).min(1 << self.below(18));
+        let most = (len - start).min(1 << self.below(16));
         (start, self.below(most) + 1)
     }
 }
@@ -55,6 +55,9 @@ fn run(rig: &Rig, options: Options) {
     let lines = vec![MAIN, times.open().unwrap(), times.open().unwrap()];
     let mut world = World { vulkan, lines, live: Vec::new(), random: Random(0x5eed) };
     for step in 0..count.unwrap_or(3_000u64) {
+        if step > 0 && step.is_multiple_of(100_000) {
+            eprintln!("{step} operations");
+        }
         world.step(step);
     }
     while let Some(tracked) = world.live.pop() {
@@ -64,13 +67,13 @@ fn run(rig: &Rig, options: Options) {
 
 impl World {
     fn step(&mut self, step: u64) {
-        match self.random.below(30) {
+        match self.random.below(100) {
             _ if self.live.len() < 2 => self.allocate(step),
             0 if self.live.len() < 24 => self.allocate(step),
             1 if self.live.len() > 4 => self.release(),
-            2..=7 => self.fill(),
-            8..=16 => self.copy(),
-            17..=20 => self.read(),
+            2..=21 => self.fill(),
+            22..=54 => self.copy(),
+            55..=64 => self.read(),
             _ => self.write(step),
         }
     }
@@ -78,7 +81,7 @@ impl World {
     fn allocate(&mut self, step: u64) {
         let heaps = normal(&self.vulkan);
         let heap = heaps[usize::try_from(self.random.below(heaps.len() as u64)).unwrap()];
-        let size = 1 + self.random.below(200_000);
+        let size = 1 + self.random.below(100_000);
         let block = self.vulkan.allocate(heap, size).expect("little is live");
         let bytes = pattern(step, usize::try_from(size).unwrap());
         transfer(&self.vulkan).write(MAIN, at(&block, 0), &bytes).unwrap();
@@ -96,10 +99,10 @@ impl World {
         usize::try_from(self.random.below(self.live.len() as u64)).unwrap()
     }
 
-    /// A timeline that runs after whatever touched the block last.
+    /// A timeline that runs after whatever touched the block last; often the same.
     fn line_for(&mut self, index: usize) -> TimelineId {
-        let choice = usize::try_from(self.random.below(self.lines.len() as u64)).unwrap();
-        let line = self.lines[choice];
+        let choice = usize::try_from(self.random.below(8 * self.lines.len() as u64)).unwrap();
+        let line = self.lines.get(choice).copied().unwrap_or(self.live[index].last);
         self.after(line, self.live[index].last);
         self.live[index].last = line;
         line
