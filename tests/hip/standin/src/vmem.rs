@@ -196,14 +196,20 @@ fn import(descriptor: i32) -> Result<PhysicalHandle, Status> {
     Ok(space.add(Physical { file, size: found.len(), pool: None, held: 1, mapped: 0 }))
 }
 
+/// An alignment of zero is a page's; a smaller one than that, or one that is no power of two, is refused.
+fn require_reservable(size: u64, align: u64) -> Answer {
+    let is_aligned = align == 0 || (align.is_power_of_two() && align >= pages::PAGE);
+    let is_whole = size > 0 && size.is_multiple_of(pages::PAGE);
+    if is_aligned && is_whole { Ok(()) } else { Err(Status::INVALID_ARGUMENT) }
+}
+
+/// The hint, and the one flag that AMD's library has (do not tell the driver), change nothing that a program without a
+/// driver sees.
 fn reserve(out: Out<u64>, size: u64, align: u64) -> Answer {
-    if out.is_null()
-        || size == 0
-        || !size.is_multiple_of(pages::PAGE)
-        || !(align == 0 || align.is_power_of_two())
-    {
+    if out.is_null() {
         return Err(Status::INVALID_ARGUMENT);
     }
+    require_reservable(size, align)?;
     let address = pages::reserve(size, align.max(pages::PAGE)).ok_or(Status::OUT_OF_RESOURCES)?;
     space().reservations.insert(address, Reservation { size, mapped: 0 });
     out.set(address)

@@ -2,7 +2,7 @@
 
 use std::os::fd::IntoRawFd;
 
-use super::{create, import, space};
+use super::{create, import, require_reservable, space};
 use crate::abi::{AccessDesc, AgentHandle, PhysicalHandle, Status};
 use crate::agent::Device;
 use crate::pages::{self, PAGE};
@@ -95,4 +95,15 @@ fn an_import_is_the_same_memory() {
     assert!(!space().physicals.contains_key(&page.0));
     assert_eq!(free_bytes(Device(7)), before);
     assert_eq!(import(-1).err(), Some(Status::INVALID_ARGUMENT));
+}
+
+#[test]
+fn reservations_are_whole_pages_at_powers_of_two() {
+    for (size, align) in [(PAGE, 0), (PAGE, PAGE), (3 * PAGE, 512 * PAGE)] {
+        assert_eq!(require_reservable(size, align), Ok(()), "{size} at {align}");
+    }
+    for (size, align) in [(0, 0), (PAGE + 1, 0), (PAGE, 1), (PAGE, PAGE / 2), (PAGE, 3 * PAGE)] {
+        let refused = Err(Status::INVALID_ARGUMENT);
+        assert_eq!(require_reservable(size, align), refused, "{size} at {align}");
+    }
 }
