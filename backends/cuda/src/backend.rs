@@ -8,6 +8,7 @@ use crate::{
     config::Config,
     constant::Bank,
     driver::{Caching, Driver},
+    launch::Programs,
     pool::AsyncPool,
     registry::Registry,
     selftest::{self, Finding, Outcome},
@@ -19,8 +20,8 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use omniheap_core::{
-    Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Map, Place, Remap,
-    Result, Timelines, Transfer,
+    Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Launch, Map, Place,
+    Remap, Result, Timelines, Transfer,
 };
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ pub struct Cuda {
     used: Vec<AtomicU64>,
     timelines: Registry,
     staging: Staging,
+    pub(crate) programs: Programs,
     pub(crate) bank: Bank,
     pub(crate) compactor: Compactor,
     pub(crate) pool: Option<AsyncPool>,
@@ -106,6 +108,7 @@ impl Cuda {
             findings,
             timelines,
             staging: Staging::new(&driver),
+            programs: Programs::default(),
             bank: Bank::new(&driver, attributes.compute, config.bank_kernels),
             compactor: Compactor::new(&driver, attributes.compute),
             pool,
@@ -265,6 +268,9 @@ unsafe impl Backend for Cuda {
         self.caps.heaps.iter().any(|heap| heap.page.is_some()).then_some(self as _)
     }
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
+        Some(self)
+    }
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
         Some(self)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {

@@ -34,6 +34,10 @@ impl Kernel {
     ) -> Self {
         Self { module, raw, max_threads, fixed_shared, is_opted_in: Arc::default() }
     }
+
+    pub(crate) const fn raw(&self) -> Raw<CUfunc_st> {
+        self.raw
+    }
 }
 
 impl fmt::Debug for Kernel {
@@ -139,7 +143,7 @@ impl Cuda {
     }
 
     /// Refuses what the device can never run; returns the dynamic shared bytes.
-    fn check_shape(&self, kernel: &Kernel, launch: Launch) -> Result<u32> {
+    pub(crate) fn check_shape(&self, kernel: &Kernel, launch: Launch) -> Result<u32> {
         if launch.grid.contains(&0) || launch.group.contains(&0) {
             return Err(ErrorKind::ZeroSize.into());
         }
@@ -156,7 +160,7 @@ impl Cuda {
 
     /// Opts the kernel in to all the shared memory that the device gives, when a launch first needs more than the
     /// default. All at once, so that kernels of one function cannot lower each other's limit.
-    fn opt_in(&self, kernel: &Kernel, shared: u32) -> Result<()> {
+    pub(crate) fn opt_in(&self, kernel: &Kernel, shared: u32) -> Result<()> {
         let total = u64::from(shared) + u64::from(kernel.fixed_shared);
         let attributes = self.attributes();
         if total <= attributes.shared_per_group || kernel.is_opted_in.load(Ordering::Relaxed) {

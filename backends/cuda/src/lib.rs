@@ -35,6 +35,7 @@ mod event;
 mod export;
 mod ipc;
 mod kernel;
+mod launch;
 mod module;
 mod pool;
 mod registry;

@@ -143,6 +143,7 @@ impl Timelines for Cuda {
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
         let later = self.timelines().get(timeline)?;
         let earlier = self.timelines().get(point.timeline)?;
+        self.programs.touch();
         earlier.hold_back(&later, point.epoch)
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     compact::Compactor,
     config::Config,
     driver::{Caching, Driver},
+    launch::Programs,
     pages::Pages,
     pool::AsyncPool,
     registry::Registry,
@@ -19,8 +20,8 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use omniheap_core::{
-    Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Map, Place, Remap,
-    Result, Timelines, Transfer,
+    Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Launch, Map, Place,
+    Remap, Result, Timelines, Transfer,
 };
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ pub struct Hip {
     used: Vec<AtomicU64>,
     timelines: Registry,
     staging: Staging,
+    pub(crate) programs: Programs,
     pub(crate) pages: Pages,
     pub(crate) compactor: Compactor,
     pub(crate) pool: Option<AsyncPool>,
@@ -100,6 +102,7 @@ impl Hip {
             findings,
             timelines,
             staging: Staging::new(&driver),
+            programs: Programs::default(),
             pages: Pages::default(),
             compactor: Compactor::default(),
             pool,
@@ -261,6 +264,9 @@ unsafe impl Backend for Hip {
         self.caps.heaps.iter().any(|heap| heap.page.is_some()).then_some(self as _)
     }
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
+        Some(self)
+    }
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
         Some(self)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {

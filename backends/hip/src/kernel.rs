@@ -29,6 +29,10 @@ impl Kernel {
     ) -> Self {
         Self { module, raw, max_threads, fixed_shared, is_opted_in: Arc::default() }
     }
+
+    pub(crate) const fn raw(&self) -> hipFunction_t {
+        self.raw
+    }
 }
 
 impl fmt::Debug for Kernel {
@@ -134,7 +138,7 @@ impl Hip {
     }
 
     /// Refuses what the device can never run; returns the dynamic shared bytes.
-    fn check_shape(&self, kernel: &Kernel, launch: Launch) -> Result<u32> {
+    pub(crate) fn check_shape(&self, kernel: &Kernel, launch: Launch) -> Result<u32> {
         if launch.grid.contains(&0) || launch.group.contains(&0) {
             return Err(ErrorKind::ZeroSize.into());
         }
@@ -151,7 +155,7 @@ impl Hip {
 
     /// Opts the kernel in to all the shared memory that the device gives, when a launch first needs more than the
     /// default. All at once, so that kernels of one function cannot lower each other's limit.
-    fn opt_in(&self, kernel: &Kernel, shared: u32) -> Result<()> {
+    pub(crate) fn opt_in(&self, kernel: &Kernel, shared: u32) -> Result<()> {
         let total = u64::from(shared) + u64::from(kernel.fixed_shared);
         let attributes = self.attributes();
         if total <= attributes.shared_per_group || kernel.is_opted_in.load(Ordering::Relaxed) {

@@ -36,6 +36,7 @@ mod event;
 mod export;
 mod ipc;
 mod kernel;
+mod launch;
 mod module;
 mod pages;
 mod pool;

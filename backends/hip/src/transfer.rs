@@ -73,6 +73,7 @@ impl Hip {
     /// `OutOfRange`, `Foreign`, `NoSuchTimeline`, `ExceedsLimit` (pitch), `DeviceLost`.
     pub fn copy_rows(&self, on: TimelineId, rows: Rows<'_>) -> Result<()> {
         let from = self.range(&rows.from, extent(rows.from_pitch, rows.width, rows.height)?)?;
+        self.programs.touch_if_constant(rows.to.block);
         let to = self.range(&rows.to, extent(rows.to_pitch, rows.width, rows.height)?)?;
         if rows.from_pitch.max(rows.to_pitch) > MOST_PITCH {
             return Err(ErrorKind::ExceedsLimit.into());
@@ -109,6 +110,7 @@ impl Hip {
         to: Place<'_, Block>,
         size: u64,
     ) -> Result<()> {
+        peer.programs.touch_if_constant(to.block);
         let (from, to) = (self.range(&from, size)?, peer.range(&to, size)?);
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;
@@ -148,6 +150,7 @@ impl Hip {
 // SAFETY: `range` keeps every access inside the place's own block.
 unsafe impl Transfer for Hip {
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+        self.programs.touch_if_constant(to.block);
         let to = self.range(&to, bytes.len() as u64)?;
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;
@@ -186,6 +189,7 @@ unsafe impl Transfer for Hip {
     }
 
     fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+        self.programs.touch_if_constant(to.block);
         let to = self.range(&to, size)?;
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;
@@ -206,6 +210,7 @@ unsafe impl Transfer for Hip {
                 small += 1;
                 pieces += compact::count(step.size);
             }
+            self.programs.touch_if_constant(step.to.block);
         }
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;

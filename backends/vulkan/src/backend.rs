@@ -12,7 +12,7 @@ use ash::vk;
 use core::ptr::NonNull;
 use omniheap_core::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapBudget, HeapId, HostAccess,
-    Map, Remap, Result, Timelines, Transfer,
+    Launch, Map, Remap, Result, Timelines, Transfer,
 };
 
 /// How a block is asked for, beyond heap and size.
@@ -199,6 +199,9 @@ unsafe impl Backend for Vulkan {
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
         self.sharing.works().then_some(self)
+    }
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
+        self.device.queues[0].flags.contains(vk::QueueFlags::COMPUTE).then_some(self)
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Commands {
     pool: vk::CommandPool,
     spare: Vec<vk::CommandBuffer>,
-    /// Where what is recorded runs: copies, and the compaction kernel on a queue that computes.
+    /// Where what is recorded runs: copies, and kernels on a queue that computes.
     stages: vk::PipelineStageFlags,
     access: vk::AccessFlags,
     device: Arc<Device>,
@@ -30,7 +30,7 @@ impl Commands {
         let (mut stages, mut access) = (S::TRANSFER, A::TRANSFER_READ | A::TRANSFER_WRITE);
         if queue.flags.contains(vk::QueueFlags::COMPUTE) {
             stages |= S::COMPUTE_SHADER;
-            access |= A::SHADER_READ | A::SHADER_WRITE;
+            access |= A::SHADER_READ | A::SHADER_WRITE | A::UNIFORM_READ;
         }
         Ok(Self { pool, spare: Vec::new(), stages, access, device: Arc::clone(device) })
     }

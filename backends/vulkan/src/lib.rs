@@ -46,6 +46,7 @@ mod features;
 #[cfg(feature = "gpu-allocator")]
 pub mod gpu_allocator;
 mod kernel;
+mod launch;
 mod line;
 mod objects;
 mod open;
@@ -58,6 +59,7 @@ mod queues;
 mod remap;
 mod resource;
 mod ring;
+mod sets;
 mod source;
 mod staging;
 mod tasks;

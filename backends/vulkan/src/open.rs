@@ -9,6 +9,7 @@ use crate::{
     driver::{Instance, Names},
     export::Sharing,
     features::Feature,
+    launch::Programs,
     pages::Pages,
     physical::Physical,
     probe,
@@ -203,6 +204,7 @@ impl Vulkan {
             false => Clocks::Fences,
         };
         Ok(Self {
+            programs: Programs::default(),
             lines: Lines::new(&device, clocks, plans)?,
             pages: Pages::new(&device),
             copier: Copier::new(&device, physical.kind, options.copies),

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use crate::{
     Feature, MemorySource, caps::Table, copy::Copier, device::Device, export::Sharing,
-    pages::Pages, timeline::Lines, validation::Messages,
+    launch::Programs, pages::Pages, timeline::Lines, validation::Messages,
 };
 use ash::vk;
 use core::fmt;
@@ -13,6 +13,8 @@ use std::sync::Arc;
 /// Dropping it waits until the device is idle. Blocks and resources that are still alive keep the device open, so any
 /// order of dropping is safe.
 pub struct Vulkan {
+    /// Before the timelines, for whose launches they wait.
+    pub(crate) programs: Programs,
     pub(crate) lines: Lines,
     pub(crate) pages: Pages,
     pub(crate) copier: Copier,

@@ -4,13 +4,14 @@ use crate::{
     caps::{COPY_ALIGN, HeapClass, describe, who},
     driver::{Driver, Start},
     hal,
+    launch::Programs,
     staging::Staging,
     timeline::Clock,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Backend, Caps, DeviceInfo, DriverBudget, ErrorKind, HeapBudget, HeapId, Result, Timelines,
-    Transfer,
+    Backend, Caps, DeviceInfo, DriverBudget, ErrorKind, HeapBudget, HeapId, Launch, Result,
+    Timelines, Transfer,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wgpu::{
@@ -24,6 +25,7 @@ pub struct Wgpu {
     pub(crate) driver: Driver,
     pub(crate) staging: Staging,
     pub(crate) clock: Clock,
+    pub(crate) programs: Programs,
     caps: Caps,
     tells_budget: bool,
     id: u64,
@@ -80,6 +82,7 @@ impl Wgpu {
             driver: Driver::new(device, queue),
             staging: Staging::default(),
             clock: Clock::default(),
+            programs: Programs::default(),
             caps,
             tells_budget: memory.is_some_and(|memory| memory.tells_budget),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -121,6 +124,11 @@ impl Wgpu {
     /// A buffer of this device as a block.
     pub(crate) fn block(&self, buffer: wgpu::Buffer, heap: HeapId) -> Block {
         Block { buffer, heap, owner: self.id, mapping: Mutex::default() }
+    }
+
+    /// Whether it is wgpu's stand-in, which runs no shaders.
+    pub(crate) fn is_stand_in(&self) -> bool {
+        self.device().adapter_info().backend == wgpu::Backend::Noop
     }
 
     /// Refuses a block of another device.
@@ -248,6 +256,10 @@ unsafe impl Backend for Wgpu {
 
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
         if self.tells_budget { Some(self) } else { None }
+    }
+
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
+        if self.computes() { Some(self) } else { None }
     }
 }
 

@@ -39,6 +39,7 @@ mod bind;
 mod caps;
 mod driver;
 mod hal;
+mod launch;
 mod staging;
 mod timeline;
 mod transfer;

@@ -93,7 +93,7 @@ impl Wgpu {
     }
 
     /// Submits commands while none of their blocks is mapped.
-    fn submit<'a>(
+    pub(crate) fn submit<'a>(
         &self,
         blocks: impl IntoIterator<Item = &'a Block>,
         record: impl FnOnce(&mut CommandEncoder),

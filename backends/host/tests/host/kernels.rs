@@ -1,7 +1,7 @@
 //! Kernels: run in order, checked before they run, and unable to take the process with them.
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap_core::{
-    Align, Allocation, Backend, ErrorKind, HostLaunch, Kernel, Manager, Request, TimelineId,
+    Allocation, Backend, ErrorKind, HostLaunch, Kernel, Manager, Request, TimelineId,
     Timelines,
 };
 use omniheap_host::Host;
@@ -18,7 +18,7 @@ fn manager() -> (Arc<Host>, Manager<Arc<Host>>) {
 fn with(manager: &Manager<Arc<Host>>, values: &[f32]) -> Allocation<Arc<Host>> {
     let bytes: &[u8] = bytemuck::cast_slice(values);
     let made =
-        manager.allocate(&Request::new(bytes.len() as u64).align(Align::of(256))).expect("fits");
+        manager.allocate(&Request::new(bytes.len() as u64)).expect("fits");
     made.write(0, bytes).expect("in range");
     made
 }

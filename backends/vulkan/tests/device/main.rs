@@ -11,6 +11,7 @@ mod faults;
 #[cfg(feature = "gpu-allocator")]
 mod interop;
 mod kernel;
+mod launch;
 mod memory;
 mod model;
 mod pages;
@@ -35,6 +36,7 @@ fn main() {
         transfers::CASES,
         kernel::CASES,
         families::CASES,
+        launch::CASES,
         timelines::CASES,
         pages::CASES,
         #[cfg(unix)]
