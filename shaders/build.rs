@@ -12,7 +12,30 @@ use std::{env, fs};
 const PLAIN: &[&str] = &["scale", "matmul", "reduction"];
 
 /// Kernels with a table of so many rows of 16 bytes, which may lie in constant, device or shared memory.
-const PLACED: &[(&str, &[u32])] = &[("convolution", &[64]), ("bilateral", &[128])];
+const PLACED: &[(&str, u32)] = &[("convolution", 64), ("bilateral", 128)];
+
+/// Kernels that only look up a table: their folders hold the body of `shaders/table`.
+const LOOKUPS: &[&str] = &[
+    "bodies",
+    "centroids",
+    "chain",
+    "dither",
+    "interpolate",
+    "material",
+    "palette",
+    "polynomial",
+    "search",
+    "segments",
+    "substitute",
+    "twiddle",
+    "window",
+];
+
+/// The sizes that those are made for, in rows.
+const LOOKUP_ROWS: [u32; 3] = [64, 1024, 4096];
+
+/// Shared memory that every device has, in rows.
+const SHARED_ROWS: u32 = 1024;
 
 /// Stands for the words of shared memory until SPIR-V is made; a number that no kernel uses.
 const SHARED_WORDS: u32 = 16_411;
@@ -24,9 +47,6 @@ enum Place {
     Device,
     Shared,
 }
-
-const PLACES: [(&str, Place); 3] =
-    [("constant", Place::Constant), ("device", Place::Device), ("shared", Place::Shared)];
 
 fn main() {
     let mut rust = String::new();
@@ -40,30 +60,46 @@ fn main() {
         )
         .expect("a string takes everything");
     }
-    for (name, sizes) in PLACED {
-        for rows in *sizes {
-            placed(&mut rust, name, *rows, sizes.len() > 1);
-        }
+    for (name, rows) in PLACED {
+        let placed = placed(name, (&read(name, "wgsl"), &read(name, "cu")), *rows);
+        writeln!(
+            rust,
+            "/// `shaders/{name}`.\npub const {}: Placed = {placed};",
+            name.to_uppercase()
+        )
+        .expect("a string takes everything");
     }
+    rust.push_str(&lookups());
     let out = env::var("OUT_DIR").expect("cargo sets it");
     fs::write(Path::new(&out).join("kernels.rs"), rust).expect("OUT_DIR can be written");
 }
 
-/// Writes the three variants of a kernel with a table.
-fn placed(rust: &mut String, name: &str, rows: u32, several: bool) {
-    let (wgsl, cpp) = (read(name, "wgsl"), read(name, "cu"));
-    let suffix = if several { format!("_{rows}") } else { String::new() };
-    let upper = name.to_uppercase();
-    let mut fields = format!("rows: {rows}, ");
-    for (field, place) in PLACES {
-        let kernel = kernel(name, &place.wgsl(&wgsl, rows), &place.cpp(&cpp, rows));
-        write!(fields, "{field}: {kernel}, ").expect("a string takes everything");
+/// Every lookup in every size, as one list.
+fn lookups() -> String {
+    let (wgsl, cpp) = (read("table", "wgsl"), read("table", "cu"));
+    let mut list = String::new();
+    for name in LOOKUPS {
+        let fill = |frame: &str, body: &str| frame.replace("$body", body).replace("$name", name);
+        let texts = (&*fill(&wgsl, &read(name, "wgsl")), &*fill(&cpp, &read(name, "cu")));
+        for rows in LOOKUP_ROWS {
+            write!(list, "{}, ", placed(name, texts, rows)).expect("a string takes everything");
+        }
     }
-    writeln!(
-        rust,
-        "/// `shaders/{name}`, with a table of {rows} rows.\npub const {upper}{suffix}: Placed = Placed {{ {fields} }};"
+    format!(
+        "/// Kernels that only look up a table, each with tables of {LOOKUP_ROWS:?} rows.\npub const LOOKUPS: &[Placed] = \
+         &[{list}];"
     )
-    .expect("a string takes everything");
+}
+
+/// The variants of a kernel with a table, as a Rust expression.
+fn placed(name: &str, (wgsl, cpp): (&str, &str), rows: u32) -> String {
+    let make = |place: Place| kernel(name, &place.wgsl(wgsl, rows), &place.cpp(cpp, rows));
+    let (constant, device) = (make(Place::Constant), make(Place::Device));
+    let shared = match rows <= SHARED_ROWS {
+        true => format!("Some({})", make(Place::Shared)),
+        false => "None".to_owned(),
+    };
+    format!("Placed {{ rows: {rows}, constant: {constant}, device: {device}, shared: {shared} }}")
 }
 
 impl Place {

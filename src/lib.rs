@@ -7,6 +7,7 @@ pub use omniheap_hip as hip;
 pub use omniheap_host as host;
 #[cfg(feature = "plan")]
 pub use omniheap_plan as plan;
+pub use omniheap_shaders as shaders;
 #[cfg(feature = "trace")]
 pub use omniheap_trace as trace;
 #[cfg(feature = "vulkan")]
@@ -15,10 +16,12 @@ pub use omniheap_vulkan as vulkan;
 pub use omniheap_wgpu as wgpu;
 
 mod backends;
+mod profile;
 #[cfg(feature = "plan")]
 mod schedule;
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
+pub use profile::{ProfileError, policy_for, profile_path, read_profile, write_profile};
 #[cfg(feature = "plan")]
 pub use schedule::{NoSchedule, schedule};
 #[cfg(all(feature = "plan", feature = "trace"))]

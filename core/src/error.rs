@@ -164,3 +164,11 @@ impl From<ErrorKind> for Error {
         Self::new(kind)
     }
 }
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+impl core::error::Error for ErrorKind {}

@@ -2,7 +2,9 @@
 use bytemuck::{cast_slice, cast_slice_mut, pod_read_unaligned};
 use omniheap_core::HostLaunch;
 
-fn word(launch: &HostLaunch<'_>, index: usize) -> u32 {
+pub(crate) use crate::lookup::*;
+
+pub(crate) fn word(launch: &HostLaunch<'_>, index: usize) -> u32 {
     pod_read_unaligned(&launch.parameters[4 * index..4 * index + 4])
 }
 
@@ -10,7 +12,7 @@ fn number(launch: &HostLaunch<'_>, index: usize) -> f32 {
     f32::from_bits(word(launch, index))
 }
 
-fn index(value: u32) -> usize {
+pub(crate) fn index(value: u32) -> usize {
     usize::try_from(value).expect("an address has at least 32 bits")
 }
 

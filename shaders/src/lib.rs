@@ -11,6 +11,7 @@
 //! ```
 #![forbid(unsafe_code)]
 mod host;
+mod lookup;
 mod placed;
 
 pub use kernels::*;

@@ -1,5 +1,5 @@
 //! Kernels with a table that may lie in more than one place.
-use omniheap_core::Kernel;
+use omniheap_core::{Kernel, Region};
 
 /// A kernel with a table, once for each place where the table may lie.
 ///
@@ -12,11 +12,27 @@ pub struct Placed {
     pub constant: Kernel,
     /// Reads the table from device memory.
     pub device: Kernel,
-    /// Copies the table to shared memory first, once for every group.
-    pub shared: Kernel,
+    /// Copies the table to shared memory first, once for every group; only where every device has that much.
+    pub shared: Option<Kernel>,
 }
 
 impl Placed {
+    /// The variant for a table that the policy placed in `region`.
+    #[must_use]
+    pub const fn in_region(&self, region: Region) -> &Kernel {
+        match (region, &self.shared) {
+            (Region::Constant, _) => &self.constant,
+            (Region::Shared, Some(shared)) => shared,
+            _ => &self.device,
+        }
+    }
+
+    /// What all of them are called.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.device.name
+    }
+
     /// Bytes of the table.
     #[must_use]
     pub const fn bytes(&self) -> u64 {

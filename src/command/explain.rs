@@ -2,34 +2,24 @@
 use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
-use clap::{Args, ValueEnum};
+use super::request::{self, Wanted};
+use clap::Args;
 use omniheap::{
-    Access, Align, AnyBackend, Found, Lifetime, Manager, Pattern, Request, Writer, devices,
+    AnyBackend, Backend as _, Caps, Explanation, Found, Manager, ManagerConfig, Region, Request,
+    devices, policy_for,
 };
 use serde::Serialize;
+use std::path::PathBuf;
 
-/// The placement of a request on every device here, with reasons
+/// The placement of requests on every device here, with reasons
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Bytes (suffixes K, M, G, T)
-    #[arg(long, value_parser = output::bytes_argument)]
-    size: u64,
-    /// Alignment in bytes: a power of two
-    #[arg(long, value_parser = parse_align, default_value = "1")]
-    align: Align,
-    /// Who writes it
-    #[arg(long, value_enum, default_value_t = Writes::Device)]
-    writes: Writes,
-    /// Who reads it
-    #[arg(long, value_enum, default_value_t = Reads::Device)]
-    reads: Reads,
-    /// How kernels read it
-    #[arg(long, value_enum, default_value_t = How::Coalesced)]
-    pattern: How,
-    /// How long it lives
-    #[arg(long, value_enum, default_value_t = Lives::Persistent)]
-    lifetime: Lives,
+    /// Requests: a JSON array of objects with the options below as keys
+    #[arg(conflicts_with = "size")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    wanted: request::Options,
     /// Only devices of this backend
     #[arg(long, value_enum)]
     backend: Option<Backend>,
@@ -38,77 +28,24 @@ pub(super) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   omniheap explain --size 4K --writes host-once --pattern broadcast
-  omniheap explain --size 64M --writes host-per-frame --json";
+  omniheap explain --size 64M --writes host-per-frame --json
+  omniheap explain requests.json
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Writes {
-    Device,
-    HostOnce,
-    HostPerFrame,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Reads {
-    Device,
-    Host,
-    Both,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum How {
-    Coalesced,
-    Broadcast,
-    Gathered,
-    Tiled,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Lives {
-    Persistent,
-    Frame,
-    Kernel,
-}
-
-fn parse_align(text: &str) -> Result<Align, String> {
-    let align = output::parse_bytes(text).and_then(Align::new);
-    align.ok_or_else(|| "expected a power of two".into())
-}
-
-impl Arguments {
-    fn request(&self) -> Request<'static> {
-        Request::new(self.size)
-            .align(self.align)
-            .writer(match self.writes {
-                Writes::Device => Writer::Device,
-                Writes::HostOnce => Writer::HostOnce,
-                Writes::HostPerFrame => Writer::HostPerFrame,
-            })
-            .access(match self.reads {
-                Reads::Device => Access::Device,
-                Reads::Host => Access::Host,
-                Reads::Both => Access::Both,
-            })
-            .pattern(match self.pattern {
-                How::Coalesced => Pattern::Coalesced,
-                How::Broadcast => Pattern::Broadcast,
-                How::Gathered => Pattern::Gathered,
-                How::Tiled => Pattern::Tiled,
-            })
-            .lifetime(match self.lifetime {
-                Lives::Persistent => Lifetime::Persistent,
-                Lives::Frame => Lifetime::Frame,
-                Lives::Kernel => Lifetime::Kernel,
-            })
-    }
-}
+A file of requests: [{\"name\": \"filter\", \"size\": 1024, \"writes\": \"host-once\", \"pattern\": \"broadcast\"}]";
 
 /// The decision on one device.
 #[derive(Debug, Serialize)]
 struct Decision {
     backend: &'static str,
     device: String,
+    name: Option<String>,
+    size: u64,
     region: Option<String>,
     heap: Option<String>,
+    /// What the bytes start at a multiple of.
+    align: Option<u64>,
+    /// The most bytes that the region gives one request.
+    limit: Option<u64>,
     reason: String,
     /// Where the bytes would come from, and how many new ones.
     source: Option<String>,
@@ -118,80 +55,111 @@ struct Decision {
 
 #[derive(Debug, Serialize)]
 struct Rejected {
-    heap: String,
+    what: String,
     because: String,
 }
 
-/// Explains the request on every device that is wanted.
+/// Explains the requests on every device that is wanted.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let requests = match &arguments.file {
+        Some(path) => request::read(path)?,
+        None => vec![arguments.wanted.wanted()?],
+    };
     let wanted =
         |found: &Found| arguments.backend.is_none_or(|backend| backend.kind() == found.backend);
-    let request = arguments.request();
     let mut any = false;
     for found in devices().into_iter().filter(wanted) {
         let Ok(device) = found.device else { continue };
         any = true;
-        let decision = decide(found.backend.name(), &device, &request);
-        match format {
-            Format::Json => output::print_json(&decision)?,
-            Format::Text => output::print_line(&text(&decision))?,
+        for request in &requests {
+            let decision = decide(found.backend.name(), &device, request);
+            match format {
+                Format::Json => output::print_json(&decision)?,
+                Format::Text => output::print_line(&text(&decision))?,
+            }
         }
     }
     if any { Ok(()) } else { Err(Failure::failed("no such device here; try `omniheap devices`")) }
 }
 
-fn decide(backend: &'static str, device: &AnyBackend, request: &Request<'_>) -> Decision {
-    let manager = Manager::new(AnyBackend::clone(device));
-    let caps = manager.caps();
+fn decide(backend: &'static str, device: &AnyBackend, wanted: &Wanted) -> Decision {
+    let mut config = ManagerConfig::default();
+    config.policy = policy_for(device.caps());
+    let manager = Manager::with_config(AnyBackend::clone(device), config);
+    let request = wanted.request();
     let mut decision = Decision {
         backend,
-        device: caps.device.name.clone(),
+        device: manager.caps().device.name.clone(),
+        name: wanted.name.clone(),
+        size: wanted.size,
         region: None,
         heap: None,
+        align: None,
+        limit: None,
         reason: String::new(),
         source: None,
         new_bytes: None,
         rejected: Vec::new(),
     };
-    let name = |heap| {
-        let about = caps.heap(heap);
-        about.map_or_else(String::new, |about| format!("{} {}", heap.0, about.name))
-    };
-    match manager.explain(request) {
+    match manager.explain(&request) {
         Err(error) => decision.reason = error.to_string(),
-        Ok(explanation) => {
-            let placement = explanation.placement;
-            decision.region = Some(format!("{:?}", placement.region).to_lowercase());
-            decision.heap = placement.heaps.as_slice().first().map(|heap| name(*heap));
-            decision.reason = placement.reason.to_string();
-            let rejected = explanation.verdicts.into_iter().filter_map(|verdict| {
-                let because = verdict.rejected?.to_string();
-                Some(Rejected { heap: name(verdict.heap), because })
-            });
-            decision.rejected = rejected.collect();
-        }
+        Ok(told) => fill(&mut decision, manager.caps(), &request, &told),
     }
-    if let Ok(plan) = manager.plan(request) {
+    if let Ok(plan) = manager.plan(&request) {
         decision.source = Some(format!("{:?}", plan.source).to_lowercase());
         decision.new_bytes = Some(plan.new_bytes);
     }
     decision
 }
 
+fn fill(decision: &mut Decision, caps: &Caps, request: &Request<'_>, told: &Explanation) {
+    let name = |heap| {
+        let about = caps.heap(heap);
+        about.map_or_else(String::new, |about| format!("{} {}", heap.0, about.name))
+    };
+    let placement = told.placement;
+    let first = placement.heaps.as_slice().first().copied();
+    decision.region = Some(format!("{:?}", placement.region).to_lowercase());
+    decision.heap = first.map(name);
+    decision.reason = placement.reason.to_string();
+    let unit = ManagerConfig::default().unit;
+    decision.align = Some(request.layout.align.max(unit).get());
+    decision.limit = match placement.region {
+        Region::Constant => caps.constant.map(|limits| limits.bank.min(limits.max_bind)),
+        Region::Shared => caps.shared.map(|limits| limits.per_group),
+        _ => first.and_then(|heap| caps.heap(heap)).map(|heap| heap.max_block),
+    };
+    let regions = told.regions.iter().filter_map(|verdict| {
+        let what = format!("{:?} memory", verdict.region).to_lowercase();
+        Some(Rejected { what, because: verdict.refusal?.to_string() })
+    });
+    let heaps = told.verdicts.iter().filter_map(|verdict| {
+        let what = format!("heap {}", name(verdict.heap));
+        Some(Rejected { what, because: verdict.rejected?.to_string() })
+    });
+    decision.rejected = regions.chain(heaps).collect();
+}
+
 fn text(decision: &Decision) -> String {
     let region = decision.region.as_deref().unwrap_or("nowhere");
-    let mut text = format!(
-        "{} {}\n  {region}, heap {}: {}\n",
-        decision.backend,
-        decision.device,
+    let number = |value: Option<u64>| value.map_or_else(|| "-".into(), output::bytes);
+    let mut text = format!("{} {}", decision.backend, decision.device);
+    if let Some(name) = &decision.name {
+        text.push_str(&format!(": {name}"));
+    }
+    text.push_str(&format!(
+        "\n  {} to {region} memory: {}\n  heap {}, aligned to {}, limit {}\n",
+        output::bytes(decision.size),
+        decision.reason,
         decision.heap.as_deref().unwrap_or("-"),
-        decision.reason
-    );
+        number(decision.align),
+        number(decision.limit)
+    ));
     if let (Some(source), Some(new)) = (&decision.source, decision.new_bytes) {
         text.push_str(&format!("  from {source}, {} new from the driver\n", output::bytes(new)));
     }
     for rejected in &decision.rejected {
-        text.push_str(&format!("  not heap {}: {}\n", rejected.heap, rejected.because));
+        text.push_str(&format!("  not {}: {}\n", rejected.what, rejected.because));
     }
     text
 }

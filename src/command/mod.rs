@@ -1,4 +1,5 @@
 //! The command line: one file for each command.
+mod calibrate;
 mod choice;
 mod compare;
 mod conformance;
@@ -10,6 +11,7 @@ mod output;
 mod plan;
 mod replay;
 mod report;
+mod request;
 mod selftest;
 
 use clap::{Parser, Subcommand};
@@ -44,6 +46,7 @@ enum Command {
     Demo(demo::Arguments),
     Devices(devices::Arguments),
     Explain(explain::Arguments),
+    Calibrate(calibrate::Arguments),
     Replay(replay::Arguments),
     Compare(compare::Arguments),
     Report(report::Arguments),
@@ -58,6 +61,7 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Demo(arguments) => demo::run(&arguments, format),
         Command::Devices(arguments) => devices::run(&arguments, format),
         Command::Explain(arguments) => explain::run(&arguments, format),
+        Command::Calibrate(arguments) => calibrate::run(&arguments, format),
         Command::Compare(arguments) => compare::run(&arguments, format),
         Command::Plan(arguments) => plan::run(&arguments, format),
         Command::Conformance(arguments) => conformance::run(&arguments, format),

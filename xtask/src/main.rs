@@ -21,6 +21,7 @@ usage: cargo xtask TASK
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
                          docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
+  bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
   gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
 
 fn main() -> ExitCode {
@@ -68,6 +69,12 @@ fn conformance(arguments: &[String]) -> Result<(), String> {
 }
 
 fn bench(arguments: &[String]) -> Result<(), String> {
+    if let Some((first, rest)) = arguments.split_first()
+        && first == "placement"
+    {
+        let mut command = cargo(&["run", "--release", "--quiet", "--", "calibrate", "--regret"]);
+        return step::status("bench placement", command.args(rest));
+    }
     let peers = root().join("benches/peers/Cargo.toml");
     if !peers.exists() {
         return Err("benches/peers is not in this checkout".into());

@@ -1,9 +1,9 @@
 //! What would happen, and why, without doing it.
 use super::Manager;
-use crate::policy::reject;
+use crate::policy::{judge, reject};
 use crate::{
     Backend, Caps, DefaultPolicy, ErrorKind, HeapId, Placement, Policy, Ranking, Reason, Region,
-    Rejection, Request, Result, Sharing,
+    RegionVerdict, Rejection, Request, Result, Sharing,
 };
 use alloc::vec::Vec;
 use std::panic;
@@ -52,6 +52,8 @@ pub struct Explanation {
     pub placement: Placement,
     /// Every heap, in the device's order.
     pub verdicts: Vec<Verdict>,
+    /// Every region.
+    pub regions: Vec<RegionVerdict>,
 }
 
 impl<B: Backend> Manager<B> {
@@ -91,7 +93,10 @@ impl<B: Backend> Manager<B> {
                 (!chosen.contains(&heap)).then(|| reject(request, about).unwrap_or(kind));
             Verdict { heap, rejected }
         };
-        Ok(Explanation { placement, verdicts: self.caps().heap_ids().map(verdict).collect() })
+        let verdicts = self.caps().heap_ids().map(verdict).collect();
+        let profile = self.inner.config.policy.profile();
+        let regions = judge(request, self.caps(), &profile, placement.region);
+        Ok(Explanation { placement, verdicts, regions })
     }
 
     /// Says what an allocation would do: which heap, from where, how many new bytes, what the budget leaves.

@@ -1,13 +1,24 @@
 //! Where a request goes, and why: a pure function of the request and the device.
 #![forbid(unsafe_code)]
+mod constants;
 mod placement;
+mod profile;
+mod regions;
 mod request;
 mod rules;
+mod shared;
 
+#[cfg(test)]
+mod tests;
+
+pub use constants::{Candidate, ConstantChoice, choose_constants};
 pub use placement::{Placement, Ranking, Reason, Rejection};
+pub use profile::{Cost, Profile, TableSize};
+pub use regions::{Refusal, RegionVerdict};
 pub use request::{
     Access, Contents, Driver, Lifetime, Mobility, Pattern, Privacy, Region, Request, Sharing,
-    Writer,
+    Substitution, Writer,
 };
-pub(crate) use rules::reject;
-pub use rules::{DefaultPolicy, Policy};
+pub use rules::{DefaultPolicy, MeasuredPolicy, Policy};
+pub(crate) use rules::{judge, reject};
+pub use shared::{Clear, OptIn, SharedArray, SharedError, SharedLayout, SharedSpan, Walk};

@@ -55,6 +55,12 @@ pub enum Reason {
     ReadByHost,
     /// Every lane reads the same small table: the constant cache serves it.
     Broadcast,
+    /// A group reads the same bytes many times: it keeps a copy in shared memory.
+    ReusedByGroup,
+    /// The host writes it for every frame, into memory that kernels read fast.
+    WrittenInPlace,
+    /// The host writes it for every frame and kernels read it more than once: a copy for every frame pays.
+    CopiedPerFrame,
     /// Both sides use it all the time: unified memory.
     UsedByBoth,
     /// The request names its heap.
@@ -63,6 +69,8 @@ pub enum Reason {
     Substitute(Region),
     /// The region that fits best is too small; this one substitutes it.
     TooLargeFor(Region),
+    /// The region that fits best is worth more to others of the same set; this one substitutes it.
+    Crowded(Region),
 }
 
 impl fmt::Display for Reason {
@@ -79,6 +87,15 @@ impl fmt::Display for Reason {
             Self::Broadcast => f.write_str(
                 "every lane reads the same small table, so the constant cache serves it",
             ),
+            Self::ReusedByGroup => f.write_str(
+                "a group reads the same bytes many times, so it copies them to shared memory first",
+            ),
+            Self::WrittenInPlace => f.write_str(
+                "the host writes it every frame, straight to memory that kernels read fast",
+            ),
+            Self::CopiedPerFrame => f.write_str(
+                "kernels read it more than once in a frame, so a copy to device memory pays",
+            ),
             Self::UsedByBoth => {
                 f.write_str("both sides use it all the time, so unified memory avoids copies")
             }
@@ -88,6 +105,9 @@ impl fmt::Display for Reason {
             }
             Self::TooLargeFor(region) => {
                 write!(f, "it does not fit {region:?} memory; this substitutes it")
+            }
+            Self::Crowded(region) => {
+                write!(f, "others gain more from {region:?} memory; this substitutes it")
             }
         }
     }

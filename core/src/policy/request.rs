@@ -119,6 +119,16 @@ pub enum Driver {
     Forbidden,
 }
 
+/// Whether another region may serve where the best one is missing or too small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Substitution {
+    /// Yes, and the placement says so.
+    #[default]
+    Allowed,
+    /// No: the request fails instead.
+    Forbidden,
+}
+
 /// What is wanted: layout, intended use, name. Built by chaining; the default is device memory.
 ///
 /// ```
@@ -138,6 +148,10 @@ pub struct Request<'a> {
     pub access: Access,
     /// How kernels read it.
     pub pattern: Pattern,
+    /// How often a group reads each of its bytes, on average.
+    pub reuse: u32,
+    /// Whether another region may serve.
+    pub substitution: Substitution,
     /// How long it lives.
     pub lifetime: Lifetime,
     /// Whether it may share a block.
@@ -170,6 +184,8 @@ impl<'a> Request<'a> {
             writer: Writer::Device,
             access: Access::Device,
             pattern: Pattern::Coalesced,
+            reuse: 1,
+            substitution: Substitution::Allowed,
             lifetime: Lifetime::Persistent,
             sharing: Sharing::Shared,
             mobility: Mobility::Movable,
@@ -227,6 +243,20 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn pattern(mut self, pattern: Pattern) -> Self {
         self.pattern = pattern;
+        self
+    }
+
+    /// Read so often by a group, each byte on average.
+    #[must_use]
+    pub const fn reuse(mut self, reuse: u32) -> Self {
+        self.reuse = reuse;
+        self
+    }
+
+    /// From the region that suits it best, or from none.
+    #[must_use]
+    pub const fn no_substitute(mut self) -> Self {
+        self.substitution = Substitution::Forbidden;
         self
     }
 

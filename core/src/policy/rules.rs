@@ -1,6 +1,8 @@
 //! The built-in rules.
 use super::placement::{Placement, Ranking, Reason, Rejection};
-use super::request::{Access, Pattern, Region, Request, Writer};
+use super::profile::Profile;
+use super::regions::{self, RegionVerdict};
+use super::request::{Access, Region, Request, Substitution};
 use crate::{Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,23 +15,22 @@ pub trait Policy: fmt::Debug + Send + Sync {
     ///
     /// `NoSuchHeap` when no heap can serve the request, `ExceedsLimit` when it is larger than every block could be.
     fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement>;
+
+    /// What it believes that reads cost: for explanations.
+    fn profile(&self) -> Profile {
+        Profile::ASSUMED
+    }
 }
 
 /// The rules that hold without measurements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultPolicy;
 
-/// The regions that suit a request, best first, and why the first one does.
-fn regions(request: &Request<'_>) -> (&'static [Region], Reason) {
-    use Region::{Constant, Device, Staging, Unified};
-    match (request.writer, request.access, request.pattern) {
-        (_, Access::Host, _) => (&[Staging, Unified], Reason::ReadByHost),
-        (_, Access::Both, _) => (&[Unified, Staging], Reason::UsedByBoth),
-        (Writer::Device, Access::Device, _) => (&[Device, Unified], Reason::WrittenByKernels),
-        (_, _, Pattern::Broadcast) => (&[Constant, Device, Unified], Reason::Broadcast),
-        (Writer::HostOnce, ..) => (&[Device, Unified], Reason::WrittenOnce),
-        (Writer::HostPerFrame, ..) => (&[Staging, Unified], Reason::WrittenPerFrame),
-    }
+/// The same rules with what was measured on the device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MeasuredPolicy {
+    /// The measurements.
+    pub profile: Profile,
 }
 
 const fn kind_of(region: Region) -> HeapKind {
@@ -69,30 +70,82 @@ fn preference(request: &Request<'_>, heap: &Heap) -> u8 {
 
 impl Policy for DefaultPolicy {
     fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement> {
-        let (wanted, reason) = regions(request);
-        let mut heaps = Ranking::new();
-        let mut chosen: Option<Region> = None;
-        for region in wanted {
-            let fits = |heap: &(HeapId, &Heap)| {
-                heap.1.kind == kind_of(*region) && reject(request, heap.1).is_none()
-            };
-            let mut found: Vec<_> = caps.heap_ids().filter(fits).collect();
-            found.sort_by_key(|(_, heap)| preference(request, heap));
-            for (id, _) in found {
-                chosen.get_or_insert(*region);
-                heaps.push(id);
-            }
-        }
-        let best = wanted[0];
-        let region = chosen.ok_or_else(|| nothing_fits(request, caps))?;
-        let exists = caps.heaps.iter().any(|heap| heap.kind == kind_of(best));
-        let reason = match region == best {
-            true => reason,
-            false if exists => Reason::TooLargeFor(best),
-            false => Reason::Substitute(best),
-        };
-        Ok(Placement { region, heaps, reason })
+        place(request, caps, &Profile::ASSUMED)
     }
+}
+
+impl Policy for MeasuredPolicy {
+    fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement> {
+        place(request, caps, &self.profile)
+    }
+
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+}
+
+/// Whether a heap can be a region's home. Shared memory is filled from device memory, and constants live there where they
+/// have no heap of their own; where both sides have one memory, that is it.
+fn is_home(region: Region, heap: &Heap, caps: &Caps) -> bool {
+    let of = |kind: HeapKind| caps.heaps.iter().any(|heap| heap.kind == kind);
+    let lives_in_device = match region {
+        Region::Shared => true,
+        Region::Constant => !of(HeapKind::Constant) && caps.constant.is_some(),
+        _ => false,
+    };
+    let is_only_memory = heap.kind == HeapKind::Unified && !of(HeapKind::Device);
+    match lives_in_device {
+        true => heap.kind == HeapKind::Device || is_only_memory,
+        false => heap.kind == kind_of(region),
+    }
+}
+
+fn place(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Result<Placement> {
+    let (wanted, reason) = regions::wanted(request, caps, profile);
+    let mut heaps = Ranking::new();
+    let mut chosen: Option<Region> = None;
+    for region in wanted {
+        let limit = regions::constant_limit(caps).unwrap_or(0);
+        if *region == Region::Constant && request.layout.size > limit {
+            continue;
+        }
+        let fits = |heap: &(HeapId, &Heap)| {
+            is_home(*region, heap.1, caps) && reject(request, heap.1).is_none()
+        };
+        let mut found: Vec<_> = caps.heap_ids().filter(fits).collect();
+        found.sort_by_key(|(_, heap)| preference(request, heap));
+        for (id, _) in found {
+            chosen.get_or_insert(*region);
+            heaps.push(id);
+        }
+    }
+    let best = wanted[0];
+    let region = chosen.ok_or_else(|| nothing_fits(request, caps))?;
+    let exists = caps.heaps.iter().any(|heap| is_home(best, heap, caps));
+    let reason = match region == best {
+        true => reason,
+        false if exists => Reason::TooLargeFor(best),
+        false => Reason::Substitute(best),
+    };
+    if region != best && request.substitution == Substitution::Forbidden {
+        let kind = if exists { ErrorKind::ExceedsLimit } else { ErrorKind::NoSuchHeap };
+        return Err(kind.into());
+    }
+    Ok(Placement { region, heaps, reason })
+}
+
+/// What the rules think of every region, given the one that was chosen.
+pub(crate) fn judge(
+    request: &Request<'_>,
+    caps: &Caps,
+    profile: &Profile,
+    chosen: Region,
+) -> Vec<RegionVerdict> {
+    let verdict = |region: Region| RegionVerdict {
+        region,
+        refusal: (region != chosen).then(|| regions::refuse(request, caps, profile, region)),
+    };
+    regions::ALL.into_iter().map(verdict).collect()
 }
 
 fn nothing_fits(request: &Request<'_>, caps: &Caps) -> Error {

@@ -33,6 +33,26 @@ pub struct Key {
     pub(crate) stamp: u32,
 }
 
+impl Key {
+    /// A key of your own strategy: `index` finds the span, `stamp` tells it from an earlier one at the same index.
+    #[must_use]
+    pub const fn new(index: u32, stamp: u32) -> Self {
+        Self { index, stamp }
+    }
+
+    /// What finds the span.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+
+    /// What tells it from an earlier one.
+    #[must_use]
+    pub const fn stamp(self) -> u32 {
+        self.stamp
+    }
+}
+
 /// What a strategy hands out: a span of a block, and the key that frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {

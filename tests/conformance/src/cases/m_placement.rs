@@ -133,6 +133,9 @@ fn a_missing_region_has_a_reported_substitute<B: Backend + 'static>(world: &Worl
     let without = |kind: HeapKind| {
         let mut caps: Caps = world.backend().caps().clone();
         caps.heaps.retain(|heap| heap.kind != kind);
+        if kind == HeapKind::Constant {
+            caps.constant = None;
+        }
         caps
     };
     let table = Request::new(256).writer(Writer::HostOnce).pattern(Pattern::Broadcast);

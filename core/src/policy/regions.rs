@@ -1,0 +1,197 @@
+//! Which regions suit a request, and why the others do not.
+use super::placement::Reason;
+use super::profile::Profile;
+use super::request::{Access, Pattern, Region, Request, Writer};
+use crate::{Caps, Heap, HeapKind, HostAccess, Use};
+use core::fmt;
+
+/// A region must save this many percent to be worth leaving device memory: below that, noise would decide.
+const MARGIN: u64 = 5;
+
+/// Of a heap that everyone wants a little of, one request takes at most this part.
+const SHARE: u64 = 8;
+
+/// Why a region does not serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The device has none.
+    Missing,
+    /// The request is larger than the region's limit.
+    TooLarge {
+        /// Bytes that are asked for.
+        size: u64,
+        /// Bytes that the region gives.
+        limit: u64,
+    },
+    /// Kernels write it, and the region is read-only for them.
+    ReadOnly,
+    /// The host uses it, and does not reach the region, or only slowly.
+    NotForHost,
+    /// Only kernels use it, and they reach the region slowly.
+    NotForKernels,
+    /// Kernels would be slower, or not enough faster.
+    Slower {
+        /// The time from there, in percent of that from device memory.
+        percent: u64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("the device has none"),
+            Self::TooLarge { size, limit } => {
+                write!(f, "{size} bytes are asked for and {limit} are the limit")
+            }
+            Self::ReadOnly => f.write_str("kernels write it, and there they only read"),
+            Self::NotForHost => f.write_str("the host uses it, and is slow or blind there"),
+            Self::NotForKernels => f.write_str("only kernels use it, and they are slow there"),
+            Self::Slower { percent } => {
+                write!(f, "reads would take {percent} % of the time from device memory")
+            }
+        }
+    }
+}
+
+/// What a policy thinks of one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionVerdict {
+    /// The region.
+    pub region: Region,
+    /// Why it does not serve; `None` for the one that does.
+    pub refusal: Option<Refusal>,
+}
+
+/// Every region, in the order of verdicts.
+pub(super) const ALL: [Region; 5] =
+    [Region::Device, Region::Constant, Region::Shared, Region::Staging, Region::Unified];
+
+/// The regions that suit a request, best first, and why the first one does.
+pub(super) fn wanted(
+    request: &Request<'_>,
+    caps: &Caps,
+    profile: &Profile,
+) -> (&'static [Region], Reason) {
+    use Region::{Constant, Device, Shared, Staging, Unified};
+    match (request.writer, request.access) {
+        (_, Access::Host) => (&[Staging, Unified], Reason::ReadByHost),
+        (_, Access::Both) => (&[Unified, Staging], Reason::UsedByBoth),
+        (Writer::Device, Access::Device) => match best(request, caps, profile) {
+            Shared => (&[Shared, Unified], Reason::ReusedByGroup),
+            _ => (&[Device, Unified], Reason::WrittenByKernels),
+        },
+        (Writer::HostOnce, _) => match best(request, caps, profile) {
+            Constant => (&[Constant, Device, Unified], Reason::Broadcast),
+            Shared => (&[Shared, Unified], Reason::ReusedByGroup),
+            _ => (&[Device, Unified], Reason::WrittenOnce),
+        },
+        (Writer::HostPerFrame, _) if best(request, caps, profile) == Constant => {
+            (&[Constant, Staging, Unified], Reason::Broadcast)
+        }
+        (Writer::HostPerFrame, _) if has_local_window(request, caps) => {
+            (&[Unified, Staging], Reason::WrittenInPlace)
+        }
+        (Writer::HostPerFrame, _) if request.reuse > 1 => {
+            (&[Device, Unified], Reason::CopiedPerFrame)
+        }
+        (Writer::HostPerFrame, _) => (&[Staging, Unified], Reason::WrittenPerFrame),
+    }
+}
+
+/// Where kernels read it fastest. A broadcast table wants the constant region also where it is too large for it: then the
+/// placement says what substitutes it.
+fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
+    let device = 100 * u64::from(request.reuse.max(1));
+    let worth = |cost: u64| cost.saturating_mul(100) <= device.saturating_mul(100 - MARGIN);
+    let constant = constant_cost(request, profile);
+    let shared = shared_cost(request, profile);
+    let is_read_only = request.writer != Writer::Device;
+    let may_constant = is_read_only && worth(constant);
+    let may_shared = request.pattern != Pattern::Coalesced
+        && worth(shared)
+        && request.layout.size <= shared_limit(caps);
+    match () {
+        () if may_shared && !(may_constant && constant <= shared) => Region::Shared,
+        () if may_constant => Region::Constant,
+        () => Region::Device,
+    }
+}
+
+fn constant_cost(request: &Request<'_>, profile: &Profile) -> u64 {
+    let cost = profile.cost(request.pattern, request.layout.size);
+    u64::from(cost.constant) * u64::from(request.reuse.max(1))
+}
+
+/// A tile is read often by definition.
+fn shared_cost(request: &Request<'_>, profile: &Profile) -> u64 {
+    let cost = profile.cost(request.pattern, request.layout.size);
+    if request.pattern == Pattern::Tiled {
+        return 0;
+    }
+    u64::from(cost.stage) + u64::from(cost.shared) * u64::from(request.reuse.max(1))
+}
+
+/// Bytes that a group has without opting in: more would cost other groups their place.
+fn shared_limit(caps: &Caps) -> u64 {
+    caps.shared.map_or(0, |limits| limits.per_group)
+}
+
+/// Bytes of the constant region that one kernel can be shown.
+pub(super) fn constant_limit(caps: &Caps) -> Option<u64> {
+    caps.constant.map(|limits| limits.bank.min(limits.max_bind))
+}
+
+/// Whether the host can write where kernels read fast, with room for others: device memory behind a window, or the one
+/// memory of a device that shares the host's. Memory that migrates is not that.
+fn has_local_window(request: &Request<'_>, caps: &Caps) -> bool {
+    let is_shared = !caps.heaps.iter().any(|heap| heap.kind == HeapKind::Device);
+    let is_window = |heap: &Heap| {
+        heap.kind == HeapKind::Unified
+            && heap.use_when == Use::Normal
+            && (is_shared || heap.host == HostAccess::Combined)
+            && request.layout.size <= heap.size / SHARE
+    };
+    caps.heaps.iter().any(is_window)
+}
+
+/// Why a region does not serve a request that another one serves.
+pub(super) fn refuse(
+    request: &Request<'_>,
+    caps: &Caps,
+    profile: &Profile,
+    region: Region,
+) -> Refusal {
+    let size = request.layout.size;
+    let limit = limit(caps, region);
+    let Some(limit) = limit.filter(|limit| *limit > 0) else { return Refusal::Missing };
+    if size > limit {
+        return Refusal::TooLarge { size, limit };
+    }
+    let host = request.access != Access::Device;
+    let percent = |cost: u64| cost / u64::from(request.reuse.max(1));
+    match region {
+        Region::Constant | Region::Shared | Region::Device if host => Refusal::NotForHost,
+        Region::Constant if request.writer == Writer::Device => Refusal::ReadOnly,
+        Region::Constant => Refusal::Slower { percent: percent(constant_cost(request, profile)) },
+        Region::Shared => Refusal::Slower { percent: percent(shared_cost(request, profile)) },
+        Region::Device => Refusal::Slower { percent: 100 },
+        Region::Staging | Region::Unified if host => Refusal::NotForHost,
+        Region::Staging | Region::Unified => Refusal::NotForKernels,
+    }
+}
+
+/// The most bytes that a region gives one request; `None` where the device lacks it.
+fn limit(caps: &Caps, region: Region) -> Option<u64> {
+    let largest = |kind: HeapKind| {
+        let of_kind = caps.heaps.iter().filter(|heap| heap.kind == kind);
+        of_kind.filter(|heap| heap.use_when == Use::Normal).map(|heap| heap.max_block).max()
+    };
+    match region {
+        Region::Constant => constant_limit(caps),
+        Region::Shared => caps.shared.map(|limits| limits.per_group_opt_in.max(limits.per_group)),
+        Region::Device => largest(HeapKind::Device),
+        Region::Staging => largest(HeapKind::Staging),
+        Region::Unified => largest(HeapKind::Unified),
+    }
+}

@@ -1,0 +1,78 @@
+//! Per-frame uploads: a ring of staging memory, used again when the device has passed, never waited for while it is ahead.
+//!
+//! `cargo run --release --example 05_frame_ring -- --backend auto|cuda|hip|vulkan|wgpu|host`
+#![expect(unsafe_code, reason = "launches kernels")]
+use omniheap::shaders::SCALE;
+use omniheap::{
+    AnyBackend, Copy, ErrorKind, HeapId, Lifetime, Manager, Request, TimelineId, Writer,
+};
+use omniheap_examples::{Outcome, check, parameters, place, read, word};
+
+const FRAMES: usize = 100;
+const COUNT: usize = 4096;
+const MAIN: TimelineId = TimelineId::MAIN;
+
+fn main() -> Outcome {
+    let manager = omniheap_examples::manager()?;
+
+    ask(&manager)?;
+
+    // A ring for four frames. Where the host cannot map memory, uploads go through the backend's own staging.
+    let ring = manager.staging(4 * 4 * COUNT as u64).ok();
+    println!(
+        "  through {}",
+        if ring.is_some() { "a mapped ring" } else { "the backend's staging" }
+    );
+
+    let frame = Request::new(0).writer(Writer::HostPerFrame).heap(device(&manager)?).on(MAIN);
+    let (input, _) = place(&manager, "what kernels read", COUNT, &frame)?;
+    let (output, _) =
+        place(&manager, "what they write", COUNT * FRAMES, &Request::new(0).on(MAIN))?;
+    let (part, _) = place(&manager, "one frame's result", COUNT, &Request::new(0).on(MAIN))?;
+    let program = manager.load(&SCALE, 0)?;
+
+    let words = parameters(&[u32::try_from(COUNT)?, 2f32.to_bits(), 1f32.to_bits()]);
+    let groups = [u32::try_from(COUNT / 256)?, 1, 1];
+    let arguments = [input.allocation(), part.allocation()];
+    let before = manager.report().driver_calls;
+    for number in 0..FRAMES {
+        let values = data(number);
+        match &ring {
+            Some(ring) => {
+                ring.upload(MAIN, input.allocation(), 0, bytemuck::cast_slice(&values))?;
+            }
+            None => input.write(0, &values)?,
+        }
+        // SAFETY: `COUNT` numbers in, `COUNT` numbers out, all on one timeline.
+        unsafe { program.launch(MAIN, groups, &arguments, &words) }?;
+        let to_offset = (4 * COUNT * number) as u64;
+        let (from, to, size) = (part.allocation(), output.allocation(), 4 * COUNT as u64);
+        manager.copy(MAIN, &[Copy { from, from_offset: 0, to, to_offset, size }])?;
+    }
+    println!(
+        "  {FRAMES} frames: {} driver calls for memory",
+        manager.report().driver_calls - before
+    );
+    let wanted: Vec<f32> = (0..FRAMES).flat_map(data).map(|value| value * 2.0 + 1.0).collect();
+    check(&read(&output)?, &wanted)
+}
+
+/// Where would bytes go that the host writes for every frame? Ask before building anything around it.
+fn ask(manager: &Manager<AnyBackend>) -> Outcome {
+    let upload = Request::upload(4 * COUNT as u64).lifetime(Lifetime::Frame).name("frame data");
+    let placement = manager.explain(&upload)?.placement;
+    println!("  frame data: {} memory, because {}", word(placement.region), placement.reason);
+    Ok(())
+}
+
+/// The heap where kernels read fastest.
+fn device(manager: &Manager<AnyBackend>) -> Outcome<HeapId> {
+    let placement = manager.explain(&Request::new(4))?.placement;
+    Ok(*placement.heaps.as_slice().first().ok_or(ErrorKind::NoSuchHeap)?)
+}
+
+/// What the host has for a frame.
+fn data(frame: usize) -> Vec<f32> {
+    let first = u16::try_from(frame).unwrap_or(0);
+    (0..COUNT).map(|at| f32::from(first) + f32::from(u16::try_from(at % 7).unwrap_or(0))).collect()
+}

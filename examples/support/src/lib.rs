@@ -1,0 +1,112 @@
+//! What every example does: opens the device that the command line names, and says where each buffer went.
+use core::error::Error;
+mod image;
+
+pub use image::Image;
+
+use omniheap::{
+    AnyBackend, BackendKind, Buffer, Manager, Placement, Point, Region, Request, TimelineId, open,
+    open_best,
+};
+
+/// What an example returns.
+pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// The word after `--NAME` on the command line.
+#[must_use]
+pub fn option(name: &str) -> Option<String> {
+    let mut words = std::env::args().skip_while(|word| word.strip_prefix("--") != Some(name));
+    words.nth(1)
+}
+
+/// Opens the device of `--backend auto|cuda|hip|vulkan|wgpu|host`.
+///
+/// # Errors
+///
+/// When there is no such backend or device.
+pub fn manager() -> Outcome<Manager<AnyBackend>> {
+    let device = match option("backend").as_deref() {
+        None | Some("auto") => open_best()?,
+        Some(name) => open(name.parse::<BackendKind>()?, 0)?,
+    };
+    println!("{}: {}", device.caps().device.backend, device.caps().device.name);
+    Ok(Manager::new(device))
+}
+
+/// Numbers in memory, placed by the policy, which says why.
+///
+/// # Errors
+///
+/// What the manager says.
+pub fn place(
+    manager: &Manager<AnyBackend>,
+    name: &str,
+    count: usize,
+    request: &Request<'_>,
+) -> Outcome<(Buffer<f32, AnyBackend>, Placement)> {
+    let request = Request { layout: omniheap::Layout::new(4 * count as u64), ..*request };
+    let placement = manager.explain(&request)?.placement;
+    println!("  {name}: {} memory, because {}", word(placement.region), placement.reason);
+    Ok((manager.buffer(count as u64, &request)?, placement))
+}
+
+/// A region in one word.
+#[must_use]
+pub fn word(region: Region) -> String {
+    format!("{region:?}").to_lowercase()
+}
+
+/// Reads everything back.
+///
+/// # Errors
+///
+/// What the manager says.
+pub fn read(buffer: &Buffer<f32, AnyBackend>) -> Outcome<Vec<f32>> {
+    let mut values = vec![0.0; usize::try_from(buffer.count())?];
+    buffer.read(0, &mut values)?;
+    Ok(values)
+}
+
+/// Waits for everything on a timeline.
+///
+/// # Errors
+///
+/// What the device says.
+pub fn wait(manager: &Manager<AnyBackend>, timeline: TimelineId) -> Outcome {
+    let Some(timelines) = manager.backend().as_timelines() else { return Ok(()) };
+    Ok(timelines.wait(Point { timeline, epoch: timelines.mark(timeline)? })?)
+}
+
+/// Compares with a reference that the processor computed; roundings may differ.
+///
+/// # Errors
+///
+/// The first number that differs.
+pub fn check(got: &[f32], want: &[f32]) -> Outcome {
+    let differs = |(a, b): &(&f32, &f32)| (*a - *b).abs() > 1e-4 * b.abs().max(1.0);
+    match got.iter().zip(want).position(|pair| differs(&pair)) {
+        None if got.len() == want.len() => {
+            println!("  {} numbers are as they should be", got.len());
+            Ok(())
+        }
+        None => Err(format!("{} numbers instead of {}", got.len(), want.len()).into()),
+        Some(at) => Err(format!("number {at} is {} instead of {}", got[at], want[at]).into()),
+    }
+}
+
+/// Numbers between zero and one, the same on every run.
+#[must_use]
+pub fn noise(count: usize) -> Vec<f32> {
+    let mut state = 7u32;
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f32::from(u16::try_from(state >> 16).unwrap_or(0)) / 65536.0
+    };
+    core::iter::repeat_with(next).take(count).collect()
+}
+
+/// Words as a kernel's parameters.
+#[must_use]
+pub fn parameters(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}

@@ -1,0 +1,3 @@
+// One row for 256 neighbours: the same in a group, another in the next.
+const float4 row = TABLE[(i / 256u) % rows];
+value = ((row.x * x + row.y) * x + row.z) * x + row.w;

@@ -1,0 +1,136 @@
+//! The lookups in Rust: one frame, and what each does with one item.
+use crate::host::{index, word};
+use bytemuck::{cast_slice, cast_slice_mut};
+use omniheap_core::HostLaunch;
+
+type Row = [f32; 4];
+
+/// Computes every item.
+fn each(launch: &mut HostLaunch<'_>, value: impl Fn(&[Row], usize, f32) -> f32) {
+    let count = index(word(launch, 0));
+    let table: &[Row] = cast_slice(launch.reads[0]);
+    let input: &[f32] = cast_slice(launch.reads[1]);
+    let output: &mut [f32] = cast_slice_mut(launch.writes[0]);
+    for (i, (to, x)) in output[..count].iter_mut().zip(&input[..count]).enumerate() {
+        *to = value(table, i, *x);
+    }
+}
+
+/// A number between zero and one as 24 bits.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between zero and one, scaled to 24 bits, as on the device"
+)]
+fn bits(x: f32) -> u32 {
+    (x * 16_777_216.0) as u32
+}
+
+fn spread(h: u32) -> u32 {
+    h.wrapping_mul(2_654_435_761)
+}
+
+pub(crate) fn polynomial(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| table.iter().flatten().fold(0.0, |value, c| value * x + c));
+}
+
+pub(crate) fn centroids(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let distance = |row: &Row| (x - row[0]).powi(2) + (0.5 - row[1]).powi(2);
+        table.iter().map(distance).fold(1e30, f32::min)
+    });
+}
+
+pub(crate) fn bodies(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let pull = |row: &Row| {
+            let (dx, dy, dz) = (row[0] - x, row[1] - 0.5, row[2] - 0.5);
+            row[3] / (dx * dx + dy * dy + dz * dz + 0.01).sqrt()
+        };
+        table.iter().map(pull).sum()
+    });
+}
+
+pub(crate) fn segments(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let bend = |row: &Row| (x - row[0]).max(0.0) * row[1] + (x - row[2]).min(0.0) * row[3];
+        table.iter().map(bend).sum()
+    });
+}
+
+pub(crate) fn material(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| {
+        table[i / 256 % table.len()].iter().fold(0.0, |value, c| value * x + c)
+    });
+}
+
+pub(crate) fn palette(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let row = table[index(spread(bits(x)) >> 8) % table.len()];
+        row[0] + row[1] * x
+    });
+}
+
+pub(crate) fn substitute(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let mut h = bits(x);
+        let mut next = || {
+            h = spread(h).wrapping_add(12_345);
+            table[index(h >> 8) % table.len()][0]
+        };
+        (0..16).map(|_| next()).sum()
+    });
+}
+
+pub(crate) fn chain(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let (mut h, mut value) = (bits(x), 0.0);
+        for _ in 0..8 {
+            let row = table[index(h >> 8) % table.len()];
+            value += row[1];
+            h = spread(h).wrapping_add(bits(row[3]) >> 8);
+        }
+        value
+    });
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a place inside the table, as on the device"
+)]
+pub(crate) fn interpolate(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let place = x * (table.len() - 1) as f32;
+        let below = (place as usize).min(table.len() - 2);
+        let a = table[below][0];
+        a + (table[below + 1][0] - a) * (place - below as f32)
+    });
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a place inside the table, as on the device")]
+pub(crate) fn search(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| table.partition_point(|row| row[0] < x) as f32);
+}
+
+pub(crate) fn window(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| {
+        let row = table[i % table.len()];
+        x * row[0] + row[1]
+    });
+}
+
+pub(crate) fn dither(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| (x * 16.0 + table[i & 15][3]).floor() * 0.0625);
+}
+
+pub(crate) fn twiddle(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| {
+        let strides = (0..table.len().ilog2()).map(|power| i << power);
+        strides.fold(0.0, |value, at| {
+            let row = table[at % table.len()];
+            value * row[0] + row[1] * x
+        })
+    });
+}

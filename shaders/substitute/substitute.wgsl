@@ -1,0 +1,6 @@
+// Sixteen rows by value, each on its own.
+var h = u32(x * 16777216.0);
+for (var k = 0u; k < 16u; k++) {
+    h = h * 2654435761u + 12345u;
+    value += $table[(h >> 8u) % rows].x;
+}

@@ -1,0 +1,3 @@
+// Neighbours read neighbouring rows.
+let row = $table[i % rows];
+value = x * row.x + row.y;

@@ -1,0 +1,65 @@
+//! Every example on every backend that is here, each against its own reference.
+//!
+//! A backend without a device is ignored, unless `OMNIHEAP_REQUIRE` lists it.
+use libtest_mimic::{Arguments, Failed, Trial};
+use omniheap::{BackendKind, open};
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+const EXAMPLES: [&str; 8] = [
+    "02_convolution",
+    "03_matmul",
+    "04_reduction",
+    "05_frame_ring",
+    "06_streams",
+    "07_own_strategy",
+    "08_own_backend",
+    "09_bilateral_filter",
+];
+
+fn main() {
+    let mut trials = Vec::new();
+    for backend in BackendKind::ALL {
+        let is_here = open(backend, 0).is_ok_and(|device| device.as_launch().is_some());
+        let listed = env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
+        let is_required = listed.split(',').any(|word| word.trim() == backend.name());
+        for example in EXAMPLES {
+            let check = move || run(example, backend);
+            let trial = Trial::test(format!("[{backend}] {example}"), check);
+            trials.push(trial.with_ignored_flag(!is_here && !is_required));
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// Where cargo puts an example, seen from a test.
+fn program(example: &str) -> Option<PathBuf> {
+    let test = env::current_exe().ok()?;
+    let path = test.parent()?.parent()?.join("examples").join(example);
+    path.exists().then_some(path)
+}
+
+fn run(example: &str, backend: BackendKind) -> Result<(), Failed> {
+    let program =
+        program(example).ok_or("the example is not built: run `cargo build --examples`")?;
+    let image = env::temp_dir().join(format!("omniheap-{}-{backend}.png", std::process::id()));
+    let done = Command::new(program)
+        .args(["--backend", backend.name(), "--output"])
+        .arg(&image)
+        .output()?;
+    let text = String::from_utf8_lossy(&done.stdout);
+    let image = std::fs::remove_file(image);
+    if !done.status.success() {
+        return Err(format!("{text}{}", String::from_utf8_lossy(&done.stderr)).into());
+    }
+    if example == "09_bilateral_filter" && image.is_err() {
+        return Err("no image was written".into());
+    }
+    let told = ["as they should be", "because"].map(|words| text.contains(words));
+    let places = !matches!(example, "07_own_strategy" | "08_own_backend");
+    match told {
+        [true, because] if because || !places => Ok(()),
+        _ => Err(format!("it does not say what it did:\n{text}").into()),
+    }
+}
