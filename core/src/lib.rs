@@ -44,11 +44,12 @@ pub use {
     defrag::{Budget, Decision, Fate, Moved, Outcome, Pass, PlannedMove, Spot},
     device::HeapUse,
     manager::{
-        AllocateError, Allocation, AllocationId, Background, Binding, BlockReport, Buffer,
-        Constant, ConstantHome, ConstantPlan, Copy, Defragmentation, Deviation, Explanation,
-        FreeError, Installed, Manager, ManagerConfig, Mapped, Pin, Plan, PoolReport, Pressure,
-        Program, Relief, Report, Rung, Schedule, ScheduleError, ScheduleReport, ScheduledRegion,
-        ScheduledSpan, Shortage, Source, Staging, Step, Totals, UserPool, Verdict,
+        AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,
+        BlockReport, Buffer, Constant, ConstantHome, ConstantPlan, Copy, Defragmentation,
+        Deviation, Event, Explanation, FreeError, Installed, Manager, ManagerConfig, Mapped,
+        Observer, Pin, Plan, PoolReport, Pressure, Program, Relief, Report, Rung, Schedule,
+        ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source, Staging,
+        Step, Totals, UserPool, Verdict,
     },
     policy::{
         Access, Candidate, Clear, ConstantChoice, Contents, Cost, DefaultPolicy, Driver, Lifetime,

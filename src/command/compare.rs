@@ -6,6 +6,7 @@ use crate::replay::{Capacity, Device, Paging, Program};
 use omniheap::trace::{Trace, model};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::thread;
 
 /// One table: what the recording allocator reserved, a model of PyTorch's policy, ours plain, ours paged, ours planned
 #[derive(clap::Args, Debug)]
@@ -72,18 +73,29 @@ fn rows(name: &str, trace: &Trace) -> Result<Vec<Row>, Failure> {
         let (calls, oom) = (recorded.driver_calls, recorded.oom);
         rows.push(row("as recorded", recorded.peak_reserved_bytes, calls, oom));
     }
-    let torch = model::pytorch(trace);
+    let device = Device::open(None, 0)?;
+    let play = |paging| device.play(&program, Capacity::Whole, paging);
+    // Every allocator on a core of its own, as far as there are cores.
+    let (torch, plain, paged, kept) = thread::scope(|scope| {
+        let torch = scope.spawn(|| model::pytorch(trace));
+        let plain = scope.spawn(|| play(Paging::Off));
+        let paged = scope.spawn(|| play(Paging::Wanted));
+        let kept = keep_plan(name, trace, &program, &device);
+        (finished(torch.join()), finished(plain.join()), finished(paged.join()), kept)
+    });
     let (reserved, calls) = (torch.peak_reserved_bytes, torch.driver_calls);
     rows.push(row("PyTorch's policy (model)", reserved, calls, torch.oom));
-    let device = Device::open(None, 0)?;
-    for (allocator, paging) in
-        [("omniheap, plain pools", Paging::Off), ("omniheap, paged pools", Paging::Wanted)]
+    for (allocator, played) in
+        [("omniheap, plain pools", plain?), ("omniheap, paged pools", paged?)]
     {
-        let played = device.play(&program, Capacity::Whole, paging)?;
         let oom = played.failed.len() as u64;
         rows.push(row(allocator, played.peak_reserved, played.driver_calls, oom));
     }
-    let kept = keep_plan(name, trace, &program, &device)?;
-    rows.push(row("omniheap, planned ahead", kept, 1, 0));
+    rows.push(row("omniheap, planned ahead", kept?, 1, 0));
     Ok(rows)
+}
+
+/// What a thread found; its panic is this thread's panic.
+fn finished<T>(outcome: thread::Result<T>) -> T {
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -2,8 +2,8 @@
 //!
 //! It loads a model, serves requests of several sizes, runs out of memory once and defragments.
 
-use omniheap_trace::binary::{Record, Recorder};
-use omniheap_trace::{Alignment, HeapId, LabelId, Rung, StreamId};
+use omniheap_trace::binary::{Record, Writer};
+use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Rung, StreamId};
 use std::fs::File;
 
 const MIB: u64 = 1 << 20;
@@ -11,7 +11,7 @@ const BLOCK: u64 = 64 * MIB;
 
 /// One block that is filled from the front, with holes where something was freed.
 struct Program<W: std::io::Write> {
-    recorder: Recorder<W>,
+    recorder: Writer<W>,
     now_us: u64,
     next_id: u64,
     live: Vec<(u64, u64, u64, u64)>,
@@ -53,11 +53,14 @@ impl<W: std::io::Write> Program<W> {
 
 fn main() -> Result<(), Box<dyn core::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: record OUT.trace")?;
-    let recorder = Recorder::new(File::create(&path)?);
+    let recorder = Writer::new(File::create(&path)?);
     let mut program = Program { recorder, now_us: 0, next_id: 0, live: Vec::new() };
     program.recorder.title("a made-up program");
     for (block, heap) in [(0, HeapId(0)), (1, HeapId(0)), (2, HeapId(1))] {
-        program.recorder.record(1, &Record::BlockAllocate { block, size: BLOCK, heap });
+        program.recorder.record(
+            1,
+            &Record::BlockAllocate { block, size: BLOCK, heap, backing: Backing::Memory },
+        );
     }
     load(&mut program);
     serve(&mut program);

@@ -2,7 +2,7 @@
 
 use crate::blocks::Blocks;
 use crate::error::ErrorKind;
-use crate::event::{Alignment, AllocationId, Event, HeapId, Op, Region, Rung, StreamId};
+use crate::event::{Alignment, AllocationId, Backing, Event, HeapId, Op, Region, Rung, StreamId};
 use crate::ids::{IdMap, Life, Slot};
 use crate::label::{LabelId, Labels};
 use crate::limits::Limits;
@@ -131,7 +131,7 @@ impl Builder {
         if slot.life() == Life::Gone {
             return Err(ErrorKind::DoubleFree(raw));
         }
-        let (block, block_size) = self.blocks.get(block)?;
+        let (block, block_size, _) = self.blocks.get(block)?;
         if offset.checked_add(size).is_none_or(|end| end > block_size) {
             return Err(ErrorKind::OutsideBlock { block_size });
         }
@@ -160,15 +160,51 @@ impl Builder {
         raw: u64,
         size: u64,
         heap: HeapId,
+        backing: Backing,
     ) -> Result<(), ErrorKind> {
-        let block = self.blocks.take(raw, size)?;
-        self.push(Op::BlockAllocate { block, size, heap }).map(|_| ())
+        let block = self.blocks.take(raw, size, backing)?;
+        self.push(Op::BlockAllocate { block, size, heap, backing }).map(|_| ())
     }
 
     /// Notes that block `raw` was given back.
     pub(crate) fn block_free(&mut self, raw: u64) -> Result<(), ErrorKind> {
-        let (block, size) = self.blocks.give_back(raw)?;
-        self.push(Op::BlockFree { block, size }).map(|_| ())
+        let (block, size, backing) = self.blocks.give_back(raw)?;
+        self.push(Op::BlockFree { block, size, backing }).map(|_| ())
+    }
+
+    /// Notes that pages were taken from the driver.
+    pub(crate) fn pages_take(&mut self, bytes: u64, heap: HeapId) -> Result<(), ErrorKind> {
+        self.blocks.take_pages(bytes)?;
+        self.push(Op::PagesTake { bytes, heap }).map(|_| ())
+    }
+
+    /// Notes that pages were given back.
+    pub(crate) fn pages_return(&mut self, bytes: u64, heap: HeapId) -> Result<(), ErrorKind> {
+        self.blocks.return_pages(bytes)?;
+        self.push(Op::PagesReturn { bytes, heap }).map(|_| ())
+    }
+
+    /// Notes that another stream uses `raw`.
+    pub(crate) fn use_on(&mut self, raw: u64, stream: StreamId) -> Result<(), ErrorKind> {
+        let (slot, id, _) = self.find(raw, None)?;
+        if slot.life() == Life::Gone {
+            return Err(ErrorKind::DoubleFree(raw));
+        }
+        self.push(Op::Use { id, stream }).map(|_| ())
+    }
+
+    /// Notes that `raw` is called by another label now.
+    pub(crate) fn name(&mut self, raw: u64, label: LabelId) -> Result<(), ErrorKind> {
+        let (_, id, _) = self.find(raw, None)?;
+        self.check_label(label)?;
+        let labels = &mut self.trace.allocation_labels;
+        match labels.get_mut(id.0 as usize) {
+            Some(known) => {
+                *known = label;
+                Ok(())
+            }
+            None => self.set_label(id, label),
+        }
     }
 
     /// Notes that a request reached a rung of the out-of-memory ladder.

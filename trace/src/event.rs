@@ -48,6 +48,15 @@ impl Alignment {
     }
 }
 
+/// What gives a block its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Backing {
+    /// Memory of its own.
+    Memory,
+    /// Pages that come and go; the block itself is addresses.
+    Pages,
+}
+
 /// What a placement chose among.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -64,8 +73,8 @@ pub enum Region {
     Unified = 4,
 }
 
-/// One rung of the out-of-memory ladder, in the order in which rungs are tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// One rung of the out-of-memory ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Rung {
     /// Finished epochs were retired.
@@ -84,6 +93,10 @@ pub enum Rung {
     Spill = 6,
     /// Every rung was tried and the request failed.
     Failed = 7,
+    /// Idle memory of another thread or stream was lent.
+    Lend = 8,
+    /// Streams were waited for.
+    Wait = 9,
 }
 
 /// What happened. Sizes and offsets are bytes.
@@ -153,6 +166,8 @@ pub enum Op {
         size: u64,
         /// The heap it is of.
         heap: HeapId,
+        /// Whether the bytes come with it.
+        backing: Backing,
     },
     /// A block was given back to the driver.
     BlockFree {
@@ -160,6 +175,29 @@ pub enum Op {
         block: BlockId,
         /// Its size, as at [`Op::BlockAllocate`].
         size: u64,
+        /// Its backing, as at [`Op::BlockAllocate`].
+        backing: Backing,
+    },
+    /// Pages were taken from the driver.
+    PagesTake {
+        /// Their bytes.
+        bytes: u64,
+        /// The heap they are of.
+        heap: HeapId,
+    },
+    /// Pages were given back to the driver.
+    PagesReturn {
+        /// Their bytes.
+        bytes: u64,
+        /// The heap they were of.
+        heap: HeapId,
+    },
+    /// Another stream uses the allocation.
+    Use {
+        /// The allocation.
+        id: AllocationId,
+        /// The stream.
+        stream: StreamId,
     },
     /// A rung of the out-of-memory ladder was reached for a request.
     OutOfMemory {

@@ -20,6 +20,7 @@ mod limits;
 pub mod model;
 mod pickle;
 pub mod pytorch;
+mod record;
 pub mod report;
 pub mod rmm;
 mod summary;
@@ -28,8 +29,11 @@ mod trace;
 pub mod vma;
 
 pub use error::{Error, ErrorKind, Field, Position};
-pub use event::{Alignment, AllocationId, BlockId, Event, HeapId, Op, Region, Rung, StreamId};
+pub use event::{
+    Alignment, AllocationId, Backing, BlockId, Event, HeapId, Op, Region, Rung, StreamId,
+};
 pub use label::{LabelId, Labels};
 pub use limits::Limits;
+pub use record::Recorder;
 pub use summary::Summary;
 pub use trace::{Ending, Meta, Source, Trace};

@@ -1,6 +1,6 @@
 //! The figures of a trace that need no allocator: what was live and what was reserved, at peak.
 
-use crate::event::Op;
+use crate::event::{Backing, Op};
 use crate::trace::Trace;
 use serde::Serialize;
 
@@ -21,9 +21,9 @@ pub struct Summary {
     pub peak_live: u64,
     /// Bytes live when the trace ends.
     pub final_live_bytes: u64,
-    /// Largest sum of blocks held from the driver, where the trace records blocks; else 0.
+    /// Largest sum of blocks and pages held from the driver, where the trace records them; else 0.
     pub peak_reserved_bytes: u64,
-    /// Times a block was taken from or given back to the driver.
+    /// Times a block or pages were taken from or given back to the driver.
     pub driver_calls: u64,
     /// Requests that failed for want of memory.
     pub oom: u64,
@@ -82,17 +82,24 @@ impl Now {
                     self.held_bytes -= size;
                 }
             }
-            Op::BlockAllocate { size, .. } => {
-                self.reserved_bytes += size;
+            Op::BlockAllocate { size: bytes, backing: Backing::Memory, .. }
+            | Op::PagesTake { bytes, .. } => {
+                self.reserved_bytes += bytes;
                 sum.driver_calls += 1;
                 sum.peak_reserved_bytes = sum.peak_reserved_bytes.max(self.reserved_bytes);
             }
-            Op::BlockFree { size, .. } => {
-                self.reserved_bytes -= size;
+            Op::BlockFree { size: bytes, backing: Backing::Memory, .. }
+            | Op::PagesReturn { bytes, .. } => {
+                self.reserved_bytes -= bytes;
                 sum.driver_calls += 1;
             }
+            Op::BlockAllocate { .. } | Op::BlockFree { .. } => sum.driver_calls += 1,
             Op::OutOfMemory { rung: crate::Rung::Failed, .. } => sum.oom += 1,
-            Op::Bind { .. } | Op::Move { .. } | Op::Place { .. } | Op::OutOfMemory { .. } => {}
+            Op::Bind { .. }
+            | Op::Move { .. }
+            | Op::Place { .. }
+            | Op::Use { .. }
+            | Op::OutOfMemory { .. } => {}
         }
     }
 }

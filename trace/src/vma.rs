@@ -5,7 +5,7 @@
 
 use crate::builder::{Builder, Locate};
 use crate::error::{Error, ErrorKind, Position};
-use crate::event::{Alignment, HeapId, StreamId};
+use crate::event::{Alignment, Backing, HeapId, StreamId};
 use crate::input::Input;
 use crate::label::LabelId;
 use crate::limits::Limits;
@@ -245,7 +245,7 @@ impl Walk<'_> {
     fn block(&mut self, size: u64, heap: HeapId) -> Result<u64, ErrorKind> {
         let number = self.blocks;
         self.blocks += 1;
-        self.builder.block_allocate(number, size, heap)?;
+        self.builder.block_allocate(number, size, heap, Backing::Memory)?;
         Ok(number)
     }
 

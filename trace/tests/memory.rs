@@ -5,7 +5,7 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::fmt::Write;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use omniheap_trace::binary::{Record, Recorder};
+use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
 use std::alloc::System;
 
@@ -102,7 +102,7 @@ fn text_formats() {
 
 fn binary_format() {
     let (stream, align) = (StreamId(0), Alignment::UNKNOWN);
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Writer::new(Vec::new());
     for _ in 0..100_000 {
         recorder
             .record(0, &Record::Allocate { id: 0, size: 1, stream, align, label: LabelId::NONE });
@@ -110,7 +110,7 @@ fn binary_format() {
         recorder.record(0, &Record::FreeCompleted { id: 0, stream });
     }
     within_four_times("binary", &recorder.finish().unwrap());
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Writer::new(Vec::new());
     for number in 0..100_000 {
         recorder.label(LabelId::NONE, &format!("{number:x}"));
     }

@@ -39,7 +39,7 @@ pub(super) fn forsake<B: Backend>(trips: &[Trip<B>]) {
         if !state.slots.is_in_pass(trip.slot) {
             state.notes.set_ending(trip.slot.index, Ending::Never);
         }
-        state.let_go(trip.slot);
+        state.let_go(&trip.lane, trip.slot);
     }
 }
 

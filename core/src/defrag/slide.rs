@@ -143,7 +143,10 @@ impl<B: Backend> Lane<B> {
             }
         }
         for slide in &begun.window.slides {
-            state.let_go(slide.what);
+            if copied {
+                self.tell_move(state, slide.what);
+            }
+            state.let_go(self, slide.what);
         }
         self.moved.raise();
     }

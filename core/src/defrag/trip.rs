@@ -92,12 +92,13 @@ impl<B: Backend> LaneState<B> {
         let new = trip.to.1.key;
         if arrives {
             self.slots.set_key(trip.slot, new);
+            trip.lane.tell_move(self, trip.slot);
         }
         let left = if arrives { old } else { new };
         self.held_bytes -= trip.to.1.span.size;
         let freed = self.divider.as_strategy_mut().free(left);
         debug_assert!(freed.is_ok(), "both ends of a trip are held");
-        match (self.let_go(trip.slot), arrives) {
+        match (self.let_go(&trip.lane, trip.slot), arrives) {
             (Owner::Gone, _) => Fate::Freed,
             (Owner::Present, true) => Fate::Moved,
             (Owner::Present, false) => Fate::Stayed,
@@ -105,12 +106,14 @@ impl<B: Backend> LaneState<B> {
     }
 
     /// Ends a pass's hold on an allocation, and the allocation if its owner let go of it meanwhile.
-    pub(super) fn let_go(&mut self, slot: SlotId) -> Owner {
+    /// This is the locked state of `lane`.
+    pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> Owner {
         let owner = self.slots.end_move(slot);
         if owner == Owner::Gone {
             match self.notes.take_ending(slot.index) {
                 None => {
                     // What moves has no block of its own to return.
+                    lane.tell_free(slot);
                     let _ = self.free(slot);
                 }
                 Some(ending) => self.defer(slot, ending),

@@ -1,13 +1,14 @@
 //! A driver allocation that returns itself.
 #![expect(unsafe_code, reason = "returns blocks to the backend")]
 use super::Device;
-use crate::{Backend, HeapId};
+use crate::{Backend, BlockNumber, Event, HeapId};
 use alloc::sync::Arc;
 use core::fmt;
 
 /// One driver allocation that returns itself.
 pub(crate) struct Block<B: Backend> {
     pub(super) device: Arc<Device<B>>,
+    pub(super) number: BlockNumber,
     pub(super) heap: HeapId,
     pub(super) size: u64,
     pub(super) claimed: u64,
@@ -31,6 +32,10 @@ impl<B: Backend> Block<B> {
     pub(crate) const fn size(&self) -> u64 {
         self.size
     }
+
+    pub(crate) const fn number(&self) -> BlockNumber {
+        self.number
+    }
 }
 
 impl<B: Backend> Drop for Block<B> {
@@ -44,5 +49,6 @@ impl<B: Backend> Drop for Block<B> {
         }
         self.device.release_block();
         self.device.release(self.heap, self.claimed);
+        self.device.tell(&Event::ReturnBlock { block: self.number });
     }
 }

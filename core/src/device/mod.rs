@@ -6,7 +6,8 @@ mod opened;
 pub(crate) use block::Block;
 
 use crate::{
-    Backend, Error, ErrorKind, Heap, HeapId, Page, Place, Point, Remap, Result, Span, TimelineId,
+    Backend, Backing, BlockNumber, Error, ErrorKind, Event, Heap, HeapId, Observer, Page, Place,
+    Point, Remap, Result, Span, TimelineId,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -44,7 +45,11 @@ pub(crate) struct Device<B: Backend> {
     blocks: AtomicU64,
     driver_calls: AtomicU64,
     quarantined: AtomicU64,
+    observer: Option<Arc<dyn Observer>>,
 }
+
+/// The next block's number, over all devices: observers may watch several.
+static NEXT_BLOCK: AtomicU64 = AtomicU64::new(0);
 
 impl<B: Backend> fmt::Debug for Device<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +83,19 @@ impl<B: Backend> Device<B> {
             blocks: AtomicU64::new(0),
             driver_calls: AtomicU64::new(0),
             quarantined: AtomicU64::new(0),
+            observer: None,
         }
+    }
+
+    /// The same, seen by an observer.
+    pub(crate) fn observed(mut self, observer: Option<Arc<dyn Observer>>) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    /// Who sees what happens, if anyone does.
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
     }
 
     pub(crate) fn backend(&self) -> &B {
@@ -254,7 +271,10 @@ impl<B: Backend> Device<B> {
         match made {
             Ok(raw) => {
                 self.arrived(heap);
-                Ok(Block { device: Arc::clone(self), heap, size, claimed, raw: Some(raw) })
+                let number = BlockNumber(NEXT_BLOCK.fetch_add(1, Relaxed));
+                let backing = if claimed == size { Backing::Memory } else { Backing::Pages };
+                self.tell(&Event::TakeBlock { block: number, size, heap, backing });
+                Ok(Block { device: Arc::clone(self), number, heap, size, claimed, raw: Some(raw) })
             }
             Err(error) => {
                 self.release(heap, claimed);
@@ -286,6 +306,7 @@ impl<B: Backend> Device<B> {
         self.count_call();
         remap.create(heap, count, pages).inspect_err(|_| self.release(heap, bytes))?;
         self.arrived(heap);
+        self.tell(&Event::TakePages { heap, bytes });
         Ok(())
     }
 
@@ -299,5 +320,6 @@ impl<B: Backend> Device<B> {
             self.quarantine(bytes, "the driver refused to take pages back");
         }
         self.release(heap, bytes);
+        self.tell(&Event::ReturnPages { heap, bytes });
     }
 }

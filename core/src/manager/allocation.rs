@@ -4,7 +4,7 @@
     reason = "allocations share one strong reference to their lane, counted under its lock"
 )]
 use crate::pool::{Home, Lane, LaneState, SlotId};
-use crate::{Backend, Point, Result, TimelineId};
+use crate::{Backend, Event, Point, Result, TimelineId};
 use alloc::sync::Arc;
 use core::fmt;
 use core::mem;
@@ -40,6 +40,26 @@ pub struct AllocationId {
     pub(super) lane: u32,
     pub(super) slot: u32,
     pub(super) generation: u32,
+}
+
+impl AllocationId {
+    /// The manager, by number.
+    #[must_use]
+    pub const fn manager(self) -> u32 {
+        self.manager
+    }
+
+    /// The lane, by its number in the manager.
+    #[must_use]
+    pub const fn lane(self) -> u32 {
+        self.lane
+    }
+
+    /// The slot of the lane: among allocations that live at the same time, no two of a lane have the same.
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
 }
 
 impl<B: Backend> Lane<B> {
@@ -127,6 +147,7 @@ impl<B: Backend> Allocation<B> {
         let mut state = lane.state.lock();
         state.slots.set_noted(self.slot)?;
         state.notes.add_use(self.slot.index, timeline);
+        lane.shared.device.tell(&Event::Use { id: self.id(), timeline });
         Ok(())
     }
 
@@ -135,6 +156,7 @@ impl<B: Backend> Allocation<B> {
         let mut state = self.lane().state.lock();
         if state.slots.set_noted(self.slot).is_ok() {
             state.notes.set_name(self.slot.index, name);
+            self.lane().shared.device.tell(&Event::Name { id: self.id(), name });
         }
     }
 
@@ -174,8 +196,12 @@ impl<B: Backend> Allocation<B> {
     #[cold]
     fn release_noted(&self, after: Option<Point>) {
         let lane = self.lane();
-        lane.free_noted(self.slot, after);
         let mut state = lane.state.lock();
+        if after.is_some() || !lane.free_watched(&mut state, self.slot) {
+            drop(state);
+            lane.free_noted(self.slot, after);
+            state = lane.state.lock();
+        }
         state.owners -= 1;
         let last = state.owners == 0;
         drop(state);

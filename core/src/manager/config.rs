@@ -1,5 +1,5 @@
 //! How a manager is set up, and the pools that users make.
-use super::{AllocateError, Allocation, Defragmentation, Manager};
+use super::{AllocateError, Allocation, Defragmentation, Manager, Observer};
 use crate::pool::Pool;
 use crate::{Align, Backend, Caps, DefaultPolicy, HeapId, HeapKind, Policy, PoolConfig, Request};
 use alloc::sync::Arc;
@@ -17,13 +17,15 @@ pub struct ManagerConfig {
     pub pool: PoolConfig,
     /// When live data is moved together.
     pub defragmentation: Defragmentation,
+    /// Who sees what the manager does; nobody by default.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for ManagerConfig {
     fn default() -> Self {
         let pool = PoolConfig { paged: true, ..PoolConfig::new() };
         let (policy, unit) = (Arc::new(DefaultPolicy), Align::of(256));
-        Self { policy, unit, pool, defragmentation: Defragmentation::default() }
+        Self { policy, unit, pool, defragmentation: Defragmentation::default(), observer: None }
     }
 }
 
@@ -32,6 +34,13 @@ impl ManagerConfig {
     #[must_use]
     pub fn plain(mut self) -> Self {
         self.pool.paged = false;
+        self
+    }
+
+    /// The same settings with an observer.
+    #[must_use]
+    pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
         self
     }
 
@@ -89,7 +98,8 @@ impl<B: Backend> UserPool<B> {
     ///
     /// As for [`Manager::allocate`]; never from another pool.
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
-        self.manager.allocate_in(&self.pool, request)
+        let allocated = self.manager.allocate_in(&self.pool, request, None);
+        allocated.inspect_err(|error| self.manager.failed(request, error))
     }
 
     /// Bytes that the pool holds from the driver.

@@ -1,10 +1,20 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, AllocationId, FreeError, Manager};
-use crate::pool::{Ended, Ending, Home, Lane, SlotId};
+use crate::pool::{Ended, Ending, Home, Lane, LaneState, SlotId};
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
+    /// Frees an allocation of which nothing more is known than that an observer was told of it; `false` where that is
+    /// not so. `state` is the locked state of this lane.
+    pub(super) fn free_watched(&self, state: &mut LaneState<B>, id: SlotId) -> bool {
+        if !state.slots.unwatch(id) {
+            return false;
+        }
+        self.tell_free(id);
+        state.free_plain(id, self.timeline)
+    }
+
     /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has.
     #[cold]
     pub(super) fn free_noted(&self, id: SlotId, after: Option<Point>) {
@@ -13,17 +23,20 @@ impl<B: Backend> Lane<B> {
         let at_once = ending == Ending::After(Vec::new());
         if state.slots.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.
+            self.tell_free_requested(id);
             let ended = state.slots.end_ownership(id);
             debug_assert_eq!(ended, Ok(Ended::AfterMove), "seen just above");
             if !at_once && state.slots.set_noted(id).is_ok() {
                 state.notes.set_ending(id.index, ending);
             }
         } else if at_once {
+            self.tell_free(id);
             let returned = state.free(id);
             drop(state);
             self.shared.give_back(returned.ok().flatten().into_iter().collect());
         } else {
             state.defer(id, ending);
+            self.tell_free_requested(id);
         }
     }
 

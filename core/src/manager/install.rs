@@ -190,8 +190,7 @@ impl<B: Backend> Installed<B> {
         match slot {
             Ok(slot) => {
                 self.manager.note(lane, slot, request);
-                let size = request.layout.size;
-                let allocation = Allocation::claim(lane, &mut lane.state.lock(), slot, size);
+                let allocation = self.manager.claim(lane, slot, request, None);
                 if request.contents == Contents::Zero {
                     allocation.wipe()?;
                 }

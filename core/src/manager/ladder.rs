@@ -4,8 +4,8 @@ use super::{Allocation, Defragmentation, Manager, Pressure, Relief};
 use crate::defrag::{Goal, Moved};
 use crate::pool::{Ask, Consent, Home, Lane, Miss, Patience, Pool, SlotId};
 use crate::{
-    Backend, Contents, Driver, Error, ErrorKind, HeapId, Mobility, Privacy, Request, Result,
-    Sharing,
+    Backend, Contents, Driver, Error, ErrorKind, HeapId, Mobility, Placement, Privacy, Ranking,
+    Request, Result, Sharing,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use std::time::Instant;
 pub(super) struct Climbs([AtomicU64; Rung::ALL.len()]);
 
 impl Climbs {
-    fn count(&self, rung: Rung) {
+    pub(super) fn count(&self, rung: Rung) {
         self.0[rung as usize].fetch_add(1, Relaxed);
     }
 
@@ -35,21 +35,21 @@ impl<B: Backend> Manager<B> {
         &self,
         request: &Request<'_>,
     ) -> Result<Allocation<B>, AllocateError> {
+        if let Some(allocation) = self.allocate_observed(request) {
+            return Ok(allocation);
+        }
         check(request)?;
-        let heaps = match request.heap {
-            Some(heap) => {
-                let mut named = crate::Ranking::new();
-                named.push(heap);
-                named
-            }
-            None => self.decide(request)?.heaps,
+        let placement = match request.heap {
+            Some(_) => None,
+            None => Some(self.decide(request)?),
         };
+        let heaps = placement.map_or_else(|| named(request), |placement| placement.heaps);
         let mut last = AllocateError::from(ErrorKind::NoSuchHeap);
         for (position, heap) in heaps.as_slice().iter().enumerate() {
-            match self.allocate_in(self.pool(*heap)?, request) {
+            match self.allocate_in(self.pool(*heap)?, request, placement.as_ref()) {
                 Ok(allocation) => {
                     if position > 0 {
-                        self.inner.climbs.count(Rung::NextHeap);
+                        self.climbed(Rung::NextHeap, request.layout.size, request.timeline);
                     }
                     return Ok(allocation);
                 }
@@ -57,6 +57,7 @@ impl<B: Backend> Manager<B> {
                 Err(error) => return Err(error),
             }
         }
+        self.failed(request, &last);
         Err(last)
     }
 
@@ -65,6 +66,7 @@ impl<B: Backend> Manager<B> {
         &self,
         pool: &Arc<Pool<B>>,
         request: &Request<'_>,
+        placement: Option<&Placement>,
     ) -> Result<Allocation<B>, AllocateError> {
         check(request)?;
         let heap = self.inner.device.heap(pool.shared.heap)?;
@@ -82,8 +84,7 @@ impl<B: Backend> Manager<B> {
         }
         pool.shared.unsettled.fetch_sub(ask.unsettled(pool.shared.unit), AcqRel);
         let (lane, slot) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
-        let size = request.layout.size;
-        let allocation = Allocation::claim(&lane, &mut lane.state.lock(), slot, size);
+        let allocation = self.claim(&lane, slot, request, placement);
         if request.contents == Contents::Zero {
             allocation.wipe()?;
         }
@@ -184,7 +185,7 @@ impl<B: Backend> Manager<B> {
         if retired > 0
             && let Ok(slot) = lane.state.lock().allocate_anyhow(ask)
         {
-            self.inner.climbs.count(Rung::Retire);
+            self.climbed(Rung::Retire, ask.size, lane.timeline);
             return Ok(Some((Arc::clone(lane), slot)));
         }
         for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {
@@ -193,7 +194,7 @@ impl<B: Backend> Manager<B> {
             }
             other.settle(patience)?;
             if let Ok(slot) = other.lend(ask) {
-                self.inner.climbs.count(Rung::Lend);
+                self.climbed(Rung::Lend, ask.size, lane.timeline);
                 return Ok(Some((Arc::clone(other), slot)));
             }
         }
@@ -216,7 +217,7 @@ impl<B: Backend> Manager<B> {
             }
         };
         let slot = grown?;
-        self.inner.climbs.count(Rung::Driver);
+        self.climbed(Rung::Driver, ask.size, lane.timeline);
         self.ease(pool.shared.heap, ask.size);
         Ok((Arc::clone(lane), slot))
     }
@@ -241,6 +242,8 @@ impl<B: Backend> Manager<B> {
         ask: Ask,
         refused: Error,
     ) -> Result<Taken<B>> {
+        let span = tracing::debug_span!(target: "omniheap", "omniheap.ladder", size = ask.size);
+        let _inside = span.enter();
         if let Ok(slot) = lane.state.lock().allocate_anyhow(ask) {
             return Ok((Arc::clone(lane), slot));
         }
@@ -250,7 +253,7 @@ impl<B: Backend> Manager<B> {
             return Ok(taken);
         }
         if let Some(taken) = self.search(pool, lane, ask, Patience::Wait)? {
-            self.inner.climbs.count(Rung::Wait);
+            self.climbed(Rung::Wait, ask.size, lane.timeline);
             return Ok(taken);
         }
         if self.trim_for(pool)? > 0
@@ -276,7 +279,7 @@ impl<B: Backend> Manager<B> {
         ask: Ask,
     ) -> Result<Option<Taken<B>>> {
         if let Some(taken) = self.search(pool, lane, ask, Patience::Look)? {
-            self.inner.climbs.count(Rung::Pressure);
+            self.climbed(Rung::Pressure, ask.size, lane.timeline);
             return Ok(Some(taken));
         }
         self.trim_for(pool)?;
@@ -301,7 +304,7 @@ impl<B: Backend> Manager<B> {
             },
         };
         if taken.is_some() {
-            self.inner.climbs.count(rung);
+            self.climbed(rung, ask.size, lane.timeline);
         }
         Ok(taken)
     }
@@ -407,7 +410,7 @@ impl<B: Backend> Manager<B> {
                 each.lend(ask)
             };
             if let Ok(slot) = taken {
-                self.inner.climbs.count(Rung::Defragment);
+                self.climbed(Rung::Defragment, ask.size, lane.timeline);
                 return Ok(Some((each, slot)));
             }
         }
@@ -419,6 +422,13 @@ impl<B: Backend> Manager<B> {
         self.trim_for(pool)?;
         self.retry(pool, lane, ask, Rung::Defragment)
     }
+}
+
+/// The heap that a request names.
+fn named(request: &Request<'_>) -> Ranking {
+    let mut heaps = Ranking::new();
+    request.heap.into_iter().for_each(|heap| heaps.push(heap));
+    heaps
 }
 
 /// Refuses what can never be.

@@ -12,6 +12,7 @@ mod free;
 mod install;
 mod ladder;
 mod launch;
+mod observe;
 mod report;
 mod residue;
 mod resize;
@@ -29,6 +30,7 @@ pub use error::{AllocateError, FreeError, Rung, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use install::{Deviation, Installed, ScheduleReport};
 pub use launch::Program;
+pub use observe::{Backing, BlockNumber, Event, Observer};
 pub use report::{BlockReport, PoolReport, Report, Totals};
 pub use schedule::{Schedule, ScheduleError, ScheduledRegion, ScheduledSpan};
 pub use staging::Staging;
@@ -63,6 +65,8 @@ struct Inner<B: Backend> {
     config: ManagerConfig,
     /// Heaps for requests that say nothing of their use.
     plain: Ranking,
+    /// The same for the fast path, and none where an observer sees every request.
+    unseen: Ranking,
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,
     user_pools: Mutex<Vec<Arc<Pool<B>>>>,
@@ -112,8 +116,9 @@ impl<B: Backend> Manager<B> {
         let ledger = Arc::new(Ledger::new(caps.heaps.len()));
         Self {
             inner: Arc::new(Inner {
-                device: Arc::new(device),
+                device: Arc::new(device.observed(config.observer.clone())),
                 names: Arc::new(Names::new(NEXT.fetch_add(1, Relaxed))),
+                unseen: if config.observer.is_some() { Ranking::new() } else { plain },
                 config,
                 plain,
                 pools,
@@ -192,7 +197,7 @@ impl<B: Backend> Manager<B> {
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
         if request.is_plain()
             && request.layout.align <= self.inner.config.unit
-            && let Some(heap) = self.inner.plain.as_slice().first()
+            && let Some(heap) = self.inner.unseen.as_slice().first()
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
             && let Ok(ask) = pool.ask(request.layout, request.class)
         {

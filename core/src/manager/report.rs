@@ -1,5 +1,5 @@
 //! A snapshot for people and tools.
-use super::{Manager, Rung, ScheduleReport};
+use super::{BlockNumber, Manager, Rung, ScheduleReport};
 use crate::defrag::Moved;
 use crate::pool::{Divider, Lane, Pool};
 use crate::strategy::PieceState;
@@ -67,6 +67,8 @@ pub struct PoolReport {
 /// One block, piece by piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockReport {
+    /// Its number, which no other block ever has.
+    pub number: BlockNumber,
     /// The lane that divides it.
     pub lane: u32,
     /// Bytes; for a reservation, addresses.
@@ -195,8 +197,9 @@ fn lane_blocks<B: Backend>(lane: &Arc<Lane<B>>) -> Vec<BlockReport> {
         .blocks
         .iter()
         .map(|held| {
-            let size = held.as_ref()?.block.size();
-            Some(BlockReport { lane: lane.number, size, live: Vec::new(), holes: Vec::new() })
+            let block = &held.as_ref()?.block;
+            let (number, size, lane) = (block.number(), block.size(), lane.number);
+            Some(BlockReport { number, lane, size, live: Vec::new(), holes: Vec::new() })
         })
         .collect();
     let names: alloc::collections::BTreeMap<_, _> = state

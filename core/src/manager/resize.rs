@@ -34,7 +34,8 @@ impl<B: Backend> Manager<B> {
         request.name = note.name.as_deref();
         (request.tag, request.privacy, request.timeline) = (note.tag, note.privacy, old.timeline());
         request.layout.align = note.align.unwrap_or(request.layout.align);
-        let new = self.allocate_in(pool, &request).map_err(|error| Error::new(error.kind()))?;
+        let new =
+            self.allocate_in(pool, &request, None).map_err(|error| Error::new(error.kind()))?;
         carry(old, &new, old.size().min(size))?;
         Ok(new)
     }

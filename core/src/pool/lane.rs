@@ -262,7 +262,7 @@ impl<B: Backend> State<B> {
             Divider::Other(other) => other.free(key),
         }?;
         let slot = self.slots.remove(id)?;
-        if slot.noted == Noted::Yes {
+        if matches!(slot.noted, Noted::Yes | Noted::YesAndWatched) {
             self.notes.forget(id.index);
         }
         let counts = &mut self.counts;
@@ -318,6 +318,18 @@ impl<B: Backend> State<B> {
     pub(crate) fn granted(&self, id: SlotId) -> Result<Span, ErrorKind> {
         let slot = self.slots.get(id)?;
         Ok(self.divider.as_strategy().grant(slot.key)?.span)
+    }
+
+    /// Where an allocation is, in an observer's words.
+    pub(crate) fn place_of(&self, id: SlotId) -> Result<(crate::BlockNumber, u64), ErrorKind> {
+        let slot = self.slots.get(id)?;
+        let grant = match &self.divider {
+            Divider::General(tlsf) => tlsf.grant(slot.key),
+            Divider::Other(other) => other.grant(slot.key),
+        }?;
+        let held =
+            self.blocks[grant.block.0 as usize].as_ref().expect("a live span's block is held");
+        Ok((held.block.number(), grant.span.offset))
     }
 
     /// Whether nothing on the device uses a block's holes any more.

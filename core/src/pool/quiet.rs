@@ -73,6 +73,7 @@ impl<B: Backend> Lane<B> {
         let mut returned = Vec::new();
         let mut state = self.state.lock();
         let ready = state.deferred.take_ready(&reached);
+        ready.iter().for_each(|id| self.tell_free(*id));
         returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
         drop(state);
         self.shared.give_back(returned);

@@ -29,7 +29,7 @@ pub(crate) struct Slot {
 impl Slot {
     #[inline]
     pub(crate) fn is_noted(&self) -> bool {
-        self.noted == Noted::Yes
+        self.noted != Noted::No
     }
 }
 
@@ -38,6 +38,10 @@ impl Slot {
 pub(crate) enum Noted {
     No,
     Yes,
+    /// No, but an observer was told of it.
+    Watched,
+    /// Yes, and an observer was told of it.
+    YesAndWatched,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,8 +156,38 @@ impl Slots {
 
     /// Notes that the lane keeps more about an allocation.
     pub(crate) fn set_noted(&mut self, id: SlotId) -> Result<(), ErrorKind> {
-        self.current_mut(id)?.noted = Noted::Yes;
+        let slot = self.current_mut(id)?;
+        slot.noted = match slot.noted {
+            Noted::No | Noted::Yes => Noted::Yes,
+            Noted::Watched | Noted::YesAndWatched => Noted::YesAndWatched,
+        };
         Ok(())
+    }
+
+    /// Remembers that an observer was told of an allocation, and is to hear the rest.
+    pub(crate) fn watch(&mut self, id: SlotId) {
+        if let Ok(slot) = self.current_mut(id) {
+            slot.noted = match slot.noted {
+                Noted::No | Noted::Watched => Noted::Watched,
+                Noted::Yes | Noted::YesAndWatched => Noted::YesAndWatched,
+            };
+        }
+    }
+
+    /// Whether an observer was told of an allocation.
+    pub(crate) fn is_watched(&self, id: SlotId) -> bool {
+        let told = |slot: &Slot| matches!(slot.noted, Noted::Watched | Noted::YesAndWatched);
+        self.current(id).is_ok_and(told)
+    }
+
+    /// Ends [`watch`](Self::watch) for a live allocation without a note; `false` where it is none.
+    pub(crate) fn unwatch(&mut self, id: SlotId) -> bool {
+        let Ok(slot) = self.current_mut(id) else { return false };
+        let plain = slot.state == State::Live && slot.noted == Noted::Watched;
+        if plain {
+            slot.noted = Noted::No;
+        }
+        plain
     }
 
     /// Ends the owner's claim on a live allocation.

@@ -40,26 +40,30 @@ pub(super) struct Compaction {
 }
 
 /// Plays it with blocks, and with pages where the device has them.
-pub(super) fn run(device: &AnyBackend, played: impl Fn()) -> Result<Vec<Compaction>, Failure> {
+pub(super) fn run(
+    device: &AnyBackend,
+    config: &ManagerConfig,
+    played: impl Fn(),
+) -> Result<Vec<Compaction>, Failure> {
     let heap = device.caps().heap_ids().find(|(_, heap)| heap.kind == HeapKind::Device);
     let pages = device.as_remap().is_some() && heap.is_some_and(|(_, heap)| heap.page.is_some());
     let pool = PoolConfig { lanes: Some(1), ..PoolConfig::new() };
     let plain = PoolConfig { block: Some(64 << 20), maximum: 64 << 20, ..pool };
     let plain = Stage { pools: "plain", config: plain, unit: 32 << 10 };
-    let mut compactions = vec![one(device, plain)?];
+    let mut compactions = vec![one(device, config, plain)?];
     played();
     if pages {
         // Holes of a page or more, because pages are what can be mapped elsewhere.
         let paged = PoolConfig { paged: true, maximum: 128 << 20, ..pool };
         let paged = Stage { pools: "paged", config: paged, unit: 256 << 10 };
-        compactions.push(one(device, paged)?);
+        compactions.push(one(device, config, paged)?);
     }
     played();
     Ok(compactions)
 }
 
-fn one(device: &AnyBackend, stage: Stage) -> Result<Compaction, Failure> {
-    let manager = Manager::with_config(AnyBackend::clone(device), ManagerConfig::default());
+fn one(device: &AnyBackend, config: &ManagerConfig, stage: Stage) -> Result<Compaction, Failure> {
+    let manager = Manager::with_config(AnyBackend::clone(device), config.clone());
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     let heap = *heaps.as_slice().first().ok_or(Error::new(ErrorKind::NoSuchHeap))?;
     let pool = manager.create_pool(heap, stage.config)?;

@@ -42,7 +42,7 @@ fn cell(block: &BlockReport, from: u64, stretch: u64) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omniheap::Span;
+    use omniheap::{BlockNumber, Span};
 
     #[test]
     fn full_half_and_empty_stretches_differ() {
@@ -51,7 +51,7 @@ mod tests {
             (Span { offset: STRETCH * 2, size: STRETCH / 2 }, None),
         ];
         let holes = vec![Span { offset: STRETCH, size: STRETCH }];
-        let block = BlockReport { lane: 0, size: STRETCH * 4, live, holes };
+        let block = BlockReport { number: BlockNumber(0), lane: 0, size: STRETCH * 4, live, holes };
         assert_eq!(draw(&[block]), "    █·▒");
     }
 }

@@ -9,11 +9,13 @@ use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
 use compact::Compaction;
-use omniheap::{AnyBackend, Backend as _, open, open_best};
+use omniheap::trace::Recorder;
+use omniheap::{AnyBackend, Backend as _, ManagerConfig, open, open_best};
 use place::Placed;
 use reuse::Reuse;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The main job on the best device here: place, upload, reuse, fragment, defragment, verify
 #[derive(clap::Args, Debug)]
@@ -28,12 +30,16 @@ pub(super) struct Arguments {
     /// The page to write
     #[arg(long, value_name = "FILE.html", default_value = "omniheap-demo.html")]
     out: PathBuf,
+    /// Record everything that the managers do, for `omniheap report` and `omniheap replay`
+    #[arg(long, value_name = "FILE.trace|FILE.csv")]
+    record: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   omniheap demo
-  omniheap demo --backend vulkan --out vulkan.html";
+  omniheap demo --backend vulkan --out vulkan.html
+  omniheap demo --record demo.trace";
 
 /// What the demo did.
 #[derive(Debug, Serialize)]
@@ -56,16 +62,24 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         Some(backend) => open(backend.kind(), arguments.device)
             .map_err(|error| Failure::no_device(Some(backend.kind()), arguments.device, error))?,
     };
+    let recorder = arguments.record.as_deref().map(record).transpose()?;
+    let mut config = ManagerConfig::default();
+    if let Some(recorder) = &recorder {
+        config = config.observed(Arc::<Recorder>::clone(recorder));
+    }
     let bar = output::progress(format, 4);
     bar.set_message("placing");
-    let (placements, placed_bytes) = place::run(&device)?;
+    let (placements, placed_bytes) = place::run(&device, &config)?;
     bar.inc(1);
     bar.set_message("reusing");
-    let reuse = reuse::run(&device)?;
+    let reuse = reuse::run(&device, &config)?;
     bar.inc(1);
     bar.set_message("compacting");
-    let compactions = compact::run(&device, || bar.inc(1))?;
+    let compactions = compact::run(&device, &config, || bar.inc(1))?;
     bar.finish_and_clear();
+    if let (Some(recorder), Some(path)) = (recorder, &arguments.record) {
+        recorder.finish().map_err(|error| unwritable(path, &error))?;
+    }
     let info = &device.caps().device;
     let verified = compactions.iter().map(|one| one.verified_bytes).sum::<u64>();
     let demo = Demo {
@@ -79,6 +93,19 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         html: arguments.out.display().to_string(),
     };
     finish(&demo, &device, &arguments.out, format)
+}
+
+/// Starts a recording: CSV where the name says so, else the binary format.
+fn record(path: &Path) -> Result<Arc<Recorder>, Failure> {
+    let csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
+    let recorder = if csv { Recorder::create_csv(path) } else { Recorder::create(path) };
+    let recorder = recorder.map_err(|error| unwritable(path, &error))?;
+    recorder.title("omniheap demo");
+    Ok(recorder)
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("{}: {error}", path.display()))
 }
 
 fn finish(demo: &Demo, device: &AnyBackend, out: &Path, format: Format) -> Result<(), Failure> {

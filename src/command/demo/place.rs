@@ -1,6 +1,6 @@
 //! First act: requests by intent, uploaded and read back.
 use super::super::{Failure, output, selftest};
-use omniheap::{Access, Allocation, AnyBackend, Manager, Pattern, Request, Writer};
+use omniheap::{Access, Allocation, AnyBackend, Manager, ManagerConfig, Pattern, Request, Writer};
 use serde::Serialize;
 
 /// Where one request went.
@@ -39,8 +39,11 @@ fn requests() -> [Request<'static>; 5] {
 }
 
 /// Allocates by policy, uploads, reads back; also says how many bytes were compared.
-pub(super) fn run(device: &AnyBackend) -> Result<(Vec<Placed>, u64), Failure> {
-    let manager = Manager::new(AnyBackend::clone(device));
+pub(super) fn run(
+    device: &AnyBackend,
+    config: &ManagerConfig,
+) -> Result<(Vec<Placed>, u64), Failure> {
+    let manager = Manager::with_config(AnyBackend::clone(device), config.clone());
     let mut placed = Vec::new();
     let mut live = Vec::new();
     for (seed, request) in (1..).zip(requests()) {

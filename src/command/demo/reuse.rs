@@ -1,7 +1,7 @@
 //! Second act: two timelines that allocate and free in their own order.
 use super::super::{Failure, output};
 use core::time::Duration;
-use omniheap::{AnyBackend, Manager, Request, Result, TimelineId};
+use omniheap::{AnyBackend, Manager, ManagerConfig, Request, Result, TimelineId};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -19,8 +19,8 @@ pub(super) struct Reuse {
 }
 
 /// Runs the rounds.
-pub(super) fn run(device: &AnyBackend) -> Result<Reuse, Failure> {
-    let manager = Manager::new(AnyBackend::clone(device));
+pub(super) fn run(device: &AnyBackend, config: &ManagerConfig) -> Result<Reuse, Failure> {
+    let manager = Manager::with_config(AnyBackend::clone(device), config.clone());
     let timelines = open(&manager)?;
     round(&manager, &timelines)?;
     let first = manager.report().driver_calls;

@@ -5,15 +5,15 @@
 
 mod reader;
 mod record;
-mod recorder;
 mod varint;
+mod writer;
 
 pub use reader::{read, write};
 pub(crate) use reader::{read_input, request_of};
 pub use record::Record;
-pub use recorder::Recorder;
-pub(crate) use recorder::copy_labels;
 pub(crate) use varint::put as put_varint;
+pub use writer::Writer;
+pub(crate) use writer::copy_labels;
 
 /// The first bytes of every file.
 pub const MAGIC: &[u8; 8] = b"OMNITRC\n";
@@ -30,7 +30,7 @@ const FILE_HEAD: usize = 16;
 const END: u32 = u32::MAX;
 
 /// The checksum of a chunk: CRC-32 over its first eight bytes and its payload.
-fn checksum(head: &[u8; 8], payload: &[u8]) -> u32 {
+pub fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(head);
     crc.update(payload);

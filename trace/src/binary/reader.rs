@@ -1,7 +1,7 @@
 //! Reads the binary format back, a chunk at a time, and writes whole traces into it.
 
 use super::record::{Entry, Record};
-use super::recorder::{Recorder, copy_labels};
+use super::writer::{Writer, copy_labels};
 use super::{CHUNK_HEAD, END, FILE_HEAD, MAGIC, MAX_CHUNK, VERSION, checksum};
 use crate::builder::{Builder, Locate};
 use crate::error::{Error, ErrorKind, Position};
@@ -58,8 +58,7 @@ impl Reader {
             if fill(input, &mut self.payload)? < self.payload.len() {
                 return Ok(Ending::CutOff);
             }
-            let checked = head[..8].try_into().expect("eight bytes are eight bytes");
-            if checksum(checked, &self.payload) != sum {
+            if checksum(&head[..8], &self.payload) != sum {
                 return Err(ErrorKind::Checksum);
             }
             if records == END {
@@ -143,14 +142,25 @@ fn apply(record: Record, builder: &mut Builder) -> Result<(), ErrorKind> {
             let id = builder.allocate(id, size, stream, align)?;
             builder.set_label(id, label)
         }
+        Record::AllocateAt { id, size, stream, align, label, block, offset } => {
+            let allocated = builder.allocate(id, size, stream, align)?;
+            builder.set_label(allocated, label)?;
+            builder.locate(id, block, offset, Locate::Bind)
+        }
         Record::FreeRequested { id, stream } => builder.free_requested(id, None, stream),
         Record::FreeCompleted { id, stream } => builder.free_completed(id, None, stream),
         Record::Bind { id, block, offset } => builder.locate(id, block, offset, Locate::Bind),
         Record::Move { id, block, offset } => builder.locate(id, block, offset, Locate::Move),
         Record::Place { id, region, reason } => builder.place(id, region, reason),
-        Record::BlockAllocate { block, size, heap } => builder.block_allocate(block, size, heap),
+        Record::BlockAllocate { block, size, heap, backing } => {
+            builder.block_allocate(block, size, heap, backing)
+        }
         Record::BlockFree { block } => builder.block_free(block),
         Record::OutOfMemory { size, stream, rung } => builder.out_of_memory(size, stream, rung),
+        Record::PagesTake { bytes, heap } => builder.pages_take(bytes, heap),
+        Record::PagesReturn { bytes, heap } => builder.pages_return(bytes, heap),
+        Record::Use { id, stream } => builder.use_on(id, stream),
+        Record::Name { id, label } => builder.name(id, label),
     }
 }
 
@@ -170,7 +180,7 @@ fn words(head: &[u8; CHUNK_HEAD]) -> [u32; 3] {
 /// # Errors
 /// What `sink` returns.
 pub fn write<W: Write>(trace: &Trace, sink: W) -> io::Result<W> {
-    let mut recorder = Recorder::new(sink);
+    let mut recorder = Writer::new(sink);
     if !trace.meta().title.is_empty() {
         recorder.title(&trace.meta().title);
     }
@@ -196,11 +206,14 @@ fn raw(trace: &Trace, op: &Op) -> Record {
             Record::Move { id: id.0.into(), block: block.0.into(), offset }
         }
         Op::Place { id, region, reason } => Record::Place { id: id.0.into(), region, reason },
-        Op::BlockAllocate { block, size, heap } => {
-            Record::BlockAllocate { block: block.0.into(), size, heap }
+        Op::BlockAllocate { block, size, heap, backing } => {
+            Record::BlockAllocate { block: block.0.into(), size, heap, backing }
         }
         Op::BlockFree { block, .. } => Record::BlockFree { block: block.0.into() },
         Op::OutOfMemory { size, stream, rung } => Record::OutOfMemory { size, stream, rung },
+        Op::PagesTake { bytes, heap } => Record::PagesTake { bytes, heap },
+        Op::PagesReturn { bytes, heap } => Record::PagesReturn { bytes, heap },
+        Op::Use { id, stream } => Record::Use { id: id.0.into(), stream },
     }
 }
 
@@ -210,11 +223,14 @@ pub(crate) fn request_of(trace: &Trace, op: &Op) -> Option<Record> {
         Op::Allocate { .. }
         | Op::FreeRequested { .. }
         | Op::FreeCompleted { .. }
+        | Op::Use { .. }
         | Op::OutOfMemory { .. } => Some(raw(trace, op)),
         Op::Bind { .. }
         | Op::Move { .. }
         | Op::Place { .. }
         | Op::BlockAllocate { .. }
-        | Op::BlockFree { .. } => None,
+        | Op::BlockFree { .. }
+        | Op::PagesTake { .. }
+        | Op::PagesReturn { .. } => None,
     }
 }

@@ -1,7 +1,7 @@
 //! One record of the binary format, as the recording program names things.
 
-use super::varint::{put, take};
-use crate::event::{Alignment, HeapId, Region, Rung, StreamId};
+use super::varint::{Frame, take};
+use crate::event::{Alignment, Backing, HeapId, Region, Rung, StreamId};
 use crate::label::LabelId;
 
 /// What a program records. Ids are the program's own: any number that is unique among what is live.
@@ -19,6 +19,23 @@ pub enum Record {
         align: Alignment,
         /// Its name and tags.
         label: LabelId,
+    },
+    /// An allocation began to live, and lies here: [`Allocate`](Self::Allocate) and [`Bind`](Self::Bind) in one.
+    AllocateAt {
+        /// The program's id for it.
+        id: u64,
+        /// Bytes asked for.
+        size: u64,
+        /// Where it is used first.
+        stream: StreamId,
+        /// Alignment asked for.
+        align: Alignment,
+        /// Its name and tags.
+        label: LabelId,
+        /// The program's id for the block.
+        block: u64,
+        /// Offset inside the block.
+        offset: u64,
     },
     /// The program asked to free it.
     FreeRequested {
@@ -69,6 +86,8 @@ pub enum Record {
         size: u64,
         /// The heap it is of.
         heap: HeapId,
+        /// Whether the bytes come with it.
+        backing: Backing,
     },
     /// A block was given back.
     BlockFree {
@@ -83,6 +102,34 @@ pub enum Record {
         stream: StreamId,
         /// The rung.
         rung: Rung,
+    },
+    /// Pages were taken from the driver.
+    PagesTake {
+        /// Their bytes.
+        bytes: u64,
+        /// The heap they are of.
+        heap: HeapId,
+    },
+    /// Pages were given back.
+    PagesReturn {
+        /// Their bytes.
+        bytes: u64,
+        /// The heap they were of.
+        heap: HeapId,
+    },
+    /// Another stream uses it.
+    Use {
+        /// The allocation.
+        id: u64,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// It is called this now.
+    Name {
+        /// The allocation.
+        id: u64,
+        /// Its name and tags.
+        label: LabelId,
     },
 }
 
@@ -106,28 +153,34 @@ pub(super) enum Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Appends kind, time step and fields.
+    /// Appends its length, kind, time step and fields.
     #[inline]
     pub(super) fn encode(&self, step_us: u64, out: &mut Vec<u8>) {
-        let (kind, fields, text) = self.parts();
-        out.push(kind);
-        put(out, step_us);
-        for &field in &fields[..usize::from(FIELDS[usize::from(kind)])] {
-            put(out, field);
-        }
-        out.extend_from_slice(text.as_bytes());
-    }
-
-    #[inline]
-    fn parts(&self) -> (u8, [u64; 5], &'a str) {
-        match *self {
+        let mut frame = Frame::new();
+        let text = match *self {
             Self::Record(record) => {
-                let (kind, fields) = record.parts();
-                (kind, fields, "")
+                frame.byte(record.kind());
+                frame.number(step_us);
+                record.for_each_field(|field| frame.number(field));
+                ""
             }
-            Self::Label { parent, text } => (10, [parent.0.into(), 0, 0, 0, 0], text),
-            Self::Title { text } => (11, [0; 5], text),
-        }
+            Self::Label { parent, text } => {
+                frame.byte(LABEL);
+                frame.number(step_us);
+                frame.number(parent.0.into());
+                text
+            }
+            Self::Title { text } => {
+                frame.byte(TITLE);
+                frame.number(step_us);
+                text
+            }
+        };
+        // Text is at most 4 KiB and a number ten bytes, so the length always fits.
+        let length = u16::try_from(frame.bytes().len() + text.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(frame.bytes());
+        out.extend_from_slice(text.as_bytes());
     }
 
     /// Reads a record's body: its time step and what it says, or `None` for a kind of a later version.
@@ -138,21 +191,21 @@ impl<'a> Entry<'a> {
         let Some(&count) = FIELDS.get(usize::from(kind)).filter(|_| kind != 0) else {
             return Ok((step_us, None));
         };
-        let mut fields = [0; 5];
+        let mut fields = [0; MOST];
         for field in &mut fields[..usize::from(count)] {
             *field = take(&mut body).ok_or("field")?;
         }
-        if kind < 10 && !body.is_empty() {
+        if !matches!(kind, LABEL | TITLE) && !body.is_empty() {
             return Err("record length");
         }
         Self::from_parts(kind, fields, body).map(|entry| (step_us, Some(entry)))
     }
 
-    fn from_parts(kind: u8, fields: [u64; 5], text: &'a [u8]) -> Result<Self, &'static str> {
+    fn from_parts(kind: u8, fields: [u64; MOST], text: &'a [u8]) -> Result<Self, &'static str> {
         let text = core::str::from_utf8(text).map_err(|_| "text")?;
         match kind {
-            10 => Ok(Self::Label { parent: LabelId(narrow(fields[0], "label")?), text }),
-            11 => Ok(Self::Title { text }),
+            LABEL => Ok(Self::Label { parent: LabelId(narrow(fields[0], "label")?), text }),
+            TITLE => Ok(Self::Title { text }),
             _ => Record::from_parts(kind, fields).map(Self::Record),
         }
     }
@@ -160,35 +213,73 @@ impl<'a> Entry<'a> {
 
 impl Record {
     #[inline]
-    fn parts(&self) -> (u8, [u64; 5]) {
-        match *self {
-            Self::Allocate { id, size, stream, align, label } => {
-                (1, [id, size, stream.0.into(), align.code().into(), label.0.into()])
-            }
-            Self::FreeRequested { id, stream } => (2, [id, stream.0.into(), 0, 0, 0]),
-            Self::FreeCompleted { id, stream } => (3, [id, stream.0.into(), 0, 0, 0]),
-            Self::Bind { id, block, offset } => (4, [id, block, offset, 0, 0]),
-            Self::Move { id, block, offset } => (5, [id, block, offset, 0, 0]),
-            Self::Place { id, region, reason } => (6, [id, region as u64, reason.0.into(), 0, 0]),
-            Self::BlockAllocate { block, size, heap } => (7, [block, size, heap.0.into(), 0, 0]),
-            Self::BlockFree { block } => (8, [block, 0, 0, 0, 0]),
-            Self::OutOfMemory { size, stream, rung } => {
-                (9, [size, stream.0.into(), rung as u64, 0, 0])
-            }
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Allocate { .. } => 1,
+            Self::FreeRequested { .. } => 2,
+            Self::FreeCompleted { .. } => 3,
+            Self::Bind { .. } => 4,
+            Self::Move { .. } => 5,
+            Self::Place { .. } => 6,
+            Self::BlockAllocate { backing: Backing::Memory, .. } => 7,
+            Self::BlockFree { .. } => 8,
+            Self::OutOfMemory { .. } => 9,
+            Self::BlockAllocate { backing: Backing::Pages, .. } => 12,
+            Self::PagesTake { .. } => 13,
+            Self::PagesReturn { .. } => 14,
+            Self::Use { .. } => 15,
+            Self::Name { .. } => 16,
+            Self::AllocateAt { .. } => 17,
         }
     }
 
-    fn from_parts(kind: u8, [a, b, c, d, e]: [u64; 5]) -> Result<Self, &'static str> {
+    /// Gives its fields to `put`, in order.
+    #[inline]
+    fn for_each_field(&self, put: impl FnMut(u64)) {
+        match *self {
+            Self::Allocate { id, size, stream, align, label } => {
+                [id, size, stream.0.into(), align.code().into(), label.0.into()]
+                    .into_iter()
+                    .for_each(put);
+            }
+            Self::AllocateAt { id, size, stream, align, label, block, offset } => {
+                let (stream, align, label) = (stream.0.into(), align.code().into(), label.0.into());
+                [id, size, stream, align, label, block, offset].into_iter().for_each(put);
+            }
+            Self::FreeRequested { id, stream }
+            | Self::FreeCompleted { id, stream }
+            | Self::Use { id, stream } => [id, stream.0.into()].into_iter().for_each(put),
+            Self::Bind { id, block, offset } | Self::Move { id, block, offset } => {
+                [id, block, offset].into_iter().for_each(put);
+            }
+            Self::Place { id, region, reason } => {
+                [id, region as u64, reason.0.into()].into_iter().for_each(put);
+            }
+            Self::BlockAllocate { block, size, heap, .. } => {
+                [block, size, heap.0.into()].into_iter().for_each(put);
+            }
+            Self::BlockFree { block } => [block].into_iter().for_each(put),
+            Self::OutOfMemory { size, stream, rung } => {
+                [size, stream.0.into(), rung as u64].into_iter().for_each(put);
+            }
+            Self::PagesTake { bytes, heap } | Self::PagesReturn { bytes, heap } => {
+                [bytes, heap.0.into()].into_iter().for_each(put);
+            }
+            Self::Name { id, label } => [id, label.0.into()].into_iter().for_each(put),
+        }
+    }
+
+    fn from_parts(kind: u8, [a, b, c, d, e, f, g]: [u64; MOST]) -> Result<Self, &'static str> {
         Ok(match kind {
-            1 => {
+            1 | 17 => {
                 let align = narrow(d, "alignment")
                     .and_then(|code| Alignment::from_code(code).ok_or("alignment"))?;
-                Self::Allocate {
-                    id: a,
-                    size: b,
-                    stream: stream(c)?,
-                    align,
-                    label: LabelId(narrow(e, "label")?),
+                let (id, size, stream) = (a, b, stream(c)?);
+                let label = LabelId(narrow(e, "label")?);
+                if kind == 1 {
+                    Self::Allocate { id, size, stream, align, label }
+                } else {
+                    Self::AllocateAt { id, size, stream, align, label, block: f, offset: g }
                 }
             }
             2 => Self::FreeRequested { id: a, stream: stream(b)? },
@@ -196,16 +287,29 @@ impl Record {
             4 => Self::Bind { id: a, block: b, offset: c },
             5 => Self::Move { id: a, block: b, offset: c },
             6 => Self::Place { id: a, region: region(b)?, reason: LabelId(narrow(c, "label")?) },
-            7 => Self::BlockAllocate { block: a, size: b, heap: HeapId(narrow(c, "heap")?) },
+            7 | 12 => {
+                let backing = if kind == 7 { Backing::Memory } else { Backing::Pages };
+                Self::BlockAllocate { block: a, size: b, heap: heap(c)?, backing }
+            }
             8 => Self::BlockFree { block: a },
             9 => Self::OutOfMemory { size: a, stream: stream(b)?, rung: rung(c)? },
+            13 => Self::PagesTake { bytes: a, heap: heap(b)? },
+            14 => Self::PagesReturn { bytes: a, heap: heap(b)? },
+            15 => Self::Use { id: a, stream: stream(b)? },
+            16 => Self::Name { id: a, label: LabelId(narrow(b, "label")?) },
             _ => return Err("record"),
         })
     }
 }
 
+/// Kinds that end in text.
+const LABEL: u8 = 10;
+const TITLE: u8 = 11;
+
 /// Number fields of each kind; kind 0 does not exist.
-const FIELDS: [u8; 12] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0];
+const FIELDS: [u8; 18] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 2, 2, 2, 2, 7];
+/// Number fields of a record at most.
+const MOST: usize = 7;
 
 fn narrow<T: TryFrom<u64>>(value: u64, what: &'static str) -> Result<T, &'static str> {
     T::try_from(value).map_err(|_| what)
@@ -213,6 +317,10 @@ fn narrow<T: TryFrom<u64>>(value: u64, what: &'static str) -> Result<T, &'static
 
 fn stream(value: u64) -> Result<StreamId, &'static str> {
     narrow(value, "stream").map(StreamId)
+}
+
+fn heap(value: u64) -> Result<HeapId, &'static str> {
+    narrow(value, "heap").map(HeapId)
 }
 
 fn region(value: u64) -> Result<Region, &'static str> {
@@ -230,6 +338,8 @@ fn rung(value: u64) -> Result<Rung, &'static str> {
         Rung::NextHeap,
         Rung::Spill,
         Rung::Failed,
+        Rung::Lend,
+        Rung::Wait,
     ];
     all.into_iter().find(|rung| *rung as u64 == value).ok_or("rung")
 }

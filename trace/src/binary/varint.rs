@@ -10,6 +10,40 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push((value & 0x7f) as u8);
 }
 
+/// One record's kind and numbers, put together without looking for room at every byte.
+#[derive(Debug)]
+pub(super) struct Frame {
+    bytes: [u8; 96],
+    length: usize,
+}
+
+impl Frame {
+    #[inline]
+    pub(super) const fn new() -> Self {
+        Self { bytes: [0; 96], length: 0 }
+    }
+
+    #[inline]
+    pub(super) fn byte(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
+    }
+
+    /// Appends a number; a kind and eight numbers fit.
+    #[inline]
+    pub(super) fn number(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.byte((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte((value & 0x7f) as u8);
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
 /// Takes a number off the front of `bytes`; `None` when they end first or the number passes 64 bits.
 #[inline]
 pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {

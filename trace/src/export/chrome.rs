@@ -1,6 +1,6 @@
 //! Chrome's trace-event JSON, which Perfetto and `chrome://tracing` open.
 
-use crate::event::{AllocationId, Event, Op, Rung};
+use crate::event::{AllocationId, Backing, Event, Op, Rung};
 use crate::trace::Trace;
 use std::io::{self, BufWriter, Write};
 
@@ -62,12 +62,14 @@ impl<W: Write> Writer<'_, W> {
                 self.live -= size;
                 self.bar('e', id, at, "")
             }
-            Op::BlockAllocate { size, .. } => {
-                self.reserved += size;
+            Op::BlockAllocate { size: bytes, backing: Backing::Memory, .. }
+            | Op::PagesTake { bytes, .. } => {
+                self.reserved += bytes;
                 Ok(())
             }
-            Op::BlockFree { size, .. } => {
-                self.reserved -= size;
+            Op::BlockFree { size: bytes, backing: Backing::Memory, .. }
+            | Op::PagesReturn { bytes, .. } => {
+                self.reserved -= bytes;
                 Ok(())
             }
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => {
@@ -77,6 +79,9 @@ impl<W: Write> Writer<'_, W> {
             Op::FreeRequested { .. }
             | Op::Bind { .. }
             | Op::Place { .. }
+            | Op::Use { .. }
+            | Op::BlockAllocate { .. }
+            | Op::BlockFree { .. }
             | Op::OutOfMemory { .. } => Ok(()),
         }
     }

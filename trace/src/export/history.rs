@@ -106,14 +106,18 @@ impl<'t> History<'t> {
                 self.bases.insert(block, base);
                 self.say("segment_alloc", base, size, time_us);
             }
-            Op::BlockFree { block, size } => {
+            Op::BlockFree { block, size, .. } => {
                 if let Some(base) = self.bases.remove(&block) {
                     self.segments.remove(&base);
                     self.say("segment_free", base, size, time_us);
                 }
             }
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => self.say("oom", 0, size, time_us),
-            Op::Place { .. } | Op::OutOfMemory { .. } => {}
+            Op::Place { .. }
+            | Op::Use { .. }
+            | Op::PagesTake { .. }
+            | Op::PagesReturn { .. }
+            | Op::OutOfMemory { .. } => {}
         }
     }
 

@@ -5,7 +5,7 @@ use super::ranges::{Cut, Ranges};
 use super::{Parts, key};
 use crate::builder::{Builder, Locate};
 use crate::error::{Error, ErrorKind, Position};
-use crate::event::{Alignment, HeapId, Rung, StreamId};
+use crate::event::{Alignment, Backing, HeapId, Rung, StreamId};
 use crate::ids::Life;
 use crate::limits::Limits;
 use crate::pickle::{Cell, Data};
@@ -246,7 +246,7 @@ impl Walk<'_, '_> {
         let end = address.checked_add(size).ok_or(ErrorKind::LiveOverflow)?;
         self.cut(address, end)?;
         self.segments.add(address, size).ok_or(ErrorKind::ZeroSize)?;
-        self.builder.block_allocate(address, size, HeapId(0))
+        self.builder.block_allocate(address, size, HeapId(0), Backing::Memory)
     }
 
     fn unmap(&mut self, address: u64, size: u64) -> Result<(), ErrorKind> {
@@ -261,7 +261,9 @@ impl Walk<'_, '_> {
             if outcome.is_ok() {
                 outcome = match cut {
                     Cut::Gone(block) => builder.block_free(block),
-                    Cut::Left(block, size) => builder.block_allocate(block, size, HeapId(0)),
+                    Cut::Left(block, size) => {
+                        builder.block_allocate(block, size, HeapId(0), Backing::Memory)
+                    }
                 };
             }
         });

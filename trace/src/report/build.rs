@@ -4,9 +4,9 @@ use super::columns;
 use super::data::{Defragmentation, Fact, Figures, Heap, Label, Moment, PostMortem, ReportData};
 use super::post_mortem::explain;
 use super::state::State;
-use crate::binary::{self, Record, Recorder, copy_labels, request_of};
+use crate::binary::{self, Record, Writer, copy_labels, request_of};
 use crate::error::Error;
-use crate::event::{Event, HeapId, Op, Rung};
+use crate::event::{Backing, Event, HeapId, Op, Rung};
 use crate::label::LabelId;
 use crate::limits::Limits;
 use crate::model::{self, Observe, PyTorch};
@@ -73,7 +73,8 @@ fn labels(trace: &Trace) -> Vec<Label> {
 fn heaps(trace: &Trace) -> Vec<Heap> {
     let mut ids: Vec<u8> = Vec::new();
     for event in trace.events() {
-        if let Op::BlockAllocate { heap: HeapId(id), .. } = event.op
+        if let Op::BlockAllocate { heap: HeapId(id), .. } | Op::PagesTake { heap: HeapId(id), .. } =
+            event.op
             && !ids.contains(&id)
         {
             ids.push(id);
@@ -136,7 +137,8 @@ impl Walk<'_, '_> {
             return;
         }
         let moment = self.state.moment("request failed", time_us);
-        let mut found: PostMortem = explain(&moment, size, stream, self.state.live_bytes);
+        let (live, reserved) = (self.state.live_bytes, self.state.reserved_bytes);
+        let mut found: PostMortem = explain(&moment, size, stream, live, reserved);
         found.moment = self.keep(moment);
         self.data.out_of_memory.push(found);
     }
@@ -171,7 +173,7 @@ impl Walk<'_, '_> {
 /// # Errors
 /// When the result passes `limits`, such as more blocks held at once than a trace can number.
 pub fn bind_by_model(trace: &Trace, limits: &Limits) -> Result<Trace, Error> {
-    let (recorder, blocks) = (Recorder::new(Vec::new()), Vec::new());
+    let (recorder, blocks) = (Writer::new(Vec::new()), Vec::new());
     let mut binder = Binder { trace, recorder, blocks, binding: None };
     copy_labels(trace.labels(), &mut binder.recorder);
     model::replay(trace, PyTorch::unlimited(), &mut binder);
@@ -187,7 +189,7 @@ pub fn bind_by_model(trace: &Trace, limits: &Limits) -> Result<Trace, Error> {
 /// Records the trace anew, with what the model decides.
 struct Binder<'t> {
     trace: &'t Trace,
-    recorder: Recorder<Vec<u8>>,
+    recorder: Writer<Vec<u8>>,
     /// Blocks taken for the event that is being replayed: they come before it.
     blocks: Vec<Record>,
     /// Its binding: it comes after it.
@@ -196,7 +198,8 @@ struct Binder<'t> {
 
 impl Observe for Binder<'_> {
     fn block_allocated(&mut self, block: u32, size: u64) {
-        self.blocks.push(Record::BlockAllocate { block: block.into(), size, heap: HeapId(0) });
+        let (block, heap, backing) = (block.into(), HeapId(0), Backing::Memory);
+        self.blocks.push(Record::BlockAllocate { block, size, heap, backing });
     }
     fn block_freed(&mut self, block: u32) {
         self.blocks.push(Record::BlockFree { block: block.into() });

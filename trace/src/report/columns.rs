@@ -2,7 +2,7 @@
 
 use super::base64;
 use super::state::State;
-use crate::event::Op;
+use crate::event::{Backing, HeapId, Op};
 use crate::trace::Trace;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -21,6 +21,9 @@ use std::io::Write;
 /// | 4 | request failed | `sizes` |
 /// | 5 | bound later, or moved | `backs`, `blocks`, `offsets` |
 /// | 6 | free asked for, not yet complete | `backs` |
+/// | 7 | pages taken | `sizes`, `blocks`: the heap |
+/// | 8 | pages given back | `sizes`, `blocks`: the heap |
+/// | 9 | block of addresses taken, whose bytes are pages | `sizes`, `blocks`: the heap |
 ///
 /// Allocations and blocks are numbered from 0 in order of birth. `steps` has the time since the event before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,11 +96,12 @@ impl Raw {
                     && matches!(next.op, Op::FreeCompleted { id: other, .. } if other == id));
                 if at_once { None } else { self.back(id.0, 6) }
             }
-            Op::BlockAllocate { size, heap, .. } => {
-                put(&mut self.sizes, size);
-                put(&mut self.blocks, heap.0.into());
-                Some(2)
+            Op::BlockAllocate { size, heap, backing: Backing::Memory, .. } => {
+                self.taken(size, heap, 2)
             }
+            Op::BlockAllocate { size, heap, .. } => self.taken(size, heap, 9),
+            Op::PagesTake { bytes, heap } => self.taken(bytes, heap, 7),
+            Op::PagesReturn { bytes, heap } => self.taken(bytes, heap, 8),
             Op::BlockFree { .. } => {
                 put(&mut self.blocks, state.last_freed().into());
                 Some(3)
@@ -112,8 +116,14 @@ impl Raw {
                 put(&mut self.offsets, offset);
                 self.back(id.0, 5)
             }
-            Op::Place { .. } | Op::OutOfMemory { .. } => None,
+            Op::Place { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => None,
         }
+    }
+
+    fn taken(&mut self, size: u64, heap: HeapId, kind: u8) -> Option<u8> {
+        put(&mut self.sizes, size);
+        put(&mut self.blocks, heap.0.into());
+        Some(kind)
     }
 
     fn allocation(&mut self, size: u64, label: u32) {

@@ -1,7 +1,7 @@
 //! The picture: what a manager or a trace looks like, as JSON with a schema and as one HTML file.
 //!
-//! [`ReportData`] is plain data (`docs/report.schema.json` is its published schema). Build it by hand from a manager's
-//! state, or from a trace with [`from_trace`]; [`write_html`] turns it into a page that needs no network.
+//! [`ReportData`] is plain data (`docs/report.schema.json` is its published schema). Build it from a manager
+//! with [`from_manager`] or from a trace with [`from_trace`]; [`write_html`] turns it into a page that needs no network.
 //!
 //! # Examples
 //! ```
@@ -21,6 +21,8 @@ mod build;
 mod columns;
 mod data;
 mod html;
+mod json;
+mod live;
 mod post_mortem;
 mod state;
 
@@ -31,3 +33,5 @@ pub use data::{
     Moment, PostMortem, ReportData, SpanState,
 };
 pub use html::write_html;
+pub use json::{read_json, write_json};
+pub use live::from_manager;

@@ -4,8 +4,13 @@ use super::data::{Blocker, Hole, MapBlock, Moment, PostMortem};
 use std::collections::BTreeMap;
 
 /// Explains a request of `size` bytes that failed at `moment`.
-pub(super) fn explain(moment: &Moment, size: u64, stream: u16, live_bytes: u64) -> PostMortem {
-    let reserved_bytes: u64 = moment.blocks.iter().map(|block| block.size).sum();
+pub(super) fn explain(
+    moment: &Moment,
+    size: u64,
+    stream: u16,
+    live_bytes: u64,
+    reserved_bytes: u64,
+) -> PostMortem {
     let free_bytes = reserved_bytes.saturating_sub(live_bytes);
     let trimmable_bytes =
         moment.blocks.iter().filter(|block| block.spans.is_empty()).map(|block| block.size).sum();
@@ -78,7 +83,7 @@ mod tests {
         let spans = vec![span(0, 10, 1), span(20, 10, 2), span(70, 30, 3)];
         let full = MapBlock { block: 4, heap: 0, size: 100, spans };
         let empty = MapBlock { block: 5, heap: 0, size: 30, spans: Vec::new() };
-        let found = explain(&moment(vec![full, empty]), 45, 2, 50);
+        let found = explain(&moment(vec![full, empty]), 45, 2, 50, 130);
         assert_eq!(found.largest_hole, Some(Hole { block: 4, offset: 30, size: 40 }));
         assert_eq!(
             found.blockers,
@@ -93,7 +98,7 @@ mod tests {
         let block =
             |offset| MapBlock { block: 0, heap: 0, size: 100, spans: vec![span(offset, 10, 9)] };
         for (offset, hole) in [(5, (15, 85)), (80, (0, 80))] {
-            let found = explain(&moment(vec![block(offset)]), 1, 0, 10);
+            let found = explain(&moment(vec![block(offset)]), 1, 0, 10, 100);
             let largest = found.largest_hole.expect("there is one");
             assert_eq!((largest.offset, largest.size), hole);
             assert_eq!(found.blockers, [Blocker { label: 9, size: 10 }]);
@@ -103,7 +108,7 @@ mod tests {
     #[test]
     fn full_blocks_have_no_hole() {
         let full = MapBlock { block: 0, heap: 0, size: 10, spans: vec![span(0, 10, 0)] };
-        let found = explain(&moment(vec![full]), 1, 0, 10);
+        let found = explain(&moment(vec![full]), 1, 0, 10, 10);
         assert_eq!((found.largest_hole, found.fits_after_defragment), (None, false));
     }
 }

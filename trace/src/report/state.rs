@@ -1,7 +1,7 @@
 //! Blocks and what lies in them, event by event.
 
 use super::data::{MapBlock, MapSpan, Moment, SpanState};
-use crate::event::{AllocationId, BlockId, Op};
+use crate::event::{AllocationId, Backing, BlockId, Op};
 use crate::trace::Trace;
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,6 +25,25 @@ struct Live {
 pub(super) struct Held {
     pub(super) size: u64,
     pub(super) heap: u8,
+    pub(super) backing: Backing,
+}
+
+impl Held {
+    /// How much of the block a map shows: of addresses, as much as lies before the end of the last allocation.
+    fn shown(&self, spans: &[MapSpan]) -> u64 {
+        match self.backing {
+            Backing::Memory => self.size,
+            Backing::Pages => spans.iter().map(|span| span.offset + span.size).max().unwrap_or(0),
+        }
+    }
+}
+
+/// Bytes that a block itself holds.
+const fn memory(size: u64, backing: Backing) -> u64 {
+    match backing {
+        Backing::Memory => size,
+        Backing::Pages => 0,
+    }
 }
 
 /// What is held and live after some events.
@@ -77,19 +96,21 @@ impl<'t> State<'t> {
                     live.spot = Some(spot);
                 }
             }
-            Op::BlockAllocate { block, size, heap } => {
-                self.reserved_bytes += size;
+            Op::BlockAllocate { block, size, heap, backing } => {
+                self.reserved_bytes += memory(size, backing);
                 self.instances.insert(block, self.next_instance);
-                self.held.insert(self.next_instance, Held { size, heap: heap.0 });
+                self.held.insert(self.next_instance, Held { size, heap: heap.0, backing });
                 self.next_instance += 1;
             }
-            Op::BlockFree { block, size } => {
-                self.reserved_bytes -= size;
+            Op::PagesTake { bytes, .. } => self.reserved_bytes += bytes,
+            Op::PagesReturn { bytes, .. } => self.reserved_bytes -= bytes,
+            Op::BlockFree { block, size, backing } => {
+                self.reserved_bytes -= memory(size, backing);
                 self.last_freed = self.instance(block);
                 self.held.remove(&self.last_freed);
                 self.instances.remove(&block);
             }
-            Op::Place { .. } | Op::OutOfMemory { .. } => {}
+            Op::Place { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => {}
         }
     }
 
@@ -122,7 +143,7 @@ impl<'t> State<'t> {
         let blocks = self.held.iter().map(|(&block, held)| {
             let mut spans = spans.remove(&block).unwrap_or_default();
             spans.sort_unstable_by_key(|span| (span.offset, span.size, span.label));
-            MapBlock { block, heap: held.heap, size: held.size, spans }
+            MapBlock { block, heap: held.heap, size: held.shown(&spans), spans }
         });
         Moment { title: title.to_owned(), time_us, blocks: blocks.collect() }
     }

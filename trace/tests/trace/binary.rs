@@ -1,7 +1,7 @@
 //! The binary format: every kind of record, every cut, every flipped byte.
 
 use crate::sample;
-use omniheap_trace::binary::{self, Record, Recorder};
+use omniheap_trace::binary::{self, Record, Writer};
 use omniheap_trace::{Alignment, Ending, ErrorKind, LabelId, Limits, StreamId, Trace};
 use proptest::prelude::*;
 use std::io::{self, Write};
@@ -65,15 +65,22 @@ fn later_versions_are_refused_and_later_records_skipped() {
 
 #[test]
 fn contradictions_are_refused_with_their_byte() {
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Writer::new(Vec::new());
     recorder.record(0, &Record::FreeCompleted { id: 3, stream: StreamId(0) });
     let error = open(&recorder.finish().unwrap()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::UnknownId(3)), "{error:?}");
     assert_eq!(error.position(), omniheap_trace::Position::Byte(28));
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Writer::new(Vec::new());
     recorder.record(0, &sample::allocate(1, 100));
-    recorder
-        .record(0, &Record::BlockAllocate { block: 9, size: 99, heap: omniheap_trace::HeapId(0) });
+    recorder.record(
+        0,
+        &Record::BlockAllocate {
+            block: 9,
+            size: 99,
+            heap: omniheap_trace::HeapId(0),
+            backing: omniheap_trace::Backing::Memory,
+        },
+    );
     recorder.record(0, &Record::Bind { id: 1, block: 9, offset: 0 });
     let error = open(&recorder.finish().unwrap()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::OutsideBlock { block_size: 99 }), "{error:?}");
@@ -98,7 +105,7 @@ fn a_drop_during_a_panic_closes_the_file() {
     let file = Shared::default();
     let sink = file.clone();
     let panicked = std::thread::spawn(move || {
-        let mut recorder = Recorder::new(sink);
+        let mut recorder = Writer::new(sink);
         recorder.record(5, &sample::allocate(1, 8));
         panic!("the program fails");
     })
@@ -111,7 +118,7 @@ fn a_drop_during_a_panic_closes_the_file() {
 #[test]
 fn a_killed_process_leaves_whole_chunks() {
     let file = Shared::default();
-    let mut recorder = Recorder::new(file.clone());
+    let mut recorder = Writer::new(file.clone());
     for id in 0..100_000 {
         recorder.record(id, &sample::allocate(id, 8));
     }
@@ -135,7 +142,7 @@ fn a_failing_disk_is_reported_once_at_the_end() {
             Ok(())
         }
     }
-    let mut recorder = Recorder::new(Full);
+    let mut recorder = Writer::new(Full);
     for id in 0..10 {
         recorder.record(id, &sample::allocate(id, 8));
     }
@@ -145,7 +152,7 @@ fn a_failing_disk_is_reported_once_at_the_end() {
 
 #[test]
 fn labels_are_bounded_and_shared() {
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Writer::new(Vec::new());
     let long = "ü".repeat(5000);
     let a = recorder.label(LabelId::NONE, &long);
     assert_eq!(recorder.label(LabelId::NONE, &long), a);

@@ -1,9 +1,9 @@
 //! Whatever a reader accepts can be summed up, replayed, drawn and exported, without a panic.
 
-use omniheap_trace::binary::{self, Record, Recorder};
+use omniheap_trace::binary::{self, Record, Writer};
 use omniheap_trace::export::{chrome, prometheus, snapshot};
 use omniheap_trace::{
-    Alignment, HeapId, LabelId, Limits, Region, Rung, StreamId, Trace, csv, model, report,
+    Alignment, Backing, HeapId, LabelId, Limits, Region, Rung, StreamId, Trace, csv, model, report,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ fn use_everywhere(trace: &Trace) {
 
 /// Turns bytes into records that mostly make sense, and sometimes do not.
 struct Story {
-    recorder: Recorder<Vec<u8>>,
+    recorder: Writer<Vec<u8>>,
     live: BTreeMap<u64, u64>,
     blocks: BTreeMap<u64, u64>,
     asked: BTreeSet<u64>,
@@ -80,7 +80,7 @@ impl Story {
     fn block(&mut self, low: u64, size: u64, heap: HeapId) -> Record {
         let block = low | self.now_us << 8;
         self.blocks.insert(block, size);
-        Record::BlockAllocate { block, size, heap }
+        Record::BlockAllocate { block, size, heap, backing: Backing::Memory }
     }
 
     fn allocation(&mut self, low: u64, size: u64, label: LabelId, stream: StreamId) -> Record {
@@ -99,7 +99,7 @@ impl Story {
 }
 
 fn story(steps: &[[u8; 4]]) -> Vec<u8> {
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Writer::new(Vec::new());
     let top = recorder.label(LabelId::NONE, "<top>");
     recorder.label(top, "\"below\"\n");
     recorder.label(LabelId::NONE, "");

@@ -11,5 +11,7 @@ mod export;
 mod hostile;
 mod imports;
 mod model;
+mod names;
+mod recorder;
 mod report;
 mod sample;

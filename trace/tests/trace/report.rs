@@ -248,3 +248,72 @@ fn the_page_opens_in_a_browser() {
     assert!(ready.parse::<u64>().is_ok(), "the page did not draw: {head}");
     assert!(page.contains("Reserved ÷ live"));
 }
+
+#[test]
+fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
+    use omniheap_core::{Manager, ManagerConfig, PoolConfig, Request};
+    let host = omniheap_host::Host::new();
+    let manager = Manager::with_config(host, ManagerConfig::default().plain());
+    let (heap, _) = manager.caps().heap_ids().next().unwrap();
+    let one =
+        PoolConfig { block: Some(1 << 20), maximum: 1 << 20, lanes: Some(1), ..PoolConfig::new() };
+    let pool = manager.create_pool(heap, one).unwrap();
+    let names = ["a", "b", "c", "d"];
+    let mut live: Vec<_> = names
+        .iter()
+        .map(|name| pool.allocate(&Request::new(256 << 10).name(name)).unwrap())
+        .collect();
+    drop(live.remove(2));
+    drop(live.remove(0));
+    let before = report::from_manager(&manager.report(), manager.caps(), "before");
+    let error = pool.allocate(&Request::new(600 << 10)).unwrap_err();
+    let mut failed = report::from_manager(&manager.report(), manager.caps(), "failed");
+    failed.add_failure(error.shortage().unwrap());
+    let found = &failed.out_of_memory[0];
+    assert_eq!((found.size, found.free_bytes), (600 << 10, 512 << 10));
+    assert!(found.largest_hole.is_some() && !found.fits_after_defragment);
+
+    let large = pool.allocate(&Request::new(400 << 10).name("large")).expect("after a move");
+    let mut after = report::from_manager(&manager.report(), manager.caps(), "after");
+    after.add_before(&before, "a move for a large request");
+    let pass = &after.defragmentation[0];
+    assert!(pass.moves > 0 && pass.moved_bytes >= 400 << 10, "{pass:?}");
+    let [is, was] = [pass.after, pass.before].map(|at| &after.moments[at.unwrap() as usize]);
+    let text = |label: u32| after.labels[label as usize - 1].text.as_str();
+    let there = |moment: &report::Moment| {
+        let spans = moment.blocks.iter().flat_map(|block| &block.spans);
+        spans.map(|span| text(span.label).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(there(was), ["b", "d"]);
+    assert!(there(is).contains(&"large".to_owned()));
+    [&before, &failed, &after].into_iter().for_each(survives_json);
+    drop((live, large));
+}
+
+/// Checks a report's JSON against the schema, and that it is read back as it was.
+fn survives_json(data: &ReportData) {
+    let mut file = Vec::new();
+    report::write_json(data, &mut file).unwrap();
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    check(&schema, &schema, &serde_json::from_slice(&file).unwrap(), "report");
+    assert_eq!(report::read_json(&file[..]).unwrap(), *data);
+}
+
+#[test]
+fn a_report_that_points_outside_itself_is_refused() {
+    let good = report::from_trace(&demo(), "sample");
+    let spoils: [fn(&mut ReportData); 4] = [
+        |data| data.schema = 2,
+        |data| data.labels[0].parent = 1,
+        |data| data.moments[0].blocks[0].spans[0].label = 99_999,
+        |data| data.out_of_memory[0].moment = Some(77),
+    ];
+    for spoil in spoils {
+        let mut data = good.clone();
+        spoil(&mut data);
+        let mut file = Vec::new();
+        report::write_json(&data, &mut file).unwrap();
+        report::read_json(&file[..]).unwrap_err();
+    }
+    report::read_json(&b"{\"schema\":1}"[..]).unwrap_err();
+}

@@ -1,7 +1,7 @@
 //! Small traces that several tests use.
 
-use omniheap_trace::binary::{MAGIC, Record, Recorder};
-use omniheap_trace::{Alignment, HeapId, LabelId, Region, Rung, StreamId};
+use omniheap_trace::binary::{MAGIC, Record, Writer};
+use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Region, Rung, StreamId};
 
 /// An allocation without a label on stream 0.
 pub(crate) fn allocate(id: u64, size: u64) -> Record {
@@ -11,14 +11,30 @@ pub(crate) fn allocate(id: u64, size: u64) -> Record {
 
 /// A file with every kind of record: two blocks, a move, a failed request.
 pub(crate) fn every_record() -> Vec<u8> {
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Writer::new(Vec::new());
     recorder.title("sample");
     let model = recorder.label(LabelId::NONE, "model");
     let weights = recorder.label(model, "weights");
     let reason = recorder.label(LabelId::NONE, "written by the device");
     let (stream, align) = (StreamId(1), Alignment::new(256).unwrap());
-    recorder.record(1, &Record::BlockAllocate { block: 0x7000, size: 2 << 20, heap: HeapId(0) });
-    recorder.record(1, &Record::BlockAllocate { block: 0x9000, size: 1 << 20, heap: HeapId(1) });
+    recorder.record(
+        1,
+        &Record::BlockAllocate {
+            block: 0x7000,
+            size: 2 << 20,
+            heap: HeapId(0),
+            backing: Backing::Memory,
+        },
+    );
+    recorder.record(
+        1,
+        &Record::BlockAllocate {
+            block: 0x9000,
+            size: 1 << 20,
+            heap: HeapId(1),
+            backing: Backing::Memory,
+        },
+    );
     recorder.record(2, &Record::Allocate { id: 77, size: 4096, stream, align, label: weights });
     recorder.record(2, &Record::Place { id: 77, region: Region::Device, reason });
     recorder.record(2, &Record::Bind { id: 77, block: 0x7000, offset: 512 });
@@ -35,7 +51,7 @@ pub(crate) fn every_record() -> Vec<u8> {
 
 /// `pairs` allocations, each freed a little later, over several chunks.
 pub(crate) fn churn(pairs: u64) -> Vec<u8> {
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Writer::new(Vec::new());
     for id in 0..pairs {
         recorder.record(id, &allocate(id, 1 + id * 7919 % 100_000));
         if id >= 10 {

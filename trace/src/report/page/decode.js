@@ -45,14 +45,14 @@ async function decode(columns) {
   const kinds = raw[0];
   const [steps, sizes, labels, backs, blocks, offsets] = raw.slice(1).map((data) => new Numbers(data));
   const n = kinds.length;
-  const [allocations, blockCount, moveCount] = [count(kinds, 0), count(kinds, 2), count(kinds, 5)];
+  const [allocations, blockCount, moveCount] = [count(kinds, 0), count(kinds, 2) + count(kinds, 9), count(kinds, 5)];
   const store = {
     n, kinds,
     time: new Float64Array(n), ref: new Uint32Array(n), live: new Float64Array(n), reserved: new Float64Array(n),
     size: new Float64Array(allocations), label: new Uint32Array(allocations), start: new Uint32Array(allocations),
     end: new Uint32Array(allocations).fill(NEVER), asked: new Uint32Array(allocations).fill(NEVER),
     block: new Int32Array(allocations).fill(-1), offset: new Float64Array(allocations),
-    blockSize: new Float64Array(blockCount), blockHeap: new Uint8Array(blockCount),
+    blockSize: new Float64Array(blockCount), blockHeap: new Uint8Array(blockCount), blockPaged: new Uint8Array(blockCount),
     blockStart: new Uint32Array(blockCount), blockEnd: new Uint32Array(blockCount).fill(NEVER),
     moveEvent: new Uint32Array(moveCount), moveBlock: new Int32Array(moveCount), moveOffset: new Float64Array(moveCount),
     failures: [], placed: false,
@@ -74,13 +74,21 @@ async function decode(columns) {
       }
       case 1: ref = made - backs.next(); store.end[ref] = event; live -= store.size[ref]; break;
       case 2:
+      case 9:
         ref = held++;
+        store.blockPaged[ref] = kinds[event] === 9 ? 1 : 0;
         store.blockSize[ref] = sizes.next();
         store.blockHeap[ref] = blocks.next();
         store.blockStart[ref] = event;
-        reserved += store.blockSize[ref];
+        if (!store.blockPaged[ref]) reserved += store.blockSize[ref];
         break;
-      case 3: ref = blocks.next(); store.blockEnd[ref] = event; reserved -= store.blockSize[ref]; break;
+      case 3:
+        ref = blocks.next();
+        store.blockEnd[ref] = event;
+        if (!store.blockPaged[ref]) reserved -= store.blockSize[ref];
+        break;
+      case 7: reserved += sizes.next(); ref = blocks.next(); break;
+      case 8: reserved -= sizes.next(); ref = blocks.next(); break;
       case 4: ref = store.failures.length; store.failures.push({ event, size: sizes.next() }); break;
       case 5:
         store.moveEvent[moves] = event;
@@ -122,6 +130,11 @@ function momentAt(store, at) {
     const state = store.asked[index] <= at ? "pending" : "live";
     block.spans.push({ offset, size: store.size[index], label: store.label[index], state });
   }
-  for (const block of blocks.values()) block.spans.sort((a, b) => a.offset - b.offset);
+  for (const block of blocks.values()) {
+    block.spans.sort((a, b) => a.offset - b.offset);
+    // Of addresses, as much is shown as lies before the end of the last allocation.
+    if (store.blockPaged[block.block]) block.size = block.spans.reduce((end, span) => Math.max(end, span.offset + span.size), 0);
+    if (!block.size) blocks.delete(block.block);
+  }
   return { title: "", time_us: store.n ? store.time[Math.min(at, store.n - 1)] : 0, blocks: [...blocks.values()] };
 }

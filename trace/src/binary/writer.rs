@@ -9,14 +9,15 @@ use std::io::{self, Write};
 const CHUNK: usize = 64 << 10;
 /// Longest text of a label or title; longer ones are cut.
 const MAX_TEXT: usize = 1 << 12;
-/// Most labels that a recorder keeps; later ones are [`LabelId::NONE`].
-const MAX_LABELS: usize = 1 << 20;
+/// Most labels that a writer keeps, and most bytes of their text; later ones are [`LabelId::NONE`].
+const MAX_LABELS: usize = 1 << 18;
+const MAX_LABEL_TEXT: usize = 16 << 20;
 
 /// Records events into `W`. Recording never disturbs the program: after a write fails, events are counted as lost and
-/// the error waits for [`Recorder::finish`].
+/// the error waits for [`Writer::finish`].
 ///
 /// Dropping it, also while a panic unwinds, writes what is pending and the closing mark. What a killed process leaves
-/// is read up to its last whole chunk; [`Recorder::flush`] bounds how much that loses.
+/// is read up to its last whole chunk; [`Writer::flush`] bounds how much that loses.
 ///
 /// # Cost
 /// Amortised below 50 ns per event; 64 KiB and the labels are held in memory. It is `&mut`: share it behind a lock,
@@ -24,9 +25,9 @@ const MAX_LABELS: usize = 1 << 20;
 ///
 /// # Examples
 /// ```
-/// use omniheap_trace::binary::{Record, Recorder};
+/// use omniheap_trace::binary::{Record, Writer};
 /// use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
-/// let mut recorder = Recorder::new(Vec::new());
+/// let mut recorder = Writer::new(Vec::new());
 /// let label = recorder.label(LabelId::NONE, "weights");
 /// let stream = StreamId(0);
 /// recorder.record(10, &Record::Allocate { id: 7, size: 4096, stream, align: Alignment::UNKNOWN, label });
@@ -36,7 +37,7 @@ const MAX_LABELS: usize = 1 << 20;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Recorder<W: Write> {
+pub struct Writer<W: Write> {
     /// `None` once closed.
     sink: Option<W>,
     /// The chunk being filled, its head included.
@@ -48,7 +49,7 @@ pub struct Recorder<W: Write> {
     failure: Option<io::Error>,
 }
 
-impl<W: Write> Recorder<W> {
+impl<W: Write> Writer<W> {
     /// Starts a trace in `sink`, which needs no buffering of its own. Nothing is written before the first chunk is.
     pub fn new(sink: W) -> Self {
         let mut chunk = Vec::with_capacity(FILE_HEAD + CHUNK_HEAD + CHUNK + MAX_TEXT + 64);
@@ -82,25 +83,20 @@ impl<W: Write> Recorder<W> {
         }
         let step_us = time_us.saturating_sub(self.now_us);
         self.now_us += step_us;
-        let start = self.chunk.len();
-        self.chunk.extend_from_slice(&[0; 2]);
         entry.encode(step_us, &mut self.chunk);
-        let length = self.chunk.len() - start - 2;
-        // Text is at most 4 KiB and a number ten bytes, so the length always fits.
-        let length = u16::try_from(length).unwrap_or(u16::MAX);
-        self.chunk[start..start + 2].copy_from_slice(&length.to_le_bytes());
         self.records += 1;
         if self.chunk.len() >= CHUNK_HEAD + CHUNK {
             self.flush();
         }
     }
 
-    /// Returns the label `parent / text`, recording it when it is new. Text past 4 KiB is cut; past a million labels
-    /// the answer is [`LabelId::NONE`].
+    /// Returns the label `parent / text`, recording it when it is new. Text past 4 KiB is cut; past 2¹⁸ labels
+    /// or 16 MiB of text the answer is [`LabelId::NONE`].
     pub fn label(&mut self, parent: LabelId, text: &str) -> LabelId {
         let text = cut(text);
         let known = self.labels.len();
-        if known >= MAX_LABELS || parent.0 as usize > known {
+        let full = known >= MAX_LABELS || self.labels.text_bytes() >= MAX_LABEL_TEXT;
+        if full || parent.0 as usize > known {
             return LabelId::NONE;
         }
         let label = self.labels.intern(parent, text);
@@ -181,7 +177,7 @@ impl<W: Write> Recorder<W> {
     }
 }
 
-impl<W: Write> Drop for Recorder<W> {
+impl<W: Write> Drop for Writer<W> {
     fn drop(&mut self) {
         if self.sink.is_some() {
             self.close();
@@ -190,7 +186,7 @@ impl<W: Write> Drop for Recorder<W> {
 }
 
 /// Replays the labels of a trace into a recorder that has none, so that ids agree.
-pub(crate) fn copy_labels<W: Write>(labels: &Labels, recorder: &mut Recorder<W>) {
+pub(crate) fn copy_labels<W: Write>(labels: &Labels, recorder: &mut Writer<W>) {
     for id in 1..=labels.len() {
         let id = LabelId(u32::try_from(id).expect("label ids have 32 bits"));
         let entry = Entry::Label { parent: labels.parent(id), text: cut(labels.text(id)) };

@@ -1,0 +1,155 @@
+//! The report of a manager as it is now.
+
+use super::data::{Defragmentation, Fact, Figures, Heap, MapBlock, MapSpan, Moment, SpanState};
+use super::data::{Label, ReportData};
+use super::post_mortem::explain;
+use crate::label::{LabelId, Labels};
+use omniheap_core::{BlockReport, Caps, Report, Shortage};
+use std::collections::HashSet;
+
+/// Builds the report of a manager: `report` is its [`report`](omniheap_core::Manager::report), `caps` its device.
+///
+/// # Examples
+/// ```
+/// use omniheap_core::{Manager, Request};
+/// use omniheap_host::Host;
+/// use omniheap_trace::report;
+/// let manager = Manager::new(Host::new());
+/// let weights = manager.allocate(&Request::new(4096).name("weights"))?;
+/// let data = report::from_manager(&manager.report(), manager.caps(), "my program");
+/// assert_eq!(data.labels[0].text, "weights");
+/// report::write_html(&data, std::io::sink())?;
+/// # drop(weights);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn from_manager(report: &Report, caps: &Caps, title: &str) -> ReportData {
+    let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
+    let device = &caps.device;
+    let heap = |(id, heap): (omniheap_core::HeapId, &omniheap_core::Heap)| Heap {
+        id: id.0,
+        name: heap.name.clone(),
+        size: Some(heap.size),
+    };
+    let mut labels = Labels::default();
+    let moment = moment(report, "now", &mut labels);
+    ReportData {
+        schema: ReportData::SCHEMA,
+        title: title.to_owned(),
+        facts: vec![
+            fact("backend", device.backend),
+            fact("device", &device.name),
+            fact("driver", &device.driver),
+        ],
+        figures: Figures {
+            events: report.totals.allocated + report.totals.freed,
+            allocations: report.totals.allocated,
+            peak_live_bytes: report.totals.peak_live_bytes,
+            peak_reserved_bytes: report.peak_reserved_bytes,
+            driver_calls: report.driver_calls,
+            oom: 0,
+            duration_us: 0,
+        },
+        labels: list(&labels),
+        heaps: caps.heap_ids().map(heap).collect(),
+        moments: vec![moment],
+        ..ReportData::default()
+    }
+}
+
+fn moment(report: &Report, title: &str, labels: &mut Labels) -> Moment {
+    let mut blocks = Vec::new();
+    for pool in &report.pools {
+        let held = pool.blocks.iter().map(|block| map_block(block, pool.heap.0, labels));
+        blocks.extend(held.filter(|block| block.size > 0));
+    }
+    blocks.sort_by_key(|block| (block.heap, block.block));
+    Moment { title: title.to_owned(), time_us: 0, blocks }
+}
+
+fn map_block(block: &BlockReport, heap: u8, labels: &mut Labels) -> MapBlock {
+    let mut live = |span: omniheap_core::Span, name: Option<&str>| {
+        let label = name.map_or(LabelId::NONE, |name| labels.intern(LabelId::NONE, name));
+        MapSpan { offset: span.offset, size: span.size, label: label.0, state: SpanState::Live }
+    };
+    let spans: Vec<_> =
+        block.live.iter().map(|(span, name)| live(*span, name.as_deref())).collect();
+    // Addresses behind the last byte of memory are not memory; a map of them would show nothing else.
+    let ends = block.live.iter().map(|(span, _)| span).chain(&block.holes);
+    let end = ends.map(|span| span.offset + span.size).max().unwrap_or(0);
+    MapBlock {
+        block: u32::try_from(block.number.0).unwrap_or(u32::MAX),
+        heap,
+        size: end.min(block.size),
+        spans,
+    }
+}
+
+fn list(labels: &Labels) -> Vec<Label> {
+    let ids = (1..=labels.len()).filter_map(|id| u32::try_from(id).ok()).map(LabelId);
+    ids.map(|id| Label { parent: labels.parent(id).0, text: labels.text(id).to_owned() }).collect()
+}
+
+impl ReportData {
+    /// Adds why a request failed: `shortage` is what its error says, and the last moment the map of then.
+    pub fn add_failure(&mut self, shortage: &Shortage) {
+        let Some(moment) = self.moments.last() else { return };
+        let (live, reserved) = (shortage.live, shortage.reserved);
+        let mut found = explain(moment, shortage.requested, 0, live, reserved);
+        found.fits_after_defragment = shortage.fits_after_defragment;
+        found.moment = u32::try_from(self.moments.len() - 1).ok();
+        self.out_of_memory.push(found);
+        self.figures.oom += 1;
+    }
+
+    /// Puts the last moment of an earlier report of the same manager before those of this one, as the two sides of a
+    /// pass: what lies elsewhere now counts as moved.
+    pub fn add_before(&mut self, before: &Self, title: &str) {
+        let (Some(was), Some(is)) = (before.moments.last(), self.moments.last()) else { return };
+        let mut was = was.clone();
+        let first = u32::try_from(self.labels.len()).unwrap_or(u32::MAX);
+        let moved = moved(&was, before, is, self);
+        for span in was.blocks.iter_mut().flat_map(|block| &mut block.spans) {
+            if span.label > 0 {
+                span.label += first;
+            }
+        }
+        self.labels.extend(before.labels.iter().map(|label| Label {
+            parent: if label.parent > 0 { label.parent + first } else { 0 },
+            text: label.text.clone(),
+        }));
+        let after = u32::try_from(self.moments.len() - 1).ok();
+        "before".clone_into(&mut was.title);
+        self.moments.push(was);
+        let (moves, moved_bytes) = moved;
+        self.defragmentation.push(Defragmentation {
+            title: title.to_owned(),
+            moves,
+            moved_bytes,
+            before: u32::try_from(self.moments.len() - 1).ok(),
+            after,
+        });
+    }
+}
+
+/// How many allocations, and bytes of them, lie where none like them lay before.
+fn moved(was: &Moment, before: &ReportData, is: &Moment, now: &ReportData) -> (u64, u64) {
+    fn each<'a>(
+        moment: &'a Moment,
+        data: &'a ReportData,
+    ) -> impl Iterator<Item = (u32, u64, u64, &'a str)> {
+        let name = |label: u32| {
+            let index = (label as usize).checked_sub(1);
+            index.and_then(|at| data.labels.get(at)).map_or("", |label| label.text.as_str())
+        };
+        let spans = move |block: &'a MapBlock| {
+            block
+                .spans
+                .iter()
+                .map(move |span| (block.block, span.offset, span.size, name(span.label)))
+        };
+        moment.blocks.iter().flat_map(spans)
+    }
+    let old: HashSet<_> = each(was, before).collect();
+    let new = each(is, now).filter(|place| !old.contains(place));
+    new.fold((0, 0), |(count, bytes), (_, _, size, _)| (count + 1, bytes + size))
+}

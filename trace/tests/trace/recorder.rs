@@ -1,0 +1,330 @@
+//! What a recorder keeps of a manager's life, and what a crash leaves of it.
+
+use omniheap_core::{
+    Align, Backend, Manager, ManagerConfig, PoolConfig, Request, StrategyKind, Tag, TimelineId,
+    Writer,
+};
+use omniheap_host::Host;
+use omniheap_trace::{Backing, Ending, Event, Limits, Op, Recorder, Rung, Trace};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// Bytes that outlive the recorder that writes them.
+#[derive(Clone, Debug, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn trace(&self) -> Trace {
+        Trace::read(&self.0.lock().unwrap()[..], &Limits::default()).unwrap()
+    }
+}
+
+/// Runs `story` on a manager that is recorded, and reads the recording.
+fn record(config: ManagerConfig, story: impl FnOnce(&Manager<Host>)) -> Trace {
+    let file = Shared::default();
+    let recorder = Recorder::new(file.clone());
+    let manager = Manager::with_config(Host::new(), config.observed(recorder.clone()));
+    story(&manager);
+    drop(manager);
+    assert_eq!(recorder.lost(), 0);
+    recorder.finish().unwrap();
+    let trace = file.trace();
+    assert_eq!((trace.meta().ending, trace.meta().skipped), (Ending::Complete, 0));
+    trace
+}
+
+fn count(trace: &Trace, matches: impl Fn(&Op) -> bool) -> usize {
+    trace.events().iter().filter(|event| matches(&event.op)).count()
+}
+
+#[test]
+fn the_figures_of_a_recording_are_those_of_the_manager() {
+    for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
+        let (mut peak, mut reserved, mut calls) = (0, 0, 0);
+        let trace = record(config, |manager| {
+            let mut live = Vec::new();
+            for step in 0..2000_u64 {
+                live.push(manager.allocate(&Request::new(1 + step * 7919 % 300_000)).unwrap());
+                peak = peak.max(manager.totals().live_bytes);
+                if live.len() > 40 {
+                    drop(live.swap_remove(usize::try_from(step * 31 % 40).unwrap()));
+                }
+            }
+            live.clear();
+            manager.trim().unwrap();
+            let report = manager.report();
+            (reserved, calls) = (report.peak_reserved_bytes, report.driver_calls);
+        });
+        let summary = trace.summary();
+        assert_eq!(summary.peak_live_bytes, peak);
+        assert_eq!((summary.allocations, summary.final_live_bytes), (2000, 0));
+        assert_eq!(summary.peak_reserved_bytes, reserved);
+        assert!(summary.driver_calls <= calls, "mapping is a call too, and not recorded");
+        assert_eq!(count(&trace, |op| matches!(op, Op::Bind { .. })), 2000);
+    }
+}
+
+#[test]
+fn names_tags_placements_and_timelines_are_kept() {
+    let trace = record(ManagerConfig::default(), |manager| {
+        let timelines = manager.backend().as_timelines().unwrap();
+        let other = timelines.open().unwrap();
+        let weights = Request::new(5000).name("weights").tag(Tag(3)).align(Align::of(512));
+        let weights = manager.allocate(&weights).unwrap();
+        weights.use_on(other).unwrap();
+        let table = manager.allocate(&Request::new(100).writer(Writer::HostPerFrame)).unwrap();
+        table.set_name("table");
+        drop((weights, table));
+        manager.retire().unwrap();
+    });
+    let ids: Vec<_> = trace
+        .events()
+        .iter()
+        .filter_map(|event| match event.op {
+            Op::Allocate { id, align, .. } => Some((id, align.bytes())),
+            _ => None,
+        })
+        .collect();
+    let path = |at: usize| trace.labels().path(trace.label_of(ids[at].0));
+    assert_eq!((path(0).as_str(), ids[0].1), ("tag 3/weights", Some(512)));
+    assert_eq!(path(1), "table");
+    let reasons = trace.events().iter().filter_map(|event| match event.op {
+        Op::Place { reason, .. } => Some(trace.labels().text(reason)),
+        _ => None,
+    });
+    assert!(reasons.into_iter().any(|reason| reason.contains("every frame")));
+    let uses = count(&trace, |op| matches!(op, Op::Use { stream, .. } if stream.0 > 1));
+    assert_eq!(uses, 1);
+    // The timeline had to pass before the bytes were anyone's.
+    assert_eq!(count(&trace, |op| matches!(op, Op::FreeRequested { .. })), 1);
+    assert_eq!(count(&trace, |op| matches!(op, Op::FreeCompleted { .. })), 2);
+}
+
+#[test]
+fn every_way_to_divide_a_block_is_recorded() {
+    for strategy in [StrategyKind::General, StrategyKind::Buddy(256)] {
+        let trace = record(ManagerConfig::default(), |manager| {
+            let (heap, _) = manager.caps().heap_ids().next().unwrap();
+            let config = PoolConfig { strategy, ..PoolConfig::new() };
+            let pool = manager.create_pool(heap, config).unwrap();
+            let live: Vec<_> =
+                (1..50).map(|size| pool.allocate(&Request::new(size * 1000)).unwrap()).collect();
+            drop(live);
+        });
+        assert_eq!(count(&trace, |op| matches!(op, Op::FreeCompleted { .. })), 49);
+    }
+}
+
+/// Where everything lies when a recording ends, by the recording itself.
+fn places(trace: &Trace) -> Vec<(u64, u64)> {
+    let mut places = std::collections::BTreeMap::new();
+    for Event { op, .. } in trace.events() {
+        match *op {
+            Op::Allocate { id, size, .. } => drop(places.insert(id, (0, size))),
+            Op::Bind { id, offset, .. } | Op::Move { id, offset, .. } => {
+                places.get_mut(&id).unwrap().0 = offset;
+            }
+            Op::FreeCompleted { id, .. } => drop(places.remove(&id)),
+            _ => {}
+        }
+    }
+    let mut places: Vec<_> = places.into_values().collect();
+    places.sort_unstable();
+    places
+}
+
+#[test]
+fn moves_and_rungs_and_failures_are_recorded() {
+    let file = Shared::default();
+    let recorder = Recorder::new(file.clone());
+    let config = ManagerConfig::default().plain().observed(recorder.clone());
+    let manager = Manager::with_config(Host::new(), config);
+    let (heap, _) = manager.caps().heap_ids().next().unwrap();
+    let one =
+        PoolConfig { block: Some(1 << 20), maximum: 1 << 20, lanes: Some(1), ..PoolConfig::new() };
+    let pool = manager.create_pool(heap, one).unwrap();
+    let mut live: Vec<_> =
+        (0..16).map(|_| pool.allocate(&Request::new(64 << 10)).unwrap()).collect();
+    let mut at = 0;
+    live.retain(|_| {
+        at += 1;
+        at % 2 == 0
+    });
+    let large = pool.allocate(&Request::new(256 << 10)).expect("what is live moves together");
+    pool.allocate(&Request::new(1 << 20)).expect_err("more than is free");
+    recorder.flush();
+    let trace = file.trace();
+    assert!(count(&trace, |op| matches!(op, Op::Move { .. })) > 0);
+    let rung = |wanted: Rung| {
+        count(&trace, |op| matches!(op, Op::OutOfMemory { rung, .. } if *rung == wanted))
+    };
+    assert_eq!((rung(Rung::Defragment), rung(Rung::Failed)), (1, 1));
+    let blocks = manager.report().pools.into_iter().flat_map(|pool| pool.blocks);
+    let mut lie: Vec<_> =
+        blocks.flat_map(|block| block.live).map(|(span, _)| (span.offset, span.size)).collect();
+    lie.sort_unstable();
+    assert_eq!(places(&trace), lie);
+    drop((live, large));
+}
+
+#[test]
+fn threads_share_a_recorder() {
+    let trace = record(ManagerConfig::default(), |manager| {
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                scope.spawn(move || {
+                    let mut live = Vec::new();
+                    for step in 0..3000_u64 {
+                        let size = 1 + (step * 7919 + thread * 104_729) % 70_000;
+                        let request = Request::new(size).name("busy");
+                        live.push(manager.allocate(&request).unwrap());
+                        if live.len() > 20 {
+                            drop(live.swap_remove(usize::try_from(step % 20).unwrap()));
+                        }
+                    }
+                });
+            }
+        });
+        manager.defragment().unwrap();
+    });
+    assert_eq!(trace.summary().allocations, 12_000);
+    assert_eq!(trace.summary().final_live_bytes, 0);
+}
+
+#[test]
+fn pages_count_as_reserved_and_addresses_do_not() {
+    let trace = record(ManagerConfig::default(), |manager| {
+        drop(manager.allocate(&Request::new(3 << 20)).unwrap());
+    });
+    let addresses = trace.events().iter().find_map(|event| match event.op {
+        Op::BlockAllocate { size, backing: Backing::Pages, .. } => Some(size),
+        _ => None,
+    });
+    assert!(addresses.unwrap() > trace.summary().peak_reserved_bytes);
+    assert!(trace.summary().peak_reserved_bytes >= 3 << 20);
+    let taken = |op: &Op| match *op {
+        Op::PagesTake { bytes, .. } => i128::from(bytes),
+        Op::PagesReturn { bytes, .. } => -i128::from(bytes),
+        _ => 0,
+    };
+    assert_eq!(trace.events().iter().map(|event| taken(&event.op)).sum::<i128>(), 0);
+}
+
+#[test]
+fn csv_holds_the_requests() {
+    let path = scratch("recorded.csv");
+    let recorder = Recorder::create_csv(&path).unwrap();
+    let config = ManagerConfig::default().observed(recorder.clone());
+    let manager = Manager::with_config(Host::new(), config);
+    let kept = manager.allocate(&Request::new(1000).on(TimelineId::MAIN)).unwrap();
+    drop(manager.allocate(&Request::new(500)).unwrap());
+    recorder.finish().unwrap();
+    drop(kept);
+    assert_eq!(recorder.lost(), 1, "freed after the end");
+    let trace = Trace::open(&path).unwrap();
+    let summary = trace.summary();
+    assert_eq!((summary.allocations, summary.peak_live_bytes), (2, 1500));
+    assert_eq!((summary.final_live_bytes, summary.streams), (1000, 2));
+}
+
+fn scratch(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Runs this test binary again as a child that does `what` and writes to `path`.
+fn child(what: &str, path: &Path) -> std::process::Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "recorder::what_children_do", "--nocapture"])
+        .env("OMNIHEAP_CHILD", what)
+        .env("OMNIHEAP_CHILD_FILE", path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn what_children_do() {
+    let Ok(what) = std::env::var("OMNIHEAP_CHILD") else { return };
+    let path = std::env::var_os("OMNIHEAP_CHILD_FILE").unwrap();
+    let recorder = Recorder::create(path).unwrap();
+    let config = ManagerConfig::default().observed(recorder.clone());
+    let manager = Manager::with_config(Host::new(), config);
+    match what.as_str() {
+        // Never ends: the parent kills it.
+        "churn" => loop {
+            let live: Vec<_> = (1..200)
+                .map(|size| manager.allocate(&Request::new(size * 700).name("churn")).unwrap())
+                .collect();
+            drop(live);
+            println!("round");
+        },
+        "panic" => {
+            let kept = manager.allocate(&Request::new(777).name("kept")).unwrap();
+            // As if panics ended the process: nothing is dropped, so only the hook can write.
+            core::mem::forget((kept, manager, recorder));
+            panic!("on purpose");
+        }
+        other => unreachable!("no child does {other}"),
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_a_readable_prefix() {
+    let path = scratch("killed.trace");
+    let mut child = child("churn", &path);
+    let mut rounds = [0; 240];
+    child.stdout.take().unwrap().read_exact(&mut rounds).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let trace = Trace::open(&path).unwrap();
+    assert_eq!(trace.meta().ending, Ending::CutOff);
+    assert!(trace.summary().allocations > 2000, "{:?}", trace.summary());
+    // Any prefix is readable, not only the one that chance left.
+    let bytes = std::fs::read(&path).unwrap();
+    for length in (16..bytes.len()).step_by(bytes.len() / 97) {
+        let cut = Trace::read(&bytes[..length], &Limits::default()).unwrap();
+        assert_eq!(cut.meta().ending, Ending::CutOff);
+    }
+}
+
+#[test]
+fn a_panic_leaves_everything_that_came_before_it() {
+    let path = scratch("panicked.trace");
+    assert!(!child("panic", &path).wait().unwrap().success());
+    let summary = Trace::open(&path).unwrap().summary();
+    assert_eq!((summary.allocations, summary.peak_live_bytes), (1, 777));
+}
+
+#[test]
+fn a_full_disk_disturbs_nobody_and_is_reported_at_the_end() {
+    #[derive(Debug)]
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let recorder = Recorder::new(Full);
+    let config = ManagerConfig::default().observed(recorder.clone());
+    let manager = Manager::with_config(Host::new(), config);
+    drop(manager.allocate(&Request::new(64)).unwrap());
+    assert!(recorder.lost() > 0);
+    assert_eq!(recorder.finish().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    recorder.finish().expect("once is enough");
+}
