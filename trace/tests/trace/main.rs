@@ -6,6 +6,7 @@
 )]
 
 mod binary;
+mod corpus;
 mod csv;
 mod export;
 mod hostile;

@@ -1,0 +1,2 @@
+//! What the fuzz targets run. Each area has a file here; each function of it is a target.
+pub mod trace;
