@@ -42,7 +42,7 @@ enum Shape {
     Html,
     /// The report's data, with the schema docs/report.schema.json
     Json,
-    /// Trace events that Perfetto and chrome://tracing open
+    /// Trace events that Perfetto and Chrome open
     Perfetto,
     /// A snapshot that PyTorch's memory viewer opens
     Snapshot,

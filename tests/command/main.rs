@@ -5,3 +5,4 @@ mod plan;
 mod planned;
 mod replay;
 mod support;
+mod trace;

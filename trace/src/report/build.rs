@@ -10,7 +10,7 @@ use crate::event::{Backing, Event, HeapId, Op, Rung};
 use crate::label::LabelId;
 use crate::limits::Limits;
 use crate::model::{self, Observe, PyTorch};
-use crate::trace::{Ending, Trace};
+use crate::trace::{Ending, Source, Trace};
 
 /// Failed requests and passes that a report explains; later ones are counted only.
 const MAX_EXPLAINED: usize = 64;
@@ -53,7 +53,11 @@ fn requests(trace: &Trace) -> u64 {
 
 fn facts(trace: &Trace) -> Vec<Fact> {
     let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
-    let mut facts = vec![fact("recorded by", &format!("{:?}", trace.meta().source))];
+    let source = match trace.meta().source {
+        Source::Binary => "omniheap".to_owned(),
+        other => format!("{other:?}"),
+    };
+    let mut facts = vec![fact("recorded by", &source)];
     if !trace.meta().title.is_empty() {
         facts.push(fact("recording", &trace.meta().title));
     }

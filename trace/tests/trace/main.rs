@@ -13,6 +13,7 @@ mod hostile;
 mod imports;
 mod model;
 mod names;
+mod real;
 mod recorder;
 mod report;
 mod sample;
