@@ -7,6 +7,7 @@
 
 mod binary;
 mod corpus;
+mod crash;
 mod csv;
 mod export;
 mod hostile;

@@ -1,14 +1,11 @@
-//! What a recorder keeps of a manager's life, and what a crash leaves of it.
+//! What a recorder keeps of a manager's life.
 
 use omniheap_core::{
-    Align, Backend, Manager, ManagerConfig, PoolConfig, Request, StrategyKind, Tag, TimelineId,
-    Writer,
+    Align, Backend, Budget, Manager, ManagerConfig, PoolConfig, Request, StrategyKind, Tag, Writer,
 };
 use omniheap_host::Host;
 use omniheap_trace::{Backing, Ending, Event, Limits, Op, Recorder, Rung, Trace};
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 /// Bytes that outlive the recorder that writes them.
@@ -171,12 +168,71 @@ fn moves_and_rungs_and_failures_are_recorded() {
         count(&trace, |op| matches!(op, Op::OutOfMemory { rung, .. } if *rung == wanted))
     };
     assert_eq!((rung(Rung::Defragment), rung(Rung::Failed)), (1, 1));
+    assert_eq!(places(&trace), lie(&manager));
+    drop((live, large));
+}
+
+/// Where everything lies, by the manager's report.
+fn lie(manager: &Manager<Host>) -> Vec<(u64, u64)> {
     let blocks = manager.report().pools.into_iter().flat_map(|pool| pool.blocks);
     let mut lie: Vec<_> =
         blocks.flat_map(|block| block.live).map(|(span, _)| (span.offset, span.size)).collect();
     lie.sort_unstable();
-    assert_eq!(places(&trace), lie);
-    drop((live, large));
+    lie
+}
+
+#[test]
+fn passes_are_recorded_also_where_owners_free_meanwhile() {
+    for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
+        let file = Shared::default();
+        let recorder = Recorder::new(file.clone());
+        let manager = Manager::with_config(Host::new(), config.observed(recorder.clone()));
+        let mut live: Vec<_> = (0..600_u64)
+            .map(|step| manager.allocate(&Request::new(256 * (1 + step * 31 % 700))).unwrap())
+            .collect();
+        let mut at = 0;
+        live.retain(|_| {
+            at += 1;
+            at % 5 == 0
+        });
+        let mut pass = manager.begin_defragment(&Budget::new()).unwrap();
+        assert!(pass.moves().len() > 10);
+        pass.start().unwrap();
+        live.truncate(live.len() / 2);
+        pass.commit().unwrap();
+        manager.defragment().unwrap();
+        recorder.flush();
+        let trace = file.trace();
+        assert!(count(&trace, |op| matches!(op, Op::Move { .. })) > 10);
+        assert_eq!(places(&trace), lie(&manager));
+        drop(live);
+    }
+}
+
+#[test]
+fn a_manager_is_recorded_while_data_moves_under_busy_threads() {
+    let config = ManagerConfig::default().plain();
+    let trace = record(config, |manager| {
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                scope.spawn(move || {
+                    let mut live = Vec::new();
+                    for step in 0..1500_u64 {
+                        let size = 256 * (1 + (step * 7919 + thread * 104_729) % 900);
+                        live.push(manager.allocate(&Request::new(size)).unwrap());
+                        if live.len() > 60 {
+                            drop(live.swap_remove(usize::try_from(step * 13 % 60).unwrap()));
+                        }
+                    }
+                });
+            }
+            for _ in 0..40 {
+                manager.defragment().unwrap();
+            }
+        });
+    });
+    assert_eq!(trace.summary().allocations, 4500);
+    assert_eq!(trace.summary().final_live_bytes, 0);
 }
 
 #[test]
@@ -220,92 +276,6 @@ fn pages_count_as_reserved_and_addresses_do_not() {
         _ => 0,
     };
     assert_eq!(trace.events().iter().map(|event| taken(&event.op)).sum::<i128>(), 0);
-}
-
-#[test]
-fn csv_holds_the_requests() {
-    let path = scratch("recorded.csv");
-    let recorder = Recorder::create_csv(&path).unwrap();
-    let config = ManagerConfig::default().observed(recorder.clone());
-    let manager = Manager::with_config(Host::new(), config);
-    let kept = manager.allocate(&Request::new(1000).on(TimelineId::MAIN)).unwrap();
-    drop(manager.allocate(&Request::new(500)).unwrap());
-    recorder.finish().unwrap();
-    drop(kept);
-    assert_eq!(recorder.lost(), 1, "freed after the end");
-    let trace = Trace::open(&path).unwrap();
-    let summary = trace.summary();
-    assert_eq!((summary.allocations, summary.peak_live_bytes), (2, 1500));
-    assert_eq!((summary.final_live_bytes, summary.streams), (1000, 2));
-}
-
-fn scratch(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
-}
-
-/// Runs this test binary again as a child that does `what` and writes to `path`.
-fn child(what: &str, path: &Path) -> std::process::Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "recorder::what_children_do", "--nocapture"])
-        .env("OMNIHEAP_CHILD", what)
-        .env("OMNIHEAP_CHILD_FILE", path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-#[test]
-fn what_children_do() {
-    let Ok(what) = std::env::var("OMNIHEAP_CHILD") else { return };
-    let path = std::env::var_os("OMNIHEAP_CHILD_FILE").unwrap();
-    let recorder = Recorder::create(path).unwrap();
-    let config = ManagerConfig::default().observed(recorder.clone());
-    let manager = Manager::with_config(Host::new(), config);
-    match what.as_str() {
-        // Never ends: the parent kills it.
-        "churn" => loop {
-            let live: Vec<_> = (1..200)
-                .map(|size| manager.allocate(&Request::new(size * 700).name("churn")).unwrap())
-                .collect();
-            drop(live);
-            println!("round");
-        },
-        "panic" => {
-            let kept = manager.allocate(&Request::new(777).name("kept")).unwrap();
-            // As if panics ended the process: nothing is dropped, so only the hook can write.
-            core::mem::forget((kept, manager, recorder));
-            panic!("on purpose");
-        }
-        other => unreachable!("no child does {other}"),
-    }
-}
-
-#[test]
-fn a_killed_process_leaves_a_readable_prefix() {
-    let path = scratch("killed.trace");
-    let mut child = child("churn", &path);
-    let mut rounds = [0; 240];
-    child.stdout.take().unwrap().read_exact(&mut rounds).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let trace = Trace::open(&path).unwrap();
-    assert_eq!(trace.meta().ending, Ending::CutOff);
-    assert!(trace.summary().allocations > 2000, "{:?}", trace.summary());
-    // Any prefix is readable, not only the one that chance left.
-    let bytes = std::fs::read(&path).unwrap();
-    for length in (16..bytes.len()).step_by(bytes.len() / 97) {
-        let cut = Trace::read(&bytes[..length], &Limits::default()).unwrap();
-        assert_eq!(cut.meta().ending, Ending::CutOff);
-    }
-}
-
-#[test]
-fn a_panic_leaves_everything_that_came_before_it() {
-    let path = scratch("panicked.trace");
-    assert!(!child("panic", &path).wait().unwrap().success());
-    let summary = Trace::open(&path).unwrap().summary();
-    assert_eq!((summary.allocations, summary.peak_live_bytes), (1, 777));
 }
 
 #[test]
