@@ -48,6 +48,22 @@ impl<B: Backend> Allocation<B> {
         Pin { allocation: self }
     }
 
+    /// Keeps the bytes where they are for the rest of their life; returns the address that kernels see, where the backend
+    /// has addresses.
+    ///
+    /// For callers that hand the address on and cannot know when it is used last.
+    ///
+    /// # Panics
+    ///
+    /// As for [`binding`](Self::binding).
+    pub fn pin_for_life(&self) -> Option<u64> {
+        let state = self.pin_here();
+        let (block, _, span) = state.locate(self.slot()).expect("an owned allocation is live");
+        drop(state);
+        let backend = self.lane().shared.device.backend();
+        Some(backend.as_address()?.address(block.raw()) + span.offset)
+    }
+
     fn unpin(&self) {
         self.lane().state.lock().slots.unpin(self.slot());
     }
