@@ -1,5 +1,8 @@
 //! The project's own tasks: `cargo xtask test` is what CI runs.
 mod bundle;
+mod header;
+mod install;
+mod python;
 mod step;
 mod system;
 mod table;
@@ -22,6 +25,8 @@ usage: cargo xtask TASK
                          docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
+  header                 write bindings/c/include/omniheap.h
+  install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files
   gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
 
 fn main() -> ExitCode {
@@ -32,6 +37,8 @@ fn main() -> ExitCode {
         ("conformance", rest) => conformance(rest),
         ("conformance-table", files) => table::write(files),
         ("bench", rest) => bench(rest),
+        ("header", []) => header::write(),
+        ("install-c", [prefix]) => install::run(prefix),
         ("gpu-bundle", rest) => bundle::run(rest),
         _ => {
             eprintln!("{USAGE}");
@@ -51,6 +58,11 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Where cargo builds.
+fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// Cargo, the same that runs this, in the workspace.

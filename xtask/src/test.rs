@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
 use crate::step::{Outcome, Step, run_all, status};
-use crate::{cargo, root, system, table, words};
+use crate::{cargo, header, python, root, system, table, words};
 use std::fs;
 
 /// Crates whose tests also run optimised: those with random walks and soak tests, and without slow dependencies.
@@ -31,10 +31,12 @@ fn steps() -> Vec<Step> {
         Step::new("no vendor in the core", || words::check(&root().join("core/src"))),
         Step::new("tables say what the results say", table::check),
         Step::command("core without std", cargo(&no_std)),
+        Step::new("C header", header::check),
         Step::command("lint", lint),
         Step::command("documentation", documents),
         Step::command("tests", cargo(&["test", "--quiet", "--workspace", "--no-fail-fast"])),
         Step::new("examples on host", examples),
+        Step::new("Python package", python::test),
         Step::command("optimised tests", optimised),
     ]
 }

@@ -1,0 +1,152 @@
+//! Allocate and free.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::handle::{
+    ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, Owner, POOLS, holder,
+};
+use crate::request::{OmniheapRequest, read};
+use crate::status::{Failure, OmniheapStatus, call, put};
+use crate::{OmniheapPool, handle::Holder};
+use omniheap::{Allocation, AnyBackend, Epoch, Point, TimelineId};
+use std::sync::Arc;
+
+/// Where an allocation is right now.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OmniheapPlace {
+    /// Bytes that were asked for.
+    pub size: u64,
+    /// Where they begin in their block.
+    pub offset: u64,
+    /// The address that kernels see; zero where the backend has none.
+    pub address: u64,
+}
+
+/// Gives an allocation a handle.
+///
+/// # Safety
+///
+/// `to` is null or may be written.
+pub(crate) unsafe fn publish(
+    holder: &Arc<Holder>,
+    allocation: Allocation<AnyBackend>,
+    to: *mut OmniheapAllocation,
+) -> Result<(), Failure> {
+    if to.is_null() {
+        return Err(Failure::null("allocation"));
+    }
+    let id = ALLOCATIONS.insert(Bytes { allocation, owner: Owner::new(holder) })?;
+    // SAFETY: the caller's promise.
+    unsafe { put(to, OmniheapAllocation { id }, "allocation") }
+}
+
+/// Allocates. On failure nothing has changed, and `omniheap_error` says what was missing.
+///
+/// # Safety
+///
+/// `request` is null or a request, `allocation` null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_allocate(
+    manager: OmniheapManager,
+    request: *const OmniheapRequest,
+    allocation: *mut OmniheapAllocation,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        // SAFETY: the caller's promise.
+        let request = unsafe { read(request) }?;
+        let made = holder.manager.allocate(&request)?;
+        // SAFETY: as above.
+        unsafe { publish(&holder, made, allocation) }
+    })
+}
+
+/// Allocates from a pool alone.
+///
+/// # Safety
+///
+/// As for `omniheap_allocate`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pool_allocate(
+    pool: OmniheapPool,
+    request: *const OmniheapRequest,
+    allocation: *mut OmniheapAllocation,
+) -> OmniheapStatus {
+    call(|| {
+        let pool = POOLS.get(pool.id)?;
+        // SAFETY: the caller's promise.
+        let request = unsafe { read(request) }?;
+        let made = pool.with(|pool| pool.allocate(&request))??;
+        // SAFETY: as above.
+        unsafe { publish(pool.owner.holder(), made, allocation) }
+    })
+}
+
+/// Frees: at once for its own timeline, after they have passed for the others that use it. A second free is `Stale`.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_free(allocation: OmniheapAllocation) -> OmniheapStatus {
+    call(|| ALLOCATIONS.take(allocation.id).map(drop))
+}
+
+/// Frees once a timeline has reached an epoch.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_free_after(
+    allocation: OmniheapAllocation,
+    timeline: u32,
+    epoch: u64,
+) -> OmniheapStatus {
+    call(|| {
+        let Bytes { allocation, owner } = ALLOCATIONS.take(allocation.id)?;
+        allocation.free_after(Point { timeline: TimelineId(timeline), epoch: Epoch(epoch) });
+        drop(owner);
+        Ok(())
+    })
+}
+
+/// Says that another timeline uses the bytes too: after a free they wait for it.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_use_on(allocation: OmniheapAllocation, timeline: u32) -> OmniheapStatus {
+    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation.use_on(TimelineId(timeline))?))
+}
+
+/// Says where an allocation is, which holds until something may move it.
+///
+/// # Safety
+///
+/// `place` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_place(
+    allocation: OmniheapAllocation,
+    place: *mut OmniheapPlace,
+) -> OmniheapStatus {
+    call(|| {
+        let bytes = ALLOCATIONS.get(allocation.id)?;
+        let binding = bytes.allocation.binding();
+        let found = OmniheapPlace {
+            size: bytes.allocation.size(),
+            offset: binding.span().offset,
+            address: binding.address().unwrap_or(0),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(place, found, "place") }
+    })
+}
+
+/// Pins an allocation for the rest of its life and says its address, which is zero where the backend has none.
+///
+/// # Safety
+///
+/// `address` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pin(
+    allocation: OmniheapAllocation,
+    address: *mut u64,
+) -> OmniheapStatus {
+    call(|| {
+        let bytes = ALLOCATIONS.get(allocation.id)?;
+        if address.is_null() {
+            return Err(Failure::null("address"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(address, bytes.allocation.pin_for_life().unwrap_or(0), "address") }
+    })
+}

@@ -1,0 +1,172 @@
+//! Defragmentation that asks the owner about every move.
+#![expect(unsafe_code, reason = "calls the caller's functions")]
+use crate::handle::{ALLOCATIONS, Holder, OmniheapAllocation, OmniheapManager, holder};
+use crate::status::{Failure, OmniheapStatus, call, get, put};
+use ash::vk::Handle as _;
+use core::ffi::c_void;
+use core::time::Duration;
+use omniheap::vulkan::Block;
+use omniheap::{AllocationId, AnyBackend, AnyBlock, Budget, Decision, PlannedMove, Spot};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Copy the bytes, and show the new place afterwards.
+pub const OMNIHEAP_MOVE_COPY: u32 = 0;
+/// Leave the allocation where it is.
+pub const OMNIHEAP_MOVE_IGNORE: u32 = 1;
+/// The owner has copied the bytes itself, and its copy has finished.
+pub const OMNIHEAP_MOVE_OWNER_COPIES: u32 = 2;
+
+/// How much a pass may do. Start from `omniheap_budget_default`, which has no limit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapBudget {
+    /// Bytes that are copied.
+    pub bytes: u64,
+    /// Allocations that are moved.
+    pub moves: u64,
+    /// What the copies may take on the device.
+    pub microseconds: u64,
+}
+
+/// One move, before it is made.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapMove {
+    /// The allocation; zero where it has no handle.
+    pub allocation: OmniheapAllocation,
+    /// Its bytes.
+    pub size: u64,
+    /// Where it is: for Vulkan the `VkDeviceMemory`, elsewhere zero, and the bytes from its start.
+    pub from_memory: u64,
+    /// Bytes from the start of that memory or block.
+    pub from_offset: u64,
+    /// Where it goes.
+    pub to_memory: u64,
+    /// Bytes from the start of that memory or block.
+    pub to_offset: u64,
+    /// Non-zero: it moves only when the callback says so.
+    pub needs_consent: u32,
+}
+
+/// What a pass did.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OmniheapMoved {
+    /// Allocations moved.
+    pub moves: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Bytes given back to the driver.
+    pub returned_bytes: u64,
+}
+
+/// Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`. Does not call omniheap.
+pub type OmniheapMover =
+    Option<unsafe extern "C" fn(one: *const OmniheapMove, user: *mut c_void) -> u32>;
+
+/// No limit.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_budget_default() -> OmniheapBudget {
+    OmniheapBudget { bytes: u64::MAX, moves: u64::MAX, microseconds: u64::MAX }
+}
+
+/// One guarded pass: plans moves within a budget, asks `mover` about each, copies, waits and commits.
+///
+/// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are.
+///
+/// # Safety
+///
+/// `budget` is null or a budget; `mover` is null (everything is copied that needs no consent) or is called on this thread with
+/// `user`; `moved` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_defragment_pass(
+    manager: OmniheapManager,
+    budget: *const OmniheapBudget,
+    mover: OmniheapMover,
+    user: *mut c_void,
+    moved: *mut OmniheapMoved,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        // SAFETY: the caller's promise.
+        let limits = unsafe { get(budget, "budget") }?;
+        let time = Duration::from_micros(limits.microseconds);
+        let budget = Budget::new().bytes(limits.bytes).moves(limits.moves).time(time);
+        let pass = holder.manager.begin_defragment(&budget)?;
+        let outcome = match mover {
+            None => pass.commit()?,
+            Some(mover) => {
+                let handles = handles(&holder);
+                let mut wrong = None;
+                let outcome = pass.run(|planned| {
+                    let shown = show(planned, &handles);
+                    // SAFETY: the caller's promise; the description outlives the call.
+                    decide(unsafe { mover(&raw const shown, user) }, &mut wrong)
+                })?;
+                if let Some(answer) = wrong {
+                    let message = format!(
+                        "the callback answered {answer}, which is no OMNIHEAP_MOVE_…; such moves were left out"
+                    );
+                    return Err(Failure::invalid(message));
+                }
+                outcome
+            }
+        };
+        let sums = outcome.moved;
+        let shown = OmniheapMoved {
+            moves: sums.moves,
+            bytes: sums.bytes,
+            returned_bytes: sums.returned_bytes,
+        };
+        // SAFETY: as above.
+        unsafe { put(moved, shown, "moved") }
+    })
+}
+
+fn decide(answer: u32, wrong: &mut Option<u32>) -> Decision<AnyBackend> {
+    match answer {
+        OMNIHEAP_MOVE_COPY => Decision::Copy,
+        OMNIHEAP_MOVE_OWNER_COPIES => Decision::OwnerCopies,
+        OMNIHEAP_MOVE_IGNORE => Decision::Ignore,
+        other => {
+            *wrong = Some(other);
+            Decision::Ignore
+        }
+    }
+}
+
+/// The handles of a manager's allocations.
+fn handles(of: &Arc<Holder>) -> HashMap<AllocationId, u64> {
+    let mut found = HashMap::new();
+    ALLOCATIONS.for_each(|id, bytes| {
+        if Arc::ptr_eq(bytes.owner.holder(), of) {
+            found.insert(bytes.allocation.id(), id);
+        }
+    });
+    found
+}
+
+fn show(
+    planned: &PlannedMove<'_, AnyBackend>,
+    handles: &HashMap<AllocationId, u64>,
+) -> OmniheapMove {
+    let place = |spot: Spot<'_, AnyBlock>| {
+        let block = spot.block.downcast_ref::<Block>();
+        let memory = block.and_then(Block::memory).map_or(0, |memory| memory.as_raw());
+        (memory, block.map_or(0, Block::memory_offset) + spot.span.offset)
+    };
+    let ((from_memory, from_offset), (to_memory, to_offset)) =
+        (place(planned.from()), place(planned.to()));
+    OmniheapMove {
+        allocation: OmniheapAllocation {
+            id: handles.get(&planned.allocation()).copied().unwrap_or(0),
+        },
+        size: planned.size(),
+        from_memory,
+        from_offset,
+        to_memory,
+        to_offset,
+        needs_consent: u32::from(planned.needs_consent()),
+    }
+}

@@ -1,0 +1,128 @@
+//! What is behind each handle.
+use crate::status::Failure;
+use crate::table::Table;
+use core::sync::atomic::{AtomicU64, Ordering};
+use omniheap::cuda::Cuda;
+use omniheap::hip::Hip;
+use omniheap::vulkan::Vulkan;
+use omniheap::{Allocation, AnyBackend, ErrorKind, Manager, ManagerConfig, UserPool, erase};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A manager of one device. Zero is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OmniheapManager {
+    /// Opaque.
+    pub id: u64,
+}
+
+/// Live bytes. Zero is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OmniheapAllocation {
+    /// Opaque.
+    pub id: u64,
+}
+
+/// A pool that the caller made. Zero is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OmniheapPool {
+    /// Opaque.
+    pub id: u64,
+}
+
+/// The backend's own type, for what only it can do.
+pub(crate) enum Native {
+    Cuda(Arc<Cuda>),
+    Hip(Arc<Hip>),
+    Vulkan(Arc<Vulkan>),
+    Other,
+}
+
+/// An open device.
+pub(crate) struct Holder {
+    pub(crate) manager: Manager<AnyBackend>,
+    pub(crate) native: Native,
+    /// Allocations and pools that have handles.
+    handles: AtomicU64,
+}
+
+impl Holder {
+    pub(crate) fn new(backend: AnyBackend, native: Native, config: ManagerConfig) -> Self {
+        Self { manager: Manager::with_config(backend, config), native, handles: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn cuda(backend: Cuda, config: ManagerConfig) -> Self {
+        let backend = Arc::new(backend);
+        Self::new(erase(Arc::clone(&backend)), Native::Cuda(backend), config)
+    }
+
+    pub(crate) fn hip(backend: Hip, config: ManagerConfig) -> Self {
+        let backend = Arc::new(backend);
+        Self::new(erase(Arc::clone(&backend)), Native::Hip(backend), config)
+    }
+
+    pub(crate) fn vulkan(backend: Vulkan, config: ManagerConfig) -> Self {
+        let backend = Arc::new(backend);
+        Self::new(erase(Arc::clone(&backend)), Native::Vulkan(backend), config)
+    }
+
+    /// Whether allocations or pools have handles.
+    pub(crate) fn is_used(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 0
+    }
+}
+
+/// A reference to an open device that its handle counts.
+pub(crate) struct Owner(Arc<Holder>);
+
+impl Owner {
+    pub(crate) fn new(holder: &Arc<Holder>) -> Self {
+        holder.handles.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(holder))
+    }
+
+    pub(crate) fn holder(&self) -> &Arc<Holder> {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.handles.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Bytes with a handle. The owner goes last.
+pub(crate) struct Bytes {
+    pub(crate) allocation: Allocation<AnyBackend>,
+    pub(crate) owner: Owner,
+}
+
+/// A pool with a handle: gone once it was destroyed. The owner goes last.
+pub(crate) struct Pool {
+    pub(crate) pool: RwLock<Option<UserPool<AnyBackend>>>,
+    pub(crate) owner: Owner,
+}
+
+impl Pool {
+    /// Runs `with` on the pool, unless another call has just destroyed it.
+    pub(crate) fn with<R>(
+        &self,
+        with: impl FnOnce(&UserPool<AnyBackend>) -> R,
+    ) -> Result<R, Failure> {
+        let pool = self.pool.read().unwrap_or_else(PoisonError::into_inner);
+        pool.as_ref().map(with).ok_or_else(|| ErrorKind::Stale.into())
+    }
+}
+
+/// The device itself is behind one more reference, so that what lives on it does not count as a call that uses the handle.
+pub(crate) static MANAGERS: Table<Arc<Holder>> = Table::new("manager");
+pub(crate) static ALLOCATIONS: Table<Bytes> = Table::new("allocation");
+pub(crate) static POOLS: Table<Pool> = Table::new("pool");
+
+/// The device behind a handle.
+pub(crate) fn holder(manager: OmniheapManager) -> Result<Arc<Holder>, Failure> {
+    Ok(Arc::clone(&*MANAGERS.get(manager.id)?))
+}

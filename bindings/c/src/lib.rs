@@ -1,0 +1,48 @@
+//! The C ABI of omniheap. `include/omniheap.h` is generated from this crate by `cargo xtask header`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `status` | what every function returns, and the guard around each of them |
+//! | `table`, `handle` | handles that know when they are stale, and what is behind them |
+//! | `open`, `wrap` | devices of ours, and devices that the caller owns |
+//! | `request` | what is wanted, as plain data |
+//! | `allocation`, `bytes` | allocate and free; map, write, read, copy |
+//! | `timeline` | streams and queues |
+//! | `manager` | plan, explain, budgets, trim, defragment |
+//! | `defrag` | passes that ask about every move |
+//! | `pool` | pools of the caller's own |
+//! | `report` | JSON and HTML |
+//! | `hooks` | log messages, and memory pressure |
+//! | `vulkan` | memory for buffers and images that the caller made |
+//!
+//! No function unwinds. Every argument is checked. Every function may be called from any thread.
+mod allocation;
+mod bytes;
+mod defrag;
+mod handle;
+mod hooks;
+mod manager;
+mod open;
+mod pool;
+mod report;
+mod request;
+mod status;
+mod table;
+mod timeline;
+mod vulkan;
+mod wrap;
+
+pub use allocation::*;
+pub use bytes::*;
+pub use defrag::*;
+pub use handle::{OmniheapAllocation, OmniheapManager, OmniheapPool};
+pub use hooks::*;
+pub use manager::*;
+pub use open::*;
+pub use pool::*;
+pub use report::*;
+pub use request::*;
+pub use status::*;
+pub use timeline::*;
+pub use vulkan::*;
+pub use wrap::*;

@@ -1,0 +1,250 @@
+//! Plan, explain, budgets, trim, defragment.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::handle::{OmniheapManager, holder};
+use crate::request::{OmniheapRequest, heap, read};
+use crate::status::{OmniheapStatus, call, put, put_text};
+use core::ffi::c_char;
+use omniheap::{HeapKind, Source};
+use serde_json::json;
+
+/// From a hole of memory that is held.
+pub const OMNIHEAP_SOURCE_HELD: u32 = 0;
+/// From a new block that others may share.
+pub const OMNIHEAP_SOURCE_NEW_BLOCK: u32 = 1;
+/// From pages, mapped where they are needed.
+pub const OMNIHEAP_SOURCE_PAGES: u32 = 2;
+/// From a block of its own.
+pub const OMNIHEAP_SOURCE_DEDICATED: u32 = 3;
+
+/// What an allocation would do.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OmniheapPlan {
+    /// The heap.
+    pub heap: u32,
+    /// `OMNIHEAP_SOURCE_…`.
+    pub source: u32,
+    /// Bytes that the driver would be asked for, at most.
+    pub new_bytes: u64,
+    /// Bytes of the heap that would be held afterwards.
+    pub reserved_after: u64,
+    /// Bytes that the budget leaves afterwards.
+    pub budget_after: u64,
+}
+
+/// Device memory.
+pub const OMNIHEAP_KIND_DEVICE: u32 = 0;
+/// Read-only for kernels, small, cached for broadcasts.
+pub const OMNIHEAP_KIND_CONSTANT: u32 = 1;
+/// Host memory that the device reaches.
+pub const OMNIHEAP_KIND_STAGING: u32 = 2;
+/// Reached fast by both sides.
+pub const OMNIHEAP_KIND_UNIFIED: u32 = 3;
+
+/// A heap of a device: what it is, and what is held of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OmniheapHeap {
+    /// Bytes.
+    pub size: u64,
+    /// The largest block that the driver gives.
+    pub max_block: u64,
+    /// Bytes held from the driver.
+    pub reserved: u64,
+    /// The most that was ever held.
+    pub peak_reserved: u64,
+    /// More than this is refused.
+    pub hard_limit: u64,
+    /// Above this, memory is given back early and pressure callbacks run.
+    pub soft_limit: u64,
+    /// `OMNIHEAP_KIND_…`.
+    pub kind: u32,
+    /// Non-zero where the host sees the bytes.
+    pub mappable: u32,
+}
+
+/// Says what an allocation would do, without doing it.
+///
+/// # Safety
+///
+/// `request` is null or a request, `plan` null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_plan(
+    manager: OmniheapManager,
+    request: *const OmniheapRequest,
+    plan: *mut OmniheapPlan,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { read(request) }?;
+        let made = holder(manager)?.manager.plan(&request)?;
+        let source = match made.source {
+            Source::Held => OMNIHEAP_SOURCE_HELD,
+            Source::NewBlock => OMNIHEAP_SOURCE_NEW_BLOCK,
+            Source::Pages => OMNIHEAP_SOURCE_PAGES,
+            Source::Dedicated => OMNIHEAP_SOURCE_DEDICATED,
+        };
+        let shown = OmniheapPlan {
+            heap: made.heap.0.into(),
+            source,
+            new_bytes: made.new_bytes,
+            reserved_after: made.reserved_after,
+            budget_after: made.budget_after,
+        };
+        // SAFETY: as above.
+        unsafe { put(plan, shown, "plan") }
+    })
+}
+
+/// Says where a request would go, why, and what was rejected, as JSON.
+///
+/// # Safety
+///
+/// `request` is null or a request; the rest as for `omniheap_devices_json`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_explain_json(
+    manager: OmniheapManager,
+    request: *const OmniheapRequest,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { read(request) }?;
+        let holder = holder(manager)?;
+        let found = holder.manager.explain(&request)?;
+        let rejected: Vec<_> = found
+            .verdicts
+            .iter()
+            .filter_map(|verdict| Some((verdict.heap, verdict.rejected?)))
+            .map(|(heap, why)| json!({ "heap": heap.0, "why": why.to_string() }))
+            .collect();
+        let shown = json!({
+            "region": format!("{:?}", found.placement.region).to_lowercase(),
+            "heaps": found.placement.heaps.as_slice().iter().map(|heap| heap.0).collect::<Vec<_>>(),
+            "reason": found.placement.reason.to_string(),
+            "rejected": rejected,
+        });
+        // SAFETY: as above.
+        unsafe { put_text(&shown.to_string(), buffer, capacity, length) }
+    })
+}
+
+/// How many heaps the device has; they are numbered from 0.
+///
+/// # Safety
+///
+/// `count` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_heap_count(
+    manager: OmniheapManager,
+    count: *mut u32,
+) -> OmniheapStatus {
+    call(|| {
+        let heaps = holder(manager)?.manager.caps().heaps.len();
+        // SAFETY: the caller's promise.
+        unsafe { put(count, u32::try_from(heaps).unwrap_or(u32::MAX), "count") }
+    })
+}
+
+/// Says what a heap is, and what is held of it.
+///
+/// # Safety
+///
+/// `about` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_heap(
+    manager: OmniheapManager,
+    number: u32,
+    about: *mut OmniheapHeap,
+) -> OmniheapStatus {
+    call(|| {
+        let (holder, id) = (holder(manager)?, heap(number)?);
+        let held = holder.manager.heap_use(id)?;
+        let described = holder.manager.caps().heap(id).ok_or(omniheap::ErrorKind::NoSuchHeap)?;
+        let shown = OmniheapHeap {
+            size: described.size,
+            max_block: described.max_block,
+            reserved: held.reserved,
+            peak_reserved: held.peak_reserved,
+            hard_limit: held.hard_limit,
+            soft_limit: held.soft_limit,
+            kind: match described.kind {
+                HeapKind::Constant => OMNIHEAP_KIND_CONSTANT,
+                HeapKind::Staging => OMNIHEAP_KIND_STAGING,
+                HeapKind::Unified => OMNIHEAP_KIND_UNIFIED,
+                _ => OMNIHEAP_KIND_DEVICE,
+            },
+            mappable: u32::from(described.host.is_visible()),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(about, shown, "about") }
+    })
+}
+
+/// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_set_budget(
+    manager: OmniheapManager,
+    number: u32,
+    soft: u64,
+    hard: u64,
+) -> OmniheapStatus {
+    call(|| Ok(holder(manager)?.manager.set_budget(heap(number)?, soft, hard)?))
+}
+
+/// Makes reusable everything whose timelines have passed; `count` gets how many allocations that were, and may be null.
+///
+/// # Safety
+///
+/// `count` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_retire(
+    manager: OmniheapManager,
+    count: *mut u64,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { put_optional(count, holder(manager)?.manager.retire()?) })
+}
+
+/// Gives empty blocks and pages back to the driver; `bytes` gets how many, and may be null.
+///
+/// # Safety
+///
+/// `bytes` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_trim(
+    manager: OmniheapManager,
+    bytes: *mut u64,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { put_optional(bytes, holder(manager)?.manager.trim()?) })
+}
+
+/// Moves live data out of little used blocks and gives those back; `bytes` gets how many, and may be null.
+///
+/// Allocations that are pinned or mapped stay where they are. Waits for the device.
+///
+/// # Safety
+///
+/// `bytes` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_defragment(
+    manager: OmniheapManager,
+    bytes: *mut u64,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { put_optional(bytes, holder(manager)?.manager.defragment()?) })
+}
+
+/// # Safety
+///
+/// `to` is null or may be written.
+unsafe fn put_optional(to: *mut u64, value: u64) -> Result<(), crate::status::Failure> {
+    if to.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put(to, value, "result") }
+}

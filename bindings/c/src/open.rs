@@ -1,0 +1,178 @@
+//! Devices: those that are here, opened by backend and number.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, holder};
+use crate::status::{Failure, OmniheapStatus, call, get, put, put_text, text};
+use core::ffi::c_char;
+use omniheap::cuda::Cuda;
+use omniheap::hip::Hip;
+use omniheap::vulkan::Vulkan;
+use omniheap::{Align, BackendKind, ErrorKind, ManagerConfig};
+use serde_json::json;
+use std::sync::Arc;
+
+/// How a manager is set up. Start from `omniheap_config_default`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapConfig {
+    /// Every allocation starts at, and is a multiple of, this: a power of two.
+    pub unit: u64,
+    /// Non-zero: build pools from pages where the device has them, so that holes do not add up.
+    pub paged: u32,
+    /// Zero; for later versions.
+    pub reserved: u32,
+}
+
+/// The usual settings.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_config_default() -> OmniheapConfig {
+    let config = ManagerConfig::default();
+    OmniheapConfig { unit: config.unit.get(), paged: u32::from(config.pool.paged), reserved: 0 }
+}
+
+/// Reads settings; none are the usual ones.
+///
+/// # Safety
+///
+/// `config` is null or points to settings.
+pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<ManagerConfig, Failure> {
+    let mut settings = ManagerConfig::default();
+    if config.is_null() {
+        return Ok(settings);
+    }
+    // SAFETY: the caller's promise.
+    let config = unsafe { get(config, "config") }?;
+    if config.reserved != 0 {
+        return Err(Failure::invalid(
+            "config.reserved is not zero; start from omniheap_config_default()",
+        ));
+    }
+    let unit = Align::new(config.unit);
+    settings.unit =
+        unit.ok_or_else(|| Failure::invalid("config.unit is not a power of two; 256 is usual"))?;
+    Ok(if config.paged == 0 { settings.plain() } else { settings })
+}
+
+/// Gives an open device a handle.
+///
+/// # Safety
+///
+/// `manager` is null or may be written.
+pub(crate) unsafe fn publish(holder: Holder, manager: *mut OmniheapManager) -> Result<(), Failure> {
+    if manager.is_null() {
+        return Err(Failure::null("manager"));
+    }
+    let id = MANAGERS.insert(Arc::new(holder))?;
+    // SAFETY: the caller's promise.
+    unsafe { put(manager, OmniheapManager { id }, "manager") }
+}
+
+fn kind(name: &str) -> Result<BackendKind, Failure> {
+    let names = BackendKind::ALL.map(BackendKind::name).join(", ");
+    name.parse().map_err(|_| {
+        Failure::invalid(format!("there is no backend {name:?}; choose one of {names}"))
+    })
+}
+
+fn open(backend: BackendKind, ordinal: u32, config: ManagerConfig) -> Result<Holder, Failure> {
+    let index = usize::try_from(ordinal).map_err(|_| ErrorKind::Unsupported)?;
+    Ok(match backend {
+        BackendKind::Cuda => Holder::cuda(Cuda::open(ordinal)?, config),
+        BackendKind::Hip => Holder::hip(Hip::open(ordinal)?, config),
+        BackendKind::Vulkan => Holder::vulkan(Vulkan::open(index)?, config),
+        other => Holder::new(omniheap::open(other, ordinal)?, Native::Other, config),
+    })
+}
+
+/// Every device of every backend as a JSON array, with the reason where a backend has none.
+///
+/// With a null `buffer` and zero `capacity`, only `length` is written.
+///
+/// # Safety
+///
+/// `buffer` is null or has `capacity` bytes; `length` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_devices_json(
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> OmniheapStatus {
+    call(|| {
+        let devices = omniheap::devices();
+        let list: Vec<_> = devices
+            .iter()
+            .map(|found| match &found.device {
+                Ok(device) => json!({
+                    "backend": found.backend.name(),
+                    "ordinal": found.ordinal,
+                    "name": device.caps().device.name,
+                    "driver": device.caps().device.driver,
+                }),
+                Err(error) => {
+                    json!({ "backend": found.backend.name(), "error": error.to_string() })
+                }
+            })
+            .collect();
+        // SAFETY: the caller's promise.
+        unsafe { put_text(&json!(list).to_string(), buffer, capacity, length) }
+    })
+}
+
+/// Opens a device of a backend ("cuda", "hip", "vulkan", "wgpu", "host"); devices are numbered from 0.
+///
+/// # Safety
+///
+/// `backend` is null or a C string, `config` null or settings, `manager` null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_open(
+    backend: *const c_char,
+    ordinal: u32,
+    config: *const OmniheapConfig,
+    manager: *mut OmniheapManager,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let backend = kind(unsafe { text(backend, "backend") }?)?;
+        // SAFETY: as above.
+        let settings = unsafe { settings(config) }?;
+        let holder =
+            open(backend, ordinal, settings).map_err(|failure| failure.of(backend.name()))?;
+        // SAFETY: as above.
+        unsafe { publish(holder, manager) }
+    })
+}
+
+/// Opens the best device here; host memory where there is nothing else.
+///
+/// # Safety
+///
+/// `config` is null or settings, `manager` null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_open_best(
+    config: *const OmniheapConfig,
+    manager: *mut OmniheapManager,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let settings = unsafe { settings(config) }?;
+        let backend = omniheap::open_best()?;
+        let name = backend.caps().device.backend;
+        let holder = match kind(name)? {
+            BackendKind::Wgpu | BackendKind::Host => Holder::new(backend, Native::Other, settings),
+            vendor => open(vendor, 0, settings)?,
+        };
+        // SAFETY: as above.
+        unsafe { publish(holder, manager) }
+    })
+}
+
+/// Closes a manager. Refused with `Busy` while allocations or pools of it have handles.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_close(manager: OmniheapManager) -> OmniheapStatus {
+    call(|| {
+        if holder(manager)?.is_used() {
+            let message = "allocations or pools of this manager are live; free them first";
+            return Err(Failure::new(OmniheapStatus::Busy, message));
+        }
+        MANAGERS.take(manager.id).map(drop)
+    })
+}

@@ -1,0 +1,144 @@
+//! Pools of the caller's own.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::handle::{OmniheapManager, OmniheapPool, Owner, POOLS, Pool, holder};
+use crate::request::heap;
+use crate::status::{Failure, OmniheapStatus, call, get, put};
+use omniheap::{Align, ErrorKind, Layout, PoolConfig, StrategyKind, UserPool};
+use std::sync::{PoisonError, RwLock};
+
+/// Any size in any order.
+pub const OMNIHEAP_STRATEGY_GENERAL: u32 = 0;
+/// Powers of two; `piece` is the smallest.
+pub const OMNIHEAP_STRATEGY_BUDDY: u32 = 1;
+/// One size, which is `piece`.
+pub const OMNIHEAP_STRATEGY_SLAB: u32 = 2;
+/// Last in, first out.
+pub const OMNIHEAP_STRATEGY_STACK: u32 = 3;
+/// First in, first out in one block.
+pub const OMNIHEAP_STRATEGY_RING: u32 = 4;
+/// Everything dies together.
+pub const OMNIHEAP_STRATEGY_BUMP: u32 = 5;
+
+/// How a pool is set up. Start from `omniheap_pool_config_default`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapPoolConfig {
+    /// Bytes taken from the driver when the pool is made, and kept.
+    pub minimum: u64,
+    /// Bytes that the pool never exceeds.
+    pub maximum: u64,
+    /// The size of every block; 0 lets the pool choose.
+    pub block: u64,
+    /// For the strategies that need it: a size.
+    pub piece: u64,
+    /// `OMNIHEAP_STRATEGY_…`.
+    pub strategy: u32,
+    /// Non-zero: build the pool from pages where the heap has them.
+    pub paged: u32,
+}
+
+/// A general-purpose pool without limits.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_config_default() -> OmniheapPoolConfig {
+    OmniheapPoolConfig {
+        minimum: 0,
+        maximum: u64::MAX,
+        block: 0,
+        piece: 0,
+        strategy: OMNIHEAP_STRATEGY_GENERAL,
+        paged: 0,
+    }
+}
+
+fn strategy(config: &OmniheapPoolConfig) -> Result<StrategyKind, Failure> {
+    Ok(match config.strategy {
+        OMNIHEAP_STRATEGY_GENERAL => StrategyKind::General,
+        OMNIHEAP_STRATEGY_BUDDY if Align::new(config.piece).is_some() => {
+            StrategyKind::Buddy(config.piece)
+        }
+        OMNIHEAP_STRATEGY_BUDDY => {
+            return Err(Failure::invalid(
+                "config.piece is not a power of two; it is the smallest piece",
+            ));
+        }
+        OMNIHEAP_STRATEGY_SLAB if config.piece > 0 => StrategyKind::Slab(Layout::new(config.piece)),
+        OMNIHEAP_STRATEGY_SLAB => {
+            return Err(Failure::invalid("config.piece is zero; it is the size"));
+        }
+        OMNIHEAP_STRATEGY_STACK => StrategyKind::Stack,
+        OMNIHEAP_STRATEGY_RING => StrategyKind::Ring,
+        OMNIHEAP_STRATEGY_BUMP => StrategyKind::Bump,
+        other => {
+            return Err(Failure::invalid(format!("config.strategy is {other}, which is none")));
+        }
+    })
+}
+
+/// Makes a pool of a heap.
+///
+/// # Safety
+///
+/// `config` is null or settings, `pool` null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pool_create(
+    manager: OmniheapManager,
+    number: u32,
+    config: *const OmniheapPoolConfig,
+    pool: *mut OmniheapPool,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        // SAFETY: the caller's promise.
+        let config = unsafe { get(config, "config") }?;
+        if pool.is_null() {
+            return Err(Failure::null("pool"));
+        }
+        let settings = PoolConfig {
+            strategy: strategy(config)?,
+            minimum: config.minimum,
+            maximum: config.maximum,
+            block: (config.block > 0).then_some(config.block),
+            paged: config.paged != 0,
+            ..PoolConfig::new()
+        };
+        let made = holder.manager.create_pool(heap(number)?, settings)?;
+        let id =
+            POOLS.insert(Pool { pool: RwLock::new(Some(made)), owner: Owner::new(&holder) })?;
+        // SAFETY: as above.
+        unsafe { put(pool, OmniheapPool { id }, "pool") }
+    })
+}
+
+/// Ends a pool. Refused with `Busy` while something in it is live; the pool stays then.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_destroy(pool: OmniheapPool) -> OmniheapStatus {
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        let mut held = entry.pool.write().unwrap_or_else(PoisonError::into_inner);
+        let made = held.take().ok_or(ErrorKind::Stale)?;
+        if let Err((made, error)) = entry.owner.holder().manager.destroy_pool(made) {
+            *held = Some(made);
+            return Err(error.into());
+        }
+        drop(held);
+        drop(entry);
+        POOLS.remove(pool.id).map(drop)
+    })
+}
+
+/// Says how many bytes a pool holds from the driver.
+///
+/// # Safety
+///
+/// `bytes` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pool_reserved(
+    pool: OmniheapPool,
+    bytes: *mut u64,
+) -> OmniheapStatus {
+    call(|| {
+        let held = POOLS.get(pool.id)?.with(UserPool::reserved)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(bytes, held, "bytes") }
+    })
+}

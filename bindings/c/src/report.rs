@@ -1,0 +1,101 @@
+//! What a manager holds, as JSON and as a page.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::handle::{OmniheapManager, holder};
+use crate::status::{Failure, OmniheapStatus, call, put, put_text, text};
+use core::ffi::c_char;
+use omniheap::trace::report::write_html;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+
+/// Sums over everything that a manager holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OmniheapTotals {
+    /// Live allocations, those that wait for a timeline included.
+    pub live: u64,
+    /// Bytes that their callers asked for.
+    pub live_bytes: u64,
+    /// Bytes held from the driver.
+    pub reserved_bytes: u64,
+    /// Bytes in holes.
+    pub free_bytes: u64,
+    /// The largest hole.
+    pub largest_hole: u64,
+    /// Bytes freed that wait for a timeline.
+    pub waiting_bytes: u64,
+    /// Allocations made so far.
+    pub allocated: u64,
+    /// Frees so far.
+    pub freed: u64,
+}
+
+/// Sums, cheap enough for every frame.
+///
+/// # Safety
+///
+/// `totals` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_totals(
+    manager: OmniheapManager,
+    totals: *mut OmniheapTotals,
+) -> OmniheapStatus {
+    call(|| {
+        let sums = holder(manager)?.manager.totals();
+        let shown = OmniheapTotals {
+            live: sums.live,
+            live_bytes: sums.live_bytes,
+            reserved_bytes: sums.reserved_bytes,
+            free_bytes: sums.free_bytes,
+            largest_hole: sums.largest_hole,
+            waiting_bytes: sums.deferred_bytes,
+            allocated: sums.allocated,
+            freed: sums.freed,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(totals, shown, "totals") }
+    })
+}
+
+/// The whole report as JSON, as docs/report.schema.json describes it.
+///
+/// # Safety
+///
+/// As for `omniheap_devices_json`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_report_json(
+    manager: OmniheapManager,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> OmniheapStatus {
+    call(|| {
+        let data = omniheap::picture(&holder(manager)?.manager, "omniheap");
+        let shown = serde_json::to_string(&data)
+            .map_err(|error| Failure::new(OmniheapStatus::Bug, error.to_string()))?;
+        // SAFETY: the caller's promise.
+        unsafe { put_text(&shown, buffer, capacity, length) }
+    })
+}
+
+/// Writes the report as one self-contained HTML page.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_report_html(
+    manager: OmniheapManager,
+    path: *const c_char,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let path = unsafe { text(path, "path") }?;
+        let data = omniheap::picture(&holder(manager)?.manager, "omniheap");
+        let write = || {
+            let mut file = BufWriter::new(File::create(path)?);
+            write_html(&data, &mut file)?;
+            file.flush()
+        };
+        write().map_err(|error| Failure::new(OmniheapStatus::File, format!("{path}: {error}")))
+    })
+}

@@ -1,0 +1,170 @@
+//! What is wanted, as plain data.
+#![expect(unsafe_code, reason = "reads the caller's texts")]
+use crate::status::{Failure, get, text};
+use core::ffi::c_char;
+use omniheap::{
+    Access, Align, Class, HeapId, Layout, Lifetime, Pattern, Request, TimelineId, Writer,
+};
+
+/// Kernels write the bytes.
+pub const OMNIHEAP_WRITER_DEVICE: u32 = 0;
+/// The host writes them once.
+pub const OMNIHEAP_WRITER_HOST_ONCE: u32 = 1;
+/// The host writes them for every frame.
+pub const OMNIHEAP_WRITER_HOST_PER_FRAME: u32 = 2;
+/// Kernels read the bytes.
+pub const OMNIHEAP_ACCESS_DEVICE: u32 = 0;
+/// The host reads them.
+pub const OMNIHEAP_ACCESS_HOST: u32 = 1;
+/// Both read them all the time.
+pub const OMNIHEAP_ACCESS_BOTH: u32 = 2;
+/// Neighbouring lanes read neighbouring addresses.
+pub const OMNIHEAP_PATTERN_COALESCED: u32 = 0;
+/// Every lane reads the same address.
+pub const OMNIHEAP_PATTERN_BROADCAST: u32 = 1;
+/// Every lane reads where it likes.
+pub const OMNIHEAP_PATTERN_GATHERED: u32 = 2;
+/// A group reads the same tile many times.
+pub const OMNIHEAP_PATTERN_TILED: u32 = 3;
+/// The bytes live until they are freed.
+pub const OMNIHEAP_LIFETIME_PERSISTENT: u32 = 0;
+/// The bytes live for one frame.
+pub const OMNIHEAP_LIFETIME_FRAME: u32 = 1;
+/// The bytes live for one kernel.
+pub const OMNIHEAP_LIFETIME_KERNEL: u32 = 2;
+/// Buffers and linear images.
+pub const OMNIHEAP_CLASS_LINEAR: u32 = 0;
+/// Tiled images.
+pub const OMNIHEAP_CLASS_TILED: u32 = 1;
+/// The request shares no block with others.
+pub const OMNIHEAP_DEDICATED: u32 = 1;
+/// The bytes never move.
+pub const OMNIHEAP_PINNED: u32 = 2;
+/// The driver is not asked for more.
+pub const OMNIHEAP_HELD_ONLY: u32 = 4;
+/// The bytes move only in passes that ask about them.
+pub const OMNIHEAP_MOVED_ON_CONSENT: u32 = 8;
+/// For `heap` and `timeline`: none in particular.
+pub const OMNIHEAP_ANY: u32 = u32::MAX;
+
+/// What is wanted. Start from `omniheap_request_default`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapRequest {
+    /// Bytes.
+    pub size: u64,
+    /// The start is a multiple of this power of two.
+    pub align: u64,
+    /// `OMNIHEAP_WRITER_…`.
+    pub writer: u32,
+    /// `OMNIHEAP_ACCESS_…`.
+    pub access: u32,
+    /// `OMNIHEAP_PATTERN_…`.
+    pub pattern: u32,
+    /// `OMNIHEAP_LIFETIME_…`.
+    pub lifetime: u32,
+    /// `OMNIHEAP_CLASS_…`.
+    pub class_: u32,
+    /// `OMNIHEAP_DEDICATED`, `OMNIHEAP_PINNED`, `OMNIHEAP_HELD_ONLY`, `OMNIHEAP_MOVED_ON_CONSENT`, added up.
+    pub flags: u32,
+    /// Exactly this heap, or `OMNIHEAP_ANY`.
+    pub heap: u32,
+    /// The timeline in whose order it is used and freed, or `OMNIHEAP_ANY`.
+    pub timeline: u32,
+    /// Shown in reports; may be null.
+    pub name: *const c_char,
+}
+
+/// `size` bytes of device memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_request_default(size: u64) -> OmniheapRequest {
+    OmniheapRequest {
+        size,
+        align: 1,
+        writer: OMNIHEAP_WRITER_DEVICE,
+        access: OMNIHEAP_ACCESS_DEVICE,
+        pattern: OMNIHEAP_PATTERN_COALESCED,
+        lifetime: OMNIHEAP_LIFETIME_PERSISTENT,
+        class_: OMNIHEAP_CLASS_LINEAR,
+        flags: 0,
+        heap: OMNIHEAP_ANY,
+        timeline: OMNIHEAP_ANY,
+        name: core::ptr::null(),
+    }
+}
+
+/// What a number stands for.
+fn choose<T: Copy>(number: u32, among: &[T], field: &str) -> Result<T, Failure> {
+    let found = usize::try_from(number).ok().and_then(|at| among.get(at)).copied();
+    found.ok_or_else(|| {
+        let message = format!("request.{field} is {number}; start from omniheap_request_default()");
+        Failure::invalid(message)
+    })
+}
+
+/// Reads a request.
+///
+/// # Safety
+///
+/// `request` is null or points to a request whose name is null or a C string.
+pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request<'a>, Failure> {
+    // SAFETY: the caller's promise.
+    let asked = unsafe { get(request, "request") }?;
+    let align = Align::new(asked.align).ok_or(omniheap::ErrorKind::InvalidAlignment)?;
+    let mut wanted = Request {
+        layout: Layout { size: asked.size, align },
+        class: choose(asked.class_, &[Class::Linear, Class::Tiled], "class_")?,
+        writer: choose(
+            asked.writer,
+            &[Writer::Device, Writer::HostOnce, Writer::HostPerFrame],
+            "writer",
+        )?,
+        access: choose(asked.access, &[Access::Device, Access::Host, Access::Both], "access")?,
+        pattern: choose(
+            asked.pattern,
+            &[Pattern::Coalesced, Pattern::Broadcast, Pattern::Gathered, Pattern::Tiled],
+            "pattern",
+        )?,
+        lifetime: choose(
+            asked.lifetime,
+            &[Lifetime::Persistent, Lifetime::Frame, Lifetime::Kernel],
+            "lifetime",
+        )?,
+        ..Request::new(asked.size)
+    };
+    wanted = with_flags(wanted, asked.flags)?;
+    if asked.heap != OMNIHEAP_ANY {
+        wanted.heap = Some(heap(asked.heap)?);
+    }
+    wanted.timeline = (asked.timeline != OMNIHEAP_ANY).then_some(TimelineId(asked.timeline));
+    if !asked.name.is_null() {
+        // SAFETY: the caller's promise.
+        wanted.name = Some(unsafe { text(asked.name, "request.name") }?);
+    }
+    Ok(wanted)
+}
+
+/// The request with what its flags say.
+fn with_flags<'a>(mut wanted: Request<'a>, flags: u32) -> Result<Request<'a>, Failure> {
+    let known =
+        OMNIHEAP_DEDICATED | OMNIHEAP_PINNED | OMNIHEAP_HELD_ONLY | OMNIHEAP_MOVED_ON_CONSENT;
+    if flags & !known != 0 {
+        return Err(Failure::invalid("request.flags has bits that mean nothing"));
+    }
+    for (bit, change) in [
+        (OMNIHEAP_DEDICATED, Request::dedicated as fn(Request<'a>) -> Request<'a>),
+        (OMNIHEAP_PINNED, Request::pinned),
+        (OMNIHEAP_HELD_ONLY, Request::held_only),
+        (OMNIHEAP_MOVED_ON_CONSENT, Request::moved_on_consent),
+    ] {
+        if flags & bit != 0 {
+            wanted = change(wanted);
+        }
+    }
+    Ok(wanted)
+}
+
+/// A heap's number.
+pub(crate) fn heap(number: u32) -> Result<HeapId, Failure> {
+    Ok(HeapId(u8::try_from(number).map_err(|_| omniheap::ErrorKind::NoSuchHeap)?))
+}

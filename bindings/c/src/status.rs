@@ -1,0 +1,245 @@
+//! What every function returns, and the guard around each of them.
+#![expect(unsafe_code, reason = "reads and writes through the caller's pointers")]
+use core::cell::RefCell;
+use core::ffi::{CStr, c_char};
+use core::panic::AssertUnwindSafe;
+use omniheap::{AllocateError, Error, ErrorKind};
+use std::ffi::CString;
+use std::panic::catch_unwind;
+
+/// What a call ended with. Zero is success; `omniheap_error` says more.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OmniheapStatus {
+    /// It did what it says.
+    Ok = 0,
+    /// The device has no memory left: free something, trim, or wait for a timeline.
+    OutOfDeviceMemory = 1,
+    /// The host has no memory left.
+    OutOfHostMemory = 2,
+    /// Enough bytes are free, but scattered: defragment.
+    Fragmented = 3,
+    /// It can never fit: ask for less, or for another heap.
+    ExceedsLimit = 4,
+    /// A budget forbids it: raise it, or free something.
+    OverBudget = 5,
+    /// Zero bytes were asked for.
+    ZeroSize = 6,
+    /// The alignment is not a power of two that the heap can give.
+    InvalidAlignment = 7,
+    /// Size or offset overflows 64 bits.
+    SizeOverflow = 8,
+    /// The range lies outside the allocation.
+    OutOfRange = 9,
+    /// Offset or length is not a multiple of the device's copy alignment.
+    Misaligned = 10,
+    /// No heap of the device satisfies the request.
+    NoSuchHeap = 11,
+    /// The timeline was closed, or belongs to another device.
+    NoSuchTimeline = 12,
+    /// The handle belongs to another manager.
+    Foreign = 13,
+    /// The handle was freed or closed already, or never existed.
+    Stale = 14,
+    /// It is still in use: free its allocations, or wait.
+    Busy = 15,
+    /// The host cannot see these bytes: use write and read.
+    NotMappable = 16,
+    /// The backend lacks the capability, or is not here.
+    Unsupported = 17,
+    /// A setting contradicts itself or the device.
+    InvalidConfig = 18,
+    /// The device is lost: open a new one.
+    DeviceLost = 19,
+    /// The driver refused; the message has its code.
+    Driver = 20,
+    /// A pointer that must not be null is null.
+    NullArgument = 21,
+    /// A number stands for nothing, or a text is not UTF-8.
+    InvalidArgument = 22,
+    /// The buffer is too short; the length that was returned says how long it must be.
+    ShortBuffer = 23,
+    /// A file could not be written; the message says why.
+    File = 24,
+    /// A bug in omniheap: please report it.
+    Bug = 25,
+}
+
+impl From<ErrorKind> for OmniheapStatus {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::OutOfDeviceMemory => Self::OutOfDeviceMemory,
+            ErrorKind::OutOfHostMemory => Self::OutOfHostMemory,
+            ErrorKind::Fragmented => Self::Fragmented,
+            ErrorKind::ExceedsLimit => Self::ExceedsLimit,
+            ErrorKind::OverBudget => Self::OverBudget,
+            ErrorKind::ZeroSize => Self::ZeroSize,
+            ErrorKind::InvalidAlignment => Self::InvalidAlignment,
+            ErrorKind::SizeOverflow => Self::SizeOverflow,
+            ErrorKind::OutOfRange => Self::OutOfRange,
+            ErrorKind::Misaligned => Self::Misaligned,
+            ErrorKind::NoSuchHeap => Self::NoSuchHeap,
+            ErrorKind::NoSuchTimeline => Self::NoSuchTimeline,
+            ErrorKind::Foreign => Self::Foreign,
+            ErrorKind::Stale => Self::Stale,
+            ErrorKind::Busy => Self::Busy,
+            ErrorKind::NotMappable => Self::NotMappable,
+            ErrorKind::Unsupported => Self::Unsupported,
+            ErrorKind::InvalidConfig => Self::InvalidConfig,
+            ErrorKind::DeviceLost => Self::DeviceLost,
+            _ => Self::Driver,
+        }
+    }
+}
+
+/// Why a call failed: the code, and a sentence that says what to do.
+pub(crate) struct Failure {
+    status: OmniheapStatus,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: OmniheapStatus, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    /// An argument that must not be null.
+    pub(crate) fn null(name: &str) -> Self {
+        let message = format!("{name} is a null pointer; pass the address of something");
+        Self::new(OmniheapStatus::NullArgument, message)
+    }
+
+    /// The same failure, of something with a name.
+    pub(crate) fn of(self, name: &str) -> Self {
+        Self { message: format!("{name}: {}", self.message), ..self }
+    }
+
+    /// A number or text that stands for nothing.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(OmniheapStatus::InvalidArgument, message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind().into(), error.to_string())
+    }
+}
+
+impl From<ErrorKind> for Failure {
+    fn from(kind: ErrorKind) -> Self {
+        Error::new(kind).into()
+    }
+}
+
+impl From<AllocateError> for Failure {
+    fn from(error: AllocateError) -> Self {
+        Self::new(error.kind().into(), error.to_string())
+    }
+}
+
+thread_local! {
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// Runs a call: a failure leaves its message with the thread, a panic goes no further.
+pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> OmniheapStatus {
+    let bug =
+        || Failure::new(OmniheapStatus::Bug, "omniheap met a bug of its own; please report it");
+    match catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(bug())) {
+        Ok(()) => OmniheapStatus::Ok,
+        Err(Failure { status, message }) => {
+            let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
+            // A thread that is ending has nobody left to ask.
+            let _ = MESSAGE.try_with(|slot| *slot.borrow_mut() = message);
+            status
+        }
+    }
+}
+
+/// The sentence of this thread's last failed call: what happened, and what to do. Good until the next failed call.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_error() -> *const c_char {
+    MESSAGE.try_with(|slot| slot.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The version of the library: major, minor and patch, eight bits each from the top. The ABI changes with the first two.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_version() -> u32 {
+    OMNIHEAP_VERSION
+}
+
+/// The version that the header was made for; `omniheap_version` says which the library has.
+pub const OMNIHEAP_VERSION: u32 = 0x0000_0100;
+
+/// What a pointer points to.
+///
+/// # Safety
+///
+/// `pointer` is null or points to a live `T`.
+pub(crate) unsafe fn get<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
+}
+
+/// Writes a result.
+///
+/// # Safety
+///
+/// `pointer` is null or may be written.
+pub(crate) unsafe fn put<T>(pointer: *mut T, value: T, name: &str) -> Result<(), Failure> {
+    if pointer.is_null() {
+        return Err(Failure::null(name));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// A text that must be there.
+///
+/// # Safety
+///
+/// `pointer` is null or a C string.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
+    if pointer.is_null() {
+        return Err(Failure::null(name));
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Failure::invalid(format!("{name} is not UTF-8; pass UTF-8")))
+}
+
+/// Copies a text and its closing zero into the caller's buffer; `length` gets its bytes without the zero.
+///
+/// # Safety
+///
+/// `buffer` is null or has `capacity` bytes; `length` is null or may be written.
+pub(crate) unsafe fn put_text(
+    text: &str,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { put(length, text.len(), "length") }?;
+    if buffer.is_null() && capacity == 0 {
+        return Ok(());
+    }
+    if buffer.is_null() {
+        return Err(Failure::null("buffer"));
+    }
+    if capacity <= text.len() {
+        let message =
+            format!("the text has {} bytes and a closing zero; pass a longer buffer", text.len());
+        return Err(Failure::new(OmniheapStatus::ShortBuffer, message));
+    }
+    let buffer = buffer.cast::<u8>();
+    // SAFETY: the caller promises `capacity` bytes, and the text is shorter.
+    unsafe { buffer.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+    // SAFETY: as above: the byte behind the text is inside.
+    let end = unsafe { buffer.add(text.len()) };
+    // SAFETY: as above.
+    unsafe { end.write(0) };
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Handles that know when they are stale: an index, a shard, and a generation.
+use crate::status::{Failure, OmniheapStatus};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const SHARD_BITS: u32 = 4;
+const INDEX_BITS: u32 = 28;
+const SHARDS: usize = 1 << SHARD_BITS;
+
+/// What handles stand for. Sharded, so that threads do not queue behind one lock.
+pub(crate) struct Table<T> {
+    shards: [Mutex<Shard<T>>; SHARDS],
+    what: &'static str,
+}
+
+struct Shard<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+struct Slot<T> {
+    /// Counts the values that were here; a handle that names another count is stale.
+    generation: u32,
+    value: Option<Arc<T>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which shard a thread uses for what it makes.
+fn own_shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+    }
+    MINE.try_with(|shard| *shard).unwrap_or(0)
+}
+
+impl<T> Table<T> {
+    /// An empty table of `what`, which messages name.
+    pub(crate) const fn new(what: &'static str) -> Self {
+        let shards = [const { Mutex::new(Shard { slots: Vec::new(), free: Vec::new() }) }; SHARDS];
+        Self { shards, what }
+    }
+
+    fn stale(&self, id: u64) -> Failure {
+        let message = match id {
+            0 => format!("the {} handle is zero; pass one that a call returned", self.what),
+            _ => format!("the {} was freed or closed already, or never existed", self.what),
+        };
+        Failure::new(OmniheapStatus::Stale, message)
+    }
+
+    /// Makes a handle; never zero.
+    pub(crate) fn insert(&self, value: T) -> Result<u64, Failure> {
+        let number = own_shard();
+        let mut shard = lock(&self.shards[number]);
+        let index = match shard.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(shard.slots.len()).unwrap_or(u32::MAX);
+                if index >> INDEX_BITS != 0 {
+                    let message = format!("too many {} handles; free some", self.what);
+                    return Err(Failure::new(OmniheapStatus::ExceedsLimit, message));
+                }
+                shard.slots.push(Slot { generation: 1, value: None });
+                index
+            }
+        };
+        let slot = &mut shard.slots[index as usize];
+        slot.value = Some(Arc::new(value));
+        Ok(Self::id(slot.generation, index, number))
+    }
+
+    /// Runs `with` on the live slot of a handle.
+    fn slot<R>(&self, id: u64, with: impl FnOnce(&mut Shard<T>, usize) -> R) -> Result<R, Failure> {
+        let number = usize::try_from(id).unwrap_or(0) % SHARDS;
+        let index =
+            usize::try_from((id >> SHARD_BITS) & ((1 << INDEX_BITS) - 1)).unwrap_or(usize::MAX);
+        let mut shard = lock(&self.shards[number]);
+        let generation = id >> (SHARD_BITS + INDEX_BITS);
+        let live =
+            |slot: &Slot<T>| u64::from(slot.generation) == generation && slot.value.is_some();
+        if !shard.slots.get(index).is_some_and(live) {
+            return Err(self.stale(id));
+        }
+        Ok(with(&mut shard, index))
+    }
+
+    /// What a handle stands for.
+    pub(crate) fn get(&self, id: u64) -> Result<Arc<T>, Failure> {
+        self.slot(id, |shard, index| shard.slots[index].value.clone())?
+            .ok_or_else(|| self.stale(id))
+    }
+
+    /// Shows every live handle; `show` must not use the table.
+    pub(crate) fn for_each(&self, mut show: impl FnMut(u64, &T)) {
+        for (number, shard) in self.shards.iter().enumerate() {
+            for (index, slot) in (0..).zip(&lock(shard).slots) {
+                if let Some(value) = &slot.value {
+                    show(Self::id(slot.generation, index, number), value);
+                }
+            }
+        }
+    }
+
+    fn id(generation: u32, index: u32, shard: usize) -> u64 {
+        let low = (u64::from(index) << SHARD_BITS) | shard as u64;
+        (u64::from(generation) << (SHARD_BITS + INDEX_BITS)) | low
+    }
+
+    /// Makes a handle stale; what it stood for ends with the last call that uses it.
+    pub(crate) fn remove(&self, id: u64) -> Result<Arc<T>, Failure> {
+        let removed = self.slot(id, |shard, index| shard.vacate(index))?;
+        removed.ok_or_else(|| self.stale(id))
+    }
+
+    /// Takes away what a handle stands for; the handle is stale afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` while another call uses it; it stays then.
+    pub(crate) fn take(&self, id: u64) -> Result<T, Failure> {
+        let taken = self.slot(id, |shard, index| {
+            let alone =
+                shard.slots[index].value.as_ref().is_some_and(|held| Arc::strong_count(held) == 1);
+            // Others get at it only under the lock that is held here, so alone now is alone.
+            if alone { shard.vacate(index).and_then(Arc::into_inner) } else { None }
+        })?;
+        taken.ok_or_else(|| {
+            let message =
+                format!("another call uses the {} right now; try again after it", self.what);
+            Failure::new(OmniheapStatus::Busy, message)
+        })
+    }
+}
+
+impl<T> Shard<T> {
+    /// Empties a slot. One whose generations have run out is not used again: no two values share a handle.
+    fn vacate(&mut self, index: usize) -> Option<Arc<T>> {
+        let slot = &mut self.slots[index];
+        let value = slot.value.take();
+        if let (Some(next), Ok(index)) = (slot.generation.checked_add(1), u32::try_from(index)) {
+            slot.generation = next;
+            self.free.push(index);
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_good_once() {
+        let table = Table::new("thing");
+        let first = table.insert(1).unwrap_or(0);
+        assert_ne!(first, 0);
+        assert_eq!(table.get(first).ok().as_deref(), Some(&1));
+        assert_eq!(table.take(first).ok(), Some(1));
+        assert!(table.get(first).is_err() && table.take(first).is_err());
+        let second = table.insert(2).unwrap_or(0);
+        assert_ne!(first, second, "the slot is used again under another handle");
+        assert!(table.get(first).is_err());
+        assert_eq!(table.take(second).ok(), Some(2));
+    }
+
+    #[test]
+    fn what_is_in_use_stays() {
+        let table = Table::new("thing");
+        let id = table.insert(1).unwrap_or(0);
+        let held = table.get(id).ok();
+        assert!(table.take(id).is_err());
+        drop(held);
+        assert_eq!(table.take(id).ok(), Some(1));
+    }
+
+    #[test]
+    fn made_up_handles_are_refused() {
+        let table: Table<u8> = Table::new("thing");
+        for id in [0, 1, 42, u64::MAX, 1 << 32, u64::from(u32::MAX)] {
+            assert!(table.get(id).is_err() && table.take(id).is_err());
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Memory for Vulkan buffers and images that the caller made.
+#![expect(unsafe_code, reason = "works on handles that the caller owns")]
+use crate::allocation::publish;
+use crate::handle::{ALLOCATIONS, Holder, Native, OmniheapAllocation, OmniheapManager, holder};
+use crate::status::{Failure, OmniheapStatus, call, put, text};
+use crate::{OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED};
+use ash::vk::{self, Handle as _};
+use core::ffi::c_char;
+use omniheap::vulkan::{Alone, Block, Needs, Vulkan};
+use omniheap::{Allocation, AnyBackend, Class, ErrorKind, HeapKind, Request};
+use std::sync::Arc;
+
+/// Where an allocation lies in Vulkan's words.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OmniheapVulkanPlace {
+    /// The `VkDeviceMemory`.
+    pub memory: u64,
+    /// Bytes from its start.
+    pub offset: u64,
+    /// Bytes that were asked for.
+    pub size: u64,
+}
+
+fn vulkan(holder: &Holder) -> Result<&Arc<Vulkan>, Failure> {
+    match &holder.native {
+        Native::Vulkan(vulkan) => Ok(vulkan),
+        _ => {
+            let message = "this manager is not of a Vulkan device; use omniheap_wrap_vulkan";
+            Err(Failure::new(OmniheapStatus::Unsupported, message))
+        }
+    }
+}
+
+fn kind(number: u32) -> Result<HeapKind, Failure> {
+    match number {
+        OMNIHEAP_KIND_DEVICE => Ok(HeapKind::Device),
+        OMNIHEAP_KIND_STAGING => Ok(HeapKind::Staging),
+        OMNIHEAP_KIND_UNIFIED => Ok(HeapKind::Unified),
+        other => Err(Failure::invalid(format!(
+            "kind is {other}; pass OMNIHEAP_KIND_DEVICE, _STAGING or _UNIFIED"
+        ))),
+    }
+}
+
+/// Allocates what a resource needs, from the first heap that has it.
+fn allocate(
+    holder: &Holder,
+    needs: &Needs,
+    name: Option<&str>,
+) -> Result<Allocation<AnyBackend>, Failure> {
+    if needs.alone == Alone::Required {
+        let message = "the driver wants memory of its own for this resource, which must be allocated with Vulkan";
+        return Err(Failure::new(OmniheapStatus::Unsupported, message));
+    }
+    let mut last = Failure::from(ErrorKind::NoSuchHeap);
+    for heap in &needs.heaps {
+        let request = Request {
+            layout: needs.layout,
+            class: needs.class,
+            name,
+            ..Request::new(needs.layout.size).heap(*heap).pinned()
+        };
+        let request = if needs.alone == Alone::Preferred { request.dedicated() } else { request };
+        match holder.manager.allocate(&request) {
+            Ok(allocation) => return Ok(allocation),
+            Err(error) if error.kind().is_out_of_memory() => last = error.into(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(last)
+}
+
+/// # Safety
+///
+/// `name` is null or a C string.
+unsafe fn optional<'a>(name: *const c_char) -> Result<Option<&'a str>, Failure> {
+    if name.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { text(name, "name") }.map(Some)
+}
+
+fn block<'a>(binding: &'a omniheap::Binding<'_, AnyBackend>) -> Result<&'a Block, Failure> {
+    binding.block().downcast_ref::<Block>().ok_or_else(|| ErrorKind::Foreign.into())
+}
+
+/// Allocates memory for a `VkBuffer` and binds it. The buffer stays the caller's; free the allocation after destroying it.
+///
+/// # Safety
+///
+/// `buffer` is a live buffer of the manager's device without memory; `name` is null or a C string; `allocation` is null or may
+/// be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vulkan_bind_buffer(
+    manager: OmniheapManager,
+    buffer: u64,
+    kind_: u32,
+    name: *const c_char,
+    allocation: *mut OmniheapAllocation,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        let (vulkan, buffer) = (vulkan(&holder)?, vk::Buffer::from_raw(buffer));
+        if buffer.is_null() || allocation.is_null() {
+            return Err(Failure::null(if buffer.is_null() { "buffer" } else { "allocation" }));
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { optional(name) }?;
+        // SAFETY: as above.
+        let needs = unsafe { vulkan.buffer_needs(buffer, kind(kind_)?) }?;
+        let made = allocate(&holder, &needs, name)?;
+        let binding = made.binding();
+        // SAFETY: as above; the needs are the buffer's own, and the allocation keeps the block.
+        unsafe { vulkan.bind_buffer(buffer, &needs, block(&binding)?, binding.span().offset) }?;
+        drop(binding);
+        // SAFETY: as above.
+        unsafe { publish(&holder, made, allocation) }
+    })
+}
+
+/// Allocates memory for a `VkImage` and binds it. `class_` is `OMNIHEAP_CLASS_LINEAR` for linear tiling alone.
+///
+/// # Safety
+///
+/// As for `omniheap_vulkan_bind_buffer`; the image is not disjoint.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vulkan_bind_image(
+    manager: OmniheapManager,
+    image: u64,
+    class_: u32,
+    kind_: u32,
+    name: *const c_char,
+    allocation: *mut OmniheapAllocation,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        let (vulkan, image) = (vulkan(&holder)?, vk::Image::from_raw(image));
+        if image.is_null() || allocation.is_null() {
+            return Err(Failure::null(if image.is_null() { "image" } else { "allocation" }));
+        }
+        let class = match class_ {
+            crate::OMNIHEAP_CLASS_LINEAR => Class::Linear,
+            crate::OMNIHEAP_CLASS_TILED => Class::Tiled,
+            other => {
+                return Err(Failure::invalid(format!("class_ is {other}; pass OMNIHEAP_CLASS_…")));
+            }
+        };
+        // SAFETY: the caller's promise.
+        let name = unsafe { optional(name) }?;
+        // SAFETY: as above.
+        let needs = unsafe { vulkan.image_needs(image, class, kind(kind_)?) }?;
+        let made = allocate(&holder, &needs, name)?;
+        let binding = made.binding();
+        // SAFETY: as above; the needs are the image's own, and the allocation keeps the block.
+        unsafe { vulkan.bind_image(image, &needs, block(&binding)?, binding.span().offset) }?;
+        drop(binding);
+        // SAFETY: as above.
+        unsafe { publish(&holder, made, allocation) }
+    })
+}
+
+/// Says where an allocation lies, for `vkBind…Memory` calls of the caller's own.
+///
+/// # Safety
+///
+/// `place` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vulkan_place(
+    allocation: OmniheapAllocation,
+    place: *mut OmniheapVulkanPlace,
+) -> OmniheapStatus {
+    call(|| {
+        let bytes = ALLOCATIONS.get(allocation.id)?;
+        let binding = bytes.allocation.binding();
+        let block = block(&binding)?;
+        let memory = block.memory().ok_or_else(|| {
+            let message = "this allocation is made of pages, which have no VkDeviceMemory; open with config.paged = 0";
+            Failure::new(OmniheapStatus::Unsupported, message)
+        })?;
+        let offset = block.memory_offset() + binding.span().offset;
+        let found =
+            OmniheapVulkanPlace { memory: memory.as_raw(), offset, size: bytes.allocation.size() };
+        // SAFETY: the caller's promise.
+        unsafe { put(place, found, "place") }
+    })
+}
+
+/// Gives the queue of a timeline to the caller, who submits in `submit`; nothing else uses the queue meanwhile.
+///
+/// # Safety
+///
+/// `submit` is called once, on this thread, with the `VkQueue`, its family and `user`; it does not call omniheap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vulkan_with_queue(
+    manager: OmniheapManager,
+    timeline: u32,
+    submit: Option<unsafe extern "C" fn(queue: u64, family: u32, user: *mut core::ffi::c_void)>,
+    user: *mut core::ffi::c_void,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        let submit = submit.ok_or_else(|| Failure::null("submit"))?;
+        let run = |queue: vk::Queue, family| {
+            // SAFETY: the caller's promise.
+            unsafe { submit(queue.as_raw(), family, user) };
+        };
+        Ok(vulkan(&holder)?.with_queue(omniheap::TimelineId(timeline), run)?)
+    })
+}

@@ -1,0 +1,184 @@
+//! Devices that the caller owns.
+#![expect(unsafe_code, reason = "takes over the caller's handles")]
+use crate::handle::{Holder, OmniheapManager};
+use crate::open::{OmniheapConfig, publish, settings};
+use crate::status::{Failure, OmniheapStatus, call, get};
+use ash::vk::{self, Handle as _};
+use core::ffi::c_void;
+use omniheap::cuda::Cuda;
+use omniheap::hip::{Hip, hipStream_t};
+use omniheap::vulkan::{Existing, Feature, Options, Vulkan};
+
+/// A queue of a Vulkan device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapVulkanQueue {
+    /// The `VkQueue`.
+    pub queue: *mut c_void,
+    /// Its family.
+    pub family: u32,
+}
+
+/// A Vulkan device that the caller owns. The handles belong together and outlive the manager.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapVulkanDevice {
+    /// `vkGetInstanceProcAddr`.
+    pub get_instance_proc_addr: *const c_void,
+    /// The `VkInstance`, of version 1.1 or later.
+    pub instance: *mut c_void,
+    /// The `VkPhysicalDevice`.
+    pub physical_device: *mut c_void,
+    /// The `VkDevice`.
+    pub device: *mut c_void,
+    /// Queues; the first is the main timeline's. While the manager lives, they are used only inside
+    /// `omniheap_vulkan_with_queue`.
+    pub queues: *const OmniheapVulkanQueue,
+    /// How many.
+    pub queue_count: u32,
+    /// What was enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
+    pub enabled: u32,
+}
+
+/// `timelineSemaphore` was enabled.
+pub const OMNIHEAP_VULKAN_TIMELINE_SEMAPHORE: u32 = 1;
+/// `bufferDeviceAddress` was enabled.
+pub const OMNIHEAP_VULKAN_BUFFER_DEVICE_ADDRESS: u32 = 2;
+/// `sparseBinding` and `sparseResidencyBuffer` were enabled.
+pub const OMNIHEAP_VULKAN_SPARSE_BUFFERS: u32 = 4;
+/// `VK_EXT_memory_budget` was enabled.
+pub const OMNIHEAP_VULKAN_MEMORY_BUDGET: u32 = 8;
+/// `VK_EXT_memory_priority` was enabled.
+pub const OMNIHEAP_VULKAN_MEMORY_PRIORITY: u32 = 16;
+
+const FEATURES: [(u32, Feature); 5] = [
+    (OMNIHEAP_VULKAN_TIMELINE_SEMAPHORE, Feature::TimelineSemaphore),
+    (OMNIHEAP_VULKAN_BUFFER_DEVICE_ADDRESS, Feature::BufferDeviceAddress),
+    (OMNIHEAP_VULKAN_SPARSE_BUFFERS, Feature::SparseBuffers),
+    (OMNIHEAP_VULKAN_MEMORY_BUDGET, Feature::MemoryBudget),
+    (OMNIHEAP_VULKAN_MEMORY_PRIORITY, Feature::MemoryPriority),
+];
+
+/// Manages memory in a CUDA context that the caller owns, with a stream as main timeline, or one of its own.
+///
+/// # Safety
+///
+/// `context` is null or a live `CUcontext`, `stream` null or a live `CUstream` of it; both outlive the manager. The rest as
+/// for `omniheap_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_wrap_cuda(
+    context: *mut c_void,
+    stream: *mut c_void,
+    config: *const OmniheapConfig,
+    manager: *mut OmniheapManager,
+) -> OmniheapStatus {
+    call(|| {
+        if context.is_null() {
+            return Err(Failure::null("context"));
+        }
+        // SAFETY: the caller's promise.
+        let settings = unsafe { settings(config) }?;
+        let stream = (!stream.is_null()).then_some(stream.cast());
+        // SAFETY: as above.
+        let backend = unsafe { Cuda::wrap(context.cast(), stream, omniheap::cuda::Config::new()) }?;
+        // SAFETY: as above.
+        unsafe { publish(Holder::cuda(backend, settings), manager) }
+    })
+}
+
+/// Manages memory of a HIP device with the caller's stream as main timeline; null is the default stream.
+///
+/// # Safety
+///
+/// `stream` is null or a live `hipStream_t` of the device that outlives the manager. The rest as for `omniheap_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_wrap_hip(
+    ordinal: u32,
+    stream: *mut c_void,
+    config: *const OmniheapConfig,
+    manager: *mut OmniheapManager,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let settings = unsafe { settings(config) }?;
+        let stream = hipStream_t(stream);
+        // SAFETY: as above.
+        let backend = unsafe { Hip::wrap(ordinal, stream, omniheap::hip::Config::new()) }?;
+        // SAFETY: as above.
+        unsafe { publish(Holder::hip(backend, settings), manager) }
+    })
+}
+
+/// Manages memory of a Vulkan device that the caller owns.
+///
+/// # Safety
+///
+/// `device` is null or points to a description that holds. The rest as for `omniheap_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_wrap_vulkan(
+    device: *const OmniheapVulkanDevice,
+    config: *const OmniheapConfig,
+    manager: *mut OmniheapManager,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let device = unsafe { get(device, "device") }?;
+        // SAFETY: as above.
+        let settings = unsafe { settings(config) }?;
+        // SAFETY: as above.
+        let backend = unsafe { adopt(device) }?;
+        // SAFETY: as above.
+        unsafe { publish(Holder::vulkan(backend, settings), manager) }
+    })
+}
+
+/// # Safety
+///
+/// The description holds.
+unsafe fn adopt(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
+    let handles = [
+        (described.get_instance_proc_addr, "device.get_instance_proc_addr"),
+        (described.instance.cast_const(), "device.instance"),
+        (described.physical_device.cast_const(), "device.physical_device"),
+        (described.device.cast_const(), "device.device"),
+        (described.queues.cast(), "device.queues"),
+    ];
+    if let Some((_, name)) = handles.iter().find(|(handle, _)| handle.is_null()) {
+        return Err(Failure::null(name));
+    }
+    if described.queue_count == 0 {
+        return Err(Failure::invalid("device.queue_count is zero; pass one queue at least"));
+    }
+    // SAFETY: the caller promises `queue_count` queues.
+    let queues =
+        unsafe { core::slice::from_raw_parts(described.queues, described.queue_count as usize) };
+    let queues: Vec<_> = queues
+        .iter()
+        .map(|queue| (queue.family, vk::Queue::from_raw(queue.queue.addr() as u64)))
+        .collect();
+    let enabled: Vec<_> = FEATURES
+        .iter()
+        .filter(|(bit, _)| described.enabled & bit != 0)
+        .map(|(_, feature)| *feature)
+        .collect();
+    // SAFETY: the caller promises the function; it is not null.
+    let first = unsafe {
+        core::mem::transmute::<*const c_void, vk::PFN_vkGetInstanceProcAddr>(
+            described.get_instance_proc_addr,
+        )
+    };
+    let load = ash::StaticFn { get_instance_proc_addr: first };
+    // SAFETY: as above.
+    let entry = unsafe { ash::Entry::from_static_fn(load) };
+    let instance = vk::Instance::from_raw(described.instance.addr() as u64);
+    // SAFETY: the caller promises a live instance of this loader.
+    let instance = unsafe { ash::Instance::load(entry.static_fn(), instance) };
+    let device = vk::Device::from_raw(described.device.addr() as u64);
+    // SAFETY: the caller promises a live device of this instance.
+    let device = unsafe { ash::Device::load(instance.fp_v1_0(), device) };
+    let physical_device = vk::PhysicalDevice::from_raw(described.physical_device.addr() as u64);
+    let existing =
+        Existing { entry, instance, physical_device, device, queues: &queues, enabled: &enabled };
+    // SAFETY: the caller's promise.
+    Ok(unsafe { Vulkan::wrap(existing, Options::default()) }?)
+}

@@ -1,0 +1,268 @@
+//! The C functions, called as C calls them: what they do, and what they refuse.
+#![expect(unsafe_code, reason = "calls C functions")]
+use core::ffi::{CStr, c_void};
+use core::ptr;
+use omniheap_c::*;
+
+use OmniheapStatus as Status;
+
+/// Calls a C function.
+macro_rules! c {
+    ($call:expr) => {
+        // SAFETY: everything that is passed is live and as long as is said, or null where that is tested.
+        unsafe { $call }
+    };
+}
+
+fn open(paged: u32) -> OmniheapManager {
+    let config = OmniheapConfig { paged, ..omniheap_config_default() };
+    let mut manager = OmniheapManager { id: 0 };
+    let status = c!(omniheap_open(c"host".as_ptr(), 0, &raw const config, &raw mut manager));
+    assert_eq!(status, Status::Ok);
+    manager
+}
+
+fn ask(manager: OmniheapManager, request: &OmniheapRequest) -> Result<OmniheapAllocation, Status> {
+    let mut made = OmniheapAllocation { id: 0 };
+    match c!(omniheap_allocate(manager, request, &raw mut made)) {
+        Status::Ok => Ok(made),
+        status => Err(status),
+    }
+}
+
+fn message() -> String {
+    // SAFETY: the library's messages are C strings, good until the next failed call.
+    unsafe { CStr::from_ptr(omniheap_error()) }.to_str().expect("UTF-8").into()
+}
+
+fn write(to: OmniheapAllocation, bytes: &[u8]) -> Status {
+    c!(omniheap_write(to, 0, bytes.as_ptr().cast(), bytes.len() as u64))
+}
+
+fn read(from: OmniheapAllocation, size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; size];
+    let status = c!(omniheap_read(from, 0, bytes.as_mut_ptr().cast(), size as u64));
+    assert_eq!(status, Status::Ok);
+    bytes
+}
+
+#[test]
+fn null_pointers_are_refused_by_name() {
+    let manager = open(1);
+    let request = omniheap_request_default(64);
+    let made = ask(manager, &request).expect("small");
+    let refused = [
+        (c!(omniheap_open(ptr::null(), 0, ptr::null(), ptr::null_mut())), "backend"),
+        (c!(omniheap_open(c"host".as_ptr(), 0, ptr::null(), ptr::null_mut())), "manager"),
+        (c!(omniheap_allocate(manager, ptr::null(), ptr::null_mut())), "request"),
+        (c!(omniheap_allocate(manager, &raw const request, ptr::null_mut())), "allocation"),
+        (c!(omniheap_write(made, 0, ptr::null(), 1)), "data"),
+        (c!(omniheap_read(made, 0, ptr::null_mut(), 1)), "data"),
+        (c!(omniheap_map(made, ptr::null_mut())), "pointer"),
+        (c!(omniheap_place(made, ptr::null_mut())), "place"),
+        (c!(omniheap_report_json(manager, ptr::null_mut(), 9, &raw mut *Box::new(0))), "buffer"),
+        (
+            c!(omniheap_wrap_cuda(ptr::null_mut(), ptr::null_mut(), ptr::null(), ptr::null_mut())),
+            "context",
+        ),
+        (c!(omniheap_wrap_vulkan(ptr::null(), ptr::null(), ptr::null_mut())), "device"),
+        (c!(omniheap_pool_create(manager, 0, ptr::null(), ptr::null_mut())), "config"),
+        (c!(omniheap_on_pressure(manager, None, ptr::null_mut())), "callback"),
+    ];
+    for (status, name) in refused {
+        assert_eq!(status, Status::NullArgument, "{name}");
+    }
+    assert!(message().contains("callback is a null pointer"), "{}", message());
+    assert_eq!(omniheap_free(made), Status::Ok);
+    let mut sums = OmniheapTotals::default();
+    assert_eq!(c!(omniheap_totals(manager, &raw mut sums)), Status::Ok);
+    assert_eq!(sums.live, 0, "a refused allocation leaves nothing behind");
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn senseless_requests_are_refused() {
+    let manager = open(1);
+    let good = omniheap_request_default(64);
+    for (request, expected) in [
+        (OmniheapRequest { size: 0, ..good }, Status::ZeroSize),
+        (OmniheapRequest { align: 3, ..good }, Status::InvalidAlignment),
+        (OmniheapRequest { size: u64::MAX, ..good }, Status::ExceedsLimit),
+        (OmniheapRequest { writer: 9, ..good }, Status::InvalidArgument),
+        (OmniheapRequest { pattern: 9, ..good }, Status::InvalidArgument),
+        (OmniheapRequest { flags: 128, ..good }, Status::InvalidArgument),
+        (OmniheapRequest { heap: 77, ..good }, Status::NoSuchHeap),
+        (OmniheapRequest { heap: 7777, ..good }, Status::NoSuchHeap),
+        (OmniheapRequest { name: c"\xff".as_ptr(), ..good }, Status::InvalidArgument),
+    ] {
+        assert_eq!(ask(manager, &request).err(), Some(expected), "{request:?}: {}", message());
+    }
+    let mut none = OmniheapManager { id: 0 };
+    let status = c!(omniheap_open(c"metal".as_ptr(), 0, ptr::null(), &raw mut none));
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(message().contains("cuda, hip, vulkan, wgpu, host"), "{}", message());
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn stale_handles_are_refused_everywhere() {
+    let manager = open(1);
+    let made = ask(manager, &omniheap_request_default(64)).expect("small");
+    assert_eq!(omniheap_close(manager), Status::Busy);
+    assert_eq!(omniheap_free(made), Status::Ok);
+    let again = ask(manager, &omniheap_request_default(64)).expect("small");
+    let mut place = OmniheapPlace::default();
+    let status = c!(omniheap_place(made, &raw mut place));
+    for status in [
+        status,
+        omniheap_free(made),
+        omniheap_use_on(made, 0),
+        omniheap_free_after(made, 0, 0),
+        write(made, b"x"),
+    ] {
+        assert_eq!(status, Status::Stale);
+    }
+    assert_eq!(omniheap_free(again), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Stale);
+    assert_eq!(omniheap_free(OmniheapAllocation { id: 0 }), Status::Stale);
+}
+
+#[test]
+fn texts_fit_or_say_how_long_they_are() {
+    let manager = open(1);
+    let (mut length, mut short) = (0, [0; 8]);
+    // SAFETY: everything passed is live and as long as is said.
+    let status =
+        unsafe { omniheap_report_json(manager, short.as_mut_ptr(), short.len(), &raw mut length) };
+    assert_eq!(status, Status::ShortBuffer);
+    assert_eq!(short, [0; 8], "a buffer that is too short stays as it was");
+    let mut long = vec![0; length + 1];
+    // SAFETY: as above.
+    let status =
+        unsafe { omniheap_report_json(manager, long.as_mut_ptr(), long.len(), &raw mut length) };
+    assert_eq!(status, Status::Ok);
+    let text: Vec<u8> = long[..length].iter().map(|byte| byte.to_ne_bytes()[0]).collect();
+    let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!(report["schema"], 1);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+/// What a callback saw.
+#[derive(Default)]
+struct Seen {
+    moves: u64,
+    nameless: u64,
+    left: Option<u64>,
+}
+
+unsafe extern "C" fn agree(one: *const OmniheapMove, user: *mut c_void) -> u32 {
+    // SAFETY: the pass shows a live move.
+    let one = unsafe { one.read() };
+    // SAFETY: the test passes its own counter.
+    let seen = unsafe { user.cast::<Seen>().as_mut() }.expect("not null");
+    seen.moves += 1;
+    seen.nameless += u64::from(one.allocation.id == 0);
+    if seen.left.is_none() {
+        seen.left = Some(one.allocation.id);
+        return OMNIHEAP_MOVE_IGNORE;
+    }
+    OMNIHEAP_MOVE_COPY
+}
+
+#[test]
+fn a_pass_asks_about_moves_and_keeps_the_bytes() {
+    let manager = open(0);
+    const SIZE: usize = 256 << 10;
+    let request = omniheap_request_default(SIZE as u64);
+    let all: Vec<_> = (0..400).map(|_| ask(manager, &request).expect("room")).collect();
+    let kept: Vec<_> = all.iter().step_by(7).copied().collect();
+    for (value, one) in (0_u8..).zip(&kept) {
+        assert_eq!(write(*one, &vec![value; SIZE]), Status::Ok);
+    }
+    for one in all.iter().filter(|one| !kept.contains(one)) {
+        assert_eq!(omniheap_free(*one), Status::Ok);
+    }
+    let (mut seen, mut moved) = (Seen::default(), OmniheapMoved::default());
+    let budget = omniheap_budget_default();
+    // SAFETY: everything passed is live; the callback takes the counter.
+    let status = unsafe {
+        omniheap_defragment_pass(
+            manager,
+            &raw const budget,
+            Some(agree),
+            (&raw mut seen).cast(),
+            &raw mut moved,
+        )
+    };
+    assert_eq!(status, Status::Ok, "{}", message());
+    assert!(seen.moves > 1 && seen.nameless == 0, "every move has a handle");
+    assert_eq!(moved.moves, seen.moves - 1, "one was left where it is");
+    for (value, one) in (0_u8..).zip(&kept) {
+        assert!(read(*one, SIZE).iter().all(|byte| *byte == value), "the bytes moved along");
+        assert_eq!(omniheap_free(*one), Status::Ok);
+    }
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn pools_live_as_long_as_what_is_in_them() {
+    let manager = open(0);
+    let config = OmniheapPoolConfig { maximum: 4 << 20, ..omniheap_pool_config_default() };
+    let mut pool = OmniheapPool { id: 0 };
+    // SAFETY: everything passed is live.
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut pool)), Status::Ok);
+    let (request, mut made) = (omniheap_request_default(1 << 20), OmniheapAllocation { id: 0 });
+    // SAFETY: as above.
+    assert_eq!(c!(omniheap_pool_allocate(pool, &raw const request, &raw mut made)), Status::Ok);
+    assert_eq!(omniheap_pool_destroy(pool), Status::Busy);
+    let large = omniheap_request_default(8 << 20);
+    let mut none = OmniheapAllocation { id: 0 };
+    // SAFETY: as above.
+    assert_ne!(c!(omniheap_pool_allocate(pool, &raw const large, &raw mut none)), Status::Ok);
+    assert_eq!(omniheap_free(made), Status::Ok);
+    assert_eq!(omniheap_pool_destroy(pool), Status::Ok);
+    assert_eq!(omniheap_pool_destroy(pool), Status::Stale);
+    let odd = OmniheapPoolConfig { strategy: OMNIHEAP_STRATEGY_BUDDY, ..config };
+    // SAFETY: as above.
+    let status = c!(omniheap_pool_create(manager, 0, &raw const odd, &raw mut pool));
+    assert_eq!(status, Status::InvalidArgument);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn frees_wait_for_their_epoch() {
+    let manager = open(1);
+    let (mut timeline, mut epoch) = (0, 0);
+    assert_eq!(c!(omniheap_timeline_open(manager, &raw mut timeline)), Status::Ok);
+    let made = ask(manager, &omniheap_request_default(4096)).expect("small");
+    assert_eq!(omniheap_use_on(made, timeline), Status::Ok);
+    assert_eq!(c!(omniheap_timeline_mark(manager, timeline, &raw mut epoch)), Status::Ok);
+    assert_eq!(omniheap_free_after(made, timeline, epoch), Status::Ok);
+    assert_eq!(omniheap_timeline_wait(manager, timeline, epoch), Status::Ok);
+    assert_eq!(omniheap_timeline_close(manager, timeline), Status::Ok);
+    assert_eq!(omniheap_timeline_close(manager, timeline), Status::NoSuchTimeline);
+    let status = c!(omniheap_timeline_adopt(manager, ptr::null_mut(), &raw mut timeline));
+    assert_eq!(status, Status::Unsupported);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn threads_share_handles_without_harm() {
+    let manager = open(1);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            scope.spawn(move || {
+                for round in 0..200_u64 {
+                    let one =
+                        ask(manager, &omniheap_request_default(64 + round * 16)).expect("room");
+                    assert_eq!(write(one, &[thread; 64]), Status::Ok);
+                    assert_eq!(read(one, 64), [thread; 64]);
+                    assert_eq!(omniheap_free(one), Status::Ok);
+                    assert_eq!(omniheap_free(one), Status::Stale);
+                }
+            });
+        }
+    });
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}

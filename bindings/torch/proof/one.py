@@ -1,0 +1,128 @@
+"""Workloads with one allocator, in this process; prints one line of JSON for each.
+
+usage: one.py WORKLOADS_FILE NAME,NAME… MODE [--limit GIB] [--passes N] [--share S] [--seconds T]
+MODE: default, expandable, async, omniheap or omniheap-plain. WORKLOADS_FILE defines one function for each workload; a
+loss or a sum of outputs is taken from every iteration, so that runs with different allocators can be compared. Name the
+workloads by rising peak: omniheap's own peak is that of the process. Models are made on the device.
+"""
+
+import argparse
+import gc
+import json
+import os
+import re
+import sys
+import time
+
+CONF = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
+# What each workload computes, made visible without changing what it allocates by more than a few bytes.
+TAPS = (
+    ("loss.backward(); o.step()", "OUT.append(loss.detach()); loss.backward(); o.step()"),
+    (re.compile(r"m\.generate\((.*)\)$", re.M), r"OUT.append(m.generate(\1)[:, -8:].float().sum())"),
+    ("u = m(x); x = x - 0.1 * (u + 7.5 * (c - u))", "u = m(x); x = x - 0.1 * (u + 7.5 * (c - u)); t == 11 and OUT.append(x.float().abs().mean())"),
+    ("q = z * 2", "q = z * 2; OUT.append(q.sum())"),
+    (re.compile(r"for it in range\((\d+)\):"), r"for it in TICK(\1):"),
+)
+
+
+class Clock:
+    """Stops the device between iterations, takes the time, and the driver's own figure of used memory."""
+
+    def __init__(self, torch, share):
+        self.torch, self.share, self.times, self.peak = torch, share, [], 0
+
+    def __call__(self, steps):
+        steps = max(2, int(steps * self.share))
+        # At most forty stops: to wait in every short step would hide what streams do beside each other.
+        every = max(1, steps // 40)
+        for step in range(steps):
+            if step % every == 0:
+                self.stop()
+            yield step
+        self.stop()
+
+    def stop(self):
+        self.torch.cuda.synchronize()
+        self.times.append(time.perf_counter())
+        self.peak = max(self.peak, used(self.torch))
+
+
+def used(torch):
+    free, whole = torch.cuda.mem_get_info()
+    return whole - free
+
+
+def load(path, name, out, tick, torch):
+    source = open(path).read().split("\nW = {")[0]
+    source = source[source.index("\ntorch.manual_seed") :]
+    for old, new in TAPS:
+        source = old.sub(new, source) if hasattr(old, "sub") else source.replace(old, new)
+
+    import random
+    import torch.nn as nn
+    import torch.nn.functional as F
+
+    space = dict(torch=torch, nn=nn, F=F, random=random, OUT=out, TICK=tick)
+    exec(compile(source, path, "exec"), space)
+    return space[name]
+
+
+def measure(options, name, torch, ours):
+    result = dict(workload=name, mode=options.mode, limit=options.limit, error=None)
+    gc.collect()
+    torch.cuda.empty_cache()
+    base = used(torch)
+    if not ours:
+        torch.cuda.reset_peak_memory_stats()
+    for turn in range(options.passes):
+        out, clock = [], Clock(torch, options.share)
+        torch.manual_seed(0)
+        run = load(options.file, name, out, clock, torch)
+        try:
+            with torch.device("cuda"):
+                run()
+            torch.cuda.synchronize()
+        except torch.OutOfMemoryError as error:
+            result["error"] = "OutOfMemoryError: " + str(error)[:300]
+            break
+        if turn == 0:
+            result["driver_peak"] = clock.peak - base
+        result.update(seconds=round(clock.times[-1] - clock.times[0], 4), losses=[float(value) for value in out])
+    if ours:
+        stats = ours.stats()
+        result.update(own_peak=stats["peak_reserved_bytes"], live_peak=stats["peak_live_bytes"], driver_calls=stats["driver_calls"], rungs=stats["rungs"])
+    else:
+        stats = torch.cuda.memory_stats()
+        result.update(own_peak=stats.get("reserved_bytes.all.peak"), live_peak=stats.get("requested_bytes.all.peak") or stats.get("allocated_bytes.all.peak"))
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file"), parser.add_argument("names"), parser.add_argument("mode")
+    parser.add_argument("--limit", type=float), parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--share", type=float, default=1.0), parser.add_argument("--seconds", type=float, default=1e9)
+    options = parser.parse_args()
+    begin = time.time()
+    if options.mode in CONF:
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = CONF[options.mode]
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import torch
+
+    ours = None
+    if options.mode.startswith("omniheap"):
+        import omniheap.torch as ours
+
+        ours.enable(limit=int(options.limit * 2**30) if options.limit else None, paged=options.mode == "omniheap")
+    torch.cuda.init()
+    torch.empty(1, device="cuda")
+    if options.limit and not ours:
+        whole = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(options.limit * 2**30 / whole)
+    for name in options.names.split(","):
+        if time.time() - begin < options.seconds:
+            print("RESULT " + json.dumps(measure(options, name, torch, ours)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""The shared library: found, loaded once, and its functions with their types."""
+
+import ctypes
+import json
+import os
+import sys
+
+_NAME = "libomniheap_torch.so"
+_BACKENDS = ("cuda", "hip", "host")
+_library = None
+_enabled = None
+
+
+class OmniheapError(RuntimeError):
+    """Something that omniheap refuses; the message says what to do."""
+
+
+def path():
+    """Where the shared library is: OMNIHEAP_LIBRARY, or beside this file."""
+    named = os.environ.get("OMNIHEAP_LIBRARY")
+    found = named or os.path.join(os.path.dirname(os.path.abspath(__file__)), _NAME)
+    if not os.path.isfile(found):
+        hint = (
+            "OMNIHEAP_LIBRARY names no file; unset it, or set it to the built library"
+            if named
+            else "install the package with `pip install ./bindings/torch`, "
+            "or build it with `cargo build --release -p omniheap-torch` and set OMNIHEAP_LIBRARY"
+        )
+        raise OmniheapError(f"{found}: not found; {hint}")
+    return found
+
+
+def load():
+    """The library, loaded once."""
+    global _library
+    if _library is not None:
+        return _library
+    if not sys.platform.startswith("linux"):
+        raise OmniheapError(f"omniheap's PyTorch allocator runs on Linux; this is {sys.platform}")
+    found = path()
+    try:
+        lib = ctypes.CDLL(found)
+        _declare(lib)
+    except OSError as error:
+        raise OmniheapError(f"{found}: cannot be loaded ({error}); rebuild it on this machine") from None
+    except AttributeError as error:
+        raise OmniheapError(f"{found}: is not omniheap's library of this version ({error}); reinstall the package") from None
+    _library = lib
+    return lib
+
+
+def _declare(lib):
+    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    for name, result, arguments in (
+        ("configure", number, [text, ctypes.c_uint64, number]),
+        ("device_bytes", ctypes.c_uint64, [text, number]),
+        ("error", text, []),
+        ("explain_oom", text, []),
+        ("stats", text, [number]),
+        ("report", number, [number, text]),
+        ("trace", number, [text]),
+        ("set_limit", number, [number, ctypes.c_uint64]),
+        ("reset", None, []),
+        ("alloc", pointer, [ctypes.c_ssize_t, number, pointer]),
+        ("free", None, [pointer, ctypes.c_size_t, number, pointer]),
+        ("record_stream", None, [pointer, pointer]),
+    ):
+        function = getattr(lib, "omniheap_torch_" + name)
+        function.restype, function.argtypes = result, arguments
+
+
+def address(name):
+    """The address of one of the library's functions, for frameworks that want a number."""
+    return ctypes.cast(getattr(load(), name), ctypes.c_void_p).value
+
+
+def check(code):
+    """Raises what the library says when a call has failed."""
+    if code:
+        raise OmniheapError(load().omniheap_torch_error().decode())
+
+
+def to_bytes(limit, backend):
+    """A limit as bytes: a number, a text such as "8GiB", or a share of the device such as 0.5."""
+    if limit is None:
+        return 0
+    if isinstance(limit, bool) or not isinstance(limit, (int, float, str)):
+        raise OmniheapError(f"limit is {limit!r}; pass bytes, a text such as '8GiB', or a share such as 0.5")
+    if isinstance(limit, str):
+        limit = _parse(limit)
+    whole = load().omniheap_torch_device_bytes(backend.encode(), 0)
+    if isinstance(limit, float):
+        if not 0.0 < limit <= 1.0:
+            raise OmniheapError(f"limit is {limit}; a share lies above 0.0 and is at most 1.0 (bytes are whole numbers)")
+        if not whole:
+            raise OmniheapError("a share needs a device to be a share of, and there is none; pass bytes")
+        limit = int(whole * limit)
+    if limit <= 0:
+        raise OmniheapError(f"limit is {limit}; pass a positive number of bytes, or leave it out")
+    if whole and limit > whole:
+        raise OmniheapError(f"limit is {limit} bytes, but the device has {whole}; ask for less, or leave it out")
+    return limit
+
+
+def _parse(text):
+    units = {"": 0, "b": 0, "k": 10, "kib": 10, "m": 20, "mib": 20, "g": 30, "gib": 30, "t": 40, "tib": 40}
+    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = text.strip()[len(digits):].strip().lower()
+    try:
+        return int(float(digits) * (1 << units[unit]))
+    except (KeyError, ValueError, OverflowError):
+        raise OmniheapError(f"limit is {text!r}; write bytes such as '8GiB', '512MiB' or '1048576'") from None
+
+
+def configure(backend, limit, paged):
+    """Sets how devices are opened; the same settings again change nothing."""
+    global _enabled
+    if backend not in _BACKENDS:
+        raise OmniheapError(f"unknown backend {backend!r}; choose one of {', '.join(_BACKENDS)}")
+    if not isinstance(paged, bool):
+        raise OmniheapError(f"paged is {paged!r}; pass True or False")
+    limit = to_bytes(limit, backend)
+    check(load().omniheap_torch_configure(backend.encode(), limit, int(paged)))
+    _enabled = backend
+
+
+def require_enabled():
+    """The library, where a framework was enabled."""
+    if _enabled is None:
+        raise OmniheapError("omniheap is not enabled; call omniheap.torch.enable() or omniheap.cupy.enable() first")
+    return load()
+
+
+def stats(device=0):
+    """Figures of one device as a dict: live, reserved and peak bytes, driver calls, rungs of the ladder."""
+    text = require_enabled().omniheap_torch_stats(device)
+    if text is None:
+        raise OmniheapError(load().omniheap_torch_error().decode())
+    return json.loads(text)
+
+
+def report(path, device=0):
+    """Writes one device's memory map as a self-contained HTML page."""
+    check(require_enabled().omniheap_torch_report(device, os.fsencode(path)))
+
+
+def trace(path):
+    """Records what is allocated from now on into a file; `trace(None)` finishes it.
+
+    `omniheap compare FILE` and `omniheap report FILE` read it.
+    """
+    check(require_enabled().omniheap_torch_trace(None if path is None else os.fsencode(path)))
+
+
+def empty_cache():
+    """Gives everything empty back to the driver."""
+    require_enabled().omniheap_torch_reset()
+
+
+def explain_oom():
+    """Why the last allocation failed, in words; None when none has."""
+    return require_enabled().omniheap_torch_explain_oom().decode() or None
+
+
+def set_limit(limit, device=0):
+    """Sets the most that may be held of a device: bytes, a text such as "8GiB", or None for no limit."""
+    lib = require_enabled()
+    check(lib.omniheap_torch_set_limit(device, to_bytes(limit, _enabled)))

@@ -1,0 +1,59 @@
+"""CuPy on omniheap, with the same manager as PyTorch where both are enabled.
+
+    import omniheap.cupy
+    omniheap.cupy.enable()
+"""
+
+from . import _library
+from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
+
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "report", "set_limit", "stats", "trace"]
+
+_allocators = None
+
+
+def is_enabled():
+    """Whether CuPy allocates through omniheap in this process."""
+    return _allocators is not None
+
+
+def enable(limit=None, paged=True):
+    """Makes CuPy allocate through omniheap; the arguments are those of `omniheap.torch.enable`.
+
+    Where PyTorch was enabled first, leave the arguments out: its settings hold.
+    """
+    global _allocators
+    cupy = _import()
+    if _library._enabled is None or limit is not None or paged is not True:
+        _library.configure("hip" if cupy.cuda.runtime.is_hip else "cuda", limit, paged)
+    _allocators = {}
+    cupy.cuda.set_allocator(_allocate)
+
+
+def _allocate(size):
+    """Allocates in the order of CuPy's current stream: one C allocator for each stream."""
+    import cupy
+
+    stream = cupy.cuda.get_current_stream().ptr
+    allocator = _allocators.get(stream)
+    if allocator is None:
+        alloc, free = _library.address("omniheap_cupy_alloc"), _library.address("omniheap_cupy_free")
+        allocator = _allocators[stream] = cupy.cuda.CFunctionAllocator(stream, alloc, free, _library.load())
+    memory = allocator.malloc(size)
+    if size and not memory.ptr:
+        raise MemoryError(explain_oom())
+    return memory
+
+
+def _import():
+    try:
+        import cupy
+    except ImportError as error:
+        raise OmniheapError(f"CuPy cannot be imported ({error}); install it, or use omniheap.torch") from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        count = 0
+    if not count:
+        raise OmniheapError("CuPy sees no GPU here; run on a machine that has one, and check its driver with nvidia-smi or rocminfo")
+    return cupy

@@ -1,0 +1,77 @@
+"""PyTorch on omniheap.
+
+    import omniheap.torch
+    omniheap.torch.enable()
+
+Call `enable()` before anything touches the GPU: PyTorch cannot change its allocator afterwards.
+"""
+
+from . import _library
+from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
+
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "report", "set_limit", "stats", "trace"]
+
+_OLDEST = (2, 3)
+_HOOKS = (
+    ("set_reset_fn", "omniheap_torch_reset"),
+    ("set_memory_fraction_fn", "omniheap_torch_memory_fraction"),
+    ("set_record_stream_fn", "omniheap_torch_record_stream"),
+    ("set_begin_allocate_to_pool", "omniheap_torch_begin_pool"),
+    ("set_end_allocate_to_pool_fn", "omniheap_torch_end_pool"),
+    ("set_release_pool", "omniheap_torch_release_pool"),
+)
+_allocator = None
+
+
+def is_enabled():
+    """Whether PyTorch allocates through omniheap in this process."""
+    return _allocator is not None
+
+
+def enable(limit=None, paged=True):
+    """Makes PyTorch allocate through omniheap.
+
+    limit: the most to hold of each device: bytes, a text such as "8GiB", or a share such as 0.5.
+    paged: build memory from pages that are mapped where they are needed, so that holes do not add up.
+    """
+    global _allocator
+    torch = _import()
+    backend = "hip" if torch.version.hip else "cuda"
+    if _allocator is not None:
+        _library.configure(backend, limit, paged)
+        return
+    _refuse_what_cannot_work(torch)
+    _library.configure(backend, limit, paged)
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_alloc", "omniheap_torch_free")
+    inner = allocator.allocator()
+    missing = [setter for setter, _ in _HOOKS if not hasattr(inner, setter)]
+    if missing:
+        raise OmniheapError(f"PyTorch {torch.__version__} lacks {', '.join(missing)}; install another version, such as 2.11")
+    for setter, function in _HOOKS:
+        getattr(inner, setter)(_library.address(function))
+    torch.cuda.memory.change_current_allocator(allocator)
+    _allocator = allocator
+
+
+def _import():
+    try:
+        import torch
+    except ImportError as error:
+        raise OmniheapError(f"PyTorch cannot be imported ({error}); install it, or use omniheap.cupy") from None
+    return torch
+
+
+def _refuse_what_cannot_work(torch):
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < _OLDEST:
+        wanted = ".".join(map(str, _OLDEST))
+        raise OmniheapError(f"PyTorch {torch.__version__} is too old: its allocator has no hooks; install {wanted} or newer")
+    if not (torch.version.cuda or torch.version.hip):
+        raise OmniheapError("this PyTorch was built without CUDA and ROCm; install a build that has one of them")
+    if torch.cuda.is_initialized():
+        raise OmniheapError(
+            "the GPU is in use already, and PyTorch cannot change its allocator then; "
+            "call omniheap.torch.enable() first thing, before any tensor is on the GPU"
+        )
+    if not torch.cuda.is_available():
+        raise OmniheapError("PyTorch sees no GPU here; run on a machine that has one, and check its driver with nvidia-smi or rocminfo")

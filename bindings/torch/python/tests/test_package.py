@@ -1,0 +1,176 @@
+"""The package without a GPU: what it refuses and how, and its allocator functions on the host backend."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+import omniheap.cupy
+import omniheap.torch
+from omniheap import _library
+
+
+def child(code, **environment):
+    """Runs code in a process of its own, because settings are one for a process."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment})
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+class FakeTorch(types.ModuleType):
+    """As much of PyTorch as `enable` looks at."""
+
+    def __init__(self, version="2.11.0", cuda="13.0", initialized=False, available=False):
+        super().__init__("torch")
+        self.__version__ = version
+        self.version = types.SimpleNamespace(cuda=cuda, hip=None)
+        self.cuda = types.SimpleNamespace(is_initialized=lambda: initialized, is_available=lambda: available)
+
+
+class Refusals(unittest.TestCase):
+    def refuses(self, torch, *words):
+        earlier = sys.modules.get("torch")
+        sys.modules["torch"] = torch
+        try:
+            with self.assertRaises(omniheap.OmniheapError) as caught:
+                omniheap.torch.enable()
+        finally:
+            sys.modules.pop("torch")
+            if earlier is not None:
+                sys.modules["torch"] = earlier
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+        self.assertFalse(omniheap.torch.is_enabled())
+
+    def test_without_pytorch(self):
+        self.refuses(None, "install it")
+
+    def test_an_old_pytorch(self):
+        self.refuses(FakeTorch(version="2.0.1+cu118"), "too old", "2.3")
+
+    def test_a_pytorch_for_processors(self):
+        self.refuses(FakeTorch(cuda=None), "built without")
+
+    def test_too_late(self):
+        self.refuses(FakeTorch(initialized=True), "first thing")
+
+    def test_no_gpu(self):
+        self.refuses(FakeTorch(), "no GPU")
+
+    def test_cupy_is_missing(self):
+        if "cupy" not in sys.modules:
+            with self.assertRaises(omniheap.OmniheapError):
+                omniheap.cupy.enable()
+
+    def test_figures_before_enable(self):
+        earlier, _library._enabled = _library._enabled, None
+        self.addCleanup(setattr, _library, "_enabled", earlier)
+        for call in (_library.stats, _library.empty_cache, _library.explain_oom, lambda: _library.report("x"), lambda: _library.trace("x")):
+            with self.assertRaises(omniheap.OmniheapError) as caught:
+                call()
+            self.assertIn("enable()", str(caught.exception))
+
+    def test_limits(self):
+        for limit, word in (("8 parsecs", "8GiB"), (-1, "positive"), (0, "positive"), (1.5, "share"), ([], "bytes"), (True, "bytes"), ("", "8GiB")):
+            with self.assertRaises(omniheap.OmniheapError, msg=repr(limit)) as caught:
+                _library.to_bytes(limit, "host")
+            self.assertIn(word, str(caught.exception))
+        self.assertEqual(_library.to_bytes("1.5GiB", "host"), 3 << 29)
+        self.assertEqual(_library.to_bytes(None, "host"), 0)
+
+    def test_unknown_options(self):
+        for backend, paged in (("metal", True), ("host", "yes")):
+            with self.assertRaises(omniheap.OmniheapError):
+                _library.configure(backend, None, paged)
+        with self.assertRaises(TypeError):
+            omniheap.torch.enable(colour="green")
+
+    def test_a_wrong_library(self):
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(b"not a library")
+            file.flush()
+            code = "from omniheap import _library, OmniheapError\ntry: _library.load()\nexcept OmniheapError as e: print(e)"
+            for path, word in (("/no/such/file.so", "names no file"), (file.name, "cannot be loaded")):
+                self.assertIn(word, child(code, OMNIHEAP_LIBRARY=path))
+            with open("/proc/self/maps") as maps:
+                other = [line.split()[-1] for line in maps if "libc.so" in line]
+            if other:
+                self.assertIn("not omniheap's library", child(code, OMNIHEAP_LIBRARY=other[0]))
+
+
+class Host(unittest.TestCase):
+    """The functions that PyTorch and CuPy call, driven through ctypes."""
+
+    @classmethod
+    def setUpClass(cls):
+        _library.configure("host", "64MiB", True)
+        cls.lib = _library.load()
+
+    def test_bytes_are_ours(self):
+        held = []
+        for number in range(50):
+            size = 1 + number * 4099
+            pointer = self.lib.omniheap_torch_alloc(size, 0, number % 3)
+            ctypes.memset(pointer, number, size)
+            held.append((pointer, size, number))
+        for pointer, size, number in held:
+            self.assertEqual(ctypes.string_at(pointer, size), bytes([number]) * size)
+            self.lib.omniheap_torch_record_stream(pointer, 7)
+            self.lib.omniheap_torch_free(pointer, size, 0, number % 3)
+        _library.empty_cache()
+        self.assertEqual(_library.stats()["live"], 0)
+
+    def test_a_shortage_is_explained(self):
+        self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+        self.assertIn("out of memory", _library.explain_oom())
+
+    def test_settings_are_one_for_the_process(self):
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            _library.configure("host", "32MiB", True)
+        self.assertIn("once", str(caught.exception))
+        _library.configure("host", "64MiB", True)
+
+    def test_report_and_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page, trace = os.path.join(folder, "out.html"), os.path.join(folder, "out.trace")
+            _library.trace(trace)
+            self.lib.omniheap_torch_free(self.lib.omniheap_torch_alloc(1000, 0, None), 1000, 0, None)
+            _library.trace(None)
+            _library.report(page)
+            with open(page) as file:
+                self.assertIn("<html", file.read())
+            with open(trace, "rb") as file:
+                self.assertEqual(file.read(7), b"OMNITRC")
+            with self.assertRaises(omniheap.OmniheapError):
+                _library.report(os.path.join(folder, "no", "such", "folder.html"))
+
+    def test_a_fork_lives_and_is_refused(self):
+        pointer = self.lib.omniheap_torch_alloc(4096, 0, None)
+        process = os.fork()
+        if process == 0:
+            self.lib.omniheap_torch_free(pointer, 4096, 0, None)
+            refused = self.lib.omniheap_torch_alloc(1, 0, None) is None
+            os._exit(0 if refused and "spawn" in self.lib.omniheap_torch_explain_oom().decode() else 1)
+        self.assertEqual(os.waitpid(process, 0)[1], 0)
+        self.lib.omniheap_torch_free(pointer, 4096, 0, None)
+
+    def test_exits_are_clean(self):
+        start = "from omniheap import _library; _library.configure('host', None, True); l = _library.load(); p = l.omniheap_torch_alloc(1 << 20, 0, 3); "
+        for end in ("", "import sys; sys.exit(0)", "import os; os._exit(0)", "l.omniheap_torch_free(p, 1 << 20, 0, 3)", "import threading; threading.Thread(target=lambda: l.omniheap_torch_alloc(9, 0, 4)).start()"):
+            child(start + end)
+
+    def test_stats_are_whole(self):
+        stats = _library.stats()
+        for key in ("live_bytes", "reserved_bytes", "peak_reserved_bytes", "driver_calls", "rungs", "limit_bytes"):
+            self.assertIn(key, stats)
+        self.assertEqual(stats["limit_bytes"], 64 << 20)
+        json.dumps(stats)
+
+
+if __name__ == "__main__":
+    unittest.main()

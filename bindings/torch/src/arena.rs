@@ -1,0 +1,71 @@
+//! Memory that a graph keeps: blocks that never go back while the graph may run, divided in its stream's order.
+use crate::streams::Streams;
+use omniheap::strategy::{Key, Strategy as _, Tlsf};
+use omniheap::{Align, AllocateError, Allocation, Class, ErrorKind, Layout, Manager, Request};
+
+/// Every span starts at, and is a multiple of, this.
+const UNIT: u64 = 512;
+/// Blocks are multiples of this: the page of the devices that have one.
+const STEP: u64 = 2 << 20;
+/// Requests up to [`STEP`] share blocks of this size.
+const SHARED: u64 = 8 << 20;
+
+/// The blocks of one stream of one pool.
+pub(crate) struct Arena<B: Streams> {
+    division: Tlsf,
+    /// By the strategy's block number: the address, and what owns the bytes.
+    blocks: Vec<Option<(u64, Allocation<B>)>>,
+}
+
+impl<B: Streams> Arena<B> {
+    pub(crate) fn new() -> Self {
+        Self { division: Tlsf::new(Align::ONE), blocks: Vec::new() }
+    }
+
+    /// Takes bytes, from a new block where no hole fits.
+    pub(crate) fn allocate(
+        &mut self,
+        manager: &Manager<B>,
+        size: u64,
+    ) -> Result<(u64, Key), AllocateError> {
+        let size = size.checked_next_multiple_of(UNIT).ok_or(ErrorKind::SizeOverflow)?;
+        let layout = Layout::new(size).align(Align::of(UNIT));
+        if let Some(found) = self.take(layout) {
+            return Ok(found);
+        }
+        self.grow(manager, size)?;
+        self.take(layout).ok_or(ErrorKind::OutOfDeviceMemory.into())
+    }
+
+    fn take(&mut self, layout: Layout) -> Option<(u64, Key)> {
+        let grant = self.division.allocate(layout, Class::Linear).ok()?;
+        let (base, _) = self.blocks[grant.block.0 as usize].as_ref()?;
+        Some((base + grant.span.offset, grant.key))
+    }
+
+    /// A block of its own straight from the driver: a hole of other streams would have to be waited for, which a
+    /// capture forbids.
+    fn grow(&mut self, manager: &Manager<B>, size: u64) -> Result<(), AllocateError> {
+        let size = if size <= STEP { SHARED } else { size };
+        let size = size.checked_next_multiple_of(STEP).ok_or(ErrorKind::SizeOverflow)?;
+        let request = Request::new(size).dedicated().pinned();
+        let taken =
+            manager.allocate(&request).or_else(|error| match error.kind().is_out_of_memory() {
+                true => manager.trim().map_err(Into::into).and_then(|_| manager.allocate(&request)),
+                false => Err(error),
+            })?;
+        let base = taken.pin_for_life().ok_or(ErrorKind::Unsupported)?;
+        let id = self.division.add_block(size)?;
+        let at = id.0 as usize;
+        if self.blocks.len() <= at {
+            self.blocks.resize_with(at + 1, || None);
+        }
+        self.blocks[at] = Some((base, taken));
+        Ok(())
+    }
+
+    /// Gives bytes back to this stream of this pool.
+    pub(crate) fn free(&mut self, key: Key) -> Result<(), ErrorKind> {
+        self.division.free(key).map(|_| ())
+    }
+}

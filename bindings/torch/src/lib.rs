@@ -1,0 +1,38 @@
+//! PyTorch and CuPy on omniheap: the functions that both load from a shared library.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `exports` | the C functions, each a guarded call of what follows |
+//! | `state` | the settings of the process, and its devices, opened at first use |
+//! | `device` | one device: manager, streams, what is live by address |
+//! | `streams` | which backends have streams to adopt |
+//! | `live` | addresses to allocations |
+//! | `graph`, `arena` | memory that graph captures keep, and how it is divided |
+//! | `filter` | the C++ function object with which PyTorch says whose streams a capture takes |
+//! | `driver` | the few driver calls that no backend has |
+//! | `raise` | PyTorch's own out-of-memory exception |
+//! | `record` | the trace that is being recorded |
+//!
+//! The library is never unloaded and ends nothing at exit: the driver may be gone before it.
+mod arena;
+mod device;
+mod driver;
+mod exports;
+mod filter;
+mod graph;
+mod live;
+mod raise;
+mod record;
+mod state;
+mod streams;
+
+pub use exports::*;
+pub use filter::Function;
+pub use graph::PoolId;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, whatever happened to an earlier holder: every holder leaves its data consistent before it can panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

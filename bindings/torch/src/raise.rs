@@ -1,0 +1,159 @@
+//! PyTorch's own out-of-memory exception, thrown from an allocator function.
+//!
+//! PyTorch takes whatever the function returns, a null pointer too, so the only way to report a failure is its C++
+//! exception. `c10::OutOfMemoryError` is built as a C++ compiler builds it, from the symbols that PyTorch's libraries
+//! export: the base class in one, the class in the one whose own allocator throws it. Python sees
+//! `torch.OutOfMemoryError`.
+#![expect(unsafe_code, reason = "builds and throws a C++ exception")]
+use core::ffi::{CStr, c_char, c_void};
+use core::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+/// More than the exception needs; what is too much is freed with it.
+const OBJECT: usize = 512;
+
+/// Where an exception says it was thrown.
+#[repr(C)]
+struct Location {
+    function: *const c_char,
+    file: *const c_char,
+    line: u32,
+}
+
+/// A C++ string of GNU's library: where, how long, and room for short ones.
+#[repr(C)]
+struct Text {
+    start: *mut u8,
+    length: usize,
+    room: [usize; 2],
+}
+
+/// What the exception is built of.
+struct Parts {
+    allocate: unsafe extern "C" fn(usize) -> *mut c_void,
+    new: unsafe extern "C" fn(usize) -> *mut c_void,
+    construct: unsafe extern "C" fn(*mut c_void, Location, *mut Text),
+    throw: unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !,
+    type_info: usize,
+    /// The table's third entry: behind the offset and the type come destructor, deleting destructor and `what`.
+    virtuals: usize,
+}
+
+impl Parts {
+    /// The parts; nothing where PyTorch is not loaded, or is one that this was not made for.
+    fn get() -> Option<&'static Self> {
+        static PARTS: OnceLock<Option<Parts>> = OnceLock::new();
+        PARTS.get_or_init(Self::find).as_ref()
+    }
+
+    fn find() -> Option<Self> {
+        let (base, cpp) = (Loaded::find(c"libc10.so")?, Loaded::find(c"libstdc++.so.6")?);
+        let vendors = [c"libc10_cuda.so", c"libc10_hip.so"];
+        let vendor = vendors.into_iter().find_map(Loaded::find)?;
+        let construct =
+            c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+        let (allocate, new) = (cpp.symbol(c"__cxa_allocate_exception")?, cpp.symbol(c"_Znwm")?);
+        let (construct, throw) = (base.symbol(construct)?, cpp.symbol(c"__cxa_throw")?);
+        let table = vendor.symbol(c"_ZTVN3c1016OutOfMemoryErrorE")?.addr();
+        Some(Self {
+            // SAFETY: the C++ ABI fixes the signature of this symbol.
+            allocate: unsafe {
+                core::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(
+                    allocate,
+                )
+            },
+            // SAFETY: as above.
+            new: unsafe {
+                core::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(new)
+            },
+            // SAFETY: the mangled name spells out the signature: a location by value, a string, which by the C++ ABI is
+            // passed by address, and the object in front.
+            construct: unsafe {
+                core::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*mut c_void, Location, *mut Text),
+                >(construct)
+            },
+            // SAFETY: the C++ ABI fixes the signature of this symbol.
+            throw: unsafe {
+                core::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !,
+                >(throw)
+            },
+            type_info: vendor.symbol(c"_ZTIN3c1016OutOfMemoryErrorE")?.addr(),
+            virtuals: table + 2 * size_of::<usize>(),
+        })
+    }
+
+    /// A C++ string with a copy of `message`.
+    fn text(&self, message: &str) -> Option<Text> {
+        // SAFETY: as `operator new`, which has no preconditions; the exception frees it.
+        let start = unsafe { (self.new)(message.len() + 1) }.cast::<u8>();
+        if start.is_null() {
+            return None;
+        }
+        // SAFETY: `start` was just allocated with this length and one byte more.
+        unsafe { start.copy_from_nonoverlapping(message.as_ptr(), message.len()) };
+        // SAFETY: as above: the byte more.
+        let end = unsafe { start.add(message.len()) };
+        // SAFETY: as above.
+        unsafe { end.write(0) };
+        Some(Text { start, length: message.len(), room: [message.len(), 0] })
+    }
+}
+
+/// A library that the process has loaded.
+struct Loaded(*mut c_void);
+
+impl Loaded {
+    fn find(name: &CStr) -> Option<Self> {
+        // SAFETY: a C string; the flag forbids loading anything.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        (!handle.is_null()).then_some(Self(handle))
+    }
+
+    fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: a handle from `dlopen` and a C string.
+        let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        (!symbol.is_null()).then_some(symbol)
+    }
+}
+
+/// A built exception that waits to be thrown. Plain numbers, so that nothing is left behind when it flies.
+#[derive(Clone, Copy)]
+pub(crate) struct Exception {
+    object: *mut c_void,
+    parts: &'static Parts,
+}
+
+/// Builds PyTorch's out-of-memory exception; nothing where PyTorch is not loaded.
+pub(crate) fn build(message: &str) -> Option<Exception> {
+    let parts = Parts::get()?;
+    let mut text = MaybeUninit::new(parts.text(message)?);
+    // SAFETY: the function has no preconditions.
+    let object = unsafe { (parts.allocate)(OBJECT) };
+    let place = Location { function: c"allocate".as_ptr(), file: c"omniheap".as_ptr(), line: 0 };
+    // SAFETY: `object` has room for the exception; the string is moved from, and what is left of it is empty and inline.
+    unsafe { (parts.construct)(object, place, text.as_mut_ptr()) };
+    // SAFETY: a C++ object with virtual functions begins with the address of their table; the derived class adds nothing
+    // but its table.
+    unsafe { object.cast::<usize>().write(parts.virtuals) };
+    Some(Exception { object, parts })
+}
+
+impl Exception {
+    /// Throws it to the C++ caller.
+    ///
+    /// # Safety
+    ///
+    /// Thrown once, from a function that a C++ caller called and through which exceptions may pass.
+    pub(crate) unsafe fn throw(self) -> ! {
+        let table = core::ptr::with_exposed_provenance::<*const c_void>(self.parts.virtuals);
+        // SAFETY: the table's first entry is the destructor.
+        let destructor = unsafe { table.read() };
+        let type_info = core::ptr::with_exposed_provenance(self.parts.type_info);
+        // SAFETY: a complete exception object with its type and destructor; the caller's promise covers the way up.
+        unsafe { (self.parts.throw)(self.object, type_info, destructor) }
+    }
+}

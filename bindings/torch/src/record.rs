@@ -1,0 +1,95 @@
+//! The trace that is being recorded, if one is.
+use crate::lock;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, Ordering};
+use omniheap::trace::{
+    Alignment, LabelId, StreamId,
+    binary::{Record, Recorder},
+};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Instant;
+
+static ON: AtomicBool = AtomicBool::new(false);
+static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
+
+struct Recording {
+    recorder: Recorder<File>,
+    begin: Instant,
+    live: HashSet<u64>,
+    streams: HashMap<usize, u16>,
+}
+
+impl Recording {
+    fn now(&self) -> u64 {
+        u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The number of a stream in the trace; the last one stands for all that do not fit.
+    fn stream(&mut self, stream: *mut c_void) -> StreamId {
+        let next = u16::try_from(self.streams.len()).unwrap_or(u16::MAX);
+        StreamId(*self.streams.entry(stream.addr()).or_insert(next))
+    }
+}
+
+/// Starts a trace in a new file; an earlier one is finished.
+pub(crate) fn start(path: &Path) -> io::Result<()> {
+    stop()?;
+    let mut recorder = Recorder::new(File::create(path)?);
+    recorder.title("PyTorch on omniheap");
+    let recording = Recording {
+        recorder,
+        begin: Instant::now(),
+        live: HashSet::new(),
+        streams: HashMap::new(),
+    };
+    *lock(&RECORDING) = Some(recording);
+    ON.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Finishes the trace, if one is being recorded.
+pub(crate) fn stop() -> io::Result<()> {
+    ON.store(false, Ordering::Relaxed);
+    match lock(&RECORDING).take() {
+        Some(recording) => recording.recorder.finish().map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Records an allocation.
+#[inline]
+pub(crate) fn allocated(address: u64, size: u64, stream: *mut c_void) {
+    if ON.load(Ordering::Relaxed) {
+        with(|recording| {
+            let (time, stream) = (recording.now(), recording.stream(stream));
+            recording.live.insert(address);
+            let (align, label) = (Alignment::UNKNOWN, LabelId::NONE);
+            let record = Record::Allocate { id: address, size, stream, align, label };
+            recording.recorder.record(time, &record);
+        });
+    }
+}
+
+/// Records a free of something that was recorded.
+#[inline]
+pub(crate) fn freed(address: u64) {
+    if ON.load(Ordering::Relaxed) {
+        with(|recording| {
+            if recording.live.remove(&address) {
+                let (time, stream) = (recording.now(), StreamId(0));
+                recording.recorder.record(time, &Record::FreeCompleted { id: address, stream });
+            }
+        });
+    }
+}
+
+#[cold]
+fn with(write: impl FnOnce(&mut Recording)) {
+    if let Some(recording) = lock(&RECORDING).as_mut() {
+        write(recording);
+    }
+}

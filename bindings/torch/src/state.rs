@@ -1,0 +1,113 @@
+//! The settings of this process, and its devices, opened at first use. Nothing here is ever dropped.
+#![expect(unsafe_code, reason = "learns of forks")]
+use crate::device::Device;
+use crate::lock;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
+use omniheap::cuda::Cuda;
+use omniheap::hip::Hip;
+use omniheap::host::Host;
+use omniheap::{BackendKind, Error, ErrorKind};
+use std::sync::{Mutex, OnceLock};
+
+/// The most devices of one process.
+const DEVICES: usize = 64;
+
+/// How devices are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) backend: BackendKind,
+    /// The most bytes to hold of each device.
+    pub(crate) limit: Option<u64>,
+    /// Build pools from pages where the device has them.
+    pub(crate) paged: bool,
+}
+
+/// A device of the chosen backend.
+pub(crate) enum AnyDevice {
+    Cuda(Device<Cuda>),
+    Hip(Device<Hip>),
+    Host(Device<Host>),
+}
+
+/// Runs the same expression on a device of any backend.
+macro_rules! on {
+    ($any:expr, $device:ident => $body:expr) => {
+        match $any {
+            $crate::state::AnyDevice::Cuda($device) => $body,
+            $crate::state::AnyDevice::Hip($device) => $body,
+            $crate::state::AnyDevice::Host($device) => $body,
+        }
+    };
+}
+pub(crate) use on;
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+static OPENED: [OnceLock<AnyDevice>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+static OPENING: Mutex<()> = Mutex::new(());
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn forked() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process is a fork of the one that opened the devices: the driver does not work in it.
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// Sets how devices are opened; the same settings again change nothing.
+///
+/// # Errors
+///
+/// `Busy` for other settings than those in use.
+pub(crate) fn configure(settings: Settings) -> Result<(), Error> {
+    if *SETTINGS.get_or_init(|| settings) != settings {
+        return Err(ErrorKind::Busy.into());
+    }
+    static WATCH: OnceLock<()> = OnceLock::new();
+    WATCH.get_or_init(|| {
+        // SAFETY: the handler only stores to an atomic, which is allowed after a fork. Without memory for it, forks are
+        // not noticed, and the driver refuses its calls.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+    Ok(())
+}
+
+/// A device, opened now if it was not.
+///
+/// # Errors
+///
+/// `InvalidConfig` for a number that no device has or before [`configure`]; what opening says.
+#[inline]
+pub(crate) fn device(ordinal: c_int) -> Result<&'static AnyDevice, Error> {
+    let slot = usize::try_from(ordinal).ok().and_then(|ordinal| OPENED.get(ordinal));
+    let slot = slot.ok_or(ErrorKind::InvalidConfig)?;
+    match slot.get() {
+        Some(device) => Ok(device),
+        None => open(slot, ordinal),
+    }
+}
+
+#[cold]
+fn open(slot: &'static OnceLock<AnyDevice>, ordinal: c_int) -> Result<&'static AnyDevice, Error> {
+    let settings = SETTINGS.get().ok_or(ErrorKind::InvalidConfig)?;
+    let _one_at_a_time = lock(&OPENING);
+    if let Some(device) = slot.get() {
+        return Ok(device);
+    }
+    let ordinal = u32::try_from(ordinal).map_err(|_| ErrorKind::InvalidConfig)?;
+    let device = match settings.backend {
+        BackendKind::Cuda => AnyDevice::Cuda(Device::open(ordinal, settings)?),
+        BackendKind::Hip => AnyDevice::Hip(Device::open(ordinal, settings)?),
+        BackendKind::Host => AnyDevice::Host(Device::open(ordinal, settings)?),
+        _ => return Err(ErrorKind::Unsupported.into()),
+    };
+    Ok(slot.get_or_init(|| device))
+}
+
+/// Every device that was opened.
+pub(crate) fn opened() -> impl Iterator<Item = &'static AnyDevice> {
+    OPENED.iter().filter_map(OnceLock::get)
+}

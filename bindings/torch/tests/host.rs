@@ -1,0 +1,200 @@
+//! The exported functions on the host backend, called as PyTorch and CuPy call them.
+#![expect(unsafe_code, reason = "calls C functions and writes through the addresses they return")]
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+use omniheap_torch::*;
+use serde_json::Value;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const LIMIT: u64 = 64 << 20;
+const MIB: usize = 1 << 20;
+
+/// The settings are one for the process, and the figures too: tests run one after the other.
+fn begin() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_configure(c"host".as_ptr(), LIMIT, 1) }, 0);
+    guard
+}
+
+fn text(pointer: *const c_char) -> String {
+    assert!(!pointer.is_null());
+    // SAFETY: the library's texts are C strings, good until the next call.
+    unsafe { CStr::from_ptr(pointer) }.to_str().expect("UTF-8").to_owned()
+}
+
+fn stats() -> Value {
+    serde_json::from_str(&text(omniheap_torch_stats(0))).expect("stats are JSON")
+}
+
+fn stream(number: usize) -> *mut c_void {
+    ptr::without_provenance_mut(number)
+}
+
+fn allocate(size: usize, on: usize) -> *mut c_void {
+    let size = isize::try_from(size).expect("small");
+    ask(size, 0, on)
+}
+
+fn ask(size: isize, device: i32, on: usize) -> *mut c_void {
+    // SAFETY: to the host backend a stream is a number.
+    unsafe { omniheap_torch_alloc(size, device, stream(on)) }
+}
+
+fn use_on(pointer: *mut c_void, on: usize) {
+    // SAFETY: as above.
+    unsafe { omniheap_torch_record_stream(pointer, stream(on)) }
+}
+
+fn cupy(size: usize) -> *mut c_void {
+    // SAFETY: as above.
+    unsafe { omniheap_cupy_alloc(stream(9), size, 0) }
+}
+
+fn fill(pointer: *mut c_void, size: usize, value: u8) {
+    // SAFETY: just allocated with this size.
+    unsafe { pointer.cast::<u8>().write_bytes(value, size) };
+}
+
+fn holds(pointer: *mut c_void, size: usize, value: u8) -> bool {
+    (0..size).step_by(509).all(|at| {
+        // SAFETY: inside what was filled.
+        let byte = unsafe { pointer.cast::<u8>().add(at) };
+        // SAFETY: as above.
+        unsafe { byte.read() == value }
+    })
+}
+
+#[test]
+fn bytes_are_ours_until_they_are_freed() {
+    let _one = begin();
+    let held: Vec<_> = (0..100_u8)
+        .map(|at| {
+            let size = 1 + usize::from(at) * 997;
+            let pointer = allocate(size, 0);
+            assert!(!pointer.is_null() && pointer.addr().is_multiple_of(256));
+            fill(pointer, size, at);
+            (pointer, size, at)
+        })
+        .collect();
+    assert!(held.iter().all(|(pointer, size, value)| holds(*pointer, *size, *value)));
+    assert_eq!(stats()["live"], 100);
+    for (pointer, size, _) in held {
+        omniheap_torch_free(pointer, size, 0, stream(0));
+    }
+    assert_eq!(stats()["live"], 0);
+}
+
+#[test]
+fn nothing_is_nothing_and_a_double_free_is_reported() {
+    let _one = begin();
+    assert!(ask(0, 0, 0).is_null());
+    omniheap_torch_free(ptr::null_mut(), 0, 0, stream(0));
+    let pointer = allocate(4096, 0);
+    omniheap_torch_free(pointer, 4096, 0, stream(0));
+    omniheap_torch_free(pointer, 4096, 0, stream(0));
+    assert!(text(omniheap_torch_error()).contains("not live"));
+    use_on(pointer, 1);
+    assert!(text(omniheap_torch_error()).contains("not live"));
+}
+
+#[test]
+fn a_shortage_is_null_without_pytorch_and_explained() {
+    let _one = begin();
+    assert!(allocate(usize::try_from(LIMIT).expect("small") + 1, 0).is_null());
+    let why = text(omniheap_torch_explain_oom());
+    assert!(why.contains("out of memory") && why.contains("67108865"), "{why}");
+    assert!(ask(-1, 0, 0).is_null());
+    assert!(ask(1, 7, 0).is_null());
+    assert!(text(omniheap_torch_error()).contains("device 7 cannot be opened"));
+    let fits = allocate(MIB, 0);
+    assert!(!fits.is_null());
+    omniheap_torch_free(fits, MIB, 0, stream(0));
+}
+
+#[test]
+fn memory_of_a_capture_is_kept_until_its_pool_is_released() {
+    let _one = begin();
+    let pool = PoolId { captured: 1, named: 0 };
+    let before = stats()["live_bytes"].as_u64();
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { omniheap_torch_begin_pool(0, pool, ptr::null_mut()) };
+    let first = allocate(MIB, 3);
+    omniheap_torch_free(first, MIB, 0, stream(3));
+    let again = allocate(MIB, 3);
+    assert_eq!(first, again, "a capture uses its own memory again");
+    let crossed = allocate(MIB, 3);
+    use_on(crossed, 4);
+    omniheap_torch_free(crossed, MIB, 0, stream(3));
+    assert_ne!(allocate(MIB, 3), crossed, "what another stream used waits for the pool's end");
+    omniheap_torch_end_pool(0, pool);
+    omniheap_torch_free(again, MIB, 0, stream(3));
+    let outside = allocate(MIB, 3);
+    assert_ne!(outside, again, "others do not get the memory of a graph");
+    omniheap_torch_reset();
+    assert!(stats()["live_bytes"].as_u64() > before, "empty_cache leaves it alone");
+    omniheap_torch_free(outside, MIB, 0, stream(3));
+    let last = ptr::with_exposed_provenance_mut(first.expose_provenance() + 2 * MIB);
+    omniheap_torch_free(last, MIB, 0, stream(3));
+    omniheap_torch_release_pool(0, pool);
+    assert_eq!(stats()["live_bytes"].as_u64(), before);
+}
+
+#[test]
+fn cupy_and_pytorch_share_one_manager() {
+    let _one = begin();
+    let theirs = cupy(MIB);
+    let ours = allocate(MIB, 9);
+    assert_eq!(stats()["live"], 2);
+    omniheap_cupy_free(stream(9), theirs, 0);
+    omniheap_torch_free(ours, MIB, 0, stream(9));
+    assert!(cupy(usize::MAX).is_null());
+}
+
+#[test]
+fn the_limit_changes_and_other_settings_are_refused() {
+    let _one = begin();
+    assert_eq!(omniheap_torch_set_limit(0, 8 << 20), 0);
+    assert!(allocate(9 * MIB, 0).is_null());
+    omniheap_torch_memory_fraction(2.0, 0);
+    assert!(text(omniheap_torch_error()).contains("memory fraction"));
+    assert_eq!(omniheap_torch_set_limit(0, LIMIT), 0);
+    // SAFETY: C strings, and a null pointer, which is refused.
+    assert_eq!(unsafe { omniheap_torch_configure(c"host".as_ptr(), LIMIT + 1, 1) }, -1);
+    // SAFETY: as above.
+    assert_eq!(unsafe { omniheap_torch_configure(ptr::null(), 0, 1) }, -1);
+    // SAFETY: as above.
+    assert_eq!(unsafe { omniheap_torch_configure(c"metal".as_ptr(), 0, 1) }, -1);
+    assert!(text(omniheap_torch_error()).contains("choose cuda, hip or host"));
+}
+
+#[test]
+fn a_trace_is_read_back_and_a_report_is_a_page() {
+    let _one = begin();
+    let folder = std::env::temp_dir();
+    let file = |end: &str| {
+        let path = folder.join(format!("omniheap-torch-{}.{end}", std::process::id()));
+        std::ffi::CString::new(path.to_str().expect("UTF-8")).expect("no zero byte")
+    };
+    let (trace, page) = (file("trace"), file("html"));
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_trace(trace.as_ptr()) }, 0);
+    let held = [allocate(MIB, 0), allocate(2 * MIB, 1)];
+    omniheap_torch_free(held[0], MIB, 0, stream(0));
+    // SAFETY: a null pointer finishes.
+    assert_eq!(unsafe { omniheap_torch_trace(ptr::null()) }, 0);
+    let read = omniheap::trace::Trace::open(trace.to_str().expect("UTF-8")).expect("a trace");
+    assert_eq!(read.allocations(), 2);
+    assert_eq!(read.summary().peak_live_bytes, 3 << 20);
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_report(0, page.as_ptr()) }, 0);
+    let shown = std::fs::read_to_string(page.to_str().expect("UTF-8")).expect("a page");
+    assert!(shown.contains("<html"));
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_report(0, c"/no/such/folder/x.html".as_ptr()) }, -1);
+    omniheap_torch_free(held[1], 2 * MIB, 0, stream(1));
+    for path in [trace, page] {
+        std::fs::remove_file(path.to_str().expect("UTF-8")).expect("written above");
+    }
+}

@@ -1,0 +1,50 @@
+//! The Python package: built into a wheel, installed into an environment of its own, and tested there.
+use crate::step::{Outcome, status};
+use crate::{root, target};
+use std::process::{Command, Stdio};
+
+/// Builds, installs and tests the package; says what is missing where there is no Python.
+pub(crate) fn test() -> Outcome {
+    let Some(python) = python() else {
+        println!(
+            "    no Python 3 with venv here: install python3 and python3-venv to test bindings/torch"
+        );
+        return Ok(());
+    };
+    let folder = target().join("python");
+    status("venv", Command::new(python).args(["-m", "venv"]).arg(&folder))?;
+    let inside = folder.join("bin/python");
+    let mut install = Command::new(&inside);
+    install.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--force-reinstall",
+    ]);
+    // Cargo builds what is not built; it finds the tools of this run in the environment.
+    install.arg(root().join("bindings/torch"));
+    if let Err(why) = status("pip install", &mut install) {
+        println!(
+            "    the package could not be installed: pip needs an index, or setuptools and wheel"
+        );
+        return Err(why);
+    }
+    let tests = root().join("bindings/torch/python/tests");
+    status(
+        "python tests",
+        Command::new(&inside).args(["-m", "unittest", "discover", "-s"]).arg(tests),
+    )
+}
+
+fn python() -> Option<&'static str> {
+    let works = |name: &&str| {
+        let probe = Command::new(name)
+            .args(["-c", "import ensurepip, venv"])
+            .stderr(Stdio::null())
+            .status();
+        probe.is_ok_and(|status| status.success())
+    };
+    ["python3", "python"].into_iter().find(works)
+}
