@@ -16,16 +16,16 @@ pub use omniheap_vulkan as vulkan;
 pub use omniheap_wgpu as wgpu;
 
 mod backends;
-mod profile;
 #[cfg(feature = "trace")]
 mod picture;
+mod profile;
 #[cfg(feature = "plan")]
 mod schedule;
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
-pub use profile::{ProfileError, policy_for, profile_path, read_profile, write_profile};
 #[cfg(feature = "trace")]
 pub use picture::picture;
+pub use profile::{ProfileError, policy_for, profile_path, read_profile, write_profile};
 #[cfg(feature = "plan")]
 pub use schedule::{NoSchedule, schedule};
 #[cfg(all(feature = "plan", feature = "trace"))]

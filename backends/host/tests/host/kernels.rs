@@ -1,8 +1,7 @@
 //! Kernels: run in order, checked before they run, and unable to take the process with them.
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap_core::{
-    Allocation, Backend, ErrorKind, HostLaunch, Kernel, Manager, Request, TimelineId,
-    Timelines,
+    Allocation, Backend, ErrorKind, HostLaunch, Kernel, Manager, Request, TimelineId, Timelines,
 };
 use omniheap_host::Host;
 use omniheap_shaders::{CONVOLUTION, MATMUL, REDUCTION, SCALE};
@@ -17,8 +16,7 @@ fn manager() -> (Arc<Host>, Manager<Arc<Host>>) {
 
 fn with(manager: &Manager<Arc<Host>>, values: &[f32]) -> Allocation<Arc<Host>> {
     let bytes: &[u8] = bytemuck::cast_slice(values);
-    let made =
-        manager.allocate(&Request::new(bytes.len() as u64)).expect("fits");
+    let made = manager.allocate(&Request::new(bytes.len() as u64)).expect("fits");
     made.write(0, bytes).expect("in range");
     made
 }
