@@ -16,6 +16,8 @@ pub mod layer;
 mod layout;
 #[cfg(feature = "std")]
 mod manager;
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(feature = "std")]
 mod policy;
 #[cfg(feature = "std")]

@@ -2,10 +2,24 @@
 use crate::step::{Outcome, Step, run_all, status};
 use crate::{cargo, header, python, root, system, table, words};
 use std::fs;
+use std::process::Command;
 
 /// Crates whose tests also run optimised: those with random walks and soak tests, and without slow dependencies.
 const OPTIMISED: [&str; 5] =
     ["omniheap-core", "omniheap-host", "omniheap-model", "omniheap-plan", "omniheap-trace"];
+
+/// Random work on host memory with checked contents; prints its seed.
+const SOAK: [&str; 9] = [
+    "test",
+    "--quiet",
+    "--release",
+    "-p",
+    "omniheap-conformance",
+    "--test",
+    "soak",
+    "--",
+    "--nocapture",
+];
 
 /// Runs every check and every test, or only the steps whose name contains one of `only`.
 pub(crate) fn run(only: &[String]) -> Outcome {
@@ -38,7 +52,17 @@ fn steps() -> Vec<Step> {
         Step::new("examples on host", examples),
         Step::new("Python package", python::test),
         Step::command("optimised tests", optimised),
+        Step::command("five million random operations", cargo(&SOAK)),
+        Step::command("models of threads", models()),
     ]
+}
+
+/// The core's models, in every order that threads can take; built apart, because everything is built otherwise.
+fn models() -> Command {
+    let mut command = cargo(&["test", "--quiet", "--release", "-p", "omniheap-core", "--lib"]);
+    command.arg("--target-dir").arg(root().join("target/loom")).arg("models");
+    command.env("RUSTFLAGS", "--cfg loom");
+    command
 }
 
 /// Runs every example of the facade on the host backend.

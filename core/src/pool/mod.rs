@@ -25,10 +25,9 @@ pub(crate) use quiet::Patience;
 pub(crate) use slots::{Ended, Owner, SlotId};
 
 use crate::device::Device;
-use crate::sync::{Mutex, Signal};
+use crate::sync::{Mutex, Signal, thread_number};
 use crate::{Align, Backend, ErrorKind, HeapId, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use lane::State;
 use shared::Shared;
@@ -196,21 +195,6 @@ fn position(timeline: TimelineId) -> (usize, usize) {
 
 fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(MOST_LANES))
-}
-
-/// A small number for the calling thread: threads that live at the same time have different ones while they can.
-#[inline]
-fn thread_number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static NUMBER: Cell<u32> = const { Cell::new(u32::MAX) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == u32::MAX {
-            number.set(NEXT.fetch_add(1, Relaxed) % (u32::MAX - 1));
-        }
-        number.get()
-    })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(crate) struct Shared<B: Backend> {
 }
 
 impl<B: Backend> Shared<B> {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         device: Arc<Device<B>>,
         heap: HeapId,
         config: PoolConfig,

@@ -1,0 +1,267 @@
+//! What threads do to each other, in every order that matters: `cargo xtask test models`.
+//!
+//! Each model runs again and again under a checker that tries all orders in which threads can take the locks.
+#![expect(unsafe_code, reason = "signs the contract of Backend for a device without bytes")]
+use crate::sync::{Mutex, Signal};
+use crate::*;
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+use loom::thread;
+
+const BLOCK: u64 = 1 << 22;
+
+/// What outlives the device.
+#[derive(Debug, Default)]
+struct Counts {
+    blocks: AtomicI64,
+    taken: AtomicI64,
+    closed: AtomicI64,
+    /// How far the only timeline has come.
+    reached: AtomicU64,
+}
+
+struct Fake {
+    caps: Caps,
+    counts: Arc<Counts>,
+}
+
+impl Fake {
+    fn new(counts: &Arc<Counts>) -> Self {
+        let heap = Heap {
+            kind: HeapKind::Device,
+            name: String::new(),
+            size: 1 << 30,
+            max_block: 1 << 30,
+            align: Align::of(256),
+            granule: Align::of(256),
+            page: None,
+            host: HostAccess::None,
+            use_when: Use::Normal,
+            physical: 0,
+        };
+        let caps = Caps {
+            device: DeviceInfo::default(),
+            heaps: alloc::vec![heap],
+            max_blocks: 100,
+            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
+            neighbour_granularity: Align::ONE,
+            atom: Align::ONE,
+            constant: None,
+            shared: None,
+        };
+        Self { caps, counts: Arc::clone(counts) }
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.counts.closed.fetch_add(1, SeqCst);
+    }
+}
+
+// SAFETY: there are no bytes, so none is shared; `caps` never changes.
+unsafe impl Backend for Fake {
+    type Block = ();
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+    fn allocate(&self, _: HeapId, _: u64) -> Result<()> {
+        self.counts.taken.fetch_add(1, SeqCst);
+        self.counts.blocks.fetch_add(1, SeqCst);
+        Ok(())
+    }
+    unsafe fn free(&self, (): ()) -> Result<()> {
+        self.counts.blocks.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+    fn wait_idle(&self) -> Result<()> {
+        Ok(())
+    }
+    fn as_timelines(&self) -> Option<&dyn Timelines> {
+        Some(self)
+    }
+}
+
+impl Timelines for Fake {
+    fn open(&self) -> Result<TimelineId> {
+        Ok(TimelineId(1))
+    }
+    fn close(&self, _: TimelineId) -> Result<()> {
+        Ok(())
+    }
+    fn mark(&self, _: TimelineId) -> Result<Epoch> {
+        Ok(Epoch(1))
+    }
+    fn reached(&self, _: TimelineId) -> Result<Epoch> {
+        Ok(Epoch(self.counts.reached.load(SeqCst)))
+    }
+    fn wait(&self, _: Point) -> Result<()> {
+        self.counts.reached.fetch_max(1, SeqCst);
+        Ok(())
+    }
+    fn order(&self, _: TimelineId, _: Point) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Checks a model; what it returns must have been given back, and every device closed once.
+fn check(model: impl Fn(&Arc<Counts>) + Send + Sync + 'static) {
+    loom::model(move || {
+        let counts = Arc::new(Counts::default());
+        model(&counts);
+        assert_eq!(counts.blocks.load(SeqCst), 0, "a block was kept, or freed twice");
+        assert_eq!(counts.closed.load(SeqCst), 1, "the device was not closed once");
+    });
+}
+
+fn manager(counts: &Arc<Counts>, lanes: u32) -> Manager<Fake> {
+    let mut config = ManagerConfig::default().plain();
+    config.pool.lanes = Some(lanes);
+    Manager::with_config(Fake::new(counts), config)
+}
+
+fn spans_of(held: &[&Allocation<Fake>]) -> Vec<(usize, Span)> {
+    let place = |held: &&Allocation<Fake>| {
+        let binding = held.binding();
+        (core::ptr::from_ref(binding.block()).addr(), binding.span())
+    };
+    held.iter().map(place).collect()
+}
+
+fn assert_apart(held: &[&Allocation<Fake>]) {
+    let spans = spans_of(held);
+    for (at, (block, span)) in spans.iter().enumerate() {
+        let overlaps =
+            spans[..at].iter().any(|(other, known)| other == block && known.overlaps(*span));
+        assert!(!overlaps, "bytes were handed out twice: {spans:?}");
+    }
+}
+
+#[test]
+fn a_signal_is_never_missed() {
+    loom::model(|| {
+        let signal = Arc::new(Signal::default());
+        let done = Arc::new(Mutex::new(false));
+        let other = thread::spawn({
+            let (signal, done) = (Arc::clone(&signal), Arc::clone(&done));
+            move || {
+                *done.lock() = true;
+                signal.raise();
+            }
+        });
+        // As those do who wait for something: count, look, wait.
+        loop {
+            let count = signal.count();
+            if *done.lock() {
+                break;
+            }
+            signal.wait_beyond(count);
+        }
+        other.join().expect("no panic");
+    });
+}
+
+#[test]
+fn threads_that_share_a_lane_never_share_bytes() {
+    check(|counts| {
+        let manager = manager(counts, 1);
+        let first = manager.allocate(&Request::new(1024)).expect("fits");
+        let other = thread::spawn({
+            let manager = manager.clone();
+            move || manager.allocate(&Request::new(512)).expect("fits")
+        });
+        drop(first);
+        let second = manager.allocate(&Request::new(1024)).expect("fits");
+        let third = other.join().expect("no panic");
+        assert_apart(&[&second, &third]);
+        assert_eq!(manager.validate(), Ok(()));
+        assert_eq!(counts.taken.load(SeqCst), 1, "one block is enough");
+    });
+}
+
+#[test]
+fn an_allocation_freed_by_another_thread_is_free_once() {
+    check(|counts| {
+        let manager = manager(counts, 1);
+        let (first, second) =
+            (manager.allocate(&Request::new(1024)), manager.allocate(&Request::new(1024)));
+        let other = thread::spawn(move || drop(first));
+        drop(second);
+        let third = manager.allocate(&Request::new(1024)).expect("fits");
+        other.join().expect("no panic");
+        let fourth = manager.allocate(&Request::new(1024)).expect("fits");
+        assert_apart(&[&third, &fourth]);
+        assert_eq!(manager.report().totals.live, 2);
+    });
+}
+
+#[test]
+fn the_last_owner_ends_the_lane_whoever_it_is() {
+    check(|counts| {
+        let manager = manager(counts, 1);
+        let first = manager.allocate(&Request::new(1024)).expect("fits");
+        let second = manager.allocate(&Request::new(1024)).expect("fits");
+        let other = thread::spawn(move || drop(first));
+        drop(manager);
+        drop(second);
+        other.join().expect("no panic");
+    });
+}
+
+#[test]
+fn owners_that_come_and_go_keep_the_lane() {
+    check(|counts| {
+        let manager = manager(counts, 1);
+        let round = |manager: &Manager<Fake>| drop(manager.allocate(&Request::new(1024)));
+        let other = thread::spawn({
+            let manager = manager.clone();
+            move || (0..2).for_each(|_| round(&manager))
+        });
+        round(&manager);
+        drop(manager);
+        other.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_lane_that_lends_does_not_hand_out_the_same_bytes() {
+    check(|counts| {
+        let manager = manager(counts, 2);
+        // This thread's lane has a block that is free but for one allocation; the other thread's has none.
+        let first = manager.allocate(&Request::new(1024)).expect("fits");
+        let other = thread::spawn({
+            let manager = manager.clone();
+            move || manager.allocate(&Request::new(BLOCK / 4)).expect("fits")
+        });
+        let second = manager.allocate(&Request::new(BLOCK / 4)).expect("fits");
+        let third = other.join().expect("no panic");
+        assert_apart(&[&first, &second, &third]);
+        assert_eq!(counts.taken.load(SeqCst), 1, "what was idle was lent");
+        assert_eq!(manager.validate(), Ok(()));
+    });
+}
+
+#[test]
+fn what_waits_for_a_timeline_is_freed_once() {
+    check(|counts| {
+        let manager = manager(counts, 1);
+        let first = manager.allocate(&Request::new(1024)).expect("fits");
+        let second = manager.allocate(&Request::new(1024)).expect("fits");
+        let point = Point { timeline: TimelineId(1), epoch: Epoch(1) };
+        let other = thread::spawn({
+            let (manager, counts) = (manager.clone(), Arc::clone(counts));
+            move || {
+                second.free_after(point);
+                counts.reached.store(1, SeqCst);
+                manager.retire().expect("the device works")
+            }
+        });
+        first.free_after(point);
+        let retired = manager.retire().expect("the device works");
+        let retired = retired + other.join().expect("no panic");
+        let rest = manager.retire().expect("the device works");
+        assert_eq!(retired + rest, 2);
+        assert_eq!(manager.report().totals.live, 0);
+        assert_eq!(manager.validate(), Ok(()));
+    });
+}

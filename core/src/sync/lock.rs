@@ -1,0 +1,133 @@
+//! The lock of the hot path.
+#![expect(unsafe_code, reason = "a lock hands out a reference to what it guards")]
+use super::primitive::{AtomicBool, UnsafeCell, take};
+use core::fmt;
+use core::hint;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::thread;
+
+/// Tries before a waiting thread gives its core away, and before it sleeps.
+const SPINS: u32 = 64;
+const YIELDS: u32 = 1024;
+
+/// A lock that costs one atomic exchange to take and a plain store to give back.
+///
+/// Waiters spin briefly, then yield, then sleep. A panic does not poison it: the state that it guards is changed only
+/// by steps that cannot panic half-way.
+pub(crate) struct Mutex<T> {
+    taken: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `lock` gives access to one thread at a time, so sharing the lock only ever sends the value.
+unsafe impl<T: Send> Sync for Mutex<T> {}
+
+/// Access to what a [`Mutex`] guards, until it is dropped.
+pub(crate) struct Guard<'a, T> {
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        if !self.take() {
+            self.wait();
+        }
+        Guard { mutex: self }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    fn take(&self) -> bool {
+        take(&self.taken)
+    }
+
+    /// Waits until the lock is free, and takes it.
+    #[cold]
+    fn wait(&self) {
+        let mut tries = 0;
+        loop {
+            while self.taken.load(Ordering::Relaxed) {
+                match tries {
+                    0..SPINS => hint::spin_loop(),
+                    SPINS..YIELDS => thread::yield_now(),
+                    _ => thread::sleep(Duration::from_micros(50)),
+                }
+                tries += 1;
+            }
+            if self.take() {
+                return;
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").field("taken", &self.taken).finish_non_exhaustive()
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: `lock` made this guard after taking the lock, which only its drop gives back.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as for `deref`, and `&mut self` makes this the only reference.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.mutex.taken.store(false, Ordering::Release);
+    }
+}
+
+/// What the lock orders. Waiting is left out: whoever finds it taken goes away, and the next one comes.
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use alloc::sync::Arc;
+
+    fn add(shared: &Mutex<u32>) -> u32 {
+        if !shared.take() {
+            return 0;
+        }
+        let mut guard = Guard { mutex: shared };
+        *guard += 1;
+        1
+    }
+
+    #[test]
+    fn one_is_inside_and_sees_what_the_last_did() {
+        loom::model(|| {
+            let shared = Arc::new(Mutex::new(0));
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let shared = Arc::clone(&shared);
+                    loom::thread::spawn(move || add(&shared) + add(&shared))
+                })
+                .collect();
+            let mut added = add(&shared);
+            added +=
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<u32>();
+            assert!(shared.take(), "everyone gave it back");
+            assert_eq!(*Guard { mutex: &shared }, added);
+        });
+    }
+}
