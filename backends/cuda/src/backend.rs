@@ -10,10 +10,9 @@ use crate::{
     driver::{Caching, Driver},
     launch::Programs,
     pool::AsyncPool,
-    registry::Registry,
     selftest::{self, Finding, Outcome},
-    staging::Staging,
     sys::{CUcontext, CUstream},
+    timeline::owner_of,
 };
 use core::{
     fmt,
@@ -23,6 +22,7 @@ use omniheap_core::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Launch, Map, Place,
     Remap, Result, Timelines, Transfer,
 };
+use omniheap_stream::{Registry, Staging};
 use std::sync::Arc;
 
 /// One CUDA device.
@@ -33,8 +33,8 @@ pub struct Cuda {
     attributes: Attributes,
     findings: Vec<Finding>,
     used: Vec<AtomicU64>,
-    timelines: Registry,
-    staging: Staging,
+    timelines: Registry<Driver>,
+    staging: Staging<Driver>,
     pub(crate) programs: Programs,
     pub(crate) bank: Bank,
     pub(crate) compactor: Compactor,
@@ -96,7 +96,7 @@ impl Cuda {
     fn start(driver: Arc<Driver>, main: Option<CUstream>, config: Config) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let attributes = Attributes::read(&driver)?;
-        let timelines = Registry::new(&driver, main)?;
+        let timelines = Registry::new(&driver, main.map(owner_of))?;
         let Outcome { usable, pool, findings } =
             selftest::run(&driver, &attributes, config.block_source)?;
         let (caps, sources) = caps::translate(&attributes, usable);
@@ -139,11 +139,11 @@ impl Cuda {
         &self.driver
     }
 
-    pub(crate) fn timelines(&self) -> &Registry {
+    pub(crate) fn timelines(&self) -> &Registry<Driver> {
         &self.timelines
     }
 
-    pub(crate) fn staging(&self) -> &Staging {
+    pub(crate) fn staging(&self) -> &Staging<Driver> {
         &self.staging
     }
 

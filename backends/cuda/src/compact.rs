@@ -5,14 +5,13 @@
 #![expect(unsafe_code, reason = "launches device code")]
 use crate::{
     backend::{Block, Cuda},
-    bounce::BOUNCE,
     driver::Driver,
     kernel::{Argument, Kernel, Launch},
     module::{Arch, BuildError, Module},
-    timeline::Timeline,
 };
 use core::ptr::NonNull;
 use omniheap_core::{Move, Result, TimelineId};
+use omniheap_stream::{BOUNCE, Timeline};
 use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../../../shaders/compact/compact.cu");
@@ -28,8 +27,9 @@ pub(crate) const FEWEST: u64 = 3;
 const LARGE: u64 = 8 << 20;
 /// Bytes of a piece at most: few enough that no warp works long alone, enough that the table stays short.
 const PIECE: u64 = 16 << 10;
-/// Pieces of one launch at most: their table fits half a bounce.
-const MOST: u64 = (BOUNCE / 2 / size_of::<Piece>()) as u64;
+/// Pieces of one launch at most: enough to fill the device, few enough that it begins while the host goes on.
+const MOST: u64 = 8 << 10;
+const _: () = assert!(MOST * size_of::<Piece>() as u64 <= BOUNCE as u64);
 
 /// One entry of the table, as the kernel reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Cuda {
     pub(crate) unsafe fn compact(
         &self,
         on: TimelineId,
-        timeline: &Timeline,
+        timeline: &Timeline<Driver>,
         moves: &[Move<'_, Block>],
         pieces: u64,
     ) -> Result<bool> {
@@ -142,7 +142,7 @@ impl Cuda {
     unsafe fn submit(
         &self,
         on: TimelineId,
-        timeline: &Timeline,
+        timeline: &Timeline<Driver>,
         kernel: &Kernel,
         table: impl Iterator<Item = Piece>,
         count: u64,

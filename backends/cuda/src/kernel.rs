@@ -133,7 +133,7 @@ impl Cuda {
         }
         let shared = self.check_shape(kernel, launch)?;
         let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
+        let stream = timeline.stream()?.0;
         self.opt_in(kernel, shared)?;
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Argument::pointer).collect();
         let shape = Shape { grid: launch.grid, group: launch.group, shared };

@@ -16,7 +16,8 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use omniheap_core::{
-    Argument, ErrorKind, Kernel as Declared, Launch, ProgramId, Result, Slot, TimelineId, Timelines,
+    Argument, ErrorKind, Kernel as Declared, Launch, Point, ProgramId, Result, Slot, TimelineId,
+    Timelines,
 };
 use std::{
     collections::BTreeMap,
@@ -117,7 +118,7 @@ impl Cuda {
             self.follow(on, copied)?;
             copied.sources[index] = None;
             let size = usize::try_from(argument.size).map_err(|_| ErrorKind::ExceedsLimit)?;
-            let stream = self.timelines().get(on)?.stream()?;
+            let stream = self.timelines().get(on)?.stream()?.0;
             // SAFETY: `argument` saw the source inside a live block, and the symbol has room; the module is loaded as
             // long as the program is.
             unsafe { self.driver().copy(symbol, source.0, size, stream) }?;
@@ -134,8 +135,7 @@ impl Cuda {
             // A timeline that was closed has finished.
             && let Ok(epoch) = self.mark(timeline)
         {
-            let earlier = self.timelines().get(timeline)?;
-            earlier.hold_back(&*self.timelines().get(on)?, epoch)?;
+            self.timelines().order(on, Point { timeline, epoch })?;
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Launch for Cuda {
         let shared = self.check_shape(&program.kernel, geometry)?;
         let addresses = arguments.iter().map(|a| self.argument(a)).collect::<Result<Vec<u64>>>()?;
         let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
+        let stream = timeline.stream()?.0;
         self.opt_in(&program.kernel, shared)?;
         let mut copied = lock(&program.copied);
         self.refresh(on, &program, &mut copied, arguments)?;

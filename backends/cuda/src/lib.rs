@@ -6,9 +6,9 @@
 //! | `driver` | one function per call, codes to error kinds, contexts made current and restored |
 //! | `caps` | attributes to [`Caps`](omniheap_core::Caps) |
 //! | `backend`, `config`, `block`, `view` | [`Cuda`], [`Config`], [`Block`], the required verbs, and the host's view |
-//! | `timeline`, `registry`, `event` | streams, those that are open, and the events of their marks |
+//! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
-//! | `transfer`, `staging`, `bounce` | byte movement, and the pinned memory it goes through |
+//! | `transfer` | byte movement |
 //! | `compact` | many copies in one launch |
 //! | `remap`, `export`, `ipc` | pages, and memory that leaves the process |
 //! | `constant`, `module`, `kernel`, `rtc` | the constant bank, device code, launches, the run-time compiler |
@@ -25,24 +25,20 @@
 //! ```
 mod backend;
 mod block;
-mod bounce;
 mod caps;
 mod compact;
 mod config;
 mod constant;
 mod driver;
-mod event;
 mod export;
 mod ipc;
 mod kernel;
 mod launch;
 mod module;
 mod pool;
-mod registry;
 mod remap;
 mod rtc;
 mod selftest;
-mod staging;
 mod sys;
 mod timeline;
 mod transfer;

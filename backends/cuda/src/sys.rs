@@ -87,7 +87,8 @@ functions! {
         host_free = b"cuMemFreeHost\0": fn(*mut c_void);
         host_address = b"cuMemHostGetDevicePointer_v2\0": fn(*mut CUdeviceptr, *mut c_void, c_uint);
         managed_alloc = b"cuMemAllocManaged\0": fn(*mut CUdeviceptr, usize, c_uint);
-        pointer_attribute = b"cuPointerGetAttribute\0": fn(*mut c_void, c_uint, CUdeviceptr);
+        pointer_attributes = b"cuPointerGetAttributes\0":
+            fn(c_uint, *const c_uint, *mut *mut c_void, CUdeviceptr);
         copy_to_device = b"cuMemcpyHtoDAsync_v2\0": fn(CUdeviceptr, *const c_void, usize, CUstream);
         copy_to_host = b"cuMemcpyDtoHAsync_v2\0": fn(*mut c_void, CUdeviceptr, usize, CUstream);
         copy_on_device = b"cuMemcpyDtoDAsync_v2\0": fn(CUdeviceptr, CUdeviceptr, usize, CUstream);

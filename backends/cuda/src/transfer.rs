@@ -3,14 +3,14 @@
 use crate::{
     backend::Cuda,
     block::Block,
-    bounce::BOUNCE,
     compact::{self, FEWEST, is_packable},
+    driver::Driver,
     sys::{CUDA_MEMCPY2D, CUstream},
-    timeline::Timeline,
 };
 use core::ptr;
 use cudarc::driver::sys::CUmemorytype_enum;
 use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use omniheap_stream::{BOUNCE, Timeline};
 use std::thread;
 
 /// Writes up to this length fill a bounce together.
@@ -55,7 +55,7 @@ fn length(size: u64) -> Result<usize> {
 }
 
 /// How many threads a transfer of `length` bytes is worth.
-fn workers(timeline: &Timeline, length: usize) -> usize {
+fn workers(timeline: &Timeline<Driver>, length: usize) -> usize {
     if !timeline.is_shared() {
         return 1;
     }
@@ -77,7 +77,7 @@ impl Cuda {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
+        let stream = timeline.stream()?.0;
         if rows.width == 0 || rows.height == 0 {
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Cuda {
         peer.programs.touch_if_constant(to.block);
         let (from, to) = (self.range(&from, size)?, peer.range(&to, size)?);
         let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
+        let stream = timeline.stream()?.0;
         if size == 0 {
             return Ok(());
         }
@@ -161,7 +161,7 @@ unsafe impl Transfer for Cuda {
         self.programs.touch_if_constant(to.block);
         let to = self.range(&to, bytes.len() as u64)?;
         let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
+        let stream = timeline.stream()?.0;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -182,7 +182,7 @@ unsafe impl Transfer for Cuda {
     fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         let from = self.range(&from, bytes.len() as u64)?;
         let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
+        let stream = timeline.stream()?.0;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -200,7 +200,7 @@ unsafe impl Transfer for Cuda {
         self.programs.touch_if_constant(to.block);
         let to = self.range(&to, size)?;
         let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
+        let stream = timeline.stream()?.0;
         if size == 0 {
             return Ok(());
         }
@@ -221,7 +221,7 @@ unsafe impl Transfer for Cuda {
             self.programs.touch_if_constant(step.to.block);
         }
         let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
+        let stream = timeline.stream()?.0;
         let _current = self.driver().enter()?;
         let is_packed = small >= FEWEST && {
             // SAFETY: all were seen inside live blocks above.

@@ -10,10 +10,9 @@ use crate::{
     launch::Programs,
     pages::Pages,
     pool::AsyncPool,
-    registry::Registry,
     selftest::{self, Finding, Outcome},
-    staging::Staging,
     sys::hipStream_t,
+    timeline::owner_of,
 };
 use core::{
     fmt,
@@ -23,6 +22,7 @@ use omniheap_core::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Launch, Map, Place,
     Remap, Result, Timelines, Transfer,
 };
+use omniheap_stream::{Registry, Staging};
 use std::sync::Arc;
 
 /// One HIP device.
@@ -33,8 +33,8 @@ pub struct Hip {
     attributes: Attributes,
     findings: Vec<Finding>,
     used: Vec<AtomicU64>,
-    timelines: Registry,
-    staging: Staging,
+    timelines: Registry<Driver>,
+    staging: Staging<Driver>,
     pub(crate) programs: Programs,
     pub(crate) pages: Pages,
     pub(crate) compactor: Compactor,
@@ -90,7 +90,7 @@ impl Hip {
     fn start(driver: Arc<Driver>, main: Option<hipStream_t>, config: Config) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let attributes = Attributes::read(&driver)?;
-        let timelines = Registry::new(&driver, main)?;
+        let timelines = Registry::new(&driver, main.map(owner_of))?;
         let Outcome { usable, pool, findings } =
             selftest::run(&driver, &attributes, config.block_source)?;
         let (caps, sources) = caps::translate(&attributes, usable);
@@ -134,11 +134,11 @@ impl Hip {
         &self.driver
     }
 
-    pub(crate) fn timelines(&self) -> &Registry {
+    pub(crate) fn timelines(&self) -> &Registry<Driver> {
         &self.timelines
     }
 
-    pub(crate) fn staging(&self) -> &Staging {
+    pub(crate) fn staging(&self) -> &Staging<Driver> {
         &self.staging
     }
 

@@ -5,13 +5,13 @@
 #![expect(unsafe_code, reason = "launches device code")]
 use crate::{
     backend::{Block, Hip},
-    bounce::BOUNCE,
+    driver::Driver,
     kernel::{Argument, Kernel, Launch},
     module::BuildError,
-    timeline::Timeline,
 };
 use core::ptr::NonNull;
 use omniheap_core::{Move, Result, TimelineId};
+use omniheap_stream::{BOUNCE, Timeline};
 use std::sync::OnceLock;
 
 const SOURCE: &str = include_str!("../../../shaders/compact/compact.cu");
@@ -26,8 +26,9 @@ pub(crate) const FEWEST: u64 = 3;
 const LARGE: u64 = 8 << 20;
 /// Bytes of a piece at most: few enough that no warp works long alone, enough that the table stays short.
 const PIECE: u64 = 16 << 10;
-/// Pieces of one launch at most: their table fits half a bounce.
-const MOST: u64 = (BOUNCE / 2 / size_of::<Piece>()) as u64;
+/// Pieces of one launch at most: enough to fill the device, few enough that it begins while the host goes on.
+const MOST: u64 = 8 << 10;
+const _: () = assert!(MOST * size_of::<Piece>() as u64 <= BOUNCE as u64);
 
 /// One entry of the table, as the kernel reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ impl Hip {
     pub(crate) unsafe fn compact(
         &self,
         on: TimelineId,
-        timeline: &Timeline,
+        timeline: &Timeline<Driver>,
         moves: &[Move<'_, Block>],
         pieces: u64,
     ) -> Result<bool> {
@@ -123,7 +124,7 @@ impl Hip {
     unsafe fn submit(
         &self,
         on: TimelineId,
-        timeline: &Timeline,
+        timeline: &Timeline<Driver>,
         kernel: &Kernel,
         table: impl Iterator<Item = Piece>,
         count: u64,

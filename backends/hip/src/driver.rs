@@ -10,6 +10,7 @@ mod ipc;
 mod memory;
 mod module;
 mod pages;
+mod shared;
 mod stream;
 mod transfer;
 
@@ -20,8 +21,8 @@ use check::{check, check_release, success};
 pub use memory::{Caching, Coherence, MemoryInfo, Rows};
 pub use module::Shape;
 use omniheap_core::{Error, ErrorKind, Result};
+pub use omniheap_stream::Progress;
 pub use pages::{Reserved, Sharing};
-pub use stream::Progress;
 
 use crate::sys::{
     Api, Core, Properties, hipDeviceAttribute_t, hipDeviceProp_tR0000, hipDeviceProp_tR0600,

@@ -16,29 +16,65 @@ pub(crate) struct Shared {
     size: usize,
 }
 
+/// Places that are tried: HIP 7.2 refuses access at some addresses whatever they hold, and others may do.
+const PLACES: usize = 8;
+
+/// Why memory got no address, and whether the addresses are as before.
+struct Refusal {
+    error: Error,
+    is_clean: bool,
+}
+
 impl Hip {
     /// Gives physical memory an address; on failure it is as before.
     fn place(&self, page: Handle, size: usize, align: u64) -> Result<Shared> {
-        let driver = self.driver();
         let align = usize::try_from(align).map_err(|_| ErrorKind::ExceedsLimit)?;
-        let reserved = driver.reserve(size, align)?;
-        // SAFETY: the range was reserved just above; the callers pass a live page of this size.
-        let mapped = unsafe { driver.map(reserved.base, size, page) };
-        if let Err(error) = mapped {
-            // SAFETY: reserved just above, nothing mapped.
-            let _ = unsafe { driver.unreserve(reserved) };
-            return Err(error);
+        // Kept until the end, so that each try is at other addresses.
+        let mut refused = Vec::new();
+        let placed = loop {
+            let reserved = match self.driver().reserve(size, align) {
+                Ok(reserved) => reserved,
+                Err(error) => break Err(error),
+            };
+            // SAFETY: the range was reserved just above; the callers pass a live page of this size.
+            match unsafe { self.place_at(page, size, reserved) } {
+                Ok(()) => break Ok(Shared { page, reserved, size }),
+                Err(Refusal { error, is_clean }) => {
+                    refused.extend(is_clean.then_some(reserved));
+                    if error.kind() != ErrorKind::Driver || refused.len() >= PLACES || !is_clean {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        for reserved in refused {
+            // SAFETY: reserved above, and nothing is mapped there any more.
+            let _ = unsafe { self.driver().unreserve(reserved) };
         }
-        let shared = Shared { page, reserved, size };
+        placed
+    }
+
+    /// Maps physical memory at reserved addresses, and lets the device in; undoes what it did on failure.
+    ///
+    /// # Safety
+    ///
+    /// The range was reserved for `size` bytes, nothing is mapped there, and the page is live and of this size.
+    unsafe fn place_at(
+        &self,
+        page: Handle,
+        size: usize,
+        reserved: Reserved,
+    ) -> core::result::Result<(), Refusal> {
+        let (driver, base) = (self.driver(), reserved.base);
+        // SAFETY: the caller's promise.
+        unsafe { driver.map(base, size, page) }
+            .map_err(|error| Refusal { error, is_clean: true })?;
         // SAFETY: the whole range was mapped just above.
-        if let Err(error) = unsafe { driver.allow(reserved.base, size) } {
+        unsafe { driver.allow(base, size) }.map_err(|error| {
             // SAFETY: mapped just above, if that did not fail silently, and used by nothing.
-            let undone = unsafe { driver.undo_map(reserved.base, size) };
-            // SAFETY: reserved just above, and nothing is mapped there any more.
-            let _ = undone.and_then(|()| unsafe { driver.unreserve(reserved) });
-            return Err(error);
-        }
-        Ok(shared)
+            let is_clean = unsafe { driver.undo_map(base, size) }.is_ok();
+            Refusal { error, is_clean }
+        })
     }
 
     fn unplace(&self, shared: Shared) -> Result<()> {
@@ -140,7 +176,9 @@ impl Export for Hip {
 /// The descriptor was right, so an argument that the runtime refuses is the size.
 fn wrong_size(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Driver => Error::new(ErrorKind::ExceedsLimit).with_native(error.native()),
+        ErrorKind::Driver | ErrorKind::Unsupported => {
+            Error::new(ErrorKind::ExceedsLimit).with_native(error.native())
+        }
         _ => error,
     }
 }

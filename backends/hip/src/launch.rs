@@ -16,7 +16,8 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use omniheap_core::{
-    Argument, ErrorKind, Kernel as Declared, Launch, ProgramId, Result, Slot, TimelineId, Timelines,
+    Argument, ErrorKind, Kernel as Declared, Launch, Point, ProgramId, Result, Slot, TimelineId,
+    Timelines,
 };
 use std::{
     collections::BTreeMap,
@@ -134,8 +135,7 @@ impl Hip {
             // A timeline that was closed has finished.
             && let Ok(epoch) = self.mark(timeline)
         {
-            let earlier = self.timelines().get(timeline)?;
-            earlier.hold_back(&*self.timelines().get(on)?, epoch)?;
+            self.timelines().order(on, Point { timeline, epoch })?;
         }
         Ok(())
     }

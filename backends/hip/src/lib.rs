@@ -6,9 +6,9 @@
 //! | `driver` | one function for each call, codes to error kinds, the thread's device chosen and restored |
 //! | `caps` | attributes to [`Caps`](omniheap_core::Caps) |
 //! | `backend`, `config`, `block`, `view` | [`Hip`], [`Config`], [`Block`], the required verbs, and the host's view |
-//! | `timeline`, `registry`, `event` | streams, those that are open, and the events of their marks |
+//! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
-//! | `transfer`, `staging`, `bounce` | byte movement, and the pinned memory it goes through |
+//! | `transfer` | byte movement |
 //! | `compact` | many copies in one launch |
 //! | `remap`, `pages`, `export` | pages, those that exist, and memory that leaves the process |
 //! | `constant`, `module`, `kernel`, `rtc` | constants, device code, launches, the run-time compiler |
@@ -25,14 +25,12 @@
 //! ```
 mod backend;
 mod block;
-mod bounce;
 mod caps;
 mod compact;
 mod config;
 mod constant;
 #[doc(hidden)]
 pub mod driver;
-mod event;
 mod export;
 mod ipc;
 mod kernel;
@@ -40,12 +38,10 @@ mod launch;
 mod module;
 mod pages;
 mod pool;
-mod registry;
 mod remap;
 #[doc(hidden)]
 pub mod rtc;
 mod selftest;
-mod staging;
 #[doc(hidden)]
 pub mod sys;
 mod timeline;

@@ -1,21 +1,12 @@
-//! Timelines over streams: a mark is an event, and events are used again.
-#![expect(unsafe_code, reason = "calls the runtime")]
+//! Streams as timelines: those that the runtime reserves, and those that callers hand in.
+#![expect(unsafe_code, reason = "takes over streams")]
 use crate::{
-    driver::{Driver, Progress},
-    event::{Event, Spare},
-    lock,
-    staging::Filling,
+    backend::Hip,
     sys::{hipStream_t, hipStreamPerThread},
 };
-use omniheap_core::{Epoch, ErrorKind, Result};
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex},
-    thread::{self, ThreadId},
-};
-
-/// Marks of one timeline that are told apart while they wait. Beyond it, every second one joins its successor.
-const PENDING: usize = 1024;
+use omniheap_core::{Epoch, Point, Result, TimelineId, Timelines};
+use omniheap_stream::StreamOwner;
+use std::thread;
 
 /// One of the streams that exist without being created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,185 +27,76 @@ impl DefaultStream {
     }
 }
 
-/// Whose a stream is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamOwner {
-    /// Created here, destroyed here.
-    Backend,
-    /// Handed in; lives at least as long as the timeline.
-    Caller,
-    /// The named thread's default stream.
-    Thread(ThreadId),
+/// Tells a caller's stream from the reserved handles.
+pub(crate) fn owner_of(stream: hipStream_t) -> (hipStream_t, StreamOwner) {
+    if stream == hipStreamPerThread {
+        return (stream, StreamOwner::Thread(thread::current().id()));
+    }
+    (stream, StreamOwner::Caller)
 }
 
-impl StreamOwner {
-    /// Tells a caller's stream from the reserved handles.
-    pub(crate) fn of(stream: hipStream_t) -> (hipStream_t, Self) {
-        if stream == hipStreamPerThread {
-            return (stream, Self::Thread(thread::current().id()));
-        }
-        (stream, Self::Caller)
-    }
-}
-
-/// The marks of one timeline. Everything up to `reached` has run; later marks are in `pending`, in order.
-#[derive(Default)]
-struct Marks {
-    last: u64,
-    reached: u64,
-    pending: VecDeque<(u64, Arc<Event>)>,
-}
-
-/// One stream, with its marks and the bounce that its small writes fill.
-pub(crate) struct Timeline {
-    driver: Arc<Driver>,
-    spare: Arc<Spare>,
-    stream: hipStream_t,
-    owner: StreamOwner,
-    marks: Mutex<Marks>,
-    pub(crate) filling: Mutex<Filling>,
-}
-
-impl Timeline {
-    pub(crate) fn new(
-        driver: &Arc<Driver>,
-        spare: &Arc<Spare>,
-        stream: hipStream_t,
-        owner: StreamOwner,
-    ) -> Self {
-        let (driver, spare) = (driver.clone(), spare.clone());
-        Self { driver, spare, stream, owner, marks: Mutex::default(), filling: Mutex::default() }
+impl Hip {
+    /// Opens a timeline over a stream that the caller owns.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign` when the stream belongs to another device; otherwise what the runtime says.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream, and stays so until the timeline is closed or the backend is dropped.
+    pub unsafe fn adopt_stream(&self, stream: hipStream_t) -> Result<TimelineId> {
+        let (stream, owner) = owner_of(stream);
+        // SAFETY: the caller promises a live stream.
+        unsafe { self.driver().owns_stream(stream) }?;
+        self.timelines().add(stream, owner)
     }
 
-    /// The stream, on the threads that may use it.
-    pub(crate) fn stream(&self) -> Result<hipStream_t> {
-        match self.owner {
-            StreamOwner::Thread(thread) if thread != thread::current().id() => {
-                Err(ErrorKind::NoSuchTimeline.into())
-            }
-            _ => Ok(self.stream),
-        }
+    /// Opens a timeline over a default stream.
+    ///
+    /// # Errors
+    ///
+    /// `ExceedsLimit` when ids have run out.
+    pub fn open_default(&self, which: DefaultStream) -> Result<TimelineId> {
+        let (stream, owner) = owner_of(which.handle());
+        self.timelines().add(stream, owner)
     }
 
-    /// Whether other threads may submit to the stream on this thread's behalf.
-    pub(crate) fn is_shared(&self) -> bool {
-        !matches!(self.owner, StreamOwner::Thread(_))
-    }
-
-    pub(crate) fn mark(&self) -> Result<Epoch> {
-        let stream = self.stream()?;
-        let mut marks = lock(&self.marks);
-        if marks.pending.len() >= PENDING {
-            self.poll(&mut marks)?;
-            self.thin(&mut marks);
-        }
-        let event = self.spare.take(&self.driver)?;
-        // SAFETY: the stream lives as long as the timeline.
-        if let Err(error) = unsafe { event.record(stream) } {
-            self.spare.put(event);
-            return Err(error);
-        }
-        marks.last += 1;
-        let epoch = marks.last;
-        marks.pending.push_back((epoch, event));
-        Ok(Epoch(epoch))
-    }
-
-    /// Joins every second mark with its successor while too many wait. Reaching an epoch may show later, never earlier.
-    fn thin(&self, marks: &mut Marks) {
-        if marks.pending.len() < PENDING {
-            return;
-        }
-        let last = marks.last;
-        for (index, (epoch, event)) in core::mem::take(&mut marks.pending).into_iter().enumerate() {
-            if index % 2 == 1 || epoch == last {
-                marks.pending.push_back((epoch, event));
-            } else {
-                self.spare.put(event);
-            }
-        }
-    }
-
-    /// Moves `reached` up to the last finished mark. Marks of one stream finish in order, so bisection finds it.
-    fn poll(&self, marks: &mut Marks) -> Result<()> {
-        let (mut low, mut high) = (0, marks.pending.len());
-        // The last one first: most often everything has finished.
-        let mut probe = high.saturating_sub(1);
-        while low < high {
-            match marks.pending[probe].1.progress()? {
-                Progress::Finished => low = probe + 1,
-                Progress::Pending => high = probe,
-            }
-            probe = low + (high - low) / 2;
-        }
-        self.settle(marks, low);
-        Ok(())
-    }
-
-    /// Counts the first `count` pending marks as reached.
-    fn settle(&self, marks: &mut Marks, count: usize) {
-        for (epoch, event) in marks.pending.drain(..count) {
-            marks.reached = epoch;
-            self.spare.put(event);
-        }
-    }
-
-    pub(crate) fn reached(&self) -> Result<Epoch> {
-        let mut marks = lock(&self.marks);
-        self.poll(&mut marks)?;
-        Ok(Epoch(marks.reached))
-    }
-
-    /// The event that stands for `epoch`, or `None` when it was reached.
-    fn event_for(marks: &Marks, epoch: Epoch) -> Result<Option<(u64, Arc<Event>)>> {
-        if epoch.0 <= marks.reached {
-            return Ok(None);
-        }
-        // An epoch this timeline never gave out belongs to another one.
-        let at = marks.pending.partition_point(|(pending, _)| *pending < epoch.0);
-        let found = marks.pending.get(at).ok_or(ErrorKind::NoSuchTimeline)?;
-        Ok(Some(found.clone()))
-    }
-
-    pub(crate) fn wait(&self, epoch: Epoch) -> Result<()> {
-        let found = Self::event_for(&lock(&self.marks), epoch)?;
-        let Some((reached, event)) = found else { return Ok(()) };
-        event.wait()?;
-        drop(event);
-        let mut marks = lock(&self.marks);
-        let count = marks.pending.partition_point(|(pending, _)| *pending <= reached);
-        self.settle(&mut marks, count);
-        Ok(())
-    }
-
-    /// Makes later work on another timeline run only after `epoch` of this one.
-    pub(crate) fn hold_back(&self, later: &Self, epoch: Epoch) -> Result<()> {
-        let marks = lock(&self.marks);
-        let Some((_, event)) = Self::event_for(&marks, epoch)? else { return Ok(()) };
-        // SAFETY: the event is held here and the stream lives as long as its timeline; the runtime takes the event's
-        // state now, so it may be recorded again later.
-        unsafe { self.driver.order(later.stream()?, event.raw) }
-    }
-
-    /// Blocks until everything submitted so far has run.
-    pub(crate) fn drain(&self) -> Result<()> {
-        match self.owner {
-            StreamOwner::Thread(_) => self.driver.synchronize(),
-            // SAFETY: the stream lives as long as the timeline.
-            _ => unsafe { self.driver.synchronize_stream(self.stream) },
-        }
+    /// The stream behind a timeline, for the caller's own submissions.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`.
+    pub fn stream(&self, timeline: TimelineId) -> Result<hipStream_t> {
+        self.timelines().get(timeline)?.stream()
     }
 }
 
-impl Drop for Timeline {
-    fn drop(&mut self) {
-        // The filling's memory is given back next, and copies out of it may still run.
-        if lock(&self.filling).is_used() {
-            let _ = self.drain();
-        }
-        if self.owner == StreamOwner::Backend {
-            // SAFETY: created by `Registry::open`, destroyed once here.
-            let _ = unsafe { self.driver.destroy_stream(self.stream) };
-        }
+// AMD's runtime spreads streams over a few hardware queues (`GPU_MAX_HW_QUEUES`, four by default). Beyond that, a timeline
+// may have to wait for work of another one that shares its queue: order is kept, only overlap is lost.
+impl Timelines for Hip {
+    fn open(&self) -> Result<TimelineId> {
+        self.timelines().open()
+    }
+
+    fn close(&self, timeline: TimelineId) -> Result<()> {
+        self.timelines().close(timeline)
+    }
+
+    fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
+        self.timelines().mark(timeline)
+    }
+
+    fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
+        self.timelines().reached(timeline)
+    }
+
+    fn wait(&self, point: Point) -> Result<()> {
+        self.timelines().wait(point)
+    }
+
+    fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
+        self.programs.touch();
+        self.timelines().order(timeline, point)
     }
 }

@@ -3,13 +3,12 @@
 use crate::{
     backend::Hip,
     block::Block,
-    bounce::BOUNCE,
     compact::{self, FEWEST, is_packable},
-    driver::Rows as RawRows,
+    driver::{Driver, Rows as RawRows},
     sys::hipStream_t,
-    timeline::Timeline,
 };
 use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use omniheap_stream::{BOUNCE, Timeline};
 use std::thread;
 
 /// Writes up to this length fill a bounce together.
@@ -57,7 +56,7 @@ fn length(size: u64) -> Result<usize> {
 }
 
 /// How many threads a transfer of `length` bytes is worth.
-fn workers(timeline: &Timeline, length: usize) -> usize {
+fn workers(timeline: &Timeline<Driver>, length: usize) -> usize {
     if !timeline.is_shared() {
         return 1;
     }

@@ -108,16 +108,15 @@ impl Driver {
     pub(crate) fn holds(&self, address: CUdeviceptr, size: u64) -> bool {
         let Ok(_current) = self.enter() else { return false };
         let (mut start, mut length) = (0u64, 0usize);
-        // SAFETY: the attribute is pointer-sized, as `start` is; any address may be asked about.
-        let first = unsafe {
-            (self.fns.pointer_attribute)((&raw mut start).cast(), POINTER_RANGE_START, address)
-        };
-        // SAFETY: the attribute is a size, as `length` is; any address may be asked about.
-        let second = unsafe {
-            (self.fns.pointer_attribute)((&raw mut length).cast(), POINTER_RANGE_SIZE, address)
+        let wanted = [POINTER_RANGE_START, POINTER_RANGE_SIZE];
+        let mut places = [(&raw mut start).cast::<c_void>(), (&raw mut length).cast()];
+        // Asked together, because the driver then leaves zeros for an address that it does not know, and no error.
+        // SAFETY: two attributes with a place for each, as wide as they are; any address may be asked about.
+        let code = unsafe {
+            (self.fns.pointer_attributes)(2, wanted.as_ptr(), places.as_mut_ptr(), address)
         };
         let end = start.checked_add(length as u64);
-        first == 0 && second == 0 && start <= address && address.checked_add(size) <= end
+        code == 0 && length > 0 && start <= address && address.checked_add(size) <= end
     }
 
     pub(crate) fn create_pool(&self) -> Result<Raw<CUmemPoolHandle_st>> {

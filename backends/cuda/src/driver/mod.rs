@@ -5,6 +5,7 @@ mod ipc;
 mod memory;
 mod module;
 mod pages;
+mod shared;
 mod stream;
 
 use crate::sys::{Attribute, CUcontext, CUdevice, CUuuid, Code, Functions};
@@ -15,7 +16,6 @@ pub(crate) use memory::Caching;
 pub(crate) use module::{JitLog, Shape};
 use omniheap_core::{Error, ErrorKind, Result};
 pub(crate) use pages::Sharing;
-pub(crate) use stream::Progress;
 
 /// The oldest driver this backend talks to: CUDA 12.0.
 const OLDEST_DRIVER: i32 = 12_000;

@@ -6,18 +6,10 @@ use crate::sys::CUstream;
 use core::ptr;
 use cudarc::driver::sys::{CUevent_st, CUstream_st};
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::Progress;
 
 const STREAM_NON_BLOCKING: u32 = 0x1;
 const EVENT_DISABLE_TIMING: u32 = 0x2;
-
-/// How far an event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Everything before it has run.
-    Finished,
-    /// Something before it still runs or waits.
-    Pending,
-}
 
 impl Driver {
     /// A stream that does not wait for the legacy default stream.

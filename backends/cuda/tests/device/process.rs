@@ -6,7 +6,7 @@ use crate::support::{
 use omniheap_core::{ErrorKind, Export, Exported, HeapId};
 use omniheap_cuda::{Block, Cuda, IpcHandle};
 use std::{
-    os::fd::{FromRawFd, OwnedFd},
+    os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd},
     process::{Command, ExitCode, Stdio},
 };
 
@@ -28,7 +28,9 @@ pub(crate) fn other() -> Option<ExitCode> {
     let size = size.expect("the first process says how much");
     let block = match how {
         Some("fd") => {
-            let exported = Exported { fd: 0, size, uuid: None };
+            // Another number than zero, which as a pointer is none.
+            let input = std::io::stdin().as_fd().try_clone_to_owned().expect("one more descriptor");
+            let exported = Exported { fd: input.into_raw_fd(), size, uuid: None };
             cuda.import(DEVICE, &exported).expect("memory of the first process")
         }
         _ => {

@@ -3,20 +3,12 @@
 #![expect(unsafe_code, reason = "calls the runtime")]
 
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::Progress;
 
 use super::{Driver, check};
 use crate::sys::{
     hipError_t, hipEvent_t, hipEventDisableTiming, hipStream_t, hipStreamNonBlocking,
 };
-
-/// How far an event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Everything before it has run.
-    Finished,
-    /// Something before it still runs or waits.
-    Pending,
-}
 
 impl Driver {
     /// Creates a stream that does not wait for the legacy default stream.

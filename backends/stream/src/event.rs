@@ -1,29 +1,24 @@
 //! Events, used again and again.
 #![expect(unsafe_code, reason = "calls the driver")]
-use crate::{
-    driver::{Driver, Progress, Raw},
-    lock,
-    sys::CUstream,
-};
-use cudarc::driver::sys::CUevent_st;
+use crate::{Progress, StreamDriver, lock};
 use omniheap_core::Result;
 use std::sync::{Arc, Mutex};
 
 /// An event, destroyed with its last user.
-pub(crate) struct Event {
-    driver: Arc<Driver>,
-    pub(crate) raw: Raw<CUevent_st>,
+pub(crate) struct Event<D: StreamDriver> {
+    driver: Arc<D>,
+    pub(crate) raw: D::Event,
 }
 
-impl Event {
-    pub(crate) fn new(driver: &Arc<Driver>) -> Result<Self> {
+impl<D: StreamDriver> Event<D> {
+    pub(crate) fn new(driver: &Arc<D>) -> Result<Self> {
         Ok(Self { driver: driver.clone(), raw: driver.create_event()? })
     }
 
     /// # Safety
     ///
-    /// `stream` is a live stream of the event's context.
-    pub(crate) unsafe fn record(&self, stream: CUstream) -> Result<()> {
+    /// `stream` is a live stream of the event's device.
+    pub(crate) unsafe fn record(&self, stream: D::Stream) -> Result<()> {
         // SAFETY: `raw` lives as long as `self`; the caller promises the stream.
         unsafe { self.driver.record(self.raw, stream) }
     }
@@ -39,7 +34,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl<D: StreamDriver> Drop for Event<D> {
     fn drop(&mut self) {
         // SAFETY: created in `new`, destroyed once here. The driver keeps a pending event's work; a failure leaves
         // nothing to do.
@@ -48,11 +43,14 @@ impl Drop for Event {
 }
 
 /// Events that wait to be recorded again.
-#[derive(Default)]
-pub(crate) struct Spare(Mutex<Vec<Arc<Event>>>);
+pub(crate) struct Spare<D: StreamDriver>(Mutex<Vec<Arc<Event<D>>>>);
 
-impl Spare {
-    pub(crate) fn take(&self, driver: &Arc<Driver>) -> Result<Arc<Event>> {
+impl<D: StreamDriver> Spare<D> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    pub(crate) fn take(&self, driver: &Arc<D>) -> Result<Arc<Event<D>>> {
         match lock(&self.0).pop() {
             Some(event) => Ok(event),
             None => Event::new(driver).map(Arc::new),
@@ -64,7 +62,7 @@ impl Spare {
     }
 
     /// Keeps the event unless somebody still waits for it: recording it again would make them wait for other work.
-    pub(crate) fn put(&self, event: Arc<Event>) {
+    pub(crate) fn put(&self, event: Arc<Event<D>>) {
         if Arc::strong_count(&event) == 1 {
             lock(&self.0).push(event);
         }

@@ -1,35 +1,30 @@
 //! A bounce: one pinned buffer between pageable slices and the device.
 #![expect(unsafe_code, reason = "copies through raw pinned memory")]
-use crate::{
-    driver::{Caching, Coherence, Driver, Progress},
-    event::Event,
-    sys::hipStream_t,
-    timeline::Timeline,
-};
+use crate::{Progress, StreamDriver, Timeline, event::Event};
 use core::ptr::NonNull;
 use omniheap_core::Result;
 use std::sync::Arc;
 
 /// Bytes of one bounce: long enough that the bus is busy, short enough to overlap with the host's copying.
-pub(crate) const BOUNCE: usize = 2 << 20;
+pub const BOUNCE: usize = 2 << 20;
 
 /// A pinned buffer of [`BOUNCE`] bytes. When it is in flight, its event says until when.
-pub(crate) struct Bounce {
-    driver: Arc<Driver>,
+pub(crate) struct Bounce<D: StreamDriver> {
+    driver: Arc<D>,
     host: NonNull<u8>,
     /// Where the device sees it.
     address: u64,
-    event: Event,
+    event: Event<D>,
     in_flight: bool,
 }
 
 // SAFETY: the buffer belongs to the bounce alone and is host memory like any other.
-unsafe impl Send for Bounce {}
+unsafe impl<D: StreamDriver> Send for Bounce<D> {}
 
-impl Bounce {
-    pub(crate) fn new(driver: &Arc<Driver>) -> Result<Self> {
+impl<D: StreamDriver> Bounce<D> {
+    pub(crate) fn new(driver: &Arc<D>) -> Result<Self> {
         let event = Event::new(driver)?;
-        let host = driver.allocate_host(BOUNCE, Caching::Cached, Coherence::Fine)?;
+        let host = driver.allocate_bounce(BOUNCE)?;
         let address = driver.host_address(host).inspect_err(|_| {
             // SAFETY: allocated just above and used by nothing.
             let _ = unsafe { driver.free_host(host.as_ptr()) };
@@ -50,7 +45,7 @@ impl Bounce {
     }
 
     /// Notes that work up to here on the stream uses the bounce.
-    pub(crate) fn depart(&mut self, timeline: &Timeline) -> Result<()> {
+    pub(crate) fn depart(&mut self, timeline: &Timeline<D>) -> Result<()> {
         // SAFETY: the stream lives as long as the timeline.
         match unsafe { self.event.record(timeline.stream()?) } {
             Ok(()) => self.in_flight = true,
@@ -81,7 +76,7 @@ impl Bounce {
         offset: usize,
         to: u64,
         bytes: &[u8],
-        stream: hipStream_t,
+        stream: D::Stream,
     ) -> Result<()> {
         // SAFETY: the caller keeps `offset` inside the bounce.
         let (host, _) = unsafe { self.at(offset) };
@@ -100,7 +95,7 @@ impl Bounce {
         &mut self,
         from: u64,
         bytes: &mut [u8],
-        timeline: &Timeline,
+        timeline: &Timeline<D>,
     ) -> Result<()> {
         let (stream, length) = (timeline.stream()?, bytes.len());
         // SAFETY: the caller promises `from`; the bounce is touched again only after `wait`.
@@ -113,7 +108,7 @@ impl Bounce {
     }
 }
 
-impl Drop for Bounce {
+impl<D: StreamDriver> Drop for Bounce<D> {
     fn drop(&mut self) {
         let _ = self.wait();
         // SAFETY: allocated in `new`, freed once here; no copy uses it, or the device is lost.

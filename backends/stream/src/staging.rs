@@ -1,16 +1,15 @@
 //! Pinned host memory between pageable slices and the device.
 //!
-//! A transfer from or to a pageable slice goes through *bounces*, buffers of pinned memory, because the runtime may read
+//! A transfer from or to a pageable slice goes through *bounces*, buffers of pinned memory, because a driver may read
 //! a pageable slice after its call returns. Small writes of one timeline fill one bounce together (its *filling*); large
 //! transfers take bounces in turn, by several threads where that pays.
 #![expect(unsafe_code, reason = "copies to and from raw addresses")]
 use crate::{
+    StreamDriver, Timeline,
     bounce::{BOUNCE, Bounce},
-    driver::Driver,
     lock,
-    timeline::Timeline,
 };
-use core::{mem, ptr::NonNull};
+use core::{fmt, mem, ptr::NonNull};
 use omniheap_core::{Error, Result};
 use std::{
     collections::VecDeque,
@@ -23,30 +22,32 @@ const MOST: usize = 32;
 const FILLING_ALIGN: usize = 64;
 
 /// The bounce that small writes of one timeline share, and how much of it is used.
-#[derive(Default)]
-pub(crate) struct Filling {
-    bounce: Option<Bounce>,
+pub(crate) struct Filling<D: StreamDriver> {
+    bounce: Option<Bounce<D>>,
     used: usize,
 }
 
-impl Filling {
+impl<D: StreamDriver> Filling<D> {
+    pub(crate) const fn new() -> Self {
+        Self { bounce: None, used: 0 }
+    }
+
     /// Whether copies out of the filling may still run.
     pub(crate) fn is_used(&self) -> bool {
         self.bounce.is_some() && self.used > 0
     }
 }
 
-#[derive(Default)]
-struct Bounces {
+struct Bounces<D: StreamDriver> {
     /// Oldest first; nobody writes to them, but copies out of them may run.
-    idle: VecDeque<Bounce>,
+    idle: VecDeque<Bounce<D>>,
     /// Bounces that exist, fillings aside.
     count: usize,
 }
 
-impl Bounces {
+impl<D: StreamDriver> Bounces<D> {
     /// Takes an idle bounce; when no more may be made, the oldest one even if it is in flight.
-    fn pick(&mut self, is_full: bool) -> Result<Option<Bounce>> {
+    fn pick(&mut self, is_full: bool) -> Result<Option<Bounce<D>>> {
         // Bounces of one timeline finish in order, so one look is enough until there are many.
         let looks = if is_full { self.idle.len() } else { 1 };
         for index in 0..looks.min(self.idle.len()) {
@@ -59,19 +60,30 @@ impl Bounces {
 }
 
 /// Every bounce of a device.
-pub(crate) struct Staging {
-    driver: Arc<Driver>,
-    bounces: Mutex<Bounces>,
+pub struct Staging<D: StreamDriver> {
+    driver: Arc<D>,
+    bounces: Mutex<Bounces<D>>,
     returned: Condvar,
 }
 
-impl Staging {
-    pub(crate) fn new(driver: &Arc<Driver>) -> Self {
-        Self { driver: driver.clone(), bounces: Mutex::default(), returned: Condvar::new() }
+impl<D: StreamDriver> fmt::Debug for Staging<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Staging")
+            .field("bounces", &lock(&self.bounces).count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: StreamDriver> Staging<D> {
+    /// The staging of a device, empty.
+    #[must_use]
+    pub fn new(driver: &Arc<D>) -> Self {
+        let bounces = Mutex::new(Bounces { idle: VecDeque::new(), count: 0 });
+        Self { driver: driver.clone(), bounces, returned: Condvar::new() }
     }
 
     /// A bounce that is not in flight. Waits when all are out, or all in flight.
-    fn take(&self) -> Result<Bounce> {
+    fn take(&self) -> Result<Bounce<D>> {
         let mut bounces = lock(&self.bounces);
         let mut refused = None;
         loop {
@@ -99,9 +111,9 @@ impl Staging {
     /// Waits until a bounce comes back; fails when there is none that could.
     fn wait_for_return<'a>(
         &'a self,
-        bounces: MutexGuard<'a, Bounces>,
+        bounces: MutexGuard<'a, Bounces<D>>,
         refused: Option<Error>,
-    ) -> Result<MutexGuard<'a, Bounces>> {
+    ) -> Result<MutexGuard<'a, Bounces<D>>> {
         match refused {
             Some(error) if bounces.count == 0 => Err(error),
             _ => Ok(self.returned.wait(bounces).unwrap_or_else(PoisonError::into_inner)),
@@ -113,7 +125,7 @@ impl Staging {
         self.returned.notify_all();
     }
 
-    fn put(&self, bounce: Bounce) {
+    fn put(&self, bounce: Bounce<D>) {
         lock(&self.bounces).idle.push_back(bounce);
         self.returned.notify_one();
     }
@@ -122,9 +134,9 @@ impl Staging {
     /// submits to the timeline may use them.
     fn fill(
         &self,
-        timeline: &Timeline,
+        timeline: &Timeline<D>,
         length: usize,
-        work: impl FnOnce(&Bounce, usize) -> Result<()>,
+        work: impl FnOnce(&Bounce<D>, usize) -> Result<()>,
     ) -> Result<()> {
         let mut filling = lock(&timeline.filling);
         if filling.bounce.is_some() && BOUNCE - filling.used < length {
@@ -144,15 +156,14 @@ impl Staging {
 
     /// Writes a slice through the timeline's filling.
     ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    ///
     /// # Safety
     ///
     /// `to` begins as many live bytes as the slice has; the slice has at most [`BOUNCE`].
-    pub(crate) unsafe fn write_small(
-        &self,
-        timeline: &Timeline,
-        to: u64,
-        bytes: &[u8],
-    ) -> Result<()> {
+    pub unsafe fn write_small(&self, timeline: &Timeline<D>, to: u64, bytes: &[u8]) -> Result<()> {
         let stream = timeline.stream()?;
         self.fill(timeline, bytes.len(), |bounce, offset| {
             // SAFETY: `fill` gives room that nothing uses; the caller promises `to`.
@@ -163,12 +174,16 @@ impl Staging {
     /// Runs `work` with `length` bytes that host and device see, by both their addresses: nothing uses them yet, and what
     /// `work` submits to the timeline finds there what it wrote. They start at a cache line.
     ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    ///
     /// # Safety
     ///
     /// `length <= BOUNCE`.
-    pub(crate) unsafe fn stage(
+    pub unsafe fn stage(
         &self,
-        timeline: &Timeline,
+        timeline: &Timeline<D>,
         length: usize,
         work: impl FnOnce(NonNull<u8>, u64) -> Result<()>,
     ) -> Result<()> {
@@ -180,11 +195,11 @@ impl Staging {
     }
 
     /// Hands a filled bounce to everybody.
-    fn leave(&self, timeline: &Timeline, filling: &mut Filling) -> Result<()> {
+    fn leave(&self, timeline: &Timeline<D>, filling: &mut Filling<D>) -> Result<()> {
         if let Some(bounce) = &mut filling.bounce {
             bounce.depart(timeline)?;
         }
-        if let Some(bounce) = mem::take(filling).bounce {
+        if let Some(bounce) = mem::replace(filling, Filling::new()).bounce {
             lock(&self.bounces).count += 1;
             self.put(bounce);
         }
@@ -193,12 +208,16 @@ impl Staging {
 
     /// Writes a slice of any length, by up to `workers` threads.
     ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    ///
     /// # Safety
     ///
     /// `to` begins as many live bytes as the slice has.
-    pub(crate) unsafe fn write(
+    pub unsafe fn write(
         &self,
-        timeline: &Timeline,
+        timeline: &Timeline<D>,
         to: u64,
         bytes: &[u8],
         workers: usize,
@@ -220,12 +239,16 @@ impl Staging {
 
     /// Reads into a slice of any length, by up to `workers` threads.
     ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    ///
     /// # Safety
     ///
     /// `from` begins as many live bytes as the slice has.
-    pub(crate) unsafe fn read(
+    pub unsafe fn read(
         &self,
-        timeline: &Timeline,
+        timeline: &Timeline<D>,
         from: u64,
         bytes: &mut [u8],
         workers: usize,
@@ -265,36 +288,4 @@ fn together(workers: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use core::sync::atomic::{AtomicUsize, Ordering};
-    use omniheap_core::ErrorKind;
-
-    #[test]
-    fn workers_divide_all_pieces_once() {
-        for workers in [1, 2, 8] {
-            let pieces = Mutex::new(0..1000usize);
-            let sum = AtomicUsize::new(0);
-            let result = together(workers, || {
-                while let Some(piece) = next(&pieces) {
-                    sum.fetch_add(piece, Ordering::Relaxed);
-                }
-                Ok(())
-            });
-            assert_eq!(result, Ok(()));
-            assert_eq!(sum.into_inner(), 499_500);
-        }
-    }
-
-    #[test]
-    fn one_failing_worker_fails_the_transfer() {
-        let turn = AtomicUsize::new(0);
-        let result = together(4, || {
-            if turn.fetch_add(1, Ordering::Relaxed) == 2 {
-                return Err(ErrorKind::DeviceLost.into());
-            }
-            Ok(())
-        });
-        assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::DeviceLost));
-    }
-}
+mod tests;

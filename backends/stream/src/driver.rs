@@ -1,0 +1,121 @@
+//! The calls of a driver that this crate needs.
+#![expect(unsafe_code, reason = "declares what a driver owes")]
+use core::ptr::NonNull;
+use omniheap_core::Result;
+
+/// How far an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything before it has run.
+    Finished,
+    /// Something before it still runs or waits.
+    Pending,
+}
+
+/// One device's driver: streams, events, pinned memory and copies. Errors are what the driver says.
+///
+/// # Safety
+///
+/// - An event is finished once everything has run that was submitted to its stream before it was recorded, and not
+///   earlier.
+/// - Pinned memory has the bytes that were asked for, at a cache line's start, for host and device.
+#[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
+pub unsafe trait StreamDriver: Send + Sync {
+    /// A stream's handle.
+    type Stream: Copy + Send + Sync;
+    /// An event's handle.
+    type Event: Copy + Send + Sync;
+
+    /// Creates a stream that does not wait for others.
+    fn create_stream(&self) -> Result<Self::Stream>;
+
+    /// Destroys a stream; what was submitted to it still runs.
+    ///
+    /// # Safety
+    ///
+    /// `stream` came from [`create_stream`](Self::create_stream) and is destroyed once.
+    unsafe fn destroy_stream(&self, stream: Self::Stream) -> Result<()>;
+
+    /// Blocks until everything on a stream has run.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is live.
+    unsafe fn synchronize_stream(&self, stream: Self::Stream) -> Result<()>;
+
+    /// Blocks until everything on the device has run.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Creates an event.
+    fn create_event(&self) -> Result<Self::Event>;
+
+    /// Destroys an event; a pending one still finishes.
+    ///
+    /// # Safety
+    ///
+    /// `event` came from [`create_event`](Self::create_event) and is destroyed once.
+    unsafe fn destroy_event(&self, event: Self::Event) -> Result<()>;
+
+    /// Records an event behind everything submitted to a stream so far.
+    ///
+    /// # Safety
+    ///
+    /// Both are live and of this device.
+    unsafe fn record(&self, event: Self::Event, stream: Self::Stream) -> Result<()>;
+
+    /// Asks how far an event is.
+    ///
+    /// # Safety
+    ///
+    /// `event` is live.
+    unsafe fn progress(&self, event: Self::Event) -> Result<Progress>;
+
+    /// Blocks the calling thread until an event has finished.
+    ///
+    /// # Safety
+    ///
+    /// `event` is live.
+    unsafe fn wait_event(&self, event: Self::Event) -> Result<()>;
+
+    /// Makes later work on a stream wait for an event, as it is recorded now.
+    ///
+    /// # Safety
+    ///
+    /// Both are live and of this device.
+    unsafe fn order(&self, stream: Self::Stream, event: Self::Event) -> Result<()>;
+
+    /// Allocates cached pinned memory.
+    fn allocate_bounce(&self, size: usize) -> Result<NonNull<u8>>;
+
+    /// The device's address of pinned memory.
+    fn host_address(&self, host: NonNull<u8>) -> Result<u64>;
+
+    /// Frees pinned memory.
+    ///
+    /// # Safety
+    ///
+    /// `host` came from [`allocate_bounce`](Self::allocate_bounce), is freed once, and nothing uses it.
+    unsafe fn free_host(&self, host: *mut u8) -> Result<()>;
+
+    /// Copies from pinned memory to the device, in stream order.
+    ///
+    /// # Safety
+    ///
+    /// `to` begins `size` live bytes that the device reaches, `from` as many pinned ones that stay unchanged until the
+    /// copy has run; the stream is live.
+    unsafe fn write(
+        &self,
+        to: u64,
+        from: *const u8,
+        size: usize,
+        stream: Self::Stream,
+    ) -> Result<()>;
+
+    /// Copies from the device to pinned memory, in stream order.
+    ///
+    /// # Safety
+    ///
+    /// `from` begins `size` live bytes that the device reaches, `to` as many pinned ones that nobody touches until the
+    /// copy has run; the stream is live.
+    unsafe fn read(&self, to: *mut u8, from: u64, size: usize, stream: Self::Stream) -> Result<()>;
+}

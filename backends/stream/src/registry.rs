@@ -1,0 +1,159 @@
+//! Every open timeline of a device.
+#![expect(unsafe_code, reason = "records events")]
+use crate::{StreamDriver, StreamOwner, Timeline, event::Spare};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+use omniheap_core::{Epoch, ErrorKind, Point, Result, TimelineId};
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+/// Every open timeline of a device.
+pub struct Registry<D: StreamDriver> {
+    driver: Arc<D>,
+    spare: Arc<Spare<D>>,
+    open: RwLock<HashMap<TimelineId, Arc<Timeline<D>>>>,
+    next: AtomicU32,
+}
+
+impl<D: StreamDriver> fmt::Debug for Registry<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("spare_events", &self.spare_events())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: StreamDriver> Registry<D> {
+    /// A registry whose main timeline is `main`, or a stream of its own.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn new(driver: &Arc<D>, main: Option<(D::Stream, StreamOwner)>) -> Result<Self> {
+        let registry = Self {
+            driver: driver.clone(),
+            spare: Arc::new(Spare::new()),
+            open: RwLock::default(),
+            next: AtomicU32::new(TimelineId::MAIN.0),
+        };
+        let (stream, owner) = match main {
+            Some(main) => main,
+            None => (driver.create_stream()?, StreamOwner::Backend),
+        };
+        registry.add(stream, owner)?;
+        Ok(registry)
+    }
+
+    /// Opens a timeline over a stream, which lives at least as long.
+    ///
+    /// # Errors
+    ///
+    /// `ExceedsLimit` when ids have run out.
+    pub fn add(&self, stream: D::Stream, owner: StreamOwner) -> Result<TimelineId> {
+        let timeline = Arc::new(Timeline::new(&self.driver, &self.spare, stream, owner));
+        let taken = self
+            .next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
+        // Ids are not used again, so they can run out.
+        let id = TimelineId(taken.map_err(|_| ErrorKind::ExceedsLimit)?);
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(id, timeline);
+        Ok(id)
+    }
+
+    /// The timeline with this id.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`.
+    pub fn get(&self, id: TimelineId) -> Result<Arc<Timeline<D>>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.get(&id).cloned().ok_or_else(|| ErrorKind::NoSuchTimeline.into())
+    }
+
+    /// Events that are kept for later marks.
+    #[must_use]
+    pub fn spare_events(&self) -> usize {
+        self.spare.len()
+    }
+
+    /// Blocks until everything submitted to `timeline` so far has run.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    pub fn settle(&self, timeline: &Timeline<D>) -> Result<()> {
+        let Ok(event) = self.spare.take(&self.driver) else { return timeline.drain() };
+        // SAFETY: the stream lives as long as the timeline.
+        match unsafe { event.record(timeline.stream()?) } {
+            Ok(()) => event.wait()?,
+            Err(_) => timeline.drain()?,
+        }
+        self.spare.put(event);
+        Ok(())
+    }
+
+    /// Opens a timeline over a stream of its own.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; `ExceedsLimit` when ids have run out.
+    pub fn open(&self) -> Result<TimelineId> {
+        let stream = self.driver.create_stream()?;
+        self.add(stream, StreamOwner::Backend)
+    }
+
+    /// Closes a timeline after its work has finished.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`; `Unsupported` for the main one.
+    pub fn close(&self, timeline: TimelineId) -> Result<()> {
+        if timeline == TimelineId::MAIN {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let closed = open.remove(&timeline).ok_or(ErrorKind::NoSuchTimeline)?;
+        drop(open);
+        closed.drain()
+    }
+
+    /// An epoch that is reached once everything submitted so far has finished.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`, `DeviceLost`.
+    pub fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
+        self.get(timeline)?.mark()
+    }
+
+    /// The latest epoch that was reached.
+    ///
+    /// # Errors
+    ///
+    /// As for [`mark`](Self::mark).
+    pub fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
+        self.get(timeline)?.reached()
+    }
+
+    /// Blocks the calling thread until a point is reached.
+    ///
+    /// # Errors
+    ///
+    /// As for [`mark`](Self::mark).
+    pub fn wait(&self, point: Point) -> Result<()> {
+        self.get(point.timeline)?.wait(point.epoch)
+    }
+
+    /// Makes later work on `timeline` run only after `point`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`mark`](Self::mark).
+    pub fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
+        let later = self.get(timeline)?;
+        let earlier = self.get(point.timeline)?;
+        earlier.hold_back(&later, point.epoch)
+    }
+}
