@@ -23,6 +23,7 @@ mod f_budgets;
 mod g_pools;
 mod h_strategies;
 mod i_defrag;
+mod i_passes;
 mod j_timelines;
 mod k_mapping;
 mod l_copies;
@@ -48,6 +49,7 @@ pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
         g_pools::list(),
         h_strategies::list(),
         i_defrag::list(),
+        i_passes::list(),
         j_timelines::list(),
         k_mapping::list(),
         l_copies::list(),
