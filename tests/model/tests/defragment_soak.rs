@@ -1,0 +1,207 @@
+//! Eight threads at random work, contents checked, while a ninth moves, aborts and steps, and the driver fails now and
+//! then. `OMNIHEAP_OPERATIONS` says how many operations.
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+use omniheap_core::layer::{Fault, Plan};
+use omniheap_core::{
+    Allocation, Background, Budget, Decision, Defragmentation, HeapKind, Manager, ManagerConfig,
+    Request, TimelineId, Timelines,
+};
+use omniheap_host::{Host, heap};
+
+type Device = Fault<Host>;
+
+const THREADS: u64 = 8;
+
+/// A stream of numbers that depends on its seed alone (`SplitMix64`).
+struct Random(u64);
+
+impl Random {
+    const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    const fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).expect("a position")
+    }
+}
+
+fn operations() -> u64 {
+    std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(40_000)
+}
+
+/// Eight bytes that tell allocations and places apart, again and again.
+fn stamp(id: u64, size: u64) -> Vec<u8> {
+    let words = (0..size.div_ceil(8)).map(|at| id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at);
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(usize::try_from(size).expect("small"));
+    bytes
+}
+
+/// An allocation and what is in it; `None` where a write failed.
+struct Item {
+    allocation: Allocation<Device>,
+    stamp: Option<u64>,
+}
+
+impl Item {
+    fn write(&mut self, id: u64) {
+        let bytes = stamp(id, self.allocation.size());
+        self.stamp = self.allocation.write(0, &bytes).is_ok().then_some(id);
+    }
+
+    fn check(&self) {
+        let mut found = vec![0; usize::try_from(self.allocation.size()).expect("small")];
+        if let (Some(id), Ok(())) = (self.stamp, self.allocation.read(0, &mut found)) {
+            assert!(found == stamp(id, self.allocation.size()), "{id} lost its bytes");
+        }
+    }
+}
+
+/// Random work of one thread; `lines` are the timelines that it may use.
+fn work(manager: &Manager<Device>, seed: u64, count: u64, lines: &[TimelineId]) {
+    let (mut random, mut live) = (Random(seed), Vec::<Item>::new());
+    for step in 0..count {
+        let at = (!live.is_empty()).then(|| random.index(live.len()));
+        match (random.below(10), at) {
+            (0..4, _) => live.extend(make(manager, &mut random, lines, seed << 40 | step)),
+            (4..7, Some(at)) => {
+                let gone = live.swap_remove(at);
+                gone.check();
+                // Without a timeline only what is out of use is freed; reading waited for it.
+                gone.allocation.free();
+            }
+            (7, Some(at)) => live[at].check(),
+            (8, Some(at)) => live[at].write(seed << 40 | step),
+            (_, Some(at)) => {
+                let binding = live[at].allocation.binding();
+                let place = (binding.address(), binding.span());
+                let pin = live[at].allocation.pin();
+                std::thread::yield_now();
+                assert_eq!(place, (binding.address(), binding.span()));
+                drop(pin);
+            }
+            _ => {}
+        }
+        if live.len() > 300 {
+            live.drain(..150).for_each(|item| item.check());
+        }
+    }
+    live.iter().for_each(Item::check);
+}
+
+fn make(
+    manager: &Manager<Device>,
+    random: &mut Random,
+    lines: &[TimelineId],
+    id: u64,
+) -> Option<Item> {
+    let size = if random.below(50) == 0 { 200_000 } else { 1 + random.below(9_000) };
+    let mut request = Request::new(size);
+    if random.below(3) == 0 {
+        request = request.on(lines[random.index(lines.len())]);
+    }
+    if random.below(20) == 0 {
+        request = request.align(omniheap_core::Align::of(2048)).name("aligned");
+    }
+    let allocation = manager.allocate(&request).ok()?;
+    let mut item = Item { allocation, stamp: None };
+    item.write(id);
+    Some(item)
+}
+
+/// Moves, aborts and steps until it is stopped; how many moves were committed.
+fn move_about(manager: &Manager<Device>, stop: &AtomicBool) -> u64 {
+    let (mut random, mut aborts) = (Random(99), 0);
+    while !stop.load(Relaxed) {
+        let budget = Budget::new().moves(1 + random.below(400));
+        // The driver fails now and then; what that does to contents is what the workers check.
+        let _ = match random.below(5) {
+            0 => manager.defragment().map(drop),
+            1 => manager.step().map(drop),
+            choice => manager.begin_defragment(&budget).and_then(|mut pass| {
+                if choice == 2 {
+                    pass.start()?;
+                    aborts += 1;
+                    return Ok(());
+                }
+                let mut which = 0;
+                pass.run(|_| {
+                    which += 1;
+                    if which % 7 == 0 { Decision::Ignore } else { Decision::Copy }
+                })
+                .map(drop)
+            }),
+        };
+        std::thread::yield_now();
+    }
+    assert!(aborts > 0, "no pass was dropped half-way");
+    manager.report().defragmentation.moves
+}
+
+fn soak(paged: bool, faults: u32) {
+    let host = Host::builder().heap(heap(HeapKind::Device, 96 << 20)).open().expect("a device");
+    let lines = [TimelineId::MAIN, host.open().expect("open"), host.open().expect("open")];
+    let mut config = ManagerConfig::default();
+    (config.pool.paged, config.pool.lanes) = (paged, Some(4));
+    // Small blocks, so that there are many to empty.
+    config.pool.block = (!paged).then_some(256 << 10);
+    let budget = Budget::new().moves(64).time(Duration::from_millis(5));
+    config.defragmentation = Defragmentation::Background(Background::new(budget).between(1, 5));
+    let manager = Manager::with_config(Fault::new(host), config);
+    let seed = std::time::UNIX_EPOCH.elapsed().map_or(1, |time| u64::from(time.subsec_nanos()));
+    println!("seed {seed}, {} operations, paged: {paged}", operations());
+    let plan = Plan::Random { per_million: faults, seed };
+    manager.backend().inject(if faults > 0 { plan } else { Plan::Never }, 0);
+    let (stop, left) = (AtomicBool::new(false), AtomicU64::new(THREADS));
+    let moves = std::thread::scope(|scope| {
+        let mover = scope.spawn(|| move_about(&manager, &stop));
+        for thread in 0..THREADS {
+            let (manager, lines, stop, left) = (&manager, &lines, &stop, &left);
+            scope.spawn(move || {
+                let _last = Last(left, stop);
+                work(manager, seed ^ (thread + 1) << 48, operations() / THREADS, lines);
+            });
+        }
+        mover.join().expect("no panic")
+    });
+    manager.backend().inject(Plan::Never, 0);
+    println!("{moves} moves, {:?}", manager.report().defragmentation);
+    assert!(moves > 100, "{moves} moves");
+    manager.validate().expect("sound");
+    manager.retire().expect("alive");
+}
+
+/// Stops the mover when the last worker is gone, however it went.
+struct Last<'a>(&'a AtomicU64, &'a AtomicBool);
+
+impl Drop for Last<'_> {
+    fn drop(&mut self) {
+        if self.0.fetch_sub(1, Relaxed) == 1 {
+            self.1.store(true, Relaxed);
+        }
+    }
+}
+
+#[test]
+fn contents_survive_threads_and_moves_of_blocks() {
+    soak(false, 0);
+}
+
+#[test]
+fn contents_survive_threads_and_moves_of_pages() {
+    soak(true, 0);
+}
+
+#[test]
+fn contents_survive_a_driver_that_fails() {
+    soak(false, 2_000);
+    soak(true, 2_000);
+}
