@@ -1,12 +1,13 @@
 """Workloads with one allocator, in this process; prints one line of JSON for each.
 
-usage: one.py WORKLOADS_FILE NAME,NAME… MODE [--limit GIB] [--passes N] [--share S] [--seconds T]
+usage: one.py WORKLOADS_FILE NAME,NAME… MODE [--limit GIB] [--passes N] [--share S] [--seconds T] [--lock FILE]
 MODE: default, expandable, async, omniheap or omniheap-plain. WORKLOADS_FILE defines one function for each workload; a
 loss or a sum of outputs is taken from every iteration, so that runs with different allocators can be compared. Name the
 workloads by rising peak: omniheap's own peak is that of the process. Models are made on the device.
 """
 
 import argparse
+import fcntl
 import gc
 import json
 import os
@@ -68,14 +69,14 @@ def load(path, name, out, tick, torch):
 
 
 def measure(options, name, torch, ours):
-    result = dict(workload=name, mode=options.mode, limit=options.limit, error=None)
+    result = dict(workload=name, mode=options.mode, limit=options.limit, error=None, times=[], losses=[])
     gc.collect()
     torch.cuda.empty_cache()
     base = used(torch)
     if not ours:
         torch.cuda.reset_peak_memory_stats()
     for turn in range(options.passes):
-        out, clock = [], Clock(torch, options.share)
+        out, clock, calls = [], Clock(torch, options.share), ours and ours.stats()["driver_calls"]
         torch.manual_seed(0)
         run = load(options.file, name, out, clock, torch)
         try:
@@ -87,10 +88,11 @@ def measure(options, name, torch, ours):
             break
         if turn == 0:
             result["driver_peak"] = clock.peak - base
-        result.update(seconds=round(clock.times[-1] - clock.times[0], 4), losses=[float(value) for value in out])
+        result["times"].append(round(clock.times[-1] - clock.times[0], 4))
+        result["losses"].append([float(value) for value in out])
     if ours:
         stats = ours.stats()
-        result.update(own_peak=stats["peak_reserved_bytes"], live_peak=stats["peak_live_bytes"], driver_calls=stats["driver_calls"], rungs=stats["rungs"])
+        result.update(own_peak=stats["peak_reserved_bytes"], live_peak=stats["peak_live_bytes"], last_calls=stats["driver_calls"] - calls, rungs=stats["rungs"])
     else:
         stats = torch.cuda.memory_stats()
         result.update(own_peak=stats.get("reserved_bytes.all.peak"), live_peak=stats.get("requested_bytes.all.peak") or stats.get("allocated_bytes.all.peak"))
@@ -102,6 +104,7 @@ def main():
     parser.add_argument("file"), parser.add_argument("names"), parser.add_argument("mode")
     parser.add_argument("--limit", type=float), parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0), parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--lock", help="a file: processes that name the same one measure one after the other")
     options = parser.parse_args()
     begin = time.time()
     if options.mode in CONF:
@@ -121,7 +124,11 @@ def main():
         torch.cuda.set_per_process_memory_fraction(options.limit * 2**30 / whole)
     for name in options.names.split(","):
         if time.time() - begin < options.seconds:
-            print("RESULT " + json.dumps(measure(options, name, torch, ours)), flush=True)
+            with open(options.lock or os.devnull, "w") as lock:
+                if options.lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                result = measure(options, name, torch, ours)
+            print("RESULT " + json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

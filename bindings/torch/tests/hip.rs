@@ -1,0 +1,94 @@
+//! The exported functions on HIP: AMD's own runtime over the HSA stand-in.
+//!
+//! A runtime that cannot be fetched is said so loudly; `OMNIHEAP_REQUIRE=hip` makes that a failure.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![expect(unsafe_code, reason = "calls C functions")]
+use core::ffi::{CStr, c_void};
+use core::ptr;
+use omniheap_hip_runtime::{Runtime, Suite, ensure};
+use omniheap_torch::*;
+use serde_json::Value;
+use std::process::Command;
+
+const LIBRARY: &str = "OMNIHEAP_HIP_LIBRARY";
+const CHILD: &str = "allocates_as_pytorch_for_rocm_does";
+const MIB: isize = 1 << 20;
+
+fn stats() -> Value {
+    let text = omniheap_torch_stats(0);
+    assert!(!text.is_null());
+    // SAFETY: the library's texts are C strings, good until the next call.
+    let text = unsafe { CStr::from_ptr(text) };
+    serde_json::from_slice(text.to_bytes()).expect("stats are JSON")
+}
+
+fn allocate(size: isize) -> *mut c_void {
+    // SAFETY: null is the default stream, which lives as long as the process.
+    let pointer = unsafe { omniheap_torch_alloc(size, 0, ptr::null_mut()) };
+    assert!(!pointer.is_null());
+    pointer
+}
+
+/// Runs in a process of its own, through the runtime's loader.
+#[test]
+fn allocates_as_pytorch_for_rocm_does() {
+    if std::env::var_os(LIBRARY).is_none() {
+        return;
+    }
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_configure(c"hip".as_ptr(), 256 << 20, 1) }, 0);
+    let held: Vec<_> = (1..20).map(|size| (allocate(size * MIB), size * MIB)).collect();
+    let mut ends: Vec<_> =
+        held.iter().map(|(at, size)| (at.addr(), at.addr() + size.unsigned_abs())).collect();
+    ends.sort_unstable();
+    assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "no two overlap");
+    // SAFETY: as above.
+    unsafe { omniheap_torch_record_stream(held[0].0, ptr::null_mut()) };
+    for (pointer, size) in held {
+        omniheap_torch_free(pointer, size.unsigned_abs(), 0, ptr::null_mut());
+    }
+    let pool = PoolId { captured: 1, named: 0 };
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { omniheap_torch_begin_pool(0, pool, ptr::null_mut()) };
+    let kept = allocate(MIB);
+    omniheap_torch_free(kept, MIB.unsigned_abs(), 0, ptr::null_mut());
+    assert_eq!(allocate(MIB), kept, "a capture uses its own memory again");
+    omniheap_torch_end_pool(0, pool);
+    omniheap_torch_free(kept, MIB.unsigned_abs(), 0, ptr::null_mut());
+    omniheap_torch_release_pool(0, pool);
+    omniheap_torch_reset();
+    let left = stats();
+    assert_eq!((&left["backend"], &left["live"]), (&"hip".into(), &0.into()), "{left}");
+    // SAFETY: as above.
+    assert!(
+        unsafe { omniheap_torch_alloc(300 * MIB, 0, ptr::null_mut()) }.is_null(),
+        "the limit holds"
+    );
+}
+
+#[test]
+fn hip_is_driven_over_the_stand_in() {
+    if std::env::var_os(LIBRARY).is_some() {
+        return;
+    }
+    let this = std::env::current_exe().expect("the test knows where it is");
+    let standin = this.with_file_name("libomniheap_hsa_standin.so");
+    match ensure(Suite::Sid).and_then(|runtime| runtime.with_standin(&standin)) {
+        Ok(runtime) => run(&runtime, &this),
+        Err(error) => {
+            eprintln!("\n*** NOT TESTED: AMD's runtime cannot be had here: {error}\n");
+            let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|name| name.trim() == "hip"), "{error}");
+        }
+    }
+}
+
+fn run(runtime: &Runtime, this: &std::path::Path) {
+    let mut command = Command::new(runtime.loader());
+    command.args(["--library-path", &runtime.library_path()]).arg(this).args(["--exact", CHILD]);
+    command.env(LIBRARY, runtime.library()).env_remove("LD_LIBRARY_PATH");
+    let output = command.output().expect("the loader runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{complained}");
+}
