@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::trace::{
     Alignment, LabelId, StreamId,
-    binary::{Record, Recorder},
+    binary::{Record, Writer},
 };
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -17,7 +17,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
 
 struct Recording {
-    recorder: Recorder<File>,
+    writer: Writer<File>,
     begin: Instant,
     live: HashSet<u64>,
     streams: HashMap<usize, u16>,
@@ -38,14 +38,10 @@ impl Recording {
 /// Starts a trace in a new file; an earlier one is finished.
 pub(crate) fn start(path: &Path) -> io::Result<()> {
     stop()?;
-    let mut recorder = Recorder::new(File::create(path)?);
-    recorder.title("PyTorch on omniheap");
-    let recording = Recording {
-        recorder,
-        begin: Instant::now(),
-        live: HashSet::new(),
-        streams: HashMap::new(),
-    };
+    let mut writer = Writer::new(File::create(path)?);
+    writer.title("PyTorch on omniheap");
+    let recording =
+        Recording { writer, begin: Instant::now(), live: HashSet::new(), streams: HashMap::new() };
     *lock(&RECORDING) = Some(recording);
     ON.store(true, Ordering::Relaxed);
     Ok(())
@@ -55,7 +51,7 @@ pub(crate) fn start(path: &Path) -> io::Result<()> {
 pub(crate) fn stop() -> io::Result<()> {
     ON.store(false, Ordering::Relaxed);
     match lock(&RECORDING).take() {
-        Some(recording) => recording.recorder.finish().map(|_| ()),
+        Some(recording) => recording.writer.finish().map(|_| ()),
         None => Ok(()),
     }
 }
@@ -69,7 +65,7 @@ pub(crate) fn allocated(address: u64, size: u64, stream: *mut c_void) {
             recording.live.insert(address);
             let (align, label) = (Alignment::UNKNOWN, LabelId::NONE);
             let record = Record::Allocate { id: address, size, stream, align, label };
-            recording.recorder.record(time, &record);
+            recording.writer.record(time, &record);
         });
     }
 }
@@ -81,7 +77,7 @@ pub(crate) fn freed(address: u64) {
         with(|recording| {
             if recording.live.remove(&address) {
                 let (time, stream) = (recording.now(), StreamId(0));
-                recording.recorder.record(time, &Record::FreeCompleted { id: address, stream });
+                recording.writer.record(time, &Record::FreeCompleted { id: address, stream });
             }
         });
     }
