@@ -9,6 +9,7 @@ mod explain;
 mod failure;
 mod output;
 mod plan;
+mod portfolio;
 mod replay;
 mod report;
 mod request;

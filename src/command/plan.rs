@@ -1,12 +1,11 @@
 //! `omniheap plan`: the offline planner.
 use super::Failure;
 use super::output::{self, Format};
+use super::portfolio::Portfolio;
 use super::replay::name_of;
-use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap::plan::csv::{self, Table};
-use omniheap::plan::{Options, Plan, Progress, Status, solve, svg, validate};
+use omniheap::plan::{Plan, Progress, Status, svg, validate};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -29,7 +28,7 @@ pub(super) struct Arguments {
     /// Seconds to look, at most
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time_limit: Option<Duration>,
-    /// Search with so many seeds side by side; one makes the plan reproducible
+    /// Search with so many seeds side by side; the same number gives the same plan, unless time runs out
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
     /// Write the table with a column `offset`
@@ -117,62 +116,18 @@ fn read(path: &Path) -> Result<String, Failure> {
 /// Plans with every seed, and keeps the best; also says when the first plan was there.
 fn search(table: &Table, arguments: &Arguments, format: Format) -> (Plan, Duration) {
     let bar = output::spinner(format, "planning");
-    let done = AtomicBool::new(false);
     let show = |now: Progress| {
         bar.set_message(format!("peak {}, at least {}", now.peak, now.lower_bound));
     };
-    let plans = std::thread::scope(|scope| {
-        let run = |seed| {
-            let (done, show) = (&done, &show);
-            scope.spawn(move || one(table, arguments, seed, done, show))
-        };
-        let threads: Vec<_> = (1..=arguments.threads).map(run).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect::<Vec<(Plan, Duration)>>()
-    });
+    let found = Portfolio {
+        problem: &table.problem,
+        threads: arguments.threads,
+        time_limit: arguments.time_limit,
+        show: &show,
+    }
+    .run();
     bar.finish_and_clear();
-    let first = plans.iter().map(|(_, first)| *first).min().unwrap_or_default();
-    let best = plans.into_iter().min_by_key(|(plan, _)| (rank(&plan.status), plan.peak()));
-    (best.expect("there is at least one thread").0, first)
-}
-
-/// Plans with one seed, until it or another thread has an answer that nothing can better.
-fn one(
-    table: &Table,
-    arguments: &Arguments,
-    seed: u64,
-    done: &AtomicBool,
-    show: &dyn Fn(Progress),
-) -> (Plan, Duration) {
-    let (start, first) = (Instant::now(), Cell::new(None));
-    let progress = |now: Progress| {
-        first.set(first.get().or_else(|| Some(start.elapsed())));
-        show(now);
-    };
-    let mut options = Options { seed, time_limit: arguments.time_limit, ..Options::default() };
-    if arguments.time_limit.is_some() {
-        options.effort = u64::MAX;
-    }
-    let stop = || done.load(Relaxed);
-    options.stop = Some(&stop);
-    options.progress = Some(&progress);
-    let plan = solve(&table.problem, &options).expect("the problem was checked when it was read");
-    if matches!(plan.status, Status::Optimal | Status::Infeasible { .. }) {
-        done.store(true, Relaxed);
-    }
-    let first = first.get().unwrap_or_else(|| start.elapsed());
-    (plan, first)
-}
-
-/// What is proven beats what is not; a plan that fits beats one that does not.
-const fn rank(status: &Status) -> u8 {
-    match status {
-        Status::Optimal | Status::Infeasible { .. } => 0,
-        Status::Feasible { .. } => 1,
-        Status::Undecided { .. } => 2,
-    }
+    found
 }
 
 const fn status(status: &Status) -> &'static str {

@@ -93,3 +93,28 @@ fn several_threads_plan_as_well_as_one() {
     let planned = &json(&["plan", &path, "--threads", "4", "--time-limit", "5"])[0];
     assert_eq!(planned["peak"], 12);
 }
+
+#[test]
+fn the_same_threads_give_the_same_plan() {
+    for seed in 1..=4_u64 {
+        let mut csv = String::from("id,lower,upper,size\n");
+        let mut state = seed;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for id in 0..45 {
+            let (lower, life, size) = (random(60), 1 + random(20), 1 + random(1000));
+            csv += &format!("{id},{lower},{},{size}\n", lower + life);
+        }
+        let path = file(&format!("same-{seed}.csv"), csv);
+        let out = folder().join(format!("same-{seed}-out.csv"));
+        let plan = || {
+            let target = out.to_str().expect("a plain name");
+            json(&["plan", &path, "--threads", "3", "--out", target]);
+            fs::read_to_string(&out).expect("it was written")
+        };
+        let first = plan();
+        assert!((0..3).all(|_| plan() == first), "seed {seed}");
+    }
+}
