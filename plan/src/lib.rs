@@ -19,11 +19,13 @@ mod plan;
 mod problem;
 mod problem_error;
 mod region;
+mod repair;
 mod rng;
 mod solve;
 mod spill;
 mod stop;
 pub mod svg;
+mod timetable;
 mod validate;
 
 pub use bound::{Certificate, Step, load_profile};

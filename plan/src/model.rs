@@ -108,8 +108,10 @@ impl Model {
             hint = hint.or(buffer.hint);
             self.item_of[index] = Some(item);
             for span in buffer.intervals() {
-                let run = (self.section(span.start), self.section(span.end));
-                self.runs.push(run);
+                // Items come in order of time, so the last one is near.
+                let from = self.section(span.start, self.runs.last().map_or(0, |r| r.0));
+                let to = self.section(span.end, from);
+                self.runs.push((from, to));
             }
         }
         merge_runs(&mut self.runs, start);
@@ -123,8 +125,19 @@ impl Model {
         self.hint.push(hint);
     }
 
-    fn section(&self, tick: u64) -> Section {
-        id(self.ticks.partition_point(|&t| t < tick))
+    /// The section that starts at a tick, looked for around `near` first.
+    fn section(&self, tick: u64, near: Section) -> Section {
+        let mut low = near as usize;
+        if self.ticks.get(low).is_none_or(|&t| t > tick) {
+            return id(self.ticks.partition_point(|&t| t < tick));
+        }
+        let mut step = 1;
+        while self.ticks.get(low + step).is_some_and(|&t| t < tick) {
+            low += step;
+            step *= 2;
+        }
+        let high = (low + step).min(self.ticks.len());
+        id(low + self.ticks[low..high].partition_point(|&t| t < tick))
     }
 
     /// Gives every separate pair of this region a section behind the real ones.

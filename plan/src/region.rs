@@ -7,6 +7,7 @@ use crate::hot::hot_first;
 use crate::improve::Improve;
 use crate::model::Model;
 use crate::options::{Options, Progress};
+use crate::repair::Repair;
 use crate::rng::Rng;
 use crate::stop::Stop;
 use alloc::vec::Vec;
@@ -51,7 +52,12 @@ impl Task<'_> {
         let mut outcome = Outcome { offsets: Vec::new(), peak: u64::MAX, bound, nodes: 0 };
         let mut portfolio = Portfolio::new(self.options.seed);
         let exact = model.len() <= EXACT_ITEMS && !model.has_fixed();
-        let tries = if exact { TRIES } else { TRIES + VARIED_ITEMS / model.len() };
+        let tries = match model.len() {
+            _ if exact => TRIES,
+            // Repair does more for a huge plan than other greedy plans do, and needs no better start.
+            huge if huge > HOT_ITEMS && Self::suits_repair(model) => 1,
+            items => TRIES + VARIED_ITEMS / items,
+        };
         while let Some(offsets) = portfolio.next(model) {
             self.keep(model, region, &mut outcome, offsets);
             if outcome.peak <= bound || portfolio.tries() >= tries || self.stop.now() {
@@ -64,11 +70,27 @@ impl Task<'_> {
                 self.keep(model, region, &mut outcome, offsets);
             }
         }
+        if !exact && outcome.peak > bound && !self.stop.now() && Self::suits_repair(model) {
+            self.repair(model, region, &mut outcome);
+        }
         let open = outcome.peak > bound && capacity.is_none_or(|c| c >= bound);
         if exact && open && !self.stop.now() {
             Duel::new(self, model, region, capacity).run(&mut outcome);
         }
         outcome
+    }
+
+    fn suits_repair(model: &Model) -> bool {
+        model.is_plain() && !model.has_fixed()
+    }
+
+    fn repair(&self, model: &Model, region: usize, outcome: &mut Outcome) {
+        let mut repair = Repair::new(model, &outcome.offsets);
+        let bound = outcome.bound;
+        let mut rng = Rng::new(self.options.seed);
+        repair.run(bound, &mut rng, self.stop, |offsets| {
+            self.keep(model, region, outcome, offsets.to_vec());
+        });
     }
 
     fn hot(&self, model: &Model, bound: u64) -> Option<Vec<u64>> {

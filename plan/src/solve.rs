@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 /// Buffers are assigned to regions, cheap ones first. In each region a portfolio of greedy rules gives a plan at once.
 /// If it is above the lower bound and there are at most 2,000 buffers, none of them fixed, exact search and
 /// improvement by ejection take turns, first at the lower bound, then at the capacity or halfway to the best plan.
-/// Larger regions repeat the greedy rules with chance. It ends when a plan is proven best, when a plan fits the given
+/// Larger regions repeat the greedy rules with chance, and then repair the plan where it is too high. It ends when a plan is proven best, when a plan fits the given
 /// capacity and some runs at the bound found no better one, or when `options` say so.
 ///
 /// # Cost

@@ -1,0 +1,49 @@
+//! Every plan that repair finds is valid and lower than the one before.
+use super::Repair;
+use crate::bound::lower_bound;
+use crate::greedy::{Portfolio, peak_of};
+use crate::model::Model;
+use crate::rng::Rng;
+use crate::stop::Stop;
+use crate::{Buffer, Problem, Region, Spot, validate};
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+/// Buffers whose sizes and lifetimes both span several orders of magnitude.
+fn spread(seed: u64, least: u64, align: u64) -> Problem {
+    let mut rng = Rng::new(seed);
+    let mut problem = Problem::new(Region::unbounded());
+    for _ in 0..700 {
+        let size = least << rng.below(if least == 1 { 5 } else { 12 });
+        let size = size + rng.below(size);
+        let (reach, start) = (8 << rng.below(7), rng.below(2_800));
+        problem.push(Buffer::new(size, start, start + 1 + rng.below(reach)).align(align));
+    }
+    problem
+}
+
+#[test]
+fn plans_get_lower_and_stay_valid() {
+    let mut lowered = 0;
+    let shapes = [(256, 1), (256, 1), (1, 1), (256, 256), (256, 48), (1, 1), (1, 3), (1, 1)];
+    for (seed, (least, align)) in (1..).zip(shapes) {
+        let problem = spread(seed, least, align);
+        let model = Model::new(&problem, 0, |_| true);
+        let start = Portfolio::new(1).next(&model).expect("there is a first plan");
+        let asked = Cell::new(0);
+        let ask = || asked.replace(asked.get() + 1) > 40;
+        let stop = Stop::new(&ask);
+        let mut peak = peak_of(&model, &start);
+        let mut repair = Repair::new(&model, &start);
+        repair.run(lower_bound(&model), &mut Rng::new(seed), &stop, |offsets| {
+            let offset = |i: usize| offsets[model.item_of[i].expect("it has bytes") as usize];
+            let spot = |i| Spot { region: 0, offset: offset(i) };
+            let spots: Vec<Spot> = (0..problem.buffers.len()).map(spot).collect();
+            validate(&problem, &spots).unwrap_or_else(|flaw| panic!("seed {seed}: {flaw}"));
+            assert!(peak_of(&model, offsets) < peak, "seed {seed}");
+            peak = peak_of(&model, offsets);
+            lowered += 1;
+        });
+    }
+    assert!(lowered >= 10, "only {lowered} lower plans were found");
+}
