@@ -274,3 +274,6 @@ impl<'a> Improve<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,3 +60,6 @@ impl Memo {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
