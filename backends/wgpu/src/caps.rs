@@ -59,6 +59,17 @@ impl HeapClass {
         }
     }
 
+    /// Who staging is for: a policy sends what the host reads to memory that is cached, and what it writes elsewhere.
+    ///
+    /// wgpu maps such blocks for the time of a transfer, never for good: there is no `Map`.
+    fn host(self) -> HostAccess {
+        match self {
+            Self::Device | Self::Constant => HostAccess::None,
+            Self::Upload => HostAccess::Combined,
+            Self::ReadBack => HostAccess::Cached,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Device => "storage, vertex, index and uniform buffers",
@@ -134,7 +145,7 @@ fn heap(
         align: BASE_ALIGN,
         granule: COPY_ALIGN,
         page: None,
-        host: HostAccess::None,
+        host: class.host(),
         use_when: Use::Normal,
         physical,
     }

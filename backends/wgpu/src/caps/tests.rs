@@ -81,3 +81,13 @@ fn limits_keep_their_meaning() {
     assert_eq!(caps.shared.expect("workgroup memory").per_group, 16 << 10);
     assert_eq!(caps.copy, CopyCaps { align: COPY_ALIGN, inside_block: InsideBlock::Forbidden });
 }
+
+#[test]
+fn each_direction_has_its_own_staging() {
+    use omniheap_core::{DefaultPolicy, Policy as _, Request};
+    let caps = describe_with(DeviceType::DiscreteGpu, None);
+    let first = |request: Request<'_>| DefaultPolicy.place(&request, &caps).unwrap().heaps;
+    let class = |heaps: omniheap_core::Ranking| HeapClass::of(heaps.as_slice()[0]).unwrap();
+    assert_eq!(class(first(Request::read_back(64))), HeapClass::ReadBack);
+    assert_eq!(class(first(Request::upload(64))), HeapClass::Upload);
+}

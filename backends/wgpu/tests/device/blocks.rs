@@ -204,7 +204,7 @@ fn capabilities_are_what_wgpu_has(target: &Target) {
     let on_vulkan = caps.device.driver.starts_with("Vulkan");
     assert_eq!(caps.device.uuid.is_some(), on_vulkan, "{:?}", caps.device);
     for heap in &caps.heaps {
-        assert!(heap.max_block <= heap.size && !heap.host.is_visible(), "{heap:?}");
+        assert!(heap.max_block <= heap.size, "{heap:?}");
     }
 }
 

@@ -1,0 +1,129 @@
+//! Meshes and textures on the device.
+#![expect(unsafe_code, reason = "an engine talks to the driver itself")]
+use crate::{
+    device::Device,
+    image::{Image, Purpose, whole},
+};
+use core::error::Error;
+use omniheap_core::{Align, Allocation, Manager, PoolConfig, Request, Writer};
+use omniheap_engines::{Scene, Texture};
+use omniheap_vulkan::{Vulkan, ash, ash::vk};
+
+/// What the device holds of a scene. Meshes are plain allocations: they may move between frames.
+pub(crate) struct Assets {
+    pub(crate) meshes: Vec<Option<Allocation<Vulkan>>>,
+    pub(crate) textures: Vec<Image>,
+}
+
+impl Assets {
+    pub(crate) fn load(
+        device: &Device,
+        manager: &Manager<Vulkan>,
+        scene: &Scene,
+    ) -> Result<Self, Box<dyn Error>> {
+        // Meshes come and go, so they get a pool of small blocks, each of which can be emptied and given back.
+        let mesh = |bytes: &[u8]| {
+            Request::new(bytes.len() as u64)
+                .align(Align::of(16))
+                .writer(Writer::HostOnce)
+                .name("mesh")
+        };
+        let heap = manager.explain(&mesh(&[0; 4]))?.placement.heaps.as_slice()[0];
+        let pool =
+            manager.create_pool(heap, PoolConfig { block: Some(1 << 20), ..PoolConfig::new() })?;
+        let mut meshes = Vec::new();
+        for one in &scene.meshes {
+            let allocation = pool.allocate(&mesh(&one.bytes))?;
+            allocation.write(0, &one.bytes)?;
+            meshes.push(Some(allocation));
+        }
+        let purpose = Purpose {
+            format: vk::Format::R8G8B8A8_UNORM,
+            usage: vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST,
+            aspect: vk::ImageAspectFlags::COLOR,
+        };
+        let images =
+            scene.textures.iter().map(|t| Image::create(manager, (t.size, t.size), purpose));
+        let textures = images.collect::<Result<Vec<_>, _>>()?;
+        upload(device, manager, &scene.textures, &textures)?;
+        Ok(Self { meshes, textures })
+    }
+}
+
+/// Fills all textures through one piece of staging memory, in one submission.
+fn upload(
+    device: &Device,
+    manager: &Manager<Vulkan>,
+    textures: &[Texture],
+    images: &[Image],
+) -> Result<(), Box<dyn Error>> {
+    let total: u64 = textures.iter().map(|texture| texture.pixels.len() as u64).sum();
+    let staging =
+        manager.allocate(&Request::upload(total).align(Align::of(16)).name("texture upload"))?;
+    let view = staging.map()?;
+    let mut offset = 0;
+    for texture in textures {
+        view.write(offset, &texture.pixels)?;
+        offset += texture.pixels.len() as u64;
+    }
+    view.flush(0, total)?;
+    let binding = staging.binding();
+    let buffer = binding.block().buffer().ok_or("staging memory has a buffer")?;
+    let mut from = binding.span().offset;
+    let work = device.submit(manager, |commands| {
+        for (texture, image) in textures.iter().zip(images) {
+            use vk::{AccessFlags as A, ImageLayout as L, PipelineStageFlags as S};
+            let to = L::TRANSFER_DST_OPTIMAL;
+            let steps = [(L::UNDEFINED, A::empty()), (to, A::TRANSFER_WRITE)];
+            let fill = (steps[0], (to, A::TRANSFER_WRITE), S::TOP_OF_PIPE, S::TRANSFER);
+            let read = (L::SHADER_READ_ONLY_OPTIMAL, A::SHADER_READ);
+            let show = (steps[1], read, S::TRANSFER, S::FRAGMENT_SHADER);
+            turn(&device.raw, commands, image.handle, fill);
+            let region = [region(from, texture.size)];
+            // SAFETY: recording; the buffer holds the pixels, and the image is in that layout.
+            unsafe {
+                device.raw.cmd_copy_buffer_to_image(commands, buffer, image.handle, to, &region);
+            };
+            turn(&device.raw, commands, image.handle, show);
+            from += texture.pixels.len() as u64;
+        }
+    })?;
+    device.finish(manager, work)
+}
+
+/// A layout and who uses the image in it.
+pub(crate) type Use = (vk::ImageLayout, vk::AccessFlags);
+
+/// Brings an image of colours from one use to the next.
+pub(crate) fn turn(
+    device: &ash::Device,
+    commands: vk::CommandBuffer,
+    image: vk::Image,
+    (from, to, before, after): (Use, Use, vk::PipelineStageFlags, vk::PipelineStageFlags),
+) {
+    let barrier = [vk::ImageMemoryBarrier::default()
+        .old_layout(from.0)
+        .src_access_mask(from.1)
+        .new_layout(to.0)
+        .dst_access_mask(to.1)
+        .src_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
+        .dst_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
+        .image(image)
+        .subresource_range(whole(vk::ImageAspectFlags::COLOR))];
+    let none = vk::DependencyFlags::empty();
+    // SAFETY: recording; the image is the device's.
+    unsafe { device.cmd_pipeline_barrier(commands, before, after, none, &[], &[], &barrier) };
+}
+
+fn region(offset: u64, size: u32) -> vk::BufferImageCopy {
+    vk::BufferImageCopy {
+        buffer_offset: offset,
+        image_subresource: vk::ImageSubresourceLayers {
+            aspect_mask: vk::ImageAspectFlags::COLOR,
+            layer_count: 1,
+            ..Default::default()
+        },
+        image_extent: vk::Extent3D { width: size, height: size, depth: 1 },
+        ..Default::default()
+    }
+}
