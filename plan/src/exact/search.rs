@@ -318,3 +318,6 @@ fn part_span(frame: &Frame, items: &[u32]) -> (usize, usize) {
     let end = items.iter().map(|&i| frame.hull[i as usize].1).max().unwrap_or(first);
     (first as usize, end as usize)
 }
+
+#[cfg(test)]
+mod tests;
