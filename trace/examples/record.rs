@@ -1,97 +1,86 @@
-//! Records a small made-up program and writes the trace: `cargo run -p omniheap-trace --example record -- OUT.trace`
+//! Records a small program and draws its manager: `cargo run -p omniheap-trace --example record -- OUT.trace OUT.html`
 //!
-//! It loads a model, serves requests of several sizes, runs out of memory once and defragments.
+//! On host memory it loads a model, serves requests of several sizes, asks for more than there is, and makes room by
+//! moving live data together.
 
-use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Rung, StreamId};
+use core::error::Error;
+use omniheap_core::{
+    Allocation, Budget, Defragmentation, Manager, ManagerConfig, PoolConfig, Request, Tag, UserPool,
+};
+use omniheap_host::Host;
+use omniheap_trace::{Recorder, report};
 use std::fs::File;
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 64 * MIB;
+const MODEL: Tag = Tag(1);
+const REQUESTS: Tag = Tag(2);
 
-/// One block that is filled from the front, with holes where something was freed.
-struct Program<W: std::io::Write> {
-    recorder: Writer<W>,
-    now_us: u64,
-    next_id: u64,
-    live: Vec<(u64, u64, u64, u64)>,
-}
-
-impl<W: std::io::Write> Program<W> {
-    fn allocate(&mut self, block: u64, offset: u64, size: u64, label: LabelId) {
-        let (id, stream, align) =
-            (self.next_id, StreamId(0), Alignment::new(256).unwrap_or_default());
-        self.next_id += 1;
-        self.now_us += 90;
-        self.recorder.record(self.now_us, &Record::Allocate { id, size, stream, align, label });
-        self.recorder.record(self.now_us, &Record::Bind { id, block, offset });
-        self.live.push((id, block, offset, size));
-    }
-
-    fn free(&mut self, index: usize) {
-        let (id, ..) = self.live.remove(index);
-        self.now_us += 40;
-        self.recorder.record(self.now_us, &Record::FreeRequested { id, stream: StreamId(0) });
-        self.now_us += 25;
-        self.recorder.record(self.now_us, &Record::FreeCompleted { id, stream: StreamId(0) });
-    }
-
-    /// Slides everything in `block` to its front.
-    fn defragment(&mut self, block: u64) {
-        self.now_us += 500;
-        let mut end = 0;
-        self.live.sort_by_key(|&(_, block, offset, _)| (block, offset));
-        for (id, _, offset, size) in self.live.iter_mut().filter(|live| live.1 == block) {
-            if *offset != end {
-                *offset = end;
-                self.recorder.record(self.now_us, &Record::Move { id: *id, block, offset: end });
-            }
-            end += *size;
-        }
-    }
-}
-
-fn main() -> Result<(), Box<dyn core::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: record OUT.trace")?;
-    let recorder = Writer::new(File::create(&path)?);
-    let mut program = Program { recorder, now_us: 0, next_id: 0, live: Vec::new() };
-    program.recorder.title("a made-up program");
-    for (block, heap) in [(0, HeapId(0)), (1, HeapId(0)), (2, HeapId(1))] {
-        program.recorder.record(
-            1,
-            &Record::BlockAllocate { block, size: BLOCK, heap, backing: Backing::Memory },
-        );
-    }
-    load(&mut program);
-    serve(&mut program);
-    program.recorder.finish()?;
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(trace), Some(page)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: record OUT.trace OUT.html".into());
+    };
+    let recorder = Recorder::create(&trace)?;
+    recorder.title("a small program");
+    let mut config = ManagerConfig::default().plain().observed(recorder.clone());
+    // So that the failure below is one that a pass would have prevented.
+    config.defragmentation = Defragmentation::Off;
+    let manager = Manager::with_config(Host::new(), config);
+    let (heap, _) = manager.caps().heap_ids().next().ok_or("host memory has a heap")?;
+    let limited = PoolConfig {
+        block: Some(16 * MIB),
+        maximum: 64 * MIB,
+        lanes: Some(1),
+        ..PoolConfig::new()
+    };
+    let pool = manager.create_pool(heap, limited)?;
+    let weights = load(&pool)?;
+    let served = serve(&pool)?;
+    draw(&manager, &pool, &page)?;
+    drop((weights, served, pool, manager));
+    recorder.finish()?;
     Ok(())
 }
 
-fn load<W: std::io::Write>(program: &mut Program<W>) {
-    let uploads = program.recorder.label(LabelId::NONE, "uploads");
-    program.allocate(2, 20 * MIB, 30 * MIB, uploads);
-    let model = program.recorder.label(LabelId::NONE, "model");
-    for layer in 0..12 {
-        let label = program.recorder.label(model, &format!("layer {layer}"));
-        let weights = program.recorder.label(label, "weights");
-        program.allocate(0, layer * 5 * MIB, 4 * MIB + layer * MIB / 16, weights);
+/// Weights that stay.
+fn load(pool: &UserPool<Host>) -> Result<Vec<Allocation<Host>>, Box<dyn Error>> {
+    let mut weights = Vec::new();
+    for layer in 0..10 {
+        let name = format!("layer {layer} weights");
+        let request = Request::new(2 * MIB + layer * MIB / 8).tag(MODEL).name(&name);
+        weights.push(pool.allocate(&request)?);
     }
+    Ok(weights)
 }
 
-fn serve<W: std::io::Write>(program: &mut Program<W>) {
-    let requests = program.recorder.label(LabelId::NONE, "requests");
-    for (turn, name) in (0..150_u64).zip(["cache", "activations", "logits"].into_iter().cycle()) {
-        let label = program.recorder.label(requests, name);
-        program.allocate(1, turn % 60 * MIB, (turn * 7 % 9 + 1) * MIB / 10, label);
-        if turn >= 40 {
-            let oldest = program.live.iter().position(|live| live.1 == 1).unwrap_or(0);
-            program.free(oldest);
+/// Requests come and go; every fourth stays, which leaves holes.
+fn serve(pool: &UserPool<Host>) -> Result<Vec<Allocation<Host>>, Box<dyn Error>> {
+    let (mut stay, mut go) = (Vec::new(), Vec::new());
+    for (turn, name) in (0..110_u64).zip(["cache", "activations", "logits"].into_iter().cycle()) {
+        let request = Request::new((turn * 7 % 9 + 1) * MIB / 8).tag(REQUESTS).name(name);
+        let allocation = pool.allocate(&request)?;
+        if turn % 4 == 0 {
+            stay.push(allocation);
+        } else {
+            go.push(allocation);
+        }
+        if go.len() > 24 {
+            drop(go.remove(0));
         }
     }
-    let (size, stream) = (40 * MIB, StreamId(0));
-    for rung in [Rung::Retire, Rung::Trim, Rung::Failed] {
-        program.recorder.record(program.now_us, &Record::OutOfMemory { size, stream, rung });
+    Ok(stay)
+}
+
+/// The manager before and after a pass, and why a request failed in between.
+fn draw(manager: &Manager<Host>, pool: &UserPool<Host>, page: &str) -> Result<(), Box<dyn Error>> {
+    let mut before = report::from_manager(&manager.report(), manager.caps(), "before");
+    let refused = pool.allocate(&Request::new(12 * MIB).name("large"));
+    if let Some(shortage) = refused.as_ref().err().and_then(|error| error.shortage()) {
+        before.add_failure(shortage);
     }
-    program.defragment(1);
+    manager.begin_defragment(&Budget::new())?.commit()?;
+    let mut data = report::from_manager(&manager.report(), manager.caps(), "a small program");
+    data.add_before(&before, "one pass");
+    report::write_html(&data, File::create(page)?)?;
+    Ok(())
 }

@@ -1,11 +1,11 @@
 //! The report of a manager as it is now.
 
 use super::data::{Defragmentation, Fact, Figures, Heap, MapBlock, MapSpan, Moment, SpanState};
-use super::data::{Label, ReportData};
+use super::data::{Label, PostMortem, ReportData};
 use super::post_mortem::explain;
 use crate::label::{LabelId, Labels};
 use omniheap_core::{BlockReport, Caps, Report, Shortage};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Builds the report of a manager: `report` is its [`report`](omniheap_core::Manager::report), `caps` its device.
 ///
@@ -101,33 +101,51 @@ impl ReportData {
         self.figures.oom += 1;
     }
 
-    /// Puts the last moment of an earlier report of the same manager before those of this one, as the two sides of a
-    /// pass: what lies elsewhere now counts as moved.
+    /// Puts the last moment of an earlier report of the same manager, and what failed then, before those of this one:
+    /// the two sides of a pass. What lies elsewhere now counts as moved.
     pub fn add_before(&mut self, before: &Self, title: &str) {
         let (Some(was), Some(is)) = (before.moments.last(), self.moments.last()) else { return };
+        let (moves, moved_bytes) = moved(was, before, is, self);
         let mut was = was.clone();
-        let first = u32::try_from(self.labels.len()).unwrap_or(u32::MAX);
-        let moved = moved(&was, before, is, self);
-        for span in was.blocks.iter_mut().flat_map(|block| &mut block.spans) {
-            if span.label > 0 {
-                span.label += first;
-            }
-        }
-        self.labels.extend(before.labels.iter().map(|label| Label {
-            parent: if label.parent > 0 { label.parent + first } else { 0 },
-            text: label.text.clone(),
-        }));
-        let after = u32::try_from(self.moments.len() - 1).ok();
         "before".clone_into(&mut was.title);
-        self.moments.push(was);
-        let (moves, moved_bytes) = moved;
-        self.defragmentation.push(Defragmentation {
-            title: title.to_owned(),
-            moves,
-            moved_bytes,
-            before: u32::try_from(self.moments.len() - 1).ok(),
-            after,
-        });
+        let labels = self.adopt(&before.labels);
+        let adopted = |label: u32| labels.get(label as usize).copied().unwrap_or(0);
+        let spans = was.blocks.iter_mut().flat_map(|block| &mut block.spans);
+        spans.for_each(|span| span.label = adopted(span.label));
+        self.moments.insert(0, was);
+        let passes =
+            self.defragmentation.iter_mut().flat_map(|pass| [&mut pass.before, &mut pass.after]);
+        let failures = self.out_of_memory.iter_mut().map(|failure| &mut failure.moment);
+        passes.chain(failures).flatten().for_each(|moment| *moment += 1);
+        let after = u32::try_from(self.moments.len() - 1).ok();
+        let pass =
+            Defragmentation { title: title.to_owned(), moves, moved_bytes, before: Some(0), after };
+        self.defragmentation.insert(0, pass);
+        for failure in &before.out_of_memory {
+            let mut failure = PostMortem { moment: Some(0), ..failure.clone() };
+            failure.blockers.iter_mut().for_each(|blocker| blocker.label = adopted(blocker.label));
+            self.out_of_memory.push(failure);
+        }
+        self.figures.oom += before.figures.oom;
+    }
+
+    /// Takes over labels of another report; says what each is here, that of no label first.
+    fn adopt(&mut self, labels: &[Label]) -> Vec<u32> {
+        let mut known: HashMap<(u32, String), u32> = HashMap::new();
+        for (number, label) in (1..).zip(&self.labels) {
+            known.insert((label.parent, label.text.clone()), number);
+        }
+        let mut adopted = vec![0];
+        for label in labels {
+            let parent = adopted.get(label.parent as usize).copied().unwrap_or(0);
+            let next = u32::try_from(self.labels.len() + 1).unwrap_or(u32::MAX);
+            let number = *known.entry((parent, label.text.clone())).or_insert(next);
+            if number == next {
+                self.labels.push(Label { parent, text: label.text.clone() });
+            }
+            adopted.push(number);
+        }
+        adopted
     }
 }
 

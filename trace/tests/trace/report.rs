@@ -286,6 +286,9 @@ fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
     };
     assert_eq!(there(was), ["b", "d"]);
     assert!(there(is).contains(&"large".to_owned()));
+    let names: std::collections::BTreeSet<_> =
+        after.labels.iter().map(|label| &label.text).collect();
+    assert_eq!(names.len(), after.labels.len(), "one name is one label");
     [&before, &failed, &after].into_iter().for_each(survives_json);
     drop((live, large));
 }

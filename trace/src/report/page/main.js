@@ -29,7 +29,7 @@ function sizeLabels(tree, moments) {
 function momentChooser(data, store, show) {
   const select = $("map-moment");
   if (store?.placed) select.append(new Option("of the cursor", "cursor"));
-  data.moments.forEach((moment, index) => select.append(new Option(`${moment.title} (${duration(moment.time_us)})`, index)));
+  data.moments.forEach((moment, index) => select.append(new Option(moment.time_us ? `${moment.title} (${duration(moment.time_us)})` : moment.title, index)));
   select.addEventListener("change", () => show(select.value));
   return select;
 }

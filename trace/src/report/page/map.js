@@ -148,7 +148,7 @@ class MemoryMap {
     }
     const live = this.moment.blocks.reduce((sum, block) => sum + block.spans.reduce((all, span) => all + span.size, 0), 0);
     const held = this.moment.blocks.reduce((sum, block) => sum + block.size, 0);
-    $("map-readout").textContent = `At ${duration(this.moment.time_us)}: ${counted(this.moment.blocks.length, "block")}, ` +
+    $("map-readout").textContent = `${this.moment.time_us ? `At ${duration(this.moment.time_us)}: ` : ""}${counted(this.moment.blocks.length, "block")}, ` +
       `${bytes(held)} reserved, ${bytes(live)} live in ${counted(this.moment.blocks.reduce((sum, block) => sum + block.spans.length, 0), "allocation")}`;
   }
   paintHeap(context, row, y, width) {

@@ -23,8 +23,9 @@ function showHead(data) {
     ["Allocations", whole(figures.allocations)],
     ["Driver calls", whole(figures.driver_calls)],
     ["Requests that failed", whole(figures.oom), figures.oom > 0],
-    ["Duration", duration(figures.duration_us)],
   ];
+  // A report of one moment has no duration.
+  if (figures.duration_us) cards.push(["Duration", duration(figures.duration_us)]);
   for (const [name, value, warn] of cards) {
     const card = make("div", undefined, warn ? "figure warn" : "figure");
     card.append(make("b", value), make("span", name));
@@ -75,7 +76,7 @@ function showFailures(data, tree, show) {
   $("oom-section").hidden = false;
   for (const each of data.out_of_memory) {
     const box = make("div", undefined, "case");
-    box.append(make("b", `${bytes(each.size)} asked for on stream ${each.stream} at ${duration(each.time_us)}`));
+    box.append(make("b", `${bytes(each.size)} asked for on stream ${each.stream}${each.time_us ? ` at ${duration(each.time_us)}` : ""}`));
     box.append(make("p", `Then live ${bytes(each.live_bytes)}, reserved ${bytes(each.reserved_bytes)}, free ${bytes(each.free_bytes)}.`));
     if (each.largest_hole) {
       const who = each.blockers.map((blocker) => `${tree.short(blocker.label) || "no name"} (${bytes(blocker.size)})`).join(" and ");
