@@ -51,6 +51,7 @@ fn steps() -> Vec<Step> {
         Step::command("tests", cargo(&["test", "--quiet", "--workspace", "--no-fail-fast"])),
         Step::new("examples on host", examples),
         Step::new("Python package", python::test),
+        Step::new("engines", engines),
         Step::command("optimised tests", optimised),
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
@@ -63,6 +64,16 @@ fn models() -> Command {
     command.arg("--target-dir").arg(root().join("target/loom")).arg("models");
     command.env("RUSTFLAGS", "--cfg loom");
     command
+}
+
+/// Renders with both engines; each compares its pictures, and says so where there is no device.
+fn engines() -> Outcome {
+    for name in ["vulkan_engine", "wgpu_engine"] {
+        let picture = std::env::temp_dir().join(format!("{name}.png"));
+        let run = ["run", "--quiet", "-p", "omniheap-engines", "--example", name, "--"];
+        status(name, cargo(&run).arg(picture))?;
+    }
+    Ok(())
 }
 
 /// Runs every example of the facade on the host backend.

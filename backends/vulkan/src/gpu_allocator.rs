@@ -1,69 +1,34 @@
-//! `gpu_allocator::vulkan::Allocator` as the source of blocks.
-//!
-//! # Moving over from gpu-allocator
-//!
-//! An engine keeps its allocator and hands it over; from then on both draw from the same memory:
-//!
-//! ```
-//! # use gpu_allocator::{MemoryLocation, vulkan::{AllocationCreateDesc, AllocationScheme, Allocator}};
-//! # use omniheap_core::{Backend, HeapKind};
-//! # use omniheap_vulkan::{Block, Existing, GpuAllocator, Options, Vulkan, ash::{self, vk}};
-//! # use std::{error::Error, sync::{Arc, Mutex}};
-//! // Before: every buffer asks gpu-allocator.
-//! fn before(device: &ash::Device, allocator: &Mutex<Allocator>, buffer: vk::Buffer) -> Result<(), Box<dyn Error>> {
-//!     let allocation = allocator.lock().expect("not poisoned").allocate(&AllocationCreateDesc {
-//!         name: "vertices",
-//!         requirements: unsafe { device.get_buffer_memory_requirements(buffer) },
-//!         location: MemoryLocation::GpuOnly,
-//!         linear: true,
-//!         allocation_scheme: AllocationScheme::GpuAllocatorManaged,
-//!     })?;
-//!     unsafe { device.bind_buffer_memory(buffer, allocation.memory(), allocation.offset()) }?;
-//!     Ok(())
-//! }
-//!
-//! // After: omniheap asks it for blocks, and divides them.
-//! fn after(existing: Existing, allocator: Arc<Mutex<Allocator>>, buffer: vk::Buffer) -> Result<Block, Box<dyn Error>> {
-//!     let source = Arc::new(GpuAllocator::new(allocator));
-//!     let vulkan = unsafe { Vulkan::wrap(existing, Options::default())?.with_source(source) };
-//!     let needs = unsafe { vulkan.buffer_needs(buffer, HeapKind::Device) }?;
-//!     let block = vulkan.allocate(needs.heaps[0], needs.layout.size)?;
-//!     unsafe { vulkan.bind_buffer(buffer, &needs, &block, 0) }?;
-//!     Ok(block)
-//! }
-//! ```
-//!
-//! | gpu-allocator | here |
-//! |---|---|
-//! | `MemoryLocation::GpuOnly` | [`HeapKind::Device`](omniheap_core::HeapKind::Device) |
-//! | `MemoryLocation::CpuToGpu` | [`HeapKind::Unified`](omniheap_core::HeapKind::Unified) |
-//! | `MemoryLocation::GpuToCpu` | [`HeapKind::Staging`](omniheap_core::HeapKind::Staging), a heap whose host access is `Cached` |
-//! | `linear: false` | [`Class::Tiled`](omniheap_core::Class::Tiled) |
-//! | `AllocationScheme::DedicatedBuffer` | [`Vulkan::allocate_alone`](crate::Vulkan::allocate_alone) |
-//! | `allocation.mapped_slice_mut()` | [`Map::map`](omniheap_core::Map::map), then flush where the heap is `Incoherent` |
+//! gpu-allocator and omniheap side by side: its allocator as our source of blocks, and its calls over our pools.
+#![doc = ""]
+#![doc = include_str!("../../../docs/migrating-from-gpu-allocator.md")]
 #![expect(unsafe_code, reason = "signs the contract of MemorySource")]
 use crate::{MemorySource, Piece, device::lock};
 use ash::vk;
 use core::fmt;
-use gpu_allocator::{
-    AllocationError, MemoryLocation,
-    vulkan::{Allocation, AllocationCreateDesc, AllocationScheme, Allocator},
-};
+use gpu_allocator::{AllocationError, vulkan};
 use omniheap_core::{Error, ErrorKind, Result};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
+mod adapter;
+
+pub use adapter::{Allocation, Allocator};
+pub use gpu_allocator::{
+    MemoryLocation,
+    vulkan::{AllocationCreateDesc, AllocationScheme},
+};
+
 /// Blocks from an engine's gpu-allocator.
 pub struct GpuAllocator {
-    allocator: Arc<Mutex<Allocator>>,
+    allocator: Arc<Mutex<vulkan::Allocator>>,
     live: Mutex<Live>,
 }
 
 #[derive(Default)]
 struct Live {
-    by_token: BTreeMap<u64, Allocation>,
+    by_token: BTreeMap<u64, vulkan::Allocation>,
     next: u64,
 }
 
@@ -72,7 +37,7 @@ impl GpuAllocator {
     ///
     /// It was created with `buffer_device_address` if the device has that enabled.
     #[must_use]
-    pub fn new(allocator: Arc<Mutex<Allocator>>) -> Self {
+    pub fn new(allocator: Arc<Mutex<vulkan::Allocator>>) -> Self {
         Self { allocator, live: Mutex::default() }
     }
 
