@@ -34,7 +34,7 @@ impl Random {
 }
 
 fn operations() -> u64 {
-    std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(40_000)
+    std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(16_000)
 }
 
 /// Eight bytes that tell allocations and places apart, again and again.
