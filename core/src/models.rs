@@ -1,6 +1,7 @@
 //! What threads do to each other, in every order that matters: `cargo xtask test models`.
 //!
-//! Each model runs again and again under a checker that tries all orders in which threads can take the locks.
+//! Each model runs again and again under a checker that tries all orders in which threads can take the locks, with
+//! a few interruptions.
 #![expect(unsafe_code, reason = "signs the contract of Backend for a device without bytes")]
 use crate::sync::{Mutex, Signal};
 use crate::*;
@@ -8,6 +9,8 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use loom::thread;
 
+/// Times that a thread is interrupted where it could go on; few are enough for nearly every mistake.
+const PREEMPTIONS: usize = 2;
 const BLOCK: u64 = 1 << 22;
 
 /// What outlives the device.
@@ -16,6 +19,8 @@ struct Counts {
     blocks: AtomicI64,
     taken: AtomicI64,
     closed: AtomicI64,
+    /// Blocks that the driver has; no limit where zero.
+    most: AtomicI64,
     /// How far the only timeline has come.
     reached: AtomicU64,
 }
@@ -66,6 +71,10 @@ unsafe impl Backend for Fake {
         &self.caps
     }
     fn allocate(&self, _: HeapId, _: u64) -> Result<()> {
+        let most = self.counts.most.load(SeqCst);
+        if most > 0 && self.counts.blocks.load(SeqCst) >= most {
+            return Err(ErrorKind::OutOfDeviceMemory.into());
+        }
         self.counts.taken.fetch_add(1, SeqCst);
         self.counts.blocks.fetch_add(1, SeqCst);
         Ok(())
@@ -106,7 +115,9 @@ impl Timelines for Fake {
 
 /// Checks a model; what it returns must have been given back, and every device closed once.
 fn check(model: impl Fn(&Arc<Counts>) + Send + Sync + 'static) {
-    loom::model(move || {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(move || {
         let counts = Arc::new(Counts::default());
         model(&counts);
         assert_eq!(counts.blocks.load(SeqCst), 0, "a block was kept, or freed twice");
@@ -213,6 +224,7 @@ fn owners_that_come_and_go_keep_the_lane() {
     check(|counts| {
         let manager = manager(counts, 1);
         let round = |manager: &Manager<Fake>| drop(manager.allocate(&Request::new(1024)));
+        round(&manager);
         let other = thread::spawn({
             let manager = manager.clone();
             move || (0..2).for_each(|_| round(&manager))
@@ -263,5 +275,20 @@ fn what_waits_for_a_timeline_is_freed_once() {
         assert_eq!(retired + rest, 2);
         assert_eq!(manager.report().totals.live, 0);
         assert_eq!(manager.validate(), Ok(()));
+    });
+}
+
+#[test]
+fn threads_that_grow_together_share_the_only_block() {
+    check(|counts| {
+        counts.most.store(1, SeqCst);
+        let manager = manager(counts, 2);
+        let other = thread::spawn({
+            let manager = manager.clone();
+            move || manager.allocate(&Request::new(1024))
+        });
+        let first = manager.allocate(&Request::new(1024)).expect("the only block has room");
+        let second = other.join().expect("no panic").expect("the only block has room");
+        assert_apart(&[&first, &second]);
     });
 }

@@ -7,7 +7,7 @@ mod signal;
 
 #[cfg(not(loom))]
 pub(crate) use lock::{Guard, Mutex};
-pub(crate) use primitive::thread_number;
 #[cfg(loom)]
 pub(crate) use primitive::{Guard, Mutex};
+pub(crate) use primitive::{arrivals_of_this_thread, count_arrival, thread_number};
 pub(crate) use signal::Signal;

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "returns pages to the backend")]
 mod block;
 mod opened;
+mod transit;
 
 pub(crate) use block::Block;
 
@@ -13,6 +14,8 @@ use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use opened::Opened;
+pub(crate) use transit::Journey;
+use transit::Transit;
 
 /// What is held from one heap, and how much may be.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(crate) struct Device<B: Backend> {
     driver_calls: AtomicU64,
     quarantined: AtomicU64,
     observer: Option<Arc<dyn Observer>>,
+    /// What threads carry between the driver and the pools.
+    pub(crate) transit: Transit,
 }
 
 /// The next block's number, over all devices: observers may watch several.
@@ -84,6 +89,7 @@ impl<B: Backend> Device<B> {
             driver_calls: AtomicU64::new(0),
             quarantined: AtomicU64::new(0),
             observer: None,
+            transit: Transit::new(),
         }
     }
 

@@ -19,6 +19,7 @@ impl<B: Backend> Lane<B> {
     #[cold]
     pub(super) fn free_noted(&self, id: SlotId, after: Option<Point>) {
         let ending = self.ending_of(id, after);
+        let journey = self.shared.device.transit.begin();
         let mut state = self.state.lock();
         let at_once = ending == Ending::After(Vec::new());
         if state.slots.is_in_pass(id) {
@@ -33,7 +34,9 @@ impl<B: Backend> Lane<B> {
             self.tell_free(id);
             let returned = state.free(id);
             drop(state);
-            self.shared.give_back(returned.ok().flatten().into_iter().collect());
+            if self.shared.give_back(returned.ok().flatten().into_iter().collect()) > 0 {
+                journey.arrive();
+            }
         } else {
             state.defer(id, ending);
             self.tell_free_requested(id);

@@ -26,7 +26,7 @@ impl Climbs {
 }
 
 /// A span, and the lane that it lies in.
-type Taken<B> = (Arc<Lane<B>>, SlotId);
+pub(super) type Taken<B> = (Arc<Lane<B>>, SlotId);
 
 impl<B: Backend> Manager<B> {
     /// The whole way: policy, pools in its order, ladder in each.
@@ -78,7 +78,7 @@ impl<B: Backend> Manager<B> {
         }
         let ask = pool.ask(request.layout, request.class)?;
         pool.shared.unsettled.fetch_add(ask.unsettled(pool.shared.unit), AcqRel);
-        let climbed = self.climb(pool, ask, request);
+        let climbed = self.climb_again(pool, ask, request);
         if let Ok((lane, slot)) = &climbed {
             self.note(lane, *slot, request);
         }
@@ -135,7 +135,12 @@ impl<B: Backend> Manager<B> {
         state.notes.set_privacy(slot.index, request.privacy);
     }
 
-    fn climb(&self, pool: &Arc<Pool<B>>, ask: Ask, request: &Request<'_>) -> Result<Taken<B>> {
+    pub(super) fn climb(
+        &self,
+        pool: &Arc<Pool<B>>,
+        ask: Ask,
+        request: &Request<'_>,
+    ) -> Result<Taken<B>> {
         let lane = pool.lane(request.timeline);
         if request.sharing == Sharing::Dedicated {
             let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;

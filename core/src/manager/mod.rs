@@ -13,6 +13,7 @@ mod install;
 mod ladder;
 mod launch;
 mod observe;
+mod race;
 mod report;
 mod residue;
 mod resize;

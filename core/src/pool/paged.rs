@@ -4,7 +4,7 @@ use super::lane::{Ask, Divider, Lane, State};
 use super::pager::Pager;
 use super::quiet::Patience;
 use super::slots::SlotId;
-use crate::device::Block;
+use crate::device::{Block, Journey};
 use crate::strategy::{Grant, Tlsf};
 use crate::{Backend, Error, ErrorKind, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
@@ -32,7 +32,9 @@ impl<B: Backend> Lane<B> {
                 pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
             })?;
+            let journey = self.shared.device.transit.begin();
             self.back(&block, piece, page, others)?;
+            journey.arrive();
             if let Ok(id) = self.state.lock().allocate_anyhow(ask) {
                 return Ok(id);
             }
@@ -128,26 +130,48 @@ impl<B: Backend> Lane<B> {
     /// Finds `count` pages: spare ones, then pages of holes here, then of other lanes, then new ones.
     fn gather(&self, count: u64, page: u64, keep: Span, others: &[Arc<Self>]) -> Result<Vec<Page>> {
         let mut pages = Vec::new();
-        let missing = |pages: &Vec<Page>| count - pages.len() as u64;
-        self.take_spare(missing(&pages), &mut pages);
-        if missing(&pages) > 0 {
-            self.surrender(missing(&pages) * page, Some(keep), Patience::Look)?;
-            self.take_spare(missing(&pages), &mut pages);
-        }
-        for other in others {
-            if missing(&pages) > 0 && !core::ptr::eq(self, other.as_ref()) {
-                other.surrender(missing(&pages) * page, None, Patience::Look)?;
-                self.take_spare(missing(&pages), &mut pages);
+        match self.gather_into(&mut pages, count, page, keep, others) {
+            Ok(()) => Ok(pages),
+            Err(error) => {
+                if !pages.is_empty() {
+                    let journey = self.shared.device.transit.begin();
+                    self.shared.spare.lock().append(&mut pages);
+                    journey.arrive();
+                }
+                Err(error)
             }
         }
-        let mut created = self.create(missing(&pages), page, &mut pages);
+    }
+
+    /// As [`gather`](Self::gather); where it fails, what was found is in `pages`.
+    fn gather_into(
+        &self,
+        pages: &mut Vec<Page>,
+        count: u64,
+        page: u64,
+        keep: Span,
+        others: &[Arc<Self>],
+    ) -> Result<()> {
+        let missing = |pages: &Vec<Page>| count - pages.len() as u64;
+        self.take_spare(missing(pages), pages);
+        if missing(pages) > 0 {
+            self.surrender(missing(pages) * page, Some(keep), Patience::Look)?;
+            self.take_spare(missing(pages), pages);
+        }
+        for other in others {
+            if missing(pages) > 0 && !core::ptr::eq(self, other.as_ref()) {
+                other.surrender(missing(pages) * page, None, Patience::Look)?;
+                self.take_spare(missing(pages), pages);
+            }
+        }
+        let mut created = self.create(missing(pages), page, pages);
         if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
             // The driver has no more: wait for the timeline, and take what its frees left.
-            self.surrender(missing(&pages) * page, Some(keep), Patience::Wait)?;
-            self.take_spare(missing(&pages), &mut pages);
-            created = self.create(missing(&pages), page, &mut pages);
+            self.surrender(missing(pages) * page, Some(keep), Patience::Wait)?;
+            self.take_spare(missing(pages), pages);
+            created = self.create(missing(pages), page, pages);
         }
-        created.inspect_err(|_| self.shared.spare.lock().append(&mut pages)).map(|()| pages)
+        created
     }
 
     fn take_spare(&self, count: u64, pages: &mut Vec<Page>) {
@@ -196,7 +220,7 @@ impl<B: Backend> Lane<B> {
         patience: Patience,
     ) -> Result<()> {
         self.settle(Patience::Look)?;
-        let Some((block, pieces)) = self.take_quiet_pages(bytes, keep, patience)? else {
+        let Some((journey, (block, pieces))) = self.take_quiet_pages(bytes, keep, patience)? else {
             return Ok(());
         };
         let mut unmapped = Vec::new();
@@ -222,6 +246,7 @@ impl<B: Backend> Lane<B> {
                 .collect::<Vec<_>>())
         })?;
         self.shared.spare.lock().extend(pages);
+        journey.arrive();
         failed.map_or(Ok(()), Err)
     }
 
@@ -231,15 +256,20 @@ impl<B: Backend> Lane<B> {
         bytes: u64,
         keep: Option<Span>,
         patience: Patience,
-    ) -> Result<Option<Carved<B>>> {
-        if let Some(found) = self.take_pages_if_quiet(bytes, keep) {
+    ) -> Result<Option<(Journey<'_>, Carved<B>)>> {
+        let take = || {
+            let journey = self.shared.device.transit.begin();
+            let taken = self.take_pages_if_quiet(bytes, keep)?;
+            Some(taken.map(|carved| (journey, carved)))
+        };
+        if let Some(found) = take() {
             return Ok(found);
         }
         if patience == Patience::Look {
             return Ok(None);
         }
         self.settle(Patience::Wait)?;
-        Ok(self.take_pages_if_quiet(bytes, keep).flatten())
+        Ok(take().flatten())
     }
 
     /// As [`take_quiet_pages`](Self::take_quiet_pages); `None` where the device may still use the holes.

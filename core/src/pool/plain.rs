@@ -6,9 +6,31 @@ use super::quiet::Patience;
 use super::slots::SlotId;
 use crate::device::Block;
 use crate::strategy::{BlockId, Key};
-use crate::{Backend, ErrorKind, Result, Sharing, Span};
+use crate::{Backend, Error, ErrorKind, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::ops::ControlFlow;
+
+impl<B: Backend> State<B> {
+    /// Adds a block and takes the request from it; all or nothing.
+    fn admit_new(
+        &mut self,
+        block: Arc<Block<B>>,
+        sharing: Sharing,
+        ask: Ask,
+    ) -> Result<SlotId, ErrorKind> {
+        // A dedicated block is handed out whole: what rounding left over is nobody else's.
+        let whole = sharing == Sharing::Dedicated;
+        let size = if whole { block.size() } else { ask.layout.size };
+        self.slots.reserve()?;
+        let id = self.add_block(block, sharing)?;
+        let grant = match &mut self.divider {
+            Divider::General(tlsf) => tlsf.carve(id, Span { offset: 0, size }, ask.class),
+            Divider::Other(other) => other.allocate(ask.layout, ask.class),
+        };
+        let grant = grant.inspect_err(|_| drop(self.remove_block(id)))?;
+        Ok(self.admit(grant, ask.size))
+    }
+}
 
 impl<B: Backend> Lane<B> {
     /// Takes a new block from the driver and the request from it.
@@ -17,6 +39,7 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn grow(&self, ask: Ask, size: u64, sharing: Sharing) -> Result<SlotId> {
         self.settle(Patience::Look)?;
         let trimmed = self.make_room(size, ask.layout.size);
+        let journey = self.shared.device.transit.begin();
         let block = self.shared.take_block(size)?;
         let mut state = self.state.lock();
         state.ration.spend(1 + trimmed);
@@ -27,32 +50,16 @@ impl<B: Backend> Lane<B> {
             // Another thread made room meanwhile; together they need one block, not two.
             drop(state);
             self.shared.give_back(Vec::from([block]));
+            journey.arrive();
             return Ok(slot);
         }
-        let kept = Arc::clone(&block);
-        let taken = state.slots.reserve().and_then(|()| state.add_block(block, sharing));
-        let taken = taken.and_then(|id| {
-            let grant = match &mut state.divider {
-                Divider::General(tlsf) => {
-                    // A dedicated block is handed out whole: what rounding left over is nobody else's.
-                    let whole = sharing == Sharing::Dedicated;
-                    let span = Span { offset: 0, size: if whole { size } else { ask.layout.size } };
-                    tlsf.carve(id, span, ask.class)
-                }
-                Divider::Other(other) => other.allocate(ask.layout, ask.class),
-            };
-            grant.inspect_err(|_| {
-                state.remove_block(id);
-            })
-        });
-        match taken {
-            Ok(grant) => Ok(state.admit(grant, ask.size)),
-            Err(kind) => {
-                drop(state);
-                self.shared.give_back(Vec::from([kept]));
-                Err(kind.into())
-            }
+        let taken = state.admit_new(Arc::clone(&block), sharing, ask);
+        drop(state);
+        if taken.is_err() {
+            self.shared.give_back(Vec::from([block]));
         }
+        journey.arrive();
+        taken.map_err(Error::from)
     }
 
     /// Adds an empty block, for a pool with a minimum.
@@ -71,6 +78,7 @@ impl<B: Backend> Lane<B> {
     /// Returns empty blocks so that the pool stays below the most it ever held; says how many.
     fn make_room(&self, block: u64, request: u64) -> u64 {
         let shared = &self.shared;
+        let journey = shared.device.transit.begin();
         let mut state = self.state.lock();
         let floor = shared.high().max(state.counts.granted_bytes.saturating_add(request));
         let mut excess = shared.reserved().saturating_add(block).saturating_sub(floor);
@@ -90,6 +98,9 @@ impl<B: Backend> Lane<B> {
         drop(state);
         let count = returned.len() as u64;
         shared.give_back(returned);
+        if count > 0 {
+            journey.arrive();
+        }
         count
     }
 
@@ -100,6 +111,7 @@ impl<B: Backend> Lane<B> {
 
     /// Returns at most so many empty blocks; says how many bytes, and how many blocks.
     pub(crate) fn trim_some_blocks(&self, most: usize) -> (u64, u64) {
+        let journey = self.shared.device.transit.begin();
         let mut returned: Vec<Arc<Block<B>>> = Vec::new();
         let mut state = self.state.lock();
         let mut left = self.shared.reserved();
@@ -111,7 +123,11 @@ impl<B: Backend> Lane<B> {
         }
         drop(state);
         let count = returned.len() as u64;
-        (self.shared.give_back(returned), count)
+        let bytes = self.shared.give_back(returned);
+        if count > 0 {
+            journey.arrive();
+        }
+        (bytes, count)
     }
 
     /// Whether the lane has so much to spare that another should use it before it grows.

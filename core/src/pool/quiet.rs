@@ -70,13 +70,16 @@ impl<B: Backend> Lane<B> {
             state.deferred.latest()
         };
         let reached = self.reached(&points, patience)?;
+        let journey = self.shared.device.transit.begin();
         let mut returned = Vec::new();
         let mut state = self.state.lock();
         let ready = state.deferred.take_ready(&reached);
         ready.iter().for_each(|id| self.tell_free(*id));
         returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
         drop(state);
-        self.shared.give_back(returned);
+        if self.shared.give_back(returned) > 0 {
+            journey.arrive();
+        }
         Ok(ready.len() as u64)
     }
 

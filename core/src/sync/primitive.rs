@@ -30,3 +30,17 @@ pub(crate) fn thread_number() -> u32 {
         number.get()
     })
 }
+
+std::thread_local! {
+    static ARRIVALS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts something that the calling thread brought.
+pub(crate) fn count_arrival() {
+    ARRIVALS.with(|count| count.set(count.get().wrapping_add(1)));
+}
+
+/// How often the calling thread brought something.
+pub(crate) fn arrivals_of_this_thread() -> u64 {
+    ARRIVALS.with(Cell::get)
+}

@@ -1,6 +1,7 @@
 //! Waiting for something that others do.
 #![forbid(unsafe_code)]
 use super::primitive::{Condvar, StdMutex};
+use core::time::Duration;
 use std::sync::PoisonError;
 
 /// Something that happens again and again, and that threads wait for.
@@ -27,6 +28,14 @@ impl Signal {
         let mut seen = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *seen <= count {
             seen = self.changed.wait(seen).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// As [`wait_beyond`](Self::wait_beyond), but not longer than `most`; may return early.
+    pub(crate) fn wait_beyond_for(&self, count: u64, most: Duration) {
+        let seen = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen <= count {
+            drop(self.changed.wait_timeout(seen, most));
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) use loom::sync::MutexGuard as Guard;
 pub(super) use loom::sync::atomic::AtomicBool;
 pub(super) use loom::sync::{Condvar, Mutex as StdMutex};
 
+use core::cell::Cell;
 use core::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed},
@@ -54,4 +55,18 @@ pub(crate) fn thread_number() -> u32 {
         static NUMBER: u32 = NEXT.fetch_add(1, Relaxed);
     }
     NUMBER.with(|number| *number)
+}
+
+loom::thread_local! {
+    static ARRIVALS: Cell<u64> = Cell::new(0);
+}
+
+/// Counts something that the calling thread brought.
+pub(crate) fn count_arrival() {
+    ARRIVALS.with(|count| count.set(count.get().wrapping_add(1)));
+}
+
+/// How often the calling thread brought something.
+pub(crate) fn arrivals_of_this_thread() -> u64 {
+    ARRIVALS.with(Cell::get)
 }

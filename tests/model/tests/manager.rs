@@ -5,7 +5,8 @@ use omniheap_core::{
     TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::thread;
 
 const MIB: u64 = 1 << 20;
 const DEVICE: HeapId = HeapId(0);
@@ -172,4 +173,28 @@ fn allocations_outlive_their_manager() {
     kept.iter().for_each(|(n, allocation)| allocation.write(0, &stamp(*n)).expect("in range"));
     drop(manager);
     kept.iter().for_each(|(n, allocation)| check(allocation, *n));
+}
+
+#[test]
+fn threads_that_grow_a_small_heap_together_all_find_its_hole() {
+    for round in 0..500 {
+        let host =
+            Host::builder().heap(heap(HeapKind::Device, 1 << 16)).open().expect("a host device");
+        let manager = Manager::with_config(host, ManagerConfig::default().plain());
+        let ready = Barrier::new(4);
+        let held: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        ready.wait();
+                        manager.allocate(&Request::new(1246))
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        for one in &held {
+            assert!(one.is_ok(), "round {round}: {one:?}");
+        }
+    }
 }

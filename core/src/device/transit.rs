@@ -1,0 +1,93 @@
+//! Memory on its way between the driver and the pools: for a moment no search finds it.
+//!
+//! A thread that is refused by the driver while another thread carries memory must not fail: what that one carries may
+//! be just what is missing. So whoever carries memory says so, and whoever is refused waits for those who do, and looks
+//! again if one of them arrived.
+#![forbid(unsafe_code)]
+use crate::sync::{Mutex, Signal, arrivals_of_this_thread, count_arrival};
+use alloc::vec::Vec;
+use core::time::Duration;
+use std::time::Instant;
+
+/// A driver that takes longer than this is not waited for: it may itself wait for something that the waiter holds.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Everything under way on one device.
+#[derive(Debug)]
+pub(crate) struct Transit {
+    counts: Mutex<Counts>,
+    ended: Signal,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    next: u64,
+    under_way: Vec<u64>,
+    arrived: u64,
+}
+
+/// One thread carries memory, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Journey<'a> {
+    transit: &'a Transit,
+    number: u64,
+    arrived: bool,
+}
+
+/// How many journeys of other threads had arrived at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrivals(u64);
+
+impl Transit {
+    pub(super) fn new() -> Self {
+        Self { counts: Mutex::new(Counts::default()), ended: Signal::default() }
+    }
+
+    /// Says that the calling thread takes memory out of sight.
+    pub(crate) fn begin(&self) -> Journey<'_> {
+        let mut counts = self.counts.lock();
+        let number = counts.next;
+        counts.next += 1;
+        counts.under_way.push(number);
+        Journey { transit: self, number, arrived: false }
+    }
+
+    /// What others have brought so far.
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        Arrivals(self.counts.lock().arrived.wrapping_sub(arrivals_of_this_thread()))
+    }
+
+    /// Waits for everyone who carries memory now; the calling thread must carry none.
+    pub(crate) fn wait(&self) {
+        let (before, start) = (self.counts.lock().next, Instant::now());
+        loop {
+            let ended = self.ended.count();
+            let busy = self.counts.lock().under_way.iter().any(|number| *number < before);
+            let left = LONGEST.saturating_sub(start.elapsed());
+            if !busy || left.is_zero() {
+                return;
+            }
+            self.ended.wait_beyond_for(ended, left);
+        }
+    }
+}
+
+impl Journey<'_> {
+    /// Says that what was carried can be found again.
+    pub(crate) fn arrive(mut self) {
+        self.arrived = true;
+    }
+}
+
+impl Drop for Journey<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.transit.counts.lock();
+        counts.under_way.retain(|number| *number != self.number);
+        if self.arrived {
+            counts.arrived += 1;
+            count_arrival();
+        }
+        drop(counts);
+        self.transit.ended.raise();
+    }
+}
