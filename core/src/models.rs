@@ -3,6 +3,8 @@
 //! Each model runs again and again under a checker that tries all orders in which threads can take the locks, with
 //! a few interruptions.
 #![expect(unsafe_code, reason = "signs the contract of Backend for a device without bytes")]
+mod moves;
+
 use crate::sync::{Mutex, Signal};
 use crate::*;
 use alloc::{sync::Arc, vec::Vec};
