@@ -1,8 +1,9 @@
 //! What a manager promises of an installed schedule: places, owned bytes, and deviations that are served and counted.
 use omniheap_core::strategy::{Exact, Strategy as _, TakeSpan as _};
 use omniheap_core::{
-    Align, Allocation, Deviation, ErrorKind, HeapId, HeapKind, Installed, Manager, Request,
-    Schedule, ScheduleError, ScheduledRegion, ScheduledSpan, Span, TimelineId, Timelines as _,
+    Align, Allocation, Backend as _, Deviation, ErrorKind, HeapId, HeapKind, Installed, Manager,
+    Request, Schedule, ScheduleError, ScheduledRegion, ScheduledSpan, Span, TimelineId,
+    Timelines as _,
 };
 use omniheap_host::{Host, heap};
 use std::collections::BTreeMap;
@@ -192,19 +193,31 @@ fn zeros_are_zeros_where_bytes_are_used_again() {
 }
 
 #[test]
-fn bytes_in_use_by_another_timeline_are_waited_for() {
+fn bytes_in_use_by_another_timeline_are_not_handed_out() {
     let manager = manager(1 << 30);
     let main = TimelineId::MAIN;
     let other = manager.backend().open().expect("a timeline");
     let installed = manager.install(three(), Some(main)).expect("it fits");
-    let first = installed.allocate(&ask(4 * KIB).on(main)).expect("planned");
-    let _second = installed.allocate(&ask(4 * KIB).on(main)).expect("planned");
-    assert_eq!(first.timeline(), Some(main));
-    first.use_on(other).expect("a known timeline");
-    drop(first);
-    let third = installed.allocate(&ask(2 * KIB).on(main)).expect("planned, once it has passed");
-    assert_eq!(installed.report().served + installed.report().occupied, 3);
-    drop(third);
+    let round = || {
+        let first = installed.allocate(&ask(4 * KIB).on(main)).expect("planned");
+        let second = installed.allocate(&ask(4 * KIB).on(main)).expect("planned");
+        assert_eq!((first.timeline(), offset(&first)), (Some(main), 0));
+        first.use_on(other).expect("a known timeline");
+        let hold = manager.backend().hold(other).expect("a known timeline");
+        drop(first);
+        (second, hold)
+    };
+    let (second, hold) = round();
+    let third = installed.allocate(&ask(2 * KIB).on(main)).expect("elsewhere");
+    assert_eq!(installed.report().last, Some(Deviation::Occupied { due: 2 }));
+    drop((second, third, hold));
+    manager.backend().wait_idle().expect("alive");
+    let (second, hold) = round();
+    drop(hold);
+    manager.backend().wait_idle().expect("alive");
+    let third = installed.allocate(&ask(2 * KIB).on(main)).expect("planned, since it has passed");
+    assert_eq!((offset(&third), installed.report().served), (0, 5));
+    drop((second, third));
 }
 
 #[test]
