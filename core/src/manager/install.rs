@@ -265,7 +265,7 @@ impl<B: Backend> Manager<B> {
             return Err((installed, ErrorKind::Foreign.into()));
         }
         for pool in &installed.pools {
-            if let Err(error) = Self::is_idle(pool.pool()) {
+            if let Err(error) = Self::check_idle(pool.pool()) {
                 return Err((installed, error));
             }
         }

@@ -320,7 +320,7 @@ impl<B: Backend> Manager<B> {
         if find(&self.inner.user_pools.lock()).is_none() {
             return Err((pool, ErrorKind::Foreign.into()));
         }
-        if let Err(error) = Self::is_idle(pool.pool()) {
+        if let Err(error) = Self::check_idle(pool.pool()) {
             return Err((pool, error));
         }
         let mut pools = self.inner.user_pools.lock();
@@ -331,7 +331,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Retires what it can; `Busy` when something in the pool is live or waits for a timeline.
-    fn is_idle(pool: &Pool<B>) -> Result<()> {
+    fn check_idle(pool: &Pool<B>) -> Result<()> {
         for lane in pool.lanes() {
             lane.retire(Patience::Look)?;
             if lane.state.lock().counts.live() > 0 {

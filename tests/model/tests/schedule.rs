@@ -333,7 +333,7 @@ fn chaos_keeps_every_byte() {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let pick = state >> 33;
-        if pick % 2 == 0 && live.len() < 12 {
+        if pick.is_multiple_of(2) && live.len() < 12 {
             let size = KIB - 64 * (pick / 2 % 3);
             let one = installed.allocate(&ask(size)).expect("planned or not, there is room");
             one.write(0, &bytes(step, size)).expect("in range");
