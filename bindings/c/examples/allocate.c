@@ -31,8 +31,11 @@ static uint32_t on_pressure(uint32_t heap, uint64_t wanted, uint64_t reserved, v
 
 int main(void) {
     expect(omniheap_version() == OMNIHEAP_VERSION, "header and library belong together");
+    const char *trace = getenv("OMNIHEAP_TRACE"); /* recorded there, where it is set */
+    omniheap_config config = omniheap_config_default();
+    config.trace = trace;
     omniheap_manager manager;
-    must(omniheap_open("host", 0, NULL, &manager));
+    must(omniheap_open("host", 0, &config, &manager));
 
     /* Allocate, write, read. */
     omniheap_request request = omniheap_request_default(1 << 20);

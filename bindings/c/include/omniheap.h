@@ -354,6 +354,8 @@ typedef struct omniheap_config {
   uint32_t paged;
   // Zero; for later versions.
   uint32_t reserved;
+  // Record a trace of everything into this file until the manager is closed; null for none.
+  const char *trace;
 } omniheap_config;
 
 // How a pool is set up. Start from `omniheap_pool_config_default`.
@@ -657,7 +659,7 @@ enum omniheap_status omniheap_open(const char *backend,
 enum omniheap_status omniheap_open_best(const struct omniheap_config *config,
                                         struct omniheap_manager *manager);
 
-// Closes a manager. Refused with `Busy` while allocations or pools of it have handles.
+// Closes a manager, and finishes its trace. Refused with `Busy` while allocations or pools of it have handles.
 enum omniheap_status omniheap_close(struct omniheap_manager manager);
 
 // A general-purpose pool without limits.

@@ -1,11 +1,13 @@
 //! What is behind each handle.
+use crate::open::Settings;
 use crate::status::Failure;
 use crate::table::Table;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
+use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
-use omniheap::{Allocation, AnyBackend, ErrorKind, Manager, ManagerConfig, UserPool, erase};
+use omniheap::{Allocation, AnyBackend, ErrorKind, Manager, UserPool, erase};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// A manager of one device. Zero is none.
@@ -44,28 +46,32 @@ pub(crate) enum Native {
 pub(crate) struct Holder {
     pub(crate) manager: Manager<AnyBackend>,
     pub(crate) native: Native,
+    /// What records the manager, if something does.
+    pub(crate) recorder: Option<Arc<Recorder>>,
     /// Allocations and pools that have handles.
     handles: AtomicU64,
 }
 
 impl Holder {
-    pub(crate) fn new(backend: AnyBackend, native: Native, config: ManagerConfig) -> Self {
-        Self { manager: Manager::with_config(backend, config), native, handles: AtomicU64::new(0) }
+    pub(crate) fn new(backend: AnyBackend, native: Native, settings: Settings) -> Self {
+        let Settings { config, recorder } = settings;
+        let manager = Manager::with_config(backend, config);
+        Self { manager, native, recorder, handles: AtomicU64::new(0) }
     }
 
-    pub(crate) fn cuda(backend: Cuda, config: ManagerConfig) -> Self {
+    pub(crate) fn cuda(backend: Cuda, settings: Settings) -> Self {
         let backend = Arc::new(backend);
-        Self::new(erase(Arc::clone(&backend)), Native::Cuda(backend), config)
+        Self::new(erase(Arc::clone(&backend)), Native::Cuda(backend), settings)
     }
 
-    pub(crate) fn hip(backend: Hip, config: ManagerConfig) -> Self {
+    pub(crate) fn hip(backend: Hip, settings: Settings) -> Self {
         let backend = Arc::new(backend);
-        Self::new(erase(Arc::clone(&backend)), Native::Hip(backend), config)
+        Self::new(erase(Arc::clone(&backend)), Native::Hip(backend), settings)
     }
 
-    pub(crate) fn vulkan(backend: Vulkan, config: ManagerConfig) -> Self {
+    pub(crate) fn vulkan(backend: Vulkan, settings: Settings) -> Self {
         let backend = Arc::new(backend);
-        Self::new(erase(Arc::clone(&backend)), Native::Vulkan(backend), config)
+        Self::new(erase(Arc::clone(&backend)), Native::Vulkan(backend), settings)
     }
 
     /// Whether allocations or pools have handles.

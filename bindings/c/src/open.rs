@@ -5,6 +5,7 @@ use crate::status::{Failure, OmniheapStatus, call, get, put, put_text, text};
 use core::ffi::c_char;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
+use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
 use omniheap::{Align, BackendKind, ErrorKind, ManagerConfig};
 use serde_json::json;
@@ -20,13 +21,26 @@ pub struct OmniheapConfig {
     pub paged: u32,
     /// Zero; for later versions.
     pub reserved: u32,
+    /// Record a trace of everything into this file until the manager is closed; null for none.
+    pub trace: *const c_char,
 }
 
 /// The usual settings.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_config_default() -> OmniheapConfig {
     let config = ManagerConfig::default();
-    OmniheapConfig { unit: config.unit.get(), paged: u32::from(config.pool.paged), reserved: 0 }
+    OmniheapConfig {
+        unit: config.unit.get(),
+        paged: u32::from(config.pool.paged),
+        reserved: 0,
+        trace: core::ptr::null(),
+    }
+}
+
+/// How a manager is set up, and what records it.
+pub(crate) struct Settings {
+    pub(crate) config: ManagerConfig,
+    pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 /// Reads settings; none are the usual ones.
@@ -34,10 +48,10 @@ pub extern "C" fn omniheap_config_default() -> OmniheapConfig {
 /// # Safety
 ///
 /// `config` is null or points to settings.
-pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<ManagerConfig, Failure> {
+pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<Settings, Failure> {
     let mut settings = ManagerConfig::default();
     if config.is_null() {
-        return Ok(settings);
+        return Ok(Settings { config: settings, recorder: None });
     }
     // SAFETY: the caller's promise.
     let config = unsafe { get(config, "config") }?;
@@ -49,7 +63,16 @@ pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<ManagerCo
     let unit = Align::new(config.unit);
     settings.unit =
         unit.ok_or_else(|| Failure::invalid("config.unit is not a power of two; 256 is usual"))?;
-    Ok(if config.paged == 0 { settings.plain() } else { settings })
+    settings = if config.paged == 0 { settings.plain() } else { settings };
+    if config.trace.is_null() {
+        return Ok(Settings { config: settings, recorder: None });
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { text(config.trace, "config.trace") }?;
+    let recorder = Recorder::create(path)
+        .map_err(|error| Failure::new(OmniheapStatus::File, format!("{path}: {error}")))?;
+    let config = settings.observed(Arc::clone(&recorder) as _);
+    Ok(Settings { config, recorder: Some(recorder) })
 }
 
 /// Gives an open device a handle.
@@ -73,7 +96,7 @@ fn kind(name: &str) -> Result<BackendKind, Failure> {
     })
 }
 
-fn open(backend: BackendKind, ordinal: u32, config: ManagerConfig) -> Result<Holder, Failure> {
+fn open(backend: BackendKind, ordinal: u32, config: Settings) -> Result<Holder, Failure> {
     let index = usize::try_from(ordinal).map_err(|_| ErrorKind::Unsupported)?;
     Ok(match backend {
         BackendKind::Cuda => Holder::cuda(Cuda::open(ordinal)?, config),
@@ -165,7 +188,7 @@ pub unsafe extern "C" fn omniheap_open_best(
     })
 }
 
-/// Closes a manager. Refused with `Busy` while allocations or pools of it have handles.
+/// Closes a manager, and finishes its trace. Refused with `Busy` while allocations or pools of it have handles.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_close(manager: OmniheapManager) -> OmniheapStatus {
     call(|| {
@@ -173,6 +196,10 @@ pub extern "C" fn omniheap_close(manager: OmniheapManager) -> OmniheapStatus {
             let message = "allocations or pools of this manager are live; free them first";
             return Err(Failure::new(OmniheapStatus::Busy, message));
         }
-        MANAGERS.take(manager.id).map(drop)
+        let holder = MANAGERS.take(manager.id)?;
+        let recorder = holder.recorder.clone();
+        drop(holder);
+        let finished = recorder.map_or(Ok(()), |recorder| recorder.finish());
+        finished.map_err(|error| Failure::new(OmniheapStatus::File, format!("the trace: {error}")))
     })
 }

@@ -266,3 +266,24 @@ fn threads_share_handles_without_harm() {
     });
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
+
+#[test]
+fn a_manager_records_what_it_does_until_it_is_closed() {
+    let path = std::env::temp_dir().join(format!("omniheap-c-{}.trace", std::process::id()));
+    let name = std::ffi::CString::new(path.to_str().expect("UTF-8")).expect("no zero byte");
+    let config = OmniheapConfig { trace: name.as_ptr(), ..omniheap_config_default() };
+    let mut manager = OmniheapManager { id: 0 };
+    assert_eq!(
+        c!(omniheap_open(c"host".as_ptr(), 0, &raw const config, &raw mut manager)),
+        Status::Ok
+    );
+    let made = ask(manager, &omniheap_request_default(4096)).expect("small");
+    assert_eq!(omniheap_free(made), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+    let trace = omniheap::trace::Trace::open(&path).expect("a whole trace");
+    assert_eq!((trace.allocations(), trace.summary().peak_live_bytes), (1, 4096));
+    std::fs::remove_file(path).expect("written above");
+    let nowhere = OmniheapConfig { trace: c"/no/such/folder/x".as_ptr(), ..config };
+    let status = c!(omniheap_open(c"host".as_ptr(), 0, &raw const nowhere, &raw mut manager));
+    assert_eq!(status, Status::File);
+}
