@@ -1,67 +1,15 @@
 //! The C functions. Each catches panics, checks its arguments, and calls what the other modules have.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::driver::Calls;
 use crate::filter::Function;
 use crate::graph::PoolId;
+use crate::guard::{LAST_OOM, failed, guarded, say, text};
 use crate::state::{self, Settings, on};
-use crate::{lock, raise, record};
-use core::cell::RefCell;
-use core::ffi::{CStr, c_char, c_double, c_int, c_void};
+use crate::{lock, raise};
+use core::ffi::{c_char, c_double, c_int, c_void};
 use core::panic::AssertUnwindSafe;
 use core::ptr;
-use omniheap::{AllocateError, BackendKind, Error};
-use std::ffi::CString;
-use std::io::Write as _;
+use omniheap::{AllocateError, BackendKind};
 use std::panic::catch_unwind;
-use std::sync::Mutex;
-
-/// What an allocation that failed said, for `omniheap_torch_explain_oom`.
-static LAST_OOM: Mutex<String> = Mutex::new(String::new());
-
-thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
-}
-
-/// Keeps a text for this thread and returns its address, which is good until the thread's next call.
-fn say(text: &str) -> *const c_char {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    MESSAGE.with(|message| {
-        *message.borrow_mut() = text;
-        message.borrow().as_ptr()
-    })
-}
-
-/// Runs something that may fail; on failure the thread's message says why, and the result is -1.
-fn guarded(work: impl FnOnce() -> Result<(), String>) -> c_int {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(())) => 0,
-        Ok(Err(line)) => {
-            say(&line);
-            -1
-        }
-        Err(_) => {
-            say("omniheap met a bug of its own; please report it with what was called");
-            -1
-        }
-    }
-}
-
-/// Text from a C string.
-///
-/// # Safety
-///
-/// `text` is null or a C string.
-unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, String> {
-    if text.is_null() {
-        return Err(format!("{what} is a null pointer; pass a C string"));
-    }
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| format!("{what} is not UTF-8"))
-}
-
-fn failed(doing: &str) -> impl Fn(Error) -> String {
-    move |error| format!("{doing}: {error}")
-}
 
 /// Says how devices are opened, before the first allocation. `limit` is in bytes, 0 for none.
 ///
@@ -89,31 +37,6 @@ pub unsafe extern "C" fn omniheap_torch_configure(
             "omniheap is in use with other settings; enable it once, before anything else".into()
         })
     })
-}
-
-/// Bytes of a device, without opening it; 0 where there is none.
-///
-/// # Safety
-///
-/// `backend` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_device_bytes(backend: *const c_char, device: c_int) -> u64 {
-    let mut bytes = 0;
-    guarded(|| {
-        // SAFETY: the caller's promise.
-        let kind = unsafe { text(backend, "backend") }?.parse().map_err(failed("backend"))?;
-        let calls = Calls::of(kind).ok_or("this machine has no driver for that backend")?;
-        bytes =
-            calls.total(device).ok_or("there is no such device; look at nvidia-smi or rocminfo")?;
-        Ok(())
-    });
-    bytes
-}
-
-/// Why the last call on this thread failed. Good until the thread's next call.
-#[unsafe(no_mangle)]
-pub extern "C" fn omniheap_torch_error() -> *const c_char {
-    MESSAGE.with(|message| message.borrow().as_ptr())
 }
 
 /// What an allocation ends with.
@@ -318,61 +241,4 @@ pub unsafe extern "C" fn omniheap_cupy_alloc(
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_cupy_free(stream: *mut c_void, pointer: *mut c_void, device: c_int) {
     omniheap_torch_free(pointer, 0, device, stream);
-}
-
-/// Figures of a device as JSON; null on failure. Good until the thread's next call.
-#[unsafe(no_mangle)]
-pub extern "C" fn omniheap_torch_stats(device: c_int) -> *const c_char {
-    let mut shown = String::new();
-    let code = guarded(|| {
-        let found = state::device(device).map_err(failed("stats"))?;
-        shown = on!(found, it => it.stats()).map_err(failed("stats"))?.to_string();
-        Ok(())
-    });
-    if code == 0 { say(&shown) } else { ptr::null() }
-}
-
-/// Why the last allocation of the process failed; empty when none did. Good until the thread's next call.
-#[unsafe(no_mangle)]
-pub extern "C" fn omniheap_torch_explain_oom() -> *const c_char {
-    say(&lock(&LAST_OOM))
-}
-
-/// Writes the HTML report of a device.
-///
-/// # Safety
-///
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_report(device: c_int, path: *const c_char) -> c_int {
-    guarded(|| {
-        // SAFETY: the caller's promise.
-        let path = unsafe { text(path, "path") }?;
-        let found = state::device(device).map_err(failed("report"))?;
-        let data = on!(found, it => it.picture());
-        let written = || {
-            let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-            omniheap::trace::report::write_html(&data, &mut file)?;
-            file.flush()
-        };
-        written().map_err(|error| format!("{path}: {error}"))
-    })
-}
-
-/// Starts to record a trace in a new file; a null path finishes it.
-///
-/// # Safety
-///
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_trace(path: *const c_char) -> c_int {
-    guarded(|| {
-        if path.is_null() {
-            return record::stop()
-                .map_err(|error| format!("the trace could not be finished: {error}"));
-        }
-        // SAFETY: the caller's promise.
-        let path = unsafe { text(path, "path") }?;
-        record::start(path.as_ref()).map_err(|error| format!("{path}: {error}"))
-    })
 }

@@ -2,7 +2,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `exports` | the C functions, each a guarded call of what follows |
+//! | `exports`, `figures` | the C functions: those that allocate, and those that tell |
+//! | `guard` | what stands around each of them |
 //! | `state` | the settings of the process, and its devices, opened at first use |
 //! | `device` | one device: manager, streams, what is live by address |
 //! | `streams` | which backends have streams to adopt |
@@ -18,8 +19,10 @@ mod arena;
 mod device;
 mod driver;
 mod exports;
+mod figures;
 mod filter;
 mod graph;
+mod guard;
 mod live;
 mod raise;
 mod record;
@@ -27,6 +30,7 @@ mod state;
 mod streams;
 
 pub use exports::*;
+pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
 

@@ -1,0 +1,91 @@
+//! The C functions that tell: figures, reasons, reports and traces.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::driver::Calls;
+use crate::guard::{LAST_OOM, failed, guarded, last, say, text};
+use crate::state::{self, on};
+use crate::{lock, record};
+use core::ffi::{c_char, c_int};
+use core::ptr;
+use std::io::Write as _;
+
+/// Bytes of a device, without opening it; 0 where there is none.
+///
+/// # Safety
+///
+/// `backend` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_device_bytes(backend: *const c_char, device: c_int) -> u64 {
+    let mut bytes = 0;
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let kind = unsafe { text(backend, "backend") }?.parse().map_err(failed("backend"))?;
+        let calls = Calls::of(kind).ok_or("this machine has no driver for that backend")?;
+        bytes =
+            calls.total(device).ok_or("there is no such device; look at nvidia-smi or rocminfo")?;
+        Ok(())
+    });
+    bytes
+}
+
+/// Why the last call on this thread failed. Good until the thread's next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_error() -> *const c_char {
+    last()
+}
+
+/// Figures of a device as JSON; null on failure. Good until the thread's next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_stats(device: c_int) -> *const c_char {
+    let mut shown = String::new();
+    let code = guarded(|| {
+        let found = state::device(device).map_err(failed("stats"))?;
+        shown = on!(found, it => it.stats()).map_err(failed("stats"))?.to_string();
+        Ok(())
+    });
+    if code == 0 { say(&shown) } else { ptr::null() }
+}
+
+/// Why the last allocation of the process failed; empty when none did. Good until the thread's next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_explain_oom() -> *const c_char {
+    say(&lock(&LAST_OOM))
+}
+
+/// Writes the HTML report of a device.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_report(device: c_int, path: *const c_char) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let path = unsafe { text(path, "path") }?;
+        let found = state::device(device).map_err(failed("report"))?;
+        let data = on!(found, it => it.picture());
+        let written = || {
+            let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+            omniheap::trace::report::write_html(&data, &mut file)?;
+            file.flush()
+        };
+        written().map_err(|error| format!("{path}: {error}"))
+    })
+}
+
+/// Starts to record a trace in a new file; a null path finishes it.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_trace(path: *const c_char) -> c_int {
+    guarded(|| {
+        if path.is_null() {
+            return record::stop()
+                .map_err(|error| format!("the trace could not be finished: {error}"));
+        }
+        // SAFETY: the caller's promise.
+        let path = unsafe { text(path, "path") }?;
+        record::start(path.as_ref()).map_err(|error| format!("{path}: {error}"))
+    })
+}

@@ -1,0 +1,68 @@
+//! What stands around every exported function: panics end here, and failures leave a text.
+#![expect(unsafe_code, reason = "reads C strings")]
+use core::cell::RefCell;
+use core::ffi::{CStr, c_char, c_int};
+use core::panic::AssertUnwindSafe;
+use omniheap::Error;
+use std::ffi::CString;
+use std::panic::catch_unwind;
+use std::sync::Mutex;
+
+/// What an allocation that failed said, for `omniheap_torch_explain_oom`.
+pub(crate) static LAST_OOM: Mutex<String> = Mutex::new(String::new());
+
+thread_local! {
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// Keeps a text for this thread and returns its address, which is good until the thread's next call.
+pub(crate) fn say(text: &str) -> *const c_char {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    said(|message| {
+        *message.borrow_mut() = text;
+        message.borrow().as_ptr()
+    })
+}
+
+/// The thread's text; a thread that is ending has none any more.
+fn said(with: impl FnOnce(&RefCell<CString>) -> *const c_char) -> *const c_char {
+    MESSAGE.try_with(with).unwrap_or(c"".as_ptr())
+}
+
+/// The last text that was kept for this thread.
+pub(crate) fn last() -> *const c_char {
+    said(|message| message.borrow().as_ptr())
+}
+
+/// Runs something that may fail; on failure the thread's message says why, and the result is -1.
+pub(crate) fn guarded(work: impl FnOnce() -> Result<(), String>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(line)) => {
+            say(&line);
+            -1
+        }
+        Err(_) => {
+            say("omniheap met a bug of its own; please report it with what was called");
+            -1
+        }
+    }
+}
+
+/// Text from a C string.
+///
+/// # Safety
+///
+/// `text` is null or a C string.
+pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, String> {
+    if text.is_null() {
+        return Err(format!("{what} is a null pointer; pass a C string"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| format!("{what} is not UTF-8"))
+}
+
+/// What a call was doing when it failed.
+pub(crate) fn failed(doing: &str) -> impl Fn(Error) -> String {
+    move |error| format!("{doing}: {error}")
+}
