@@ -4,6 +4,7 @@
     reason = "allocations share one strong reference to their lane, counted under its lock"
 )]
 use crate::pool::{Home, Lane, LaneState, SlotId};
+use crate::sync::Guard;
 use crate::{Backend, Event, Point, Result, TimelineId};
 use alloc::sync::Arc;
 use core::fmt;
@@ -172,7 +173,7 @@ impl<B: Backend> Allocation<B> {
         if after.is_none() {
             this.release();
         } else {
-            this.release_noted(after);
+            this.release_noted(this.lane().state.lock(), after);
         }
     }
 
@@ -181,8 +182,7 @@ impl<B: Backend> Allocation<B> {
         let lane = self.lane();
         let mut state = lane.state.lock();
         if !state.free_plain(self.slot, lane.timeline) {
-            drop(state);
-            self.release_noted(None);
+            self.release_noted(state, None);
             return;
         }
         state.owners -= 1;
@@ -193,10 +193,10 @@ impl<B: Backend> Allocation<B> {
         }
     }
 
+    /// As [`release`](Self::release), for allocations of which more is known; `state` is that of their lane.
     #[cold]
-    fn release_noted(&self, after: Option<Point>) {
+    fn release_noted<'a>(&'a self, mut state: Guard<'a, LaneState<B>>, after: Option<Point>) {
         let lane = self.lane();
-        let mut state = lane.state.lock();
         if after.is_some() || !lane.free_watched(&mut state, self.slot) {
             drop(state);
             lane.free_noted(self.slot, after);

@@ -1,6 +1,6 @@
 //! One record of the binary format, as the recording program names things.
 
-use super::varint::{Frame, take};
+use super::varint::{Frame, ROOM, take};
 use crate::event::{Alignment, Backing, HeapId, Region, Rung, StreamId};
 use crate::label::LabelId;
 
@@ -153,34 +153,36 @@ pub(super) enum Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Appends its length, kind, time step and fields.
+    /// Puts its length, kind, time step and fields; says how many bytes that are. Its text follows.
     #[inline]
-    pub(super) fn encode(&self, step_us: u64, out: &mut Vec<u8>) {
-        let mut frame = Frame::new();
-        let text = match *self {
+    pub(super) fn encode(&self, step_us: u64, out: &mut [u8; ROOM]) -> usize {
+        let mut frame = Frame::new(out);
+        match *self {
             Self::Record(record) => {
                 frame.byte(record.kind());
                 frame.number(step_us);
                 record.for_each_field(|field| frame.number(field));
-                ""
             }
-            Self::Label { parent, text } => {
+            Self::Label { parent, .. } => {
                 frame.byte(LABEL);
                 frame.number(step_us);
                 frame.number(parent.0.into());
-                text
             }
-            Self::Title { text } => {
+            Self::Title { .. } => {
                 frame.byte(TITLE);
                 frame.number(step_us);
-                text
             }
-        };
-        // Text is at most 4 KiB and a number ten bytes, so the length always fits.
-        let length = u16::try_from(frame.bytes().len() + text.len()).unwrap_or(u16::MAX);
-        out.extend_from_slice(&length.to_le_bytes());
-        out.extend_from_slice(frame.bytes());
-        out.extend_from_slice(text.as_bytes());
+        }
+        frame.end(self.text().len())
+    }
+
+    /// The text behind its fields.
+    #[inline]
+    pub(super) const fn text(&self) -> &'a str {
+        match self {
+            Self::Record(_) => "",
+            Self::Label { text, .. } | Self::Title { text } => text,
+        }
     }
 
     /// Reads a record's body: its time step and what it says, or `None` for a kind of a later version.

@@ -10,28 +10,31 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push((value & 0x7f) as u8);
 }
 
-/// One record's kind and numbers, put together without looking for room at every byte.
+/// Bytes for a record's length, kind and eight numbers.
+pub(super) const ROOM: usize = 96;
+
+/// Puts a record's kind and numbers into bytes that have room for them.
 #[derive(Debug)]
-pub(super) struct Frame {
-    bytes: [u8; 96],
+pub(super) struct Frame<'a> {
+    bytes: &'a mut [u8; ROOM],
     length: usize,
 }
 
-impl Frame {
+impl<'a> Frame<'a> {
+    /// Begins behind the two bytes of the length.
     #[inline]
-    pub(super) const fn new() -> Self {
-        Self { bytes: [0; 96], length: 0 }
+    pub(super) const fn new(bytes: &'a mut [u8; ROOM]) -> Self {
+        Self { bytes, length: 2 }
     }
 
     #[inline]
-    pub(super) fn byte(&mut self, byte: u8) {
+    pub(super) const fn byte(&mut self, byte: u8) {
         self.bytes[self.length] = byte;
         self.length += 1;
     }
 
-    /// Appends a number; a kind and eight numbers fit.
     #[inline]
-    pub(super) fn number(&mut self, mut value: u64) {
+    pub(super) const fn number(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.byte((value & 0x7f) as u8 | 0x80);
             value >>= 7;
@@ -39,8 +42,13 @@ impl Frame {
         self.byte((value & 0x7f) as u8);
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+    /// Puts the length of everything before, which `more` bytes will follow; says how many bytes are used.
+    #[inline]
+    pub(super) fn end(self, more: usize) -> usize {
+        // Text is at most 4 KiB and a number ten bytes, so the length always fits.
+        let length = u16::try_from(self.length - 2 + more).unwrap_or(u16::MAX);
+        self.bytes[..2].copy_from_slice(&length.to_le_bytes());
+        self.length
     }
 }
 

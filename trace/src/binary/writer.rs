@@ -1,6 +1,7 @@
 //! Writes a trace while a program runs: bounded memory, a chunk at a time, closed on drop.
 
 use super::record::{Entry, Record};
+use super::varint::ROOM;
 use super::{CHUNK_HEAD, END, FILE_HEAD, MAGIC, VERSION, checksum};
 use crate::label::{LabelId, Labels};
 use std::io::{self, Write};
@@ -40,8 +41,9 @@ const MAX_LABEL_TEXT: usize = 16 << 20;
 pub struct Writer<W: Write> {
     /// `None` once closed.
     sink: Option<W>,
-    /// The chunk being filled, its head included.
-    chunk: Vec<u8>,
+    /// The chunk being filled, its head included; what lies behind `filled` is room.
+    chunk: Box<[u8]>,
+    filled: usize,
     records: u32,
     now_us: u64,
     labels: Labels,
@@ -52,13 +54,13 @@ pub struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     /// Starts a trace in `sink`, which needs no buffering of its own. Nothing is written before the first chunk is.
     pub fn new(sink: W) -> Self {
-        let mut chunk = Vec::with_capacity(FILE_HEAD + CHUNK_HEAD + CHUNK + MAX_TEXT + 64);
-        chunk.extend_from_slice(MAGIC);
-        chunk.extend_from_slice(&VERSION.to_le_bytes());
-        chunk.resize(FILE_HEAD, 0);
+        let mut chunk = vec![0; CHUNK_HEAD + CHUNK + MAX_TEXT + ROOM].into_boxed_slice();
+        chunk[..MAGIC.len()].copy_from_slice(MAGIC);
+        chunk[MAGIC.len()..MAGIC.len() + 2].copy_from_slice(&VERSION.to_le_bytes());
         let mut recorder = Self {
             sink: Some(sink),
             chunk,
+            filled: FILE_HEAD,
             records: 0,
             now_us: 0,
             labels: Labels::default(),
@@ -83,9 +85,15 @@ impl<W: Write> Writer<W> {
         }
         let step_us = time_us.saturating_sub(self.now_us);
         self.now_us += step_us;
-        entry.encode(step_us, &mut self.chunk);
+        let room = self.chunk[self.filled..].first_chunk_mut();
+        self.filled += entry.encode(step_us, room.expect("room for text and a frame is kept"));
+        let text = entry.text().as_bytes();
+        if !text.is_empty() {
+            self.chunk[self.filled..self.filled + text.len()].copy_from_slice(text);
+            self.filled += text.len();
+        }
         self.records += 1;
-        if self.chunk.len() >= CHUNK_HEAD + CHUNK {
+        if self.filled >= CHUNK_HEAD + CHUNK {
             self.flush();
         }
     }
@@ -153,11 +161,11 @@ impl<W: Write> Writer<W> {
     /// Completes the head of the chunk, writes it and starts the next.
     fn close_chunk(&mut self, records: u32) {
         let payload =
-            u32::try_from(self.chunk.len() - CHUNK_HEAD).expect("a chunk is written at 64 KiB");
+            u32::try_from(self.filled - CHUNK_HEAD).expect("a chunk is written at 64 KiB");
         let mut head = [0; 8];
         head[..4].copy_from_slice(&payload.to_le_bytes());
         head[4..].copy_from_slice(&records.to_le_bytes());
-        let sum = checksum(&head, &self.chunk[CHUNK_HEAD..]);
+        let sum = checksum(&head, &self.chunk[CHUNK_HEAD..self.filled]);
         self.chunk[..8].copy_from_slice(&head);
         self.chunk[8..CHUNK_HEAD].copy_from_slice(&sum.to_le_bytes());
         self.put_out();
@@ -166,14 +174,13 @@ impl<W: Write> Writer<W> {
     /// Writes the bytes gathered and leaves room for the next chunk's head.
     fn put_out(&mut self) {
         if let (Some(sink), None) = (&mut self.sink, &self.failure)
-            && let Err(error) = sink.write_all(&self.chunk)
+            && let Err(error) = sink.write_all(&self.chunk[..self.filled])
         {
             self.failure = Some(error);
             self.lost += u64::from(self.records);
         }
         self.records = 0;
-        self.chunk.clear();
-        self.chunk.resize(CHUNK_HEAD, 0);
+        self.filled = CHUNK_HEAD;
     }
 }
 
