@@ -26,8 +26,9 @@ fn main() -> Outcome {
 
     let frame = Request::new(0).writer(Writer::HostPerFrame).heap(device(&manager)?).on(MAIN);
     let (input, _) = place(&manager, "what kernels read", COUNT, &frame)?;
-    let (output, _) =
-        place(&manager, "what they write", COUNT * FRAMES, &Request::new(0).on(MAIN))?;
+    // In a block of its own, because some devices copy between blocks only.
+    let all = Request::new(0).on(MAIN).dedicated();
+    let (output, _) = place(&manager, "what they write", COUNT * FRAMES, &all)?;
     let (part, _) = place(&manager, "one frame's result", COUNT, &Request::new(0).on(MAIN))?;
     let program = manager.load(&SCALE, 0)?;
 

@@ -1,4 +1,5 @@
 // The pull of every body of the table.
+#pragma unroll 64
 for (unsigned int r = 0u; r < rows; ++r) {
     const float4 row = TABLE[r];
     const float dx = row.x - x, dy = row.y - 0.5f, dz = row.z - 0.5f;

@@ -69,3 +69,20 @@ fn a_device_that_is_not_here_is_one_line() {
     refuses(&["replay", &good, "--device", "7"], 1, "device 7 of backend host");
     refuses(&["demo", "--backend", "host", "--device", "7"], 1, "omniheap devices");
 }
+
+#[test]
+fn requests_that_make_no_sense_are_refused_with_their_place() {
+    let bad = |name: &str, text: &str| file(name, text);
+    let zero = bad("zero.json", r#"[{"size": 1}, {"size": 0}]"#);
+    refuses(&["explain", &zero], 2, "request 1: size is 0");
+    let unknown = bad("unknown.json", r#"[{"size": 1, "colour": "red"}]"#);
+    refuses(&["explain", &unknown], 2, "unknown field `colour`");
+    let nan = bad("nan.json", r#"[{"size": NaN}]"#);
+    refuses(&["explain", &nan], 2, "line 1 column");
+    let negative = bad("negative.json", r#"[{"size": -1}]"#);
+    refuses(&["explain", &negative], 2, "invalid value");
+    let align = bad("align.json", r#"[{"size": 1, "align": 3}]"#);
+    refuses(&["explain", &align], 2, "not a power of two");
+    refuses(&["explain"], 2, "--size");
+    refuses(&["explain", "no-such-file.json"], 2, "no-such-file.json");
+}

@@ -32,6 +32,41 @@ fn explain_says_where_and_why() {
 }
 
 #[test]
+fn explain_reads_a_file_of_requests_and_names_limits() {
+    let requests = file(
+        "requests.json",
+        r#"[{"name": "filter", "size": 1024, "writes": "host-once", "pattern": "broadcast", "reuse": 100},
+            {"name": "matrix", "size": 16777216, "writes": "host-once", "pattern": "broadcast"},
+            {"name": "tile", "size": 8192, "pattern": "tiled", "reuse": 16}]"#,
+    );
+    let decisions = json(&["explain", &requests, "--backend", "host"]);
+    let regions: Vec<_> = decisions.iter().map(|decision| &decision["region"]).collect();
+    assert_eq!(regions, ["constant", "device", "shared"]);
+    assert_eq!(decisions[0]["limit"], 65536);
+    let rejected = decisions[1]["rejected"].as_array().expect("a list");
+    let constant = rejected.iter().find(|one| one["what"] == "constant memory").expect("it lost");
+    let because = constant["because"].as_str().expect("words");
+    assert!(because.contains("16777216") && because.contains("65536"), "{because}");
+}
+
+#[test]
+fn calibrate_measures_and_its_profile_is_used() {
+    let lines = json(&["calibrate", "--backend", "host", "--out", "host.profile"]);
+    let patterns = ["broadcast", "coalesced", "gathered"];
+    for pattern in patterns {
+        assert!(lines.iter().any(|line| line["pattern"] == pattern), "{pattern}");
+    }
+    assert!(lines.iter().any(|line| line["upload"].is_string()));
+    assert!(exists("host.profile"));
+    let regret = json(&["calibrate", "--regret", "--backend", "host", "--filter", "palette"]);
+    assert_eq!(regret.len(), 3, "three sizes");
+    for line in regret {
+        assert_eq!(line["agree"], true, "every place gives the same numbers: {line}");
+        assert!(line["regret"].as_f64().is_some_and(|regret| regret >= 1.0), "{line}");
+    }
+}
+
+#[test]
 fn the_demo_proves_itself_and_writes_a_page() {
     let demo = &json(&["demo", "--backend", "host", "--out", "demo.html"])[0];
     assert!(demo["verified_bytes"].as_u64().is_some_and(|bytes| bytes > 64 << 20), "{demo}");

@@ -8,6 +8,9 @@ use core::fmt;
 /// A region must save this many percent to be worth leaving device memory: below that, noise would decide.
 const MARGIN: u64 = 5;
 
+/// Reads of a byte that are too few for caches to matter.
+const FEW: u32 = 4;
+
 /// Of a heap that everyone wants a little of, one request takes at most this part.
 const SHARE: u64 = 8;
 
@@ -118,9 +121,13 @@ fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
     }
 }
 
+/// A table that is read a few times only stays in no cache for long: then all that counts is that one read serves every
+/// lane, and the constant region never loses.
 fn constant_cost(request: &Request<'_>, profile: &Profile) -> u64 {
-    let cost = profile.cost(request.pattern, request.layout.size);
-    u64::from(cost.constant) * u64::from(request.reuse.max(1))
+    let cost = profile.cost(request.pattern, request.layout.size).constant;
+    let seldom = request.pattern == Pattern::Broadcast && request.reuse <= FEW;
+    let cost = if seldom { 100 - MARGIN } else { u64::from(cost) };
+    cost * u64::from(request.reuse.max(1))
 }
 
 /// A tile is read often by definition.

@@ -10,9 +10,6 @@ use std::time::Instant;
 
 const MAIN: TimelineId = TimelineId::MAIN;
 
-/// Items that one thread computes, one after the other.
-pub(super) const PER_THREAD: u32 = 8;
-
 /// Threads of a group of every lookup.
 const GROUP: u32 = 256;
 
@@ -51,6 +48,13 @@ pub(super) struct Measured {
     pub(super) agree: bool,
 }
 
+impl Measured {
+    /// The time with the table in `region`, in microseconds.
+    pub(super) fn of(&self, region: Region) -> Option<f64> {
+        self.times.iter().find(|time| time.region == region).map(|time| time.microseconds)
+    }
+}
+
 /// A program with its table, ready to be timed.
 struct Ready {
     region: Region,
@@ -79,8 +83,8 @@ impl Bench {
         }
     }
 
-    /// Times a lookup in every place that the device permits.
-    pub(super) fn measure(&self, placed: &Placed) -> Result<Measured, Error> {
+    /// Times a lookup in every place that the device permits, each thread with `load` items.
+    pub(super) fn measure(&self, placed: &Placed, load: u32) -> Result<Measured, Error> {
         let mut ready = Vec::new();
         let kernels = [
             (Region::Device, Some(placed.device)),
@@ -91,18 +95,18 @@ impl Bench {
             let Some(kernel) = kernel else { continue };
             ready.extend(self.prepare(region, &kernel, placed)?);
         }
-        let items = self.items(&ready[0])?;
+        let items = self.items(&ready[0], load)?;
         let mut outputs = Vec::new();
         for one in &mut ready {
-            self.run(one, items, 1)?;
+            self.run(one, items, load, 1)?;
             outputs.push(self.sample(items)?);
         }
         // On a slow device a few runs tell as much.
         let (rounds, times) =
-            if self.run(&ready[0], items, 1)? > SLOW { (2, 1) } else { (ROUNDS, 4) };
+            if self.run(&ready[0], items, load, 1)? > SLOW { (2, 1) } else { (ROUNDS, 4) };
         for _ in 0..rounds {
             for one in &mut ready {
-                one.fastest = one.fastest.min(self.run(one, items, times)?);
+                one.fastest = one.fastest.min(self.run(one, items, load, times)?);
             }
         }
         let agree = outputs.windows(2).all(|pair| close(&pair[0], &pair[1]));
@@ -143,18 +147,21 @@ impl Bench {
     }
 
     /// As many items as make a run long enough to be timed.
-    fn items(&self, one: &Ready) -> Result<u32, Error> {
+    fn items(&self, one: &Ready, load: u32) -> Result<u32, Error> {
         let mut items = 1 << 12;
-        self.run(one, items, 1)?;
-        while items < self.most && self.run(one, items, 1)? < LEAST {
+        // The faster of two, so that no hiccup ends the search early.
+        let long = |items| -> Result<bool, Error> {
+            Ok(self.run(one, items, load, 1)?.min(self.run(one, items, load, 1)?) >= LEAST)
+        };
+        while items < self.most && !long(items)? {
             items *= 2;
         }
         Ok(items)
     }
 
     /// Runs a kernel `times` times; returns how long one took.
-    fn run(&self, one: &Ready, items: u32, times: u32) -> Result<Duration, Error> {
-        let groups = items.div_ceil(GROUP * PER_THREAD);
+    fn run(&self, one: &Ready, items: u32, load: u32, times: u32) -> Result<Duration, Error> {
+        let groups = items.div_ceil(GROUP * load);
         let mut parameters = [0; 8];
         parameters[..4].copy_from_slice(&items.to_ne_bytes());
         parameters[4..].copy_from_slice(&(groups * GROUP).to_ne_bytes());
