@@ -41,7 +41,7 @@ impl Wgpu {
         // SAFETY: the caller promises that the buffer lives until `released` runs.
         let buffer =
             unsafe { vulkan::Buffer::from_raw_externally_owned(buffer, Box::new(released)) };
-        let class = HeapClass::of(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        let class = self.class(heap).ok_or(ErrorKind::NoSuchHeap)?;
         if matches!(class, HeapClass::Upload | HeapClass::ReadBack) {
             return Err(ErrorKind::NotMappable.into());
         }

@@ -26,7 +26,9 @@ pub struct Wgpu {
     pub(crate) staging: Staging,
     pub(crate) clock: Clock,
     pub(crate) programs: Programs,
-    caps: Caps,
+    pub(crate) caps: Caps,
+    /// The memory type of each heap whose blocks this backend allocates itself; empty where wgpu does.
+    pub(crate) own: Vec<Option<u32>>,
     tells_budget: bool,
     id: u64,
 }
@@ -84,6 +86,7 @@ impl Wgpu {
             clock: Clock::default(),
             programs: Programs::default(),
             caps,
+            own: Vec::new(),
             tells_budget: memory.is_some_and(|memory| memory.tells_budget),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
         }
@@ -119,6 +122,34 @@ impl Wgpu {
     #[must_use]
     pub fn staging_bytes(&self) -> u64 {
         self.staging.bytes()
+    }
+
+    /// Bytes that wgpu's own allocator holds: textures and staging, and blocks where this backend does not make them itself
+    /// ([`with_own_memory`](Self::with_own_memory)). `None` where wgpu does not tell.
+    #[must_use]
+    pub fn bytes_of_wgpu(&self) -> Option<u64> {
+        self.device().generate_allocator_report().map(|report| report.total_reserved_bytes)
+    }
+
+    /// The memory type that a heap's blocks are allocated from, where this backend allocates them itself.
+    #[must_use]
+    pub fn memory_type(&self, heap: HeapId) -> Option<u32> {
+        self.own.get(usize::from(heap.0)).copied().flatten()
+    }
+
+    /// What a heap's buffers may be used for.
+    pub(crate) fn class(&self, heap: HeapId) -> Option<HeapClass> {
+        HeapClass::of(heap).or_else(|| self.memory_type(heap).map(|_| HeapClass::Device))
+    }
+
+    /// A block of a size that was checked and rounded.
+    fn make(&self, heap: HeapId, class: HeapClass, size: u64) -> Result<Block> {
+        #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+        if let Some(memory_type) = self.memory_type(heap) {
+            return self.allocate_own(heap, memory_type, size);
+        }
+        let buffer = self.driver.create(class.usages(), size, Start::Unmapped)?;
+        Ok(self.block(buffer, heap))
     }
 
     /// A buffer of this device as a block.
@@ -216,23 +247,21 @@ unsafe impl Backend for Wgpu {
     }
 
     fn allocate(&self, heap: HeapId, size: u64) -> Result<Block> {
-        let class = HeapClass::of(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        let class = self.class(heap).ok_or(ErrorKind::NoSuchHeap)?;
         let limits = self.caps.heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
         if size == 0 {
             return Err(ErrorKind::ZeroSize.into());
         }
         let size = limits.granule.up(size).filter(|&size| size <= limits.max_block);
         let size = size.ok_or(ErrorKind::ExceedsLimit)?;
-        let create = || self.driver.create(class.usages(), size, Start::Unmapped);
-        let buffer = match create() {
+        match self.make(heap, class, size) {
             // What is kept for speed is given back before anyone sees an error.
             Err(error) if error.kind().is_out_of_memory() && self.staging.trim() => {
                 self.driver.poll(PollType::Poll)?;
-                create()?
+                self.make(heap, class, size)
             }
-            result => result?,
-        };
-        Ok(self.block(buffer, heap))
+            result => result,
+        }
     }
 
     unsafe fn free(&self, block: Block) -> Result<()> {

@@ -10,7 +10,7 @@ use wgpu::{AdapterInfo, BufferUsages, DeviceType, Limits};
 pub(crate) const COPY_ALIGN: Align = Align::of(wgpu::COPY_BUFFER_ALIGNMENT);
 
 /// Every offset alignment that WebGPU lets a device ask for divides this, and a buffer starts at offset zero.
-const BASE_ALIGN: Align = Align::of(256);
+pub(crate) const BASE_ALIGN: Align = Align::of(256);
 
 /// Far from overflow when a size is rounded up, and more than a slice can hold.
 const LARGEST: u64 = 1 << 62;
@@ -80,7 +80,7 @@ impl HeapClass {
     }
 
     /// Property bits that wgpu looks for, the most wanted set first.
-    fn wanted(self) -> &'static [u32] {
+    pub(crate) fn wanted(self) -> &'static [u32] {
         const HOST: u32 = bits::HOST_VISIBLE | bits::HOST_COHERENT;
         match self {
             Self::Device | Self::Constant => &[bits::DEVICE_LOCAL, 0],

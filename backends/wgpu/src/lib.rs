@@ -9,12 +9,13 @@
 //! | timelines | one queue under all of them; epochs follow its submissions, also those of the engine |
 //! | errors | captured in scopes around every call, never left to wgpu's handler that panics |
 //! | memory of another allocator | on Vulkan, `Wgpu::adopt` makes a block of a `VkBuffer` |
-//! | textures | wgpu's own: this backend places none; `device().generate_allocator_report()` counts them |
+//! | memory of our own | on Vulkan, `Wgpu::with_own_memory` allocates blocks itself and offers every memory type as a heap |
+//! | textures | wgpu's own: this backend places none; [`Wgpu::bytes_of_wgpu`] counts what wgpu holds for them |
 //! | an engine's device | [`Wgpu::wrap`] takes it and leaves the engine's error and loss handlers alone |
 //!
 //! The files: [`Wgpu`] and its blocks in `backend`, one wgpu call each in `driver`, the description of the device in
 //! `caps` and `hal`, byte movement in `transfer` and `staging`, time in `timeline`, checked bindings in `bind`,
-//! other allocators' memory in `adopt`.
+//! other allocators' memory in `adopt`, our own in `own`.
 //!
 //! # Examples
 //!
@@ -40,6 +41,21 @@ mod caps;
 mod driver;
 mod hal;
 mod launch;
+#[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+mod own;
+#[cfg(not(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
+mod own {
+    impl crate::Wgpu {
+        /// Refuses: on this platform wgpu does not run on Vulkan.
+        ///
+        /// # Errors
+        ///
+        /// `Unsupported`.
+        pub fn with_own_memory(self) -> omniheap_core::Result<Self> {
+            Err(omniheap_core::ErrorKind::Unsupported.into())
+        }
+    }
+}
 mod staging;
 mod timeline;
 mod transfer;

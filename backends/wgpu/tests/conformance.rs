@@ -17,7 +17,13 @@ fn first() -> Result<Rig<Wgpu>> {
     Wgpu::open(0).map(rig)
 }
 
+/// The first device, on memory that the backend allocates itself.
+fn own() -> Result<Rig<Wgpu>> {
+    Wgpu::open(0)?.with_own_memory().map(rig)
+}
+
 omniheap_conformance::conformance! {
     wgpu_noop => noop,
     wgpu => first,
+    wgpu_own => own,
 }

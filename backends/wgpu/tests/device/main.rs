@@ -6,10 +6,14 @@
 
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
 mod adopt;
+#[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+mod own;
 #[cfg(not(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
 mod adopt {
     pub(crate) const CASES: &[(&str, crate::Check)] = &[];
 }
+#[cfg(not(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
+use adopt as own;
 mod blocks;
 mod bytes;
 mod child;
@@ -43,7 +47,8 @@ fn targets() -> Vec<Target> {
 }
 
 fn cases() -> Vec<(&'static str, Check)> {
-    [adopt::CASES, blocks::CASES, bytes::CASES, time::CASES, loss::CASES, random::CASES].concat()
+    [adopt::CASES, own::CASES, blocks::CASES, bytes::CASES, time::CASES, loss::CASES, random::CASES]
+        .concat()
 }
 
 fn trial(target: &Target, (name, check): (&'static str, Check)) -> Trial {

@@ -85,7 +85,7 @@ fn tell(manager: &Manager<Wgpu>, when: &str) {
     let report = manager.report();
     let (live, held) = (report.totals.live_bytes, report.totals.reserved_bytes);
     // wgpu counts everything that it allocated, textures included.
-    let all = manager.backend().device().generate_allocator_report();
-    let all = all.map_or("unknown".into(), |report| report.total_reserved_bytes.to_string());
+    let all = manager.backend().bytes_of_wgpu();
+    let all = all.map_or("unknown".into(), |bytes| bytes.to_string());
     println!("{when}: {live} bytes live in {held} bytes held; wgpu holds {all} bytes in all");
 }
