@@ -12,6 +12,7 @@
 //! | `compact` | many copies in one launch |
 //! | `remap`, `export`, `ipc` | pages, and memory that leaves the process |
 //! | `constant`, `module`, `kernel`, `rtc` | the constant bank, device code, launches, the run-time compiler |
+//! | `nvtx` | what NVIDIA's tools are told |
 //! | `selftest` | what is tried when a device is opened |
 //!
 //! Where the driver or a device is absent, opening one says so:
@@ -35,6 +36,7 @@ mod ipc;
 mod kernel;
 mod launch;
 mod module;
+mod nvtx;
 mod pool;
 mod remap;
 mod rtc;
@@ -52,6 +54,7 @@ pub use cudarc::driver::sys::{CUcontext, CUstream};
 pub use ipc::IpcHandle;
 pub use kernel::{Argument, Kernel, Launch};
 pub use module::{Arch, BuildError, Module};
+pub use nvtx::Nvtx;
 pub use selftest::{Feature, Finding, Verdict};
 pub use timeline::DefaultStream;
 pub use transfer::Rows;

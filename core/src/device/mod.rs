@@ -279,7 +279,8 @@ impl<B: Backend> Device<B> {
                 self.arrived(heap);
                 let number = BlockNumber(NEXT_BLOCK.fetch_add(1, Relaxed));
                 let backing = if claimed == size { Backing::Memory } else { Backing::Pages };
-                self.tell(&Event::TakeBlock { block: number, size, heap, backing });
+                let address = self.backend().as_address().map(|address| address.address(&raw));
+                self.tell(&Event::TakeBlock { block: number, size, heap, backing, address });
                 Ok(Block { device: Arc::clone(self), number, heap, size, claimed, raw: Some(raw) })
             }
             Err(error) => {

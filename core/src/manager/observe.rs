@@ -97,6 +97,8 @@ pub enum Event<'a> {
         heap: HeapId,
         /// Whether the bytes come with it.
         backing: Backing,
+        /// Where the device finds it, where it has addresses.
+        address: Option<u64>,
     },
     /// The driver got a block back.
     ReturnBlock {
@@ -139,7 +141,7 @@ pub enum Event<'a> {
 /// driver are for observers only: they are too many.
 fn say(event: &Event<'_>) {
     match *event {
-        Event::TakeBlock { block: BlockNumber(block), size, heap, backing } => {
+        Event::TakeBlock { block: BlockNumber(block), size, heap, backing, .. } => {
             tracing::debug!(name: "omniheap.block.take", target: "omniheap", block, size, heap = heap.0, ?backing);
         }
         Event::ReturnBlock { block: BlockNumber(block) } => {

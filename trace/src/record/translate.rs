@@ -124,7 +124,7 @@ fn label<W: Write>(writer: &mut Writer<W>, request: &Request<'_>) -> LabelId {
 /// The record of what the device gave or took, or of a rung.
 fn of_device(event: &Event<'_>) -> Option<Record> {
     Some(match *event {
-        Event::TakeBlock { block, size, heap, backing } => {
+        Event::TakeBlock { block, size, heap, backing, .. } => {
             let backing = match backing {
                 core::Backing::Memory => Backing::Memory,
                 core::Backing::Pages => Backing::Pages,

@@ -6,7 +6,7 @@ use crate::{
     Case,
     support::{DEVICE, MAIN, Need, at, kind, read},
 };
-use omniheap_core::{Backend, ErrorKind, Export, Remap, Transfer};
+use omniheap_core::{Backend, DriverBudget, ErrorKind, Export, Remap, Transfer};
 use omniheap_hip::{Feature, Hip, Verdict};
 
 /// Which call fails, and the case that sees it. Opening the device uses the first one of each.
@@ -17,7 +17,8 @@ pub(crate) const FAULTS: &[(&str, Case)] = &[
     ("hsa_amd_vmem_set_access:2+", ("a_refused_access_rolls_back", Need::Fault, stays_out)),
     ("hsa_amd_vmem_set_access:2", ("a_refused_access_is_tried_again", Need::Fault, tries_again)),
     ("hsa_amd_vmem_handle_create:4", ("pages_come_all_or_none", Need::Fault, all_or_none)),
-    ("hsa_amd_vmem_map:2", ("a_silent_export_fails", Need::Fault, exports_nothing)),
+    ("hsa_amd_vmem_map:2", ("a_silent_export_is_tried_elsewhere", Need::Fault, exports)),
+    ("hsa_amd_vmem_map:2+", ("a_silent_export_fails", Need::Fault, exports_nothing)),
 ];
 
 fn quarantined(hip: &Hip) {
@@ -78,10 +79,15 @@ fn all_or_none(hip: &Hip) {
     assert_eq!(map_twice(hip), [None; 2], "and the next ones come");
 }
 
-fn exports_nothing(hip: &Hip) {
-    assert_eq!(kind(hip.allocate_exportable(DEVICE, 4096)), Some(ErrorKind::Driver));
-    let block = hip.allocate_exportable(DEVICE, 4096).expect("the next one works");
+fn exports(hip: &Hip) {
+    let block = hip.allocate_exportable(DEVICE, 4096).expect("other addresses do");
     hip.fill(MAIN, at(&block, 0), 4096, 1).expect("in range");
-    // SAFETY: the case's own, and `read` has waited.
     assert_eq!(read(hip, &block, 0, 1), [1]);
+}
+
+fn exports_nothing(hip: &Hip) {
+    let used = || hip.budget(DEVICE).expect("the runtime tells").used;
+    let before = used();
+    assert_eq!(kind(hip.allocate_exportable(DEVICE, 4096)), Some(ErrorKind::Driver));
+    assert_eq!(used(), before, "what was tried is given back");
 }

@@ -199,17 +199,16 @@ fn import(descriptor: i32) -> Result<PhysicalHandle, Status> {
 /// An alignment of zero is a page's; a smaller one than that, or one that is no power of two, is refused.
 fn require_reservable(size: u64, align: u64) -> Answer {
     let is_aligned = align == 0 || (align.is_power_of_two() && align >= pages::PAGE);
-    let is_whole = size > 0 && size.is_multiple_of(pages::PAGE);
-    if is_aligned && is_whole { Ok(()) } else { Err(Status::INVALID_ARGUMENT) }
+    let is_right = is_aligned && size > 0 && size.is_multiple_of(pages::PAGE);
+    if is_right { Ok(()) } else { Err(Status::INVALID_ARGUMENT) }
 }
 
-/// The hint, and the one flag that AMD's library has (do not tell the driver), change nothing that a program without a
-/// driver sees.
+/// Hint and flag (do not tell the driver) change nothing that a program sees.
 fn reserve(out: Out<u64>, size: u64, align: u64) -> Answer {
+    require_reservable(size, align)?;
     if out.is_null() {
         return Err(Status::INVALID_ARGUMENT);
     }
-    require_reservable(size, align)?;
     let address = pages::reserve(size, align.max(pages::PAGE)).ok_or(Status::OUT_OF_RESOURCES)?;
     space().reservations.insert(address, Reservation { size, mapped: 0 });
     out.set(address)
