@@ -54,10 +54,11 @@ const BUGS: [(&str, &str, i64, Target); 11] = [
 fn plant(number: usize) -> Result<(), Box<dyn Error>> {
     let &(what, kernel, at, target) = BUGS.get(number).ok_or("there are eleven")?;
     println!("{number}: {what}");
-    let nvtx =
-        Nvtx::attach().ok_or("no tool listens: start this under compute-sanitizer --nvtx yes")?;
+    let cuda = Cuda::open(0)?;
+    let absent = "no tool listens: start this under compute-sanitizer --nvtx yes";
+    let nvtx = Nvtx::attach(&cuda).ok_or(absent)?;
     let config = ManagerConfig::default().plain().observed(Arc::new(nvtx));
-    let manager = Manager::with_config(Cuda::open(0)?, config);
+    let manager = Manager::with_config(cuda, config);
     let cuda = manager.backend();
     let kernel = cuda.compile(SOURCE)?.kernel(kernel)?;
     let mut held = Vec::new();
@@ -88,7 +89,9 @@ fn report(number: usize) -> Result<Option<String>, Box<dyn Error>> {
     match output.status.code() {
         Some(0) => Ok(None),
         Some(REPORTED) => {
-            let first = said.lines().find(|line| line.starts_with("========= ") && line.len() > 30);
+            let is_found = |line: &&str| line.starts_with("========= ") && line.len() > 30;
+            let access = said.lines().find(|line| line.contains("Invalid __global__"));
+            let first = access.or_else(|| said.lines().find(is_found));
             Ok(Some(first.unwrap_or("nothing that can be read").to_owned()))
         }
         _ => {

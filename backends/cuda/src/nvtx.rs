@@ -4,10 +4,13 @@
 //! nothing is done.
 mod tool;
 
-use crate::lock;
+use crate::{backend::Cuda, driver::Driver, lock};
 use core::fmt;
 use omniheap_core::{AllocationId, BlockNumber, Event, Observer};
-use std::{collections::HashMap, sync::Mutex};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 use tool::{Heap, Tool};
 
 /// What the tool was told of.
@@ -26,14 +29,18 @@ struct Told {
 /// off under a tool.
 pub struct Nvtx {
     tool: Tool,
+    /// Tools look at the memory of the context that is current.
+    driver: Arc<Driver>,
     told: Mutex<Told>,
 }
 
 impl Nvtx {
-    /// Starts telling, where a tool listens: one that this program was started under, and that was asked for NVTX.
+    /// Starts telling of a device's blocks, where a tool listens: one that this program was started under, and that was
+    /// asked for NVTX.
     #[must_use]
-    pub fn attach() -> Option<Self> {
-        Some(Self { tool: Tool::get()?, told: Mutex::default() })
+    pub fn attach(cuda: &Cuda) -> Option<Self> {
+        let (tool, driver) = (Tool::get()?, cuda.driver().clone());
+        Some(Self { tool, driver, told: Mutex::default() })
     }
 
     /// Notes that an allocation lies at an offset of a block from now on.
@@ -54,6 +61,7 @@ impl Nvtx {
 
 impl Observer for Nvtx {
     fn observe(&self, event: &Event<'_>) {
+        let Ok(_current) = self.driver.enter() else { return };
         let mut told = lock(&self.told);
         match *event {
             Event::TakeBlock { block, size, address: Some(address), .. } => {

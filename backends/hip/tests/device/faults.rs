@@ -89,5 +89,7 @@ fn exports_nothing(hip: &Hip) {
     let used = || hip.budget(DEVICE).expect("the runtime tells").used;
     let before = used();
     assert_eq!(kind(hip.allocate_exportable(DEVICE, 4096)), Some(ErrorKind::Driver));
-    assert_eq!(used(), before, "what was tried is given back");
+    // AMD's runtime keeps a page whose map failed silently: one, however often that was tried.
+    let page = hip.caps().heaps[0].page.expect("the self-test passed").get();
+    assert!(used() <= before + page, "{before} then {}", used());
 }
