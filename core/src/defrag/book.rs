@@ -44,6 +44,8 @@ pub(crate) struct Booking<B: Backend> {
     next: usize,
     /// What each region is to this booking.
     roles: Vec<Role>,
+    /// Whether the region that is being emptied must be emptied in this pass, or left alone.
+    only_whole: bool,
     own: u64,
 }
 
@@ -77,7 +79,8 @@ impl<B: Backend> Booking<B> {
         let can = backend.as_transfer().is_some() && inside;
         let (survey, scan) = (lane.survey(), can.then(Scan::default));
         let (order, roles) = (Vec::new(), Vec::new());
-        Self { lane: Arc::clone(lane), survey, scan, order, next: 0, roles, own: goal.own }
+        let (lane, own) = (Arc::clone(lane), goal.own);
+        Self { lane, survey, scan, order, next: 0, roles, only_whole: false, own }
     }
 
     /// Looks at the lane until all was seen or the time is up; whether all was.
@@ -125,24 +128,43 @@ impl<B: Backend> Booking<B> {
                 continue;
             }
             self.roles[at] = Role::Source;
-            let first = trips.len();
+            self.only_whole = self.survey.is_paged();
+            let (first, began) = (trips.len(), self.next);
             match self.book_region(at, purse, cost, trips) {
                 Booked::All => {
                     released += self.survey.regions[at].size;
                     self.skip();
                 }
-                Booked::Enough if !trips.is_empty() || purse.is_late() => break,
+                Booked::Enough if trips.len() > first && !self.only_whole => break,
+                // The rest of a budget is not enough for it; the next one may be.
+                Booked::Enough if first > 0 => {
+                    self.unbook(at, trips.split_off(first), purse, cost);
+                    self.next = began;
+                    break;
+                }
                 // What a whole budget is not enough for, or what has no place to go, stays.
                 Booked::Enough | Booked::NoRoom => {
-                    for trip in undo(trips.split_off(first)) {
-                        purse.refund(trip, cost);
-                    }
+                    self.unbook(at, trips.split_off(first), purse, cost);
                     self.roles[at] = Role::Open;
                     self.skip();
                 }
             }
         }
         released
+    }
+
+    /// Gives back the places of trips out of a region that are not made.
+    fn unbook(&mut self, at: usize, trips: Vec<Trip<B>>, purse: &mut Purse, cost: &Cost) {
+        for trip in &trips {
+            purse.refund(trip.bytes(), cost);
+            let to = &trip.to.1;
+            let touched: Vec<_> = self.survey.touched(to.block, to.span).flatten().collect();
+            for to in touched {
+                self.survey.regions[to].live -= trip.bytes();
+            }
+            self.survey.regions[at].live += trip.bytes();
+        }
+        undo(trips);
     }
 
     fn skip(&mut self) {
@@ -169,7 +191,7 @@ impl<B: Backend> Booking<B> {
             }
             let few = &residents[self.next..residents.len().min(self.next + TOGETHER)];
             let dealt_with;
-            (dealt_with, ended) = self.book_few(few, purse, cost, trips);
+            (dealt_with, ended) = self.book_few(at, few, purse, cost, trips);
             self.next += dealt_with;
         }
         self.survey.regions[at].residents = residents;
@@ -179,6 +201,7 @@ impl<B: Backend> Booking<B> {
     /// Books a few allocations under the lock; says how many were dealt with.
     fn book_few(
         &mut self,
+        at: usize,
         few: &[Resident],
         purse: &mut Purse,
         cost: &Cost,
@@ -195,7 +218,7 @@ impl<B: Backend> Booking<B> {
                 Presence::Gone => Booked::All,
                 Presence::Held => Booked::NoRoom,
                 Presence::Free if !purse.pay(resident.span.size, cost) => Booked::Enough,
-                Presence::Free => match self.place(&mut state, resident, &mut kept_out) {
+                Presence::Free => match self.place(at, &mut state, resident, &mut kept_out) {
                     Some(to) => {
                         trips.push(state.set_out(&lane, resident, to));
                         Booked::All
@@ -222,6 +245,7 @@ impl<B: Backend> Booking<B> {
     /// it until the lock is given back.
     fn place(
         &mut self,
+        from: usize,
         state: &mut LaneState<B>,
         resident: &Resident,
         kept_out: &mut Vec<Key>,
@@ -230,9 +254,7 @@ impl<B: Backend> Booking<B> {
         for _ in 0..TRIES {
             let grant = take(tlsf, resident)?;
             if self.is_usable(&grant) {
-                for at in self.survey.touched(grant.block, grant.span).flatten() {
-                    self.roles[at] = Role::Destination;
-                }
+                self.note_arrival(from, &grant);
                 return Some(grant);
             }
             kept_out.push(tlsf.widen(grant.key).ok()?.key);
@@ -246,6 +268,22 @@ impl<B: Backend> Booking<B> {
     fn is_usable(&self, grant: &Grant) -> bool {
         let mut touched = self.survey.touched(grant.block, grant.span);
         touched.all(|at| at.is_some_and(|at| self.roles[at] != Role::Source))
+    }
+
+    /// Notes what a move does to its regions.
+    ///
+    /// A move into a region that is then fuller than the one it leaves brings both nearer to full and empty: such moves
+    /// end, however few a pass makes. Others may only be made together with all that empty their region.
+    fn note_arrival(&mut self, from: usize, grant: &Grant) {
+        let (size, left) = (grant.span.size, self.survey.regions[from].live);
+        let touched: Vec<_> = self.survey.touched(grant.block, grant.span).flatten().collect();
+        for at in touched {
+            self.roles[at] = Role::Destination;
+            let region = &mut self.survey.regions[at];
+            region.live += size;
+            self.only_whole |= !region.stays && region.live <= left;
+        }
+        self.survey.regions[from].live = left.saturating_sub(size);
     }
 }
 
@@ -307,8 +345,8 @@ impl<B: Backend> LaneState<B> {
     }
 }
 
-/// Gives back the places of trips that are not made; their sizes.
-pub(super) fn undo<B: Backend>(trips: Vec<Trip<B>>) -> Vec<u64> {
+/// Gives back the places of trips that are not made.
+pub(super) fn undo<B: Backend>(trips: Vec<Trip<B>>) {
     for few in trips.chunk_by(|a, b| Arc::ptr_eq(&a.lane, &b.lane)) {
         for few in few.chunks(TOGETHER) {
             let mut state = few[0].lane.state.lock();
@@ -317,5 +355,4 @@ pub(super) fn undo<B: Backend>(trips: Vec<Trip<B>>) -> Vec<u64> {
             }
         }
     }
-    trips.iter().map(Trip::bytes).collect()
 }

@@ -30,6 +30,10 @@ impl Survey {
         self.numbers(block, span).map(|number| self.find(number))
     }
 
+    pub(super) const fn is_paged(&self) -> bool {
+        self.page.is_some()
+    }
+
     fn find(&self, number: u64) -> Option<usize> {
         let at = *self.by_number.get(usize::try_from(number).ok()?)?;
         (at != NONE).then_some(at as usize)
