@@ -30,3 +30,7 @@ pub use profile::{ProfileError, policy_for, profile_path, read_profile, write_pr
 pub use schedule::{NoSchedule, schedule};
 #[cfg(all(feature = "plan", feature = "trace"))]
 pub use schedule::{plan_from_trace, problem_from_trace};
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/defragmentation.md")]
+mod defragmentation {}
