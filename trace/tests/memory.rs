@@ -6,7 +6,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::fmt::Write;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
+use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Limits, StreamId, Trace};
 use std::alloc::System;
 
 /// Counts bytes that are allocated, now and at most.
@@ -110,6 +110,28 @@ fn binary_format() {
         recorder.record(0, &Record::FreeCompleted { id: 0, stream });
     }
     within_four_times("binary", &recorder.finish().unwrap());
+    let mut recorder = Writer::new(Vec::new());
+    recorder.record(0, &Record::Allocate { id: 0, size: 1, stream, align, label: LabelId::NONE });
+    for _ in 0..400_000 {
+        recorder.record(0, &Record::Use { id: 0, stream });
+        recorder.record(0, &Record::PagesTake { bytes: 1, heap: HeapId(0) });
+    }
+    within_four_times("uses and pages", &recorder.finish().unwrap());
+    for ends in [false, true] {
+        let mut recorder = Writer::new(Vec::new());
+        let (size, heap, backing) = (u64::MAX >> 1, HeapId(0), Backing::Memory);
+        recorder.record(0, &Record::BlockAllocate { block: 0, size, heap, backing });
+        for id in 0..100_000 {
+            let (id, size, label) = (if ends { 0 } else { id }, 1, LabelId::NONE);
+            let (block, offset) = (0, 0);
+            recorder
+                .record(0, &Record::AllocateAt { id, size, stream, align, label, block, offset });
+            if ends {
+                recorder.record(0, &Record::FreeCompleted { id, stream });
+            }
+        }
+        within_four_times("allocated at a place", &recorder.finish().unwrap());
+    }
     let mut recorder = Writer::new(Vec::new());
     for number in 0..100_000 {
         recorder.label(LabelId::NONE, &format!("{number:x}"));

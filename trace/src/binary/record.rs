@@ -162,6 +162,9 @@ impl<'a> Entry<'a> {
                 frame.byte(record.kind());
                 frame.number(step_us);
                 record.for_each_field(|field| frame.number(field));
+                if let Some(word) = record.word() {
+                    frame.word(word);
+                }
             }
             Self::Label { parent, .. } => {
                 frame.byte(LABEL);
@@ -196,6 +199,10 @@ impl<'a> Entry<'a> {
         let mut fields = [0; MOST];
         for field in &mut fields[..usize::from(count)] {
             *field = take(&mut body).ok_or("field")?;
+        }
+        if matches!(kind, 13..=15 | 17) {
+            let (word, rest) = body.split_first_chunk().ok_or("field")?;
+            (fields[MOST - 1], body) = (u64::from_le_bytes(*word), rest);
         }
         if !matches!(kind, LABEL | TITLE) && !body.is_empty() {
             return Err("record length");
@@ -244,13 +251,14 @@ impl Record {
                     .into_iter()
                     .for_each(put);
             }
-            Self::AllocateAt { id, size, stream, align, label, block, offset } => {
+            Self::AllocateAt { id, stream, align, label, block, offset, .. } => {
                 let (stream, align, label) = (stream.0.into(), align.code().into(), label.0.into());
-                [id, size, stream, align, label, block, offset].into_iter().for_each(put);
+                [id, stream, align, label, block, offset].into_iter().for_each(put);
             }
-            Self::FreeRequested { id, stream }
-            | Self::FreeCompleted { id, stream }
-            | Self::Use { id, stream } => [id, stream.0.into()].into_iter().for_each(put),
+            Self::FreeRequested { id, stream } | Self::FreeCompleted { id, stream } => {
+                [id, stream.0.into()].into_iter().for_each(put);
+            }
+            Self::Use { stream, .. } => [stream.0.into()].into_iter().for_each(put),
             Self::Bind { id, block, offset } | Self::Move { id, block, offset } => {
                 [id, block, offset].into_iter().for_each(put);
             }
@@ -264,41 +272,49 @@ impl Record {
             Self::OutOfMemory { size, stream, rung } => {
                 [size, stream.0.into(), rung as u64].into_iter().for_each(put);
             }
-            Self::PagesTake { bytes, heap } | Self::PagesReturn { bytes, heap } => {
-                [bytes, heap.0.into()].into_iter().for_each(put);
+            Self::PagesTake { heap, .. } | Self::PagesReturn { heap, .. } => {
+                [heap.0.into()].into_iter().for_each(put);
             }
             Self::Name { id, label } => [id, label.0.into()].into_iter().for_each(put),
         }
     }
 
-    fn from_parts(kind: u8, [a, b, c, d, e, f, g]: [u64; MOST]) -> Result<Self, &'static str> {
+    /// The number that ends it in eight bytes, so that what a reader keeps is at most four times as long.
+    #[inline]
+    const fn word(&self) -> Option<u64> {
+        match *self {
+            Self::AllocateAt { size, .. } => Some(size),
+            Self::PagesTake { bytes, .. } | Self::PagesReturn { bytes, .. } => Some(bytes),
+            Self::Use { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
+    fn from_parts(kind: u8, [a, b, c, d, e, f, word]: [u64; MOST]) -> Result<Self, &'static str> {
         Ok(match kind {
-            1 | 17 => {
-                let align = narrow(d, "alignment")
-                    .and_then(|code| Alignment::from_code(code).ok_or("alignment"))?;
-                let (id, size, stream) = (a, b, stream(c)?);
-                let label = LabelId(narrow(e, "label")?);
-                if kind == 1 {
-                    Self::Allocate { id, size, stream, align, label }
-                } else {
-                    Self::AllocateAt { id, size, stream, align, label, block: f, offset: g }
-                }
+            1 => {
+                let (stream, align, label) = (stream(c)?, alignment(d)?, label(e)?);
+                Self::Allocate { id: a, size: b, stream, align, label }
+            }
+            17 => {
+                let (stream, align, label) = (stream(b)?, alignment(c)?, label(d)?);
+                Self::AllocateAt { id: a, size: word, stream, align, label, block: e, offset: f }
             }
             2 => Self::FreeRequested { id: a, stream: stream(b)? },
             3 => Self::FreeCompleted { id: a, stream: stream(b)? },
             4 => Self::Bind { id: a, block: b, offset: c },
             5 => Self::Move { id: a, block: b, offset: c },
-            6 => Self::Place { id: a, region: region(b)?, reason: LabelId(narrow(c, "label")?) },
+            6 => Self::Place { id: a, region: region(b)?, reason: label(c)? },
             7 | 12 => {
                 let backing = if kind == 7 { Backing::Memory } else { Backing::Pages };
                 Self::BlockAllocate { block: a, size: b, heap: heap(c)?, backing }
             }
             8 => Self::BlockFree { block: a },
             9 => Self::OutOfMemory { size: a, stream: stream(b)?, rung: rung(c)? },
-            13 => Self::PagesTake { bytes: a, heap: heap(b)? },
-            14 => Self::PagesReturn { bytes: a, heap: heap(b)? },
-            15 => Self::Use { id: a, stream: stream(b)? },
-            16 => Self::Name { id: a, label: LabelId(narrow(b, "label")?) },
+            13 => Self::PagesTake { bytes: word, heap: heap(a)? },
+            14 => Self::PagesReturn { bytes: word, heap: heap(a)? },
+            15 => Self::Use { id: word, stream: stream(a)? },
+            16 => Self::Name { id: a, label: label(b)? },
             _ => return Err("record"),
         })
     }
@@ -309,8 +325,8 @@ const LABEL: u8 = 10;
 const TITLE: u8 = 11;
 
 /// Number fields of each kind; kind 0 does not exist.
-const FIELDS: [u8; 18] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 2, 2, 2, 2, 7];
-/// Number fields of a record at most.
+const FIELDS: [u8; 18] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6];
+/// Fields of a record at most.
 const MOST: usize = 7;
 
 fn narrow<T: TryFrom<u64>>(value: u64, what: &'static str) -> Result<T, &'static str> {
@@ -319,6 +335,14 @@ fn narrow<T: TryFrom<u64>>(value: u64, what: &'static str) -> Result<T, &'static
 
 fn stream(value: u64) -> Result<StreamId, &'static str> {
     narrow(value, "stream").map(StreamId)
+}
+
+fn label(value: u64) -> Result<LabelId, &'static str> {
+    narrow(value, "label").map(LabelId)
+}
+
+fn alignment(value: u64) -> Result<Alignment, &'static str> {
+    narrow(value, "alignment").and_then(|code| Alignment::from_code(code).ok_or("alignment"))
 }
 
 fn heap(value: u64) -> Result<HeapId, &'static str> {

@@ -42,6 +42,13 @@ impl<'a> Frame<'a> {
         self.byte((value & 0x7f) as u8);
     }
 
+    /// Puts a number in eight bytes.
+    #[inline]
+    pub(super) fn word(&mut self, value: u64) {
+        self.bytes[self.length..self.length + 8].copy_from_slice(&value.to_le_bytes());
+        self.length += 8;
+    }
+
     /// Puts the length of everything before, which `more` bytes will follow; says how many bytes are used.
     #[inline]
     pub(super) fn end(self, more: usize) -> usize {
