@@ -112,7 +112,7 @@ impl Vulkan {
             checked.push(Checked { from: (from, m.from.offset), to: (to, m.to.offset), span });
             bytes = bytes.saturating_add(m.size);
         }
-        overlap::refuse(&mut touches)?;
+        overlap::refuse(touches)?;
         Ok((!checked.is_empty()).then_some(Batch { moves: checked, bytes }))
     }
 
