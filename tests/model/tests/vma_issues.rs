@@ -124,7 +124,7 @@ fn issue_313_threads_allocate_while_another_defragments() {
 fn issue_517_moved_spans_keep_away_from_unlike_neighbours_on_both_sides() {
     let manager = manager();
     let pool = pool(&manager);
-    let class = |n: u64| if n % 3 == 0 { Class::Tiled } else { Class::Linear };
+    let class = |n: u64| if n.is_multiple_of(3) { Class::Tiled } else { Class::Linear };
     let all: Vec<_> =
         (0..300).map(|n| (n, take(&pool, 1 + n * 577 % (12 * KIB), class(n)))).collect();
     let mut live: Vec<_> = all.into_iter().filter(|(n, _)| n % 4 != 1).collect();
