@@ -3,8 +3,8 @@ use super::super::{Failure, output};
 use super::map;
 use super::place::{self, Stamped};
 use omniheap::{
-    AnyBackend, BlockReport, Error, ErrorKind, HeapKind, Manager, ManagerConfig, PoolConfig,
-    Request, UserPool,
+    AnyBackend, BlockReport, Budget, Error, ErrorKind, HeapKind, Manager, ManagerConfig,
+    PoolConfig, Request, UserPool,
 };
 use serde::Serialize;
 
@@ -31,7 +31,10 @@ pub(super) struct Compaction {
     pub(super) requested_bytes: u64,
     /// Why the request was not served, where it was not.
     pub(super) refused_because: Option<String>,
+    pub(super) moves: u64,
     pub(super) moved_bytes: u64,
+    /// Bytes that went back to the driver, where nothing was asked for.
+    pub(super) returned_bytes: u64,
     pub(super) verified_bytes: u64,
     #[serde(skip)]
     pub(super) before: Vec<BlockReport>,
@@ -52,6 +55,12 @@ pub(super) fn run(
     let plain = Stage { pools: "plain", config: plain, unit: 32 << 10 };
     let mut compactions = vec![one(device, config, plain)?];
     played();
+    let blocks = PoolConfig { block: Some(4 << 20), maximum: 64 << 20, ..pool };
+    compactions.push(shrink(
+        device,
+        config,
+        Stage { pools: "plain", config: blocks, unit: 32 << 10 },
+    )?);
     if pages {
         // Holes of a page or more, because pages are what can be mapped elsewhere.
         let paged = PoolConfig { paged: true, maximum: 128 << 20, ..pool };
@@ -86,7 +95,40 @@ fn one(device: &AnyBackend, config: &ManagerConfig, stage: Stage) -> Result<Comp
         largest_hole_bytes: totals.largest_hole,
         requested_bytes: LARGE,
         refused_because,
-        moved_bytes: manager.report().moved_bytes,
+        moves: manager.report().defragmentation.moves,
+        moved_bytes: manager.report().defragmentation.bytes,
+        returned_bytes: 0,
+        verified_bytes,
+        before,
+        after: blocks(&manager),
+    })
+}
+
+/// Small blocks with holes, and nothing that is asked for: a pass empties as many as it can and returns them.
+fn shrink(
+    device: &AnyBackend,
+    config: &ManagerConfig,
+    stage: Stage,
+) -> Result<Compaction, Failure> {
+    let manager = Manager::with_config(AnyBackend::clone(device), config.clone());
+    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
+    let heap = *heaps.as_slice().first().ok_or(Error::new(ErrorKind::NoSuchHeap))?;
+    let pool = manager.create_pool(heap, stage.config)?;
+    let live = fragment(&pool, stage.unit)?;
+    let (before, totals) = (blocks(&manager), manager.totals());
+    let moved = manager.begin_defragment(&Budget::new())?.commit()?.moved;
+    let verified_bytes = place::verify(&live)?;
+    manager.validate().map_err(|why| Failure::failed(format!("accounts are wrong: {why}")))?;
+    Ok(Compaction {
+        pools: stage.pools,
+        capacity_bytes: stage.config.maximum,
+        free_bytes: totals.free_bytes,
+        largest_hole_bytes: totals.largest_hole,
+        requested_bytes: 0,
+        refused_because: None,
+        moves: moved.moves,
+        moved_bytes: moved.bytes,
+        returned_bytes: moved.returned_bytes,
         verified_bytes,
         before,
         after: blocks(&manager),
@@ -118,6 +160,9 @@ fn blocks(manager: &Manager<AnyBackend>) -> Vec<BlockReport> {
 
 /// The maps and what happened between them.
 pub(super) fn text(one: &Compaction) -> String {
+    if one.requested_bytes == 0 {
+        return shrink_text(one);
+    }
     let outcome = match &one.refused_because {
         None if one.moved_bytes > 0 => {
             format!("served after moving {} of live data", output::bytes(one.moved_bytes))
@@ -133,6 +178,19 @@ pub(super) fn text(one: &Compaction) -> String {
         output::bytes(one.largest_hole_bytes),
         output::bytes(one.requested_bytes),
         map::draw(&one.before),
+        map::draw(&one.after),
+    )
+}
+
+fn shrink_text(one: &Compaction) -> String {
+    format!(
+        "  {} pool of small blocks: {} free; then one pass\n{}\n  {} moves carried {}, and {} went back to the driver\n{}\n",
+        one.pools,
+        output::bytes(one.free_bytes),
+        map::draw(&one.before),
+        one.moves,
+        output::bytes(one.moved_bytes),
+        output::bytes(one.returned_bytes),
         map::draw(&one.after),
     )
 }

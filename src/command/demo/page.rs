@@ -42,12 +42,13 @@ fn add(data: &mut ReportData, one: &Compaction, heap: u8) {
         let first = data.moments.iter().map(|moment| moment.blocks.len()).sum::<usize>();
         let blocks =
             (first..).zip(blocks).map(|(number, block)| map_block(number, block, heap)).collect();
-        let title = format!("{} pool, {title} the large request", one.pools);
+        let what = if one.requested_bytes > 0 { "the large request" } else { "the pass" };
+        let title = format!("{} pool, {title} {what}", one.pools);
         data.moments.push(Moment { title, time_us: data.moments.len() as u64, blocks });
     }
     data.defragmentation.push(Defragmentation {
         title: format!("{} pool", one.pools),
-        moves: 0,
+        moves: one.moves,
         moved_bytes: one.moved_bytes,
         before,
         after: before.map(|before| before + 1),
