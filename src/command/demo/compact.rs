@@ -3,8 +3,8 @@ use super::super::{Failure, output};
 use super::map;
 use super::place::{self, Stamped};
 use omniheap::{
-    AnyBackend, BlockReport, Budget, Error, ErrorKind, HeapKind, Manager, ManagerConfig,
-    PoolConfig, Request, UserPool,
+    AnyBackend, BlockReport, Error, ErrorKind, HeapKind, Manager, ManagerConfig, PoolConfig,
+    Request, UserPool,
 };
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ fn one(device: &AnyBackend, config: &ManagerConfig, stage: Stage) -> Result<Comp
     })
 }
 
-/// Small blocks with holes, and nothing that is asked for: a pass empties as many as it can and returns them.
+/// Small blocks with holes, and nothing that is asked for: as many as can be emptied are returned.
 fn shrink(
     device: &AnyBackend,
     config: &ManagerConfig,
@@ -116,7 +116,8 @@ fn shrink(
     let pool = manager.create_pool(heap, stage.config)?;
     let live = fragment(&pool, stage.unit)?;
     let (before, totals) = (blocks(&manager), manager.totals());
-    let moved = manager.begin_defragment(&Budget::new())?.commit()?.moved;
+    manager.defragment()?;
+    let moved = manager.report().defragmentation;
     let verified_bytes = place::verify(&live)?;
     manager.validate().map_err(|why| Failure::failed(format!("accounts are wrong: {why}")))?;
     Ok(Compaction {
@@ -184,7 +185,7 @@ pub(super) fn text(one: &Compaction) -> String {
 
 fn shrink_text(one: &Compaction) -> String {
     format!(
-        "  {} pool of small blocks: {} free; then one pass\n{}\n  {} moves carried {}, and {} went back to the driver\n{}\n",
+        "  {} pool of small blocks: {} free; then it is defragmented\n{}\n  {} moves carried {}, and {} went back to the driver\n{}\n",
         one.pools,
         output::bytes(one.free_bytes),
         map::draw(&one.before),

@@ -42,7 +42,7 @@ fn add(data: &mut ReportData, one: &Compaction, heap: u8) {
         let first = data.moments.iter().map(|moment| moment.blocks.len()).sum::<usize>();
         let blocks =
             (first..).zip(blocks).map(|(number, block)| map_block(number, block, heap)).collect();
-        let what = if one.requested_bytes > 0 { "the large request" } else { "the pass" };
+        let what = if one.requested_bytes > 0 { "the large request" } else { "defragmentation" };
         let title = format!("{} pool, {title} {what}", one.pools);
         data.moments.push(Moment { title, time_us: data.moments.len() as u64, blocks });
     }
