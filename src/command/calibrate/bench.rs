@@ -19,6 +19,9 @@ const MOST: u32 = 1 << 25;
 /// What one timed run takes at least, where the items suffice.
 const LEAST: Duration = Duration::from_micros(300);
 
+/// What wakes a device that slept.
+const WAKE: Duration = Duration::from_millis(5);
+
 /// A run that takes longer is not repeated often.
 const SLOW: Duration = Duration::from_millis(10);
 
@@ -68,7 +71,7 @@ impl Bench {
     pub(super) fn open(device: &AnyBackend) -> Result<Self, Error> {
         let manager = Manager::new(AnyBackend::clone(device));
         let is_fast = !matches!(device.caps().device.backend, "host");
-        let mut most = if is_fast { MOST } else { 1 << 14 };
+        let mut most = if is_fast { MOST } else { 1 << 12 };
         loop {
             let request = Request::new(u64::from(most) * 4);
             let made = (manager.allocate(&request), manager.allocate(&request));
@@ -77,7 +80,7 @@ impl Bench {
                 return Ok(Self { manager, input, output, most });
             }
             most /= 4;
-            if most < 1 << 14 {
+            if most < 1 << 10 {
                 return Err(ErrorKind::OutOfDeviceMemory.into());
             }
         }
@@ -148,9 +151,12 @@ impl Bench {
 
     /// As many items as make a run long enough to be timed.
     fn items(&self, one: &Ready, load: u32) -> Result<u32, Error> {
-        let mut items = 1 << 12;
+        let mut items = 1 << 10;
         // A device that slept is slow at first.
-        self.run(one, items, load, 16)?;
+        let start = Instant::now();
+        while start.elapsed() < WAKE {
+            self.run(one, items, load, 1)?;
+        }
         // The faster of two, so that no hiccup ends the search early.
         let long = |items| -> Result<bool, Error> {
             Ok(self.run(one, items, load, 1)?.min(self.run(one, items, load, 1)?) >= LEAST)

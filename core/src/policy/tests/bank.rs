@@ -49,6 +49,14 @@ fn large_banks_get_at_least_half_and_an_honest_bound() {
 }
 
 #[test]
+fn a_dense_crumb_does_not_keep_the_best_one_out() {
+    let room = 1 << 31;
+    let wanted = [(1, 2), (room, 1_000_000)].map(|(size, benefit)| Candidate { size, benefit });
+    let choice = choose_constants(&wanted, room, Align::ONE);
+    assert_eq!((choice.chosen, choice.benefit), (vec![1], 1_000_000));
+}
+
+#[test]
 fn what_is_worth_nothing_or_never_fits_stays_out() {
     let wanted = [(100, 0), (10_000, 9), (100, 1), (u64::MAX, 5)];
     let wanted = wanted.map(|(size, benefit)| Candidate { size, benefit });
