@@ -4,7 +4,7 @@ use crate::defrag::{
     Booking, Budget, Goal, Moved, Order, Outcome, Pass, Portion, Purse, Readiness,
 };
 use crate::pool::{Consent, Lane, Pool};
-use crate::{Backend, Result, TimelineId};
+use crate::{Backend, ErrorKind, Result, TimelineId, Timelines};
 use alloc::{sync::Arc, vec::Vec};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Instant;
@@ -121,7 +121,7 @@ impl<B: Backend> Manager<B> {
         let goal = Goal { asks: Consent::Needed, ..Goal::ALL };
         let mut purse = Purse::new(budget, Instant::now());
         let mut bookings = self.bookings(&self.all_pools(), &goal);
-        Ok(self.plan_pass(&mut bookings, &goal, &mut purse, Order::Timelines))
+        self.plan_pass(&mut bookings, &goal, &mut purse, Order::Timelines)
     }
 
     /// Moves live data out of little used blocks and pages until nothing more can be gained, and gives those back.
@@ -145,7 +145,7 @@ impl<B: Backend> Manager<B> {
             let left = Goal { wanted: goal.wanted - sum.returned_bytes, ..*goal };
             let mut purse = Purse::new(&Budget::new(), Instant::now());
             let mut bookings = self.bookings(pools, &left);
-            let pass = self.plan_pass(&mut bookings, &left, &mut purse, Order::Idle);
+            let pass = self.plan_pass(&mut bookings, &left, &mut purse, Order::Idle)?;
             if pass.is_empty() {
                 break;
             }
@@ -228,7 +228,7 @@ impl<B: Backend> Manager<B> {
             state.bookings = self.bookings(&self.all_pools(), &Goal::ALL);
         }
         let mut pass =
-            self.plan_pass(&mut state.bookings, &Goal::ALL, &mut purse, Order::Timelines);
+            self.plan_pass(&mut state.bookings, &Goal::ALL, &mut purse, Order::Timelines)?;
         state.bookings.retain(|booking| !booking.is_done());
         if pass.is_empty() {
             if state.bookings.is_empty() {
@@ -277,17 +277,30 @@ impl<B: Backend> Manager<B> {
         goal: &Goal,
         purse: &mut Purse,
         order: Order,
-    ) -> Pass<B> {
+    ) -> Result<Pass<B>> {
         let (device, ledger) = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.ledger));
-        Pass::plan(device, ledger, self.mover(), order, bookings, goal, purse)
+        let on = if bookings.is_empty() { TimelineId::MAIN } else { self.mover()? };
+        Ok(Pass::plan(device, ledger, on, order, bookings, goal, purse))
     }
 
     /// The timeline on which bytes are moved: one of its own, where the device has one to spare.
-    fn mover(&self) -> TimelineId {
-        *self.inner.mover.get_or_init(|| {
-            let own = self.backend().as_timelines().and_then(|timelines| timelines.open().ok());
-            own.unwrap_or(TimelineId::MAIN)
-        })
+    fn mover(&self) -> Result<TimelineId> {
+        if let Some(mover) = self.inner.mover.get() {
+            return Ok(*mover);
+        }
+        let mover = match self.backend().as_timelines().map(Timelines::open) {
+            Some(Ok(own)) => own,
+            Some(Err(error)) if error.kind() == ErrorKind::DeviceLost => return Err(error),
+            Some(Err(_)) | None => TimelineId::MAIN,
+        };
+        let kept = *self.inner.mover.get_or_init(|| mover);
+        if kept != mover
+            && mover != TimelineId::MAIN
+            && let Some(timelines) = self.backend().as_timelines()
+        {
+            timelines.close(mover)?; // Another thread was first.
+        }
+        Ok(kept)
     }
 }
 

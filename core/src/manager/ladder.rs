@@ -143,9 +143,7 @@ impl<B: Backend> Manager<B> {
     ) -> Result<Taken<B>> {
         let lane = pool.lane(request.timeline);
         if request.sharing == Sharing::Dedicated {
-            let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-            let slot = lane.grow(ask, size, Sharing::Dedicated)?;
-            return Ok((Arc::clone(lane), slot));
+            return self.dedicate(pool, lane, ask);
         }
         let miss = lane.state.lock().allocate(ask);
         match miss {
@@ -315,7 +313,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Gives back everything empty that shares physical memory with the pool's heap; says how many bytes.
-    fn trim_for(&self, pool: &Pool<B>) -> Result<u64> {
+    pub(super) fn trim_for(&self, pool: &Pool<B>) -> Result<u64> {
         let physical = self.inner.device.heap(pool.shared.heap)?.physical;
         let mut bytes = 0;
         for other in self.all_pools() {
@@ -327,7 +325,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Runs the pressure callbacks, without a lock.
-    fn relieve(&self, heap: HeapId, wanted: u64) -> Relief {
+    pub(super) fn relieve(&self, heap: HeapId, wanted: u64) -> Relief {
         let callbacks: Vec<_> = self.inner.callbacks.lock().clone();
         let reserved = self.inner.device.heap_use(heap).map_or(0, |heap| heap.reserved);
         let pressure = Pressure { heap, wanted, reserved };

@@ -4,6 +4,7 @@ mod binding;
 mod buffer;
 mod config;
 mod constants;
+mod dedicated;
 mod defragment;
 mod domain;
 mod error;

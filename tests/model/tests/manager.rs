@@ -198,3 +198,16 @@ fn threads_that_grow_a_small_heap_together_all_find_its_hole() {
         }
     }
 }
+
+#[test]
+fn a_block_of_its_own_gets_what_is_held_for_nobody() {
+    let manager = plain(16 * MIB);
+    manager.allocate(&Request::new(12 * MIB).on(TimelineId::MAIN)).expect("fits").free();
+    assert!(manager.totals().reserved_bytes >= 12 * MIB, "the empty block is kept");
+    let own = manager.allocate(&Request::new(8 * MIB).dedicated()).expect("the empty one goes");
+    assert_eq!(own.binding().span().offset, 0);
+    let rungs = manager.report().rungs;
+    assert_eq!(rungs[Rung::Trim as usize] + rungs[Rung::Wait as usize], 1);
+    let short = manager.allocate(&Request::new(12 * MIB).dedicated()).expect_err("no room");
+    assert!(short.kind().is_out_of_memory());
+}

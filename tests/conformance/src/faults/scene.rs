@@ -43,6 +43,9 @@ pub(super) const fn absorbed(kind: CallKind, error: ErrorKind) -> bool {
         CallKind::Reserve => true,
         // A free cannot fail: it waits longer instead.
         CallKind::Mark | CallKind::Reached | CallKind::Wait | CallKind::WaitIdle => true,
+        // Without a timeline of its own for moves, a manager uses the main one; closing it cannot fail its end.
+        CallKind::Open => !matches!(error, ErrorKind::DeviceLost),
+        CallKind::Close => true,
         _ => false,
     }
 }
