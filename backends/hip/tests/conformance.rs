@@ -32,6 +32,10 @@ fn main() -> ExitCode {
             "AMD's constants are limited to 2 GiB, which is more than the suite lets a case take",
         ),
         (
+            "a_callback_may_come_back_in",
+            "over AMD's runtime 7.2 it fails in some whole runs, with pages; alone it passes; not understood yet",
+        ),
+        (
             "the_importer_keeps_memory_that_its_exporter_freed",
             "AMD's runtime 6.4 refuses to take back addresses of imported memory now and then (ROCR#285)",
         ),
