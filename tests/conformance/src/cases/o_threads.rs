@@ -128,8 +128,8 @@ fn a_callback_may_come_back_in<B: Backend + 'static>(world: &World<B>) {
     let stack = world.limited(8 << 20, u64::MAX);
     let manager = world.manager_over(&stack);
     let heap = world.device_heap();
-    let (live, why) = super::fill_up(&manager, &Request::new(1 << 20).heap(heap));
-    assert!(why.is_out_of_memory(), "it fills up and does not fail: {why:?}");
+    let (live, full) = super::fill_up(&manager, &Request::new(1 << 20).heap(heap));
+    assert!(full.is_out_of_memory(), "it fills up and does not fail: {full:?}");
     let (tell, told) = mpsc::channel();
     let weak = {
         let manager = manager.clone();
