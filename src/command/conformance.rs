@@ -1,6 +1,7 @@
 //! `omniheap conformance`: the suite that every backend must pass.
 use super::Failure;
 use super::choice::Backend;
+use super::failure::absence;
 use super::output::{self, Format};
 use clap::ValueEnum;
 use omniheap::host::Host;
@@ -84,8 +85,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         }
     }
     if let (Some(path), Some(content)) = (&arguments.junit, merge(&junit)) {
-        std::fs::write(path, content)
-            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+        std::fs::write(path, content).map_err(|error| Failure::unwritable(path, &error))?;
     }
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
 }
@@ -123,7 +123,8 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
     // What a case panics with is in its result; a trace of it on standard error helps nobody.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let results = run_suite(kind.name(), move || rig(kind, device), filter, seed(), show);
+    let results =
+        run_suite(kind.name(), move || rig(kind, device).map_err(absence), filter, seed(), show);
     std::panic::set_hook(hook);
     bar.finish_and_clear();
     results

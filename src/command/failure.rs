@@ -1,6 +1,7 @@
 //! Why a command ended early: one line and an exit code.
 use core::fmt;
 use omniheap::BackendKind;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// A command that did not do what was asked.
@@ -38,14 +39,33 @@ impl Failure {
                 "backend {name} is not built in; build with `--features {name}`"
             ));
         }
+        let why = absence(error);
         Self::failed(format!(
-            "device {ordinal} of backend {name} is not here: {error}; `omniheap devices` lists what is"
+            "device {ordinal} of backend {name} is not here: {why}; `omniheap devices` lists what is"
+        ))
+    }
+
+    /// A file that could not be written, and why.
+    pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Self {
+        let shown = path.display();
+        Self::failed(format!(
+            "{shown}: cannot write: {error}; name a file in a folder that you may write"
         ))
     }
 
     /// What the shell sees.
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(self.code)
+    }
+}
+
+/// Why a device could not be opened, for people: a backend says only that it cannot when there is no driver.
+pub(crate) fn absence(error: omniheap::Error) -> String {
+    match error.kind() {
+        omniheap::ErrorKind::Unsupported => {
+            "there is no driver, or it has no such device; install the vendor's driver".into()
+        }
+        _ => error.to_string(),
     }
 }
 

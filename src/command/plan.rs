@@ -144,8 +144,7 @@ fn write(table: &Table, plan: &Plan, arguments: &Arguments) -> Result<(), Failur
     validate(&table.problem, &plan.spots)
         .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
     let save = |path: &Path, content: String| {
-        fs::write(path, content)
-            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        fs::write(path, content).map_err(|error| Failure::unwritable(path, &error))
     };
     if let Some(path) = &arguments.out {
         let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();

@@ -156,7 +156,7 @@ fn save(
     path: &Path,
     write: impl FnOnce(BufWriter<File>) -> io::Result<()>,
 ) -> Result<u64, Failure> {
-    let failed = |error: io::Error| Failure::failed(format!("{}: {error}", path.display()));
+    let failed = |error: io::Error| Failure::unwritable(path, &error);
     let file = File::create(path).map_err(failed)?;
     write(BufWriter::new(file)).map_err(failed)?;
     Ok(std::fs::metadata(path).map_err(failed)?.len())

@@ -191,7 +191,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<Wanted>, Failure> {
         return Err(wrong(&format!("{size} bytes; a file of requests has at most {LONGEST}")));
     }
     let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    let requests: Vec<Wanted> = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    let requests: Vec<Wanted> = serde_json::from_str(&text).map_err(|error| {
+        wrong(&format!("{error}; a list of requests is expected, such as [{{\"size\": 4096}}]"))
+    })?;
     let numbered = requests.into_iter().enumerate();
     numbered.map(|(at, wanted)| wanted.check(&format!("{shown}: request {at}"))).collect()
 }

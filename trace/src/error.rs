@@ -96,7 +96,7 @@ impl Error {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The file could not be opened or read; check its path and permissions.
-    #[error("cannot read: {0}")]
+    #[error("cannot read: {0}; check the path and its permissions")]
     Io(#[from] io::Error),
     /// The content is of no known format.
     #[error(

@@ -8,7 +8,7 @@ use crate::{
     config::Config,
     constant::Bank,
     driver::{Caching, Driver},
-    launch::Programs,
+    kernel::Kernel,
     pool::AsyncPool,
     selftest::{self, Finding, Outcome},
     sys::{CUcontext, CUstream},
@@ -22,7 +22,7 @@ use omniheap_core::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Launch, Map, Place,
     Remap, Result, Timelines, Transfer,
 };
-use omniheap_stream::{Registry, Staging};
+use omniheap_stream::{Programs, Registry, Staging};
 use std::sync::Arc;
 
 /// One CUDA device.
@@ -35,7 +35,7 @@ pub struct Cuda {
     used: Vec<AtomicU64>,
     timelines: Registry<Driver>,
     staging: Staging<Driver>,
-    pub(crate) programs: Programs,
+    pub(crate) programs: Programs<Kernel>,
     pub(crate) bank: Bank,
     pub(crate) compactor: Compactor,
     pub(crate) pool: Option<AsyncPool>,

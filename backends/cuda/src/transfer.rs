@@ -3,14 +3,17 @@
 use crate::{
     backend::Cuda,
     block::Block,
-    compact::{self, FEWEST, is_packable},
+    compact::is_packable,
     driver::Driver,
     sys::{CUDA_MEMCPY2D, CUstream},
 };
 use core::ptr;
 use cudarc::driver::sys::CUmemorytype_enum;
 use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
-use omniheap_stream::{BOUNCE, Timeline};
+use omniheap_stream::{
+    BOUNCE, Timeline,
+    pieces::{self, FEWEST},
+};
 use std::thread;
 
 /// Writes up to this length fill a bounce together.
@@ -71,7 +74,7 @@ impl Cuda {
     /// `OutOfRange`, `Foreign`, `NoSuchTimeline`, `ExceedsLimit` (pitch), `DeviceLost`.
     pub fn copy_rows(&self, on: TimelineId, rows: Rows<'_>) -> Result<()> {
         let from = self.range(&rows.from, extent(rows.from_pitch, rows.width, rows.height)?)?;
-        self.programs.touch_if_constant(rows.to.block);
+        self.touch_if_constant(rows.to.block);
         let to = self.range(&rows.to, extent(rows.to_pitch, rows.width, rows.height)?)?;
         if rows.from_pitch.max(rows.to_pitch) > self.attributes().max_pitch {
             return Err(ErrorKind::ExceedsLimit.into());
@@ -118,7 +121,7 @@ impl Cuda {
         to: Place<'_, Block>,
         size: u64,
     ) -> Result<()> {
-        peer.programs.touch_if_constant(to.block);
+        peer.touch_if_constant(to.block);
         let (from, to) = (self.range(&from, size)?, peer.range(&to, size)?);
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?.0;
@@ -158,7 +161,7 @@ impl Cuda {
 // SAFETY: `range` keeps every access inside the place's own block.
 unsafe impl Transfer for Cuda {
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
-        self.programs.touch_if_constant(to.block);
+        self.touch_if_constant(to.block);
         let to = self.range(&to, bytes.len() as u64)?;
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?.0;
@@ -197,7 +200,7 @@ unsafe impl Transfer for Cuda {
     }
 
     fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
-        self.programs.touch_if_constant(to.block);
+        self.touch_if_constant(to.block);
         let to = self.range(&to, size)?;
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?.0;
@@ -210,22 +213,22 @@ unsafe impl Transfer for Cuda {
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
         // All are checked before the first is submitted: a refused batch changes nothing.
-        let (mut small, mut pieces) = (0, 0);
+        let (mut small, mut total) = (0, 0);
         for step in moves {
             self.range(&step.from, step.size)?;
             self.range(&step.to, step.size)?;
             if is_packable(step) {
                 small += 1;
-                pieces += compact::count(step.size);
+                total += pieces::count(step.size);
             }
-            self.programs.touch_if_constant(step.to.block);
+            self.touch_if_constant(step.to.block);
         }
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?.0;
         let _current = self.driver().enter()?;
         let is_packed = small >= FEWEST && {
             // SAFETY: all were seen inside live blocks above.
-            unsafe { self.compact(on, &timeline, moves, pieces) }?
+            unsafe { self.compact(on, &timeline, moves, total) }?
         };
         if is_packed && small == moves.len() as u64 {
             return Ok(());

@@ -7,7 +7,7 @@ use crate::{
     compact::Compactor,
     config::Config,
     driver::{Caching, Driver},
-    launch::Programs,
+    kernel::Kernel,
     pages::Pages,
     pool::AsyncPool,
     selftest::{self, Finding, Outcome},
@@ -22,7 +22,7 @@ use omniheap_core::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Launch, Map, Place,
     Remap, Result, Timelines, Transfer,
 };
-use omniheap_stream::{Registry, Staging};
+use omniheap_stream::{Programs, Registry, Staging};
 use std::sync::Arc;
 
 /// One HIP device.
@@ -35,7 +35,7 @@ pub struct Hip {
     used: Vec<AtomicU64>,
     timelines: Registry<Driver>,
     staging: Staging<Driver>,
-    pub(crate) programs: Programs,
+    pub(crate) programs: Programs<Kernel>,
     pub(crate) pages: Pages,
     pub(crate) compactor: Compactor,
     pub(crate) pool: Option<AsyncPool>,

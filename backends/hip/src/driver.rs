@@ -19,7 +19,6 @@ use core::ptr;
 
 use check::{check, check_release, success};
 pub use memory::{Caching, Coherence, MemoryInfo, Rows};
-pub use module::Shape;
 use omniheap_core::{Error, ErrorKind, Result};
 pub use omniheap_stream::Progress;
 pub use pages::{Reserved, Sharing};

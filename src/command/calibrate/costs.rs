@@ -53,8 +53,7 @@ pub(super) fn run(bench: &Bench, out: Option<&Path>, format: Format) -> Result<(
         }
     }
     bar.finish_and_clear();
-    write_profile(&path, &profile)
-        .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+    write_profile(&path, &profile).map_err(|error| Failure::unwritable(&path, &error))?;
     match format {
         Format::Json => lines.iter().try_for_each(output::print_json)?,
         Format::Text => show(&lines)?,

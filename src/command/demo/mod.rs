@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let compactions = compact::run(&device, &config, || bar.inc(1))?;
     bar.finish_and_clear();
     if let (Some(recorder), Some(path)) = (recorder, &arguments.record) {
-        recorder.finish().map_err(|error| unwritable(path, &error))?;
+        recorder.finish().map_err(|error| Failure::unwritable(path, &error))?;
     }
     let info = &device.caps().device;
     let verified = compactions.iter().map(|one| one.verified_bytes).sum::<u64>();
@@ -99,13 +99,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 fn record(path: &Path) -> Result<Arc<Recorder>, Failure> {
     let csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
     let recorder = if csv { Recorder::create_csv(path) } else { Recorder::create(path) };
-    let recorder = recorder.map_err(|error| unwritable(path, &error))?;
+    let recorder = recorder.map_err(|error| Failure::unwritable(path, &error))?;
     recorder.title("omniheap demo");
     Ok(recorder)
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("{}: {error}", path.display()))
 }
 
 fn finish(demo: &Demo, device: &AnyBackend, out: &Path, format: Format) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ pub(crate) use check::check;
 use check::{check_release, success};
 use core::ffi::c_int;
 pub(crate) use memory::Caching;
-pub(crate) use module::{JitLog, Shape};
+pub(crate) use module::JitLog;
 use omniheap_core::{Error, ErrorKind, Result};
 pub(crate) use pages::Sharing;
 

@@ -8,6 +8,7 @@ use core::{
 };
 use cudarc::driver::sys::{CUfunc_st, CUmod_st};
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::Shape;
 
 const JIT_ERROR_LOG: u32 = 5;
 const JIT_ERROR_LOG_SIZE: u32 = 6;
@@ -18,14 +19,6 @@ const FUNCTION_MAX_DYNAMIC_SHARED: u32 = 8;
 /// What the driver's compiler had to say about an image.
 #[derive(Debug, Default)]
 pub(crate) struct JitLog(pub(crate) String);
-
-/// A launch's shape, in groups, threads and bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) grid: [u32; 3],
-    pub(crate) group: [u32; 3],
-    pub(crate) shared: u32,
-}
 
 impl Driver {
     /// Loads PTX (which ends with a zero byte) or machine code; on failure `log` says why.

@@ -6,22 +6,12 @@ use core::ffi::{CStr, c_void};
 use core::ptr;
 
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::Shape;
 
 use super::{Driver, address, check};
 use crate::sys::{
     Kernels, hipFuncAttribute, hipFunction_attribute, hipFunction_t, hipModule_t, hipStream_t,
 };
-
-/// A launch's shape, in groups, threads and bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Groups in each dimension.
-    pub grid: [u32; 3],
-    /// Threads of a group in each dimension.
-    pub group: [u32; 3],
-    /// Bytes of shared memory, beside those that the function always uses.
-    pub shared: u32,
-}
 
 impl Driver {
     fn kernels(&self) -> Result<Kernels> {
