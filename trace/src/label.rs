@@ -70,6 +70,12 @@ impl Labels {
         }
     }
 
+    /// Whether `label` is `parent / text`.
+    pub(crate) fn is(&self, label: LabelId, parent: LabelId, text: &str) -> bool {
+        self.node(label)
+            .is_some_and(|node| node.parent == parent.0 && self.string_at(node.text) == text)
+    }
+
     /// The last part of `label`'s path: its name. Empty for [`LabelId::NONE`].
     ///
     /// # Panics

@@ -37,7 +37,7 @@ pub(super) fn forsake<B: Backend>(trips: &[Trip<B>]) {
     for trip in trips {
         let mut state = trip.lane.state.lock();
         if !state.slots.is_in_pass(trip.slot) {
-            state.notes.set_ending(trip.slot.index, Ending::Never);
+            state.notes.of(trip.slot.index).ending = Some(Ending::Never);
         }
         state.let_go(&trip.lane, trip.slot);
     }

@@ -197,7 +197,7 @@ impl<B: Backend> Allocation<B> {
     #[cold]
     fn release_noted<'a>(&'a self, mut state: Guard<'a, LaneState<B>>, after: Option<Point>) {
         let lane = self.lane();
-        if after.is_some() || !lane.free_watched(&mut state, self.slot) {
+        if after.is_some() || !lane.free_told(&mut state, self.slot) {
             drop(state);
             lane.free_noted(self.slot, after);
             state = lane.state.lock();

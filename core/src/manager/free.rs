@@ -1,18 +1,26 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, AllocationId, FreeError, Manager};
-use crate::pool::{Ended, Ending, Home, Lane, LaneState, SlotId};
+use crate::pool::{Ended, Ending, Home, Lane, LaneState, Note, Noted, SlotId};
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
-    /// Frees an allocation of which nothing more is known than that an observer was told of it; `false` where that is
-    /// not so. `state` is the locked state of this lane.
-    pub(super) fn free_watched(&self, state: &mut LaneState<B>, id: SlotId) -> bool {
-        if !state.slots.unwatch(id) {
-            return false;
+    /// Frees an allocation of which nothing more is known than what it is called and that an observer was told of it;
+    /// `false` where that is not so. `state` is the locked state of this lane.
+    pub(super) fn free_told(&self, state: &mut LaneState<B>, id: SlotId) -> bool {
+        let is_simple = match state.slots.noted(id) {
+            Some(Noted::Watched) => true,
+            Some(Noted::Yes | Noted::YesAndWatched) => {
+                state.notes.get(id.index).is_some_and(Note::is_label)
+            }
+            Some(Noted::No) | None => false,
+        };
+        if is_simple {
+            self.tell_free(id);
+            state.notes.forget(id.index);
+            state.slots.clear_noted(id);
         }
-        self.tell_free(id);
-        state.free_plain(id, self.timeline)
+        is_simple && state.free_plain(id, self.timeline)
     }
 
     /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has.
@@ -28,7 +36,7 @@ impl<B: Backend> Lane<B> {
             let ended = state.slots.end_ownership(id);
             debug_assert_eq!(ended, Ok(Ended::AfterMove), "seen just above");
             if !at_once && state.slots.set_noted(id).is_ok() {
-                state.notes.set_ending(id.index, ending);
+                state.notes.of(id.index).ending = Some(ending);
             }
         } else if at_once {
             self.tell_free(id);

@@ -35,7 +35,7 @@ impl<B: Backend> Manager<B> {
         &self,
         request: &Request<'_>,
     ) -> Result<Allocation<B>, AllocateError> {
-        if let Some(allocation) = self.allocate_observed(request) {
+        if let Some(allocation) = self.allocate_told(request) {
             return Ok(allocation);
         }
         check(request)?;
@@ -106,8 +106,7 @@ impl<B: Backend> Manager<B> {
             && align.is_none()
             && !dedicated
             && !asked
-            && request.name.is_none()
-            && request.tag.is_none()
+            && !request.is_labelled()
             && request.privacy == Privacy::Open
         {
             return;
@@ -116,23 +115,13 @@ impl<B: Backend> Manager<B> {
         if state.slots.set_noted(slot).is_err() {
             return;
         }
-        state.notes.mark(slot.index);
-        if let Some(home) = lent {
-            state.notes.set_home(slot.index, home);
-        }
+        state.notes.set_label(slot.index, request);
+        let note = state.notes.of(slot.index);
+        (note.home, note.align) = (lent, align);
+        (note.sharing, note.privacy) = (request.sharing, request.privacy);
         if asked {
-            state.notes.set_consent(slot.index, Consent::Needed);
+            note.consent = Consent::Needed;
         }
-        if let Some(align) = align {
-            state.notes.set_align(slot.index, align);
-        }
-        if let Some(name) = request.name {
-            state.notes.set_name(slot.index, name);
-        }
-        if let Some(tag) = request.tag {
-            state.notes.set_tag(slot.index, tag);
-        }
-        state.notes.set_privacy(slot.index, request.privacy);
     }
 
     pub(super) fn climb(

@@ -222,10 +222,13 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> Manager<B> {
-    /// The fast path of a manager that is observed.
-    pub(super) fn allocate_observed(&self, request: &Request<'_>) -> Option<Allocation<B>> {
-        self.inner.device.observer()?;
-        if !request.is_plain() || request.layout.align > self.inner.config.unit {
+    /// The fast path of a request that has a name or a tag, and of a manager that is observed.
+    pub(super) fn allocate_told(&self, request: &Request<'_>) -> Option<Allocation<B>> {
+        let is_labelled = request.is_labelled();
+        if !request.is_usual()
+            || request.layout.align > self.inner.config.unit
+            || (!is_labelled && self.inner.device.observer().is_none())
+        {
             return None;
         }
         let heap = self.inner.plain.as_slice().first()?;
@@ -234,6 +237,9 @@ impl<B: Backend> Manager<B> {
         let lane = pool.lane(request.timeline);
         let mut state = lane.state.lock();
         let slot = state.allocate(ask).ok()?;
+        if is_labelled && state.slots.set_noted(slot).is_ok() {
+            state.notes.set_label(slot.index, request);
+        }
         lane.tell_allocate(&mut state, slot, request, None);
         Some(Allocation::claim(lane, &mut state, slot, request.layout.size))
     }

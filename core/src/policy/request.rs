@@ -339,7 +339,7 @@ impl<'a> Request<'a> {
 
     /// Whether the request says nothing of its use, so that it goes to device memory without a decision.
     #[inline]
-    pub(crate) const fn is_plain(&self) -> bool {
+    pub(crate) const fn is_usual(&self) -> bool {
         matches!(self.writer, Writer::Device)
             && matches!(self.access, Access::Device)
             && matches!(self.sharing, Sharing::Shared)
@@ -347,7 +347,17 @@ impl<'a> Request<'a> {
             && matches!(self.contents, Contents::Any)
             && matches!(self.privacy, Privacy::Open)
             && self.heap.is_none()
-            && self.tag.is_none()
-            && self.name.is_none()
+    }
+
+    /// Whether the request says what it is called.
+    #[inline]
+    pub(crate) const fn is_labelled(&self) -> bool {
+        self.tag.is_some() || self.name.is_some()
+    }
+
+    /// Whether the request says nothing but how many bytes.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.is_usual() && !self.is_labelled()
     }
 }

@@ -20,9 +20,9 @@ pub use config::{PoolConfig, StrategyKind};
 pub use growth::Growth;
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;
-pub(crate) use notes::{Consent, Ending, Home};
+pub(crate) use notes::{Consent, Ending, Home, Note};
 pub(crate) use quiet::Patience;
-pub(crate) use slots::{Ended, Owner, SlotId};
+pub(crate) use slots::{Ended, Noted, Owner, SlotId};
 
 use crate::device::Device;
 use crate::sync::{Mutex, Signal, thread_number};

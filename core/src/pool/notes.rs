@@ -1,7 +1,7 @@
 //! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
 #![forbid(unsafe_code)]
-use crate::{Align, Point, Privacy, TimelineId};
-use alloc::{borrow::ToOwned, boxed::Box, collections::BTreeMap, vec::Vec};
+use crate::{Align, Point, Privacy, Request, Sharing, TimelineId};
+use alloc::{boxed::Box, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
 const LONGEST_NAME: usize = 256;
@@ -19,12 +19,25 @@ pub(crate) struct Note {
     pub(crate) home: Option<Home>,
     /// For reports: what kind of thing it is.
     pub(crate) tag: Option<Tag>,
+    /// Whether it has a block of its own.
+    pub(crate) sharing: Sharing,
     /// Whether its bytes may outlive it.
     pub(crate) privacy: Privacy,
     /// Whether it moves only where its owner is asked.
     pub(crate) consent: Consent,
     /// How it ends, when it was freed while a pass had it.
     pub(crate) ending: Option<Ending>,
+}
+
+impl Note {
+    /// Whether it says nothing that a free must look at.
+    pub(crate) fn is_label(&self) -> bool {
+        self.used_on.is_empty()
+            && self.home.is_none()
+            && self.sharing == Sharing::Shared
+            && self.privacy == Privacy::Open
+            && self.ending.is_none()
+    }
 }
 
 /// Whether an allocation moves only in passes that ask its owner.
@@ -57,68 +70,54 @@ pub(crate) enum Home {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u16);
 
-/// Notes by slot index.
+/// Notes by slot index. Most lanes have none, and pay nothing.
 #[derive(Debug)]
-pub(crate) struct Notes(BTreeMap<u32, Note>);
+pub(crate) struct Notes(Vec<Option<Box<Note>>>);
 
 impl Notes {
     pub(crate) const fn new() -> Self {
-        Self(BTreeMap::new())
+        Self(Vec::new())
     }
 
     pub(crate) fn get(&self, slot: u32) -> Option<&Note> {
-        self.0.get(&slot)
+        self.0.get(slot as usize)?.as_deref()
+    }
+
+    /// The note of a slot, a new one where there is none.
+    pub(crate) fn of(&mut self, slot: u32) -> &mut Note {
+        let index = slot as usize;
+        if index >= self.0.len() {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index].get_or_insert_default()
     }
 
     pub(crate) fn set_name(&mut self, slot: u32, name: &str) {
-        let mut end = name.len().min(LONGEST_NAME);
-        while !name.is_char_boundary(end) {
-            end -= 1;
+        self.of(slot).name = Some(name[..name.floor_char_boundary(LONGEST_NAME)].into());
+    }
+
+    /// Keeps what a request calls the allocation.
+    pub(crate) fn set_label(&mut self, slot: u32, request: &Request<'_>) {
+        self.of(slot).tag = request.tag;
+        if let Some(name) = request.name {
+            self.set_name(slot, name);
         }
-        self.0.entry(slot).or_default().name = Some(name[..end].to_owned().into_boxed_str());
     }
 
     pub(crate) fn add_use(&mut self, slot: u32, timeline: TimelineId) {
-        let used_on = &mut self.0.entry(slot).or_default().used_on;
+        let used_on = &mut self.of(slot).used_on;
         if !used_on.contains(&timeline) {
             used_on.push(timeline);
         }
     }
 
-    pub(crate) fn set_home(&mut self, slot: u32, home: Home) {
-        self.0.entry(slot).or_default().home = Some(home);
-    }
-
-    /// Makes an entry, so that a free looks closer.
-    pub(crate) fn mark(&mut self, slot: u32) {
-        self.0.entry(slot).or_default();
-    }
-
-    pub(crate) fn set_align(&mut self, slot: u32, align: Align) {
-        self.0.entry(slot).or_default().align = Some(align);
-    }
-
-    pub(crate) fn set_tag(&mut self, slot: u32, tag: Tag) {
-        self.0.entry(slot).or_default().tag = Some(tag);
-    }
-
-    pub(crate) fn set_privacy(&mut self, slot: u32, privacy: Privacy) {
-        self.0.entry(slot).or_default().privacy = privacy;
-    }
-
-    pub(crate) fn set_consent(&mut self, slot: u32, consent: Consent) {
-        self.0.entry(slot).or_default().consent = consent;
-    }
-
-    pub(crate) fn set_ending(&mut self, slot: u32, ending: Ending) {
-        self.0.entry(slot).or_default().ending = Some(ending);
-    }
-
     pub(crate) fn take_ending(&mut self, slot: u32) -> Option<Ending> {
-        self.0.get_mut(&slot)?.ending.take()
+        self.0.get_mut(slot as usize)?.as_mut()?.ending.take()
     }
 
     pub(crate) fn forget(&mut self, slot: u32) {
-        self.0.remove(&slot);
+        if let Some(note) = self.0.get_mut(slot as usize) {
+            *note = None;
+        }
     }
 }

@@ -180,14 +180,16 @@ impl Slots {
         self.current(id).is_ok_and(told)
     }
 
-    /// Ends [`watch`](Self::watch) for a live allocation without a note; `false` where it is none.
-    pub(crate) fn unwatch(&mut self, id: SlotId) -> bool {
-        let Ok(slot) = self.current_mut(id) else { return false };
-        let plain = slot.state == State::Live && slot.noted == Noted::Watched;
-        if plain {
+    /// What else is known of a live allocation; `None` where it does not live or is in a pass.
+    pub(crate) fn noted(&self, id: SlotId) -> Option<Noted> {
+        self.current(id).ok().filter(|slot| slot.state == State::Live).map(|slot| slot.noted)
+    }
+
+    /// Says that nothing more is known of an allocation than its bytes.
+    pub(crate) fn clear_noted(&mut self, id: SlotId) {
+        if let Ok(slot) = self.current_mut(id) {
             slot.noted = Noted::No;
         }
-        plain
     }
 
     /// Ends the owner's claim on a live allocation.

@@ -13,6 +13,8 @@ const MAX_TEXT: usize = 1 << 12;
 /// Most labels that a writer keeps, and most bytes of their text; later ones are [`LabelId::NONE`].
 const MAX_LABELS: usize = 1 << 18;
 const MAX_LABEL_TEXT: usize = 16 << 20;
+/// Labels that are found without a hash table.
+const RECENT: usize = 256;
 
 /// Records events into `W`. Recording never disturbs the program: after a write fails, events are counted as lost and
 /// the error waits for [`Writer::finish`].
@@ -47,6 +49,8 @@ pub struct Writer<W: Write> {
     records: u32,
     now_us: u64,
     labels: Labels,
+    /// Labels that were asked for lately, by a digest of their text: a program has few names and uses them often.
+    recent: [LabelId; RECENT],
     lost: u64,
     failure: Option<io::Error>,
 }
@@ -64,6 +68,7 @@ impl<W: Write> Writer<W> {
             records: 0,
             now_us: 0,
             labels: Labels::default(),
+            recent: [LabelId::NONE; RECENT],
             lost: 0,
             failure: None,
         };
@@ -102,6 +107,11 @@ impl<W: Write> Writer<W> {
     /// or 16 MiB of text the answer is [`LabelId::NONE`].
     pub fn label(&mut self, parent: LabelId, text: &str) -> LabelId {
         let text = cut(text);
+        let place = digest(parent, text);
+        let recent = self.recent[place];
+        if recent != LabelId::NONE && self.labels.is(recent, parent, text) {
+            return recent;
+        }
         let known = self.labels.len();
         let full = known >= MAX_LABELS || self.labels.text_bytes() >= MAX_LABEL_TEXT;
         if full || parent.0 as usize > known {
@@ -111,6 +121,7 @@ impl<W: Write> Writer<W> {
         if self.labels.len() > known {
             self.put(self.now_us, &Entry::Label { parent, text });
         }
+        self.recent[place] = label;
         label
     }
 
@@ -204,4 +215,45 @@ pub(crate) fn copy_labels<W: Write>(labels: &Labels, recorder: &mut Writer<W>) {
 /// At most [`MAX_TEXT`] bytes of `text`, whole characters.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
+/// Where a label is looked for first: mixes its length and its last bytes, in which names differ most.
+fn digest(parent: LabelId, text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut last = [0; 8];
+    let tail = &bytes[bytes.len().saturating_sub(8)..];
+    last[..tail.len()].copy_from_slice(tail);
+    let mixed = (u64::from_le_bytes(last) ^ bytes.len() as u64 ^ (u64::from(parent.0) << 20))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as usize % RECENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RECENT, Writer};
+    use crate::label::LabelId;
+    use crate::{Limits, Trace};
+
+    #[test]
+    fn a_name_has_one_label_however_many_names_there_are() {
+        let mut writer = Writer::new(Vec::new());
+        let parents = [LabelId::NONE, writer.label(LabelId::NONE, "tag 1")];
+        // Names with one ending and one length share a place among the recent ones.
+        let names: Vec<String> =
+            (0..4 * RECENT).map(|n| format!("{n:06} of the same ending")).collect();
+        let mut ask = || {
+            let of = |parent| names.iter().map(move |name| (parent, name));
+            let asked = parents.into_iter().flat_map(of);
+            asked.map(|(parent, name)| writer.label(parent, name)).collect::<Vec<_>>()
+        };
+        let first = ask();
+        assert_eq!(first, ask());
+        let distinct: std::collections::BTreeSet<_> = first.iter().collect();
+        assert_eq!(distinct.len(), 2 * names.len());
+        let file = writer.finish().expect("memory takes all");
+        let trace = Trace::read(&file[..], &Limits::default()).expect("just written");
+        for (label, name) in first.iter().skip(names.len()).zip(&names) {
+            assert_eq!(trace.labels().path(*label), format!("tag 1/{name}"));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::binary::{Record, Writer};
 use crate::event::{Alignment, Backing, HeapId, Region, Rung, StreamId};
 use crate::label::LabelId;
 use omniheap_core as core;
-use omniheap_core::{AllocationId, Event, Reason, Request, TimelineId};
+use omniheap_core::{AllocationId, Event, Reason, Request, Tag, TimelineId};
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -18,6 +18,8 @@ pub(super) struct Translator {
     last: Option<((u32, u32), u32)>,
     /// Labels of reasons.
     reasons: Vec<(Reason, LabelId)>,
+    /// Labels of tags.
+    tags: HashMap<Tag, LabelId>,
 }
 
 impl Translator {
@@ -34,7 +36,7 @@ impl Translator {
                 let reason = placement.map(|placement| self.reason(writer, placement.reason));
                 let (size, stream) = (request.layout.size, stream(request.timeline));
                 let align = Alignment::new(request.layout.align.get()).unwrap_or_default();
-                let (label, block) = (label(writer, request), block.0);
+                let (label, block) = (self.label(writer, request), block.0);
                 let made = Record::AllocateAt { id, size, stream, align, label, block, offset };
                 let (Some(reason), Some(placement)) = (reason, placement) else {
                     return writer.record(now_us, &made);
@@ -91,6 +93,15 @@ impl Translator {
         label
     }
 
+    /// A request's tag, and its name below that.
+    fn label<W: Write>(&mut self, writer: &mut Writer<W>, request: &Request<'_>) -> LabelId {
+        let tag = request.tag.map_or(LabelId::NONE, |tag| {
+            let new = || writer.label(LabelId::NONE, &format!("tag {}", tag.0));
+            *self.tags.entry(tag).or_insert_with(new)
+        });
+        request.name.map_or(tag, |name| writer.label(tag, name))
+    }
+
     /// A number that no other live allocation has: its lane's, and its slot's there.
     fn id(&mut self, id: AllocationId) -> u64 {
         let key = (id.manager(), id.lane());
@@ -107,18 +118,6 @@ impl Translator {
         self.last = Some((key, lane));
         lane
     }
-}
-
-/// A request's tag, and its name below that.
-fn label<W: Write>(writer: &mut Writer<W>, request: &Request<'_>) -> LabelId {
-    let mut label = LabelId::NONE;
-    if let Some(tag) = request.tag {
-        label = writer.label(label, &format!("tag {}", tag.0));
-    }
-    if let Some(name) = request.name {
-        label = writer.label(label, name);
-    }
-    label
 }
 
 /// The record of what the device gave or took, or of a rung.
