@@ -1,5 +1,9 @@
 //! The shared suite, on whatever CUDA device is here.
+#[path = "../../stream/tests/device/hold.rs"]
 mod hold;
+mod own {
+    pub(crate) use omniheap_cuda::{Argument, Block, Cuda as Device, Kernel, Launch};
+}
 
 use core::time::Duration;
 use omniheap_conformance::Rig;

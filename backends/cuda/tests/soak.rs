@@ -1,7 +1,11 @@
 //! Random work with checked contents over several held timelines of a device; `OMNIHEAP_OPERATIONS` says how much.
 //!
 //! Without a device every case is *ignored*; `OMNIHEAP_REQUIRE=cuda` turns that into failure.
+#[path = "../../stream/tests/device/hold.rs"]
 mod hold;
+mod own {
+    pub(crate) use omniheap_cuda::{Argument, Block, Cuda as Device, Kernel, Launch};
+}
 
 use core::time::Duration;
 use hold::rig;

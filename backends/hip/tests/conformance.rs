@@ -3,7 +3,11 @@
 mod amd;
 #[path = "device/emulate.rs"]
 mod emulate;
+#[path = "../../stream/tests/device/hold.rs"]
 mod hold;
+mod own {
+    pub(crate) use omniheap_hip::{Argument, Block, Hip as Device, Kernel, Launch};
+}
 
 use amd::Job;
 use core::time::Duration;

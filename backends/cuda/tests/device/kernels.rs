@@ -1,6 +1,6 @@
 //! The constant bank, shared memory, and device code that does not build.
 #![expect(unsafe_code, reason = "launches kernels")]
-use crate::support::{
+use crate::shared::support::{
     DEVICE, MAIN, allocate, assert_same, at, constant, delay_kernel, free, kind, pattern, read,
     write,
 };
@@ -9,7 +9,7 @@ use omniheap_cuda::{Argument, BANK_SYMBOL, Block, Config, Cuda, Kernel, Launch};
 
 const PREPARED: &str = include_str!("../../../../shaders/constant_bank/constant_bank.ptx");
 
-crate::cases! {
+cases! {
     Nothing: a_kernel_reads_the_constant_bank, blocks_share_the_bank, the_prepared_image_works,
         broken_images_give_the_log;
     Compiler: own_kernels_read_the_constant_bank, shared_memory_above_the_default_works,

@@ -2,7 +2,7 @@
 //!
 //! The stand-in fails the calls that `OMNIHEAP_HSA_FAIL` names, so each case is a process of its own, started by `rig`.
 #![expect(unsafe_code, reason = "maps and unmaps pages")]
-use crate::{
+use crate::shared::{
     Case,
     support::{DEVICE, MAIN, Need, at, kind, read},
 };
@@ -11,14 +11,14 @@ use omniheap_hip::{Feature, Hip, Verdict};
 
 /// Which call fails, and the case that sees it. Opening the device uses the first one of each.
 pub(crate) const FAULTS: &[(&str, Case)] = &[
-    ("hsa_amd_vmem_map:1", ("pages_that_fail_are_quarantined", Need::Fault, quarantined)),
-    ("hsa_amd_vmem_set_access:1", ("access_that_fails_is_quarantined", Need::Fault, quarantined)),
-    ("hsa_amd_vmem_map:4", ("a_silent_map_rolls_back", Need::Fault, rolls_back)),
-    ("hsa_amd_vmem_set_access:2+", ("a_refused_access_rolls_back", Need::Fault, stays_out)),
-    ("hsa_amd_vmem_set_access:2", ("a_refused_access_is_tried_again", Need::Fault, tries_again)),
-    ("hsa_amd_vmem_handle_create:4", ("pages_come_all_or_none", Need::Fault, all_or_none)),
-    ("hsa_amd_vmem_map:2", ("a_silent_export_is_tried_elsewhere", Need::Fault, exports)),
-    ("hsa_amd_vmem_map:2+", ("a_silent_export_fails", Need::Fault, exports_nothing)),
+    ("hsa_amd_vmem_map:1", ("pages_that_fail_are_quarantined", Need::Nothing, quarantined)),
+    ("hsa_amd_vmem_set_access:1", ("access_that_fails_is_quarantined", Need::Nothing, quarantined)),
+    ("hsa_amd_vmem_map:4", ("a_silent_map_rolls_back", Need::Nothing, rolls_back)),
+    ("hsa_amd_vmem_set_access:2+", ("a_refused_access_rolls_back", Need::Nothing, stays_out)),
+    ("hsa_amd_vmem_set_access:2", ("a_refused_access_is_tried_again", Need::Nothing, tries_again)),
+    ("hsa_amd_vmem_handle_create:4", ("pages_come_all_or_none", Need::Nothing, all_or_none)),
+    ("hsa_amd_vmem_map:2", ("a_silent_export_is_tried_elsewhere", Need::Nothing, exports)),
+    ("hsa_amd_vmem_map:2+", ("a_silent_export_fails", Need::Nothing, exports_nothing)),
 ];
 
 fn quarantined(hip: &Hip) {

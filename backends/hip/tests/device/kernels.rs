@@ -1,12 +1,12 @@
 //! Constants, shared memory, and device code that does not build.
 #![expect(unsafe_code, reason = "launches kernels")]
-use crate::support::{
+use crate::shared::support::{
     DEVICE, MAIN, allocate, assert_same, constant, delay_kernel, free, kind, pattern, read, write,
 };
 use omniheap_core::{Address, Backend, ErrorKind};
 use omniheap_hip::{Arch, Argument, Hip, Launch, Memory};
 
-crate::cases! {
+cases! {
     Nothing: constants_are_device_memory, broken_images_are_refused;
     Compiler: all_shared_memory_works, launches_over_the_limits_are_refused,
         broken_source_gives_the_log, another_architecture_is_compiled_but_not_loaded;

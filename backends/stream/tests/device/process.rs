@@ -1,16 +1,16 @@
 //! Memory that another process sees: this binary again, as that process.
 #![expect(unsafe_code, reason = "takes descriptors over")]
-use crate::support::{
+use super::support::{
     DEVICE, MIB, allocate, assert_same, free, kind, pattern, pinned, read, write,
 };
+use crate::own::{Block, Device, IpcHandle, is_amd};
 use omniheap_core::{ErrorKind, Export, Exported, HeapId};
-use omniheap_cuda::{Block, Cuda, IpcHandle};
 use std::{
     os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd},
     process::{Command, ExitCode, Stdio},
 };
 
-crate::cases! {
+cases! {
     Export: another_process_sees_exported_bytes;
     Nothing: another_process_sees_bytes_by_handle, wrong_handles_are_refused;
 }
@@ -23,7 +23,7 @@ const LENGTH: usize = 3 << 20;
 pub(crate) fn other() -> Option<ExitCode> {
     let job = std::env::var(JOB).ok()?;
     let mut words = job.split(' ');
-    let cuda = Cuda::open(0).expect("the first process has it");
+    let device = Device::open(0).expect("the first process has it");
     let (how, size) = (words.next(), words.next().and_then(|size| size.parse().ok()));
     let size = size.expect("the first process says how much");
     let block = match how {
@@ -31,17 +31,17 @@ pub(crate) fn other() -> Option<ExitCode> {
             // Another number than zero, which as a pointer is none.
             let input = std::io::stdin().as_fd().try_clone_to_owned().expect("one more descriptor");
             let exported = Exported { fd: input.into_raw_fd(), size, uuid: None };
-            cuda.import(DEVICE, &exported).expect("memory of the first process")
+            device.import(DEVICE, &exported).expect("memory of the first process")
         }
         _ => {
             let bytes = words.next().and_then(parse).expect("the first process gave a handle");
             let handle = IpcHandle { bytes, size, uuid: None };
-            cuda.open_ipc(DEVICE, &handle).expect("memory of the first process")
+            device.open_ipc(DEVICE, &handle).expect("memory of the first process")
         }
     };
-    assert_same(&read(&cuda, &block, 0, LENGTH), &pattern(LENGTH, 11), "in the other process");
-    write(&cuda, &block, 7, b"seen");
-    free(&cuda, block);
+    assert_same(&read(&device, &block, 0, LENGTH), &pattern(LENGTH, 11), "in the other process");
+    write(&device, &block, 7, b"seen");
+    free(&device, block);
     Some(ExitCode::SUCCESS)
 }
 
@@ -52,44 +52,58 @@ fn parse(text: &str) -> Option<[u8; 64]> {
 }
 
 /// Lets the other process look at a block that holds the pattern, and checks what it left there.
-fn show(cuda: &Cuda, block: &Block, job: String, input: Stdio) {
+fn show(device: &Device, block: &Block, job: String, input: Stdio) {
     let this = std::env::current_exe().expect("the test knows where it is");
+    if this.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-")) {
+        eprintln!(
+            "\n*** NOT TESTED: a second process over AMD's runtimes, which a loader of their own starts\n"
+        );
+        return;
+    }
     let output = Command::new(this).env(JOB, job).stdin(input).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", output.status);
-    assert_eq!(read(cuda, block, 7, 4), b"seen", "the other process wrote here");
+    assert_eq!(read(device, block, 7, 4), b"seen", "the other process wrote here");
 }
 
-fn another_process_sees_exported_bytes(cuda: &Cuda) {
-    let block = cuda.allocate_exportable(DEVICE, LENGTH as u64).expect("small");
-    write(cuda, &block, 0, &pattern(LENGTH, 11));
-    let exported = cuda.export(&block).expect("exportable");
+fn another_process_sees_exported_bytes(device: &Device) {
+    let block = device.allocate_exportable(DEVICE, LENGTH as u64).expect("small");
+    write(device, &block, 0, &pattern(LENGTH, 11));
+    let exported = device.export(&block).expect("exportable");
     // SAFETY: `export` made the descriptor, and nothing else closes it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(exported.fd) };
-    show(cuda, &block, format!("fd {}", exported.size), descriptor.into());
-    free(cuda, block);
+    show(device, &block, format!("fd {}", exported.size), descriptor.into());
+    free(device, block);
 }
 
-fn another_process_sees_bytes_by_handle(cuda: &Cuda) {
-    let block = allocate(cuda, DEVICE, 4 * MIB);
-    write(cuda, &block, 0, &pattern(LENGTH, 11));
-    let handle = cuda.ipc_handle(&block).expect("plain memory");
+fn another_process_sees_bytes_by_handle(device: &Device) {
+    let block = allocate(device, DEVICE, 4 * MIB);
+    write(device, &block, 0, &pattern(LENGTH, 11));
+    let handle = match device.ipc_handle(&block) {
+        Ok(handle) => handle,
+        // The stand-in below AMD's runtimes has no memory that leaves by handle.
+        Err(error) if is_amd(device) => {
+            eprintln!("\n*** NOT TESTED: handles of memory: {error}\n");
+            return free(device, block);
+        }
+        Err(error) => panic!("plain memory: {error}"),
+    };
     assert_eq!(handle.size, 4 * MIB);
     let text: String = handle.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    show(cuda, &block, format!("ipc {} {text}", handle.size), Stdio::null());
-    free(cuda, block);
+    show(device, &block, format!("ipc {} {text}", handle.size), Stdio::null());
+    free(device, block);
 }
 
-fn wrong_handles_are_refused(cuda: &Cuda) {
-    let block = allocate(cuda, pinned(cuda), MIB);
-    assert_eq!(kind(cuda.ipc_handle(&block)), Some(ErrorKind::Unsupported), "not device memory");
-    free(cuda, block);
+fn wrong_handles_are_refused(device: &Device) {
+    let block = allocate(device, pinned(device), MIB);
+    assert_eq!(kind(device.ipc_handle(&block)), Some(ErrorKind::Unsupported), "not device memory");
+    free(device, block);
     let handle = IpcHandle { bytes: [0x5A; 64], size: MIB, uuid: None };
-    assert!(cuda.open_ipc(DEVICE, &handle).is_err(), "no process made it");
+    assert!(device.open_ipc(DEVICE, &handle).is_err(), "no process made it");
     let empty = IpcHandle { size: 0, ..handle };
-    assert_eq!(kind(cuda.open_ipc(DEVICE, &empty)), Some(ErrorKind::ZeroSize));
+    assert_eq!(kind(device.open_ipc(DEVICE, &empty)), Some(ErrorKind::ZeroSize));
     let elsewhere = IpcHandle { uuid: Some([7; 16]), ..handle };
-    assert_eq!(kind(cuda.open_ipc(DEVICE, &elsewhere)), Some(ErrorKind::Foreign));
-    assert_eq!(kind(cuda.open_ipc(HeapId(1), &handle)), Some(ErrorKind::Unsupported));
-    assert_eq!(kind(cuda.open_ipc(HeapId(99), &handle)), Some(ErrorKind::NoSuchHeap));
+    assert_eq!(kind(device.open_ipc(DEVICE, &elsewhere)), Some(ErrorKind::Foreign));
+    assert_eq!(kind(device.open_ipc(HeapId(1), &handle)), Some(ErrorKind::Unsupported));
+    assert_eq!(kind(device.open_ipc(HeapId(99), &handle)), Some(ErrorKind::NoSuchHeap));
 }

@@ -1,11 +1,11 @@
 //! What several cases share.
 #![expect(unsafe_code, reason = "frees blocks and launches kernels")]
+use crate::own::{Argument, Block, Device, Kernel, Launch};
 use core::sync::atomic::{AtomicU32, Ordering};
 use omniheap_core::{
     Backend, ErrorKind, HeapId, HeapKind, HostAccess, Map, Place, Result, TimelineId, Timelines,
     Transfer,
 };
-use omniheap_cuda::{Argument, Block, Cuda, Kernel, Launch};
 
 pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
 pub(crate) const DEVICE: HeapId = HeapId(0);
@@ -13,12 +13,6 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// A gate that nobody opens opens itself after this long.
 const LONGEST_HOLD_NS: u64 = 20_000_000_000;
 const DELAY: &str = include_str!("../../../../shaders/delay/delay.cu");
-
-/// Whether an absent device or feature is a failure.
-pub(crate) fn is_required() -> bool {
-    std::env::var("OMNIHEAP_REQUIRE")
-        .is_ok_and(|names| names.split(',').any(|n| n.trim() == "cuda"))
-}
 
 /// What a case needs beyond a device.
 #[derive(Clone, Copy)]
@@ -31,46 +25,46 @@ pub(crate) enum Need {
 
 impl Need {
     /// Why the case cannot run here, with what the self-test found.
-    pub(crate) fn missing(self, cuda: &Cuda) -> Option<String> {
+    pub(crate) fn missing(self, device: &Device) -> Option<String> {
         let reason = match self {
             Self::Nothing => None,
-            Self::Pages => cuda.as_remap().is_none().then_some("no pages"),
-            Self::Export => cuda.as_export().is_none().then_some("no export"),
+            Self::Pages => device.as_remap().is_none().then_some("no pages"),
+            Self::Export => device.as_export().is_none().then_some("no export"),
             Self::Compiler => {
-                let built = cuda.compile("extern \"C\" __global__ void nothing() {}");
+                let built = device.compile("extern \"C\" __global__ void nothing() {}");
                 let is_absent = built.is_err_and(|error| error.kind() == ErrorKind::Unsupported);
                 is_absent.then_some("no run-time compiler")
             }
         };
         let found =
-            || cuda.findings().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            || device.findings().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         reason.map(|reason| format!("{reason} ({})", found()))
     }
 }
 
 /// The first heap of a kind and host access.
-pub(crate) fn heap(cuda: &Cuda, kind: HeapKind, host: HostAccess) -> Option<HeapId> {
-    let mut heaps = cuda.caps().heap_ids();
+pub(crate) fn heap(device: &Device, kind: HeapKind, host: HostAccess) -> Option<HeapId> {
+    let mut heaps = device.caps().heap_ids();
     heaps.find(|(_, heap)| heap.kind == kind && heap.host == host).map(|(id, _)| id)
 }
 
-pub(crate) fn pinned(cuda: &Cuda) -> HeapId {
-    heap(cuda, HeapKind::Staging, HostAccess::Cached).expect("every device has it")
+pub(crate) fn pinned(device: &Device) -> HeapId {
+    heap(device, HeapKind::Staging, HostAccess::Cached).expect("every device has it")
 }
 
-pub(crate) fn constant(cuda: &Cuda) -> HeapId {
-    heap(cuda, HeapKind::Constant, HostAccess::None).expect("every device has it")
+pub(crate) fn constant(device: &Device) -> HeapId {
+    heap(device, HeapKind::Constant, HostAccess::None).expect("every device has it")
 }
 
-pub(crate) fn allocate(cuda: &Cuda, heap: HeapId, size: u64) -> Block {
-    cuda.allocate(heap, size).expect("a small block fits")
+pub(crate) fn allocate(device: &Device, heap: HeapId, size: u64) -> Block {
+    device.allocate(heap, size).expect("a small block fits")
 }
 
 /// Frees a block once the device is idle.
-pub(crate) fn free(cuda: &Cuda, block: Block) {
-    cuda.wait_idle().expect("the device works");
+pub(crate) fn free(device: &Device, block: Block) {
+    device.wait_idle().expect("the device works");
     // SAFETY: the case made the block, and the device is idle.
-    unsafe { cuda.free(block) }.expect("the driver takes it back");
+    unsafe { device.free(block) }.expect("the driver takes it back");
 }
 
 /// Bytes that differ from place to place and from seed to seed.
@@ -91,13 +85,13 @@ pub(crate) fn at(block: &Block, offset: u64) -> Place<'_, Block> {
     Place { block, offset }
 }
 
-pub(crate) fn write(cuda: &Cuda, block: &Block, offset: u64, bytes: &[u8]) {
-    cuda.write(MAIN, at(block, offset), bytes).expect("in range");
+pub(crate) fn write(device: &Device, block: &Block, offset: u64, bytes: &[u8]) {
+    device.write(MAIN, at(block, offset), bytes).expect("in range");
 }
 
-pub(crate) fn read(cuda: &Cuda, block: &Block, offset: u64, length: usize) -> Vec<u8> {
+pub(crate) fn read(device: &Device, block: &Block, offset: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0xEE; length];
-    cuda.read(MAIN, at(block, offset), &mut bytes).expect("in range");
+    device.read(MAIN, at(block, offset), &mut bytes).expect("in range");
     bytes
 }
 
@@ -115,45 +109,46 @@ pub(crate) fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
 }
 
 /// Does everything once. What a driver prepares at first use may wait for running kernels, also for a closed gate.
-fn warm_up(cuda: &Cuda, on: TimelineId) {
-    cuda.prepare_batches().expect("our own kernel loads");
-    let block = allocate(cuda, DEVICE, 64);
+fn warm_up(device: &Device, on: TimelineId) {
+    device.prepare_batches().expect("our own kernel loads");
+    let block = allocate(device, DEVICE, 64);
     let mut bytes = [0; 64];
     for timeline in [MAIN, on] {
-        cuda.fill(timeline, at(&block, 0), 64, 0).expect("in range");
-        cuda.fill(timeline, at(&block, 0), 1, 0).expect("in range");
-        cuda.write(timeline, at(&block, 0), &bytes).expect("in range");
-        cuda.read(timeline, at(&block, 0), &mut bytes).expect("in range");
+        device.fill(timeline, at(&block, 0), 64, 0).expect("in range");
+        device.fill(timeline, at(&block, 0), 1, 0).expect("in range");
+        device.write(timeline, at(&block, 0), &bytes).expect("in range");
+        device.read(timeline, at(&block, 0), &mut bytes).expect("in range");
     }
-    free(cuda, block);
+    free(device, block);
 }
 
 /// A timeline that stands still until the gate opens.
 pub(crate) struct Gate<'a> {
-    cuda: &'a Cuda,
+    device: &'a Device,
     block: Option<Block>,
     _kernel: Kernel,
 }
 
 impl<'a> Gate<'a> {
     /// Holds back everything that is submitted to `on` from now.
-    pub(crate) fn close(cuda: &'a Cuda, on: TimelineId) -> Self {
-        let module = cuda.compile(DELAY).expect("our own kernels compile");
+    pub(crate) fn close(device: &'a Device, on: TimelineId) -> Self {
+        let module = device.compile(DELAY).expect("our own kernels compile");
         let kernel = module.kernel("omniheap_hold").expect("it is in the source");
-        warm_up(cuda, on);
-        let block = allocate(cuda, pinned(cuda), 4);
-        let gate = Self { cuda, block: Some(block), _kernel: kernel.clone() };
+        warm_up(device, on);
+        let block = allocate(device, pinned(device), 4);
+        let gate = Self { device, block: Some(block), _kernel: kernel.clone() };
         gate.flag().store(0, Ordering::SeqCst);
         let address = gate.block.as_ref().expect("until dropped").address();
         let arguments = [Argument::U64(address), Argument::U64(LONGEST_HOLD_NS)];
         // SAFETY: the kernel reads one word of the block, which lives until the gate is dropped and the device idle.
-        unsafe { cuda.launch(on, &kernel, Launch::linear(1, 1), &arguments) }.expect("one thread");
+        unsafe { device.launch(on, &kernel, Launch::linear(1, 1), &arguments) }
+            .expect("one thread");
         gate
     }
 
     fn flag(&self) -> &AtomicU32 {
         let block = self.block.as_ref().expect("until dropped");
-        let host = self.cuda.map(block).expect("pinned memory is host-visible");
+        let host = self.device.map(block).expect("pinned memory is host-visible");
         // SAFETY: the block holds four aligned bytes for as long as `self` lives.
         unsafe { AtomicU32::from_ptr(host.cast().as_ptr()) }
     }
@@ -168,17 +163,21 @@ impl Drop for Gate<'_> {
     fn drop(&mut self) {
         self.open();
         if let Some(block) = self.block.take() {
-            free(self.cuda, block);
+            free(self.device, block);
         }
     }
 }
 
 /// A timeline for one case.
-pub(crate) fn timeline(cuda: &Cuda) -> TimelineId {
-    cuda.open().expect("one more stream")
+pub(crate) fn timeline(device: &Device) -> TimelineId {
+    device.open().expect("one more stream")
 }
 
 /// The kernels of `shaders/delay`.
-pub(crate) fn delay_kernel(cuda: &Cuda, name: &str) -> Kernel {
-    cuda.compile(DELAY).expect("our own kernels compile").kernel(name).expect("it is in the source")
+pub(crate) fn delay_kernel(device: &Device, name: &str) -> Kernel {
+    device
+        .compile(DELAY)
+        .expect("our own kernels compile")
+        .kernel(name)
+        .expect("it is in the source")
 }

@@ -1,5 +1,6 @@
 //! A device whose timelines can be held back.
 #![expect(unsafe_code, reason = "launches the kernel that holds a timeline")]
+use crate::own::{Argument, Block, Device, Kernel, Launch};
 use core::{
     sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     time::Duration,
@@ -9,7 +10,6 @@ use omniheap_core::{
     Backend, ErrorKind, Heap, HeapId, HostAccess, Map, Place, Point, Result, TimelineId, Timelines,
     Transfer,
 };
-use omniheap_hip::{Argument, Block, Hip, Kernel, Launch};
 use std::sync::{Arc, OnceLock};
 
 /// Gates of one rig that are closed at a time; an opened one is closed again later.
@@ -18,7 +18,7 @@ const DELAY: &str = include_str!("../../../../shaders/delay/delay.cu");
 
 /// The words that held timelines look at. They stay with the process: freeing pinned memory may wait for the device.
 struct Gates {
-    hip: Arc<Hip>,
+    device: Arc<Device>,
     kernel: Kernel,
     block: Block,
     next: AtomicUsize,
@@ -33,17 +33,17 @@ struct Gate {
 }
 
 impl Gates {
-    fn new(hip: Arc<Hip>, longest: Duration) -> Result<Self> {
-        let kernel = hip.compile(DELAY)?.kernel("omniheap_hold")?;
+    fn new(device: Arc<Device>, longest: Duration) -> Result<Self> {
+        let kernel = device.compile(DELAY)?.kernel("omniheap_hold")?;
         let is_pinned = |heap: &Heap| heap.host == HostAccess::Cached;
-        let found = hip.caps().heap_ids().find(|(_, heap)| is_pinned(heap)).map(|(id, _)| id);
-        let block = hip.allocate(found.ok_or(ErrorKind::NoSuchHeap)?, 4 * GATES as u64)?;
-        warm_up(&hip)?;
-        Ok(Self { hip, kernel, block, next: AtomicUsize::new(0), longest })
+        let found = device.caps().heap_ids().find(|(_, heap)| is_pinned(heap)).map(|(id, _)| id);
+        let block = device.allocate(found.ok_or(ErrorKind::NoSuchHeap)?, 4 * GATES as u64)?;
+        warm_up(&device)?;
+        Ok(Self { device, kernel, block, next: AtomicUsize::new(0), longest })
     }
 
     fn word(&self, index: usize) -> Result<&AtomicU32> {
-        let first = self.hip.map(&self.block)?.cast::<u32>();
+        let first = self.device.map(&self.block)?.cast::<u32>();
         // SAFETY: the block has `GATES` words, and lives as long as `self`.
         let word = unsafe { first.add(index) };
         // SAFETY: aligned and live as above; the device only reads it.
@@ -57,8 +57,8 @@ impl Gates {
         let longest = u64::try_from(self.longest.as_nanos()).expect("not for centuries");
         let arguments = [Argument::U64(word), Argument::U64(longest)];
         // SAFETY: one thread reads one word of a block that lives as long as the process.
-        unsafe { self.hip.launch(timeline, &self.kernel, Launch::linear(1, 1), &arguments) }?;
-        let epoch = self.hip.mark(timeline)?;
+        unsafe { self.device.launch(timeline, &self.kernel, Launch::linear(1, 1), &arguments) }?;
+        let epoch = self.device.mark(timeline)?;
         Ok(Gate { gates: self.clone(), index, launched: Point { timeline, epoch } })
     }
 }
@@ -69,29 +69,29 @@ impl Drop for Gate {
             word.store(1, Ordering::SeqCst);
         }
         // A timeline that was closed meanwhile has finished.
-        let _ = self.gates.hip.wait(self.launched);
+        let _ = self.gates.device.wait(self.launched);
     }
 }
 
 /// Does everything once: what a driver prepares at first use may wait for running kernels, also for a closed gate.
-fn warm_up(hip: &Hip) -> Result<()> {
-    hip.prepare_batches()?;
-    let block = hip.allocate(HeapId(0), 64)?;
+fn warm_up(device: &Device) -> Result<()> {
+    device.prepare_batches()?;
+    let block = device.allocate(HeapId(0), 64)?;
     let (place, mut bytes) = (Place { block: &block, offset: 0 }, [0; 64]);
-    hip.fill(TimelineId::MAIN, place, 64, 0)?;
-    hip.fill(TimelineId::MAIN, place, 1, 0)?;
-    hip.write(TimelineId::MAIN, place, &bytes)?;
-    hip.read(TimelineId::MAIN, place, &mut bytes)?;
+    device.fill(TimelineId::MAIN, place, 64, 0)?;
+    device.fill(TimelineId::MAIN, place, 1, 0)?;
+    device.write(TimelineId::MAIN, place, &bytes)?;
+    device.read(TimelineId::MAIN, place, &mut bytes)?;
     // SAFETY: `read` has waited for everything before it.
-    unsafe { hip.free(block) }
+    unsafe { device.free(block) }
 }
 
 /// A device, with a hold where the kernel can be compiled. A gate that nobody opens opens itself after `longest`.
-pub(crate) fn rig(longest: Duration) -> Result<Rig<Arc<Hip>>> {
+pub(crate) fn rig(longest: Duration) -> Result<Rig<Arc<Device>>> {
     static CAN_COMPILE: OnceLock<bool> = OnceLock::new();
-    let hip = Arc::new(Hip::open(0)?);
-    let rig = Rig::new(hip.clone());
-    if !*CAN_COMPILE.get_or_init(|| hip.compile(DELAY).is_ok()) {
+    let device = Arc::new(Device::open(0)?);
+    let rig = Rig::new(device.clone());
+    if !*CAN_COMPILE.get_or_init(|| device.compile(DELAY).is_ok()) {
         return Ok(rig);
     }
     let gates: OnceLock<Arc<Gates>> = OnceLock::new();
@@ -99,7 +99,7 @@ pub(crate) fn rig(longest: Duration) -> Result<Rig<Arc<Hip>>> {
         let gates = match gates.get() {
             Some(gates) => gates.clone(),
             None => {
-                let made = Arc::new(Gates::new(hip.clone(), longest)?);
+                let made = Arc::new(Gates::new(device.clone(), longest)?);
                 gates.get_or_init(|| made).clone()
             }
         };

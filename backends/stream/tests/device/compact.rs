@@ -1,11 +1,11 @@
 //! Batches of copies that go in one launch, against a model on the host.
-use crate::support::{
+use super::support::{
     DEVICE, Gate, MAIN, allocate, assert_same, at, free, pattern, read, timeline, write,
 };
+use crate::own::{Block, Device};
 use omniheap_core::{Backend, Move, Transfer};
-use omniheap_hip::{Block, Hip};
 
-crate::cases! {
+cases! {
     Compiler: moves_of_any_size_and_alignment_match_a_model, a_batch_may_take_several_launches,
         moves_inside_a_block_match_a_model, large_and_small_moves_go_together,
         held_batches_keep_their_tables;
@@ -46,7 +46,7 @@ fn steps(random: &mut Random, count: usize, length: usize, sizes: &[usize]) -> V
     steps
 }
 
-fn copy(hip: &Hip, from: &Block, to: &Block, steps: &[Step]) {
+fn copy(device: &Device, from: &Block, to: &Block, steps: &[Step]) {
     let moves: Vec<_> = steps
         .iter()
         .map(|step| Move {
@@ -55,7 +55,7 @@ fn copy(hip: &Hip, from: &Block, to: &Block, steps: &[Step]) {
             size: step.size as u64,
         })
         .collect();
-    hip.copy(MAIN, &moves).expect("in range");
+    device.copy(MAIN, &moves).expect("in range");
 }
 
 /// Does the same on the host.
@@ -66,69 +66,71 @@ fn model(from: &[u8], to: &mut [u8], steps: &[Step]) {
 }
 
 /// Copies between two blocks of `length` bytes, and compares every byte of both.
-fn check(hip: &Hip, length: usize, steps: &[Step], what: &str) {
-    hip.prepare_batches().expect("our own kernel loads");
-    let (from, to) = (allocate(hip, DEVICE, length as u64), allocate(hip, DEVICE, length as u64));
+fn check(device: &Device, length: usize, steps: &[Step], what: &str) {
+    device.prepare_batches().expect("our own kernel loads");
+    let (from, to) =
+        (allocate(device, DEVICE, length as u64), allocate(device, DEVICE, length as u64));
     let (source, mut expected) = (pattern(length, 3), pattern(length, 4));
-    write(hip, &from, 0, &source);
-    write(hip, &to, 0, &expected);
-    copy(hip, &from, &to, steps);
+    write(device, &from, 0, &source);
+    write(device, &to, 0, &expected);
+    copy(device, &from, &to, steps);
     model(&source, &mut expected, steps);
-    assert_same(&read(hip, &to, 0, length), &expected, what);
-    assert_same(&read(hip, &from, 0, length), &source, "the source stays");
-    free(hip, from);
-    free(hip, to);
+    assert_same(&read(device, &to, 0, length), &expected, what);
+    assert_same(&read(device, &from, 0, length), &source, "the source stays");
+    free(device, from);
+    free(device, to);
 }
 
-fn moves_of_any_size_and_alignment_match_a_model(hip: &Hip) {
+fn moves_of_any_size_and_alignment_match_a_model(device: &Device) {
     let sizes = [1, 3, 15, 16, 17, 31, 64, 500, 2047, 4095, 8191, 16_383, 32_767, 65_535, 200_000];
     for seed in 0..3 {
         let steps = steps(&mut Random(seed), 3000, 4 << 20, &sizes);
         assert!(steps.len() > 100, "{}", steps.len());
-        check(hip, 4 << 20, &steps, "mixed");
+        check(device, 4 << 20, &steps, "mixed");
     }
     // Every pair of alignments.
     let one = |pair: usize| Step { from: pair % 16, to: 400 * pair + pair / 16, size: 300 };
-    check(hip, 1 << 20, &(0..256).map(one).collect::<Vec<_>>(), "alignments");
+    check(device, 1 << 20, &(0..256).map(one).collect::<Vec<_>>(), "alignments");
 }
 
-fn a_batch_may_take_several_launches(hip: &Hip) {
+fn a_batch_may_take_several_launches(device: &Device) {
     let steps = steps(&mut Random(9), 50_000, 4 << 20, &[1, 16, 80]);
     assert_eq!(steps.len(), 50_000, "more than one table holds");
-    check(hip, 4 << 20, &steps, "several launches");
+    check(device, 4 << 20, &steps, "several launches");
 }
 
-fn moves_inside_a_block_match_a_model(hip: &Hip) {
+fn moves_inside_a_block_match_a_model(device: &Device) {
     let (length, half) = (8 << 20, 4 << 20);
-    let block = allocate(hip, DEVICE, length as u64);
+    let block = allocate(device, DEVICE, length as u64);
     let mut expected = pattern(length, 5);
-    write(hip, &block, 0, &expected);
+    write(device, &block, 0, &expected);
     let mut steps = steps(&mut Random(2), 1000, half, &[256, 4096, 5000]);
     steps.iter_mut().for_each(|step| step.to += half);
-    copy(hip, &block, &block, &steps);
+    copy(device, &block, &block, &steps);
     let source = expected[..half].to_vec();
     model(&source, &mut expected, &steps);
-    assert_same(&read(hip, &block, 0, length), &expected, "inside");
-    free(hip, block);
+    assert_same(&read(device, &block, 0, length), &expected, "inside");
+    free(device, block);
 }
 
-fn large_and_small_moves_go_together(hip: &Hip) {
+fn large_and_small_moves_go_together(device: &Device) {
     let large = 9 << 20;
     let mut steps = vec![Step { from: 1, to: 0, size: large }];
     let small = |index: usize| Step { from: 77 * index, to: large + 4097 * index, size: 4096 };
     steps.extend((0..64).map(small));
-    check(hip, 10 << 20, &steps, "large and small");
+    check(device, 10 << 20, &steps, "large and small");
 }
 
 /// Tables wait in pinned memory until their turn: later batches must not take their place.
-fn held_batches_keep_their_tables(hip: &Hip) {
+fn held_batches_keep_their_tables(device: &Device) {
     let length = 4 << 20;
-    let on = timeline(hip);
-    let (from, to) = (allocate(hip, DEVICE, length as u64), allocate(hip, DEVICE, length as u64));
+    let on = timeline(device);
+    let (from, to) =
+        (allocate(device, DEVICE, length as u64), allocate(device, DEVICE, length as u64));
     let (source, mut expected) = (pattern(length, 7), vec![0; length]);
-    write(hip, &from, 0, &source);
-    write(hip, &to, 0, &expected);
-    let gate = Gate::close(hip, on);
+    write(device, &from, 0, &source);
+    write(device, &to, 0, &expected);
+    let gate = Gate::close(device, on);
     let part = length / 8;
     for batch in 0..8 {
         let mut steps = steps(&mut Random(batch as u64), 20_000, part, &[20]);
@@ -141,13 +143,13 @@ fn held_batches_keep_their_tables(hip: &Hip) {
                 size: step.size as u64,
             })
             .collect();
-        hip.copy(on, &moves).expect("in range");
+        device.copy(on, &moves).expect("in range");
         model(&source, &mut expected, &steps);
     }
-    assert_eq!(read(hip, &to, 0, length), vec![0; length], "held");
+    assert_eq!(read(device, &to, 0, length), vec![0; length], "held");
     gate.open();
-    hip.wait_idle().expect("the device works");
-    assert_same(&read(hip, &to, 0, length), &expected, "after the gate opened");
+    device.wait_idle().expect("the device works");
+    assert_same(&read(device, &to, 0, length), &expected, "after the gate opened");
     drop(gate);
-    [from, to].into_iter().for_each(|block| free(hip, block));
+    [from, to].into_iter().for_each(|block| free(device, block));
 }
