@@ -1,4 +1,5 @@
 //! The project's own tasks: `cargo xtask test` is what CI runs.
+mod binaries;
 mod bundle;
 mod header;
 mod install;

@@ -61,6 +61,7 @@ pub(crate) fn status(name: &str, command: &mut Command) -> Outcome {
     }
 }
 
-fn seconds(time: Duration) -> String {
+/// A time as people read it.
+pub(crate) fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
+use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
 use crate::{cargo, header, python, root, system, table, words};
-use std::fs;
 use std::process::Command;
 
 /// Crates whose tests also run optimised: those with random walks and soak tests, and without slow dependencies.
@@ -34,8 +34,7 @@ pub(crate) fn run(only: &[String]) -> Outcome {
 fn steps() -> Vec<Step> {
     let mut documents = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
     documents.env("RUSTDOCFLAGS", "-Dwarnings");
-    let mut optimised = cargo(&["test", "--quiet", "--release"]);
-    optimised.args(OPTIMISED.iter().flat_map(|package| ["-p", package]));
+    let doctests = cargo(&["test", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
     let lint =
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     let no_std = ["check", "--quiet", "-p", "omniheap-core", "--no-default-features"];
@@ -48,11 +47,13 @@ fn steps() -> Vec<Step> {
         Step::new("C header", header::check),
         Step::command("lint", lint),
         Step::command("documentation", documents),
-        Step::command("tests", cargo(&["test", "--quiet", "--workspace", "--no-fail-fast"])),
-        Step::new("examples on host", examples),
+        Step::new("tests are built", || build(WORKSPACE).map(drop)),
+        Step::new("tests", || of(WORKSPACE, tests)),
+        Step::command("examples in documentation", doctests),
+        Step::new("examples on host", || of(WORKSPACE, examples)),
+        Step::new("engines", || of(WORKSPACE, engines)),
         Step::new("Python package", python::test),
-        Step::new("engines", engines),
-        Step::command("optimised tests", optimised),
+        Step::new("optimised tests", || of(&optimised(), tests)),
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
     ]
@@ -66,30 +67,48 @@ fn models() -> Command {
     command
 }
 
+/// Everything that one build of the workspace gives. Every step that runs something of it asks for the same one: another
+/// selection would unify features otherwise, and build the dependencies again.
+const WORKSPACE: &[&str] = &["--workspace"];
+
+/// The optimised build of some packages.
+fn optimised() -> Vec<&'static str> {
+    core::iter::once("--release").chain(OPTIMISED.iter().flat_map(|name| ["-p", name])).collect()
+}
+
+/// Builds a selection and runs something of it.
+fn of(selection: &[&str], run: fn(Vec<Binary>) -> Outcome) -> Outcome {
+    run(build(selection)?)
+}
+
+fn tests(mut binaries: Vec<Binary>) -> Outcome {
+    binaries.retain(|binary| binary.kind == Kind::Test);
+    test(binaries, &root())
+}
+
 /// Renders with both engines; each compares its pictures, and says so where there is no device.
-fn engines() -> Outcome {
-    for name in ["vulkan_engine", "wgpu_engine"] {
-        let picture = std::env::temp_dir().join(format!("{name}.png"));
-        let run = ["run", "--quiet", "-p", "omniheap-engines", "--example", name, "--"];
-        status(name, cargo(&run).arg(picture))?;
+fn engines(binaries: Vec<Binary>) -> Outcome {
+    for binary in examples_in("examples/engines", binaries) {
+        let picture = std::env::temp_dir().join(format!("{}.png", binary.name));
+        println!("    {}", binary.name);
+        status(&binary.name, binary.command().arg(picture))?;
     }
     Ok(())
 }
 
 /// Runs every example of the facade on the host backend.
-fn examples() -> Outcome {
-    let folder = root().join("examples");
-    let entries = fs::read_dir(&folder).map_err(|error| format!("examples: {error}"))?;
-    let mut names: Vec<_> = entries
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|end| end == "rs"))
-        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
-        .collect();
-    names.sort();
-    for name in names {
-        println!("    {name}");
-        status(&name, &mut cargo(&["run", "--quiet", "--example", &name]))?;
+fn examples(binaries: Vec<Binary>) -> Outcome {
+    for binary in examples_in("", binaries) {
+        println!("    {}", binary.name);
+        status(&binary.name, &mut binary.command())?;
     }
     Ok(())
+}
+
+/// The examples of the package in a folder, by name.
+fn examples_in(folder: &str, mut binaries: Vec<Binary>) -> Vec<Binary> {
+    let folder = if folder.is_empty() { root() } else { root().join(folder) };
+    binaries.retain(|binary| binary.kind == Kind::Example && binary.folder == folder);
+    binaries.sort_by(|a, b| a.name.cmp(&b.name));
+    binaries
 }

@@ -20,7 +20,7 @@ use core::ptr;
 use check::{check, check_release, success};
 pub use memory::{Caching, Coherence, MemoryInfo, Rows};
 use omniheap_core::{Error, ErrorKind, Result};
-pub use omniheap_stream::Progress;
+pub use omniheap_stream::{Progress, Shape};
 pub use pages::{Reserved, Sharing};
 
 use crate::sys::{

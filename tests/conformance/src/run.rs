@@ -160,8 +160,13 @@ fn jobs<B: Backend + 'static>(open: &Open<B>, seed: u64) -> Result<(DeviceInfo, 
     }
     let inner = Arc::clone(open);
     let erased: Open<AnyBackend> = Arc::new(move || inner().map(Rig::erase));
-    jobs.extend(jobs_of(&erased, "erased", Mode::Paged, seed, &device));
+    jobs.extend(erased_jobs(&erased, seed, &device));
     Ok((device, jobs))
+}
+
+/// The cases through dynamic dispatch. Not generic: they are compiled once, here, and not again for every backend.
+fn erased_jobs(open: &Open<AnyBackend>, seed: u64, device: &DeviceInfo) -> Vec<Job> {
+    jobs_of(open, "erased", Mode::Paged, seed, device)
 }
 
 fn jobs_of<B: Backend + 'static>(
