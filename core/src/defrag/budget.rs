@@ -1,6 +1,6 @@
 //! How much a pass may do.
 #![forbid(unsafe_code)]
-use super::cost::Cost;
+use super::cost::Rates;
 use core::time::Duration;
 use std::time::Instant;
 
@@ -66,6 +66,7 @@ pub(crate) struct Purse {
     /// Nanoseconds on the device.
     time: f64,
     deadline: Option<Instant>,
+    rates: Rates,
     /// Whether a move was refused because of what it is believed to take.
     pub(super) too_dear: bool,
 }
@@ -79,12 +80,18 @@ impl Purse {
             budget.time.as_secs_f64() * 1e9
         };
         let deadline = now.checked_add(budget.time);
-        Self { bytes: budget.bytes, moves: budget.moves, time, deadline, too_dear: false }
+        let (bytes, moves) = (budget.bytes, budget.moves);
+        Self { bytes, moves, time, deadline, rates: Rates::FIRST, too_dear: false }
+    }
+
+    /// Pays from now on what moves take on some heap.
+    pub(super) const fn set_rates(&mut self, rates: Rates) {
+        self.rates = rates;
     }
 
     /// Pays for one move, or says that it is too much.
-    pub(super) fn pay(&mut self, bytes: u64, cost: &Cost) -> bool {
-        let time = cost.of(1, bytes);
+    pub(super) fn pay(&mut self, bytes: u64) -> bool {
+        let time = self.rates.of(1, bytes);
         if bytes > self.bytes || self.moves == 0 {
             return false;
         }
@@ -98,10 +105,10 @@ impl Purse {
     }
 
     /// Takes back what was paid for a move that is not made.
-    pub(super) fn refund(&mut self, bytes: u64, cost: &Cost) {
+    pub(super) fn refund(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.moves = self.moves.saturating_add(1);
-        self.time += cost.of(1, bytes);
+        self.time += self.rates.of(1, bytes);
     }
 
     /// Whether planning has taken its time.
@@ -120,20 +127,18 @@ mod tests {
 
     #[test]
     fn no_limit_is_exceeded_and_a_refund_restores_it() {
-        let cost = Cost::default();
         let budget = Budget::new().bytes(100).moves(2);
         let mut purse = Purse::new(&budget, Instant::now());
-        assert!(purse.pay(60, &cost) && !purse.pay(41, &cost) && purse.pay(40, &cost));
-        assert!(purse.is_empty() && !purse.pay(0, &cost), "two moves were made");
-        purse.refund(40, &cost);
-        assert!(purse.pay(40, &cost));
+        assert!(purse.pay(60) && !purse.pay(41) && purse.pay(40));
+        assert!(purse.is_empty() && !purse.pay(0), "two moves were made");
+        purse.refund(40);
+        assert!(purse.pay(40));
     }
 
     #[test]
     fn time_is_paid_by_what_moves_are_known_to_take() {
-        let cost = Cost::default();
-        let each = Duration::from_secs_f64(cost.of(1, 1 << 20) * 1.001e-9);
+        let each = Duration::from_secs_f64(Rates::FIRST.of(1, 1 << 20) * 1.001e-9);
         let mut purse = Purse::new(&Budget::new().time(each * 3), Instant::now());
-        assert_eq!((0..10).filter(|_| purse.pay(1 << 20, &cost)).count(), 3);
+        assert_eq!((0..10).filter(|_| purse.pay(1 << 20)).count(), 3);
     }
 }

@@ -10,29 +10,50 @@ const FIRST_PER_BYTE: f64 = 0.1;
 /// How much of a difference one observation corrects.
 const LEARN: f64 = 0.25;
 
-/// What moves take on one heap: so much each, and so much for each byte.
+/// What moves take, in nanoseconds: so much each, and so much for each byte.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    per_move: f64,
+    per_byte: f64,
+}
+
+impl Rates {
+    pub(super) const FIRST: Self = Self { per_move: FIRST_PER_MOVE, per_byte: FIRST_PER_BYTE };
+
+    /// Nanoseconds that moves are expected to take.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    pub(crate) fn of(&self, moves: u64, bytes: u64) -> f64 {
+        moves as f64 * self.per_move + bytes as f64 * self.per_byte
+    }
+}
+
+/// What moves take on one heap.
 #[derive(Debug)]
-pub(crate) struct Cost(Mutex<(f64, f64)>);
+pub(crate) struct Cost(Mutex<Rates>);
 
 impl Default for Cost {
     fn default() -> Self {
-        Self(Mutex::new((FIRST_PER_MOVE, FIRST_PER_BYTE)))
+        Self(Mutex::new(Rates::FIRST))
     }
 }
 
 impl Cost {
-    /// Nanoseconds that moves are expected to take.
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(super) fn of(&self, moves: u64, bytes: u64) -> f64 {
-        let (per_move, per_byte) = *self.0.lock();
-        moves as f64 * per_move + bytes as f64 * per_byte
+    /// What moves are known to take now.
+    pub(crate) fn rates(&self) -> Rates {
+        *self.0.lock()
+    }
+
+    #[cfg(test)]
+    fn of(&self, moves: u64, bytes: u64) -> f64 {
+        self.rates().of(moves, bytes)
     }
 
     /// Believes a little less in what it learnt: for a budget that nothing fits any more, so that it tries again.
     pub(super) fn doubt(&self) {
         let mut rates = self.0.lock();
         let doubt = |rate: f64, first: f64| rate - (rate - first).max(rate / 2.0) * LEARN;
-        *rates = (doubt(rates.0, FIRST_PER_MOVE), doubt(rates.1, FIRST_PER_BYTE));
+        rates.per_move = doubt(rates.per_move, FIRST_PER_MOVE);
+        rates.per_byte = doubt(rates.per_byte, FIRST_PER_BYTE);
     }
 
     /// Learns from a pass that ended somewhere between two observations.
@@ -41,17 +62,18 @@ impl Cost {
     /// large moves what a byte takes. A pass that was looked at late teaches nothing that the estimate does not allow.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub(super) fn learn(&self, moves: u64, bytes: u64, earliest: Duration, latest: Duration) {
-        let expected = self.of(moves, bytes);
+        let mut rates = self.0.lock();
+        let expected = rates.of(moves, bytes);
         if moves == 0 || expected <= 0.0 {
             return;
         }
         let (low, high) = (earliest.as_secs_f64() * 1e9, latest.as_secs_f64() * 1e9);
         let took = expected.max(low).min(high.max(low)).max(1.0);
-        let mut rates = self.0.lock();
-        let by_moves = moves as f64 * rates.0 / expected;
+        let by_moves = moves as f64 * rates.per_move / expected;
         let correct =
             |rate: f64, share: f64| rate * (1.0 + LEARN * share * (took / expected - 1.0));
-        *rates = (correct(rates.0, by_moves), correct(rates.1, 1.0 - by_moves));
+        rates.per_move = correct(rates.per_move, by_moves);
+        rates.per_byte = correct(rates.per_byte, 1.0 - by_moves);
     }
 }
 

@@ -1,45 +1,20 @@
 //! A guarded batch of moves: planned, decided, copied on a timeline, committed at its epoch.
 #![forbid(unsafe_code)]
-use super::book::{Booking, Goal, TOGETHER, undo};
+use super::book::{Booking, Goal};
 use super::budget::Purse;
-use super::ending::{Portion, forsake, lanes_of, publish};
+use super::ending::{Portion, forsake, publish};
 use super::ledger::{Ledger, Moved, Outcome};
 use super::planned::{Decision, PlannedMove};
-use super::trip::{Trip, Verdict};
+use super::submit::{Order, UnderWay};
+use super::trip::{Verdict, undo};
+use super::trips::Trips;
 use crate::device::Device;
 use crate::pool::Lane;
-use crate::{Backend, ErrorKind, Point, Result, TimelineId};
+use crate::{Backend, ErrorKind, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::time::Duration;
 use std::time::Instant;
-
-/// Whether the copies of a pass have finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
-    Waiting,
-    Ready,
-}
-
-/// How a pass makes sure that nothing uses what it moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Its copies run after what the timelines concerned have to do; the host does not wait.
-    Timelines,
-    /// It waits for the whole device.
-    Idle,
-}
-
-/// Copies that were submitted.
-struct UnderWay {
-    /// When they have finished; `None` where only an idle device tells.
-    point: Option<Point>,
-    since: Instant,
-    /// The last moment at which they had not finished.
-    busy: Duration,
-    moves: u64,
-    bytes: u64,
-}
 
 /// A guarded batch of moves. Dropping it aborts: each allocation is then where it was.
 ///
@@ -51,12 +26,12 @@ struct UnderWay {
 /// say with [`use_on`](crate::Allocation::use_on) which timeline does.
 #[must_use = "dropping a pass aborts it"]
 pub struct Pass<B: Backend> {
-    device: Arc<Device<B>>,
+    pub(super) device: Arc<Device<B>>,
     ledger: Arc<Ledger>,
-    on: TimelineId,
-    order: Order,
-    trips: Vec<Trip<B>>,
-    under_way: Option<UnderWay>,
+    pub(super) on: TimelineId,
+    pub(super) order: Order,
+    pub(super) trips: Trips<B>,
+    pub(super) under_way: Option<UnderWay<B>>,
     host_time: Duration,
 }
 
@@ -81,11 +56,12 @@ impl<B: Backend> Pass<B> {
         purse: &mut Purse,
     ) -> Self {
         let began = Instant::now();
-        let (mut trips, mut released) = (Vec::new(), 0u64);
+        let (mut trips, mut released) = (Trips::default(), 0u64);
         for booking in bookings {
-            let left = Goal { wanted: goal.wanted.saturating_sub(released), ..*goal };
             let cost = ledger.cost(booking.heap());
-            released = released.saturating_add(booking.book(&left, purse, cost, &mut trips));
+            purse.set_rates(cost.rates());
+            let left = goal.wanted.saturating_sub(released);
+            released = released.saturating_add(booking.book(left, purse, &mut trips));
             if trips.is_empty() && purse.too_dear {
                 cost.doubt();
             }
@@ -96,7 +72,7 @@ impl<B: Backend> Pass<B> {
 
     /// The planned moves, in order.
     pub fn moves(&self) -> impl ExactSizeIterator<Item = PlannedMove<'_, B>> {
-        self.trips.iter().map(|trip| PlannedMove { trip })
+        self.trips.list().iter().map(|trip| PlannedMove { trips: &self.trips, trip })
     }
 
     /// Whether there is nothing to gain.
@@ -138,7 +114,8 @@ impl<B: Backend> Pass<B> {
         mut owner: impl FnMut(&PlannedMove<'_, B>) -> Decision<B>,
     ) -> Result<Outcome> {
         for which in 0..self.trips.len() {
-            let decision = owner(&PlannedMove { trip: &self.trips[which] });
+            let trip = &self.trips.list()[which];
+            let decision = owner(&PlannedMove { trips: &self.trips, trip });
             self.decide(which, decision)?;
         }
         self.commit()
@@ -158,98 +135,6 @@ impl<B: Backend> Pass<B> {
         let started = self.submit(&timelines);
         self.host_time += began.elapsed();
         started
-    }
-
-    fn submit(&mut self, users: &[TimelineId]) -> Result<()> {
-        let copied = self.trips.iter().filter(|trip| trip.verdict == Verdict::Copy);
-        let moves: Vec<_> = copied.map(Trip::as_move).collect();
-        if !moves.is_empty() {
-            self.wait_for_users(users)?;
-        }
-        let under_way = self.under_way.insert(UnderWay {
-            point: None,
-            since: Instant::now(),
-            busy: Duration::ZERO,
-            moves: moves.len() as u64,
-            bytes: moves.iter().map(|each| each.size).sum(),
-        });
-        if moves.is_empty() {
-            return Ok(());
-        }
-        let backend = self.device.backend();
-        backend.as_transfer().ok_or(ErrorKind::Unsupported)?.copy(self.on, &moves)?;
-        if let Some(timelines) = backend.as_timelines() {
-            under_way.point = Some(Point { timeline: self.on, epoch: timelines.mark(self.on)? });
-        }
-        Ok(())
-    }
-
-    /// Takes out of the copies what stays or was freed; the timelines that may use the rest.
-    fn drop_cancelled(&mut self) -> Vec<TimelineId> {
-        let mut timelines = Vec::new();
-        for few in self.trips.chunk_by_mut(|a, b| Arc::ptr_eq(&a.lane, &b.lane)) {
-            for few in few.chunks_mut(TOGETHER) {
-                let lane = Arc::clone(&few[0].lane);
-                let state = lane.state.lock();
-                for trip in few {
-                    if !state.slots.is_copying(trip.slot) {
-                        trip.verdict = Verdict::Ignore;
-                    }
-                    if trip.verdict == Verdict::Copy {
-                        state.timelines_of_trip(trip, &mut timelines);
-                    }
-                }
-            }
-        }
-        timelines
-    }
-
-    /// Puts the copies behind everything that was submitted to some timelines.
-    ///
-    /// Called when the allocations are marked: whoever submits more work asks for a place first, and so cancels the
-    /// move.
-    fn wait_for_users(&self, users: &[TimelineId]) -> Result<()> {
-        let backend = self.device.backend();
-        let timelines = match (self.order, backend.as_timelines()) {
-            (Order::Idle, _) | (_, None) => return backend.wait_idle(),
-            (Order::Timelines, Some(timelines)) => timelines,
-        };
-        for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
-            match timelines.mark(timeline) {
-                Ok(epoch) => timelines.order(self.on, Point { timeline, epoch })?,
-                // A timeline that was closed is gone, and with it its work.
-                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the copies have finished, so that [`commit`](Self::commit) does not wait. Not before
-    /// [`start`](Self::start).
-    ///
-    /// # Errors
-    ///
-    /// `DeviceLost`.
-    pub fn is_ready(&mut self) -> Result<bool> {
-        Ok(self.look()? == Readiness::Ready)
-    }
-
-    pub(crate) fn look(&mut self) -> Result<Readiness> {
-        let Some(under_way) = &mut self.under_way else { return Ok(Readiness::Waiting) };
-        let (Some(point), Some(timelines)) =
-            (under_way.point, self.device.backend().as_timelines())
-        else {
-            return Ok(Readiness::Ready);
-        };
-        match timelines.reached(point.timeline) {
-            Ok(reached) if reached < point.epoch => {
-                under_way.busy = under_way.since.elapsed();
-                Ok(Readiness::Waiting)
-            }
-            Err(error) if error.kind() != ErrorKind::NoSuchTimeline => Err(error),
-            _ => Ok(Readiness::Ready),
-        }
     }
 
     /// Waits for the copies and shows the new places; starts the pass first where that was not done.
@@ -280,7 +165,7 @@ impl<B: Backend> Pass<B> {
         self.learn();
         let trips = core::mem::take(&mut self.trips);
         let mut outcome = publish(&trips);
-        let lanes = lanes_of(&trips);
+        let lanes = trips.lanes();
         drop(trips);
         outcome.moved.passes = 1;
         outcome.moved.host_time = self.host_time + began.elapsed();
@@ -290,26 +175,10 @@ impl<B: Backend> Pass<B> {
         Ok((outcome, lanes))
     }
 
-    /// Waits until nothing reads or writes for this pass.
-    fn wait(&self) -> Result<()> {
-        let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.moves > 0)
-        else {
-            return Ok(());
-        };
-        let backend = self.device.backend();
-        match (under_way.point, backend.as_timelines()) {
-            (Some(point), Some(timelines)) => match timelines.wait(point) {
-                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => Ok(()),
-                other => other,
-            },
-            _ => backend.wait_idle(),
-        }
-    }
-
     fn learn(&self) {
-        if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.first()) {
+        if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.list().first()) {
             let (moves, bytes) = (under_way.moves, under_way.bytes);
-            let cost = self.ledger.cost(trip.lane.shared.heap);
+            let cost = self.ledger.cost(self.trips.lane(trip).shared.heap);
             cost.learn(moves, bytes, under_way.busy, under_way.since.elapsed());
         }
     }
@@ -321,7 +190,7 @@ impl<B: Backend> Drop for Pass<B> {
             return;
         }
         self.ledger.add(&Moved { passes: 1, aborted: 1, ..Moved::default() });
-        let trips = core::mem::take(&mut self.trips);
+        let mut trips = core::mem::take(&mut self.trips);
         let stopped = self.wait().or_else(|_| self.device.backend().wait_idle());
         if stopped.as_ref().is_err_and(|error| error.kind() != ErrorKind::DeviceLost) {
             tracing::error!(
@@ -329,8 +198,11 @@ impl<B: Backend> Drop for Pass<B> {
                 "copies could not be followed; their bytes are not used again"
             );
             forsake(&trips);
+            if let Some(bounce) = self.under_way.take().and_then(|under_way| under_way.bounce) {
+                self.device.give_up(bounce);
+            }
             return;
         }
-        undo(trips);
+        undo(&mut trips, 0);
     }
 }

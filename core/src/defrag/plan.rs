@@ -12,6 +12,11 @@ use alloc::vec::Vec;
 /// An allocation of many pages shares only its first and last with others: moving it for these is not worth it.
 const MOST_PER_PAGE: u64 = 4;
 
+/// Holes of a block are closed when this part of its free bytes is outside the largest, or more.
+///
+/// What closing brings is then well above that, so work at the edge does not start it again and again.
+const SCATTERED: u64 = 4;
+
 /// An allocation that may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resident {
@@ -23,7 +28,7 @@ pub(super) struct Resident {
 }
 
 /// What the driver takes back as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Region {
     /// The block's number, or the page's position.
     pub(super) number: u64,
@@ -35,6 +40,10 @@ pub(super) struct Region {
     pub(super) stays: bool,
     /// What would have to move.
     pub(super) residents: Vec<Resident>,
+    /// Bytes in holes, of a block.
+    pub(super) free: u64,
+    /// Bytes of the largest hole, of a block.
+    pub(super) largest_hole: u64,
 }
 
 impl Region {
@@ -48,6 +57,16 @@ impl Region {
         let dear = self.live > self.size.saturating_mul(MOST_PER_PAGE);
         !self.stays && !self.residents.is_empty() && !dear
     }
+
+    /// Free bytes outside the largest hole.
+    const fn scattered(&self) -> u64 {
+        self.free - self.largest_hole
+    }
+
+    fn is_worth_closing(&self) -> bool {
+        let scattered = self.scattered();
+        scattered > 0 && scattered >= self.free / SCATTERED && !self.residents.is_empty()
+    }
 }
 
 /// The regions that can be emptied, the cheapest first.
@@ -57,6 +76,14 @@ pub(super) fn sources(regions: &[Region]) -> Vec<usize> {
     let mut order: Vec<usize> =
         (0..regions.len()).filter(|at| regions[*at].may_be_emptied()).collect();
     order.sort_by_key(|at| (regions[*at].price(), regions[*at].number));
+    order
+}
+
+/// The blocks whose holes can be closed, the most scattered first.
+pub(super) fn scattered(regions: &[Region]) -> Vec<usize> {
+    let mut order: Vec<usize> =
+        (0..regions.len()).filter(|at| regions[*at].is_worth_closing()).collect();
+    order.sort_by_key(|at| (u64::MAX - regions[*at].scattered(), regions[*at].number));
     order
 }
 
@@ -79,7 +106,7 @@ mod tests {
             class: Class::Linear,
         };
         let residents = (0u32..).zip(sizes).map(resident).collect();
-        Region { number, size, live: sizes.iter().sum(), stays, residents }
+        Region { number, size, live: sizes.iter().sum(), stays, residents, ..Region::default() }
     }
 
     #[test]
@@ -93,6 +120,23 @@ mod tests {
         largest_first(&mut regions[1].residents);
         let sizes: Vec<_> = regions[1].residents.iter().map(|one| one.span.size).collect();
         assert_eq!(sizes, [9, 4, 1]);
+    }
+
+    #[test]
+    fn holes_are_closed_where_they_are_scattered_and_something_can_move() {
+        let holes = |number, free, largest_hole, sizes: &[u64]| Region {
+            free,
+            largest_hole,
+            ..region(number, 1000, sizes, true)
+        };
+        let regions = [
+            holes(0, 400, 400, &[9]),
+            holes(1, 400, 301, &[9]),
+            holes(2, 400, 300, &[9]),
+            holes(3, 400, 100, &[]),
+            holes(4, 400, 100, &[9]),
+        ];
+        assert_eq!(scattered(&regions), [4, 2]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What a pass shows its caller, and what the caller answers.
 #![forbid(unsafe_code)]
 use super::trip::{Spot, Trip};
+use super::trips::Trips;
 use crate::pool::Consent;
-use crate::{Allocation, AllocationId, Backend, HeapId, Span};
+use crate::{Allocation, AllocationId, Backend, HeapId};
 use core::fmt;
 
 /// What the owner of an allocation says to its move.
@@ -20,14 +21,15 @@ pub enum Decision<B: Backend> {
 
 /// One move of a pass, before it is made.
 pub struct PlannedMove<'a, B: Backend> {
-    pub(super) trip: &'a Trip<B>,
+    pub(super) trips: &'a Trips<B>,
+    pub(super) trip: &'a Trip,
 }
 
 impl<B: Backend> fmt::Debug for PlannedMove<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PlannedMove")
             .field("allocation", &self.allocation())
-            .field("from", &self.trip.from.1)
+            .field("from", &self.trip.from)
             .field("to", &self.to().span)
             .finish()
     }
@@ -37,7 +39,7 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
     /// Which allocation.
     #[must_use]
     pub fn allocation(&self) -> AllocationId {
-        self.trip.id()
+        self.trips.id(self.trip)
     }
 
     /// Its name, if it has one.
@@ -55,7 +57,7 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
     /// Its heap, which it does not leave.
     #[must_use]
     pub fn heap(&self) -> HeapId {
-        self.trip.lane.shared.heap
+        self.trips.lane(self.trip).shared.heap
     }
 
     /// Whether it stays unless its owner decides otherwise.
@@ -67,14 +69,12 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
     /// Where it is.
     #[must_use]
     pub fn from(&self) -> Spot<'a, B::Block> {
-        let span = Span { size: self.trip.size, ..self.trip.from.1 };
-        Spot { block: self.trip.from.0.raw(), span }
+        self.trips.from(self.trip)
     }
 
     /// Where it goes: nobody else gets these bytes while the pass lives.
     #[must_use]
     pub fn to(&self) -> Spot<'a, B::Block> {
-        let span = Span { size: self.trip.size, ..self.trip.to.1.span };
-        Spot { block: self.trip.to.0.raw(), span }
+        self.trips.to(self.trip)
     }
 }

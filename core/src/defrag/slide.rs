@@ -3,16 +3,15 @@
 //! Live data slides over its own bytes, so its place cannot be shown meanwhile: whoever asks waits. A slide therefore
 //! runs to its end, or back to its beginning, before it returns.
 #![forbid(unsafe_code)]
-use super::window::{Piece, Slide, Window, cheapest};
+use super::bounce;
+use super::survey::SlotsByKey;
+use super::window::{Piece, Slide, Window, cheapest, widest};
 use crate::device::Block;
 use crate::pool::{Ask, Consent, Divider, Lane, LaneState, SlotId};
-use crate::strategy::{BlockId, Key, PieceState, Strategy};
-use crate::{Align, Backend, Class, InsideBlock, Move, Place, Result, TimelineId, Transfer};
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use crate::strategy::{BlockId, Key, Strategy, Tlsf};
+use crate::{Align, Backend, InsideBlock, Move, Place, Result, TimelineId, Transfer};
+use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Acquire;
-
-/// The largest block that carries bytes which overlap their destination, and the smallest.
-const BOUNCE: [u64; 2] = [8 << 20, 64 << 10];
 
 /// A window whose allocations are marked as moving and whose holes are held.
 struct Begun<B: Backend> {
@@ -20,6 +19,9 @@ struct Begun<B: Backend> {
     window: Window<SlotId>,
     held: Vec<Key>,
 }
+
+/// Slides of one block.
+type Chosen = Window<SlotId>;
 
 /// What sliding moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +39,30 @@ impl<B: Backend> Lane<B> {
     ///
     /// What the driver says; everything is then where it was.
     pub(crate) fn make_hole(&self, ask: Ask) -> Result<Option<Slid>> {
+        let slack = ask.layout.align.get().saturating_sub(self.shared.unit.get());
+        let size = ask.layout.size.saturating_add(slack);
+        self.run(ask.unsettled(self.shared.unit), |pieces| cheapest(pieces, size))
+    }
+
+    /// Makes one hole of the holes of a block where they are scattered; says what moved, or `None` where nothing can be
+    /// gained any more. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`make_hole`](Self::make_hole).
+    pub(crate) fn close_up(&self) -> Result<Option<Slid>> {
+        self.run(0, widest)
+    }
+
+    /// Makes the slides of the window that costs the least, of those that `choose` finds in each block.
+    fn run(
+        &self,
+        own: u64,
+        choose: impl Fn(&[Piece<SlotId>]) -> Option<Chosen>,
+    ) -> Result<Option<Slid>> {
         let backend = self.shared.device.backend();
         let Some(transfer) = backend.as_transfer() else { return Ok(None) };
-        let slack = ask.layout.align.get().saturating_sub(self.shared.unit.get());
-        let own = ask.unsettled(self.shared.unit);
-        let Some(begun) = self.begin(ask.layout.size.saturating_add(slack), own) else {
-            return Ok(None);
-        };
+        let Some(begun) = self.begin(own, choose) else { return Ok(None) };
         let done = backend.wait_idle().and_then(|()| self.slide(transfer, &begun));
         let slid = Slid { moves: begun.window.slides.len() as u64, bytes: begun.window.bytes };
         let published = done.as_ref().is_ok_and(|done| *done == Done::Yes);
@@ -52,28 +71,21 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Plans over every block, and takes the cheapest window.
-    fn begin(&self, size: u64, own: u64) -> Option<Begun<B>> {
+    fn begin(
+        &self,
+        own: u64,
+        choose: impl Fn(&[Piece<SlotId>]) -> Option<Chosen>,
+    ) -> Option<Begun<B>> {
         let mut state = self.state.lock();
         if state.pager.is_some() || self.shared.unsettled.load(Acquire) > own {
             return None;
         }
         let blocks = state.pieces(self.shared.unit, self.granularity());
-        let windows = blocks.iter().filter_map(|(id, pieces)| Some((*id, cheapest(pieces, size)?)));
+        let windows = blocks.iter().filter_map(|(id, pieces)| Some((*id, choose(pieces)?)));
         let (id, window) = windows.min_by_key(|(_, window)| window.bytes)?;
         let block = Arc::clone(&state.blocks[id.0 as usize].as_ref()?.block);
         let Divider::General(tlsf) = &mut state.divider else { return None };
-        let mut held = Vec::new();
-        for hole in &window.holes {
-            match tlsf.carve(id, *hole, Class::Linear) {
-                Ok(grant) => held.push(grant.key),
-                Err(_) => {
-                    held.into_iter().for_each(|key| {
-                        let _ = tlsf.free(key);
-                    });
-                    return None;
-                }
-            }
-        }
+        let held = hold(tlsf, id, &window)?;
         state.held_bytes += window.holes.iter().map(|hole| hole.size).sum::<u64>();
         window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
         Some(Begun { block, window, held })
@@ -106,21 +118,13 @@ impl<B: Backend> Lane<B> {
     fn bounce(&self, window: &Window<SlotId>, inside: InsideBlock) -> Option<Block<B>> {
         let crawls = |slide: &Slide<SlotId>| {
             let distance = slide.from.offset - slide.to;
-            distance < slide.from.size && distance < BOUNCE[1]
+            distance < slide.from.size && distance < bounce::SIZES[1]
         };
         if inside == InsideBlock::Allowed && !window.slides.iter().any(crawls) {
             return None;
         }
         let largest = window.slides.iter().map(|slide| slide.from.size).max()?;
-        let granule = self.shared.device.heap(self.shared.heap).ok()?.granule;
-        let mut size = granule.up(largest.min(BOUNCE[0]))?;
-        loop {
-            match self.shared.device.allocate(self.shared.heap, size) {
-                Ok(block) => return Some(block),
-                Err(_) if size / 2 >= BOUNCE[1] => size = granule.up(size / 2)?,
-                Err(_) => return None,
-            }
-        }
+        bounce::take(&self.shared.device, self.shared.heap, largest)
     }
 
     /// Publishes the new places, or the old ones.
@@ -234,10 +238,8 @@ impl<B: Backend> Road<'_, B> {
             return self.copy(core::slice::from_ref(step));
         };
         let at = |offset: u64| Place { block: self.block.raw(), offset };
-        let between = Place { block: bounce.raw(), offset: 0 };
-        self.transfer
-            .copy(self.on, &[Move { from: at(step.from), to: between, size: step.size }])?;
-        self.transfer.copy(self.on, &[Move { from: between, to: at(step.to), size: step.size }])
+        let around = Move { from: at(step.from), to: at(step.to), size: step.size };
+        bounce::carry(self.transfer, self.on, bounce, &[around])
     }
 
     fn copy(&self, steps: &[Step]) -> Result<()> {
@@ -253,30 +255,49 @@ impl<B: Backend> Road<'_, B> {
 impl<B: Backend> LaneState<B> {
     /// Every block as the planner sees it.
     fn pieces(&self, unit: Align, granularity: Align) -> Vec<(BlockId, Vec<Piece<SlotId>>)> {
-        let slots: BTreeMap<_, _> = self.slots.iter().map(|(id, slot)| (slot.key, id)).collect();
-        let mut blocks: Vec<(BlockId, Vec<Piece<SlotId>>)> = Vec::new();
-        let Divider::General(tlsf) = &self.divider else { return blocks };
-        let movable = |key: Key| {
-            let id = *slots.get(&key)?;
-            let note = self.notes.get(id.index);
-            let asks = note.is_some_and(|note| note.consent == Consent::Needed);
-            let linear = tlsf.class(key) == Ok(Class::Linear);
-            let align = note.and_then(|note| note.align).unwrap_or(unit);
-            // A start on a granule keeps away from an unlike neighbour below; above, the distance only grows.
-            (linear && !asks && self.slots.may_move(id)).then_some((id, align.max(granularity)))
+        let mut slots = SlotsByKey::default();
+        self.slots.iter().for_each(|(id, slot)| slots.note(id, slot.key));
+        let Divider::General(tlsf) = &self.divider else { return Vec::new() };
+        let ids = (0u32..).map(BlockId).zip(&self.blocks);
+        let blocks = ids.filter_map(|(id, held)| held.as_ref().map(|_| id));
+        let pieces_of = |id: BlockId| {
+            let mut pieces = Vec::new();
+            tlsf.for_each_in(id, |key, span, holds| {
+                let Some(class) = holds else { return pieces.push(Piece::Hole(span)) };
+                let mobile = self.mobile(&slots, key, class);
+                let willing = mobile.filter(|mobile| mobile.consent == Consent::Given);
+                pieces.push(willing.map_or(Piece::Fixed, |mobile| {
+                    // A start on a granule keeps away from an unlike neighbour below; above, the distance only grows.
+                    let align = mobile.align.unwrap_or(unit).max(granularity);
+                    Piece::Movable(span, align, mobile.slot)
+                }));
+            });
+            (id, pieces)
         };
-        tlsf.for_each(&mut |piece| {
-            let seen = match piece.state {
-                PieceState::Hole => Piece::Hole(piece.span),
-                PieceState::Padding => Piece::Fixed,
-                PieceState::Live(key) => movable(key)
-                    .map_or(Piece::Fixed, |(id, align)| Piece::Movable(piece.span, align, id)),
-            };
-            match blocks.last_mut() {
-                Some((id, pieces)) if *id == piece.block => pieces.push(seen),
-                _ => blocks.push((piece.block, Vec::from([seen]))),
-            }
-        });
-        blocks
+        blocks.map(pieces_of).collect()
     }
+}
+
+/// Holds the holes of a window, so that nobody else gets them; `None`, and none held, where one cannot be had.
+fn hold(tlsf: &mut Tlsf, block: BlockId, window: &Chosen) -> Option<Vec<Key>> {
+    let mut keys = Vec::with_capacity(window.holes.len());
+    tlsf.for_each_in(block, |key, span, _| {
+        if window.holes.get(keys.len()) == Some(&span) {
+            keys.push(key);
+        }
+    });
+    let mut held = Vec::with_capacity(keys.len());
+    for (key, hole) in keys.into_iter().zip(&window.holes) {
+        match tlsf.carve_in(key, *hole) {
+            Ok(grant) => held.push(grant.key),
+            Err(_) => break,
+        }
+    }
+    if held.len() == window.holes.len() {
+        return Some(held);
+    }
+    held.into_iter().for_each(|key| {
+        let _ = tlsf.free(key);
+    });
+    None
 }

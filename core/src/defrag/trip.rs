@@ -1,10 +1,10 @@
 //! One allocation on its way to another place, which is held for it.
 #![forbid(unsafe_code)]
-use crate::device::Block;
+use super::trips::Trips;
 use crate::pool::{Consent, Ending, Home, Lane, LaneState, Owner, SlotId};
 use crate::strategy::Grant;
-use crate::{AllocationId, Backend, Move, Place, Span, TimelineId};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use crate::{Backend, Span, TimelineId};
+use alloc::{boxed::Box, vec::Vec};
 
 /// What became of a planned move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,15 +26,18 @@ pub struct Spot<'a, T> {
     pub span: Span,
 }
 
-/// One allocation on its way.
-pub(super) struct Trip<B: Backend> {
-    pub(super) lane: Arc<Lane<B>>,
+/// One allocation on its way. Its lane and blocks are in the tables of its [`Trips`].
+#[derive(Debug)]
+pub(super) struct Trip {
     pub(super) slot: SlotId,
     /// Bytes asked for.
     pub(super) size: u64,
-    pub(super) from: (Arc<Block<B>>, Span),
-    pub(super) to: (Arc<Block<B>>, Grant),
+    pub(super) from: Span,
+    pub(super) to: Grant,
     pub(super) name: Option<Box<str>>,
+    pub(super) lane: u32,
+    pub(super) from_block: u32,
+    pub(super) to_block: u32,
     pub(super) consent: Consent,
     pub(super) verdict: Verdict,
 }
@@ -50,33 +53,30 @@ pub(super) enum Verdict {
     Ignore,
 }
 
-impl<B: Backend> Trip<B> {
-    pub(super) fn id(&self) -> AllocationId {
-        self.lane.id_of(self.slot)
-    }
-
+impl Trip {
     /// Bytes that a copy carries.
     pub(super) const fn bytes(&self) -> u64 {
-        self.from.1.size
-    }
-
-    pub(super) fn as_move(&self) -> Move<'_, B::Block> {
-        let from = Place { block: self.from.0.raw(), offset: self.from.1.offset };
-        let to = Place { block: self.to.0.raw(), offset: self.to.1.span.offset };
-        Move { from, to, size: self.bytes() }
+        self.from.size
     }
 }
 
 impl<B: Backend> LaneState<B> {
     /// Timelines that may still use an allocation's bytes, or those of the hole that it goes to.
-    pub(super) fn timelines_of_trip(&self, trip: &Trip<B>, timelines: &mut Vec<TimelineId>) {
+    ///
+    /// This is the locked state of `lane`.
+    pub(super) fn timelines_of_trip(
+        &self,
+        lane: &Lane<B>,
+        trip: &Trip,
+        timelines: &mut Vec<TimelineId>,
+    ) {
         let mut add = |timeline: TimelineId| {
             if !timelines.contains(&timeline) {
                 timelines.push(timeline);
             }
         };
         // Transfers of allocations without a timeline run on the main one.
-        add(trip.lane.timeline.unwrap_or(TimelineId::MAIN));
+        add(lane.timeline.unwrap_or(TimelineId::MAIN));
         if let Some(note) = self.notes.get(trip.slot.index) {
             note.used_on.iter().copied().for_each(&mut add);
             if let Some(Home::Timeline(home)) = note.home {
@@ -86,19 +86,21 @@ impl<B: Backend> LaneState<B> {
     }
 
     /// Ends a trip at the new place, if its bytes are there and nobody asked for the old one; else at the old one.
-    pub(super) fn end_trip(&mut self, trip: &Trip<B>, copied: Copied) -> Fate {
+    ///
+    /// This is the locked state of `lane`.
+    pub(super) fn end_trip(&mut self, lane: &Lane<B>, trip: &Trip, copied: Copied) -> Fate {
         let old = self.slots.moving_key(trip.slot).expect("a pass keeps the slots that it moves");
         let arrives = copied == Copied::Yes && self.slots.is_copying(trip.slot);
-        let new = trip.to.1.key;
+        let new = trip.to.key;
         if arrives {
             self.slots.set_key(trip.slot, new);
-            trip.lane.tell_move(self, trip.slot);
+            lane.tell_move(self, trip.slot);
         }
         let left = if arrives { old } else { new };
-        self.held_bytes -= trip.to.1.span.size;
-        let freed = self.divider.as_strategy_mut().free(left);
+        self.held_bytes -= trip.to.span.size;
+        let freed = self.divider.free(left);
         debug_assert!(freed.is_ok(), "both ends of a trip are held");
-        match (self.let_go(&trip.lane, trip.slot), arrives) {
+        match (self.let_go(lane, trip.slot), arrives) {
             (Owner::Gone, _) => Fate::Freed,
             (Owner::Present, true) => Fate::Moved,
             (Owner::Present, false) => Fate::Stayed,
@@ -131,6 +133,17 @@ impl<B: Backend> LaneState<B> {
             self.deferred.push(slot, bytes, points);
         }
     }
+}
+
+/// Gives back the places of trips that are not made, from a position on.
+pub(super) fn undo<B: Backend>(trips: &mut Trips<B>, first: usize) {
+    trips.each_few(first, |lane, few| {
+        let mut state = lane.state.lock();
+        for trip in few {
+            state.end_trip(lane, trip, Copied::No);
+        }
+    });
+    trips.truncate(first);
 }
 
 /// Whether the bytes of a trip are at its new place.

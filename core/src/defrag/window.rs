@@ -72,6 +72,32 @@ pub(super) fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Option<Window
     (hole_after(&window, pieces, last) >= size).then_some(window)
 }
 
+/// Holes of a block are slid together when this part of its free bytes is outside the largest, or more.
+const SCATTERED: u64 = 32;
+
+/// The window that makes the longest hole of a block, or `None` where that gains little.
+///
+/// # Algorithm
+///
+/// Of the stretches between what is fixed, the one whose holes add up to the most is slid to its start. It gains only
+/// where its hole is then longer than every hole was, so repeating it ends.
+///
+/// # Cost
+///
+/// *O*(n) for n pieces.
+pub(super) fn widest<T: Copy>(pieces: &[Piece<T>]) -> Option<Window<T>> {
+    let size = |piece: &Piece<T>| if let Piece::Hole(hole) = piece { hole.size } else { 0 };
+    let stretches = pieces.split(|piece| matches!(piece, Piece::Fixed));
+    let free = |stretch: &&[Piece<T>]| stretch.iter().map(size).sum::<u64>();
+    let stretch = stretches.max_by_key(free)?;
+    let last = stretch.iter().rposition(|piece| matches!(piece, Piece::Hole(_)))?;
+    let window = slide(&stretch[..=last]);
+    let largest = pieces.iter().map(size).max()?;
+    let all: u64 = pieces.iter().map(size).sum();
+    let gain = hole_after(&window, stretch, last).checked_sub(largest)?;
+    (gain > 0 && gain >= all / SCATTERED).then_some(window)
+}
+
 /// The sums of a window without its first piece.
 fn without_first<T>(
     pieces: &[Piece<T>],
@@ -139,6 +165,18 @@ mod tests {
         let window = cheapest(&pieces, 9).expect("the last two holes add up");
         assert_eq!((window.bytes, window.slides.len()), (3, 1));
         assert_eq!(window.slides[0].to, 104);
+    }
+
+    #[test]
+    fn all_holes_of_a_stretch_become_one() {
+        let pieces =
+            [hole(0, 4), live(4, 9, 1), hole(13, 6), Piece::Fixed, hole(30, 9), live(39, 1, 2)];
+        let window = widest(&pieces).expect("ten bytes are more than nine");
+        assert_eq!((window.slides.len(), window.slides[0].to), (1, 0));
+        let pieces = [hole(0, 4), live(4, 9, 1), hole(13, 6), Piece::Fixed, hole(30, 10)];
+        assert_eq!(widest(&pieces), None, "ten bytes are free in one hole already");
+        let pieces = [hole(0, 1), live(1, 99, 1), hole(100, 100)];
+        assert_eq!(widest(&pieces), None, "one more in a hundred is not worth it");
     }
 
     #[test]

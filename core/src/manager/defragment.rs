@@ -124,40 +124,6 @@ impl<B: Backend> Manager<B> {
         self.plan_pass(&mut bookings, &goal, &mut purse, Order::Timelines)
     }
 
-    /// Moves live data out of little used blocks and pages until nothing more can be gained, and gives those back.
-    ///
-    /// Returns how many bytes went to the driver. Allocations that are pinned, or whose binding is held, stay where they
-    /// are, and those that move on consent do. Waits for the device.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says; every allocation is then still at one place with its bytes.
-    pub fn defragment(&self) -> Result<u64> {
-        let before = self.trim()?;
-        let moved = self.release_by_moving(&self.all_pools(), &Goal::ALL)?;
-        Ok(before + moved.returned_bytes + self.trim()?)
-    }
-
-    /// Empties blocks and pages of some pools by moving what is in them, until nothing more can be gained.
-    pub(super) fn release_by_moving(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
-        let mut sum = Moved::default();
-        while sum.returned_bytes < goal.wanted {
-            let left = Goal { wanted: goal.wanted - sum.returned_bytes, ..*goal };
-            let mut purse = Purse::new(&Budget::new(), Instant::now());
-            let mut bookings = self.bookings(pools, &left);
-            let pass = self.plan_pass(&mut bookings, &left, &mut purse, Order::Idle)?;
-            if pass.is_empty() {
-                break;
-            }
-            let moved = pass.commit()?.moved;
-            sum.add(&moved);
-            if moved.moves == 0 {
-                break;
-            }
-        }
-        Ok(sum)
-    }
-
     /// Does a bounded amount of defragmentation: call it once a frame, or from a thread of your own.
     ///
     /// A step does one thing: it commits copies that have finished, or returns one block that they left empty, or plans
@@ -266,12 +232,12 @@ impl<B: Backend> Manager<B> {
         totals.allocated + totals.freed
     }
 
-    fn bookings(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Vec<Booking<B>> {
+    pub(super) fn bookings(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Vec<Booking<B>> {
         let lanes = pools.iter().flat_map(|pool| pool.lanes());
         lanes.map(|lane| Booking::new(&lane, goal)).filter(|booking| !booking.is_done()).collect()
     }
 
-    fn plan_pass(
+    pub(super) fn plan_pass(
         &self,
         bookings: &mut [Booking<B>],
         goal: &Goal,

@@ -1,7 +1,6 @@
 //! From a request that nothing held fits to memory, or to an error that says why not.
-use super::error::{AllocateError, Rung, Shortage};
-use super::{Allocation, Defragmentation, Manager, Pressure, Relief};
-use crate::defrag::{Goal, Moved};
+use super::error::{AllocateError, Rung};
+use super::{Allocation, Manager, Pressure, Relief};
 use crate::pool::{Ask, Consent, Home, Lane, Miss, Patience, Pool, SlotId};
 use crate::{
     Backend, Contents, Driver, Error, ErrorKind, HeapId, Mobility, Placement, Privacy, Ranking,
@@ -9,7 +8,6 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
-use std::time::Instant;
 
 /// How often each rung served a request.
 #[derive(Debug, Default)]
@@ -279,7 +277,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// The lane's holes, then the driver, once more.
-    fn retry(
+    pub(super) fn retry(
         &self,
         pool: &Pool<B>,
         lane: &Arc<Lane<B>>,
@@ -325,94 +323,6 @@ impl<B: Backend> Manager<B> {
             }
         }
         relief
-    }
-
-    /// Adds to a failure what people need to understand it.
-    fn explain_failure(&self, pool: &Pool<B>, ask: Ask, error: Error) -> AllocateError {
-        if !error.kind().is_out_of_memory() {
-            return error.into();
-        }
-        let mut shortage = self.shortage(pool, ask);
-        let free = shortage.free;
-        shortage.fits_after_defragment = free >= ask.layout.size;
-        shortage.fits_after_wait = free.saturating_add(shortage.deferred) >= ask.layout.size;
-        let scattered =
-            shortage.fits_after_defragment && error.kind() == ErrorKind::OutOfDeviceMemory;
-        let error = if scattered {
-            Error::new(ErrorKind::Fragmented).with_native(error.native())
-        } else {
-            error
-        };
-        AllocateError::short(error, shortage)
-    }
-
-    fn shortage(&self, pool: &Pool<B>, ask: Ask) -> Shortage {
-        let heap = pool.shared.heap;
-        let mut shortage = Shortage {
-            heap,
-            requested: ask.size,
-            largest_hole: 0,
-            free: 0,
-            reserved: pool.shared.reserved(),
-            live: 0,
-            deferred: 0,
-            hard_limit: self.inner.device.heap_use(heap).map_or(u64::MAX, |heap| heap.hard_limit),
-            fits_after_defragment: false,
-            fits_after_wait: false,
-        };
-        for lane in pool.lanes() {
-            let state = lane.state.lock();
-            let usage = state.usage();
-            shortage.largest_hole = shortage.largest_hole.max(usage.largest_hole);
-            shortage.free += usage.free;
-            shortage.live += state.counts.live_bytes;
-            shortage.deferred += state.deferred.bytes();
-        }
-        shortage
-    }
-
-    /// Whether moving live data together made room in the request's lane, or in one that can lend it.
-    fn defragment_for(
-        &self,
-        pool: &Arc<Pool<B>>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-    ) -> Result<Option<Taken<B>>> {
-        if self.inner.config.defragmentation == Defragmentation::Off {
-            return Ok(None);
-        }
-        let mut lanes = pool.lanes();
-        lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
-        for each in lanes {
-            let began = Instant::now();
-            let Some(slid) = each.make_hole(ask)? else { continue };
-            let (moves, bytes, host_time) = (slid.moves, slid.bytes, began.elapsed());
-            self.inner.ledger.add(&Moved {
-                passes: 1,
-                moves,
-                bytes,
-                host_time,
-                ..Moved::default()
-            });
-            tracing::debug!(bytes, "moved live data together for a request");
-            each.settle(Patience::Wait)?;
-            let taken = if Arc::ptr_eq(&each, lane) {
-                each.state.lock().allocate_anyhow(ask)
-            } else {
-                each.lend(ask)
-            };
-            if let Ok(slot) = taken {
-                self.climbed(Rung::Defragment, ask.size, lane.timeline);
-                return Ok(Some((each, slot)));
-            }
-        }
-        let own = ask.unsettled(pool.shared.unit);
-        let goal = Goal { wanted: ask.layout.size, own, ..Goal::ALL };
-        if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves == 0 {
-            return Ok(None);
-        }
-        self.trim_for(pool)?;
-        self.retry(pool, lane, ask, Rung::Defragment)
     }
 }
 

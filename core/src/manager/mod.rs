@@ -2,6 +2,7 @@
 mod allocation;
 mod binding;
 mod buffer;
+mod compact;
 mod config;
 mod constants;
 mod dedicated;
@@ -19,6 +20,7 @@ mod report;
 mod residue;
 mod resize;
 mod schedule;
+mod shortage;
 mod staging;
 mod transfer;
 

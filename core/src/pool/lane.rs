@@ -53,6 +53,14 @@ impl Divider {
         }
     }
 
+    #[inline]
+    pub(crate) fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+        match self {
+            Self::General(tlsf) => tlsf.free(key),
+            Self::Other(other) => other.free(key),
+        }
+    }
+
     /// Bytes in holes, and bytes of all blocks.
     pub(crate) fn free_and_total(&self) -> (u64, u64) {
         match self {
@@ -233,11 +241,7 @@ impl<B: Backend> State<B> {
     #[inline]
     pub(crate) fn free_plain(&mut self, id: SlotId, timeline: Option<TimelineId>) -> bool {
         let Some((key, size)) = self.slots.take_plain(id) else { return false };
-        let freed = match &mut self.divider {
-            Divider::General(tlsf) => tlsf.free(key),
-            Divider::Other(other) => other.free(key),
-        };
-        let grant = freed.expect("a live slot has a live span");
+        let grant = self.divider.free(key).expect("a live slot has a live span");
         self.counts.freed += 1;
         self.counts.live_bytes -= size;
         self.counts.granted_bytes -= grant.span.size;
@@ -257,10 +261,7 @@ impl<B: Backend> State<B> {
 
     #[inline]
     fn finish(&mut self, id: SlotId, key: Key) -> Result<Option<Arc<Block<B>>>, ErrorKind> {
-        let grant = match &mut self.divider {
-            Divider::General(tlsf) => tlsf.free(key),
-            Divider::Other(other) => other.free(key),
-        }?;
+        let grant = self.divider.free(key)?;
         let slot = self.slots.remove(id)?;
         if matches!(slot.noted, Noted::Yes | Noted::YesAndWatched) {
             self.notes.forget(id.index);

@@ -48,6 +48,13 @@ pub(crate) enum Consent {
     Needed,
 }
 
+impl Consent {
+    /// Whether a pass that asks for `asked` may move what needs this.
+    pub(crate) fn is_within(self, asked: Self) -> bool {
+        self == Self::Given || self == asked
+    }
+}
+
 /// When the bytes of a freed allocation are anyone's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {

@@ -27,10 +27,31 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// What stands in the way of a move.
+    #[inline]
+    pub(crate) fn standing(&self) -> Standing {
+        match self.state {
+            State::Live if self.pins == 0 => Standing::Free,
+            State::Copying => Standing::OnItsWay,
+            _ => Standing::Held,
+        }
+    }
+
     #[inline]
     pub(crate) fn is_noted(&self) -> bool {
         self.noted != Noted::No
     }
+}
+
+/// What stands in the way of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nothing: live, and pinned by nobody.
+    Free,
+    /// It is being copied elsewhere already.
+    OnItsWay,
+    /// It stays.
+    Held,
 }
 
 /// Whether a lane's notes hold an entry for a slot.
@@ -215,15 +236,14 @@ impl Slots {
         }
     }
 
-    /// Marks an allocation that may move as being copied; says whether it was one.
-    pub(crate) fn set_copying(&mut self, id: SlotId) -> bool {
-        let may = self.may_move(id);
-        if let Ok(slot) = self.current_mut(id)
-            && may
-        {
-            slot.state = State::Copying;
+    /// Marks an allocation that may move as being copied; its size, and whether it is noted. `None` for another one.
+    pub(crate) fn set_copying(&mut self, id: SlotId) -> Option<(u64, bool)> {
+        let slot = self.current_mut(id).ok()?;
+        if slot.standing() != Standing::Free {
+            return None;
         }
-        may
+        slot.state = State::Copying;
+        Some((slot.size, slot.is_noted()))
     }
 
     /// Whether an allocation is still being copied: nobody asked for its place, and nobody freed it.
@@ -320,11 +340,6 @@ impl Slots {
         if let Ok(slot) = self.current_mut(id) {
             slot.pins = slot.pins.saturating_sub(1);
         }
-    }
-
-    /// Whether the allocation may move: live, and pinned by nobody.
-    pub(crate) fn may_move(&self, id: SlotId) -> bool {
-        self.get(id).is_ok_and(|slot| slot.state == State::Live && slot.pins == 0)
     }
 
     /// Shows the live and deferred among `count` slots; whether there were any slots to look at.

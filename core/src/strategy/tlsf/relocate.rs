@@ -1,7 +1,7 @@
 //! What moving live data needs: one block's pieces, a span's class, and holes kept out of a search.
 use super::Tlsf;
 use crate::strategy::{BlockId, Grant, Key, Piece, PieceState};
-use crate::{Class, ErrorKind};
+use crate::{Class, ErrorKind, Span};
 
 impl Tlsf {
     /// A node as others see it.
@@ -14,10 +14,16 @@ impl Tlsf {
         Piece { block: node.block(), span: node.span(), state }
     }
 
-    /// Visits every piece of one block, lowest offset first. An unknown block has none.
-    pub fn for_each_in(&self, block: BlockId, visit: &mut dyn FnMut(Piece)) {
-        if let Ok(edge) = self.edge(block) {
-            self.pieces(edge).for_each(|at| visit(self.piece(at)));
+    /// Visits every piece of one block, lowest offset first, with its key and what it holds: nothing, for a hole. An
+    /// unknown block has no pieces.
+    ///
+    /// The key of a live span frees it, that of a hole goes to [`carve_in`](Self::carve_in).
+    pub fn for_each_in(&self, block: BlockId, mut visit: impl FnMut(Key, Span, Option<Class>)) {
+        let Ok(edge) = self.edge(block) else { return };
+        for at in self.pieces(edge) {
+            let node = self.nodes.get(at);
+            let holds = if node.is_hole() { None } else { Some(node.class()) };
+            visit(self.nodes.key(at), node.span(), holds);
         }
     }
 

@@ -1,0 +1,185 @@
+//! Emptying regions: each allocation of one gets a hole elsewhere, or none of them does.
+#![forbid(unsafe_code)]
+use super::book::{Booked, Booking, Presence, Role};
+use super::budget::Purse;
+use super::plan::{Resident, largest_first};
+use super::trip::undo;
+use super::trips::{TOGETHER, Trips};
+use crate::pool::{Divider, LaneState};
+use crate::strategy::{Grant, Key, Strategy, Tlsf};
+use crate::{Backend, Layout};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Acquire;
+
+/// Holes in the wrong place that are looked at for one allocation.
+const TRIES: usize = 64;
+
+impl<B: Backend> Booking<B> {
+    /// Books moves out of the regions in order; says how many bytes of them will be empty.
+    pub(super) fn empty_regions(
+        &mut self,
+        wanted: u64,
+        purse: &mut Purse,
+        trips: &mut Trips<B>,
+    ) -> u64 {
+        let mut released = 0;
+        while released < wanted
+            && !purse.is_empty()
+            && !purse.is_late()
+            && let Some(at) = self.order.last().copied()
+        {
+            if self.roles[at] == Role::Destination {
+                self.skip();
+                continue;
+            }
+            self.roles[at] = Role::Source;
+            self.only_whole = self.survey.is_paged();
+            let (first, began) = (trips.len(), self.next);
+            match self.book_region(at, purse, trips) {
+                Booked::All => {
+                    released += self.survey.regions[at].size;
+                    self.skip();
+                }
+                Booked::Enough if trips.len() > first && !self.only_whole => break,
+                // The rest of a budget is not enough for it; the next one may be.
+                Booked::Enough if first > 0 => {
+                    self.unbook(at, trips, first, purse);
+                    self.next = began;
+                    break;
+                }
+                // What a whole budget is not enough for, or what has no place to go, stays.
+                Booked::Enough | Booked::NoRoom => {
+                    self.unbook(at, trips, first, purse);
+                    self.roles[at] = Role::Open;
+                    self.skip();
+                }
+            }
+        }
+        released
+    }
+
+    /// Gives back the places of trips out of a region that are not made.
+    fn unbook(&mut self, at: usize, trips: &mut Trips<B>, first: usize, purse: &mut Purse) {
+        for trip in &trips.list()[first..] {
+            purse.refund(trip.bytes());
+            for number in self.survey.numbers(trip.to.block, trip.to.span) {
+                if let Some(to) = self.survey.find(number) {
+                    self.survey.regions[to].live -= trip.bytes();
+                }
+            }
+            self.survey.regions[at].live += trip.bytes();
+        }
+        undo(trips, first);
+    }
+
+    fn book_region(&mut self, at: usize, purse: &mut Purse, trips: &mut Trips<B>) -> Booked {
+        let mut residents = core::mem::take(&mut self.survey.regions[at].residents);
+        if self.next == 0 {
+            largest_first(&mut residents);
+        }
+        let mut ended = Booked::All;
+        while self.next < residents.len() && matches!(ended, Booked::All) {
+            if purse.is_late() {
+                ended = Booked::Enough;
+                break;
+            }
+            let few = &residents[self.next..residents.len().min(self.next + TOGETHER)];
+            let dealt_with;
+            (dealt_with, ended) = self.book_few(at, few, purse, trips);
+            self.next += dealt_with;
+        }
+        self.survey.regions[at].residents = residents;
+        ended
+    }
+
+    /// Books a few allocations under the lock; says how many were dealt with.
+    fn book_few(
+        &mut self,
+        at: usize,
+        few: &[Resident],
+        purse: &mut Purse,
+        trips: &mut Trips<B>,
+    ) -> (usize, Booked) {
+        let lane = Arc::clone(&self.lane);
+        let mut state = lane.state.lock();
+        if lane.shared.unsettled.load(Acquire) > self.own() {
+            return (0, Booked::NoRoom);
+        }
+        let (mut kept_out, mut dealt_with, mut ended) = (Vec::new(), 0, Booked::All);
+        for resident in few {
+            ended = match state.look_at(resident) {
+                Presence::Gone => Booked::All,
+                Presence::Held => Booked::NoRoom,
+                Presence::Free if !purse.pay(resident.span.size) => Booked::Enough,
+                Presence::Free => match self.place(at, &mut state, resident, &mut kept_out) {
+                    Some(to) => {
+                        trips.set_out(&mut state, resident, to);
+                        Booked::All
+                    }
+                    None => {
+                        purse.refund(resident.span.size);
+                        Booked::NoRoom
+                    }
+                },
+            };
+            if !matches!(ended, Booked::All) {
+                break;
+            }
+            dealt_with += 1;
+        }
+        for key in kept_out {
+            let freed = state.divider.free(key);
+            debug_assert!(freed.is_ok(), "kept out of the search just above");
+        }
+        (dealt_with, ended)
+    }
+
+    /// Takes a hole in a region that is not being emptied and not empty. Others that the search shows are kept out of
+    /// it until the lock is given back.
+    fn place(
+        &mut self,
+        from: usize,
+        state: &mut LaneState<B>,
+        resident: &Resident,
+        kept_out: &mut Vec<Key>,
+    ) -> Option<Grant> {
+        let Divider::General(tlsf) = &mut state.divider else { return None };
+        for _ in 0..TRIES {
+            let grant = take(tlsf, resident)?;
+            if self.is_usable(&grant) {
+                self.note_arrival(from, &grant);
+                return Some(grant);
+            }
+            kept_out.push(tlsf.widen(grant.key).ok()?.key);
+        }
+        None
+    }
+
+    /// Whether a hole lies in regions that hold something and are not being emptied.
+    fn is_usable(&self, grant: &Grant) -> bool {
+        let mut numbers = self.survey.numbers(grant.block, grant.span);
+        numbers
+            .all(|number| self.survey.find(number).is_some_and(|at| self.roles[at] != Role::Source))
+    }
+
+    /// Notes what a move does to its regions.
+    ///
+    /// A move into a region that is then fuller than the one it leaves brings both nearer to full and empty: such moves
+    /// end, however few a pass makes. Others may only be made together with all that empty their region.
+    fn note_arrival(&mut self, from: usize, grant: &Grant) {
+        let (size, left) = (grant.span.size, self.survey.regions[from].live);
+        for number in self.survey.numbers(grant.block, grant.span) {
+            let Some(at) = self.survey.find(number) else { continue };
+            self.roles[at] = Role::Destination;
+            let region = &mut self.survey.regions[at];
+            region.live += size;
+            self.only_whole |= !region.stays && region.live <= left;
+        }
+        self.survey.regions[from].live = left.saturating_sub(size);
+    }
+}
+
+fn take(tlsf: &mut Tlsf, resident: &Resident) -> Option<Grant> {
+    let layout = Layout { size: resident.span.size, align: resident.align };
+    tlsf.allocate(layout, resident.class).ok()
+}

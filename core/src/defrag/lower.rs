@@ -1,0 +1,299 @@
+//! Which allocations of a block to put into its lower holes, so that one long hole is left. Pure.
+//!
+//! Nothing goes over its own bytes, and nothing goes where something else still is: so the old places hold until all
+//! copies are made, as a pass promises. What fits into no hole below it stays, and bounds the long hole.
+#![forbid(unsafe_code)]
+use super::window::Piece;
+use crate::{Align, Span};
+use alloc::vec::Vec;
+
+/// Bytes that may be copied for each byte that the largest hole gains.
+const MOST_PER_BYTE: u64 = 4;
+/// Holes that are long enough but start badly which are looked at for one allocation.
+const TRIES: usize = 8;
+
+/// One move into a lower hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lowering<T> {
+    pub(super) what: T,
+    /// Which of the block's holes, counted from the lowest.
+    pub(super) hole: usize,
+    pub(super) to: Span,
+}
+
+/// Moves out of one stretch of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stretch<T> {
+    moves: Vec<Lowering<T>>,
+    /// Bytes that the stretch has when all moves are made: all of them free.
+    bytes: u64,
+}
+
+/// The moves that make the longest hole of a block, highest first; none where they cost more than they bring.
+///
+/// # Algorithm
+///
+/// From the top down, everything goes to the lowest hole that it fits into. A stretch ends at what cannot move, at what
+/// fits nowhere below, and at a hole that something went into. The longest stretch wins.
+///
+/// Every move goes down, so passes that make only some of them end all the same.
+///
+/// # Cost
+///
+/// *O*(n log n) for n pieces.
+pub(super) fn lower<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec<Lowering<T>> {
+    let mut holes = Holes::new(pieces, granularity);
+    let largest = holes.whole.iter().map(|hole| hole.size).max().unwrap_or(0);
+    let mut best = Stretch { moves: Vec::new(), bytes: largest };
+    let (mut end, mut above) = (pieces.len(), holes.whole.len());
+    while end > 0 {
+        let (stretch, first) = clear(&pieces[..end], &mut above, &mut holes);
+        let moved: u64 = stretch.moves.iter().map(|one| one.to.size).sum();
+        if stretch.bytes > best.bytes && moved <= (stretch.bytes - largest) * MOST_PER_BYTE {
+            best = stretch;
+        }
+        holes.restore();
+        end = first;
+    }
+    best.moves
+}
+
+/// Empties the stretch at the end of some pieces; says where the pieces below it and below what bounds it end.
+///
+/// `above` is how many holes there are among them.
+fn clear<T: Copy>(
+    pieces: &[Piece<T>],
+    above: &mut usize,
+    holes: &mut Holes,
+) -> (Stretch<T>, usize) {
+    let mut stretch = Stretch { moves: Vec::new(), bytes: 0 };
+    for (at, piece) in pieces.iter().enumerate().rev() {
+        match piece {
+            Piece::Fixed => return (stretch, at),
+            Piece::Hole(whole) => {
+                *above -= 1;
+                let left = holes.left(*above);
+                stretch.bytes += left;
+                if left < whole.size {
+                    return (stretch, at);
+                }
+            }
+            Piece::Movable(span, align, what) => {
+                let Some((hole, offset)) = holes.take(*above, span.size, *align) else {
+                    return (stretch, at);
+                };
+                stretch.bytes += span.size;
+                let to = Span { offset, size: span.size };
+                stretch.moves.push(Lowering { what: *what, hole, to });
+            }
+        }
+    }
+    (stretch, 0)
+}
+
+/// The holes of a block, and what is left of each.
+struct Holes {
+    whole: Vec<Span>,
+    /// A tree of maxima over what is left of each: the holes are its leaves.
+    left: Vec<u64>,
+    leaves: usize,
+    taken: Vec<usize>,
+    granularity: Align,
+}
+
+impl Holes {
+    fn new<T>(pieces: &[Piece<T>], granularity: Align) -> Self {
+        let hole = |piece: &Piece<T>| match piece {
+            Piece::Hole(span) => Some(*span),
+            _ => None,
+        };
+        let whole: Vec<Span> = pieces.iter().filter_map(hole).collect();
+        let leaves = whole.len().next_power_of_two();
+        let left = alloc::vec![0; leaves * 2];
+        let mut holes = Self { whole, left, leaves, taken: Vec::new(), granularity };
+        for at in 0..holes.whole.len() {
+            holes.left[leaves + at] = holes.whole[at].size;
+        }
+        for node in (1..leaves).rev() {
+            holes.left[node] = holes.left[node * 2].max(holes.left[node * 2 + 1]);
+        }
+        holes
+    }
+
+    fn left(&self, hole: usize) -> u64 {
+        self.left[self.leaves + hole]
+    }
+
+    fn set_left(&mut self, hole: usize, bytes: u64) {
+        let mut node = self.leaves + hole;
+        self.left[node] = bytes;
+        while node > 1 {
+            node /= 2;
+            self.left[node] = self.left[node * 2].max(self.left[node * 2 + 1]);
+        }
+    }
+
+    /// The lowest hole from `first` on with so many bytes left.
+    fn find(&self, first: usize, bytes: u64) -> Option<usize> {
+        let mut node = self.leaves + first;
+        while self.left[node] < bytes {
+            // To the next subtree on the right, or out at the top.
+            while node & 1 == 1 {
+                node /= 2;
+            }
+            if node == 0 {
+                return None;
+            }
+            node += 1;
+        }
+        while node < self.leaves {
+            node *= 2;
+            node += usize::from(self.left[node] < bytes);
+        }
+        Some(node - self.leaves)
+    }
+
+    /// Takes the start of the lowest of the first `count` holes that has room; which, and the offset.
+    fn take(&mut self, count: usize, size: u64, align: Align) -> Option<(usize, u64)> {
+        let mut first = 0;
+        for _ in 0..TRIES {
+            let hole = self.find(first, size).filter(|hole| *hole < count)?;
+            let end = self.whole[hole].end();
+            let free_from = end - self.left(hole);
+            let start = align.max(self.granularity).up(free_from)?;
+            // What lies behind the hole may be of another class, so the end keeps away from its granule.
+            if start.checked_add(size)? <= self.granularity.down(end) {
+                // Whoever carves the hole loses sight of what is behind a gap.
+                let left = if start == free_from { end - start - size } else { 0 };
+                self.set_left(hole, left);
+                self.taken.push(hole);
+                return Some((hole, start));
+            }
+            first = hole + 1;
+            if first >= self.leaves {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Makes every hole whole again.
+    fn restore(&mut self) {
+        for hole in core::mem::take(&mut self.taken) {
+            self.set_left(hole, self.whole[hole].size);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hole(offset: u64, size: u64) -> Piece<u32> {
+        Piece::Hole(Span { offset, size })
+    }
+    fn live(offset: u64, size: u64, what: u32) -> Piece<u32> {
+        Piece::Movable(Span { offset, size }, Align::ONE, what)
+    }
+    fn of(what: u32, hole: usize, offset: u64, size: u64) -> Lowering<u32> {
+        Lowering { what, hole, to: Span { offset, size } }
+    }
+
+    #[test]
+    fn the_highest_go_to_the_lowest_holes() {
+        let pieces = [live(0, 4, 1), hole(4, 8), live(12, 4, 2), hole(16, 4), live(20, 4, 3)];
+        assert_eq!(lower(&pieces, Align::ONE), [of(3, 0, 4, 4), of(2, 0, 8, 4)]);
+    }
+
+    #[test]
+    fn nothing_goes_over_itself_or_up() {
+        // A hole of three before a span of four: only a slide could close it.
+        let pieces = [hole(0, 3), live(3, 4, 1), hole(7, 9)];
+        assert_eq!(lower(&pieces, Align::ONE), []);
+    }
+
+    #[test]
+    fn what_stays_bounds_the_hole_and_the_longest_wins() {
+        let pieces = [
+            hole(0, 2),
+            live(2, 2, 1),
+            hole(4, 6),
+            live(10, 2, 2),
+            hole(12, 4),
+            Piece::Fixed,
+            hole(20, 3),
+            live(23, 2, 3),
+            hole(25, 4),
+        ];
+        // Above what is fixed 9 bytes can be had for 2, below it 12 for 2.
+        assert_eq!(lower(&pieces, Align::ONE), [of(2, 0, 0, 2)]);
+    }
+
+    #[test]
+    fn much_is_not_copied_for_little() {
+        let pieces = [hole(0, 100), live(100, 60, 1), hole(160, 40), live(200, 1, 2)];
+        assert_eq!(lower(&pieces, Align::ONE), [of(2, 0, 0, 1), of(1, 0, 1, 60)]);
+        let pieces = [hole(0, 1000), live(1000, 990, 1), hole(1990, 20)];
+        assert_eq!(lower(&pieces, Align::ONE), [], "20 more bytes are not worth 990");
+    }
+
+    #[test]
+    fn alignment_and_granularity_are_kept() {
+        let aligned = Piece::Movable(Span { offset: 64, size: 8 }, Align::of(32), 1);
+        let pieces = [hole(1, 40), live(41, 23, 2), aligned, hole(72, 80)];
+        assert_eq!(lower(&pieces, Align::ONE), [of(1, 0, 32, 8)]);
+        let granules = Align::of(16);
+        let pieces = [hole(8, 24), live(32, 32, 2), live(64, 8, 1), hole(72, 56)];
+        assert_eq!(lower(&pieces, granules), [of(1, 0, 16, 8)], "from granule to granule");
+        let pieces = [hole(8, 20), live(28, 36, 2), live(64, 8, 1), hole(72, 56)];
+        assert_eq!(lower(&pieces, granules), [], "its end would share a granule");
+    }
+
+    #[test]
+    fn moves_of_random_blocks_never_meet_and_always_gain() {
+        let mut seed = 1u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        let mut gained = 0;
+        for _ in 0..500 {
+            let (mut pieces, mut offset) = (Vec::new(), 0);
+            for what in 0..40 {
+                let size = 1 + random(12);
+                let span = Span { offset, size };
+                let after_hole = matches!(pieces.last(), Some(Piece::Hole(_)));
+                match random(8) {
+                    0 => pieces.push(Piece::Fixed),
+                    1..=3 if !after_hole => pieces.push(Piece::Hole(span)),
+                    _ => pieces.push(Piece::Movable(span, Align::of(1 << random(3)), what)),
+                }
+                offset += size;
+            }
+            gained += u32::from(check(&pieces));
+        }
+        assert!(gained > 100, "{gained} of 500 blocks had something to gain");
+    }
+
+    /// Whether there are moves; and they are sound.
+    fn check(pieces: &[Piece<u32>]) -> bool {
+        let moves = lower(pieces, Align::ONE);
+        let holes: Vec<_> = pieces
+            .iter()
+            .filter_map(|piece| if let Piece::Hole(hole) = piece { Some(*hole) } else { None })
+            .collect();
+        for (at, one) in moves.iter().enumerate() {
+            let found = pieces.iter().find_map(|piece| match piece {
+                Piece::Movable(span, align, what) if *what == one.what => Some((*span, *align)),
+                _ => None,
+            });
+            let (from, align) = found.expect("only what may move");
+            let hole = holes[one.hole];
+            assert!(hole.offset <= one.to.offset && one.to.end() <= hole.end());
+            assert!(one.to.end() <= from.offset, "goes down");
+            assert!(one.to.size == from.size && align.up(one.to.offset) == Some(one.to.offset));
+            assert!(moves[..at].iter().all(|other| !other.to.overlaps(one.to)));
+        }
+        !moves.is_empty()
+    }
+}

@@ -1,0 +1,148 @@
+//! The trips of one pass, with the lanes and blocks that they have in common: a trip itself owns nothing shared.
+#![forbid(unsafe_code)]
+use super::plan::Resident;
+use super::trip::{Spot, Trip, Verdict};
+use crate::device::Block;
+use crate::pool::{Consent, Lane, LaneState};
+use crate::strategy::{BlockId, Grant};
+use crate::{AllocationId, Backend, Class, Move, Place, Span};
+use alloc::{sync::Arc, vec::Vec};
+
+/// Allocations that are booked or published while a lock is held: a few microseconds.
+pub(super) const TOGETHER: usize = 32;
+/// Not in the table.
+const NONE: u32 = u32::MAX;
+
+/// The trips of one pass, lane by lane.
+pub(super) struct Trips<B: Backend> {
+    list: Vec<Trip>,
+    lanes: Vec<Arc<Lane<B>>>,
+    blocks: Vec<Arc<Block<B>>>,
+    /// Where the last lane's blocks are in the table, by number.
+    by_number: Vec<u32>,
+}
+
+impl<B: Backend> Default for Trips<B> {
+    fn default() -> Self {
+        Self { list: Vec::new(), lanes: Vec::new(), blocks: Vec::new(), by_number: Vec::new() }
+    }
+}
+
+impl<B: Backend> Trips<B> {
+    pub(super) const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn list(&self) -> &[Trip] {
+        &self.list
+    }
+
+    pub(super) fn get_mut(&mut self, which: usize) -> Option<&mut Trip> {
+        self.list.get_mut(which)
+    }
+
+    pub(super) fn truncate(&mut self, length: usize) {
+        self.list.truncate(length);
+    }
+
+    /// Takes in a lane: what is added from now on is of that one.
+    pub(super) fn enter(&mut self, lane: &Arc<Lane<B>>) {
+        self.lanes.push(Arc::clone(lane));
+        self.by_number.clear();
+    }
+
+    /// Marks an allocation of the lane that was entered last as being copied to a place that is held for it.
+    pub(super) fn set_out(&mut self, state: &mut LaneState<B>, resident: &Resident, to: Grant) {
+        let marked = state.slots.set_copying(resident.slot);
+        debug_assert!(marked.is_some(), "looked at under the same lock");
+        let (size, noted) = marked.unwrap_or((0, false));
+        state.held_bytes += to.span.size;
+        let note = if noted { state.notes.get(resident.slot.index) } else { None };
+        let needed = resident.class == Class::Tiled
+            || note.is_some_and(|note| note.consent == Consent::Needed);
+        let trip = Trip {
+            slot: resident.slot,
+            size,
+            from: resident.span,
+            to,
+            name: note.and_then(|note| note.name.clone()),
+            lane: u32::try_from(self.lanes.len() - 1).expect("few lanes"),
+            from_block: self.block(state, resident.block),
+            to_block: self.block(state, to.block),
+            consent: if needed { Consent::Needed } else { Consent::Given },
+            verdict: if needed { Verdict::Ignore } else { Verdict::Copy },
+        };
+        self.list.push(trip);
+    }
+
+    /// Where a block of the lane that was entered last is in the table.
+    fn block(&mut self, state: &LaneState<B>, id: BlockId) -> u32 {
+        let number = id.0 as usize;
+        if let Some(known) = self.by_number.get(number).filter(|known| **known != NONE) {
+            return *known;
+        }
+        let held = state.blocks[number].as_ref().expect("a span's block is held");
+        let at = u32::try_from(self.blocks.len()).expect("block numbers have 31 bits");
+        self.blocks.push(Arc::clone(&held.block));
+        if number >= self.by_number.len() {
+            self.by_number.resize(number + 1, NONE);
+        }
+        self.by_number[number] = at;
+        at
+    }
+
+    pub(super) fn lane(&self, trip: &Trip) -> &Arc<Lane<B>> {
+        &self.lanes[trip.lane as usize]
+    }
+
+    pub(super) fn id(&self, trip: &Trip) -> AllocationId {
+        self.lane(trip).id_of(trip.slot)
+    }
+
+    /// Where an allocation is.
+    pub(super) fn from(&self, trip: &Trip) -> Spot<'_, B::Block> {
+        let span = Span { size: trip.size, ..trip.from };
+        Spot { block: self.blocks[trip.from_block as usize].raw(), span }
+    }
+
+    /// Where it goes.
+    pub(super) fn to(&self, trip: &Trip) -> Spot<'_, B::Block> {
+        let span = Span { size: trip.size, ..trip.to.span };
+        Spot { block: self.blocks[trip.to_block as usize].raw(), span }
+    }
+
+    pub(super) fn as_move(&self, trip: &Trip) -> Move<'_, B::Block> {
+        let block = |at: u32| self.blocks[at as usize].raw();
+        let from = Place { block: block(trip.from_block), offset: trip.from.offset };
+        let to = Place { block: block(trip.to_block), offset: trip.to.span.offset };
+        Move { from, to, size: trip.bytes() }
+    }
+
+    /// Shows trips from a position on, a few of one lane at a time.
+    pub(super) fn each_few(&self, first: usize, mut visit: impl FnMut(&Arc<Lane<B>>, &[Trip])) {
+        for of_lane in self.list[first..].chunk_by(|a, b| a.lane == b.lane) {
+            for few in of_lane.chunks(TOGETHER) {
+                visit(self.lane(&few[0]), few);
+            }
+        }
+    }
+
+    /// As [`each_few`](Self::each_few), for all of them and to be changed.
+    pub(super) fn each_few_mut(&mut self, mut visit: impl FnMut(&Arc<Lane<B>>, &mut [Trip])) {
+        for of_lane in self.list.chunk_by_mut(|a, b| a.lane == b.lane) {
+            for few in of_lane.chunks_mut(TOGETHER) {
+                visit(&self.lanes[few[0].lane as usize], few);
+            }
+        }
+    }
+
+    /// The lanes that something moves in.
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane<B>>> {
+        let groups = self.list.chunk_by(|a, b| a.lane == b.lane);
+        groups.map(|group| Arc::clone(self.lane(&group[0]))).collect()
+    }
+}

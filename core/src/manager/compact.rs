@@ -1,0 +1,101 @@
+//! Moving live data until it is done: all of it on purpose, or as much as a request needs.
+#![forbid(unsafe_code)]
+use super::ladder::Taken;
+use super::{Defragmentation, Manager, Rung};
+use crate::defrag::{Budget, Goal, Holes, Moved, Order, Purse, Slid};
+use crate::pool::{Ask, Lane, Patience, Pool};
+use crate::{Backend, Result};
+use alloc::sync::Arc;
+use std::time::Instant;
+
+impl<B: Backend> Manager<B> {
+    /// Moves live data out of little used blocks and pages until nothing more can be gained, and gives those back; then
+    /// closes the holes of the blocks that stay.
+    ///
+    /// Returns how many bytes went to the driver. Allocations that are pinned, or whose binding is held, stay where they
+    /// are, and those that move on consent do. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; every allocation is then still at one place with its bytes.
+    pub fn defragment(&self) -> Result<u64> {
+        let before = self.trim()?;
+        let moved = self.release_by_moving(&self.all_pools(), &Goal::ALL)?;
+        for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
+            // Each slide closes one block's holes; others may make new ones meanwhile, and that must end.
+            let blocks = lane.state.lock().blocks.len();
+            for _ in 0..blocks {
+                if !self.slide(|| lane.close_up())? {
+                    break;
+                }
+            }
+        }
+        Ok(before + moved.returned_bytes + self.trim()?)
+    }
+
+    /// Slides live data over holes and counts it; whether something moved.
+    fn slide(&self, slide: impl FnOnce() -> Result<Option<Slid>>) -> Result<bool> {
+        let began = Instant::now();
+        let Some(Slid { moves, bytes }) = slide()? else { return Ok(false) };
+        let host_time = began.elapsed();
+        self.inner.ledger.add(&Moved { passes: 1, moves, bytes, host_time, ..Moved::default() });
+        tracing::debug!(moves, bytes, "closed holes of a block");
+        Ok(true)
+    }
+
+    /// Empties blocks and pages of some pools by moving what is in them, until nothing more can be gained.
+    fn release_by_moving(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
+        let mut sum = Moved::default();
+        while sum.returned_bytes < goal.wanted {
+            let left = Goal { wanted: goal.wanted - sum.returned_bytes, ..*goal };
+            let mut purse = Purse::new(&Budget::new(), Instant::now());
+            let mut bookings = self.bookings(pools, &left);
+            let pass = self.plan_pass(&mut bookings, &left, &mut purse, Order::Idle)?;
+            if pass.is_empty() {
+                break;
+            }
+            let moved = pass.commit()?.moved;
+            sum.add(&moved);
+            if moved.moves == 0 {
+                break;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Whether moving live data together made room in the request's lane, or in one that can lend it.
+    pub(super) fn defragment_for(
+        &self,
+        pool: &Arc<Pool<B>>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+    ) -> Result<Option<Taken<B>>> {
+        if self.inner.config.defragmentation == Defragmentation::Off {
+            return Ok(None);
+        }
+        let mut lanes = pool.lanes();
+        lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
+        for each in lanes {
+            if !self.slide(|| each.make_hole(ask))? {
+                continue;
+            }
+            each.settle(Patience::Wait)?;
+            let taken = if Arc::ptr_eq(&each, lane) {
+                each.state.lock().allocate_anyhow(ask)
+            } else {
+                each.lend(ask)
+            };
+            if let Ok(slot) = taken {
+                self.climbed(Rung::Defragment, ask.size, lane.timeline);
+                return Ok(Some((each, slot)));
+            }
+        }
+        let own = ask.unsettled(pool.shared.unit);
+        let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
+        if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves == 0 {
+            return Ok(None);
+        }
+        self.trim_for(pool)?;
+        self.retry(pool, lane, ask, Rung::Defragment)
+    }
+}

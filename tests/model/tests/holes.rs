@@ -1,0 +1,216 @@
+//! Blocks that stay: their holes are closed, by passes that nobody waits for and by one full defragmentation.
+use omniheap_core::{
+    Align, Allocation, Budget, Defragmentation, Fate, HeapId, HeapKind, InsideBlock, Manager,
+    ManagerConfig, PoolConfig, Request, Span, UserPool,
+};
+use omniheap_host::{Host, heap};
+
+const MIB: u64 = 1 << 20;
+/// Bytes of a block.
+const BLOCK: u64 = 8 * MIB;
+
+fn manager(inside: InsideBlock, capacity: u64) -> Manager<Host> {
+    let device = heap(HeapKind::Device, capacity);
+    let host = Host::builder().heap(device).inside_block(inside).open().expect("a device");
+    let mut config = ManagerConfig::default().plain();
+    // Requests do not move anything themselves, so that what they find was done before.
+    config.defragmentation = Defragmentation::Off;
+    Manager::with_config(host, config)
+}
+
+fn pool(manager: &Manager<Host>, block: u64, most: u64) -> UserPool<Host> {
+    let config =
+        PoolConfig { block: Some(block), maximum: most, lanes: Some(1), ..PoolConfig::new() };
+    manager.create_pool(HeapId(0), config).expect("valid")
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % end
+    }
+
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).expect("small")
+    }
+}
+
+type Live = Vec<(u64, Allocation<Host>)>;
+
+fn stamp(id: u64, size: u64) -> Vec<u8> {
+    let words = (0..size.div_ceil(8)).map(|at| id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at);
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(usize::try_from(size).expect("small"));
+    bytes
+}
+
+#[track_caller]
+fn sound(manager: &Manager<Host>, live: &Live) {
+    manager.validate().expect("sound");
+    for (id, one) in live {
+        let mut found = vec![0; usize::try_from(one.size()).expect("small")];
+        one.read(0, &mut found).expect("in range");
+        assert!(found == stamp(*id, one.size()), "allocation {id} lost its bytes");
+    }
+}
+
+/// Fills a pool, frees and fills again at random, then frees until half of it is free; stamps what is left.
+fn churn(pool: &UserPool<Host>, largest: u64, capacity: u64) -> Live {
+    let (mut random, mut live, mut id) = (Random(11), Live::new(), 0);
+    for round in 0..4 {
+        let size = |random: &mut Random| {
+            let most = 1 + random.below(largest);
+            (1 + random.below(most)).next_multiple_of(256)
+        };
+        while let Ok(one) = pool.allocate(&Request::new(size(&mut random))) {
+            live.push((id, one));
+            id += 1;
+        }
+        let mut bytes: u64 = live.iter().map(|(_, one)| one.size()).sum();
+        let keep = if round == 3 { capacity / 2 } else { capacity / 8 * 7 };
+        while bytes > keep {
+            let (_, one) = live.swap_remove(random.index(live.len()));
+            bytes -= one.size();
+            one.free();
+        }
+    }
+    live.iter().for_each(|(id, one)| one.write(0, &stamp(*id, one.size())).expect("in range"));
+    live
+}
+
+fn place(one: &Allocation<Host>) -> Span {
+    one.binding().span()
+}
+
+#[test]
+fn one_full_defragmentation_makes_one_hole_of_half_a_block() {
+    for inside in [InsideBlock::Allowed, InsideBlock::Forbidden] {
+        let manager = manager(inside, 64 * MIB);
+        let pool = pool(&manager, BLOCK, BLOCK);
+        let live = churn(&pool, 256 << 10, BLOCK);
+        let free = BLOCK - manager.totals().granted_bytes;
+        let wanted = Request::new(free / 100 * 95);
+        assert!(pool.allocate(&wanted).is_err(), "half of the block is free in one piece");
+        manager.defragment().expect("alive");
+        sound(&manager, &live);
+        pool.allocate(&wanted).expect("the holes were closed").free();
+        let moved = manager.report().defragmentation;
+        assert_eq!(manager.defragment(), Ok(0));
+        assert_eq!(manager.report().defragmentation.moves, moved.moves, "there was nothing left");
+    }
+}
+
+#[test]
+fn one_full_defragmentation_leaves_no_more_blocks_than_the_live_bytes_need() {
+    let manager = manager(InsideBlock::Allowed, 64 * MIB);
+    let pool = pool(&manager, MIB / 8, 24 * MIB);
+    let live = churn(&pool, 4 << 10, 24 * MIB);
+    let before = manager.totals();
+    assert!(before.reserved_bytes > before.live_bytes / 100 * 190, "half of it is free");
+    manager.defragment().expect("alive");
+    let after = manager.totals();
+    assert!(after.reserved_bytes * 100 <= after.live_bytes * 102, "{after:?}");
+    sound(&manager, &live);
+}
+
+#[test]
+fn passes_close_holes_within_their_budget_and_end() {
+    for inside in [InsideBlock::Allowed, InsideBlock::Forbidden] {
+        let manager = manager(inside, 64 * MIB);
+        let pool = pool(&manager, BLOCK, BLOCK);
+        let live = churn(&pool, 64 << 10, BLOCK);
+        let before = manager.totals();
+        let mut passes = 0;
+        loop {
+            let pass =
+                manager.begin_defragment(&Budget::new().moves(20).bytes(MIB)).expect("alive");
+            if pass.is_empty() {
+                break;
+            }
+            let bytes: u64 = pass.moves().map(|one| one.size()).sum();
+            assert!(pass.moves().len() <= 20 && bytes <= MIB, "over the budget");
+            for one in pass.moves() {
+                let (from, to) = (one.from(), one.to());
+                assert!(core::ptr::eq(from.block, to.block) && to.span.end() <= from.span.offset);
+            }
+            let outcome = pass.commit().expect("alive");
+            assert!(outcome.fates.iter().all(|(_, fate)| *fate == Fate::Moved));
+            passes += 1;
+            assert!(passes < 500, "passes do not end");
+        }
+        assert!(passes > 3, "one pass did it all");
+        let after = manager.totals();
+        assert_eq!(after.reserved_bytes, before.reserved_bytes, "the bounce block was returned");
+        assert!(after.largest_hole > before.largest_hole * 3, "{before:?} {after:?}");
+        assert!(after.largest_hole > after.free_bytes / 4 * 3, "{after:?}");
+        sound(&manager, &live);
+    }
+}
+
+#[test]
+fn what_is_asked_for_while_holes_are_closed_stays() {
+    for inside in [InsideBlock::Allowed, InsideBlock::Forbidden] {
+        let manager = manager(inside, 64 * MIB);
+        let pool = pool(&manager, BLOCK, BLOCK);
+        let live = churn(&pool, 64 << 10, BLOCK);
+        let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        pass.start().expect("alive");
+        let asked: Vec<_> = live.iter().step_by(3).map(|(_, one)| place(one)).collect();
+        let outcome = pass.commit().expect("alive");
+        let stayed = outcome.fates.iter().filter(|(_, fate)| *fate == Fate::Stayed).count();
+        assert!(stayed > 0 && outcome.moved.moves > 0);
+        let now: Vec<_> = live.iter().step_by(3).map(|(_, one)| place(one)).collect();
+        assert_eq!(asked, now, "a place that was shown did not hold");
+        sound(&manager, &live);
+        // Dropped half-way, every allocation is where it was.
+        let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        pass.start().expect("alive");
+        let planned = pass.moves().len();
+        drop(pass);
+        assert!(planned > 0);
+        sound(&manager, &live);
+    }
+}
+
+#[test]
+fn without_memory_for_a_bounce_block_nothing_moves_inside_a_block() {
+    let manager = manager(InsideBlock::Forbidden, BLOCK);
+    let pool = pool(&manager, BLOCK, BLOCK);
+    let live = churn(&pool, 64 << 10, BLOCK);
+    let outcome = manager.begin_defragment(&Budget::new()).and_then(|pass| pass.commit());
+    let fates = outcome.expect("no bounce block is no failure").fates;
+    assert!(!fates.is_empty() && fates.iter().all(|(_, fate)| *fate == Fate::Stayed));
+    manager.defragment().expect("alive");
+    sound(&manager, &live);
+}
+
+#[test]
+fn what_is_pinned_or_aligned_keeps_its_place_or_its_alignment() {
+    let manager = manager(InsideBlock::Allowed, 64 * MIB);
+    let pool = pool(&manager, BLOCK, BLOCK);
+    let mut all = Live::new();
+    let align = |id: u64| Align::of(256 << (id % 5));
+    for id in 0.. {
+        let request = Request::new(20_000 + id % 7 * 9_000).align(align(id));
+        match pool.allocate(&request) {
+            Ok(one) => all.push((id, one)),
+            Err(_) => break,
+        }
+    }
+    let live: Live = all.into_iter().filter(|(id, _)| id % 2 == 0).collect();
+    live.iter().for_each(|(id, one)| one.write(0, &stamp(*id, one.size())).expect("in range"));
+    let pinned: Vec<_> = live.iter().filter(|(id, _)| id % 100 == 0).collect();
+    let pins: Vec<_> = pinned.iter().map(|(_, one)| (one.binding(), place(one))).collect();
+    let before = manager.totals();
+    manager.defragment().expect("alive");
+    assert!(pins.iter().zip(&pinned).all(|((_, span), (_, one))| place(one) == *span));
+    assert!(manager.totals().largest_hole > before.largest_hole * 4);
+    drop(pins);
+    assert!(
+        live.iter().all(|(id, one)| place(one).offset.is_multiple_of(align(*id).get())),
+        "misaligned"
+    );
+    sound(&manager, &live);
+}
