@@ -43,7 +43,7 @@ pub use timeline::{Epoch, Point, TimelineId};
 
 #[cfg(feature = "std")]
 pub use {
-    defrag::{Budget, Decision, Fate, Moved, Outcome, Pass, PlannedMove, Spot},
+    defrag::{Budget, Decision, Fate, MoveCost, Moved, Outcome, Pass, PlannedMove, Spot},
     device::HeapUse,
     manager::{
         AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,

@@ -1,5 +1,6 @@
-//! What moves take on one heap, learnt from the passes that ran there.
+//! What moves take on one heap, learnt from the copies and remaps that ran there.
 #![forbid(unsafe_code)]
+use crate::HeapId;
 use crate::sync::Mutex;
 use core::time::Duration;
 
@@ -10,15 +11,62 @@ const FIRST_PER_BYTE: f64 = 0.1;
 /// How much of a difference one observation corrects.
 const LEARN: f64 = 0.25;
 
-/// What moves take, in nanoseconds: so much each, and so much for each byte.
+/// What moving takes on one heap, as measured so far: `None` where nothing was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MoveCost {
+    /// The heap.
+    pub heap: HeapId,
+    /// Each copy, besides its bytes.
+    pub per_copy: Option<Duration>,
+    /// Each mebibyte copied.
+    pub per_mib: Option<Duration>,
+    /// Each page unmapped and mapped elsewhere.
+    pub per_page: Option<Duration>,
+}
+
+/// What moves take, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     per_move: f64,
     per_byte: f64,
+    /// Whether copies were measured at all.
+    measured: bool,
+    /// Each page that is mapped, and each that is unmapped.
+    per_mapped: Option<f64>,
+    per_unmapped: Option<f64>,
 }
 
 impl Rates {
-    pub(super) const FIRST: Self = Self { per_move: FIRST_PER_MOVE, per_byte: FIRST_PER_BYTE };
+    pub(super) const FIRST: Self = Self {
+        per_move: FIRST_PER_MOVE,
+        per_byte: FIRST_PER_BYTE,
+        measured: false,
+        per_mapped: None,
+        per_unmapped: None,
+    };
+
+    /// As [`of`](Self::of), where copies were measured.
+    pub(crate) fn of_measured(&self, moves: u64, bytes: u64) -> Option<f64> {
+        self.measured.then(|| self.of(moves, bytes))
+    }
+
+    /// Nanoseconds that remapping pages is expected to take, where that was measured.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    pub(crate) fn of_pages(&self, pages: u64) -> Option<f64> {
+        Some(pages as f64 * (self.per_mapped? + self.per_unmapped?))
+    }
+
+    /// For reports.
+    pub(crate) fn tell(&self, heap: HeapId) -> MoveCost {
+        let time = |nanos: f64| Duration::from_secs_f64(nanos.max(0.0) * 1e-9);
+        MoveCost {
+            heap,
+            per_copy: self.of_measured(1, 0).map(time),
+            per_mib: self.of_measured(0, 1 << 20).map(time),
+            per_page: self.of_pages(1).map(time),
+        }
+    }
 
     /// Nanoseconds that moves are expected to take.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -48,8 +96,18 @@ impl Cost {
         self.rates().of(moves, bytes)
     }
 
+    /// Learns what mapping pages took.
+    pub(crate) fn learn_mapping(&self, pages: u64, took: Duration) {
+        blend(&mut self.0.lock().per_mapped, pages, took);
+    }
+
+    /// Learns what unmapping pages took.
+    pub(crate) fn learn_unmapping(&self, pages: u64, took: Duration) {
+        blend(&mut self.0.lock().per_unmapped, pages, took);
+    }
+
     /// Believes a little less in what it learnt: for a budget that nothing fits any more, so that it tries again.
-    pub(super) fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         let mut rates = self.0.lock();
         let doubt = |rate: f64, first: f64| rate - (rate - first).max(rate / 2.0) * LEARN;
         rates.per_move = doubt(rates.per_move, FIRST_PER_MOVE);
@@ -61,7 +119,7 @@ impl Cost {
     /// Both rates are corrected by their share in the estimate: a pass of small moves teaches what a move takes, one of
     /// large moves what a byte takes. A pass that was looked at late teaches nothing that the estimate does not allow.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(super) fn learn(&self, moves: u64, bytes: u64, earliest: Duration, latest: Duration) {
+    pub(crate) fn learn(&self, moves: u64, bytes: u64, earliest: Duration, latest: Duration) {
         let mut rates = self.0.lock();
         let expected = rates.of(moves, bytes);
         if moves == 0 || expected <= 0.0 {
@@ -72,14 +130,34 @@ impl Cost {
         let by_moves = moves as f64 * rates.per_move / expected;
         let correct =
             |rate: f64, share: f64| rate * (1.0 + LEARN * share * (took / expected - 1.0));
+        rates.measured = true;
         rates.per_move = correct(rates.per_move, by_moves);
         rates.per_byte = correct(rates.per_byte, 1.0 - by_moves);
     }
 }
 
+/// Corrects what one page takes.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn blend(rate: &mut Option<f64>, pages: u64, took: Duration) {
+    let now = took.as_secs_f64() * 1e9 / pages.max(1) as f64;
+    *rate = Some(rate.map_or(now, |known| known + (now - known) * LEARN));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_page_takes_is_known_once_both_ways_were_measured() {
+        let cost = Cost::default();
+        cost.learn_mapping(4, Duration::from_nanos(400));
+        assert_eq!(cost.rates().of_pages(10), None);
+        cost.learn_unmapping(2, Duration::from_nanos(40));
+        assert_eq!(cost.rates().of_pages(10), Some(1200.0));
+        cost.learn_mapping(1, Duration::from_nanos(500));
+        assert_eq!(cost.rates().of_pages(10), Some(2200.0), "a quarter of the difference");
+        assert_eq!(cost.rates().tell(HeapId(3)).per_page, Some(Duration::from_nanos(220)));
+    }
 
     #[test]
     fn what_passes_take_is_learnt() {

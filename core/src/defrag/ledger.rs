@@ -1,8 +1,7 @@
-//! What defragmentation did, for reports; and what it costs, for budgets.
+//! What defragmentation did, for reports.
 #![forbid(unsafe_code)]
-use super::cost::Cost;
 use super::trip::Fate;
-use crate::{AllocationId, HeapId};
+use crate::AllocationId;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
@@ -40,9 +39,8 @@ pub struct Moved {
 }
 
 /// The counters of one manager.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    costs: Vec<Cost>,
     passes: AtomicU64,
     aborted: AtomicU64,
     moves: AtomicU64,
@@ -54,25 +52,6 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(heaps: usize) -> Self {
-        Self {
-            costs: (0..heaps).map(|_| Cost::default()).collect(),
-            passes: AtomicU64::new(0),
-            aborted: AtomicU64::new(0),
-            moves: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            returned_bytes: AtomicU64::new(0),
-            remapped_bytes: AtomicU64::new(0),
-            returned_blocks: AtomicU64::new(0),
-            host_nanos: AtomicU64::new(0),
-        }
-    }
-
-    /// What moves take on a heap.
-    pub(super) fn cost(&self, heap: HeapId) -> &Cost {
-        &self.costs[usize::from(heap.0)]
-    }
-
     /// Adds sums.
     pub(crate) fn add(&self, moved: &Moved) {
         let add = |counter: &AtomicU64, more: u64| {

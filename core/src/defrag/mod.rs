@@ -26,6 +26,8 @@ mod window;
 pub(crate) use book::{Booking, Goal, Holes};
 pub use budget::Budget;
 pub(crate) use budget::Purse;
+pub(crate) use cost::Cost;
+pub use cost::MoveCost;
 pub(crate) use ending::Portion;
 pub(crate) use ledger::Ledger;
 pub use ledger::{Moved, Outcome};

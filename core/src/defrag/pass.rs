@@ -58,7 +58,7 @@ impl<B: Backend> Pass<B> {
         let began = Instant::now();
         let (mut trips, mut released) = (Trips::default(), 0u64);
         for booking in bookings {
-            let cost = ledger.cost(booking.heap());
+            let cost = device.cost(booking.heap());
             purse.set_rates(cost.rates());
             let left = goal.wanted.saturating_sub(released);
             released = released.saturating_add(booking.book(left, purse, &mut trips));
@@ -178,7 +178,7 @@ impl<B: Backend> Pass<B> {
     fn learn(&self) {
         if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.list().first()) {
             let (moves, bytes) = (under_way.moves, under_way.bytes);
-            let cost = self.ledger.cost(self.trips.lane(trip).shared.heap);
+            let cost = self.device.cost(self.trips.lane(trip).shared.heap);
             cost.learn(moves, bytes, under_way.busy, under_way.since.elapsed());
         }
     }

@@ -12,6 +12,7 @@ use crate::strategy::{BlockId, Key, Strategy, Tlsf};
 use crate::{Align, Backend, InsideBlock, Move, Place, Result, TimelineId, Transfer};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Acquire;
+use std::time::Instant;
 
 /// A window whose allocations are marked as moving and whose holes are held.
 struct Begun<B: Backend> {
@@ -39,9 +40,23 @@ impl<B: Backend> Lane<B> {
     ///
     /// What the driver says; everything is then where it was.
     pub(crate) fn make_hole(&self, ask: Ask) -> Result<Option<Slid>> {
+        self.make_hole_if(ask, |_| true)
+    }
+
+    /// As [`make_hole`](Self::make_hole), where copies were measured and take less than so many nanoseconds.
+    pub(crate) fn make_hole_within(&self, ask: Ask, nanos: f64) -> Result<Option<Slid>> {
+        let rates = self.shared.device.cost(self.shared.heap).rates();
+        self.make_hole_if(ask, |window| {
+            let expected = rates.of_measured(window.slides.len() as u64, window.bytes);
+            expected.is_some_and(|expected| expected < nanos)
+        })
+    }
+
+    fn make_hole_if(&self, ask: Ask, wanted: impl Fn(&Chosen) -> bool) -> Result<Option<Slid>> {
         let slack = ask.layout.align.get().saturating_sub(self.shared.unit.get());
         let size = ask.layout.size.saturating_add(slack);
-        self.run(ask.unsettled(self.shared.unit), |pieces| cheapest(pieces, size))
+        let choose = |pieces: &[Piece<SlotId>]| cheapest(pieces, size).filter(&wanted);
+        self.run(ask.unsettled(self.shared.unit), choose)
     }
 
     /// Makes one hole of the holes of a block where they are scattered; says what moved, or `None` where nothing can be
@@ -51,7 +66,8 @@ impl<B: Backend> Lane<B> {
     ///
     /// As for [`make_hole`](Self::make_hole).
     pub(crate) fn close_up(&self) -> Result<Option<Slid>> {
-        self.run(0, widest)
+        // Free pages are mapped wherever they are needed, so their holes need no closing.
+        if self.shared.page().is_some() { Ok(None) } else { self.run(0, widest) }
     }
 
     /// Makes the slides of the window that costs the least, of those that `choose` finds in each block.
@@ -63,9 +79,15 @@ impl<B: Backend> Lane<B> {
         let backend = self.shared.device.backend();
         let Some(transfer) = backend.as_transfer() else { return Ok(None) };
         let Some(begun) = self.begin(own, choose) else { return Ok(None) };
-        let done = backend.wait_idle().and_then(|()| self.slide(transfer, &begun));
+        let idle = backend.wait_idle();
+        let began = Instant::now();
+        let done = idle.and_then(|()| self.slide(transfer, &begun));
         let slid = Slid { moves: begun.window.slides.len() as u64, bytes: begun.window.bytes };
         let published = done.as_ref().is_ok_and(|done| *done == Done::Yes);
+        if published {
+            let took = began.elapsed();
+            self.shared.device.cost(self.shared.heap).learn(slid.moves, slid.bytes, took, took);
+        }
         self.end(begun, published);
         done.map(|_| published.then_some(slid))
     }
@@ -77,7 +99,7 @@ impl<B: Backend> Lane<B> {
         choose: impl Fn(&[Piece<SlotId>]) -> Option<Chosen>,
     ) -> Option<Begun<B>> {
         let mut state = self.state.lock();
-        if state.pager.is_some() || self.shared.unsettled.load(Acquire) > own {
+        if self.shared.unsettled.load(Acquire) > own {
             return None;
         }
         let blocks = state.pieces(self.shared.unit, self.granularity());

@@ -6,6 +6,7 @@ mod transit;
 
 pub(crate) use block::Block;
 
+use crate::defrag::Cost;
 use crate::{
     Backend, Backing, BlockNumber, Error, ErrorKind, Event, Heap, HeapId, Observer, Page, Place,
     Point, Remap, Result, Span, TimelineId,
@@ -49,6 +50,8 @@ pub(crate) struct Device<B: Backend> {
     driver_calls: AtomicU64,
     quarantined: AtomicU64,
     observer: Option<Arc<dyn Observer>>,
+    /// What moves take, by heap.
+    costs: Vec<Cost>,
     /// What threads carry between the driver and the pools.
     pub(crate) transit: Transit,
 }
@@ -82,6 +85,7 @@ impl<B: Backend> Device<B> {
             promised: AtomicU64::new(0),
         };
         let accounts = opened.backend.caps().heaps.iter().map(account).collect();
+        let costs = opened.backend.caps().heaps.iter().map(|_| Cost::default()).collect();
         Self {
             opened,
             accounts,
@@ -89,6 +93,7 @@ impl<B: Backend> Device<B> {
             driver_calls: AtomicU64::new(0),
             quarantined: AtomicU64::new(0),
             observer: None,
+            costs,
             transit: Transit::new(),
         }
     }
@@ -114,6 +119,15 @@ impl<B: Backend> Device<B> {
 
     pub(crate) fn remap(&self) -> Option<&dyn Remap<Block = B::Block>> {
         self.backend().as_remap()
+    }
+
+    /// What moves take on a heap.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such heap: pools have checked theirs.
+    pub(crate) fn cost(&self, heap: HeapId) -> &Cost {
+        &self.costs[usize::from(heap.0)]
     }
 
     fn account(&self, heap: HeapId) -> Result<&Account> {

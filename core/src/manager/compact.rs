@@ -98,4 +98,21 @@ impl<B: Backend> Manager<B> {
         self.trim_for(pool)?;
         self.retry(pool, lane, ask, Rung::Defragment)
     }
+
+    /// Serves a request of a paged lane by copying live data together, where that was measured to take less than
+    /// mapping free pages side by side.
+    pub(super) fn copy_instead(&self, lane: &Arc<Lane<B>>, ask: Ask) -> Result<Option<Taken<B>>> {
+        if self.inner.config.defragmentation == Defragmentation::Off {
+            return Ok(None);
+        }
+        let Some(nanos) = lane.cost_of_remapping(ask) else { return Ok(None) };
+        if !self.slide(|| lane.make_hole_within(ask, nanos))? {
+            return Ok(None);
+        }
+        let taken = lane.state.lock().allocate_anyhow(ask);
+        if taken.is_ok() {
+            self.climbed(Rung::Defragment, ask.size, lane.timeline);
+        }
+        Ok(taken.ok().map(|slot| (Arc::clone(lane), slot)))
+    }
 }

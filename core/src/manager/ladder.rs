@@ -194,6 +194,9 @@ impl<B: Backend> Manager<B> {
     /// Asks the driver, for a comfortable block first and for the smallest that will do then.
     fn grow(&self, pool: &Pool<B>, lane: &Arc<Lane<B>>, ask: Ask) -> Result<Taken<B>> {
         let grown = if pool.shared.page().is_some() {
+            if let Some(taken) = self.copy_instead(lane, ask)? {
+                return Ok(taken);
+            }
             lane.grow_paged(ask, &pool.lanes())
         } else {
             let growth = &pool.shared.growth;

@@ -117,7 +117,7 @@ impl<B: Backend> Manager<B> {
         let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
         let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
-        let ledger = Arc::new(Ledger::new(caps.heaps.len()));
+        let ledger = Arc::new(Ledger::default());
         Self {
             inner: Arc::new(Inner {
                 device: Arc::new(device.observed(config.observer.clone())),

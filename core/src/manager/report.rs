@@ -1,6 +1,6 @@
 //! A snapshot for people and tools.
 use super::{BlockNumber, Manager, Rung, ScheduleReport};
-use crate::defrag::Moved;
+use crate::defrag::{MoveCost, Moved};
 use crate::pool::{Divider, Lane, Pool};
 use crate::strategy::PieceState;
 use crate::{Backend, HeapId, Span};
@@ -99,6 +99,8 @@ pub struct Report {
     pub moved_bytes: u64,
     /// What defragmentation did and what it gained.
     pub defragmentation: Moved,
+    /// What copies and remaps take, heap by heap: the cheaper is chosen.
+    pub move_costs: Vec<MoveCost>,
     /// Schedules that are installed, and how well programs keep to them.
     pub schedules: Vec<ScheduleReport>,
     /// Pool by pool.
@@ -122,6 +124,11 @@ impl<B: Backend> Manager<B> {
             rungs: self.inner.climbs.read(),
             moved_bytes: defragmentation.bytes,
             defragmentation,
+            move_costs: self
+                .caps()
+                .heap_ids()
+                .map(|(heap, _)| device.cost(heap).rates().tell(heap))
+                .collect(),
             schedules: self.inner.courses.lock().iter().map(|course| course.report()).collect(),
             pools,
         }

@@ -8,6 +8,7 @@ use crate::device::{Block, Journey};
 use crate::strategy::{Grant, Tlsf};
 use crate::{Backend, Error, ErrorKind, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
+use std::time::Instant;
 
 /// Addresses reserved for each byte of the heap: holes in addresses cost nothing, running out of them does.
 const ADDRESSES_PER_BYTE: u64 = 4;
@@ -40,6 +41,18 @@ impl<B: Backend> Lane<B> {
             }
         }
         Err(ErrorKind::OutOfDeviceMemory.into())
+    }
+
+    /// Nanoseconds that mapping free pages side by side for a request is expected to take; `None` where that is not
+    /// known, where spare pages are enough, or where less is free than the request needs.
+    pub(crate) fn cost_of_remapping(&self, ask: Ask) -> Option<f64> {
+        let page = self.shared.page()?;
+        let rates = self.shared.device.cost(self.shared.heap).rates();
+        let spare = self.shared.spare.lock().len() as u64;
+        let missing = ask.layout.size.div_ceil(page).checked_sub(spare).filter(|more| *more > 0)?;
+        let nanos = rates.of_pages(missing)?;
+        let (free, _) = self.state.lock().divider.free_and_total();
+        (free >= ask.layout.size).then_some(nanos)
     }
 
     /// Runs on the lane's page table and strategy, under the lock.
@@ -199,9 +212,12 @@ impl<B: Backend> Lane<B> {
         let device = &self.shared.device;
         let remap = device.remap().ok_or(ErrorKind::Unsupported)?;
         device.count_call();
+        let began = Instant::now();
         // SAFETY: `block` is this lane's reservation, the pages were created for its heap and taken from the spare
         // list or fresh, so they are mapped nowhere.
-        unsafe { remap.map_pages(block.raw(), span.offset / page, pages) }
+        unsafe { remap.map_pages(block.raw(), span.offset / page, pages) }?;
+        device.cost(self.shared.heap).learn_mapping(pages.len() as u64, began.elapsed());
+        Ok(())
     }
 
     /// Clears pages that another domain may have used: nothing tells which of them are fresh.
@@ -293,9 +309,12 @@ impl<B: Backend> Lane<B> {
         let remap = device.remap().ok_or(ErrorKind::Unsupported)?;
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         device.count_call();
+        let began = Instant::now();
         // SAFETY: the span was carved out of a hole whose last use the device has passed (`is_quiet`), and nobody
         // else can be granted it meanwhile.
-        unsafe { remap.unmap_pages(block.raw(), span.offset / page, span.size / page) }
+        unsafe { remap.unmap_pages(block.raw(), span.offset / page, span.size / page) }?;
+        device.cost(self.shared.heap).learn_unmapping(span.size / page, began.elapsed());
+        Ok(())
     }
 
     /// Gives every free page back to the driver; says how many bytes.
