@@ -3,7 +3,8 @@ use crate::Failure;
 use crate::random::Random;
 use omniheap::layer::Limit;
 use omniheap::{
-    Allocation, AnyBackend, Backend, Defragmentation, Manager, ManagerConfig, Request, Totals,
+    Allocation, AnyBackend, Backend, Defragmentation, Manager, ManagerConfig, PoolConfig, Request,
+    Totals, UserPool,
 };
 use std::time::Instant;
 
@@ -16,15 +17,27 @@ const LARGEST: u64 = 2 << 20;
 
 pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
     println!(
-        "pools  reserved/live before  after  95 % of the free bytes before  after  moved/live   ms"
+        "    pools  reserved/live before  after  95 % of the free bytes before  after  moved/live   ms"
     );
-    for paged in [false, true] {
-        one(device, paged)?;
+    for pools in [Pools::Plain, Pools::Paged, Pools::OneBlock] {
+        one(device, pools)?;
     }
     Ok(())
 }
 
-fn one(device: &AnyBackend, paged: bool) -> Result<(), Failure> {
+/// What the memory is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pools {
+    /// Blocks as the manager likes them.
+    Plain,
+    /// Pages.
+    Paged,
+    /// One block, which no empty block can replace.
+    OneBlock,
+}
+
+fn one(device: &AnyBackend, pools: Pools) -> Result<(), Failure> {
+    let paged = pools == Pools::Paged;
     let limits = vec![CAPACITY; device.caps().heaps.len()];
     let mut config = ManagerConfig::default();
     (config.pool.paged, config.pool.lanes) = (paged, Some(1));
@@ -32,19 +45,29 @@ fn one(device: &AnyBackend, paged: bool) -> Result<(), Failure> {
     let device = Limit::new(AnyBackend::clone(device), &limits, u64::MAX);
     let manager = Manager::with_config(device, config);
     let mut random = Random(7);
-    let live = churn(&manager, &mut random);
+    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
+    let heap = *heaps.as_slice().first().ok_or("no heap")?;
+    let pool = PoolConfig {
+        block: (pools == Pools::OneBlock).then_some(CAPACITY),
+        maximum: CAPACITY,
+        paged,
+        lanes: Some(1),
+        ..PoolConfig::new()
+    };
+    let pool = manager.create_pool(heap, pool)?;
+    let live = churn(&pool, &mut random);
     let before = manager.totals();
     let wanted = (CAPACITY - before.granted_bytes) / 100 * 95;
-    let asked = manager.allocate(&Request::new(wanted)).map(drop);
+    let asked = pool.allocate(&Request::new(wanted)).map(drop);
     let began = Instant::now();
     manager.defragment()?;
     let took = began.elapsed();
     let after = manager.totals();
-    let served = manager.allocate(&Request::new(wanted)).map(drop);
+    let served = pool.allocate(&Request::new(wanted)).map(drop);
     let moved = manager.report().defragmentation;
     println!(
-        "{}  {:>20.3}  {:>5.3}  {:>29}  {:>5}  {:>10.3}  {:>4}",
-        if paged { "paged" } else { "plain" },
+        "{:>9}  {:>20.3}  {:>5.3}  {:>29}  {:>5}  {:>10.3}  {:>4}",
+        format!("{pools:?}"),
         ratio(&before),
         ratio(&after),
         if asked.is_ok() { "fits" } else { "fails" },
@@ -67,10 +90,10 @@ fn ratio(totals: &Totals) -> f64 {
 }
 
 /// Allocates until nothing fits, frees and allocates at random for a while, and then frees half of it.
-fn churn(manager: &Manager<Device>, random: &mut Random) -> Vec<Allocation<Device>> {
+fn churn(pool: &UserPool<Device>, random: &mut Random) -> Vec<Allocation<Device>> {
     let mut live = Vec::new();
     for round in 0..4 {
-        while let Ok(one) = manager.allocate(&Request::new(random.size(LARGEST))) {
+        while let Ok(one) = pool.allocate(&Request::new(random.size(LARGEST))) {
             live.push(one);
         }
         let keep = if round == 3 { live.len() / 2 } else { live.len() * 7 / 8 };

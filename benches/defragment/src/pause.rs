@@ -15,8 +15,9 @@ use std::time::Instant;
 
 /// What one step may take.
 const BUDGET: Duration = Duration::from_micros(500);
-/// How long each part runs.
-const PART: Duration = Duration::from_secs(3);
+/// How long each part runs, and how many pairs of parts there are.
+const PART: Duration = Duration::from_millis(250);
+const PAIRS: usize = 24;
 /// One step in so long: a frame.
 const FRAME: Duration = Duration::from_micros(4_000);
 
@@ -33,10 +34,10 @@ pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
         let _stop = Stop(&stop);
         scope.spawn(|| work(&manager, &stop, &count));
         // Parts alternate, so that what else the machine does hits both.
-        let (mut alone, mut beside, mut pauses) = (0, 0, [Vec::new(), Vec::new()]);
-        for _ in 0..3 {
-            alone += part(&count, |_| Ok(()))?;
-            beside += part(&count, |_| {
+        let (mut speeds, mut pauses) = (Vec::new(), [Vec::new(), Vec::new()]);
+        for _ in 0..PAIRS {
+            let alone = part(&count, || Ok(()))?;
+            let beside = part(&count, || {
                 let (began, computed) = (Instant::now(), computed());
                 let step = manager.step()?;
                 let took = Pause { wall: began.elapsed(), computed: self::computed() - computed };
@@ -49,8 +50,9 @@ pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
                 }
                 Ok(())
             })?;
+            speeds.push(beside / alone);
         }
-        report(alone, beside, &mut pauses, &manager);
+        report(&mut speeds, &mut pauses, &manager);
         Ok(())
     })
 }
@@ -64,19 +66,15 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What the other thread did while `frame` was called once a frame.
-fn part(
-    count: &AtomicU64,
-    mut frame: impl FnMut(u64) -> Result<(), Failure>,
-) -> Result<u64, Failure> {
+/// What the other thread did a second while `frame` was called once a frame.
+#[expect(clippy::cast_precision_loss, reason = "a speed")]
+fn part(count: &AtomicU64, mut frame: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
     let (began, before) = (Instant::now(), count.load(Relaxed));
-    let mut frames = 0;
     while began.elapsed() < PART {
-        frame(frames)?;
-        frames += 1;
+        frame()?;
         std::thread::sleep(FRAME.saturating_sub(Duration::from_micros(100)));
     }
-    Ok(count.load(Relaxed) - before)
+    Ok((count.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64())
 }
 
 /// How long one step took.
@@ -98,13 +96,18 @@ fn computed() -> Duration {
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), nanos)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-fn report(alone: u64, beside: u64, pauses: &mut [Vec<Pause>; 2], manager: &Manager<AnyBackend>) {
+fn report(speeds: &mut [f64], pauses: &mut [Vec<Pause>; 2], manager: &Manager<AnyBackend>) {
     let kinds = ["steps that plan, copy or commit", "steps that return a block: one driver call"];
     for (kind, pauses) in kinds.iter().zip(pauses) {
         show(kind, pauses);
     }
-    println!("the other thread's speed beside / without: {:.2}", beside as f64 / alone as f64);
+    speeds.sort_unstable_by(f64::total_cmp);
+    let at = |quarter: usize| speeds[(speeds.len() * quarter / 4).min(speeds.len() - 1)];
+    println!(
+        "the other thread's speed beside / without, {PAIRS} pairs of {PART:?}: lower quartile {:.2}  median {:.2}",
+        at(1),
+        at(2)
+    );
     println!("{:?}", manager.report().defragmentation);
 }
 

@@ -19,7 +19,8 @@ pub struct Budget {
     pub bytes: u64,
     /// Allocations that are moved.
     pub moves: u64,
-    /// What the copies may take on the device, by what earlier ones took; and, beside it, what planning may take.
+    /// What the copies may take on the device, by what earlier ones took; and, beside it, what the host may take: half
+    /// for planning, half for submitting.
     pub time: Duration,
 }
 
@@ -63,8 +64,9 @@ impl Default for Budget {
 pub(crate) struct Purse {
     bytes: u64,
     moves: u64,
-    /// Nanoseconds on the device.
+    /// Nanoseconds on the device, and on the host for submitting.
     time: f64,
+    submitting: f64,
     deadline: Option<Instant>,
     rates: Rates,
     /// Whether a move was refused because of what it is believed to take.
@@ -79,9 +81,10 @@ impl Purse {
         } else {
             budget.time.as_secs_f64() * 1e9
         };
-        let deadline = now.checked_add(budget.time);
+        let deadline = now.checked_add(budget.time / 2);
         let (bytes, moves) = (budget.bytes, budget.moves);
-        Self { bytes, moves, time, deadline, rates: Rates::FIRST, too_dear: false }
+        let (submitting, rates) = (time / 2.0, Rates::FIRST);
+        Self { bytes, moves, time, submitting, deadline, rates, too_dear: false }
     }
 
     /// Pays from now on what moves take on some heap.
@@ -92,7 +95,8 @@ impl Purse {
     /// Pays for one move, or says that it is too much.
     pub(super) fn pay(&mut self, bytes: u64) -> bool {
         let time = self.rates.of(1, bytes);
-        if bytes > self.bytes || self.moves == 0 {
+        let submitting = self.rates.of_submitting();
+        if bytes > self.bytes || self.moves == 0 || submitting > self.submitting {
             return false;
         }
         if time > self.time {
@@ -101,6 +105,7 @@ impl Purse {
         }
         (self.bytes, self.moves, self.time) =
             (self.bytes - bytes, self.moves - 1, self.time - time);
+        self.submitting -= submitting;
         true
     }
 
@@ -109,6 +114,7 @@ impl Purse {
         self.bytes = self.bytes.saturating_add(bytes);
         self.moves = self.moves.saturating_add(1);
         self.time += self.rates.of(1, bytes);
+        self.submitting += self.rates.of_submitting();
     }
 
     /// Whether planning has taken its time.

@@ -8,6 +8,11 @@ use core::time::Duration;
 const FIRST_PER_MOVE: f64 = 2_000.0;
 /// Nanoseconds for each byte before anything was measured: ten gigabytes a second.
 const FIRST_PER_BYTE: f64 = 0.1;
+/// Nanoseconds on the host for submitting each move, before anything was measured and at most: a first submission may
+/// pay for what is made once.
+const SUBMITTING: [f64; 2] = [300.0, 5_000.0];
+/// Moves of a pass that say what submitting one takes: with fewer, what every pass takes hides it.
+const TELLING: u64 = 32;
 /// How much of a difference one observation corrects.
 const LEARN: f64 = 0.25;
 
@@ -30,6 +35,8 @@ pub struct MoveCost {
 pub(crate) struct Rates {
     per_move: f64,
     per_byte: f64,
+    /// Each move that the host submits.
+    per_submitted: f64,
     /// Whether copies were measured at all.
     measured: bool,
     /// Each page that is mapped, and each that is unmapped.
@@ -41,10 +48,16 @@ impl Rates {
     pub(super) const FIRST: Self = Self {
         per_move: FIRST_PER_MOVE,
         per_byte: FIRST_PER_BYTE,
+        per_submitted: SUBMITTING[0],
         measured: false,
         per_mapped: None,
         per_unmapped: None,
     };
+
+    /// Nanoseconds on the host that submitting a move is expected to take.
+    pub(super) const fn of_submitting(&self) -> f64 {
+        self.per_submitted
+    }
 
     /// As [`of`](Self::of), where copies were measured.
     pub(crate) fn of_measured(&self, moves: u64, bytes: u64) -> Option<f64> {
@@ -94,6 +107,16 @@ impl Cost {
     #[cfg(test)]
     fn of(&self, moves: u64, bytes: u64) -> f64 {
         self.rates().of(moves, bytes)
+    }
+
+    /// Learns what submitting moves took on the host.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    pub(super) fn learn_submitting(&self, moves: u64, took: Duration) {
+        if moves >= TELLING {
+            let now = (took.as_secs_f64() * 1e9 / moves as f64).min(SUBMITTING[1]);
+            let rate = &mut self.0.lock().per_submitted;
+            *rate += (now - *rate) * LEARN;
+        }
     }
 
     /// Learns what mapping pages took.
@@ -182,6 +205,16 @@ mod tests {
         assert!(cost.of(1, 4096) > 1e8);
         (0..100).for_each(|_| cost.doubt());
         assert!(cost.of(1, 4096) < 1e3, "{}", cost.of(1, 4096));
+    }
+
+    #[test]
+    fn one_slow_submission_does_not_stop_the_next() {
+        let cost = Cost::default();
+        cost.learn_submitting(100, Duration::from_secs(1));
+        assert!(cost.rates().of_submitting() < 2_000.0);
+        cost.learn_submitting(TELLING - 1, Duration::from_secs(1));
+        (0..50).for_each(|_| cost.learn_submitting(100, Duration::from_micros(10)));
+        assert!((cost.rates().of_submitting() - 100.0).abs() < 1.0);
     }
 
     #[test]

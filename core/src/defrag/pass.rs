@@ -133,7 +133,14 @@ impl<B: Backend> Pass<B> {
         let began = Instant::now();
         let timelines = self.drop_cancelled();
         let started = self.submit(&timelines);
-        self.host_time += began.elapsed();
+        let took = began.elapsed();
+        self.host_time += took;
+        if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.list().first())
+            && self.order == Order::Timelines
+        {
+            let cost = self.device.cost(self.trips.lane(trip).shared.heap);
+            cost.learn_submitting(under_way.moves, took);
+        }
         started
     }
 
