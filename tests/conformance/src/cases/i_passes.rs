@@ -21,7 +21,8 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     }
 }
 
-const PIECE: u64 = 128 << 10;
+/// A block of them is 2 MiB: drivers hand memory out in granules of up to that, and what a smaller block leaves of one counts.
+const PIECE: u64 = 256 << 10;
 /// Pieces in a block.
 const EACH: u64 = 8;
 
