@@ -50,8 +50,8 @@ pub use {
         BlockReport, Buffer, Constant, ConstantHome, ConstantPlan, Copy, Defragmentation,
         Deviation, Event, Explanation, FreeError, Installed, Manager, ManagerConfig, Mapped,
         Observer, Pin, Plan, PoolReport, Pressure, Program, Relief, Report, Rung, Schedule,
-        ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source, Staging,
-        Step, Totals, UserPool, Verdict,
+        ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source,
+        SpanReport, SpanState, Staging, Step, Totals, UserPool, Verdict,
     },
     policy::{
         Access, Candidate, Clear, ConstantChoice, Contents, Cost, DefaultPolicy, Driver, Lifetime,

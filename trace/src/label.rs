@@ -14,6 +14,11 @@ impl LabelId {
     pub const NONE: Self = Self(0);
 }
 
+/// What stands for a tag, which is a number.
+pub(crate) fn tag_text(tag: omniheap_core::Tag) -> String {
+    format!("tag {}", tag.0)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Node {
     parent: u32,

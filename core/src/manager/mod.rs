@@ -35,7 +35,7 @@ pub use explain::{Explanation, Plan, Source, Verdict};
 pub use install::{Deviation, Installed, ScheduleReport};
 pub use launch::Program;
 pub use observe::{Backing, BlockNumber, Event, Observer};
-pub use report::{BlockReport, PoolReport, Report, Totals};
+pub use report::{BlockReport, PoolReport, Report, SpanReport, SpanState, Totals};
 pub use schedule::{Schedule, ScheduleError, ScheduledRegion, ScheduledSpan};
 pub use staging::Staging;
 pub use transfer::Copy;

@@ -1,10 +1,10 @@
 //! A snapshot for people and tools.
 use super::{BlockNumber, Manager, Rung, ScheduleReport};
 use crate::defrag::{MoveCost, Moved};
-use crate::pool::{Divider, Lane, Pool};
+use crate::pool::{Divider, Lane, Note, Pool, Slot};
 use crate::strategy::PieceState;
-use crate::{Backend, HeapId, Span};
-use alloc::{string::String, sync::Arc, vec::Vec};
+use crate::{Backend, HeapId, Span, Tag};
+use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 /// Sums over all pools, or over one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,10 +73,34 @@ pub struct BlockReport {
     pub lane: u32,
     /// Bytes; for a reservation, addresses.
     pub size: u64,
-    /// Live spans, in order, with their names.
-    pub live: Vec<(Span, Option<String>)>,
+    /// Live spans, in order.
+    pub live: Vec<SpanReport>,
     /// Holes, in order.
     pub holes: Vec<Span>,
+}
+
+/// One live span.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpanReport {
+    /// Where it lies in its block.
+    pub span: Span,
+    /// What its owner calls it.
+    pub name: Option<String>,
+    /// What its owner counts it among.
+    pub tag: Option<Tag>,
+    /// What may be done with it.
+    pub state: SpanState,
+}
+
+/// What may be done with a live span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpanState {
+    /// In use; may be moved.
+    Movable,
+    /// In use; may not be moved.
+    Pinned,
+    /// Freed by its owner; waits for a timeline.
+    Deferred,
 }
 
 /// A snapshot of a manager.
@@ -209,13 +233,10 @@ fn lane_blocks<B: Backend>(lane: &Arc<Lane<B>>) -> Vec<BlockReport> {
             Some(BlockReport { number, lane, size, live: Vec::new(), holes: Vec::new() })
         })
         .collect();
-    let names: alloc::collections::BTreeMap<_, _> = state
+    let owners: BTreeMap<_, _> = state
         .slots
         .iter()
-        .map(|(id, slot)| {
-            (slot.key, state.notes.get(id.index).and_then(|note| note.name.as_deref()))
-        })
-        .map(|(key, name)| ((key.index, key.stamp), name.map(String::from)))
+        .map(|(id, slot)| ((slot.key.index, slot.key.stamp), (slot, state.notes.get(id.index))))
         .collect();
     state.divider.as_strategy().for_each(&mut |piece| {
         let Some(block) = blocks.get_mut(piece.block.0 as usize).and_then(Option::as_mut) else {
@@ -225,14 +246,26 @@ fn lane_blocks<B: Backend>(lane: &Arc<Lane<B>>) -> Vec<BlockReport> {
             PieceState::Hole => block.holes.push(piece.span),
             // A live span without a slot is addresses without memory, which the pager holds.
             PieceState::Live(key) => {
-                if let Some(name) = names.get(&(key.index, key.stamp)) {
-                    block.live.push((piece.span, name.clone()));
+                if let Some((slot, note)) = owners.get(&(key.index, key.stamp)) {
+                    block.live.push(span_report(piece.span, slot, *note));
                 }
             }
             PieceState::Padding => {}
         }
     });
     blocks.into_iter().flatten().collect()
+}
+
+fn span_report(span: Span, slot: &Slot, note: Option<&Note>) -> SpanReport {
+    let name = note.and_then(|note| note.name.as_deref()).map(String::from);
+    let state = if slot.is_deferred() {
+        SpanState::Deferred
+    } else if slot.is_pinned() {
+        SpanState::Pinned
+    } else {
+        SpanState::Movable
+    };
+    SpanReport { span, name, tag: note.and_then(|note| note.tag), state }
 }
 
 fn validate_lane<B: Backend>(lane: &Lane<B>) -> Result<(), &'static str> {

@@ -22,7 +22,7 @@ pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;
 pub(crate) use notes::{Consent, Ending, Home, Note};
 pub(crate) use quiet::Patience;
-pub(crate) use slots::{Ended, Noted, Owner, SlotId, Standing};
+pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
 
 use crate::device::Device;
 use crate::sync::{Mutex, Signal, thread_number};

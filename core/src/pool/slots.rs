@@ -41,6 +41,16 @@ impl Slot {
     pub(crate) fn is_noted(&self) -> bool {
         self.noted != Noted::No
     }
+
+    /// Whether its owner has freed it, and something still uses the bytes.
+    pub(crate) const fn is_deferred(&self) -> bool {
+        matches!(self.state, State::Deferred | State::MovingFreed)
+    }
+
+    /// Whether it may not move now. Of one that is not in use, `pins` says something else.
+    pub(crate) const fn is_pinned(&self) -> bool {
+        self.pins > 0
+    }
 }
 
 /// What stands in the way of a move.

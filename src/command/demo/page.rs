@@ -4,7 +4,7 @@ use super::compact::Compaction;
 use omniheap::trace::report::{
     Defragmentation, Fact, Figures, Heap, MapBlock, MapSpan, Moment, ReportData, SpanState,
 };
-use omniheap::{BlockReport, Caps, HeapKind};
+use omniheap::{BlockReport, Caps, HeapKind, SpanReport};
 
 /// Everything that the page shows.
 pub(super) fn build(demo: &Demo, caps: &Caps) -> ReportData {
@@ -56,7 +56,7 @@ fn add(data: &mut ReportData, one: &Compaction, heap: u8) {
 }
 
 fn map_block(number: usize, block: &BlockReport, heap: u8) -> MapBlock {
-    let span = |(span, _): &(omniheap::Span, Option<String>)| MapSpan {
+    let span = |SpanReport { span, .. }: &SpanReport| MapSpan {
         offset: span.offset,
         size: span.size,
         label: 0,

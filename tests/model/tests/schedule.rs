@@ -171,7 +171,7 @@ fn names_and_stale_ids_work_as_everywhere() {
     assert_eq!(manager.check(id).expect("live"), 4 * KIB);
     let named = |name: &Option<String>| name.as_deref() == Some("weights");
     let pools = manager.report().pools;
-    assert!(pools.iter().flat_map(|p| &p.blocks).flat_map(|b| &b.live).any(|l| named(&l.1)));
+    assert!(pools.iter().flat_map(|p| &p.blocks).flat_map(|b| &b.live).any(|l| named(&l.name)));
     drop(first);
     assert_eq!(manager.check(id).expect_err("freed").kind(), ErrorKind::Stale);
 }

@@ -50,7 +50,7 @@ pub struct Writer<W: Write> {
     now_us: u64,
     labels: Labels,
     /// Labels that were asked for lately, by a digest of their text: a program has few names and uses them often.
-    recent: [LabelId; RECENT],
+    recent: Box<[LabelId; RECENT]>,
     lost: u64,
     failure: Option<io::Error>,
 }
@@ -68,7 +68,7 @@ impl<W: Write> Writer<W> {
             records: 0,
             now_us: 0,
             labels: Labels::default(),
-            recent: [LabelId::NONE; RECENT],
+            recent: Box::new([LabelId::NONE; RECENT]),
             lost: 0,
             failure: None,
         };

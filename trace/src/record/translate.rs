@@ -3,7 +3,7 @@
 use super::lines::Lines;
 use crate::binary::{Record, Writer};
 use crate::event::{Alignment, Backing, HeapId, Region, Rung, StreamId};
-use crate::label::LabelId;
+use crate::label::{LabelId, tag_text};
 use omniheap_core as core;
 use omniheap_core::{AllocationId, Event, Reason, Request, Tag, TimelineId};
 use std::collections::HashMap;
@@ -96,7 +96,7 @@ impl Translator {
     /// A request's tag, and its name below that.
     fn label<W: Write>(&mut self, writer: &mut Writer<W>, request: &Request<'_>) -> LabelId {
         let tag = request.tag.map_or(LabelId::NONE, |tag| {
-            let new = || writer.label(LabelId::NONE, &format!("tag {}", tag.0));
+            let new = || writer.label(LabelId::NONE, &tag_text(tag));
             *self.tags.entry(tag).or_insert_with(new)
         });
         request.name.map_or(tag, |name| writer.label(tag, name))

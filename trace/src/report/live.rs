@@ -3,8 +3,9 @@
 use super::data::{Defragmentation, Fact, Figures, Heap, MapBlock, MapSpan, Moment, SpanState};
 use super::data::{Label, PostMortem, ReportData};
 use super::post_mortem::explain;
-use crate::label::{LabelId, Labels};
-use omniheap_core::{BlockReport, Caps, Report, Shortage};
+use crate::label::{LabelId, Labels, tag_text};
+use omniheap_core as core;
+use omniheap_core::{BlockReport, Caps, Report, Rung, Shortage, SpanReport};
 use std::collections::{HashMap, HashSet};
 
 /// Builds the report of a manager: `report` is its [`report`](omniheap_core::Manager::report), `caps` its device.
@@ -32,18 +33,25 @@ pub fn from_manager(report: &Report, caps: &Caps, title: &str) -> ReportData {
     };
     let mut labels = Labels::default();
     let moment = moment(report, "now", &mut labels);
+    let totals = &report.totals;
+    let mut facts = vec![
+        fact("backend", device.backend),
+        fact("device", &device.name),
+        fact("driver", &device.driver),
+        fact("live bytes", &totals.live_bytes.to_string()),
+        fact("reserved bytes", &totals.reserved_bytes.to_string()),
+        fact("moved bytes", &report.moved_bytes.to_string()),
+    ];
+    let rungs = Rung::ALL.iter().zip(report.rungs).filter(|(_, count)| *count > 0);
+    facts.extend(rungs.map(|(rung, count)| fact(&format!("rung {rung:?}"), &count.to_string())));
     ReportData {
         schema: ReportData::SCHEMA,
         title: title.to_owned(),
-        facts: vec![
-            fact("backend", device.backend),
-            fact("device", &device.name),
-            fact("driver", &device.driver),
-        ],
+        facts,
         figures: Figures {
-            events: report.totals.allocated + report.totals.freed,
-            allocations: report.totals.allocated,
-            peak_live_bytes: report.totals.peak_live_bytes,
+            events: totals.allocated + totals.freed,
+            allocations: totals.allocated,
+            peak_live_bytes: totals.peak_live_bytes,
             peak_reserved_bytes: report.peak_reserved_bytes,
             driver_calls: report.driver_calls,
             oom: 0,
@@ -67,14 +75,9 @@ fn moment(report: &Report, title: &str, labels: &mut Labels) -> Moment {
 }
 
 fn map_block(block: &BlockReport, heap: u8, labels: &mut Labels) -> MapBlock {
-    let mut live = |span: omniheap_core::Span, name: Option<&str>| {
-        let label = name.map_or(LabelId::NONE, |name| labels.intern(LabelId::NONE, name));
-        MapSpan { offset: span.offset, size: span.size, label: label.0, state: SpanState::Live }
-    };
-    let spans: Vec<_> =
-        block.live.iter().map(|(span, name)| live(*span, name.as_deref())).collect();
+    let spans = block.live.iter().map(|live| map_span(live, labels)).collect();
     // Addresses behind the last byte of memory are not memory; a map of them would show nothing else.
-    let ends = block.live.iter().map(|(span, _)| span).chain(&block.holes);
+    let ends = block.live.iter().map(|live| &live.span).chain(&block.holes);
     let end = ends.map(|span| span.offset + span.size).max().unwrap_or(0);
     MapBlock {
         block: u32::try_from(block.number.0).unwrap_or(u32::MAX),
@@ -82,6 +85,23 @@ fn map_block(block: &BlockReport, heap: u8, labels: &mut Labels) -> MapBlock {
         size: end.min(block.size),
         spans,
     }
+}
+
+/// A span, under its tag and its name as in a trace.
+fn map_span(live: &SpanReport, labels: &mut Labels) -> MapSpan {
+    let mut label = LabelId::NONE;
+    if let Some(tag) = live.tag {
+        label = labels.intern(label, &tag_text(tag));
+    }
+    if let Some(name) = &live.name {
+        label = labels.intern(label, name);
+    }
+    let state = match live.state {
+        core::SpanState::Movable => SpanState::Live,
+        core::SpanState::Pinned => SpanState::Pinned,
+        core::SpanState::Deferred => SpanState::Pending,
+    };
+    MapSpan { offset: live.span.offset, size: live.span.size, label: label.0, state }
 }
 
 fn list(labels: &Labels) -> Vec<Label> {

@@ -175,8 +175,10 @@ fn moves_and_rungs_and_failures_are_recorded() {
 /// Where everything lies, by the manager's report.
 fn lie(manager: &Manager<Host>) -> Vec<(u64, u64)> {
     let blocks = manager.report().pools.into_iter().flat_map(|pool| pool.blocks);
-    let mut lie: Vec<_> =
-        blocks.flat_map(|block| block.live).map(|(span, _)| (span.offset, span.size)).collect();
+    let mut lie: Vec<_> = blocks
+        .flat_map(|block| block.live)
+        .map(|live| (live.span.offset, live.span.size))
+        .collect();
     lie.sort_unstable();
     lie
 }

@@ -109,7 +109,7 @@ fn names_and_sizes_stay_until_the_free<B: Backend + 'static>(world: &World<B>) {
 
 fn named(report: &omniheap_core::Report, name: &str) -> usize {
     let live = report.pools.iter().flat_map(|pool| &pool.blocks).flat_map(|block| &block.live);
-    live.filter(|(_, known)| known.as_deref() == Some(name)).count()
+    live.filter(|known| known.name.as_deref() == Some(name)).count()
 }
 
 fn hostile_names_break_nothing<B: Backend + 'static>(world: &World<B>) {

@@ -77,7 +77,7 @@ fn consistent(report: &Report) {
     for pool in &report.pools {
         let (mut live, mut holes, mut free) = (0, 0, 0);
         for block in &pool.blocks {
-            let spans = block.live.iter().map(|(span, _)| span).chain(&block.holes);
+            let spans = block.live.iter().map(|live| &live.span).chain(&block.holes);
             let mut spans: Vec<_> = spans.collect();
             spans.sort_unstable_by_key(|span| span.offset);
             assert!(spans.windows(2).all(|pair| pair[0].end() <= pair[1].offset), "an overlap");
@@ -145,7 +145,7 @@ fn a_report_holds_what_its_totals_say<B: Backend + 'static>(world: &World<B>) {
         .iter()
         .flat_map(|pool| &pool.blocks)
         .flat_map(|block| &block.live)
-        .map(|(span, _)| span.offset)
+        .map(|live| live.span.offset)
         .collect();
     let mut wanted: Vec<_> = live.iter().map(|one| one.binding().span().offset).collect();
     spans.sort_unstable();
