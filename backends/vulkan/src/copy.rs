@@ -5,7 +5,7 @@ use crate::{
     device::{Device, lock},
     kernel::Kernel,
     line::{Line, State},
-    overlap::{self, Role, Touch},
+    overlap::{self, Touch},
     tasks::{Span, TASK, Tasks, stretch},
     transfer::region,
 };
@@ -98,21 +98,21 @@ impl Vulkan {
     ///
     /// `Foreign`, `OutOfRange`, `Unsupported` for a block without a buffer or moves that overlap.
     pub(crate) fn batch(&self, moves: &[Move<'_, Block>]) -> Result<Option<Batch>> {
-        let mut touches = Vec::with_capacity(2 * moves.len());
+        let mut targets = Vec::with_capacity(moves.len());
         let mut checked = Vec::with_capacity(moves.len());
         let mut bytes = 0u64;
         for m in moves.iter().filter(|m| m.size > 0) {
             let from = self.target(m.from, m.size)?;
             let to = self.target(m.to, m.size)?;
-            touches.push(Touch::new(from, m.from.offset, m.size, Role::Source));
-            touches.push(Touch::new(to, m.to.offset, m.size, Role::Target));
+            targets.push(Touch::new(to, m.to.offset, m.size));
             let address =
                 |place: omniheap_core::Place<'_, Block>| place.block.address() + place.offset;
             let span = Span { from: address(m.from), to: address(m.to), size: m.size };
             checked.push(Checked { from: (from, m.from.offset), to: (to, m.to.offset), span });
             bytes = bytes.saturating_add(m.size);
         }
-        overlap::refuse(touches)?;
+        let source = |m: &Checked| Touch::new(m.from.0, m.from.1, m.span.size);
+        overlap::refuse(targets, checked.iter().map(source))?;
         Ok((!checked.is_empty()).then_some(Batch { moves: checked, bytes }))
     }
 
@@ -145,7 +145,7 @@ impl Vulkan {
     ) -> Result<()> {
         let bytes = moves.iter().map(|m| m.span.size).fold(0, u64::saturating_add);
         let stretch = stretch(bytes, moves.len() as u64, line.longest_list() / TASK);
-        let (mut tasks, mut regions) = (Tasks::default(), Regions::new());
+        let (mut tasks, mut regions) = (Tasks::for_moves(moves.len()), Regions::new());
         for m in moves {
             for (skip, size) in tasks.add(m.span, stretch) {
                 m.leave(&mut regions, skip, size);

@@ -32,17 +32,20 @@ pub(crate) struct State {
     flights: VecDeque<Flight>,
     /// What the next batch waits for.
     waits: Vec<(Arc<Semaphore>, u64)>,
-    outside: Outside,
+    uncovered: Uncovered,
     pub(crate) staging: Option<Staging>,
     /// Where the compaction kernel's lists lie.
     pub(crate) lists: Option<Staging>,
 }
 
-/// Whether the engine put work of its own on the queue since the last epoch.
+/// What the last epoch does not cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outside {
-    None,
-    Some,
+enum Uncovered {
+    Nothing,
+    /// Work that the engine put on the queue.
+    Work,
+    /// What another timeline on this queue had submitted when this one was ordered after it.
+    Order,
 }
 
 /// A batch that the device may still run, with all it must keep.
@@ -64,7 +67,7 @@ impl Line {
             commands: Commands::create(device, &device.queues[queue])?,
             flights: VecDeque::new(),
             waits: Vec::new(),
-            outside: Outside::None,
+            uncovered: Uncovered::Nothing,
             staging: None,
             lists: None,
         };
@@ -110,7 +113,7 @@ impl Line {
     /// An epoch that covers everything so far, the engine's work and pending waits included.
     pub(crate) fn mark(&self) -> Result<u64> {
         let mut state = self.hold();
-        match state.outside == Outside::None && state.waits.is_empty() {
+        match state.uncovered == Uncovered::Nothing && state.waits.is_empty() {
             true => Ok(self.last()),
             false => self.send(&mut state, None),
         }
@@ -123,14 +126,14 @@ impl Line {
         }
         let mut state = self.hold();
         match other.semaphore() {
-            Some(semaphore) => {
+            Some(semaphore) if other.queue != self.queue => {
                 match state.waits.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &semaphore)) {
                     Some((_, known)) => *known = epoch.max(*known),
                     None => state.waits.push((semaphore, epoch)),
                 }
             }
-            // One queue serves all timelines then, so a barrier on it orders them.
-            None => self.run(&mut state, |_| ()).map(|_| ())?,
+            // One queue: every batch of ours begins with a barrier behind all that was submitted before.
+            _ => state.uncovered = Uncovered::Order,
         }
         Ok(())
     }
@@ -141,7 +144,11 @@ impl Line {
         if !state.waits.is_empty() {
             self.send(&mut state, None)?;
         }
-        state.outside = Outside::Some;
+        if state.uncovered == Uncovered::Order {
+            // The engine's own work may begin without a barrier.
+            self.run(&mut state, |_| ())?;
+        }
+        state.uncovered = Uncovered::Work;
         Ok(self.device.with_queue(self.queue, f))
     }
 
@@ -167,7 +174,7 @@ impl Line {
         // `epoch` is reached.
         unsafe { self.clock.submit(&self.device, self.queue, list, &state.waits, epoch) }?;
         self.last.store(epoch, Ordering::Release);
-        state.outside = Outside::None;
+        state.uncovered = Uncovered::Nothing;
         let waits = core::mem::take(&mut state.waits);
         state.flights.push_back(Flight { epoch, commands, _waits: waits });
         Ok(epoch)

@@ -1,14 +1,7 @@
 //! Whether the moves of one batch get in each other's way. Pure.
 #![forbid(unsafe_code)]
-use ash::vk;
+use ash::vk::{self, Handle as _};
 use omniheap_core::{ErrorKind, Result};
-
-/// What a move does to a range of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Source,
-    Target,
-}
 
 /// A range of bytes that a move reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +9,12 @@ pub(crate) struct Touch {
     buffer: vk::Buffer,
     start: u64,
     end: u64,
-    role: Role,
 }
 
 impl Touch {
     /// `start + size` was checked against a block.
-    pub(crate) const fn new(buffer: vk::Buffer, start: u64, size: u64, role: Role) -> Self {
-        Self { buffer, start, end: start + size, role }
+    pub(crate) const fn new(buffer: vk::Buffer, start: u64, size: u64) -> Self {
+        Self { buffer, start, end: start + size }
     }
 }
 
@@ -31,29 +23,32 @@ impl Touch {
 /// # Errors
 ///
 /// `Unsupported`: the batch has no order, so its result would have no meaning.
-pub(crate) fn refuse(mut touches: Vec<Touch>) -> Result<()> {
-    let is_target = |touch: &&Touch| touch.role == Role::Target;
-    let mut written: Vec<_> = touches.iter().filter(is_target).map(|touch| touch.buffer).collect();
-    written.sort_unstable();
-    written.dedup();
-    // Reads of a buffer that nobody writes meet nothing; without them there is half as much to sort.
-    touches.retain(|t| t.role == Role::Target || written.binary_search(&t.buffer).is_ok());
-    touches.sort_unstable_by_key(|touch| (touch.buffer, touch.start));
-    let mut buffer = vk::Buffer::null();
-    let (mut read, mut written) = (0, 0);
-    for touch in &touches {
-        if touch.buffer != buffer {
-            buffer = touch.buffer;
-            (read, written) = (0, 0);
+pub(crate) fn refuse(
+    mut targets: Vec<Touch>,
+    sources: impl IntoIterator<Item = Touch>,
+) -> Result<()> {
+    // One wide number: a batch of thousands is sorted in half the time.
+    let order = |touch: &Touch| u128::from(touch.buffer.as_raw()) << 64 | u128::from(touch.start);
+    if !targets.is_sorted_by_key(order) {
+        targets.sort_unstable_by_key(order);
+    }
+    let meets = |pair: &[Touch]| pair[0].buffer == pair[1].buffer && pair[0].end > pair[1].start;
+    if targets.windows(2).any(meets) {
+        return Err(ErrorKind::Unsupported.into());
+    }
+    // The targets in the buffer that is read: most sources in a row share it, and often nobody writes there.
+    let (mut buffer, mut there): (_, &[Touch]) = (vk::Buffer::null(), &[]);
+    for source in sources {
+        if source.buffer != buffer {
+            let first = targets.partition_point(|target| target.buffer < source.buffer);
+            let count = targets[first..].partition_point(|target| target.buffer == source.buffer);
+            (buffer, there) = (source.buffer, &targets[first..first + count]);
         }
-        let (busy, end) = match touch.role {
-            Role::Source => (written, &mut read),
-            Role::Target => (read.max(written), &mut written),
-        };
-        if touch.start < busy {
+        // Targets are disjoint, so their ends are in order too.
+        let next = there.partition_point(|target| target.end <= source.start);
+        if there.get(next).is_some_and(|target| target.start < source.end) {
             return Err(ErrorKind::Unsupported.into());
         }
-        *end = touch.end.max(*end);
     }
     Ok(())
 }
@@ -61,16 +56,52 @@ pub(crate) fn refuse(mut touches: Vec<Touch>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ash::vk::Handle as _;
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Role {
+        Source,
+        Target,
+    }
 
     fn verdict(list: &[(u64, u64, u64, Role)]) -> bool {
-        let touches: Vec<_> = list
-            .iter()
-            .map(|(b, start, size, role)| {
-                Touch::new(vk::Buffer::from_raw(*b), *start, *size, *role)
-            })
-            .collect();
-        refuse(touches).is_ok()
+        let of = |role| {
+            let some = list.iter().filter(move |(.., is)| *is == role);
+            some.map(|(b, start, size, _)| Touch::new(vk::Buffer::from_raw(*b), *start, *size))
+        };
+        refuse(of(Role::Target).collect(), of(Role::Source)).is_ok()
+    }
+
+    #[test]
+    fn the_verdict_is_that_of_every_pair() {
+        use Role::{Source, Target};
+        let mut state = 7u64;
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % bound
+        };
+        let mut seen = [0; 2];
+        for _ in 0..4000 {
+            let count = 2 + below(5);
+            let list: Vec<_> = (0..count)
+                .map(|_| {
+                    let role = if below(2) == 0 { Source } else { Target };
+                    (1 + below(2), below(40), 1 + below(8), role)
+                })
+                .collect();
+            let clash = |a: &(u64, u64, u64, Role), b: &(u64, u64, u64, Role)| {
+                let written = a.3 == Target || b.3 == Target;
+                written && a.0 == b.0 && a.1 < b.1 + b.2 && b.1 < a.1 + a.2
+            };
+            let clashes = (0..list.len()).any(|i| (0..i).any(|j| clash(&list[i], &list[j])));
+            assert_eq!(
+                verdict(&list),
+                !clashes,
+                "{:?}",
+                list.iter().map(|t| (t.0, t.1, t.2)).collect::<Vec<_>>()
+            );
+            seen[usize::from(clashes)] += 1;
+        }
+        assert!(seen.iter().all(|count| *count > 400), "both verdicts are seen: {seen:?}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 #![forbid(unsafe_code)]
 
 /// Bytes of a task in the kernel's list: two addresses, a count, a unit.
-pub(crate) const TASK: u64 = 24;
+pub(crate) const TASK: u64 = TASK_BYTES as u64;
+const TASK_BYTES: usize = 24;
 /// Bytes that one group of the kernel copies at most, unless the list would grow too long.
 const STRETCH: u64 = 32 << 10;
 /// The longest stretch: its count fits the list's 32 bits many times over.
@@ -51,6 +52,11 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
+    /// An empty list with room for one task for each of so many moves.
+    pub(crate) fn for_moves(moves: usize) -> Self {
+        Self { bytes: Vec::with_capacity(moves.saturating_mul(TASK_BYTES)), count: 0 }
+    }
+
     /// Adds a move in stretches of at most `stretch` bytes; returns what is left for the driver's own copy, as offset and
     /// size inside the move: edges that are no whole words, or all of it where words do not line up.
     pub(crate) fn add(&mut self, span: Span, stretch: u64) -> [(u64, u64); 2] {
@@ -80,22 +86,17 @@ impl Tasks {
             let part = span.part(done, size);
             let count = u32::try_from(size / unit).expect("no stretch is longer than LONGEST");
             let unit = u32::try_from(unit).expect("4 or 16");
-            for word in [low(part.from), high(part.from), low(part.to), high(part.to), count, unit]
-            {
-                self.bytes.extend_from_slice(&word.to_ne_bytes());
-            }
+            let mut task = [0; TASK_BYTES];
+            // The device reads addresses as two words, the low one first.
+            task[..8].copy_from_slice(&part.from.to_le_bytes());
+            task[8..16].copy_from_slice(&part.to.to_le_bytes());
+            task[16..20].copy_from_slice(&count.to_le_bytes());
+            task[20..].copy_from_slice(&unit.to_le_bytes());
+            self.bytes.extend_from_slice(&task);
             self.count += 1;
             done += size;
         }
     }
-}
-
-fn low(address: u64) -> u32 {
-    u32::try_from(address & u64::from(u32::MAX)).expect("masked")
-}
-
-fn high(address: u64) -> u32 {
-    u32::try_from(address >> 32).expect("32 bits are left")
 }
 
 #[cfg(test)]
@@ -105,7 +106,7 @@ mod tests {
     /// Reads a list back.
     fn parts(tasks: &Tasks) -> Vec<(Span, u32)> {
         let word = |bytes: &[u8], i: usize| {
-            u32::from_ne_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"))
+            u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"))
         };
         let wide = |b: &[u8], i| u64::from(word(b, i)) | u64::from(word(b, i + 1)) << 32;
         assert_eq!(tasks.bytes.len() as u64, u64::from(tasks.count) * TASK);

@@ -54,6 +54,43 @@ impl Vulkan {
         sent.map(drop)
     }
 
+    /// Fills whole words, and at most three bytes at either edge, as one batch; ranges are offset and size.
+    fn fill_parts(
+        &self,
+        line: &Line,
+        state: &mut State,
+        (buffer, value): (vk::Buffer, u8),
+        (start, size): (u64, u64),
+        edges: [(u64, u64); 2],
+    ) -> Result<()> {
+        let (mut regions, mut staged) = (Vec::new(), None);
+        if edges.iter().any(|(_, size)| *size > 0) {
+            let (at, staging) = line.stage(state, 4)?.ok_or(ErrorKind::OutOfHostMemory)?;
+            let (put, from) = (staging.put(at, &[value; 4]), staging.buffer());
+            if put.is_err() {
+                seal(state, at, 0);
+                return put;
+            }
+            let wanted = edges.into_iter().filter(|(_, size)| *size > 0);
+            regions.extend(wanted.map(|(to, size)| region(at, to, size)));
+            staged = Some((at, from));
+        }
+        let sent = line.run(state, |commands| {
+            if size > 0 {
+                let word = u32::from_ne_bytes([value; 4]);
+                // SAFETY: recording; the caller checked the range, which consists of whole words.
+                unsafe { self.device.raw.cmd_fill_buffer(commands, buffer, start, size, word) };
+            }
+            if let Some((_, from)) = staged {
+                self.record_copy(commands, from, buffer, &regions);
+            }
+        });
+        if let Some((at, _)) = staged {
+            seal(state, at, *sent.as_ref().unwrap_or(&0));
+        }
+        sent.map(drop)
+    }
+
     /// Starts one piece's way out of a block.
     fn fetch(
         &self,
@@ -156,34 +193,15 @@ unsafe impl Transfer for Vulkan {
     fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
         let line = self.lines.get(on)?;
         let buffer = self.target(to, size)?;
-        let mut state = line.hold();
+        if size == 0 {
+            return Ok(());
+        }
         // The driver fills whole words; the bytes before and after them are copied.
         let head = size.min(to.offset.wrapping_neg() % 4);
         let tail = (size - head) % 4;
-        let words = size - head - tail;
-        for (offset, count) in [(to.offset, head), (to.offset + head + words, tail)] {
-            let bytes = [value; 4];
-            let count = usize::try_from(count).expect("at most three bytes");
-            if count > 0 {
-                self.send(&line, &mut state, (buffer, offset), &bytes[..count])?;
-            }
-        }
-        if words > 0 {
-            let word = u32::from_ne_bytes([value; 4]);
-            line.run(&mut state, |commands| {
-                // SAFETY: recording; the range was checked and consists of whole words.
-                unsafe {
-                    self.device.raw.cmd_fill_buffer(
-                        commands,
-                        buffer,
-                        to.offset + head,
-                        words,
-                        word,
-                    );
-                }
-            })?;
-        }
-        Ok(())
+        let words = (to.offset + head, size - head - tail);
+        let edges = [(to.offset, head), (words.0 + words.1, tail)];
+        self.fill_parts(&line, &mut line.hold(), (buffer, value), words, edges)
     }
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {

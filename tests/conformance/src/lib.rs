@@ -22,6 +22,7 @@ mod rig;
 mod rng;
 mod run;
 pub mod soak;
+mod spares;
 mod world;
 
 #[doc(hidden)]
@@ -34,6 +35,7 @@ pub use results::{CaseResult, Outcome, Results};
 pub use rig::{Account, Held, Rig};
 pub use rng::{Rng, mix, stamp};
 pub use run::{Progress, run, seed, trials, write_results};
+pub use spares::{Lease, Spares};
 pub use world::{LIMIT, Mode, Stack, World};
 
 /// Every case, for one type of backend.
