@@ -154,7 +154,20 @@ impl Wgpu {
 
     /// A buffer of this device as a block.
     pub(crate) fn block(&self, buffer: wgpu::Buffer, heap: HeapId) -> Block {
-        Block { buffer, heap, owner: self.id, mapping: Mutex::default() }
+        let (owner, mapping) = (self.id, Mutex::default());
+        Block {
+            buffer,
+            heap,
+            owner,
+            mapping,
+            #[cfg(any(
+                windows,
+                target_os = "linux",
+                target_os = "android",
+                target_os = "freebsd"
+            ))]
+            memory: None,
+        }
     }
 
     /// Whether it is wgpu's stand-in, which runs no shaders.
@@ -204,6 +217,8 @@ pub struct Block {
     heap: HeapId,
     owner: u64,
     mapping: Mutex<()>,
+    #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    memory: Option<ash::vk::DeviceMemory>,
 }
 
 impl Block {
@@ -223,6 +238,20 @@ impl Block {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.buffer.size()
+    }
+
+    /// Says which memory it covers from the first byte on.
+    #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    pub(crate) fn over(mut self, memory: ash::vk::DeviceMemory) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// The native memory that it covers from the first byte on; `None` where wgpu or another allocator placed it.
+    #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    #[must_use]
+    pub const fn memory(&self) -> Option<ash::vk::DeviceMemory> {
+        self.memory
     }
 
     /// Whether wgpu can map it, and so may have it mapped.

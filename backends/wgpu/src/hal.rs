@@ -38,6 +38,8 @@ pub(crate) struct DriverMemory {
     pub(crate) types: Vec<MemoryType>,
     /// Live driver allocations the driver tolerates.
     pub(crate) max_blocks: u64,
+    /// Bytes that a buffer and a texture in one block must keep apart.
+    pub(crate) granularity: u32,
     /// Identity of the device across APIs and processes.
     pub(crate) uuid: Option<[u8; 16]>,
     /// Whether the driver tells how much is left.

@@ -10,12 +10,12 @@
 //! | errors | captured in scopes around every call, never left to wgpu's handler that panics |
 //! | memory of another allocator | on Vulkan, `Wgpu::adopt` makes a block of a `VkBuffer` |
 //! | memory of our own | on Vulkan, `Wgpu::with_own_memory` allocates blocks itself and offers every memory type as a heap |
-//! | textures | wgpu's own: this backend places none; [`Wgpu::bytes_of_wgpu`] counts what wgpu holds for them |
+//! | textures | on memory of our own, [`Texture`] places them in pools of a manager; others are wgpu's, and [`Wgpu::bytes_of_wgpu`] counts them |
 //! | an engine's device | [`Wgpu::wrap`] takes it and leaves the engine's error and loss handlers alone |
 //!
 //! The files: [`Wgpu`] and its blocks in `backend`, one wgpu call each in `driver`, the description of the device in
 //! `caps` and `hal`, byte movement in `transfer` and `staging`, time in `timeline`, checked bindings in `bind`,
-//! other allocators' memory in `adopt`, our own in `own`.
+//! other allocators' memory in `adopt`, our own in `own`, textures over it in `texture`.
 //!
 //! # Examples
 //!
@@ -57,9 +57,11 @@ mod own {
     }
 }
 mod staging;
+mod texture;
 mod timeline;
 mod transfer;
 
 pub use backend::{Block, Wgpu};
 pub use bind::Bind;
+pub use texture::Texture;
 pub use wgpu;

@@ -27,10 +27,12 @@ impl Wgpu {
     /// `Unsupported` where wgpu does not run on Vulkan; what the driver says.
     pub fn with_own_memory(mut self) -> Result<Self> {
         let memory = hal::memory(self.device()).ok_or(ErrorKind::Unsupported)?;
-        let accepted = accepted(&self.raw()?)?;
+        let accepted = accepted(&self.native()?)?;
         let find = |class: HeapClass| memory_type(&memory, class, accepted);
         let (device, constant) = (find(HeapClass::Device), find(HeapClass::Constant));
         self.own = vec![device, constant, None, None];
+        // Textures may now stand beside buffers.
+        self.caps.neighbour_granularity = crate::caps::offset_align(memory.granularity);
         let most = self.caps.heaps[0].max_block;
         for (index, kind) in (0u32..).zip(&memory.types) {
             let size = memory.heaps.get(usize::from(kind.heap)).copied().unwrap_or(0);
@@ -42,7 +44,13 @@ impl Wgpu {
         Ok(self)
     }
 
-    fn raw(&self) -> Result<ash::Device> {
+    /// Whether blocks lie in memory that this backend allocates itself.
+    pub(crate) const fn has_own_memory(&self) -> bool {
+        !self.own.is_empty()
+    }
+
+    /// The native device.
+    pub(crate) fn native(&self) -> Result<ash::Device> {
         // SAFETY: nothing is destroyed through the guard.
         let hal = unsafe { self.device().as_hal::<Vulkan>() }.ok_or(ErrorKind::Unsupported)?;
         Ok(hal.raw_device().clone())
@@ -50,11 +58,12 @@ impl Wgpu {
 
     /// A block over memory of one type, zeroed as wgpu's own are.
     pub(crate) fn allocate_own(&self, heap: HeapId, memory_type: u32, size: u64) -> Result<Block> {
-        let piece = Piece::allocate(self.raw()?, memory_type, size)?;
-        let buffer = piece.buffer;
+        let piece = Piece::allocate(self.native()?, memory_type, size)?;
+        let (buffer, memory) = (piece.buffer, piece.memory);
         // SAFETY: made just above for this device, with all usages, of that size, with memory of its own; it lives until
         // `released` runs, and what it holds is cleared before anyone reads it.
         let block = unsafe { self.adopt(buffer, heap, size, move || drop(piece)) }?;
+        let block = block.over(memory);
         self.driver.submit(|encoder| encoder.clear_buffer(block.buffer(), 0, None))?;
         Ok(block)
     }
@@ -149,7 +158,7 @@ fn heap(memory_type: u32, properties: u32, physical: u8, size: u64, most: u64) -
     }
 }
 
-fn check<T>(result: ash::prelude::VkResult<T>) -> Result<T> {
+pub(crate) fn check<T>(result: ash::prelude::VkResult<T>) -> Result<T> {
     result.map_err(|code| {
         let kind = match code {
             vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_TOO_MANY_OBJECTS => {

@@ -24,6 +24,7 @@ pub(crate) fn memory(device: &wgpu::Device) -> Option<DriverMemory> {
         heaps: memory.memory_heaps_as_slice().iter().map(|heap| heap.size).collect(),
         types: types.collect(),
         max_blocks: u64::from(properties.limits.max_memory_allocation_count),
+        granularity: u32::try_from(properties.limits.buffer_image_granularity).unwrap_or(u32::MAX),
         uuid: extended.then(|| uuid(instance, physical)),
         tells_budget: extended && tells_budget(instance, physical),
     })

@@ -19,6 +19,7 @@ mod bytes;
 mod child;
 mod loss;
 mod random;
+mod texture;
 mod time;
 mod validation;
 
@@ -47,8 +48,17 @@ fn targets() -> Vec<Target> {
 }
 
 fn cases() -> Vec<(&'static str, Check)> {
-    [adopt::CASES, own::CASES, blocks::CASES, bytes::CASES, time::CASES, loss::CASES, random::CASES]
-        .concat()
+    [
+        adopt::CASES,
+        own::CASES,
+        texture::CASES,
+        blocks::CASES,
+        bytes::CASES,
+        time::CASES,
+        loss::CASES,
+        random::CASES,
+    ]
+    .concat()
 }
 
 fn trial(target: &Target, (name, check): (&'static str, Check)) -> Trial {
