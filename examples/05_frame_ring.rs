@@ -4,9 +4,9 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap::shaders::SCALE;
 use omniheap::{
-    AnyBackend, Copy, ErrorKind, HeapId, Lifetime, Manager, Request, TimelineId, Writer,
+    AnyBackend, Copy, ErrorKind, HeapId, Lifetime, Manager, Request, TimelineId, Word as _, Writer,
 };
-use omniheap_examples::{Outcome, check, parameters, place, read, word};
+use omniheap_examples::{Outcome, check, parameters, place, read};
 
 const FRAMES: usize = 100;
 const COUNT: usize = 4096;
@@ -62,7 +62,7 @@ fn main() -> Outcome {
 fn ask(manager: &Manager<AnyBackend>) -> Outcome {
     let upload = Request::upload(4 * COUNT as u64).lifetime(Lifetime::Frame).name("frame data");
     let placement = manager.explain(&upload)?.placement;
-    println!("  frame data: {} memory, because {}", word(placement.region), placement.reason);
+    println!("  frame data: {} memory, because {}", placement.region.word(), placement.reason);
     Ok(())
 }
 

@@ -4,11 +4,10 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap::shaders::BILATERAL;
 use omniheap::{
-    AnyBackend, Buffer, HeapKind, Kernel, Manager, Pattern, Region, Request, TimelineId, Writer,
+    AnyBackend, Buffer, HeapKind, Kernel, Manager, Pattern, Region, Request, TimelineId, Word as _,
+    Writer,
 };
-use omniheap_examples::{
-    Image, Outcome, check, noise, option, parameters, place, read, wait, word,
-};
+use omniheap_examples::{Image, Outcome, check, noise, option, parameters, place, read, wait};
 use std::time::Instant;
 
 const RADIUS: usize = 4;
@@ -29,7 +28,7 @@ fn main() -> Outcome {
     let wanted = Request::new(BILATERAL.bytes()).writer(Writer::HostOnce).name("weights");
     let wanted = wanted.pattern(Pattern::Gathered).reuse(reuse);
     let chosen = manager.explain(&wanted)?.placement;
-    println!("  weights: {} memory, because {}", word(chosen.region), chosen.reason);
+    println!("  weights: {} memory, because {}", chosen.region.word(), chosen.reason);
 
     let expected = reference(&image, &weights);
     let variants = [
@@ -46,7 +45,7 @@ fn main() -> Outcome {
         table.write(0, &weights)?;
         let fastest = time(&manager, &kernel, [&table, &input, &output], &image)?;
         let mark = if region == chosen.region { "  <- the policy's choice" } else { "" };
-        println!("  {:8} {fastest:9.1} µs{mark}", word(region));
+        println!("  {:8} {fastest:9.1} µs{mark}", region.word());
         image.pixels = read(&output)?;
         check(&image.pixels, &expected)?;
     }

@@ -14,28 +14,52 @@ const PLAIN: &[&str] = &["scale", "matmul", "reduction"];
 /// Kernels with a table of so many rows of 16 bytes, which may lie in constant, device or shared memory.
 const PLACED: &[(&str, u32)] = &[("convolution", 64), ("bilateral", 128)];
 
-/// Kernels that only look up a table: their folders hold the body of `shaders/table`.
-const LOOKUPS: &[&str] = &[
-    "bodies",
-    "centroids",
-    "chain",
-    "dither",
-    "interpolate",
-    "material",
-    "palette",
-    "polynomial",
-    "search",
-    "segments",
-    "substitute",
-    "twiddle",
-    "window",
+/// A kernel that only looks up a table: its folder holds the body of `shaders/table`. How it reads, and how many bytes
+/// for one item and a table of so many rows.
+type Lookup = (&'static str, &'static str, fn(u32) -> u32);
+
+/// What calibration measures: one or two for each pattern.
+const PROBES: &[Lookup] = &[
+    ("walk", "Broadcast", |rows| 16 * rows.min(1024)),
+    ("lanes", "Coalesced", |_| 32),
+    ("codes", "Gathered", |_| 64),
+    ("records", "Gathered", |_| 128),
 ];
 
-/// The sizes that those are made for, in rows.
-const LOOKUP_ROWS: [u32; 3] = [64, 1024, 4096];
+/// What placements are judged with; calibration never sees them.
+const JUDGED: &[Lookup] = &[
+    ("blend", "Gathered", |_| 128),
+    ("bodies", "Broadcast", |rows| 16 * rows),
+    ("centroids", "Broadcast", |rows| 8 * rows),
+    ("chain", "Gathered", |_| 64),
+    ("checksum", "Gathered", |_| 16),
+    ("codebook", "Gathered", |_| 128),
+    ("curve", "Gathered", |_| 16),
+    ("dither", "Coalesced", |_| 4),
+    ("gain", "Coalesced", |_| 4),
+    ("interpolate", "Gathered", |_| 8),
+    ("joints", "Gathered", |_| 96),
+    ("lights", "Broadcast", |rows| 16 * rows),
+    ("material", "Broadcast", |_| 16),
+    ("palette", "Gathered", |_| 8),
+    ("polynomial", "Broadcast", |rows| 16 * rows),
+    ("rules", "Broadcast", |_| 512),
+    ("search", "Gathered", |rows| 4 * rows.ilog2()),
+    ("segments", "Broadcast", |rows| 16 * rows),
+    ("substitute", "Gathered", |_| 64),
+    ("twiddle", "Gathered", |rows| 8 * rows.ilog2()),
+    ("window", "Coalesced", |_| 8),
+];
 
-/// Shared memory that every device has, in rows.
-const SHARED_ROWS: u32 = 1024;
+/// Tables of probes, in rows: 256 bytes to 1 MiB.
+const PROBE_ROWS: &[u32] =
+    &[16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
+
+/// Tables to judge with, in rows: none of them is a probe's.
+const JUDGED_ROWS: &[u32] = &[40, 112, 640, 2560];
+
+/// Shared memory of the largest tables that are copied there, in rows; few devices have more.
+const SHARED_ROWS: u32 = 2560;
 
 /// Stands for the words of shared memory until SPIR-V is made; a number that no kernel uses.
 const SHARED_WORDS: u32 = 16_411;
@@ -69,26 +93,39 @@ fn main() {
         )
         .expect("a string takes everything");
     }
-    rust.push_str(&lookups());
+    rust.push_str(&lookups(
+        "PROBES",
+        "What calibration measures: kernels that only look up a table, in every size that is told apart.",
+        PROBES,
+        PROBE_ROWS,
+    ));
+    rust.push_str(&lookups(
+        "JUDGED",
+        "What placements are judged with: kernels and sizes of tables that calibration never sees.",
+        JUDGED,
+        JUDGED_ROWS,
+    ));
     let out = env::var("OUT_DIR").expect("cargo sets it");
     fs::write(Path::new(&out).join("kernels.rs"), rust).expect("OUT_DIR can be written");
 }
 
 /// Every lookup in every size, as one list.
-fn lookups() -> String {
+fn lookups(list: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> String {
     let (wgsl, cpp) = (read("table", "wgsl"), read("table", "cu"));
-    let mut list = String::new();
-    for name in LOOKUPS {
+    let mut text = String::new();
+    for (name, pattern, reads) in kernels {
         let fill = |frame: &str, body: &str| frame.replace("$body", body).replace("$name", name);
         let texts = (&*fill(&wgsl, &read(name, "wgsl")), &*fill(&cpp, &read(name, "cu")));
-        for rows in LOOKUP_ROWS {
-            write!(list, "{}, ", placed(name, texts, rows)).expect("a string takes everything");
+        for rows in sizes {
+            let (placed, reads) = (placed(name, texts, *rows), reads(*rows));
+            write!(
+                text,
+                "Lookup {{ table: {placed}, pattern: Pattern::{pattern}, reads: {reads} }}, "
+            )
+            .expect("a string takes everything");
         }
     }
-    format!(
-        "/// Kernels that only look up a table, each with tables of {LOOKUP_ROWS:?} rows.\npub const LOOKUPS: &[Placed] = \
-         &[{list}];"
-    )
+    format!("/// {about}\npub const {list}: &[Lookup] = &[{text}];\n")
 }
 
 /// The variants of a kernel with a table, as a Rust expression.

@@ -19,13 +19,19 @@ mod backends;
 #[cfg(feature = "trace")]
 mod picture;
 mod profile;
+#[cfg(feature = "serde")]
+mod requests;
 #[cfg(feature = "plan")]
 mod schedule;
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
 #[cfg(feature = "trace")]
 pub use picture::picture;
-pub use profile::{ProfileError, policy_for, profile_path, read_profile, write_profile};
+pub use profile::{
+    Knowledge, ProfileError, config_for, policy_for, profile_path, read_profile, write_profile,
+};
+#[cfg(feature = "serde")]
+pub use requests::{RequestError, WrittenRequest, parse_requests, read_requests};
 #[cfg(feature = "plan")]
 pub use schedule::{NoSchedule, schedule};
 #[cfg(all(feature = "plan", feature = "trace"))]

@@ -1,7 +1,7 @@
-//! What `omniheap calibrate` measured, kept in a file of a few lines.
+//! What `omniheap calibrate` measured, kept in a file of a few lines, and the policy that uses it.
 use core::fmt;
 use omniheap_core::{
-    Caps, Cost, DefaultPolicy, MeasuredPolicy, Pattern, Policy, Profile, TableSize,
+    Caps, Cost, DefaultPolicy, ManagerConfig, MeasuredPolicy, Pattern, Policy, Profile, TableSize,
 };
 use std::env;
 use std::fs;
@@ -13,16 +13,13 @@ use std::sync::Arc;
 const LONGEST: u64 = 4096;
 
 /// The first line of every profile.
-const HEADER: &str = "omniheap profile 1";
+const HEADER: &str = "omniheap profile 2";
 
 const PATTERNS: [(&str, Pattern); 3] = [
     ("broadcast", Pattern::Broadcast),
     ("coalesced", Pattern::Coalesced),
     ("gathered", Pattern::Gathered),
 ];
-
-const SIZES: [(&str, TableSize); 3] =
-    [("small", TableSize::Small), ("medium", TableSize::Medium), ("large", TableSize::Large)];
 
 /// Why a profile was not read.
 #[derive(Debug)]
@@ -40,6 +37,15 @@ pub enum ProfileError {
         /// Its number, from 1.
         number: usize,
     },
+    /// It was measured on another device, or with another driver: measure again.
+    Foreign {
+        /// `device` or `driver`.
+        what: &'static str,
+        /// Where it was measured.
+        measured: String,
+        /// What is here.
+        here: String,
+    },
 }
 
 impl fmt::Display for ProfileError {
@@ -53,6 +59,11 @@ impl fmt::Display for ProfileError {
                 f,
                 "line {number} of the profile means nothing; run `omniheap calibrate` again or delete the file"
             ),
+            Self::Foreign { what, measured, here } => write!(
+                f,
+                "the profile was measured with {what} \"{measured}\" and here is \"{here}\"; run `omniheap calibrate` \
+                 again"
+            ),
         }
     }
 }
@@ -65,114 +76,159 @@ impl From<io::Error> for ProfileError {
     }
 }
 
-/// Where the profile of a device is kept: in `$OMNIHEAP_PROFILES`, or in the user's configuration folder.
+/// Where a policy's numbers come from.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Knowledge {
+    /// From the profile of this file.
+    Measured(PathBuf),
+    /// From the built-in rules: nobody measured here, or profiles are switched off.
+    Assumed,
+    /// From the built-in rules, because the profile of this file is not fit for use.
+    Refused(PathBuf, ProfileError),
+}
+
+impl fmt::Display for Knowledge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Measured(path) => write!(f, "measured here ({})", path.display()),
+            Self::Assumed => f.write_str("built in; `omniheap calibrate` measures here"),
+            Self::Refused(path, why) => write!(f, "built in, not {}: {why}", path.display()),
+        }
+    }
+}
+
+/// Where the profile of a device is kept.
+///
+/// In the folder that `$OMNIHEAP_PROFILES` names, or in `omniheap` in the user's configuration folder
+/// (`$XDG_CONFIG_HOME`, else `$HOME/.config`). `None` where there is no such folder, or where `$OMNIHEAP_PROFILES` is
+/// `off`.
 #[must_use]
 pub fn profile_path(caps: &Caps) -> Option<PathBuf> {
-    let folder = env::var_os("OMNIHEAP_PROFILES").map(PathBuf::from).or_else(|| {
-        let config = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
-        let config =
-            config.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".config")))?;
-        Some(config.join("omniheap"))
-    })?;
+    let named = env::var_os("OMNIHEAP_PROFILES").filter(|folder| !folder.is_empty());
+    let folder = match named {
+        Some(folder) if folder == "off" => return None,
+        Some(folder) => PathBuf::from(folder),
+        None => configuration()?.join("omniheap"),
+    };
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = caps.device.name.chars().take(64).map(plain).collect();
     Some(folder.join(format!("{}-{name}.profile", caps.device.backend)))
 }
 
-/// The policy for a device: with what was measured on it where there is a profile, else the built-in rules.
+fn configuration() -> Option<PathBuf> {
+    let named = env::var_os("XDG_CONFIG_HOME").filter(|folder| !folder.is_empty());
+    named.map(PathBuf::from).or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".config")))
+}
+
+/// The policy for a device, with what was measured on it where that is known, and where its numbers come from.
 #[must_use]
-pub fn policy_for(caps: &Caps) -> Arc<dyn Policy> {
-    let read = profile_path(caps).map(|path| read_profile(&path));
-    match read {
-        Some(Ok(profile)) => Arc::new(MeasuredPolicy { profile }),
-        _ => Arc::new(DefaultPolicy),
+pub fn policy_for(caps: &Caps) -> (Arc<dyn Policy>, Knowledge) {
+    let Some(path) = profile_path(caps).filter(|path| path.exists()) else {
+        return (Arc::new(DefaultPolicy), Knowledge::Assumed);
+    };
+    match read_profile(&path, caps) {
+        Ok(profile) => (Arc::new(MeasuredPolicy { profile }), Knowledge::Measured(path)),
+        Err(why) => (Arc::new(DefaultPolicy), Knowledge::Refused(path, why)),
     }
 }
 
-/// Reads a profile.
+/// The settings of a manager for a device: the usual ones, with [`policy_for`] it.
+///
+/// ```
+/// use omniheap::{Backend, Manager, config_for, open_best};
+/// let device = open_best()?;
+/// let (config, knowledge) = config_for(device.caps());
+/// println!("rules: {knowledge}");
+/// let manager = Manager::with_config(device, config);
+/// # Ok::<(), omniheap::Error>(())
+/// ```
+#[must_use]
+pub fn config_for(caps: &Caps) -> (ManagerConfig, Knowledge) {
+    let mut config = ManagerConfig::default();
+    let (policy, knowledge) = policy_for(caps);
+    config.policy = policy;
+    (config, knowledge)
+}
+
+/// Reads what was measured on a device.
 ///
 /// # Errors
 ///
-/// [`ProfileError`]: a file that is not there, too long, or not a profile.
-pub fn read_profile(path: &Path) -> Result<Profile, ProfileError> {
+/// [`ProfileError`]: a file that is not there, too long, no profile, or another device's or driver's.
+pub fn read_profile(path: &Path, caps: &Caps) -> Result<Profile, ProfileError> {
     let size = fs::metadata(path)?.len();
     if size > LONGEST {
         return Err(ProfileError::TooLong { size });
     }
-    parse(&fs::read_to_string(path)?)
+    parse(&fs::read_to_string(path)?, caps)
 }
 
-fn parse(text: &str) -> Result<Profile, ProfileError> {
-    let mut profile = Profile::ASSUMED;
+/// A name as one line of a profile holds it.
+fn in_line(name: &str) -> String {
+    name.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(256).collect()
+}
+
+fn parse(text: &str, caps: &Caps) -> Result<Profile, ProfileError> {
     let mut lines = (1usize..).zip(text.lines());
     if lines.next().map(|(_, line)| line) != Some(HEADER) {
         return Err(ProfileError::Line { number: 1 });
     }
+    for (what, here) in [("device", &caps.device.name), ("driver", &caps.device.driver)] {
+        let (number, line) = lines.next().unwrap_or((text.lines().count() + 1, ""));
+        let measured = line.strip_prefix(what).ok_or(ProfileError::Line { number })?;
+        let (measured, here) = (in_line(measured), in_line(here));
+        if measured != here {
+            return Err(ProfileError::Foreign { what, measured, here });
+        }
+    }
+    let mut profile = Profile::ASSUMED;
     for (number, line) in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let entry = entry(&words).ok_or(ProfileError::Line { number })?;
-        profile = profile.with(entry.0, entry.1, entry.2);
+        profile = entry(profile, &words).ok_or(ProfileError::Line { number })?;
     }
     Ok(profile)
 }
 
-/// `PATTERN SIZE CONSTANT SHARED STAGE`, the last three in percent.
-fn entry(words: &[&str]) -> Option<(Pattern, TableSize, Cost)> {
+/// `PATTERN BYTES CONSTANT SHARED STAGE` or `window TIME`, all but the first two in percent.
+fn entry(profile: Profile, words: &[&str]) -> Option<Profile> {
+    let percent = |word: &str| word.parse::<u32>().ok().filter(|value| *value <= 1_000_000);
+    if let ["window", time] = words {
+        return Some(profile.with_window(percent(time)?));
+    }
     let [pattern, size, constant, shared, stage] = words else { return None };
     let pattern = PATTERNS.iter().find(|(name, _)| name == pattern)?.1;
-    let size = SIZES.iter().find(|(name, _)| name == size)?.1;
-    let percent = |word: &str| word.parse::<u32>().ok().filter(|value| *value <= 1_000_000);
+    let size: u64 = size.parse().ok()?;
+    let size = TableSize::ALL.into_iter().find(|class| class.most() == size)?;
     let cost =
         Cost { constant: percent(constant)?, shared: percent(shared)?, stage: percent(stage)? };
-    Some((pattern, size, cost))
+    Some(profile.with(pattern, size, cost))
 }
 
-/// Writes a profile.
+/// Writes what was measured on a device.
 ///
 /// # Errors
 ///
 /// When the folder or the file cannot be written.
-pub fn write_profile(path: &Path, profile: &Profile) -> io::Result<()> {
+pub fn write_profile(path: &Path, profile: &Profile, caps: &Caps) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    fs::write(path, format(profile))
+    fs::write(path, format(profile, caps))
 }
 
-fn format(profile: &Profile) -> String {
-    let mut text = format!("{HEADER}\n");
-    for (pattern_name, pattern) in PATTERNS {
-        for (size_name, size) in SIZES {
+fn format(profile: &Profile, caps: &Caps) -> String {
+    let (device, driver) = (in_line(&caps.device.name), in_line(&caps.device.driver));
+    let mut text = format!("{HEADER}\ndevice {device}\ndriver {driver}\n");
+    text.push_str(&format!("window {}\n", profile.window()));
+    for (name, pattern) in PATTERNS {
+        for size in TableSize::ALL {
             let Cost { constant, shared, stage } = profile.cost(pattern, size.most());
-            text.push_str(&format!("{pattern_name} {size_name} {constant} {shared} {stage}\n"));
+            text.push_str(&format!("{name} {} {constant} {shared} {stage}\n", size.most()));
         }
     }
     text
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_is_read_back() {
-        let cost = Cost { constant: 37, shared: 81, stage: 412 };
-        let profile = Profile::ASSUMED.with(Pattern::Gathered, TableSize::Medium, cost);
-        assert_eq!(parse(&format(&profile)).expect("its own text"), profile);
-    }
-
-    #[test]
-    fn what_is_no_profile_is_refused_with_its_line() {
-        let line = |text: &str| match parse(text) {
-            Err(ProfileError::Line { number }) => number,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(line(""), 1);
-        assert_eq!(line("omniheap profile 2\n"), 1);
-        assert_eq!(line(&format!("{HEADER}\nbroadcast small 1 2\n")), 2);
-        assert_eq!(line(&format!("{HEADER}\nbroadcast small 1 2 3\nsideways small 1 2 3\n")), 3);
-        assert_eq!(line(&format!("{HEADER}\nbroadcast small NaN 2 3\n")), 2);
-        assert_eq!(line(&format!("{HEADER}\nbroadcast small 1 2 99999999\n")), 2);
-        assert_eq!(line(&format!("{HEADER}\n\n")), 2, "an empty line is no entry");
-    }
-}
+mod tests;

@@ -7,7 +7,8 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const EXAMPLES: [&str; 8] = [
+const EXAMPLES: [&str; 9] = [
+    "01_allocate",
     "02_convolution",
     "03_matmul",
     "04_reduction",

@@ -40,6 +40,8 @@ pub enum ErrorKind {
     Busy,
     /// The host cannot see these bytes: use `write` and `read`, or ask for a host-visible heap.
     NotMappable,
+    /// The bytes were published, so that nobody writes them any more: allocate new ones instead.
+    Published,
     /// The backend lacks the capability: look at `devices` for what it has.
     Unsupported,
     /// A setting contradicts itself or the device: the documentation of the setting says what holds.
@@ -103,6 +105,7 @@ impl ErrorKind {
             Self::Stale => "the allocation was freed already",
             Self::Busy => "it is still in use; free its allocations or wait for its timelines",
             Self::NotMappable => "the host cannot see these bytes; use write and read",
+            Self::Published => "the bytes are published and stay as they are; allocate new ones",
             Self::Unsupported => "the backend lacks the capability",
             Self::InvalidConfig => "the setting contradicts itself or the device",
             Self::DeviceLost => "the device is lost; open a new one",

@@ -54,10 +54,11 @@ pub use {
         SpanReport, SpanState, Staging, Step, Totals, UserPool, Verdict,
     },
     policy::{
-        Access, Candidate, Clear, ConstantChoice, Contents, Cost, DefaultPolicy, Driver, Lifetime,
-        MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Profile, Ranking,
-        Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray, SharedError,
-        SharedLayout, SharedSpan, Sharing, Substitution, TableSize, Walk, Writer, choose_constants,
+        Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Driver,
+        Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Profile,
+        Ranking, Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray,
+        SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Walk, Word,
+        Writer, choose_constants,
     },
     pool::{Growth, PoolConfig, StrategyKind, Tag},
 };

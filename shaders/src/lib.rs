@@ -15,12 +15,12 @@ mod lookup;
 mod placed;
 
 pub use kernels::*;
-pub use placed::Placed;
+pub use placed::{Lookup, Placed};
 
 /// The kernels, as the build script made them of the folders beside this one.
 mod kernels {
-    use crate::Placed;
-    use omniheap_core::{Kernel, Slot};
+    use crate::{Lookup, Placed};
+    use omniheap_core::{Kernel, Pattern, Slot};
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 

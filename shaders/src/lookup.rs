@@ -134,3 +134,123 @@ pub(crate) fn twiddle(launch: &mut HostLaunch<'_>) {
         })
     });
 }
+
+pub(crate) fn walk(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| {
+        let start = i / 256 * 331;
+        (start..start + table.len().min(1024)).fold(0.0, |value, at| {
+            let row = table[at % table.len()];
+            (value * x + row[0]) * row[1] + row[2] * x + row[3]
+        })
+    });
+}
+
+pub(crate) fn lanes(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| {
+        (0..4).fold(0.0, |value, k| {
+            let row = table[(i + 32 * k) % table.len()];
+            value * row[0] + row[1] * x
+        })
+    });
+}
+
+/// Places by value: `count` of them below `below`, one after another.
+fn places(x: f32, count: usize, below: usize) -> impl Iterator<Item = usize> {
+    let mut h = bits(x);
+    core::iter::repeat_with(move || {
+        h = spread(h).wrapping_add(12_345);
+        index(h >> 8) % below
+    })
+    .take(count)
+}
+
+pub(crate) fn codes(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let words = table.as_flattened();
+        places(x, 16, words.len()).map(|at| words[at]).sum()
+    });
+}
+
+pub(crate) fn records(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let rows = places(x, 8, table.len()).map(|at| table[at]);
+        rows.map(|row| row[0] * row[1] + row[2] * row[3]).sum()
+    });
+}
+
+pub(crate) fn curve(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let words = table.as_flattened();
+        let h = spread(bits(x));
+        let at = index(h >> 8) % (words.len() - 3);
+        let t = f32::from(u8::try_from(h & 255).unwrap_or(0)) / 256.0;
+        let [a, b, c, d] = [words[at], words[at + 1], words[at + 2], words[at + 3]];
+        let bend = 2.0 * a - 5.0 * b + 4.0 * c - d + t * (3.0 * (b - c) + d - a);
+        b + 0.5 * t * (c - a + t * bend)
+    });
+}
+
+pub(crate) fn joints(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let h = spread(bits(x));
+        let matrix = |h: u32| {
+            let first = index(h) % (table.len() / 3) * 3;
+            let rows = table[first..first + 3].iter();
+            rows.map(|row| row[0] * x + row[1] + row[2] + row[3]).sum::<f32>()
+        };
+        matrix(h >> 8) * 0.75 + matrix(h >> 12) * 0.25
+    });
+}
+
+pub(crate) fn lights(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        table.iter().map(|row| (x * row[0] - row[1]).max(0.0) * (row[2] + row[3])).sum()
+    });
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "sixteen bits of a number, as on the device"
+)]
+pub(crate) fn checksum(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let words = table.as_flattened();
+        let h = bits(x);
+        let sum = (0..4).fold(65_535u32, |sum, k| {
+            let at = index(spread(sum ^ (h >> (6 * k))) >> 8) % words.len();
+            sum.wrapping_mul(31).wrapping_add((words[at].abs() * 65536.0) as u32)
+        });
+        (sum & 65_535) as f32 / 65536.0
+    });
+}
+
+pub(crate) fn gain(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| {
+        let words = table.as_flattened();
+        x * words[i % words.len()]
+    });
+}
+
+pub(crate) fn codebook(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let rows = places(x, 8, 16).map(|at| table[at]);
+        rows.map(|row| row[0] * x + row[1] + row[2] + row[3]).sum()
+    });
+}
+
+pub(crate) fn blend(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let words = table.as_flattened();
+        let others = places(x, 16, words.len() - 16).map(|at| words[16 + at]);
+        words.iter().zip(others).map(|(weight, other)| weight * other).sum()
+    });
+}
+
+pub(crate) fn rules(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| {
+        let rows = (0..32).map(|k| table[(i / 256 * 5 + k) % table.len()]);
+        rows.map(|row| if x < row[0] { row[2] } else { row[1] } * row[3]).sum()
+    });
+}

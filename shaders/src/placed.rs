@@ -1,5 +1,5 @@
 //! Kernels with a table that may lie in more than one place.
-use omniheap_core::{Kernel, Region};
+use omniheap_core::{Kernel, Pattern, Region, Request, Writer};
 
 /// A kernel with a table, once for each place where the table may lie.
 ///
@@ -12,7 +12,7 @@ pub struct Placed {
     pub constant: Kernel,
     /// Reads the table from device memory.
     pub device: Kernel,
-    /// Copies the table to shared memory first, once for every group; only where every device has that much.
+    /// Copies the table to shared memory first, once for every group; only for tables that are not too large for that.
     pub shared: Option<Kernel>,
 }
 
@@ -37,5 +37,27 @@ impl Placed {
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.rows as u64 * 16
+    }
+}
+
+/// A kernel that does nothing but look up a table, and how it does.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup {
+    /// The kernel, with its table in every place.
+    pub table: Placed,
+    /// How it reads.
+    pub pattern: Pattern,
+    /// Bytes of the table that one item reads.
+    pub reads: u32,
+}
+
+impl Lookup {
+    /// What its table is, for groups that compute `items` each.
+    #[must_use]
+    pub fn request(&self, items: u32) -> Request<'static> {
+        let reuse = u64::from(self.reads) * u64::from(items) / self.table.bytes();
+        let reuse = u32::try_from(reuse).unwrap_or(u32::MAX);
+        let request = Request::new(self.table.bytes()).writer(Writer::HostOnce);
+        request.pattern(self.pattern).reuse(reuse).name(self.table.name())
     }
 }

@@ -1,9 +1,13 @@
 use super::*;
 use omniheap_core::{Kernel, Slot};
 
+fn tables() -> impl Iterator<Item = Placed> {
+    let lookups = PROBES.iter().chain(JUDGED).map(|lookup| lookup.table);
+    [CONVOLUTION, BILATERAL].into_iter().chain(lookups)
+}
+
 fn all() -> Vec<Kernel> {
-    let placed = [CONVOLUTION, BILATERAL].iter().chain(LOOKUPS);
-    let placed = placed.flat_map(|k| [Some(k.constant), Some(k.device), k.shared]).flatten();
+    let placed = tables().flat_map(|k| [Some(k.constant), Some(k.device), k.shared]).flatten();
     [SCALE, MATMUL, REDUCTION].into_iter().chain(placed).collect()
 }
 
@@ -20,7 +24,7 @@ fn every_kernel_exists_in_every_language() {
 
 #[test]
 fn the_place_of_a_table_is_in_the_slots() {
-    for kernel in [CONVOLUTION, BILATERAL].iter().chain(LOOKUPS) {
+    for kernel in tables() {
         assert_eq!(kernel.constant.slots, [Slot::Constant, Slot::Read, Slot::Write]);
         assert_eq!(kernel.device.slots, [Slot::Read, Slot::Read, Slot::Write]);
         assert!(kernel.shared.is_none_or(|shared| shared.slots == kernel.device.slots));
@@ -55,4 +59,25 @@ fn shared_words_are_constant_number_zero() {
         );
     }
     assert!(!instructions(SCALE.spirv).iter().any(|(code, _)| *code == 50));
+}
+
+#[test]
+fn nothing_is_judged_with_what_calibration_measured() {
+    for judged in JUDGED {
+        for probe in PROBES {
+            assert_ne!(judged.table.name(), probe.table.name());
+            assert_ne!(judged.table.rows, probe.table.rows, "{}", judged.table.name());
+        }
+    }
+}
+
+#[test]
+fn reuse_is_bytes_read_by_a_group_over_bytes_of_the_table() {
+    let find = |name, rows| {
+        let is = |lookup: &&Lookup| lookup.table.name() == name && lookup.table.rows == rows;
+        *PROBES.iter().find(is).expect("a probe")
+    };
+    assert_eq!(find("walk", 64).request(256).reuse, 256, "every item reads the whole table");
+    assert_eq!(find("codes", 64).request(256).reuse, 16, "16 numbers of 4 bytes, 1 KiB");
+    assert_eq!(find("codes", 65_536).request(256).reuse, 0, "less than once");
 }

@@ -2,11 +2,11 @@
 use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
-use super::request::{self, Wanted};
+use super::request;
 use clap::Args;
 use omniheap::{
-    AnyBackend, Backend as _, Caps, Explanation, Found, Manager, ManagerConfig, Region, Request,
-    devices, policy_for,
+    AnyBackend, Backend as _, Caps, Explanation, Found, Knowledge, Manager, ManagerConfig, Region,
+    Request, Spill, Word as _, WrittenRequest, config_for, devices,
 };
 use serde::Serialize;
 use std::path::PathBuf;
@@ -23,6 +23,16 @@ pub(super) struct Arguments {
     /// Only devices of this backend
     #[arg(long, value_enum)]
     backend: Option<Backend>,
+    /// The built-in rules, also where `omniheap calibrate` measured
+    #[arg(long)]
+    no_profile: bool,
+}
+
+/// Whether a decision uses what was measured on the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Profile,
+    BuiltIn,
 }
 
 const EXAMPLES: &str = "\
@@ -47,6 +57,10 @@ struct Decision {
     /// The most bytes that the region gives one request.
     limit: Option<u64>,
     reason: String,
+    /// Where the numbers behind the rules come from.
+    rules: String,
+    /// Where it goes when device memory is full.
+    when_full: &'static str,
     /// Where the bytes would come from, and how many new ones.
     source: Option<String>,
     new_bytes: Option<u64>,
@@ -67,12 +81,13 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     };
     let wanted =
         |found: &Found| arguments.backend.is_none_or(|backend| backend.kind() == found.backend);
+    let profile = if arguments.no_profile { Use::BuiltIn } else { Use::Profile };
     let mut any = false;
     for found in devices().into_iter().filter(wanted) {
         let Ok(device) = found.device else { continue };
         any = true;
         for request in &requests {
-            let decision = decide(found.backend.name(), &device, request);
+            let decision = decide(found.backend.name(), &device, request, profile);
             match format {
                 Format::Json => output::print_json(&decision)?,
                 Format::Text => output::print_line(&text(&decision))?,
@@ -82,9 +97,16 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if any { Ok(()) } else { Err(Failure::failed("no such device here; try `omniheap devices`")) }
 }
 
-fn decide(backend: &'static str, device: &AnyBackend, wanted: &Wanted) -> Decision {
-    let mut config = ManagerConfig::default();
-    config.policy = policy_for(device.caps());
+fn decide(
+    backend: &'static str,
+    device: &AnyBackend,
+    wanted: &WrittenRequest,
+    profile: Use,
+) -> Decision {
+    let (config, rules) = match profile {
+        Use::Profile => config_for(device.caps()),
+        Use::BuiltIn => (ManagerConfig::default(), Knowledge::Assumed),
+    };
     let manager = Manager::with_config(AnyBackend::clone(device), config);
     let request = wanted.request();
     let mut decision = Decision {
@@ -97,6 +119,11 @@ fn decide(backend: &'static str, device: &AnyBackend, wanted: &Wanted) -> Decisi
         align: None,
         limit: None,
         reason: String::new(),
+        rules: rules.to_string(),
+        when_full: match wanted.spill {
+            Spill::Allowed => "it spills to host memory",
+            Spill::Forbidden => "it fails",
+        },
         source: None,
         new_bytes: None,
         rejected: Vec::new(),
@@ -119,7 +146,7 @@ fn fill(decision: &mut Decision, caps: &Caps, request: &Request<'_>, told: &Expl
     };
     let placement = told.placement;
     let first = placement.heaps.as_slice().first().copied();
-    decision.region = Some(format!("{:?}", placement.region).to_lowercase());
+    decision.region = Some(placement.region.word().to_owned());
     decision.heap = first.map(name);
     decision.reason = placement.reason.to_string();
     let unit = ManagerConfig::default().unit;
@@ -130,7 +157,7 @@ fn fill(decision: &mut Decision, caps: &Caps, request: &Request<'_>, told: &Expl
         _ => first.and_then(|heap| caps.heap(heap)).map(|heap| heap.max_block),
     };
     let regions = told.regions.iter().filter_map(|verdict| {
-        let what = format!("{:?} memory", verdict.region).to_lowercase();
+        let what = format!("{} memory", verdict.region.word());
         Some(Rejected { what, because: verdict.refusal?.to_string() })
     });
     let heaps = told.verdicts.iter().filter_map(|verdict| {
@@ -148,12 +175,14 @@ fn text(decision: &Decision) -> String {
         text.push_str(&format!(": {name}"));
     }
     text.push_str(&format!(
-        "\n  {} to {region} memory: {}\n  heap {}, aligned to {}, limit {}\n",
+        "\n  {} to {region} memory: {}\n  heap {}, aligned to {}, limit {}\n  rules: {}; when full, {}\n",
         output::bytes(decision.size),
         decision.reason,
         decision.heap.as_deref().unwrap_or("-"),
         number(decision.align),
-        number(decision.limit)
+        number(decision.limit),
+        decision.rules,
+        decision.when_full
     ));
     if let (Some(source), Some(new)) = (&decision.source, decision.new_bytes) {
         text.push_str(&format!("  from {source}, {} new from the driver\n", output::bytes(new)));

@@ -1,63 +1,18 @@
-//! Requests as the command line and files write them.
+//! Requests as the command line writes them.
 use super::Failure;
 use super::output;
-use clap::{Args, ValueEnum};
-use omniheap::{Access, Align, Lifetime, Pattern, Request, Writer};
-use serde::Deserialize;
-use std::fs;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use omniheap::{
+    Access, Coherence, Lifetime, Pattern, Privacy, Spill, Substitution, Word, Writer,
+    WrittenRequest, read_requests,
+};
 use std::path::Path;
 
-/// No file of requests is longer.
-const LONGEST: u64 = 1 << 20;
-
-/// Who writes the bytes.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Writes {
-    #[default]
-    Device,
-    HostOnce,
-    HostPerFrame,
-}
-
-/// Who reads the bytes.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Reads {
-    #[default]
-    Device,
-    Host,
-    Both,
-}
-
-/// How kernels read the bytes.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum How {
-    #[default]
-    Coalesced,
-    Broadcast,
-    Gathered,
-    Tiled,
-}
-
-/// How long the bytes live.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Lives {
-    #[default]
-    Persistent,
-    Frame,
-    Kernel,
-}
-
-/// Whether another region may serve.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Substitutes {
-    #[default]
-    Allowed,
-    Forbidden,
+/// The words of a type, as the command line checks them.
+fn words<T: Word>() -> impl TypedValueParser<Value = T> {
+    let known = PossibleValuesParser::new(T::WORDS.iter().map(|(word, _)| *word));
+    known.map(|word| T::from_word(&word).expect("one of the words above"))
 }
 
 /// One request on the command line.
@@ -70,29 +25,39 @@ pub(super) struct Options {
     #[arg(long, value_parser = output::bytes_argument, default_value = "1")]
     align: u64,
     /// Who writes it
-    #[arg(long, value_enum, default_value_t)]
-    writes: Writes,
+    #[arg(long, value_parser = words::<Writer>(), default_value = "device")]
+    writes: Writer,
     /// Who reads it
-    #[arg(long, value_enum, default_value_t)]
-    reads: Reads,
+    #[arg(long, value_parser = words::<Access>(), default_value = "device")]
+    reads: Access,
     /// How kernels read it
-    #[arg(long, value_enum, default_value_t)]
-    pattern: How,
+    #[arg(long, value_parser = words::<Pattern>(), default_value = "coalesced")]
+    pattern: Pattern,
     /// How often a group of threads reads each byte
     #[arg(long, default_value_t = 1)]
     reuse: u32,
     /// How long it lives
-    #[arg(long, value_enum, default_value_t)]
-    lifetime: Lives,
+    #[arg(long, value_parser = words::<Lifetime>(), default_value = "persistent")]
+    lifetime: Lifetime,
+    /// Whether host and device see each other's writes without a flush
+    #[arg(long, value_parser = words::<Coherence>(), default_value = "any")]
+    coherence: Coherence,
     /// Whether another region may serve where the best one cannot
-    #[arg(long, value_enum, default_value_t)]
-    substitute: Substitutes,
+    #[arg(long, value_parser = words::<Substitution>(), default_value = "allowed")]
+    substitute: Substitution,
+    /// Whether it may go to host memory when device memory is full
+    #[arg(long, value_parser = words::<Spill>(), default_value = "forbidden")]
+    spill: Spill,
+    /// Whether its bytes may outlive it
+    #[arg(long, value_parser = words::<Privacy>(), default_value = "open")]
+    privacy: Privacy,
 }
 
 impl Options {
-    pub(super) fn wanted(&self) -> Result<Wanted, Failure> {
+    /// The request, checked.
+    pub(super) fn wanted(&self) -> Result<WrittenRequest, Failure> {
         let size = self.size.ok_or_else(|| Failure::input("give --size or a file of requests"))?;
-        let wanted = Wanted {
+        let wanted = WrittenRequest {
             name: None,
             size,
             align: self.align,
@@ -101,99 +66,18 @@ impl Options {
             pattern: self.pattern,
             reuse: self.reuse,
             lifetime: self.lifetime,
+            coherence: self.coherence,
             substitute: self.substitute,
+            spill: self.spill,
+            privacy: self.privacy,
         };
-        wanted.check("--size")
-    }
-}
-
-const fn one() -> u64 {
-    1
-}
-
-const fn once() -> u32 {
-    1
-}
-
-/// One request of a file.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
-    pub(super) name: Option<String>,
-    pub(super) size: u64,
-    #[serde(default = "one")]
-    align: u64,
-    #[serde(default)]
-    writes: Writes,
-    #[serde(default)]
-    reads: Reads,
-    #[serde(default)]
-    pattern: How,
-    #[serde(default = "once")]
-    reuse: u32,
-    #[serde(default)]
-    lifetime: Lives,
-    #[serde(default)]
-    substitute: Substitutes,
-}
-
-impl Wanted {
-    /// Refuses what no request can be.
-    fn check(self, place: &str) -> Result<Self, Failure> {
-        if self.size == 0 {
-            return Err(Failure::input(format!("{place}: size is 0; ask for at least one byte")));
-        }
-        if Align::new(self.align).is_none() {
-            let align = self.align;
-            return Err(Failure::input(format!("{place}: align is {align}, not a power of two")));
-        }
-        Ok(self)
-    }
-
-    pub(super) fn request(&self) -> Request<'_> {
-        let request = Request::new(self.size)
-            .align(Align::new(self.align).unwrap_or(Align::ONE))
-            .reuse(self.reuse)
-            .writer(match self.writes {
-                Writes::Device => Writer::Device,
-                Writes::HostOnce => Writer::HostOnce,
-                Writes::HostPerFrame => Writer::HostPerFrame,
-            })
-            .access(match self.reads {
-                Reads::Device => Access::Device,
-                Reads::Host => Access::Host,
-                Reads::Both => Access::Both,
-            })
-            .pattern(match self.pattern {
-                How::Coalesced => Pattern::Coalesced,
-                How::Broadcast => Pattern::Broadcast,
-                How::Gathered => Pattern::Gathered,
-                How::Tiled => Pattern::Tiled,
-            })
-            .lifetime(match self.lifetime {
-                Lives::Persistent => Lifetime::Persistent,
-                Lives::Frame => Lifetime::Frame,
-                Lives::Kernel => Lifetime::Kernel,
-            });
-        match self.substitute {
-            Substitutes::Allowed => request,
-            Substitutes::Forbidden => request.no_substitute(),
-        }
+        wanted.check(0).map_err(|error| Failure::input(error.to_string()))?;
+        Ok(wanted)
     }
 }
 
 /// Reads a file of requests.
-pub(super) fn read(path: &Path) -> Result<Vec<Wanted>, Failure> {
+pub(super) fn read(path: &Path) -> Result<Vec<WrittenRequest>, Failure> {
     let shown = path.display();
-    let wrong = |why: &dyn core::fmt::Display| Failure::input(format!("{shown}: {why}"));
-    let size = fs::metadata(path).map_err(|error| wrong(&error))?.len();
-    if size > LONGEST {
-        return Err(wrong(&format!("{size} bytes; a file of requests has at most {LONGEST}")));
-    }
-    let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    let requests: Vec<Wanted> = serde_json::from_str(&text).map_err(|error| {
-        wrong(&format!("{error}; a list of requests is expected, such as [{{\"size\": 4096}}]"))
-    })?;
-    let numbered = requests.into_iter().enumerate();
-    numbered.map(|(at, wanted)| wanted.check(&format!("{shown}: request {at}"))).collect()
+    read_requests(path).map_err(|error| Failure::input(format!("{shown}: {error}")))
 }

@@ -78,11 +78,15 @@ fn requests_that_make_no_sense_are_refused_with_their_place() {
     let unknown = bad("unknown.json", r#"[{"size": 1, "colour": "red"}]"#);
     refuses(&["explain", &unknown], 2, "unknown field `colour`");
     let nan = bad("nan.json", r#"[{"size": NaN}]"#);
-    refuses(&["explain", &nan], 2, "line 1 column");
+    refuses(&["explain", &nan], 2, "line 1, column");
     let negative = bad("negative.json", r#"[{"size": -1}]"#);
     refuses(&["explain", &negative], 2, "invalid value");
     let align = bad("align.json", r#"[{"size": 1, "align": 3}]"#);
     refuses(&["explain", &align], 2, "not a power of two");
+    let overflow = bad("overflow.json", r#"[{"size": 18446744073709551615, "align": 4096}]"#);
+    refuses(&["explain", &overflow], 2, "above the limit of 18446744073709551615");
+    let word = bad("word.json", r#"[{"size": 1, "spill": "maybe"}]"#);
+    refuses(&["explain", &word], 2, "\"maybe\" is none of forbidden, allowed");
     refuses(&["explain"], 2, "--size");
     refuses(&["explain", "no-such-file.json"], 2, "no-such-file.json");
 }

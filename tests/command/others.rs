@@ -1,5 +1,5 @@
 //! The other commands, on host memory.
-use crate::support::{churn, file, folder, json, omniheap, text};
+use crate::support::{churn, file, folder, json, omniheap, omniheap_with, refuses, text};
 use std::fs;
 
 fn exists(name: &str) -> bool {
@@ -50,19 +50,59 @@ fn explain_reads_a_file_of_requests_and_names_limits() {
 }
 
 #[test]
+fn explain_takes_the_whole_vocabulary() {
+    let line = ["explain", "--backend", "host", "--size", "1M", "--reads", "both", "--coherence"];
+    let rest = ["needed", "--spill", "allowed", "--privacy", "secret", "--lifetime", "frame"];
+    let decision = &json(&[&line[..], &rest].concat())[0];
+    assert_eq!(decision["when_full"], "it spills to host memory");
+    let decision = &json(&["explain", "--backend", "host", "--size", "1M"])[0];
+    assert_eq!(decision["when_full"], "it fails");
+}
+
+#[test]
 fn calibrate_measures_and_its_profile_is_used() {
-    let lines = json(&["calibrate", "--backend", "host", "--out", "host.profile"]);
-    let patterns = ["broadcast", "coalesced", "gathered"];
-    for pattern in patterns {
-        assert!(lines.iter().any(|line| line["pattern"] == pattern), "{pattern}");
+    let profiles = folder().join("profiles");
+    let profiles = profiles.to_str().expect("a plain name");
+    let lines = omniheap_with(profiles, &["calibrate", "--backend", "host", "--json"]);
+    assert!(lines.status.success(), "{}", text(&lines.stderr));
+    let lines: Vec<serde_json::Value> = text(&lines.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("one object a line"))
+        .collect();
+    for pattern in ["broadcast", "coalesced", "gathered"] {
+        let sizes = lines.iter().filter(|line| line["pattern"] == pattern);
+        let sizes: Vec<_> = sizes.filter_map(|line| line["table_bytes"].as_u64()).collect();
+        let all: Vec<u64> = (8..=20).map(|power| 1 << power).collect();
+        assert_eq!(sizes, all, "{pattern}: 256 bytes to 1 MiB");
     }
-    assert!(lines.iter().any(|line| line["upload"].is_string()));
-    assert!(exists("host.profile"));
+    assert!(lines.iter().any(|line| line["staged_gigabytes_per_second"].is_number()));
+    // From now on it is used, unless somebody says otherwise.
+    let explain = ["explain", "--backend", "host", "--size", "4K", "--json"];
+    let rules = |arguments: &[&str]| {
+        let output = omniheap_with(profiles, arguments);
+        let line: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+        line["rules"].as_str().expect("words").to_owned()
+    };
+    assert!(rules(&explain).starts_with("measured here"), "{}", rules(&explain));
+    assert!(rules(&[&explain[..], &["--no-profile"]].concat()).starts_with("built in"));
+    // That of another driver is refused, and it is said.
+    let path = folder().join("profiles/host-host-memory.profile");
+    let own = fs::read_to_string(&path).expect("where the documentation says");
+    let foreign = own.replace("driver ", "driver old ");
+    fs::write(&path, foreign).expect("written");
+    let told = rules(&explain);
+    assert!(told.contains("built in, not") && told.contains("driver \"old"), "{told}");
+    refuses(&["calibrate", "--backend", "host"], 2, "give --out");
+}
+
+#[test]
+fn regret_judges_what_calibration_never_saw() {
     let regret = json(&["calibrate", "--regret", "--backend", "host", "--filter", "palette"]);
-    assert_eq!(regret.len(), 3, "three sizes");
+    assert_eq!(regret.len(), 4, "four sizes");
     for line in regret {
         assert_eq!(line["agree"], true, "every place gives the same numbers: {line}");
         assert!(line["regret"].as_f64().is_some_and(|regret| regret >= 1.0), "{line}");
+        assert!(line["measured_regret"].is_null(), "no profile: {line}");
     }
 }
 

@@ -4,13 +4,18 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Runs the command.
+/// Runs the command with the built-in placement rules, whatever was measured here.
 pub(crate) fn omniheap(arguments: &[&str]) -> Output {
+    omniheap_with("off", arguments)
+}
+
+/// Runs the command with the profiles of a folder.
+pub(crate) fn omniheap_with(profiles: &str, arguments: &[&str]) -> Output {
     let folder = folder();
     let built = || env!("CARGO_BIN_EXE_omniheap").into();
     let mut command = Command::new(std::env::var_os("OMNIHEAP_COMMAND").unwrap_or_else(built));
     // Without it, window-system libraries that drivers load complain on standard error.
-    command.env("XDG_RUNTIME_DIR", &folder);
+    command.env("XDG_RUNTIME_DIR", &folder).env("OMNIHEAP_PROFILES", profiles);
     command.args(arguments).current_dir(folder).output().expect("the command starts")
 }
 

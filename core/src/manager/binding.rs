@@ -85,8 +85,9 @@ impl<B: Backend> Allocation<B> {
     ///
     /// # Errors
     ///
-    /// `NotMappable` where the heap is not host-visible, or what the driver says.
+    /// `NotMappable` where the heap is not host-visible, `Published` for bytes that are final, or what the driver says.
     pub fn map(&self) -> Result<Mapped<'_, B>> {
+        self.check_writable()?;
         let binding = self.binding();
         let backend = self.lane().shared.device.backend();
         let access = self.lane().shared.device.heap(self.lane().shared.heap)?.host;

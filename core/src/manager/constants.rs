@@ -159,10 +159,7 @@ impl<B: Backend> Manager<B> {
             // Constants are ranges of any buffer there, each bound on its own: there is no bank that fills up.
             return u64::MAX;
         };
-        let pools = self.all_pools();
-        let here = pools.iter().filter(|pool| pool.shared.heap == heap);
-        let lanes = here.flat_map(|pool| pool.lanes());
-        let live: u64 = lanes.map(|lane| lane.state.lock().counts.granted_bytes).sum();
+        let live = self.live_in(heap);
         about.size.min(limit).saturating_sub(live)
     }
 

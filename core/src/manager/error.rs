@@ -22,11 +22,13 @@ pub enum Rung {
     Defragment,
     /// Went to the next heap that the policy permits.
     NextHeap,
+    /// Went to host memory, as the request permits.
+    Spill,
 }
 
 impl Rung {
     /// Every rung, in the order they are climbed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Retire,
         Self::Lend,
         Self::Driver,
@@ -35,6 +37,7 @@ impl Rung {
         Self::Pressure,
         Self::Defragment,
         Self::NextHeap,
+        Self::Spill,
     ];
 }
 
@@ -61,6 +64,8 @@ pub struct Shortage {
     pub fits_after_defragment: bool,
     /// Whether it would fit once every timeline has passed.
     pub fits_after_wait: bool,
+    /// Whether host memory has room for it, which the request forbids.
+    pub fits_after_spill: bool,
 }
 
 impl fmt::Display for Shortage {
@@ -84,7 +89,8 @@ impl fmt::Display for Shortage {
             (true, _) => f.write_str("; it would fit after defragmentation"),
             (false, true) => f.write_str("; it would fit once the timelines have passed"),
             (false, false) => f.write_str("; free something, or ask for less"),
-        }
+        }?;
+        if self.fits_after_spill { f.write_str(", or let it spill to host memory") } else { Ok(()) }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What would happen, and why, without doing it.
 use super::Manager;
+use super::placed::region_of;
 use crate::policy::{judge, reject};
 use crate::{
-    Backend, Caps, DefaultPolicy, ErrorKind, HeapId, Placement, Policy, Ranking, Reason, Region,
+    Backend, Caps, DefaultPolicy, ErrorKind, HeapId, Placement, Policy, Ranking, Reason,
     RegionVerdict, Rejection, Request, Result, Sharing,
 };
 use alloc::vec::Vec;
@@ -63,20 +64,15 @@ impl<B: Backend> Manager<B> {
             return self.decide(request);
         };
         let kind = self.caps().heap(heap).ok_or(ErrorKind::NoSuchHeap)?.kind;
-        let region = match kind {
-            crate::HeapKind::Device => Region::Device,
-            crate::HeapKind::Constant => Region::Constant,
-            crate::HeapKind::Staging => Region::Staging,
-            crate::HeapKind::Unified => Region::Unified,
-        };
         let mut heaps = Ranking::new();
         heaps.push(heap);
-        Ok(Placement { region, heaps, reason: Reason::Named })
+        Ok(Placement { region: region_of(kind), heaps, reason: Reason::Named })
     }
 
-    /// Asks the policy.
+    /// Asks the policy, and leaves windows that are nearly full.
     pub(super) fn decide(&self, request: &Request<'_>) -> Result<Placement> {
-        decide(self.inner.config.policy.as_ref(), request, self.caps())
+        let placement = decide(self.inner.config.policy.as_ref(), request, self.caps())?;
+        Ok(self.heed_windows(request, placement))
     }
 
     /// Says where a request would go, why, and what was rejected. Allocates nothing.

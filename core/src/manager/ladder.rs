@@ -39,12 +39,13 @@ impl<B: Backend> Manager<B> {
         check(request)?;
         let placement = match request.heap {
             Some(_) => None,
-            None => Some(self.decide(request)?),
+            None => Some(self.decide_and_watch(request)?),
         };
         let heaps = placement.map_or_else(|| named(request), |placement| placement.heaps);
         let mut last = AllocateError::from(ErrorKind::NoSuchHeap);
         for (position, heap) in heaps.as_slice().iter().enumerate() {
-            match self.allocate_in(self.pool(*heap)?, request, placement.as_ref()) {
+            let here = placement.map(|placement| self.corrected(placement, *heap));
+            match self.allocate_in(self.pool(*heap)?, request, here.as_ref()) {
                 Ok(allocation) => {
                     if position > 0 {
                         self.climbed(Rung::NextHeap, request.layout.size, request.timeline);
@@ -55,8 +56,8 @@ impl<B: Backend> Manager<B> {
                 Err(error) => return Err(error),
             }
         }
-        self.failed(request, &last);
-        Err(last)
+        let spilled = self.spill(request, placement.as_ref(), last);
+        spilled.inspect_err(|error| self.failed(request, error))
     }
 
     /// Allocates from one pool.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "passes on what the caller promises of a kernel")]
 use super::{Allocation, Manager};
 use crate::device::Device;
-use crate::{Argument, Backend, ErrorKind, Kernel, Launch, ProgramId, Result, TimelineId};
+use crate::{Argument, Backend, ErrorKind, Kernel, Launch, ProgramId, Result, Slot, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 
@@ -48,7 +48,8 @@ impl<B: Backend> Program<B> {
     ///
     /// # Errors
     ///
-    /// As for [`Launch::launch`]; `Foreign` for an allocation of another manager.
+    /// As for [`Launch::launch`]; `Foreign` for an allocation of another manager; `Published` where the kernel would write
+    /// bytes that are final.
     ///
     /// # Safety
     ///
@@ -63,6 +64,11 @@ impl<B: Backend> Program<B> {
     ) -> Result<()> {
         if arguments.iter().any(|argument| argument.lane().manager != self.manager) {
             return Err(ErrorKind::Foreign.into());
+        }
+        for (slot, argument) in self.kernel.slots.iter().zip(arguments) {
+            if *slot == Slot::Write {
+                argument.check_writable()?;
+            }
         }
         let bound: Vec<_> = arguments.iter().map(|argument| argument.binding()).collect();
         let mut places = Vec::with_capacity(bound.len());

@@ -15,6 +15,8 @@ mod install;
 mod ladder;
 mod launch;
 mod observe;
+mod placed;
+mod publish;
 mod race;
 mod report;
 mod residue;
@@ -78,6 +80,8 @@ struct Inner<B: Backend> {
     courses: Mutex<Vec<Arc<install::Course>>>,
     callbacks: Mutex<Vec<Callback>>,
     climbs: Climbs,
+    /// Heaps that were left because they are nearly full.
+    windows: placed::Windows,
     /// What defragmentation did and costs.
     ledger: Arc<Ledger>,
     /// The timeline on which bytes are moved, once there was something to move.
@@ -118,6 +122,7 @@ impl<B: Backend> Manager<B> {
         let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
         let ledger = Arc::new(Ledger::default());
+        let windows = placed::Windows::new(caps);
         Self {
             inner: Arc::new(Inner {
                 device: Arc::new(device.observed(config.observer.clone())),
@@ -130,6 +135,7 @@ impl<B: Backend> Manager<B> {
                 courses: Mutex::new(Vec::new()),
                 callbacks: Mutex::new(Vec::new()),
                 climbs: Climbs::default(),
+                windows,
                 ledger,
                 mover: OnceLock::new(),
                 work: Work::new(),

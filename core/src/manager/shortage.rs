@@ -38,6 +38,7 @@ impl<B: Backend> Manager<B> {
             hard_limit: self.inner.device.heap_use(heap).map_or(u64::MAX, |heap| heap.hard_limit),
             fits_after_defragment: false,
             fits_after_wait: false,
+            fits_after_spill: self.could_spill(heap, ask.layout.size),
         };
         for lane in pool.lanes() {
             let state = lane.state.lock();

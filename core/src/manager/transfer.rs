@@ -43,8 +43,10 @@ impl<B: Backend> Allocation<B> {
     ///
     /// # Errors
     ///
-    /// `OutOfRange`, `Misaligned`, `Unsupported`, or what the driver says. Zero bytes succeed without a call.
+    /// `OutOfRange`, `Misaligned`, `Unsupported`, or what the driver says; `Published` for bytes that are final. Zero bytes
+    /// succeed without a call.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_writable()?;
         let binding = self.binding();
         let to = binding.place(offset, bytes.len() as u64)?;
         self.aligned(offset, bytes.len() as u64)?;
@@ -73,6 +75,7 @@ impl<B: Backend> Allocation<B> {
     ///
     /// As for [`write`](Self::write).
     pub fn fill(&self, offset: u64, size: u64, value: u8) -> Result<()> {
+        self.check_writable()?;
         let binding = self.binding();
         let to = binding.place(offset, size)?;
         self.aligned(offset, size)?;
@@ -104,7 +107,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// `Foreign`, `OutOfRange`, `Misaligned`; `Busy` when two copies, or source and destination, overlap;
+    /// `Foreign`, `OutOfRange`, `Misaligned`, `Published`; `Busy` when two copies, or source and destination, overlap;
     /// `Unsupported` for a copy inside one block where the device forbids it. Nothing is copied then.
     pub fn copy(&self, on: TimelineId, copies: &[Copy<'_, B>]) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
@@ -113,6 +116,7 @@ impl<B: Backend> Manager<B> {
             {
                 return Err(ErrorKind::Foreign.into());
             }
+            copy.to.check_writable()?;
             copy.from.aligned(copy.from_offset, copy.size)?;
             copy.to.aligned(copy.to_offset, copy.size)?;
         }

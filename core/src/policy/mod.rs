@@ -7,6 +7,7 @@ mod regions;
 mod request;
 mod rules;
 mod shared;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -15,10 +16,11 @@ pub use constants::{Candidate, ConstantChoice, choose_constants};
 pub use placement::{Placement, Ranking, Reason, Rejection};
 pub use profile::{Cost, Profile, TableSize};
 pub use regions::{Refusal, RegionVerdict};
-pub use request::{
-    Access, Contents, Driver, Lifetime, Mobility, Pattern, Privacy, Region, Request, Sharing,
-    Substitution, Writer,
-};
+pub use request::Request;
 pub use rules::{DefaultPolicy, MeasuredPolicy, Policy};
-pub(crate) use rules::{judge, reject};
+pub(crate) use rules::{judge, reject, spill};
 pub use shared::{Clear, OptIn, SharedArray, SharedError, SharedLayout, SharedSpan, Walk};
+pub use words::{
+    Access, Coherence, Contents, Driver, Lifetime, Mobility, Pattern, Privacy, Region, Sharing,
+    Spill, Substitution, Word, Writer,
+};

@@ -1,5 +1,5 @@
 //! A decision, with its reason and what was rejected.
-use super::request::Region;
+use super::words::Region;
 use crate::{HeapId, HeapKind};
 use core::fmt;
 
@@ -71,44 +71,59 @@ pub enum Reason {
     TooLargeFor(Region),
     /// The region that fits best is worth more to others of the same set; this one substitutes it.
     Crowded(Region),
+    /// The region that fits best is nearly full; this one substitutes it until there is room again.
+    NearlyFull(Region),
+    /// The region that fits best was full; this one substitutes it.
+    Full(Region),
+    /// Every permitted heap was full, and the request may spill to host memory.
+    Spilled,
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WrittenByKernels => f.write_str("kernels write it, so it lives in device memory"),
-            Self::WrittenOnce => {
-                f.write_str("the host writes it once, so a copy to device memory pays")
-            }
-            Self::WrittenPerFrame => {
-                f.write_str("the host writes it every frame, so it is read from staging")
-            }
-            Self::ReadByHost => f.write_str("the host reads it, so it lives in cached host memory"),
-            Self::Broadcast => f.write_str(
-                "every lane reads the same small table, so the constant cache serves it",
-            ),
-            Self::ReusedByGroup => f.write_str(
-                "a group reads the same bytes many times, so it copies them to shared memory first",
-            ),
-            Self::WrittenInPlace => f.write_str(
-                "the host writes it every frame, straight to memory that kernels read fast",
-            ),
-            Self::CopiedPerFrame => f.write_str(
-                "kernels read it more than once in a frame, so a copy to device memory pays",
-            ),
-            Self::UsedByBoth => {
-                f.write_str("both sides use it all the time, so unified memory avoids copies")
-            }
-            Self::Named => f.write_str("the request names this heap"),
+        let (region, what) = match self {
             Self::Substitute(region) => {
-                write!(f, "the device has no {region:?} memory; this substitutes it")
+                return write!(f, "the device has no {region:?} memory; this substitutes it");
             }
             Self::TooLargeFor(region) => {
-                write!(f, "it does not fit {region:?} memory; this substitutes it")
+                return write!(f, "it does not fit {region:?} memory; this substitutes it");
             }
             Self::Crowded(region) => {
-                write!(f, "others gain more from {region:?} memory; this substitutes it")
+                return write!(f, "others gain more from {region:?} memory; this substitutes it");
             }
+            Self::NearlyFull(region) => (region, "is nearly full"),
+            Self::Full(region) => (region, "was full"),
+            other => return f.write_str(other.sentence()),
+        };
+        write!(f, "{region:?} memory {what}; this substitutes it")
+    }
+}
+
+impl Reason {
+    /// The reasons that name no other region, for people.
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::WrittenByKernels => "kernels write it, so it lives in device memory",
+            Self::WrittenOnce => "the host writes it once, so a copy to device memory pays",
+            Self::WrittenPerFrame => "the host writes it every frame, so it is read from staging",
+            Self::ReadByHost => "the host reads it, so it lives in cached host memory",
+            Self::Broadcast => {
+                "every lane reads the same small table, so the constant cache serves it"
+            }
+            Self::ReusedByGroup => {
+                "a group reads the same bytes many times, so it copies them to shared memory first"
+            }
+            Self::WrittenInPlace => {
+                "the host writes it every frame, straight to memory that kernels read fast"
+            }
+            Self::CopiedPerFrame => {
+                "kernels read it more than once in a frame, so a copy to device memory pays"
+            }
+            Self::UsedByBoth => "both sides use it all the time, so unified memory avoids copies",
+            Self::Spilled => {
+                "device memory was full, so it spilled to host memory; kernels are slow there"
+            }
+            _ => "the request names this heap",
         }
     }
 }
@@ -130,6 +145,8 @@ pub enum Rejection {
     },
     /// It is only for requests that name it.
     OnRequest,
+    /// It needs a flush, and the request must be coherent.
+    Incoherent,
 }
 
 impl fmt::Display for Rejection {
@@ -139,6 +156,7 @@ impl fmt::Display for Rejection {
             Self::TooLarge { max_block } => write!(f, "its largest block has {max_block} bytes"),
             Self::Alignment { guaranteed } => write!(f, "it aligns to {guaranteed} bytes only"),
             Self::OnRequest => f.write_str("it serves only requests that name it"),
+            Self::Incoherent => f.write_str("it needs a flush, and the request must be coherent"),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Which regions suit a request, and why the others do not.
 use super::placement::Reason;
 use super::profile::Profile;
-use super::request::{Access, Pattern, Region, Request, Writer};
+use super::request::Request;
+use super::rules::must_be_coherent;
+use super::words::{Access, Pattern, Region, Writer};
 use crate::{Caps, Heap, HeapKind, HostAccess, Use};
 use core::fmt;
 
@@ -33,6 +35,8 @@ pub enum Refusal {
     NotForHost,
     /// Only kernels use it, and they reach the region slowly.
     NotForKernels,
+    /// Its memory needs a flush, and the request must be coherent.
+    Incoherent,
     /// Kernels would be slower, or not enough faster.
     Slower {
         /// The time from there, in percent of that from device memory.
@@ -50,6 +54,7 @@ impl fmt::Display for Refusal {
             Self::ReadOnly => f.write_str("kernels write it, and there they only read"),
             Self::NotForHost => f.write_str("the host uses it, and is slow or blind there"),
             Self::NotForKernels => f.write_str("only kernels use it, and they are slow there"),
+            Self::Incoherent => f.write_str("it needs a flush, and the request must be coherent"),
             Self::Slower { percent } => {
                 write!(f, "reads would take {percent} % of the time from device memory")
             }
@@ -92,7 +97,7 @@ pub(super) fn wanted(
         (Writer::HostPerFrame, _) if best(request, caps, profile) == Constant => {
             (&[Constant, Staging, Unified], Reason::Broadcast)
         }
-        (Writer::HostPerFrame, _) if has_local_window(request, caps) => {
+        (Writer::HostPerFrame, _) if has_local_window(request, caps, profile) => {
             (&[Unified, Staging], Reason::WrittenInPlace)
         }
         (Writer::HostPerFrame, _) if request.reuse > 1 => {
@@ -149,14 +154,15 @@ pub(super) fn constant_limit(caps: &Caps) -> Option<u64> {
     caps.constant.map(|limits| limits.bank.min(limits.max_bind))
 }
 
-/// Whether the host can write where kernels read fast, with room for others: device memory behind a window, or the one
-/// memory of a device that shares the host's. Memory that migrates is not that.
-fn has_local_window(request: &Request<'_>, caps: &Caps) -> bool {
+/// Whether the host can write where kernels read fast, with room for others: device memory behind a window that is faster
+/// than staging, or the one memory of a device that shares the host's. Memory that migrates is not that.
+fn has_local_window(request: &Request<'_>, caps: &Caps, profile: &Profile) -> bool {
+    let is_faster = u64::from(profile.window()) <= 100 - MARGIN;
     let is_shared = !caps.heaps.iter().any(|heap| heap.kind == HeapKind::Device);
     let is_window = |heap: &Heap| {
         heap.kind == HeapKind::Unified
             && heap.use_when == Use::Normal
-            && (is_shared || heap.host == HostAccess::Combined)
+            && (is_shared || (is_faster && heap.host == HostAccess::Combined))
             && request.layout.size <= heap.size / SHARE
     };
     caps.heaps.iter().any(is_window)
@@ -183,9 +189,19 @@ pub(super) fn refuse(
         Region::Constant => Refusal::Slower { percent: percent(constant_cost(request, profile)) },
         Region::Shared => Refusal::Slower { percent: percent(shared_cost(request, profile)) },
         Region::Device => Refusal::Slower { percent: 100 },
+        Region::Staging | Region::Unified if needs_flush(request, caps, region) => {
+            Refusal::Incoherent
+        }
         Region::Staging | Region::Unified if host => Refusal::NotForHost,
         Region::Staging | Region::Unified => Refusal::NotForKernels,
     }
+}
+
+/// Whether a request that must be coherent finds no memory of the region that is.
+fn needs_flush(request: &Request<'_>, caps: &Caps, region: Region) -> bool {
+    let kind = if region == Region::Staging { HeapKind::Staging } else { HeapKind::Unified };
+    let is_coherent = |heap: &Heap| heap.kind == kind && heap.host != HostAccess::Incoherent;
+    must_be_coherent(request) && !caps.heaps.iter().any(is_coherent)
 }
 
 /// The most bytes that a region gives one request; `None` where the device lacks it.

@@ -1,133 +1,9 @@
 //! What is wanted, in intent rather than in heaps.
+use super::words::{
+    Access, Coherence, Contents, Driver, Lifetime, Mobility, Pattern, Privacy, Sharing, Spill,
+    Substitution, Writer,
+};
 use crate::{Align, Class, HeapId, Layout, Tag, TimelineId};
-
-/// What a policy chooses among.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Region {
-    /// Device memory: the default home.
-    Device,
-    /// Read-only, broadcast-cached, small.
-    Constant,
-    /// On-chip memory of one group; a layout of a launch, not an allocation.
-    Shared,
-    /// Host memory that the device reaches.
-    Staging,
-    /// Reached fast by both sides.
-    Unified,
-}
-
-/// Who writes the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Writer {
-    /// Kernels.
-    #[default]
-    Device,
-    /// The host, once, before kernels read.
-    HostOnce,
-    /// The host, again for every frame or step.
-    HostPerFrame,
-}
-
-/// Who reads the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Kernels.
-    #[default]
-    Device,
-    /// The host, after the device wrote them.
-    Host,
-    /// Both, all the time.
-    Both,
-}
-
-/// How kernels read the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Pattern {
-    /// Neighbouring lanes read neighbouring addresses.
-    #[default]
-    Coalesced,
-    /// Every lane reads the same address.
-    Broadcast,
-    /// Every lane reads where it likes.
-    Gathered,
-    /// A group reads the same tile many times.
-    Tiled,
-}
-
-/// How long the bytes live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Lifetime {
-    /// Until freed, and nobody knows when.
-    #[default]
-    Persistent,
-    /// One frame or step.
-    Frame,
-    /// One kernel.
-    Kernel,
-}
-
-/// Whether an allocation may share its block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Sharing {
-    /// With other allocations.
-    #[default]
-    Shared,
-    /// With nobody: its own driver object, at offset zero.
-    Dedicated,
-}
-
-/// Whether defragmentation may move an allocation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mobility {
-    /// While nobody holds its binding.
-    #[default]
-    Movable,
-    /// Only in passes that ask its owner, who has native objects bound to its place.
-    OnConsent,
-    /// Never: its address stays as long as it lives.
-    Pinned,
-}
-
-/// What an allocation holds before anyone writes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Contents {
-    /// Whatever its domain left there.
-    #[default]
-    Any,
-    /// Zeros, padding included.
-    Zero,
-}
-
-/// Whether an allocation's bytes may outlive it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Privacy {
-    /// Within its domain.
-    #[default]
-    Open,
-    /// Never: they are zeroed when it is freed, and not copied about before.
-    Secret,
-}
-
-/// Whether the driver may be asked for more memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Driver {
-    /// When nothing that is held fits.
-    #[default]
-    Allowed,
-    /// Never: only what is held already.
-    Forbidden,
-}
-
-/// Whether another region may serve where the best one is missing or too small.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Substitution {
-    /// Yes, and the placement says so.
-    #[default]
-    Allowed,
-    /// No: the request fails instead.
-    Forbidden,
-}
 
 /// What is wanted: layout, intended use, name. Built by chaining; the default is device memory.
 ///
@@ -150,8 +26,12 @@ pub struct Request<'a> {
     pub pattern: Pattern,
     /// How often a group reads each of its bytes, on average.
     pub reuse: u32,
+    /// Whether host and device see each other's writes without being asked to look.
+    pub coherence: Coherence,
     /// Whether another region may serve.
     pub substitution: Substitution,
+    /// Whether host memory may serve where every permitted heap is full.
+    pub spill: Spill,
     /// How long it lives.
     pub lifetime: Lifetime,
     /// Whether it may share a block.
@@ -185,7 +65,9 @@ impl<'a> Request<'a> {
             access: Access::Device,
             pattern: Pattern::Coalesced,
             reuse: 1,
+            coherence: Coherence::Any,
             substitution: Substitution::Allowed,
+            spill: Spill::Forbidden,
             lifetime: Lifetime::Persistent,
             sharing: Sharing::Shared,
             mobility: Mobility::Movable,
@@ -257,6 +139,20 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn no_substitute(mut self) -> Self {
         self.substitution = Substitution::Forbidden;
+        self
+    }
+
+    /// Seen by the other side as soon as one side wrote it, without a flush.
+    #[must_use]
+    pub const fn coherent(mut self) -> Self {
+        self.coherence = Coherence::Needed;
+        self
+    }
+
+    /// From host memory rather than from nowhere: slow for kernels, and the placement says so.
+    #[must_use]
+    pub const fn may_spill(mut self) -> Self {
+        self.spill = Spill::Allowed;
         self
     }
 

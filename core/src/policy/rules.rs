@@ -2,7 +2,8 @@
 use super::placement::{Placement, Ranking, Reason, Rejection};
 use super::profile::Profile;
 use super::regions::{self, RegionVerdict};
-use super::request::{Access, Region, Request, Substitution};
+use super::request::Request;
+use super::words::{Access, Coherence, Region, Substitution, Writer};
 use crate::{Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
 use alloc::vec::Vec;
 use core::fmt;
@@ -51,8 +52,32 @@ pub(crate) fn reject(request: &Request<'_>, heap: &Heap) -> Option<Rejection> {
     if request.layout.size > heap.max_block {
         return Some(Rejection::TooLarge { max_block: heap.max_block });
     }
+    if must_be_coherent(request) && heap.host == HostAccess::Incoherent {
+        return Some(Rejection::Incoherent);
+    }
     let guaranteed = heap.align.get();
     (request.layout.align > heap.align).then_some(Rejection::Alignment { guaranteed })
+}
+
+/// Whether the host uses the bytes in place and no flush may be needed.
+pub(super) const fn must_be_coherent(request: &Request<'_>) -> bool {
+    let host = !matches!(
+        (request.writer, request.access),
+        (Writer::Device | Writer::HostOnce, Access::Device)
+    );
+    host && matches!(request.coherence, Coherence::Needed)
+}
+
+/// Host memory that may serve a request when every heap of its placement is full, best first.
+pub(crate) fn spill(request: &Request<'_>, caps: &Caps) -> Ranking {
+    let fits = |heap: &(HeapId, &Heap)| {
+        heap.1.kind == HeapKind::Staging && reject(request, heap.1).is_none()
+    };
+    let mut found: Vec<_> = caps.heap_ids().filter(fits).collect();
+    found.sort_by_key(|(_, heap)| preference(request, heap));
+    let mut heaps = Ranking::new();
+    found.into_iter().for_each(|(id, _)| heaps.push(id));
+    heaps
 }
 
 /// Within one kind: cached memory first for the host's reads, combined memory first for its writes.

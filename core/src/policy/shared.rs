@@ -1,5 +1,5 @@
 //! Shared memory as a layout: named arrays with phases, laid out for one launch. Pure.
-use super::request::{Contents, Privacy};
+use super::words::{Contents, Privacy};
 use crate::{Align, SharedCaps, Span};
 use alloc::vec::Vec;
 use core::fmt;

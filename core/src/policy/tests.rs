@@ -14,42 +14,120 @@ fn table(size: u64, pattern: Pattern, reuse: u32) -> Request<'static> {
     Request::new(size).writer(Writer::HostOnce).pattern(pattern).reuse(reuse)
 }
 
-#[test]
-fn every_request_goes_where_the_table_says() {
-    use Region::{Constant, Device, Shared, Staging, Unified};
-    let filter = table(KIB, Pattern::Broadcast, 100);
-    let palette = table(4 * KIB, Pattern::Gathered, 64);
-    let weights = table(16 * KIB, Pattern::Broadcast, 100);
-    let once = table(4 * KIB, Pattern::Gathered, 1);
+/// What a request is called, what it says, and where it goes on each device.
+type Row = (&'static str, Request<'static>, [(Region, Reason); 9]);
+
+/// H200, MI300X, RX 7900, RTX 4090, RTX 2080, Iris Xe, Adreno, Mali, WebGPU: one of two answers each.
+fn row(name: &'static str, request: Request<'static>, two: [Answer; 2], at: [usize; 9]) -> Row {
+    (name, request, at.map(|place| two[place]))
+}
+
+type Answer = (Region, Reason);
+
+/// Tables that kernels read.
+fn tables() -> Vec<Row> {
+    use Reason::{Broadcast, ReusedByGroup, Substitute, TooLargeFor, WrittenOnce};
+    use Region::{Constant, Device, Shared, Unified};
+    let (constant, shared) = ([(Constant, Broadcast); 2], [(Shared, ReusedByGroup); 2]);
+    let once = [(Device, WrittenOnce), (Unified, Substitute(Device))];
+    let (device, unified) = ((Device, TooLargeFor(Constant)), (Unified, TooLargeFor(Constant)));
+    let large =
+        [device, constant[0], constant[0], device, device, constant[0], unified, unified, device];
     let tile = Request::new(8 * KIB).pattern(Pattern::Tiled).reuse(16);
-    let large = table(16 * MIB, Pattern::Broadcast, 1);
-    let frame = Request::upload(MIB);
-    let often = Request::upload(512 * MIB).reuse(4);
-    let back = Request::read_back(MIB);
-    let both = Request::new(MIB).access(Access::Both);
-    let plain = Request::new(MIB);
-    // One row for each request, one column for each device.
-    let rows: [(&str, Request<'_>, [Region; 7]); 11] = [
-        ("weights", weights, [Shared, Shared, Shared, Shared, Shared, Shared, Shared]),
-        ("filter", filter, [Constant, Constant, Constant, Constant, Constant, Constant, Constant]),
-        ("palette", palette, [Shared, Shared, Shared, Shared, Shared, Shared, Shared]),
-        ("once", once, [Device, Device, Device, Device, Unified, Unified, Device]),
-        ("tile", tile, [Shared, Shared, Shared, Shared, Shared, Shared, Shared]),
-        ("large", large, [Device, Constant, Device, Device, Constant, Unified, Device]),
-        ("frame", frame, [Staging, Staging, Unified, Unified, Unified, Unified, Staging]),
-        ("often", often, [Device, Device, Unified, Device, Unified, Unified, Device]),
-        ("back", back, [Staging, Staging, Staging, Staging, Unified, Unified, Staging]),
-        ("both", both, [Unified, Unified, Unified, Unified, Unified, Unified, Staging]),
-        ("plain", plain, [Device, Device, Device, Device, Unified, Unified, Device]),
-    ];
-    let devices =
-        [h200(), rx_7900(), rtx_4090(), small_window(), intel_integrated(), phone(), web()];
-    for (name, request, regions) in rows {
-        for (device, region) in devices.iter().zip(regions) {
-            let placement = DefaultPolicy.place(&request, device).expect("it fits");
-            assert_eq!(placement.region, region, "{name} on {}", device.device.name);
+    vec![
+        row("weights", table(16 * KIB, Pattern::Broadcast, 100), shared, [0; 9]),
+        row("filter", table(KIB, Pattern::Broadcast, 100), constant, [0; 9]),
+        row("palette", table(4 * KIB, Pattern::Gathered, 64), shared, [0; 9]),
+        row("tile", tile, shared, [0; 9]),
+        row("once", table(4 * KIB, Pattern::Gathered, 1), once, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
+        ("large", table(16 * MIB, Pattern::Broadcast, 1), large),
+    ]
+}
+
+/// Data that the host or kernels write.
+fn streams() -> Vec<Row> {
+    use Reason::{
+        CopiedPerFrame, ReadByHost, Substitute, UsedByBoth, WrittenByKernels, WrittenInPlace,
+        WrittenPerFrame,
+    };
+    use Region::{Device, Staging, Unified};
+    let plain = [(Device, WrittenByKernels), (Unified, Substitute(Device))];
+    let frame = [(Staging, WrittenPerFrame), (Unified, WrittenInPlace)];
+    let often = [(Device, CopiedPerFrame), (Unified, WrittenInPlace)];
+    let back = [(Staging, ReadByHost), (Unified, Substitute(Staging))];
+    let both = [(Unified, UsedByBoth), (Staging, Substitute(Unified))];
+    let on_both = Request::new(MIB).access(Access::Both);
+    let again = Request::upload(512 * MIB).reuse(4);
+    vec![
+        row("plain", Request::new(MIB), plain, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
+        row("frame", Request::upload(MIB), frame, [0, 0, 0, 1, 1, 1, 1, 1, 0]),
+        row("often", again, often, [0, 0, 0, 1, 0, 1, 1, 1, 0]),
+        row("back", Request::read_back(MIB), back, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
+        row("both", on_both, both, [0, 0, 0, 0, 0, 0, 0, 0, 1]),
+    ]
+}
+
+#[test]
+fn every_request_goes_where_the_table_says_and_says_why() {
+    for (name, request, wanted) in tables().into_iter().chain(streams()) {
+        for (device, wanted) in all().iter().zip(wanted) {
+            let placed = DefaultPolicy.place(&request, device).expect("it fits");
+            assert_eq!((placed.region, placed.reason), wanted, "{name} on {}", device.device.name);
         }
     }
+}
+
+#[test]
+fn a_coherent_request_leaves_out_what_needs_a_flush() {
+    let back = Request::read_back(MIB);
+    let heaps = |request: &Request<'_>| {
+        let placed = DefaultPolicy.place(request, &lazy_phone()).expect("it fits");
+        placed.heaps.as_slice().to_vec()
+    };
+    assert_eq!(heaps(&back), [crate::HeapId(1), crate::HeapId(0)], "cached memory reads faster");
+    assert_eq!(heaps(&back.coherent()), [crate::HeapId(0)]);
+}
+
+#[test]
+fn a_slow_window_is_not_used() {
+    let frame = Request::upload(MIB);
+    let slow = MeasuredPolicy { profile: Profile::ASSUMED.with_window(110) };
+    let region = |policy: &dyn Policy, device: &crate::Caps| {
+        policy.place(&frame, device).expect("it fits").region
+    };
+    assert_eq!(region(&DefaultPolicy, &rtx_4090()), Region::Unified);
+    assert_eq!(region(&slow, &rtx_4090()), Region::Staging);
+    assert_eq!(region(&slow, &intel_integrated()), Region::Unified, "its only memory");
+}
+
+#[test]
+fn every_size_has_the_class_above_it() {
+    let sizes = [(1, 256), (256, 256), (257, 512), (2048, 2048), (40_960, 65_536)];
+    for (size, most) in sizes {
+        assert_eq!(TableSize::of(size).most(), most, "{size}");
+    }
+    assert_eq!(TableSize::of(u64::MAX).most(), MIB, "the last one serves the rest");
+    assert_eq!(TableSize::ALL.map(TableSize::most).map(TableSize::of), TableSize::ALL);
+}
+
+#[test]
+fn words_stand_for_one_value_each() {
+    fn check<T: Word + core::fmt::Debug>(count: usize) {
+        assert_eq!(T::WORDS.len(), count);
+        for (word, value) in T::WORDS {
+            assert_eq!((T::from_word(word), value.word()), (Some(*value), *word));
+        }
+        assert_eq!(T::from_word("sideways"), None);
+    }
+    check::<Region>(5);
+    check::<Writer>(3);
+    check::<Access>(3);
+    check::<Pattern>(4);
+    check::<Lifetime>(3);
+    check::<Coherence>(2);
+    check::<Substitution>(2);
+    check::<Spill>(2);
+    check::<Privacy>(2);
 }
 
 #[test]
@@ -113,32 +191,73 @@ fn index(value: u64) -> usize {
     usize::try_from(value).expect("small")
 }
 
+/// A request that says anything.
+fn anything(next: &mut impl FnMut(u64) -> u64) -> Request<'static> {
+    let patterns = [Pattern::Broadcast, Pattern::Coalesced, Pattern::Gathered, Pattern::Tiled];
+    let most = 1 << (1 + next(30));
+    let request = Request::new(1 + next(most))
+        .align(Align::of(1 << next(8)))
+        .writer([Writer::Device, Writer::HostOnce, Writer::HostPerFrame][index(next(3))])
+        .access([Access::Device, Access::Host, Access::Both][index(next(3))])
+        .pattern(patterns[index(next(4))])
+        .reuse(u32::try_from(next(1000)).expect("small"));
+    match next(4) {
+        0 => request.coherent(),
+        1 => request.no_substitute(),
+        2 => request.may_spill(),
+        _ => request,
+    }
+}
+
 #[test]
 fn no_limit_is_exceeded_and_every_decision_is_pure() {
     let mut next = random(1);
-    let devices =
-        [h200(), rx_7900(), rtx_4090(), small_window(), intel_integrated(), phone(), web()];
+    let devices = all();
     for _ in 0..20_000 {
-        let patterns = [Pattern::Broadcast, Pattern::Coalesced, Pattern::Gathered, Pattern::Tiled];
-        let most = 1 << (1 + next(30));
-        let request = Request::new(1 + next(most))
-            .align(Align::of(1 << next(8)))
-            .writer([Writer::Device, Writer::HostOnce, Writer::HostPerFrame][index(next(3))])
-            .access([Access::Device, Access::Host, Access::Both][index(next(3))])
-            .pattern(patterns[index(next(4))])
-            .reuse(u32::try_from(next(1000)).expect("small"));
-        let device = &devices[index(next(7))];
-        let Ok(placed) = DefaultPolicy.place(&request, device) else { continue };
-        assert_eq!(DefaultPolicy.place(&request, device), Ok(placed));
-        for heap in placed.heaps.as_slice() {
+        let request = anything(&mut next);
+        let device = &devices[index(next(9))];
+        let fits = |heap: &crate::HeapId| {
             let heap = device.heap(*heap).expect("named by the device");
             assert!(request.layout.size <= heap.max_block && request.layout.align <= heap.align);
-        }
+            let used = request.access != Access::Device || request.writer == Writer::HostPerFrame;
+            let lazy = heap.host == crate::HostAccess::Incoherent;
+            assert!(!(lazy && used && request.coherence == Coherence::Needed), "{request:?}");
+            heap.kind
+        };
+        let spilled = spill(&request, device);
+        let is_host = |heap| fits(heap) == crate::HeapKind::Staging;
+        assert!(spilled.as_slice().iter().all(is_host), "host memory only");
+        let Ok(placed) = DefaultPolicy.place(&request, device) else { continue };
+        assert_eq!(DefaultPolicy.place(&request, device), Ok(placed));
+        let _ = placed.heaps.as_slice().iter().map(fits).count();
         let constant = device.constant.expect("all have one");
         let shared = device.shared.expect("all have one");
         let size = request.layout.size;
         assert!(placed.region != Region::Constant || size <= constant.bank.min(constant.max_bind));
         assert!(placed.region != Region::Shared || size <= shared.per_group);
         assert!(placed.region != Region::Constant || request.writer != Writer::Device);
+        let other = matches!(placed.reason, Reason::Substitute(_) | Reason::TooLargeFor(_));
+        assert!(!other || request.substitution == Substitution::Allowed, "{request:?}");
+    }
+}
+
+/// The heaps of a device in another order: the same memory is chosen, by its new number.
+#[test]
+fn the_order_of_a_devices_heaps_does_not_matter_where_kinds_differ() {
+    let mut next = random(2);
+    for _ in 0..2000 {
+        let request = anything(&mut next);
+        for device in [h200(), rx_7900(), mi300x(), web()] {
+            let mut turned = device.clone();
+            turned.heaps.reverse();
+            let last = u8::try_from(device.heaps.len() - 1).expect("few");
+            let (a, b) =
+                (DefaultPolicy.place(&request, &device), DefaultPolicy.place(&request, &turned));
+            let told = |placed: &Placement| (placed.region, placed.reason);
+            assert_eq!(a.as_ref().map(told), b.as_ref().map(told), "{request:?}");
+            let (Ok(a), Ok(b)) = (a, b) else { continue };
+            let numbers = b.heaps.as_slice().iter().map(|heap| crate::HeapId(last - heap.0));
+            assert!(numbers.eq(a.heaps.as_slice().iter().copied()), "{request:?}");
+        }
     }
 }

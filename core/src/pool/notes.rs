@@ -25,6 +25,8 @@ pub(crate) struct Note {
     pub(crate) privacy: Privacy,
     /// Whether it moves only where its owner is asked.
     pub(crate) consent: Consent,
+    /// Whether its bytes are published: nobody writes them any more.
+    pub(crate) published: bool,
     /// How it ends, when it was freed while a pass had it.
     pub(crate) ending: Option<Ending>,
 }

@@ -5,8 +5,8 @@ mod image;
 pub use image::Image;
 
 use omniheap::{
-    AnyBackend, BackendKind, Buffer, Manager, Placement, Point, Region, Request, TimelineId, open,
-    open_best,
+    AnyBackend, BackendKind, Buffer, Manager, Placement, Point, Request, TimelineId, Word as _,
+    config_for, open, open_best,
 };
 
 /// What an example returns.
@@ -30,7 +30,9 @@ pub fn manager() -> Outcome<Manager<AnyBackend>> {
         Some(name) => open(name.parse::<BackendKind>()?, 0)?,
     };
     println!("{}: {}", device.caps().device.backend, device.caps().device.name);
-    Ok(Manager::new(device))
+    let (config, rules) = config_for(device.caps());
+    println!("  rules: {rules}");
+    Ok(Manager::with_config(device, config))
 }
 
 /// Numbers in memory, placed by the policy, which says why.
@@ -45,15 +47,10 @@ pub fn place(
     request: &Request<'_>,
 ) -> Outcome<(Buffer<f32, AnyBackend>, Placement)> {
     let request = Request { layout: omniheap::Layout::new(4 * count as u64), ..*request };
-    let placement = manager.explain(&request)?.placement;
-    println!("  {name}: {} memory, because {}", word(placement.region), placement.reason);
-    Ok((manager.buffer(count as u64, &request)?, placement))
-}
-
-/// A region in one word.
-#[must_use]
-pub fn word(region: Region) -> String {
-    format!("{region:?}").to_lowercase()
+    let buffer = manager.buffer(count as u64, &request)?;
+    let placement = manager.placed(&request, buffer.allocation())?;
+    println!("  {name}: {} memory, because {}", placement.region.word(), placement.reason);
+    Ok((buffer, placement))
 }
 
 /// Reads everything back.

@@ -11,10 +11,16 @@ use std::time::Instant;
 const MAIN: TimelineId = TimelineId::MAIN;
 
 /// Threads of a group of every lookup.
-const GROUP: u32 = 256;
+pub(super) const GROUP: u32 = 256;
 
 /// Most items: their input and output are 128 MiB each.
 const MOST: u32 = 1 << 25;
+
+/// Fewest items: one group.
+const LEAST_ITEMS: u32 = GROUP;
+
+/// A place that is so many times slower than the fastest is not timed again.
+const HOPELESS: u32 = 4;
 
 /// What one timed run takes at least, where the items suffice.
 const LEAST: Duration = Duration::from_micros(300);
@@ -47,6 +53,8 @@ pub(super) struct Time {
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) times: Vec<Time>,
+    /// Items of one run.
+    pub(super) items: u32,
     /// Whether every place gave the same numbers.
     pub(super) agree: bool,
 }
@@ -71,7 +79,7 @@ impl Bench {
     pub(super) fn open(device: &AnyBackend) -> Result<Self, Error> {
         let manager = Manager::new(AnyBackend::clone(device));
         let is_fast = !matches!(device.caps().device.backend, "host");
-        let mut most = if is_fast { MOST } else { 1 << 12 };
+        let mut most = if is_fast { MOST } else { LEAST_ITEMS };
         loop {
             let request = Request::new(u64::from(most) * 4);
             let made = (manager.allocate(&request), manager.allocate(&request));
@@ -80,14 +88,14 @@ impl Bench {
                 return Ok(Self { manager, input, output, most });
             }
             most /= 4;
-            if most < 1 << 10 {
+            if most < LEAST_ITEMS {
                 return Err(ErrorKind::OutOfDeviceMemory.into());
             }
         }
     }
 
-    /// Times a lookup in every place that the device permits, each thread with `load` items.
-    pub(super) fn measure(&self, placed: &Placed, load: u32) -> Result<Measured, Error> {
+    /// Times a lookup in every place that the device permits, once for each of the loads: items of one thread.
+    pub(super) fn measure(&self, placed: &Placed, loads: &[u32]) -> Result<Vec<Measured>, Error> {
         let mut ready = Vec::new();
         let kernels = [
             (Region::Device, Some(placed.device)),
@@ -98,17 +106,24 @@ impl Bench {
             let Some(kernel) = kernel else { continue };
             ready.extend(self.prepare(region, &kernel, placed)?);
         }
+        loads.iter().map(|load| self.compare(&mut ready, *load)).collect()
+    }
+
+    /// Times a lookup in its places, which take turns.
+    fn compare(&self, ready: &mut [Ready], load: u32) -> Result<Measured, Error> {
         let items = self.items(&ready[0], load)?;
         let mut outputs = Vec::new();
-        for one in &mut ready {
+        for one in &mut *ready {
+            // The first run of a program may still compile it.
             self.run(one, items, load, 1)?;
+            one.fastest = self.run(one, items, load, 1)?;
             outputs.push(self.sample(items)?);
         }
         // On a slow device a few runs tell as much.
-        let (rounds, times) =
-            if self.run(&ready[0], items, load, 1)? > SLOW { (2, 1) } else { (ROUNDS, 4) };
+        let (rounds, times) = if ready[0].fastest > SLOW { (1, 1) } else { (ROUNDS, 4) };
         for _ in 0..rounds {
-            for one in &mut ready {
+            let best = ready.iter().map(|one| one.fastest).min().unwrap_or_default();
+            for one in ready.iter_mut().filter(|one| one.fastest <= best * HOPELESS) {
                 one.fastest = one.fastest.min(self.run(one, items, load, times)?);
             }
         }
@@ -117,7 +132,7 @@ impl Bench {
             region: one.region,
             microseconds: one.fastest.as_secs_f64() * 1e6,
         };
-        Ok(Measured { times: ready.iter().map(time).collect(), agree })
+        Ok(Measured { times: ready.iter().map(time).collect(), items, agree })
     }
 
     /// Loads a kernel and its table, or nothing where the device has no such place.
@@ -151,7 +166,7 @@ impl Bench {
 
     /// As many items as make a run long enough to be timed.
     fn items(&self, one: &Ready, load: u32) -> Result<u32, Error> {
-        let mut items = 1 << 10;
+        let mut items = LEAST_ITEMS;
         // A device that slept is slow at first.
         let start = Instant::now();
         while start.elapsed() < WAKE {

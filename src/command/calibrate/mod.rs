@@ -6,11 +6,11 @@ mod uploads;
 
 use super::Failure;
 use super::choice::Backend;
-use super::output::Format;
+use super::output::{self, Format};
 use bench::Bench;
 use clap::Args;
-use omniheap::{BackendKind, open, open_best};
-use std::path::PathBuf;
+use omniheap::{BackendKind, Profile, open, open_best, profile_path, read_profile, write_profile};
+use std::path::{Path, PathBuf};
 
 /// Measure on this device what the placement rules assume
 #[derive(Args, Debug)]
@@ -28,6 +28,9 @@ pub(super) struct Arguments {
     /// Measure the policy instead: every lookup in every place, and how much time the policy's choice loses
     #[arg(long)]
     regret: bool,
+    /// With --regret: judge this profile too; without it, the one that `policy_for` finds
+    #[arg(long, requires = "regret")]
+    profile: Option<PathBuf>,
     /// With --regret: only kernels whose name contains this
     #[arg(long, requires = "regret")]
     filter: Option<String>,
@@ -52,8 +55,25 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
     let bench = Bench::open(&device)?;
     if arguments.regret {
-        regret::run(&bench, arguments.filter.as_deref(), format)
-    } else {
-        costs::run(&bench, arguments.out.as_deref(), format)
+        let profile = arguments.profile.as_deref();
+        let profile = profile.map(|path| read_profile(path, device.caps())).transpose();
+        let profile = profile.map_err(|why| Failure::input(why.to_string()))?;
+        return regret::run(&bench, profile, arguments.filter.as_deref(), format);
+    }
+    measure(&bench, arguments.out.as_deref(), format)
+}
+
+/// Measures everything that a profile holds, and writes it.
+fn measure(bench: &Bench, out: Option<&Path>, format: Format) -> Result<(), Failure> {
+    let caps = bench.manager.caps();
+    let found = out.map(Path::to_path_buf).or_else(|| profile_path(caps));
+    let path = found.ok_or_else(|| Failure::input("no folder for profiles: give --out"))?;
+    let bar = output::progress(format, costs::STEPS + uploads::STEPS);
+    let profile = uploads::run(bench, Profile::ASSUMED, &bar, format)?;
+    let profile = costs::run(bench, profile, &bar, format)?;
+    write_profile(&path, &profile, caps).map_err(|error| Failure::unwritable(&path, &error))?;
+    match format {
+        Format::Json => Ok(()),
+        Format::Text => output::print_line(&format!("written to {}", path.display())),
     }
 }

@@ -1,13 +1,16 @@
 //! How much time the policy's choices lose: every lookup in every place.
-use super::bench::{Bench, Time};
+use super::bench::{self, Bench, Time};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
-use omniheap::shaders::{LOOKUPS, Placed};
-use omniheap::{Pattern, Region, Request, Writer, policy_for};
+use omniheap::shaders::{JUDGED, Lookup};
+use omniheap::{
+    DefaultPolicy, Knowledge, MeasuredPolicy, Policy, Profile, Region, Word as _, policy_for,
+};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Items of one thread.
-const LOAD: u32 = 8;
+const LOAD: u32 = 6;
 
 /// One lookup: what the policy chose, and what was fastest.
 #[derive(Debug, Serialize)]
@@ -20,39 +23,36 @@ struct Line {
     device_us: Option<f64>,
     constant_us: Option<f64>,
     shared_us: Option<f64>,
-    chosen: String,
-    best: String,
+    best: &'static str,
+    /// What the built-in rules choose, and what that loses.
+    chosen: &'static str,
     regret: f64,
+    /// The same with what was measured on the device.
+    measured_chosen: Option<&'static str>,
+    measured_regret: Option<f64>,
     /// Whether every place gave the same numbers.
     agree: bool,
 }
 
-/// How a lookup reads its table: the pattern, and rows for one item.
-fn reading(kernel: &Placed) -> (&'static str, Pattern, u32) {
-    let gathered = |reads| ("gathered", Pattern::Gathered, reads);
-    match kernel.name() {
-        "polynomial" | "centroids" | "bodies" | "segments" => {
-            ("broadcast", Pattern::Broadcast, kernel.rows)
-        }
-        "material" => ("broadcast", Pattern::Broadcast, 1),
-        "window" | "dither" => ("coalesced", Pattern::Coalesced, 1),
-        "twiddle" | "search" => gathered(kernel.rows.ilog2()),
-        "interpolate" => gathered(2),
-        "substitute" => gathered(16),
-        "chain" => gathered(8),
-        _ => gathered(1),
-    }
-}
-
 /// Measures every lookup whose name contains `filter`.
-pub(super) fn run(bench: &Bench, filter: Option<&str>, format: Format) -> Result<(), Failure> {
-    let wanted = |kernel: &&Placed| filter.is_none_or(|part| kernel.name().contains(part));
-    let kernels: Vec<_> = LOOKUPS.iter().filter(wanted).collect();
+pub(super) fn run(
+    bench: &Bench,
+    profile: Option<Profile>,
+    filter: Option<&str>,
+    format: Format,
+) -> Result<(), Failure> {
+    let found = profile.map(|profile| Arc::new(MeasuredPolicy { profile }) as Arc<dyn Policy>);
+    let found = found.or_else(|| match policy_for(bench.manager.caps()) {
+        (policy, Knowledge::Measured(_)) => Some(policy),
+        _ => None,
+    });
+    let wanted = |judged: &&Lookup| filter.is_none_or(|part| judged.table.name().contains(part));
+    let kernels: Vec<_> = JUDGED.iter().filter(wanted).collect();
     let bar = output::progress(format, kernels.len() as u64);
     let mut lines = Vec::new();
     for kernel in kernels {
-        bar.set_message(kernel.name());
-        let line = line(bench, kernel)?;
+        bar.set_message(kernel.table.name());
+        let line = line(bench, found.as_deref(), kernel)?;
         if format == Format::Json {
             output::print_json(&line)?;
         }
@@ -63,30 +63,35 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>, format: Format) -> Result
     if format == Format::Text { show(&lines) } else { Ok(()) }
 }
 
-fn line(bench: &Bench, kernel: &Placed) -> Result<Line, Failure> {
-    let measured = bench.measure(kernel, LOAD)?;
-    let (name, pattern, reads) = reading(kernel);
-    let reuse = 256 * LOAD * reads / kernel.rows;
-    let request = Request::new(kernel.bytes()).writer(Writer::HostOnce).pattern(pattern);
+fn line(bench: &Bench, found: Option<&dyn Policy>, judged: &Lookup) -> Result<Line, Failure> {
+    let measured = bench.measure(&judged.table, &[LOAD])?.remove(0);
+    let request = judged.request(bench::GROUP * LOAD);
     let caps = bench.manager.caps();
-    let placed = policy_for(caps).place(&request.reuse(reuse), caps)?;
     let faster = |a: &&Time, b: &&Time| a.microseconds.total_cmp(&b.microseconds);
     let best = measured.times.iter().min_by(faster).copied();
     let best = best.ok_or_else(|| Failure::failed("nothing was measured"))?;
-    // A region without a variant of this kernel is served from device memory.
-    let taken = measured.of(placed.region).or_else(|| measured.of(Region::Device));
+    let judge = |policy: &dyn Policy| -> Result<(&'static str, f64), Failure> {
+        let region = policy.place(&request, caps)?.region;
+        // A region without a variant of this kernel is served from device memory.
+        let taken = measured.of(region).or_else(|| measured.of(Region::Device));
+        Ok((region.word(), taken.unwrap_or(best.microseconds) / best.microseconds))
+    };
+    let (chosen, regret) = judge(&DefaultPolicy)?;
+    let (measured_chosen, measured_regret) = found.map(judge).transpose()?.unzip();
     Ok(Line {
         backend: caps.device.backend,
-        kernel: kernel.name(),
-        table_bytes: kernel.bytes(),
-        pattern: name,
-        reuse,
+        kernel: judged.table.name(),
+        table_bytes: judged.table.bytes(),
+        pattern: judged.pattern.word(),
+        reuse: request.reuse,
         device_us: measured.of(Region::Device),
         constant_us: measured.of(Region::Constant),
         shared_us: measured.of(Region::Shared),
-        chosen: format!("{:?}", placed.region).to_lowercase(),
-        best: format!("{:?}", best.region).to_lowercase(),
-        regret: taken.unwrap_or(best.microseconds) / best.microseconds,
+        best: best.region.word(),
+        chosen,
+        regret,
+        measured_chosen,
+        measured_regret,
         agree: measured.agree,
     })
 }
@@ -102,9 +107,11 @@ fn show(lines: &[Line]) -> Result<(), Failure> {
             number(line.device_us),
             number(line.constant_us),
             number(line.shared_us),
-            line.chosen.clone(),
-            line.best.clone(),
+            line.best.to_owned(),
+            line.chosen.to_owned(),
             format!("{:.3}", line.regret),
+            line.measured_chosen.unwrap_or("-").to_owned(),
+            line.measured_regret.map_or_else(|| "-".into(), |regret| format!("{regret:.3}")),
             if line.agree { "yes" } else { "NO" }.to_owned(),
         ]
     };
@@ -116,15 +123,22 @@ fn show(lines: &[Line]) -> Result<(), Failure> {
         "device µs",
         "constant µs",
         "shared µs",
-        "chosen",
         "best",
+        "built-in rules",
+        "regret",
+        "profile",
         "regret",
         "agree",
     ];
     output::print_line(&output::table(&header, &lines.iter().map(row).collect::<Vec<_>>()))?;
-    let mut regrets: Vec<f64> = lines.iter().map(|line| line.regret).collect();
+    summary("built-in rules", lines.iter().map(|line| line.regret).collect())?;
+    summary("profile", lines.iter().filter_map(|line| line.measured_regret).collect())
+}
+
+fn summary(name: &str, mut regrets: Vec<f64>) -> Result<(), Failure> {
     regrets.sort_by(f64::total_cmp);
-    let middle = regrets.get(regrets.len() / 2).copied().unwrap_or(1.0);
-    let worst = regrets.last().copied().unwrap_or(1.0);
-    output::print_line(&format!("regret: median {middle:.3}, worst {worst:.3}"))
+    let (Some(middle), Some(worst)) = (regrets.get(regrets.len() / 2), regrets.last()) else {
+        return Ok(());
+    };
+    output::print_line(&format!("{name}: median regret {middle:.3}, worst {worst:.3}"))
 }

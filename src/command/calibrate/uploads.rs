@@ -1,67 +1,113 @@
 //! How fast the host's bytes reach the device, by each way that there is.
 use super::bench::Bench;
+use super::costs::percent;
 use crate::command::Failure;
 use crate::command::output::{self, Format};
-use omniheap::{AnyBackend, HeapKind, HostAccess, Manager, Request};
+use core::time::Duration;
+use indicatif::ProgressBar;
+use omniheap::{AnyBackend, Heap, HeapKind, HostAccess, Manager, Profile, Request};
 use serde::Serialize;
 use std::time::Instant;
 
 /// Bytes of one upload.
-const SIZE: usize = 16 << 20;
+const SIZES: [u32; 4] = [4 << 10, 64 << 10, 1 << 20, 16 << 20];
 
-/// One way.
+/// Runs of which the fastest counts.
+const ROUNDS: u32 = 9;
+
+/// One size.
 #[derive(Debug, Serialize)]
 struct Line {
     backend: &'static str,
-    upload: &'static str,
-    gigabytes_per_second: f64,
+    upload_bytes: u32,
+    /// Copied to device memory.
+    staged_gigabytes_per_second: f64,
+    /// Written straight to host-visible memory, where there is some.
+    mapped_gigabytes_per_second: Option<f64>,
 }
 
-/// Times a staged upload, and one straight into host-visible device memory where there is some.
-pub(super) fn run(bench: &Bench, format: Format) -> Result<(), Failure> {
+/// Steps of the whole measurement.
+pub(super) const STEPS: u64 = SIZES.len() as u64;
+
+/// Times staged uploads, and those straight into host-visible device memory where there is some.
+pub(super) fn run(
+    bench: &Bench,
+    profile: Profile,
+    bar: &ProgressBar,
+    format: Format,
+) -> Result<Profile, Failure> {
     let manager = &bench.manager;
-    let bytes = vec![7u8; SIZE];
-    let mut lines = Vec::new();
-    let device = manager.allocate(&Request::new(SIZE as u64));
-    if let Ok(device) = device {
-        lines.push(line(manager, "staged, to device memory", || device.write(0, &bytes))?);
-    }
-    let visible = manager
-        .caps()
-        .heap_ids()
-        .find(|(_, heap)| heap.kind == HeapKind::Unified && heap.host != HostAccess::None);
-    if let Some((heap, _)) = visible
-        && let Ok(made) = manager.allocate(&Request::new(SIZE as u64).heap(heap))
-        && let Ok(mapped) = made.map()
-    {
-        lines.push(line(manager, "mapped, to host-visible memory", || mapped.write(0, &bytes))?);
-    }
-    for line in &lines {
-        match format {
-            Format::Json => output::print_json(line)?,
-            Format::Text => output::print_line(&format!(
-                "{}: {:.1} GB/s",
-                line.upload, line.gigabytes_per_second
-            ))?,
+    let heaps = &manager.caps().heaps;
+    let is_visible = |heap: &Heap| heap.kind == HeapKind::Unified && heap.host != HostAccess::None;
+    // Memory that migrates is visible too, but no window: its bytes travel when a kernel reads them.
+    let is_window = |heap: &Heap| is_visible(heap) && heap.host == HostAccess::Combined;
+    let has_device = heaps.iter().any(|heap| heap.kind == HeapKind::Device);
+    let mut shares = Vec::new();
+    for size in SIZES {
+        bar.set_message(format!("uploads, {}", output::bytes(size.into())));
+        let bytes = vec![7u8; size.try_into().unwrap_or(0)];
+        let Ok(device) = manager.allocate(&Request::new(size.into())) else { continue };
+        let staged = fastest(manager, || device.write(0, &bytes))?;
+        let visible = manager.caps().heap_ids().filter(|(_, heap)| is_visible(heap));
+        let visible = visible.min_by_key(|(_, heap)| !is_window(heap));
+        let mut mapped = None;
+        if let Some((heap, about)) = visible
+            && let Ok(made) = manager.allocate(&Request::new(size.into()).heap(heap))
+            && let Ok(view) = made.map()
+        {
+            let time = fastest(manager, || view.write(0, &bytes))?;
+            mapped = Some(time);
+            if is_window(about) && has_device {
+                shares.push(100.0 * time.as_secs_f64() / staged.as_secs_f64().max(1e-9));
+            }
         }
+        show(manager, size, staged, mapped, format)?;
+        bar.inc(1);
     }
-    Ok(())
+    #[expect(clippy::cast_precision_loss, reason = "a few sizes")]
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    Ok(if shares.is_empty() { profile } else { profile.with_window(percent(mean)) })
 }
 
-/// The fastest of five uploads, until the device has the bytes.
-fn line(
+/// The fastest of several uploads, until the device has the bytes.
+fn fastest(
     manager: &Manager<AnyBackend>,
-    upload: &'static str,
     run: impl Fn() -> omniheap::Result<()>,
-) -> Result<Line, Failure> {
-    let mut fastest = f64::INFINITY;
-    for _ in 0..5 {
+) -> Result<Duration, Failure> {
+    let mut fastest = Duration::MAX;
+    for _ in 0..ROUNDS {
         let start = Instant::now();
         run()?;
         manager.backend().wait_idle()?;
-        fastest = fastest.min(start.elapsed().as_secs_f64());
+        fastest = fastest.min(start.elapsed());
     }
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    let gigabytes_per_second = SIZE as f64 / fastest / 1e9;
-    Ok(Line { backend: manager.caps().device.backend, upload, gigabytes_per_second })
+    Ok(fastest)
+}
+
+fn show(
+    manager: &Manager<AnyBackend>,
+    size: u32,
+    staged: Duration,
+    mapped: Option<Duration>,
+    format: Format,
+) -> Result<(), Failure> {
+    let rate = |time: Duration| f64::from(size) / time.as_secs_f64().max(1e-9) / 1e9;
+    let line = Line {
+        backend: manager.caps().device.backend,
+        upload_bytes: size,
+        staged_gigabytes_per_second: rate(staged),
+        mapped_gigabytes_per_second: mapped.map(rate),
+    };
+    if format == Format::Json {
+        return output::print_json(&line);
+    }
+    let mapped = line.mapped_gigabytes_per_second.map_or_else(
+        || "no host-visible device memory".to_owned(),
+        |rate| format!("{rate:.2} GB/s mapped, to host-visible memory"),
+    );
+    output::print_line(&format!(
+        "uploads of {}: {:.2} GB/s staged, to device memory; {mapped}",
+        output::bytes(size.into()),
+        line.staged_gigabytes_per_second
+    ))
 }

@@ -10,7 +10,7 @@ use super::choice::Backend;
 use super::output::{self, Format};
 use compact::Compaction;
 use omniheap::trace::Recorder;
-use omniheap::{AnyBackend, Backend as _, ManagerConfig, open, open_best};
+use omniheap::{AnyBackend, Backend as _, config_for, open, open_best};
 use place::Placed;
 use reuse::Reuse;
 use serde::Serialize;
@@ -47,6 +47,8 @@ struct Demo {
     backend: &'static str,
     device: String,
     driver: String,
+    /// Where the numbers behind the placement rules come from.
+    rules: String,
     placements: Vec<Placed>,
     reuse: Reuse,
     compactions: Vec<Compaction>,
@@ -63,7 +65,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             .map_err(|error| Failure::no_device(Some(backend.kind()), arguments.device, error))?,
     };
     let recorder = arguments.record.as_deref().map(record).transpose()?;
-    let mut config = ManagerConfig::default();
+    let (mut config, rules) = config_for(device.caps());
     if let Some(recorder) = &recorder {
         config = config.observed(Arc::<Recorder>::clone(recorder));
     }
@@ -86,6 +88,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         backend: info.backend,
         device: info.name.clone(),
         driver: info.driver.clone(),
+        rules: rules.to_string(),
         placements,
         reuse,
         compactions,
@@ -117,6 +120,7 @@ fn text(demo: &Demo) -> String {
         format!("omniheap on {} ({}, {})", demo.device, demo.backend, demo.driver),
         "\n1. Placement: requests say what data is for, the policy says where it goes\n".into(),
         place::text(&demo.placements),
+        format!("  rules: {}", demo.rules),
         "\n2. Reuse: two timelines allocate, fill and free without asking the driver\n".into(),
         reuse::text(&demo.reuse),
         "\n3. Fragmentation and what becomes of it\n".into(),

@@ -1,6 +1,8 @@
 //! First act: requests by intent, uploaded and read back.
 use super::super::{Failure, output, selftest};
-use omniheap::{Access, Allocation, AnyBackend, Manager, ManagerConfig, Pattern, Request, Writer};
+use omniheap::{
+    Access, Allocation, AnyBackend, Manager, ManagerConfig, Pattern, Request, Word as _, Writer,
+};
 use serde::Serialize;
 
 /// Where one request went.
@@ -47,15 +49,15 @@ pub(super) fn run(
     let mut placed = Vec::new();
     let mut live = Vec::new();
     for (seed, request) in (1..).zip(requests()) {
-        let placement = manager.explain(&request)?.placement;
         let allocation = manager
             .allocate(&request)
             .map_err(|error| Failure::failed(format!("{}: {error}", name(&request))))?;
         allocation.write(0, &stamp(allocation.size(), seed))?;
+        let placement = manager.placed(&request, &allocation)?;
         placed.push(Placed {
             what: name(&request),
             size: allocation.size(),
-            region: format!("{:?}", placement.region).to_lowercase(),
+            region: placement.region.word().to_owned(),
             reason: placement.reason.to_string(),
         });
         live.push((allocation, seed));

@@ -159,6 +159,7 @@ const fn climbed(rung: core::Rung) -> Rung {
         core::Rung::Pressure => Rung::Pressure,
         core::Rung::Defragment => Rung::Defragment,
         core::Rung::NextHeap => Rung::NextHeap,
+        core::Rung::Spill => Rung::Spill,
     }
 }
 

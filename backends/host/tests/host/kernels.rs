@@ -130,3 +130,21 @@ fn the_references_agree_with_arithmetic() {
         ]
     );
 }
+
+#[test]
+fn a_kernel_does_not_write_what_is_final() {
+    let (_, manager) = manager();
+    let (a, b) = (with(&manager, &[1.0]), with(&manager, &[0.0]));
+    let scale = manager.load(&SCALE, 0).expect("host runs kernels");
+    let run = |arguments: &[&Allocation<Arc<Host>>]| {
+        let parameters = [1, 2f32.to_bits(), 0];
+        // SAFETY: one number in, one out.
+        unsafe { scale.launch(MAIN, [1, 1, 1], arguments, bytemuck::bytes_of(&parameters)) }
+            .map_err(|error| error.kind())
+    };
+    a.publish().expect("final");
+    assert_eq!(run(&[&a, &b]), Ok(()), "reading is free");
+    b.publish().expect("final");
+    assert_eq!(values(&b), [2.0], "publishing waits for what was written");
+    assert_eq!(run(&[&a, &b]), Err(ErrorKind::Published));
+}

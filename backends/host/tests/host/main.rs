@@ -9,6 +9,7 @@ mod kernels;
 mod layers;
 mod loss;
 mod mapping;
+mod placement;
 #[cfg(target_os = "linux")]
 mod remap;
 #[cfg(target_os = "linux")]

@@ -121,3 +121,40 @@ pub(crate) fn web() -> Caps {
         shared(16 * KIB, 16 * KIB, 16 * KIB),
     )
 }
+
+/// A compute device that gives all its shared memory without being asked.
+pub(crate) fn mi300x() -> Caps {
+    let heaps = vec![
+        heap(HeapKind::Device, 192 * GIB, HostAccess::None),
+        heap(HeapKind::Staging, 512 * GIB, HostAccess::Cached),
+        heap(HeapKind::Unified, 192 * GIB, HostAccess::Cached),
+        heap(HeapKind::Constant, 2 * GIB, HostAccess::None),
+    ];
+    let limits = shared(64 * KIB, 64 * KIB, 64 * KIB);
+    device("MI300X, compute", heaps, uniform(2 * GIB, 16, 0), limits)
+}
+
+/// A phone whose cached memory needs flushes.
+pub(crate) fn lazy_phone() -> Caps {
+    let heaps = vec![
+        heap(HeapKind::Unified, 8 * GIB, HostAccess::Combined),
+        heap(HeapKind::Unified, 8 * GIB, HostAccess::Incoherent),
+    ];
+    let limits = shared(32 * KIB, 32 * KIB, 32 * KIB);
+    device("Mali-G78, graphics", heaps, uniform(64 * KIB, 64, 128), limits)
+}
+
+/// All of them.
+pub(crate) fn all() -> Vec<Caps> {
+    vec![
+        h200(),
+        mi300x(),
+        rx_7900(),
+        rtx_4090(),
+        small_window(),
+        intel_integrated(),
+        phone(),
+        lazy_phone(),
+        web(),
+    ]
+}

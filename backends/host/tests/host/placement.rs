@@ -1,0 +1,183 @@
+//! Where bytes go when the best place is full: windows that are left and found again, and what spills.
+use omniheap_core::{
+    Access, Align, Allocation, Copy, ErrorKind, Event, HeapId, HeapKind, HostAccess, Manager,
+    ManagerConfig, Observer, Reason, Region, Rejection, Request, Rung, TimelineId,
+};
+use omniheap_host::{Host, heap};
+use std::sync::{Arc, Mutex};
+
+const MIB: u64 = 1 << 20;
+const DEVICE: HeapId = HeapId(0);
+const STAGING: HeapId = HeapId(1);
+const WINDOW: HeapId = HeapId(2);
+
+/// A device with little memory, plenty of host memory, and a window of 16 MiB.
+fn device() -> Host {
+    let mut window = heap(HeapKind::Unified, 16 * MIB);
+    (window.host, window.page, window.physical) = (HostAccess::Combined, None, 2);
+    let mut staging = heap(HeapKind::Staging, 256 * MIB);
+    staging.physical = 1;
+    let device = heap(HeapKind::Device, 32 * MIB);
+    Host::builder().heap(device).heap(staging).heap(window).open().expect("small")
+}
+
+fn heap_of(allocation: &Allocation<Host>) -> HeapId {
+    allocation.binding().block().heap()
+}
+
+#[test]
+fn a_window_at_its_limit_changes_the_decision_once() {
+    let manager = Manager::new(device());
+    let frame = Request::upload(MIB / 4);
+    let mut live: Vec<_> = (0..52).map(|_| manager.allocate(&frame).expect("fits")).collect();
+    assert!(live.iter().all(|one| heap_of(one) == WINDOW), "13 of 16 MiB");
+    // Around the limit of 14 MiB, a thousand times up and down.
+    let mut heaps = Vec::new();
+    for _ in 0..1000 {
+        let more: Vec<_> = (0..6).map(|_| manager.allocate(&frame).expect("fits")).collect();
+        heaps.extend(more.iter().map(heap_of));
+    }
+    let flips = heaps.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert_eq!(flips, 1, "it leaves the window, and stays away");
+    let told = manager.explain(&frame).expect("told").placement;
+    assert_eq!((told.region, told.reason), (Region::Staging, Reason::NearlyFull(Region::Unified)));
+    assert_eq!(manager.explain(&frame).expect("told").placement, told, "asking changes nothing");
+    // It comes back only when there is room: at most 12 MiB.
+    live.truncate(48);
+    assert_eq!(heap_of(&manager.allocate(&frame).expect("fits")), STAGING);
+    live.truncate(47);
+    assert_eq!(heap_of(&manager.allocate(&frame).expect("fits")), WINDOW);
+    let told = manager.explain(&frame).expect("told").placement;
+    assert_eq!((told.region, told.reason), (Region::Unified, Reason::WrittenInPlace));
+}
+
+#[test]
+fn who_permits_no_substitute_stays_in_the_window() {
+    let manager = Manager::new(device());
+    let frame = Request::upload(MIB).no_substitute();
+    let live: Vec<_> = (0..16).map(|_| manager.allocate(&frame).expect("fits")).collect();
+    assert!(live.iter().all(|one| heap_of(one) == WINDOW));
+}
+
+/// The rungs and regions that an observer was told of.
+#[derive(Debug, Default)]
+struct Told(Mutex<(Vec<Rung>, Vec<Region>)>);
+
+impl Observer for Told {
+    fn observe(&self, event: &Event<'_>) {
+        let mut told = self.0.lock().expect("nobody panicked");
+        match event {
+            Event::Climb { rung, .. } => told.0.push(*rung),
+            Event::Allocate { placement: Some(placement), .. } => told.1.push(placement.region),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn what_may_spill_goes_to_host_memory_last_and_says_so() {
+    let told = Arc::new(Told::default());
+    let observer = Arc::clone(&told) as Arc<dyn Observer>;
+    let manager = Manager::with_config(device(), ManagerConfig::default().observed(observer));
+    let request = Request::new(8 * MIB).may_spill();
+    let live: Vec<_> = (0..8).map(|_| manager.allocate(&request).expect("somewhere")).collect();
+    let heaps: Vec<_> = live.iter().map(heap_of).collect();
+    assert_eq!(heaps[..4], [DEVICE; 4], "device memory first");
+    assert_eq!(heaps[4..6], [WINDOW; 2], "then what the policy permits");
+    assert_eq!(heaps[6..], [STAGING; 2], "host memory last");
+    let placed: Vec<_> =
+        live.iter().map(|one| manager.placed(&request, one).expect("told")).collect();
+    assert_eq!((placed[0].region, placed[0].reason), (Region::Device, Reason::WrittenByKernels));
+    assert_eq!(
+        (placed[4].region, placed[4].reason),
+        (Region::Unified, Reason::Full(Region::Device))
+    );
+    assert_eq!((placed[6].region, placed[6].reason), (Region::Staging, Reason::Spilled));
+    assert_eq!(manager.report().rungs[Rung::Spill as usize], 2, "and it is counted");
+    let told = told.0.lock().expect("nobody panicked");
+    assert_eq!(told.0.iter().filter(|rung| **rung == Rung::Spill).count(), 2, "and told");
+    assert_eq!(told.1.iter().filter(|region| **region == Region::Staging).count(), 2);
+    // Bytes are bytes, wherever they are.
+    live[7].write(0, &[7; 64]).expect("written");
+    let mut back = [0; 64];
+    live[7].read(0, &mut back).expect("read");
+    assert_eq!(back, [7; 64]);
+}
+
+#[test]
+fn without_leave_to_spill_the_error_says_that_it_would_help() {
+    let manager = Manager::new(device());
+    let request = Request::new(8 * MIB);
+    let live: Vec<_> = (0..6).map(|_| manager.allocate(&request).expect("fits")).collect();
+    let before = manager.report();
+    let error = manager.allocate(&request).expect_err("full");
+    assert!(error.kind().is_out_of_memory());
+    assert!(error.shortage().is_some_and(|shortage| shortage.fits_after_spill));
+    assert!(error.to_string().contains("let it spill"), "{error}");
+    assert_eq!(manager.report().totals.live_bytes, before.totals.live_bytes, "nothing changed");
+    assert_eq!(manager.report().rungs[Rung::Spill as usize], 0);
+    // A named heap means that heap.
+    let named = manager.allocate(&request.may_spill().heap(DEVICE)).expect_err("full");
+    assert!(named.kind().is_out_of_memory());
+    // And where host memory is full too, nothing helps.
+    manager.set_budget(STAGING, 0, 0).expect("set");
+    let error = manager.allocate(&request.may_spill()).expect_err("full");
+    assert!(error.shortage().is_some_and(|shortage| !shortage.fits_after_spill), "{error}");
+    drop(live);
+    assert_eq!(heap_of(&manager.allocate(&request.may_spill()).expect("fits")), DEVICE);
+}
+
+#[test]
+fn coherent_requests_avoid_memory_that_needs_a_flush() {
+    let mut lazy = heap(HeapKind::Staging, 64 * MIB);
+    lazy.host = HostAccess::Incoherent;
+    let device = heap(HeapKind::Device, 64 * MIB);
+    let only = Host::builder().heap(device.clone()).heap(lazy.clone()).open().expect("small");
+    let manager = Manager::new(only);
+    let back = Request::read_back(MIB);
+    assert_eq!(manager.explain(&back).expect("told").placement.region, Region::Staging);
+    let refused = manager.allocate(&back.coherent()).map_err(|error| error.kind());
+    assert_eq!(refused.map(drop), Err(ErrorKind::NoSuchHeap), "there is none");
+    drop(manager.allocate(&Request::new(MIB).coherent()).expect("the host never looks at it"));
+    let combined = {
+        let mut combined = heap(HeapKind::Staging, 64 * MIB);
+        combined.host = HostAccess::Combined;
+        combined
+    };
+    let both = Host::builder().heap(device).heap(lazy).heap(combined).open().expect("small");
+    let manager = Manager::new(both);
+    assert_eq!(heap_of(&manager.allocate(&back).expect("fits")), HeapId(1), "cached is faster");
+    for request in [back.coherent(), Request::new(MIB).access(Access::Both).coherent()] {
+        let told = manager.explain(&request).expect("told");
+        assert_eq!(told.placement.heaps.as_slice(), [HeapId(2)]);
+        assert_eq!(told.verdicts[1].rejected, Some(Rejection::Incoherent));
+    }
+}
+
+#[test]
+fn published_bytes_are_final() {
+    let manager = Manager::new(Host::new());
+    let constant = manager.caps().heap_ids().find(|(_, heap)| heap.kind == HeapKind::Constant);
+    let constant = constant.expect("host memory has constants").0;
+    for heap in [constant, DEVICE] {
+        let table = manager.allocate(&Request::new(256).heap(heap)).expect("fits");
+        table.write(0, &[1; 256]).expect("open");
+        assert!(!table.is_published());
+        table.publish().expect("final");
+        table.publish().expect("once more is the same");
+        let kind = |result: omniheap_core::Result<()>| result.map_err(|error| error.kind());
+        assert_eq!(kind(table.write(0, &[2; 256])), Err(ErrorKind::Published));
+        assert_eq!(kind(table.fill(0, 256, 2)), Err(ErrorKind::Published));
+        assert_eq!(table.map().map(drop).map_err(|e| e.kind()), Err(ErrorKind::Published));
+        let other = manager.allocate(&Request::new(256)).expect("fits");
+        let copy = Copy { from: &other, from_offset: 0, to: &table, to_offset: 0, size: 256 };
+        let copied = manager.copy(TimelineId::MAIN, &[copy]);
+        assert_eq!(kind(copied), Err(ErrorKind::Published));
+        let mut back = [0; 256];
+        table.read(0, &mut back).expect("reading is free");
+        assert_eq!(back, [1; 256]);
+        drop(table);
+        let next = manager.allocate(&Request::new(256).heap(heap).align(Align::of(256)));
+        next.expect("fits").write(0, &[3; 256]).expect("the next owner writes");
+    }
+}
