@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 use super::budget::Purse;
 use super::plan::{Resident, scattered, sources};
-use super::survey::{Scan, Seen, Survey};
+use super::survey::{Inside, Scan, Seen, SlotsByKey, Survey};
 use super::trips::Trips;
 use crate::pool::{Consent, Divider, Lane, LaneState, Standing};
-use crate::strategy::Strategy;
+use crate::strategy::{BlockId, Strategy};
 use crate::{Backend, HeapId};
 use alloc::{sync::Arc, vec::Vec};
 
@@ -43,6 +43,7 @@ pub(crate) struct Booking<B: Backend> {
     pub(super) survey: Survey,
     /// What of the lane is still to be looked at; `None` when all was.
     scan: Option<Scan>,
+    slots: SlotsByKey,
     stage: Stage,
     /// Regions still to deal with, the next one last.
     pub(super) order: Vec<usize>,
@@ -92,6 +93,7 @@ impl<B: Backend> Booking<B> {
             lane: Arc::clone(lane),
             survey: lane.survey(),
             scan: can.then(Scan::default),
+            slots: SlotsByKey::default(),
             stage: if can { Stage::Empty } else { Stage::Close },
             order: Vec::new(),
             next: 0,
@@ -109,7 +111,7 @@ impl<B: Backend> Booking<B> {
                 return false;
             }
         }
-        self.scan = None;
+        self.slots = self.scan.take().map(|scan| scan.slots).unwrap_or_default();
         self.set_order();
         true
     }
@@ -169,8 +171,18 @@ impl<B: Backend> Booking<B> {
         0
     }
 
+    /// What is in the block of a region now.
+    pub(super) fn look_into(&self, at: usize) -> Inside {
+        let number = u32::try_from(self.survey.regions[at].number);
+        let block = BlockId(number.expect("blocks have numbers of 31 bits"));
+        self.lane.look_into(block, &self.slots, self.goal.asks)
+    }
+
+    /// Has done with the next region.
     pub(super) fn skip(&mut self) {
-        self.order.pop();
+        if let Some(at) = self.order.pop() {
+            self.survey.regions[at].residents = Vec::new();
+        }
         self.next = 0;
     }
 }

@@ -109,6 +109,11 @@ impl Purse {
         true
     }
 
+    /// Of so many moves, those that the purse is enough for by their number.
+    pub(super) fn moves_of(&self, count: usize) -> usize {
+        count.min(usize::try_from(self.moves).unwrap_or(usize::MAX))
+    }
+
     /// Takes back what was paid for a move that is not made.
     pub(super) fn refund(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);

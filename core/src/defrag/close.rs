@@ -4,10 +4,11 @@ use super::book::{Booking, Presence};
 use super::budget::Purse;
 use super::lower::{Lowering, lower};
 use super::plan::Resident;
+use super::survey::Inside;
 use super::trips::{TOGETHER, Trips};
 use super::window::Piece;
 use crate::pool::Divider;
-use crate::strategy::{BlockId, Key};
+use crate::strategy::Key;
 use crate::{Backend, Class, Span};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Acquire;
@@ -26,11 +27,8 @@ impl<B: Backend> Booking<B> {
             && !purse.is_late()
             && let Some(at) = self.order.pop()
         {
-            let mut residents = core::mem::take(&mut self.survey.regions[at].residents);
+            let Inside { mut residents, holes, .. } = self.look_into(at);
             residents.retain(|resident| resident.class == Class::Linear);
-            residents.sort_unstable_by_key(|resident| resident.span.offset);
-            let Some(block) = residents.first().map(|resident| resident.block) else { continue };
-            let holes = self.holes(block);
             let granularity = self.lane.shared.device.backend().caps().neighbour_granularity;
             let moves = lower(&pieces(&residents, &holes), granularity);
             for few in moves.chunks(TOGETHER) {
@@ -40,20 +38,6 @@ impl<B: Backend> Booking<B> {
                 }
             }
         }
-    }
-
-    /// The holes of a block, with their keys.
-    fn holes(&self, block: BlockId) -> Vec<(Key, Span)> {
-        let mut holes = Vec::new();
-        let state = self.lane.state.lock();
-        if let Divider::General(tlsf) = &state.divider {
-            tlsf.for_each_in(block, |key, span, holds| {
-                if holds.is_none() {
-                    holes.push((key, span));
-                }
-            });
-        }
-        holes
     }
 
     /// Books a few moves under the lock. What changed since the plan was made stays where it is.

@@ -75,8 +75,16 @@ impl<B: Backend> Booking<B> {
     fn book_region(&mut self, at: usize, purse: &mut Purse, trips: &mut Trips<B>) -> Booked {
         let mut residents = core::mem::take(&mut self.survey.regions[at].residents);
         if self.next == 0 {
+            if !self.survey.is_paged() {
+                let inside = self.look_into(at);
+                if inside.held {
+                    return Booked::NoRoom;
+                }
+                residents = inside.residents;
+            }
             largest_first(&mut residents);
         }
+        trips.reserve(purse.moves_of(residents.len() - self.next));
         let mut ended = Booked::All;
         while self.next < residents.len() && matches!(ended, Booked::All) {
             if purse.is_late() {

@@ -16,6 +16,7 @@ mod lower;
 mod pass;
 mod plan;
 mod planned;
+mod road;
 mod slide;
 mod submit;
 mod survey;

@@ -5,7 +5,7 @@ use super::budget::Purse;
 use super::ending::{Portion, forsake, publish};
 use super::ledger::{Ledger, Moved, Outcome};
 use super::planned::{Decision, PlannedMove};
-use super::submit::{Order, UnderWay};
+use super::submit::{Order, Readiness, UnderWay};
 use super::trip::{Verdict, undo};
 use super::trips::Trips;
 use crate::device::Device;
@@ -167,7 +167,12 @@ impl<B: Backend> Pass<B> {
     /// As [`commit`](Self::commit), but returns nothing to the driver: the lanes that may have something to return.
     pub(crate) fn show(mut self) -> Result<(Outcome, Vec<Arc<Lane<B>>>)> {
         self.start()?;
+        // Behind other work, what the copies take is not seen.
+        let waits = self.order == Order::Idle && self.look()? == Readiness::Waiting;
         self.wait()?;
+        if let Some(under_way) = self.under_way.as_mut().filter(|_| waits) {
+            under_way.busy = under_way.since.elapsed(); // Just now they ended.
+        }
         let began = Instant::now();
         self.learn();
         let trips = core::mem::take(&mut self.trips);

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 /// Bytes that may be copied for each byte of a page that becomes free.
 ///
 /// An allocation of many pages shares only its first and last with others: moving it for these is not worth it.
-const MOST_PER_PAGE: u64 = 4;
+const MOST_PER_PAGE: u64 = 8;
 
 /// Holes of a block are closed when this part of its free bytes is outside the largest, or more.
 ///
@@ -38,7 +38,9 @@ pub(super) struct Region {
     pub(super) live: u64,
     /// Whether something in it cannot move.
     pub(super) stays: bool,
-    /// What would have to move.
+    /// How many could move.
+    pub(super) movable: u64,
+    /// What would have to move; of blocks this is found out when it is their turn.
     pub(super) residents: Vec<Resident>,
     /// Bytes in holes, of a block.
     pub(super) free: u64,
@@ -55,7 +57,7 @@ impl Region {
 
     fn may_be_emptied(&self) -> bool {
         let dear = self.live > self.size.saturating_mul(MOST_PER_PAGE);
-        !self.stays && !self.residents.is_empty() && !dear
+        !self.stays && self.movable > 0 && !dear
     }
 
     /// Free bytes outside the largest hole.
@@ -65,7 +67,7 @@ impl Region {
 
     fn is_worth_closing(&self) -> bool {
         let scattered = self.scattered();
-        scattered > 0 && scattered >= self.free / SCATTERED && !self.residents.is_empty()
+        scattered > 0 && scattered >= self.free / SCATTERED && self.movable > 0
     }
 }
 
@@ -106,7 +108,16 @@ mod tests {
             class: Class::Linear,
         };
         let residents = (0u32..).zip(sizes).map(resident).collect();
-        Region { number, size, live: sizes.iter().sum(), stays, residents, ..Region::default() }
+        let movable = sizes.len() as u64;
+        Region {
+            number,
+            size,
+            live: sizes.iter().sum(),
+            stays,
+            movable,
+            residents,
+            ..Region::default()
+        }
     }
 
     #[test]
@@ -144,8 +155,8 @@ mod tests {
         let regions = [
             region(0, 100, &[50], true),
             region(1, 100, &[], false),
-            region(2, 100, &[401], false),
-            region(3, 100, &[400], false),
+            region(2, 100, &[801], false),
+            region(3, 100, &[800], false),
         ];
         assert_eq!(sources(&regions), [3]);
     }

@@ -4,12 +4,13 @@
 //! runs to its end, or back to its beginning, before it returns.
 #![forbid(unsafe_code)]
 use super::bounce;
-use super::survey::SlotsByKey;
+use super::road::Road;
+use super::survey::{Found, SlotsByKey};
 use super::window::{Piece, Slide, Window, cheapest, widest};
 use crate::device::Block;
 use crate::pool::{Ask, Consent, Divider, Lane, LaneState, SlotId};
 use crate::strategy::{BlockId, Key, Strategy, Tlsf};
-use crate::{Align, Backend, InsideBlock, Move, Place, Result, TimelineId, Transfer};
+use crate::{Align, Backend, InsideBlock, Result, TimelineId, Transfer};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Acquire;
 use std::time::Instant;
@@ -186,94 +187,6 @@ enum Done {
     No,
 }
 
-/// Bytes of one block on their way to another offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
-    from: u64,
-    to: u64,
-    size: u64,
-}
-
-impl Step {
-    const fn of(slide: &Slide<SlotId>) -> Self {
-        Self { from: slide.from.offset, to: slide.to, size: slide.from.size }
-    }
-
-    const fn back(&self) -> Self {
-        Self { from: self.to, to: self.from, size: self.size }
-    }
-}
-
-/// How bytes travel inside a block.
-struct Road<'a, B: Backend> {
-    transfer: &'a dyn Transfer<Block = B::Block>,
-    on: TimelineId,
-    block: &'a Block<B>,
-    /// What carries bytes that overlap their destination, or all of them where copies inside a block are forbidden.
-    bounce: Option<&'a Block<B>>,
-    inside: InsideBlock,
-}
-
-impl<B: Backend> Road<'_, B> {
-    /// Makes all slides, lowest first; `gone` lists the steps made so far.
-    fn go(&self, slides: &[Slide<SlotId>], gone: &mut Vec<Step>) -> Result<()> {
-        let mut rest = slides;
-        while let Some(first) = rest.first() {
-            // What lands below the first source touches no source, so it can travel in one batch.
-            let apart = |slide: &Slide<SlotId>| slide.to + slide.from.size <= first.from.offset;
-            let together = rest.iter().take_while(|slide| apart(slide)).count();
-            if together == 0 || self.inside == InsideBlock::Forbidden {
-                self.go_in_steps(first, gone)?;
-                rest = &rest[1..];
-            } else {
-                let steps: Vec<_> = rest[..together].iter().map(Step::of).collect();
-                self.copy(&steps)?;
-                gone.extend(steps);
-                rest = &rest[together..];
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes one slide: through the bounce block, or in steps of the distance, each of which ends where the one before
-    /// it was read.
-    fn go_in_steps(&self, slide: &Slide<SlotId>, gone: &mut Vec<Step>) -> Result<()> {
-        let longest = match self.bounce {
-            Some(bounce) => bounce.size(),
-            None => slide.from.offset - slide.to,
-        };
-        let mut done = 0;
-        while done < slide.from.size {
-            let size = longest.min(slide.from.size - done);
-            let step = Step { from: slide.from.offset + done, to: slide.to + done, size };
-            self.step(&step)?;
-            gone.push(step);
-            done += size;
-        }
-        Ok(())
-    }
-
-    fn step(&self, step: &Step) -> Result<()> {
-        let apart = step.from.abs_diff(step.to) >= step.size;
-        let Some(bounce) = self.bounce.filter(|_| !apart || self.inside == InsideBlock::Forbidden)
-        else {
-            return self.copy(core::slice::from_ref(step));
-        };
-        let at = |offset: u64| Place { block: self.block.raw(), offset };
-        let around = Move { from: at(step.from), to: at(step.to), size: step.size };
-        bounce::carry(self.transfer, self.on, bounce, &[around])
-    }
-
-    fn copy(&self, steps: &[Step]) -> Result<()> {
-        let at = |offset: u64| Place { block: self.block.raw(), offset };
-        let moves: Vec<_> = steps
-            .iter()
-            .map(|step| Move { from: at(step.from), to: at(step.to), size: step.size })
-            .collect();
-        self.transfer.copy(self.on, &moves)
-    }
-}
-
 impl<B: Backend> LaneState<B> {
     /// Every block as the planner sees it.
     fn pieces(&self, unit: Align, granularity: Align) -> Vec<(BlockId, Vec<Piece<SlotId>>)> {
@@ -286,13 +199,15 @@ impl<B: Backend> LaneState<B> {
             let mut pieces = Vec::new();
             tlsf.for_each_in(id, |key, span, holds| {
                 let Some(class) = holds else { return pieces.push(Piece::Hole(span)) };
-                let mobile = self.mobile(&slots, key, class);
-                let willing = mobile.filter(|mobile| mobile.consent == Consent::Given);
-                pieces.push(willing.map_or(Piece::Fixed, |mobile| {
-                    // A start on a granule keeps away from an unlike neighbour below; above, the distance only grows.
-                    let align = mobile.align.unwrap_or(unit).max(granularity);
-                    Piece::Movable(span, align, mobile.slot)
-                }));
+                pieces.push(match self.mobile(&slots, key, class) {
+                    Found::Mobile(mobile) if mobile.consent == Consent::Given => {
+                        // A start on a granule keeps away from an unlike neighbour below; above, the distance only
+                        // grows.
+                        let align = mobile.align.unwrap_or(unit).max(granularity);
+                        Piece::Movable(span, align, mobile.slot)
+                    }
+                    _ => Piece::Fixed,
+                });
             });
             (id, pieces)
         };

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::plan::{Region, Resident};
 use crate::pool::{Consent, Divider, Lane, LaneState, SlotId, Standing};
-use crate::strategy::{BlockId, Key};
+use crate::strategy::{BlockId, Key, Strategy, Tlsf};
 use crate::{Align, Backend, Class, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
@@ -62,25 +62,25 @@ impl Survey {
         }
     }
 
-    /// Notes a live span; `resident` where it may move.
-    #[inline]
-    fn add(&mut self, block: BlockId, span: Span, size: u64, resident: Option<Resident>) {
-        for number in self.numbers(block, span) {
-            let Some(region) = self.region(number, size) else { continue };
+    /// Notes a live span of pages of this size; `resident` where it may move.
+    fn add_to_pages(&mut self, page: u64, span: Span, resident: Option<Resident>) {
+        for number in span.offset / page..=(span.end() - 1) / page {
+            let Some(region) = self.region(number, page) else { continue };
             region.live = region.live.saturating_add(span.size);
             match resident {
                 Some(resident) => region.residents.push(resident),
                 None => region.stays = true,
             }
+            region.movable += u64::from(resident.is_some());
         }
     }
 
-    /// Notes the holes of a block in which something is live: what pages have free is not theirs to tell.
-    fn note_holes(&mut self, block: BlockId, free: u64, largest: u64) {
-        if self.page.is_none()
-            && let Some(at) = self.find(u64::from(block.0))
+    /// Notes a block in which something is live.
+    fn add_block(&mut self, block: BlockId, size: u64, sums: Region) {
+        if sums.live > 0
+            && let Some(region) = self.region(u64::from(block.0), size)
         {
-            (self.regions[at].free, self.regions[at].largest_hole) = (free, largest);
+            *region = Region { number: region.number, size, ..sums };
         }
     }
 }
@@ -90,6 +90,15 @@ impl Survey {
 pub(super) struct SlotsByKey(Vec<(u32, u32)>);
 
 impl SlotsByKey {
+    /// Makes room for keys of a strategy with so many pieces.
+    fn reserve(&mut self, pieces: u64) {
+        let length = usize::try_from(pieces).unwrap_or(0);
+        if self.0.len() < length {
+            self.0.resize(length, (NONE, 0));
+        }
+    }
+
+    #[inline]
     pub(super) fn note(&mut self, id: SlotId, key: Key) {
         let at = key.index as usize;
         if at >= self.0.len() {
@@ -109,7 +118,7 @@ impl SlotsByKey {
 /// A survey in the making: a part at a time, so that nobody waits long for the lane.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    slots: SlotsByKey,
+    pub(super) slots: SlotsByKey,
     next_slot: usize,
     next_block: u32,
 }
@@ -132,6 +141,10 @@ impl<B: Backend> Lane<B> {
         let state = self.state.lock();
         let Divider::General(tlsf) = &state.divider else { return Seen::All };
         let slots = &mut scan.slots;
+        if scan.next_slot == 0 {
+            let usage = tlsf.usage();
+            slots.reserve(usage.live + usage.holes);
+        }
         if state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| slots.note(id, slot.key)) {
             scan.next_slot += SLOTS_TOGETHER;
             return Seen::Part;
@@ -140,24 +153,73 @@ impl<B: Backend> Lane<B> {
         let Some(held) = state.blocks.get(id.0 as usize) else { return Seen::All };
         scan.next_block += 1;
         let Some(held) = held else { return Seen::Part };
-        let size = survey.page.unwrap_or_else(|| held.block.size());
-        let alone = held.sharing == Sharing::Dedicated;
-        let (unit, mut free, mut largest) = (self.shared.unit, 0, 0);
-        tlsf.for_each_in(id, |key, span, holds| {
-            let Some(class) = holds else {
-                (free, largest) = (free + span.size, span.size.max(largest));
-                return;
-            };
-            let mobile = state.mobile(&scan.slots, key, class).filter(|_| !alone);
-            let resident = mobile.filter(|mobile| mobile.consent.is_within(asks)).map(|mobile| {
-                let Mobile { slot, align, .. } = mobile;
-                Resident { slot, block: id, span, align: align.unwrap_or(unit), class }
-            });
-            survey.add(id, span, size, resident);
-        });
-        survey.note_holes(id, free, largest);
+        let asks = if held.sharing == Sharing::Dedicated { None } else { Some(asks) };
+        let find = |key, class| match (state.mobile(&scan.slots, key, class), asks) {
+            (Found::Mobile(mobile), Some(asks)) if mobile.consent.is_within(asks) => Some(mobile),
+            _ => None,
+        };
+        match survey.page {
+            Some(page) => tlsf.for_each_in(id, |key, span, holds| {
+                let Some(class) = holds else { return };
+                let mobile = find(key, class);
+                let resident = mobile.map(|mobile| self.resident(mobile, id, span, class));
+                survey.add_to_pages(page, span, resident);
+            }),
+            None => survey.add_block(id, held.block.size(), sums(tlsf, id, find)),
+        }
         Seen::Part
     }
+
+    fn resident(&self, mobile: Mobile, block: BlockId, span: Span, class: Class) -> Resident {
+        let align = mobile.align.unwrap_or(self.shared.unit);
+        Resident { slot: mobile.slot, block, span, align, class }
+    }
+
+    /// What is in a block, lowest first. What came after the scan is not among it.
+    pub(super) fn look_into(&self, block: BlockId, slots: &SlotsByKey, asks: Consent) -> Inside {
+        let mut inside = Inside::default();
+        let state = self.state.lock();
+        let Divider::General(tlsf) = &state.divider else { return inside };
+        tlsf.for_each_in(block, |key, span, holds| match holds {
+            None => inside.holes.push((key, span)),
+            Some(class) => match state.mobile(slots, key, class) {
+                Found::Mobile(mobile) if mobile.consent.is_within(asks) => {
+                    inside.residents.push(self.resident(mobile, block, span, class));
+                }
+                Found::Mobile(_) | Found::Held => inside.held = true,
+                Found::Nothing => {}
+            },
+        });
+        inside
+    }
+}
+
+/// Adds up what is in a block.
+fn sums(tlsf: &Tlsf, block: BlockId, find: impl Fn(Key, Class) -> Option<Mobile>) -> Region {
+    let mut sums = Region::default();
+    tlsf.for_each_in(block, |key, span, holds| match holds {
+        None => {
+            sums.free += span.size;
+            sums.largest_hole = sums.largest_hole.max(span.size);
+        }
+        Some(class) => {
+            sums.live += span.size;
+            match find(key, class) {
+                Some(_) => sums.movable += 1,
+                None => sums.stays = true,
+            }
+        }
+    });
+    sums
+}
+
+/// What is in a block.
+#[derive(Debug, Default)]
+pub(super) struct Inside {
+    pub(super) residents: Vec<Resident>,
+    pub(super) holes: Vec<(Key, Span)>,
+    /// Whether something in it holds on to its place.
+    pub(super) held: bool,
 }
 
 /// An allocation that may move.
@@ -170,16 +232,29 @@ pub(super) struct Mobile {
     pub(super) consent: Consent,
 }
 
+/// What is live under a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// An allocation that may move.
+    Mobile(Mobile),
+    /// One that may not, now.
+    Held,
+    /// A pager's run, a place that a pass holds or something leaves, or an allocation newer than the list of slots.
+    Nothing,
+}
+
 impl<B: Backend> LaneState<B> {
-    /// What is live under a key, where it may move.
-    ///
-    /// A key without a slot is a pager's run, a place that a pass holds, or newer than the list of slots.
+    /// What is live under a key.
     #[inline]
-    pub(super) fn mobile(&self, slots: &SlotsByKey, key: Key, class: Class) -> Option<Mobile> {
-        let id = slots.get(key)?;
-        let slot = self.slots.get(id).ok()?;
-        if slot.key != key || slot.standing() != Standing::Free {
-            return None;
+    pub(super) fn mobile(&self, slots: &SlotsByKey, key: Key, class: Class) -> Found {
+        let Some(id) = slots.get(key) else { return Found::Nothing };
+        let Some(slot) = self.slots.get(id).ok().filter(|slot| slot.key == key) else {
+            return Found::Nothing;
+        };
+        match slot.standing() {
+            Standing::Free => {}
+            Standing::OnItsWay => return Found::Nothing,
+            Standing::Held => return Found::Held,
         }
         let note = if slot.is_noted() { self.notes.get(id.index) } else { None };
         let consent = match (class, note.map(|note| note.consent)) {
@@ -187,6 +262,6 @@ impl<B: Backend> LaneState<B> {
             (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
             _ => Consent::Given,
         };
-        Some(Mobile { slot: id, align: note.and_then(|note| note.align), consent })
+        Found::Mobile(Mobile { slot: id, align: note.and_then(|note| note.align), consent })
     }
 }

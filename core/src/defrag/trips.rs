@@ -49,6 +49,11 @@ impl<B: Backend> Trips<B> {
         self.list.truncate(length);
     }
 
+    /// Makes room for so many more.
+    pub(super) fn reserve(&mut self, more: usize) {
+        self.list.reserve(more);
+    }
+
     /// Takes in a lane: what is added from now on is of that one.
     pub(super) fn enter(&mut self, lane: &Arc<Lane<B>>) {
         self.lanes.push(Arc::clone(lane));

@@ -75,7 +75,10 @@ pub(super) fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Option<Window
 /// Holes of a block are slid together when this part of its free bytes is outside the largest, or more.
 const SCATTERED: u64 = 32;
 
-/// The window that makes the longest hole of a block, or `None` where that gains little.
+/// Bytes that may be copied for each byte that the largest hole gains.
+const MOST_PER_BYTE: u64 = 8;
+
+/// The window that makes the longest hole of a block, or `None` where that gains little or costs much.
 ///
 /// # Algorithm
 ///
@@ -95,7 +98,8 @@ pub(super) fn widest<T: Copy>(pieces: &[Piece<T>]) -> Option<Window<T>> {
     let largest = pieces.iter().map(size).max()?;
     let all: u64 = pieces.iter().map(size).sum();
     let gain = hole_after(&window, stretch, last).checked_sub(largest)?;
-    (gain > 0 && gain >= all / SCATTERED).then_some(window)
+    let cheap = window.bytes <= gain.saturating_mul(MOST_PER_BYTE);
+    (gain > 0 && gain >= all / SCATTERED && cheap).then_some(window)
 }
 
 /// The sums of a window without its first piece.
@@ -177,6 +181,8 @@ mod tests {
         assert_eq!(widest(&pieces), None, "ten bytes are free in one hole already");
         let pieces = [hole(0, 1), live(1, 99, 1), hole(100, 100)];
         assert_eq!(widest(&pieces), None, "one more in a hundred is not worth it");
+        let pieces = [hole(0, 1), live(1, 9, 1), hole(10, 1)];
+        assert_eq!(widest(&pieces), None, "nine are not copied for one");
     }
 
     #[test]

@@ -1,0 +1,96 @@
+//! How bytes travel inside a block, over their own old places where they must.
+#![forbid(unsafe_code)]
+use super::bounce;
+use super::window::Slide;
+use crate::device::Block;
+use crate::pool::SlotId;
+use crate::{Backend, InsideBlock, Move, Place, Result, TimelineId, Transfer};
+use alloc::vec::Vec;
+
+/// Bytes of one block on their way to another offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    from: u64,
+    to: u64,
+    size: u64,
+}
+
+impl Step {
+    const fn of(slide: &Slide<SlotId>) -> Self {
+        Self { from: slide.from.offset, to: slide.to, size: slide.from.size }
+    }
+
+    pub(super) const fn back(&self) -> Self {
+        Self { from: self.to, to: self.from, size: self.size }
+    }
+}
+
+/// How bytes travel inside a block.
+pub(super) struct Road<'a, B: Backend> {
+    pub(super) transfer: &'a dyn Transfer<Block = B::Block>,
+    pub(super) on: TimelineId,
+    pub(super) block: &'a Block<B>,
+    /// What carries bytes that overlap their destination, or all of them where copies inside a block are forbidden.
+    pub(super) bounce: Option<&'a Block<B>>,
+    pub(super) inside: InsideBlock,
+}
+
+impl<B: Backend> Road<'_, B> {
+    /// Makes all slides, lowest first; `gone` lists the steps made so far.
+    pub(super) fn go(&self, slides: &[Slide<SlotId>], gone: &mut Vec<Step>) -> Result<()> {
+        let mut rest = slides;
+        while let Some(first) = rest.first() {
+            // What lands below the first source touches no source, so it can travel in one batch.
+            let apart = |slide: &Slide<SlotId>| slide.to + slide.from.size <= first.from.offset;
+            let together = rest.iter().take_while(|slide| apart(slide)).count();
+            if together == 0 || self.inside == InsideBlock::Forbidden {
+                self.go_in_steps(first, gone)?;
+                rest = &rest[1..];
+            } else {
+                let steps: Vec<_> = rest[..together].iter().map(Step::of).collect();
+                self.copy(&steps)?;
+                gone.extend(steps);
+                rest = &rest[together..];
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one slide: through the bounce block, or in steps of the distance, each of which ends where the one before
+    /// it was read.
+    fn go_in_steps(&self, slide: &Slide<SlotId>, gone: &mut Vec<Step>) -> Result<()> {
+        let longest = match self.bounce {
+            Some(bounce) => bounce.size(),
+            None => slide.from.offset - slide.to,
+        };
+        let mut done = 0;
+        while done < slide.from.size {
+            let size = longest.min(slide.from.size - done);
+            let step = Step { from: slide.from.offset + done, to: slide.to + done, size };
+            self.step(&step)?;
+            gone.push(step);
+            done += size;
+        }
+        Ok(())
+    }
+
+    pub(super) fn step(&self, step: &Step) -> Result<()> {
+        let apart = step.from.abs_diff(step.to) >= step.size;
+        let Some(bounce) = self.bounce.filter(|_| !apart || self.inside == InsideBlock::Forbidden)
+        else {
+            return self.copy(core::slice::from_ref(step));
+        };
+        let at = |offset: u64| Place { block: self.block.raw(), offset };
+        let around = Move { from: at(step.from), to: at(step.to), size: step.size };
+        bounce::carry(self.transfer, self.on, bounce, &[around])
+    }
+
+    fn copy(&self, steps: &[Step]) -> Result<()> {
+        let at = |offset: u64| Place { block: self.block.raw(), offset };
+        let moves: Vec<_> = steps
+            .iter()
+            .map(|step| Move { from: at(step.from), to: at(step.to), size: step.size })
+            .collect();
+        self.transfer.copy(self.on, &moves)
+    }
+}
