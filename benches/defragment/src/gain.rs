@@ -36,26 +36,28 @@ enum Pools {
     OneBlock,
 }
 
+impl Pools {
+    fn config(self) -> PoolConfig {
+        PoolConfig {
+            block: (self == Self::OneBlock).then_some(CAPACITY),
+            maximum: CAPACITY,
+            paged: self == Self::Paged,
+            lanes: Some(1),
+            ..PoolConfig::new()
+        }
+    }
+}
+
 fn one(device: &AnyBackend, pools: Pools) -> Result<(), Failure> {
-    let paged = pools == Pools::Paged;
     let limits = vec![CAPACITY; device.caps().heaps.len()];
     let mut config = ManagerConfig::default();
-    (config.pool.paged, config.pool.lanes) = (paged, Some(1));
     config.defragmentation = Defragmentation::Off;
     let device = Limit::new(AnyBackend::clone(device), &limits, u64::MAX);
     let manager = Manager::with_config(device, config);
-    let mut random = Random(7);
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     let heap = *heaps.as_slice().first().ok_or("no heap")?;
-    let pool = PoolConfig {
-        block: (pools == Pools::OneBlock).then_some(CAPACITY),
-        maximum: CAPACITY,
-        paged,
-        lanes: Some(1),
-        ..PoolConfig::new()
-    };
-    let pool = manager.create_pool(heap, pool)?;
-    let live = churn(&pool, &mut random);
+    let pool = manager.create_pool(heap, pools.config())?;
+    let live = churn(&pool, &mut Random(7));
     let before = manager.totals();
     let wanted = (CAPACITY - before.granted_bytes) / 100 * 95;
     let asked = pool.allocate(&Request::new(wanted)).map(drop);
