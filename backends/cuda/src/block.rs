@@ -1,5 +1,5 @@
 //! One driver allocation of any kind.
-use crate::{driver::Raw, remap::Positions};
+use crate::{driver::Raw, positions::Positions};
 use core::fmt;
 use cudarc::driver::sys::CUextMemory_st;
 use omniheap_core::HeapId;

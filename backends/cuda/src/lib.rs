@@ -38,6 +38,7 @@ mod launch;
 mod module;
 mod nvtx;
 mod pool;
+mod positions;
 mod remap;
 mod rtc;
 mod selftest;

@@ -6,67 +6,9 @@ use crate::{
     caps::Source,
     driver::Sharing,
     lock,
+    positions::{Positions, lengths, pieces},
 };
 use omniheap_core::{Error, ErrorKind, HeapId, Page, Remap, Result};
-use std::sync::Mutex;
-
-/// Which positions of a reserved block are mapped: one bit each.
-pub(crate) struct Positions {
-    page: u64,
-    count: u64,
-    mapped: Mutex<Vec<u64>>,
-}
-
-impl Positions {
-    fn new(page: u64, count: u64) -> Result<Self> {
-        let words = usize::try_from(count.div_ceil(64)).map_err(|_| ErrorKind::ExceedsLimit)?;
-        let mut mapped = Vec::new();
-        mapped.try_reserve_exact(words).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        mapped.resize(words, 0);
-        Ok(Self { page, count, mapped: Mutex::new(mapped) })
-    }
-
-    /// Refuses positions outside the block.
-    fn require_inside(&self, first: u64, count: u64) -> Result<()> {
-        match first.checked_add(count) {
-            Some(end) if end <= self.count => Ok(()),
-            _ => Err(ErrorKind::OutOfRange.into()),
-        }
-    }
-
-    /// Refuses bytes whose pages are not all mapped: touching them would cost the context.
-    pub(crate) fn require_mapped(&self, offset: u64, size: u64) -> Result<()> {
-        if size == 0 {
-            return Ok(());
-        }
-        let (first, end) = (offset / self.page, (offset + size).div_ceil(self.page));
-        let mapped = lock(&self.mapped);
-        let all = (first..end).all(|position| is_set(&mapped, position));
-        if all { Ok(()) } else { Err(ErrorKind::OutOfRange.into()) }
-    }
-
-    fn is_any_mapped(&self) -> bool {
-        lock(&self.mapped).iter().any(|&word| word != 0)
-    }
-}
-
-/// The word and the bit of a position inside the block.
-fn bit(position: u64) -> (usize, u64) {
-    let word = usize::try_from(position / 64).expect("`Positions::new` made a word for it");
-    (word, 1 << (position % 64))
-}
-
-fn is_set(mapped: &[u64], position: u64) -> bool {
-    let (word, mask) = bit(position);
-    mapped[word] & mask != 0
-}
-
-fn flip(mapped: &mut [u64], first: u64, count: u64) {
-    for position in first..first + count {
-        let (word, mask) = bit(position);
-        mapped[word] ^= mask;
-    }
-}
 
 impl Cuda {
     /// The page size of a heap that has pages.
@@ -86,20 +28,47 @@ impl Cuda {
         unsafe { self.driver().unreserve(block.base, bytes(block.size)?) }
     }
 
-    /// Maps each page in turn; on failure, unmaps those before it.
+    /// Maps each piece in turn; on failure, unmaps those before it.
     ///
     /// # Safety
     ///
     /// The range from `base` on is reserved and unmapped, and the pages are unmapped pages of `page` bytes.
     unsafe fn map_each(&self, base: u64, page: u64, pages: &[Page]) -> Result<()> {
-        let size = bytes(page)?;
-        for (done, (address, handle)) in (base..).step_by(size).zip(pages).enumerate() {
-            // SAFETY: the caller's promise.
-            if let Err(error) = unsafe { self.driver().map(address, size, handle.0) } {
-                // SAFETY: the pages before this one were mapped just now and nobody knows them yet.
-                unsafe { self.undo(base, page, done as u64) };
+        let mut done = 0;
+        for piece in pieces(pages) {
+            let count = piece.len() as u64;
+            let mapped = bytes(page * count).and_then(|size| {
+                // SAFETY: the caller's promise.
+                unsafe { self.driver().map(base + done * page, size, piece[0].0) }
+            });
+            if let Err(error) = mapped {
+                let before = &pages[..usize::try_from(done).unwrap_or(0)];
+                // SAFETY: the pages before this piece were mapped just now and nobody knows them yet.
+                unsafe { self.undo(base, page, &lengths(before)) };
                 return Err(error);
             }
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Creates one piece after the other; the last one may be shorter.
+    fn create_each(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        let page = self.page(heap)?;
+        let _current = self.driver().enter()?;
+        let mut left = count;
+        while left > 0 {
+            let length = left.min(most.max(1));
+            let size = bytes(page.checked_mul(length).ok_or(ErrorKind::ExceedsLimit)?)?;
+            let handle = self.driver().create_page(size, Sharing::Private)?;
+            pages.extend((0..length).map(|_| Page(handle)));
+            left -= length;
         }
         Ok(())
     }
@@ -109,21 +78,23 @@ impl Cuda {
     /// # Safety
     ///
     /// The pages are mapped, and no device work uses them.
-    unsafe fn undo(&self, base: u64, page: u64, count: u64) {
+    unsafe fn undo(&self, base: u64, page: u64, pieces: &[u64]) {
         // SAFETY: the caller's promise.
-        let (undone, result) = unsafe { self.unmap_run(base, page, count) };
+        let (undone, result) = unsafe { self.unmap_run(base, page, pieces) };
         if let Err(error) = result {
+            let count: u64 = pieces.iter().sum();
             tracing::error!(base, count, undone, %error, "mapped pages could not be unmapped again");
         }
     }
 
-    /// Unmaps a run of pages: by one call, or one by one where the driver refuses that. Says how many are unmapped.
+    /// Unmaps a run of pieces, each of so many pages: by one call, or one by one where the driver refuses that. Says how
+    /// many pages are unmapped.
     ///
     /// # Safety
     ///
     /// The pages are mapped, and no device work uses them.
-    unsafe fn unmap_run(&self, base: u64, page: u64, count: u64) -> (u64, Result<()>) {
-        let Ok(size) = bytes(page) else { return (0, Err(ErrorKind::ExceedsLimit.into())) };
+    unsafe fn unmap_run(&self, base: u64, page: u64, pieces: &[u64]) -> (u64, Result<()>) {
+        let count: u64 = pieces.iter().sum();
         let Ok(_current) = self.driver().enter() else {
             return (0, Err(ErrorKind::DeviceLost.into()));
         };
@@ -135,16 +106,21 @@ impl Cuda {
             unsafe { self.driver().unmap(base, whole) }
         });
         match whole {
-            Err(error) if error.kind() == ErrorKind::Driver && count > 1 => {}
+            Err(error) if error.kind() == ErrorKind::Driver && pieces.len() > 1 => {}
             result => return (if result.is_ok() { count } else { 0 }, result),
         }
-        for (done, address) in (0..count).zip((base..).step_by(size)) {
-            // SAFETY: the caller's promise.
-            if let Err(error) = unsafe { self.driver().unmap(address, size) } {
+        let mut done = 0;
+        for piece in pieces {
+            let unmapped = bytes(page * piece).and_then(|size| {
+                // SAFETY: the caller's promise.
+                unsafe { self.driver().unmap(base + done * page, size) }
+            });
+            if let Err(error) = unmapped {
                 return (done, Err(error));
             }
+            done += piece;
         }
-        (count, Ok(()))
+        (done, Ok(()))
     }
 }
 
@@ -194,32 +170,34 @@ unsafe impl Remap for Cuda {
     }
 
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        let page = bytes(self.page(heap)?)?;
+        self.create_pieces(heap, count, 1, pages)
+    }
+
+    fn create_pieces(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
         let before = pages.len();
         let more = usize::try_from(count).map_err(|_| ErrorKind::ExceedsLimit)?;
         pages.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        let _current = self.driver().enter()?;
-        for _ in 0..count {
-            match self.driver().create_page(page, Sharing::Private) {
-                Ok(handle) => pages.push(Page(handle)),
-                Err(error) => {
-                    for made in pages.drain(before..) {
-                        // SAFETY: created just above, mapped nowhere, drained so released once.
-                        let _ = unsafe { self.driver().release_page(made.0) };
-                    }
-                    return Err(error);
-                }
+        self.create_each(heap, count, most, pages).inspect_err(|_| {
+            for piece in pieces(&pages[before..]) {
+                // SAFETY: created just above, mapped nowhere, forgotten below so released once.
+                let _ = unsafe { self.driver().release_page(piece[0].0) };
             }
-        }
-        Ok(())
+            pages.truncate(before);
+        })
     }
 
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         self.page(heap)?;
         let mut result = Ok(());
-        for page in pages {
-            // SAFETY: the caller promises that the pages are ours and unmapped.
-            let released = unsafe { self.driver().release_page(page.0) };
+        for piece in pieces(pages) {
+            // SAFETY: the caller promises that the pages are ours and unmapped, and names all of a piece.
+            let released = unsafe { self.driver().release_page(piece[0].0) };
             result = result.and(released);
         }
         result
@@ -234,7 +212,7 @@ unsafe impl Remap for Cuda {
             return Ok(());
         }
         let mut mapped = lock(&positions.mapped);
-        if (first..first + count).any(|position| is_set(&mapped, position)) {
+        if mapped.is_any(first..first + count) {
             return Err(ErrorKind::Busy.into());
         }
         let (base, page) = (block.at(first * positions.page), positions.page);
@@ -244,10 +222,10 @@ unsafe impl Remap for Cuda {
         // SAFETY: the whole range was mapped just above.
         if let Err(error) = unsafe { self.driver().allow(base, bytes(page * count)?) } {
             // SAFETY: mapped just above, and without access nothing can use it.
-            unsafe { self.undo(base, page, count) };
+            unsafe { self.undo(base, page, &lengths(pages)) };
             return Err(error);
         }
-        flip(&mut mapped, first, count);
+        mapped.map(first, pages);
         Ok(())
     }
 
@@ -259,42 +237,14 @@ unsafe impl Remap for Cuda {
             return Ok(());
         }
         let mut mapped = lock(&positions.mapped);
-        if !(first..first + count).all(|position| is_set(&mapped, position)) {
+        if !mapped.is_all(first..first + count) {
             return Err(ErrorKind::OutOfRange.into());
         }
         let (base, page) = (block.at(first * positions.page), positions.page);
-        // SAFETY: all positions are mapped, one whole mapping each; the caller promises that nothing uses them.
-        let (unmapped, result) = unsafe { self.unmap_run(base, page, count) };
-        flip(&mut mapped, first, unmapped);
+        // SAFETY: all positions are mapped, whole pieces of them; the caller promises that nothing uses them.
+        let (unmapped, result) =
+            unsafe { self.unmap_run(base, page, &mapped.pieces(first, count)) };
+        mapped.unmap(first, unmapped);
         result
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_know_what_is_mapped() {
-        let positions = Positions::new(10, 130).expect("small");
-        flip(&mut lock(&positions.mapped), 62, 5);
-        let kind = |result: Result<()>| result.map_err(|error| error.kind());
-        assert_eq!(kind(positions.require_mapped(620, 50)), Ok(()));
-        assert_eq!(kind(positions.require_mapped(625, 1)), Ok(()));
-        assert_eq!(kind(positions.require_mapped(619, 2)), Err(ErrorKind::OutOfRange));
-        assert_eq!(kind(positions.require_mapped(669, 2)), Err(ErrorKind::OutOfRange));
-        assert_eq!(kind(positions.require_mapped(5, 0)), Ok(()));
-        assert!(positions.is_any_mapped());
-        flip(&mut lock(&positions.mapped), 62, 5);
-        assert!(!positions.is_any_mapped());
-    }
-
-    #[test]
-    fn positions_outside_the_block_are_refused() {
-        let positions = Positions::new(10, 130).expect("small");
-        let kind = |result: Result<()>| result.map_err(|error| error.kind());
-        assert_eq!(kind(positions.require_inside(129, 1)), Ok(()));
-        assert_eq!(kind(positions.require_inside(130, 1)), Err(ErrorKind::OutOfRange));
-        assert_eq!(kind(positions.require_inside(u64::MAX, 2)), Err(ErrorKind::OutOfRange));
     }
 }

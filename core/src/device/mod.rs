@@ -56,6 +56,11 @@ pub(crate) struct Device<B: Backend> {
     pub(crate) transit: Transit,
 }
 
+/// Pieces of which a heap's pages consist at least: one that moves whole must be small beside all of them.
+const PIECES: u64 = 64;
+/// Pages of the largest piece.
+pub(crate) const LARGEST_PIECE: u64 = 8;
+
 /// The next block's number, over all devices: observers may watch several.
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(0);
 
@@ -261,11 +266,21 @@ impl<B: Backend> Device<B> {
 
     /// Asks the driver for a block within budget and limits.
     pub(crate) fn allocate(self: &Arc<Self>, heap: HeapId, size: u64) -> Result<Block<B>> {
+        self.allocate_by(heap, size, || self.backend().allocate(heap, size))
+    }
+
+    /// As [`allocate`](Self::allocate); `make` asks the driver.
+    pub(crate) fn allocate_by(
+        self: &Arc<Self>,
+        heap: HeapId,
+        size: u64,
+        make: impl FnOnce() -> Result<B::Block>,
+    ) -> Result<Block<B>> {
         if size > self.heap(heap)?.max_block {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         self.claim(heap, size)?;
-        self.take(heap, size, size, || self.backend().allocate(heap, size))
+        self.take(heap, size, size, make)
     }
 
     /// Reserves addresses without memory.
@@ -321,11 +336,12 @@ impl<B: Backend> Device<B> {
         page: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
+        let most = (self.heap_use(heap)?.reserved / page / PIECES).clamp(1, LARGEST_PIECE);
         let remap = self.remap().ok_or(ErrorKind::Unsupported)?;
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;
         self.count_call();
-        remap.create(heap, count, pages).inspect_err(|_| self.release(heap, bytes))?;
+        remap.create_pieces(heap, count, most, pages).inspect_err(|_| self.release(heap, bytes))?;
         self.arrived(heap);
         self.tell(&Event::TakePages { heap, bytes });
         Ok(())

@@ -164,6 +164,17 @@ unsafe impl<B: Backend, H: Hooks> Remap for Layer<B, H> {
         let call = Call::new(CallKind::Create).heap(heap).size(size).count(count);
         self.around(&call, || self.remap().create(heap, count, pages))
     }
+    fn create_pieces(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        let size = self.paged(heap, count);
+        let call = Call::new(CallKind::Create).heap(heap).size(size).count(count);
+        self.around(&call, || self.remap().create_pieces(heap, count, most, pages))
+    }
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         let count = pages.len() as u64;
         let size = self.paged(heap, count);

@@ -1,10 +1,10 @@
 //! Growing by pages: addresses stay where they are, memory goes where it is needed.
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
 use super::lane::{Ask, Divider, Lane, State};
-use super::pager::Pager;
+use super::pager::{Pager, take_pieces};
 use super::quiet::Patience;
 use super::slots::SlotId;
-use crate::device::{Block, Journey};
+use crate::device::{Block, Journey, LARGEST_PIECE};
 use crate::strategy::{Grant, Tlsf};
 use crate::{Backend, Error, ErrorKind, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
@@ -188,10 +188,7 @@ impl<B: Backend> Lane<B> {
     }
 
     fn take_spare(&self, count: u64, pages: &mut Vec<Page>) {
-        let mut spare = self.shared.spare.lock();
-        let count = spare.len().min(usize::try_from(count).unwrap_or(usize::MAX));
-        let at = spare.len() - count;
-        pages.extend(spare.drain(at..));
+        take_pieces(&mut self.shared.spare.lock(), count, pages);
     }
 
     fn create(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
@@ -322,17 +319,18 @@ impl<B: Backend> Lane<B> {
         self.trim_some_pages(u64::MAX)
     }
 
-    /// Gives free pages of at most so many bytes back, one page at least; says how many bytes.
+    /// Gives free pages of at most so many bytes back, one piece at least; says how many bytes.
     pub(crate) fn trim_some_pages(&self, most: u64) -> Result<u64> {
         let Some(page) = self.shared.page() else { return Ok(0) };
         self.surrender(most.max(page), None, Patience::Look)?;
         let keep = self.shared.config.minimum.div_ceil(page);
         let held = self.shared.reserved() / page;
         let mut spare = self.shared.spare.lock();
-        let many = held.saturating_sub(keep).min((most / page).max(1));
-        let many = spare.len().min(usize::try_from(many).unwrap_or(usize::MAX));
-        let at = spare.len() - many;
-        let pages: Vec<Page> = spare.drain(at..).collect();
+        let (mut pages, many) = (Vec::new(), held.saturating_sub(keep));
+        take_pieces(&mut spare, many.min((most / page).max(1)), &mut pages);
+        if pages.is_empty() {
+            take_pieces(&mut spare, many.min(LARGEST_PIECE), &mut pages);
+        }
         drop(spare);
         self.shared.device.destroy_pages(self.shared.heap, page, &pages);
         let bytes = pages.len() as u64 * page;
@@ -361,3 +359,6 @@ impl<B: Backend> Lane<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -162,12 +162,11 @@ impl Pager {
             keep.is_some_and(|keep| hole.end() == keep.offset || hole.offset == keep.end())
         };
         tlsf.holes_from_largest(self.page, |key, _, hole| {
-            let first = hole.offset.next_multiple_of(self.page);
-            let last = hole.end() / self.page * self.page;
-            if last > first && !touches(hole) {
-                let size = (last - first).min(wanted - found);
-                chosen.push((key, Span { offset: last - size, size }));
-                found += size;
+            if !touches(hole)
+                && let Some(span) = self.whole_pieces(hole, wanted - found)
+            {
+                chosen.push((key, span));
+                found += span.size;
             }
             if found >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -175,6 +174,31 @@ impl Pager {
         let pieces: Vec<Grant> = chosen.into_iter().filter_map(carve).collect();
         self.transit += pieces.iter().map(|piece| piece.span.size).sum::<u64>();
         pieces
+    }
+
+    /// The last pieces that lie wholly inside a hole, of at most `wanted` bytes together.
+    fn whole_pieces(&self, hole: Span, wanted: u64) -> Option<Span> {
+        let at = |offset: u64| usize::try_from(offset / self.page).expect("below the table's end");
+        let (mut first, mut last) = (at(hole.offset.next_multiple_of(self.page)), at(hole.end()));
+        let continues = |at: usize| {
+            at > 0 && self.table.get(at).is_some_and(|page| *page == self.table[at - 1])
+        };
+        while first < last && continues(first) {
+            first += 1;
+        }
+        while last > first && continues(last) {
+            last -= 1;
+        }
+        let (end, mut start, most) = (last, last, wanted / self.page);
+        let mut piece = last;
+        while piece > first && (end - piece) as u64 <= most {
+            piece -= 1;
+            if !continues(piece) && (end - piece) as u64 <= most {
+                start = piece;
+            }
+        }
+        let (offset, size) = (start as u64 * self.page, (end - start) as u64 * self.page);
+        (size > 0).then_some(Span { offset, size })
     }
 
     /// Where a span starts, in pages, and how many pages it has.
@@ -240,3 +264,26 @@ impl Pager {
         spans
     }
 }
+
+/// Moves whole pieces of at most `count` pages together from one list to another, the last ones; they keep their order.
+pub(crate) fn take_pieces(from: &mut Vec<Page>, count: u64, to: &mut Vec<Page>) {
+    let mut left = usize::try_from(count).unwrap_or(usize::MAX);
+    let (mut end, mut taken) = (from.len(), Vec::new());
+    while left > 0 && end > 0 {
+        let piece = from[..end].chunk_by(PartialEq::eq).next_back().map_or(0, <[Page]>::len);
+        if piece <= left {
+            left -= piece;
+            taken.push(end - piece..end);
+        }
+        end -= piece;
+    }
+    for range in taken.iter().rev() {
+        to.extend_from_slice(&from[range.clone()]);
+    }
+    for range in taken {
+        from.drain(range);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Pools over a driver whose pages come in pieces: it refuses to divide one, as real ones do.
+use crate::*;
+use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Mutex;
+
+const PAGE: u64 = 1 << 21;
+
+/// Addresses without bytes, and pieces that exist.
+struct Pieces {
+    caps: Caps,
+    next: AtomicU64,
+    /// Pages of every piece that exists.
+    made: Mutex<BTreeMap<u64, u64>>,
+    most: AtomicU64,
+}
+
+/// The page at every mapped position.
+#[derive(Default)]
+struct Addresses(Mutex<BTreeMap<u64, u64>>);
+
+impl Pieces {
+    fn new() -> Self {
+        let page = Align::of(PAGE);
+        let heap = Heap {
+            kind: HeapKind::Device,
+            name: String::new(),
+            size: 8 << 30,
+            max_block: 8 << 30,
+            align: page,
+            granule: page,
+            page: Some(page),
+            host: HostAccess::None,
+            use_when: Use::Normal,
+            physical: 0,
+        };
+        let caps = Caps {
+            device: DeviceInfo::default(),
+            heaps: vec![heap],
+            max_blocks: 64,
+            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
+            neighbour_granularity: Align::ONE,
+            atom: Align::ONE,
+            constant: None,
+            shared: None,
+        };
+        let [next, most] = [const { AtomicU64::new(0) }; 2];
+        Self { caps, next, made: Mutex::default(), most }
+    }
+
+    /// Whole pieces, and nothing else.
+    fn check(&self, pages: impl Iterator<Item = u64>) {
+        let made = self.made.lock().unwrap();
+        let mut counts = BTreeMap::<u64, u64>::new();
+        pages.for_each(|page| *counts.entry(page).or_default() += 1);
+        for (piece, count) in counts {
+            assert_eq!(made.get(&piece), Some(&count), "piece {piece} was divided");
+        }
+    }
+}
+
+// SAFETY: no block has bytes, so none shares any.
+unsafe impl Backend for Pieces {
+    type Block = Addresses;
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+    fn allocate(&self, _: HeapId, _: u64) -> Result<Addresses> {
+        Err(ErrorKind::Unsupported.into())
+    }
+    unsafe fn free(&self, block: Addresses) -> Result<()> {
+        assert!(block.0.lock().unwrap().is_empty());
+        Ok(())
+    }
+    fn wait_idle(&self) -> Result<()> {
+        Ok(())
+    }
+    fn as_remap(&self) -> Option<&dyn Remap<Block = Addresses>> {
+        Some(self)
+    }
+}
+
+// SAFETY: positions have no bytes, so whichever page backs one has the same.
+unsafe impl Remap for Pieces {
+    fn reserve(&self, _: HeapId, _: u64) -> Result<Addresses> {
+        Ok(Addresses::default())
+    }
+    fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
+        self.create_pieces(heap, count, 1, pages)
+    }
+    fn create_pieces(&self, _: HeapId, count: u64, most: u64, to: &mut Vec<Page>) -> Result<()> {
+        self.most.fetch_max(most, Relaxed);
+        let mut left = count;
+        while left > 0 {
+            let (length, piece) = (left.min(most), self.next.fetch_add(1, Relaxed));
+            self.made.lock().unwrap().insert(piece, length);
+            to.extend((0..length).map(|_| Page(piece)));
+            left -= length;
+        }
+        Ok(())
+    }
+    unsafe fn destroy(&self, _: HeapId, pages: &[Page]) -> Result<()> {
+        self.check(pages.iter().map(|page| page.0));
+        let mut made = self.made.lock().unwrap();
+        made.retain(|piece, _| !pages.contains(&Page(*piece)));
+        Ok(())
+    }
+    unsafe fn map_pages(&self, block: &Addresses, first: u64, pages: &[Page]) -> Result<()> {
+        self.check(pages.iter().map(|page| page.0));
+        let mut table = block.0.lock().unwrap();
+        for (position, page) in (first..).zip(pages) {
+            assert_eq!(table.insert(position, page.0), None);
+        }
+        Ok(())
+    }
+    unsafe fn unmap_pages(&self, block: &Addresses, first: u64, count: u64) -> Result<()> {
+        let mut table = block.0.lock().unwrap();
+        let gone = (first..first + count).map(|position| table.remove(&position));
+        self.check(gone.map(|page| page.expect("mapped")).collect::<Vec<_>>().into_iter());
+        Ok(())
+    }
+}
+
+#[test]
+fn pieces_move_whole_and_all_of_them_go_back() {
+    let manager = Manager::new(Pieces::new());
+    let (mut live, mut seed) = (Vec::new(), 1_u64);
+    for _ in 0..4000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (choice, size) = (seed >> 40, 1 + (seed >> 20) % (96 << 20));
+        if live.len() < 64 && choice % 5 < 3 {
+            live.extend(manager.allocate(&Request::new(size)).ok());
+        } else if !live.is_empty() {
+            drop(live.swap_remove(usize::try_from(choice).unwrap() % live.len()));
+        }
+        if choice % 400 == 0 {
+            manager.trim().unwrap();
+        }
+    }
+    assert_eq!(manager.backend().most.load(Relaxed), device::LARGEST_PIECE);
+    live.clear();
+    manager.trim().unwrap();
+    assert_eq!(manager.heap_use(HeapId(0)).unwrap().reserved, 0);
+    assert!(manager.backend().made.lock().unwrap().is_empty());
+}
