@@ -93,8 +93,9 @@ impl From<ErrorKind> for OmniheapStatus {
 }
 
 /// Why a call failed: the code, and a sentence that says what to do.
+#[derive(Debug)]
 pub(crate) struct Failure {
-    status: OmniheapStatus,
+    pub(crate) status: OmniheapStatus,
     message: String,
 }
 

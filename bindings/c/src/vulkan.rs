@@ -6,8 +6,8 @@ use crate::status::{Failure, OmniheapStatus, call, put, text};
 use crate::{OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED};
 use ash::vk::{self, Handle as _};
 use core::ffi::c_char;
-use omniheap::vulkan::{Alone, Block, Needs, Vulkan};
-use omniheap::{Allocation, AnyBackend, Class, ErrorKind, HeapKind, Request};
+use omniheap::vulkan::{self, Alone, Block, Needs, Vulkan};
+use omniheap::{Allocation, AnyBackend, AnyBlock, Class, ErrorKind, HeapKind, Request};
 use std::sync::Arc;
 
 /// Where an allocation lies in Vulkan's words.
@@ -43,16 +43,18 @@ fn kind(number: u32) -> Result<HeapKind, Failure> {
     }
 }
 
-/// Allocates what a resource needs, from the first heap that has it.
-fn allocate(
+/// Allocates what a resource needs, from the first heap that has it: tied to it where the driver insists.
+///
+/// # Safety
+///
+/// `resource` is of the manager's device, and `needs` are its own.
+unsafe fn allocate<H: vulkan::Native>(
     holder: &Holder,
+    resource: H,
     needs: &Needs,
     name: Option<&str>,
 ) -> Result<Allocation<AnyBackend>, Failure> {
-    if needs.alone == Alone::Required {
-        let message = "the driver wants memory of its own for this resource, which must be allocated with Vulkan";
-        return Err(Failure::new(OmniheapStatus::Unsupported, message));
-    }
+    let vulkan = vulkan(holder)?;
     let mut last = Failure::from(ErrorKind::NoSuchHeap);
     for heap in &needs.heaps {
         let request = Request {
@@ -61,8 +63,20 @@ fn allocate(
             name,
             ..Request::new(needs.layout.size).heap(*heap).pinned()
         };
-        let request = if needs.alone == Alone::Preferred { request.dedicated() } else { request };
-        match holder.manager.allocate(&request) {
+        let made = match needs.alone {
+            Alone::No => holder.manager.allocate(&request),
+            Alone::Preferred => holder.manager.allocate(&request.dedicated()),
+            Alone::Required => {
+                let mut here = needs.clone();
+                here.heaps = vec![*heap];
+                // SAFETY: the caller's promise.
+                let make = || unsafe { vulkan.allocate_alone(resource, &here) };
+                let make = || make().map(|block| Box::new(block) as AnyBlock);
+                // SAFETY: made by the manager's own device, for this heap and these bytes, and tied to the resource.
+                unsafe { holder.manager.allocate_made(&request, make) }
+            }
+        };
+        match made {
             Ok(allocation) => return Ok(allocation),
             Err(error) if error.kind().is_out_of_memory() => last = error.into(),
             Err(error) => return Err(error.into()),
@@ -110,7 +124,8 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_buffer(
         let name = unsafe { optional(name) }?;
         // SAFETY: as above.
         let needs = unsafe { vulkan.buffer_needs(buffer, kind(kind_)?) }?;
-        let made = allocate(&holder, &needs, name)?;
+        // SAFETY: as above.
+        let made = unsafe { allocate(&holder, buffer, &needs, name) }?;
         let binding = made.binding();
         // SAFETY: as above; the needs are the buffer's own, and the allocation keeps the block.
         unsafe { vulkan.bind_buffer(buffer, &needs, block(&binding)?, binding.span().offset) }?;
@@ -151,7 +166,8 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_image(
         let name = unsafe { optional(name) }?;
         // SAFETY: as above.
         let needs = unsafe { vulkan.image_needs(image, class, kind(kind_)?) }?;
-        let made = allocate(&holder, &needs, name)?;
+        // SAFETY: as above.
+        let made = unsafe { allocate(&holder, image, &needs, name) }?;
         let binding = made.binding();
         // SAFETY: as above; the needs are the image's own, and the allocation keeps the block.
         unsafe { vulkan.bind_image(image, &needs, block(&binding)?, binding.span().offset) }?;
@@ -209,3 +225,6 @@ pub unsafe extern "C" fn omniheap_vulkan_with_queue(
         Ok(vulkan(&holder)?.with_queue(omniheap::TimelineId(timeline), run)?)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,53 @@
 //! Blocks of their own, and what is given up for them.
-use super::error::Rung;
-use super::ladder::Taken;
-use super::{Manager, Relief};
+#![expect(unsafe_code, reason = "takes blocks that the caller made")]
+use super::error::{AllocateError, Rung};
+use super::ladder::{Taken, check};
+use super::{Allocation, Manager, Relief};
 use crate::pool::{Ask, Lane, Patience, Pool};
-use crate::{Backend, ErrorKind, Result, Sharing};
+use crate::{Backend, ErrorKind, Request, Result, Sharing};
 use alloc::sync::Arc;
 
 impl<B: Backend> Manager<B> {
-    /// Takes a block for one request alone. Where the driver has none, what pools hold for nobody goes back first.
+    /// Allocates a block of its own that `make` gets from the driver: memory that a driver ties to one resource, say.
+    ///
+    /// It counts, is reported and is given back as every other dedicated block, and never moves. Where the driver has
+    /// none left, what pools hold for nobody goes back first, and `make` is called again.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap` where the request names none, `ZeroSize`, `SizeOverflow`, `ExceedsLimit`, `OverBudget`; what `make`
+    /// says.
+    ///
+    /// # Safety
+    ///
+    /// What `make` returns was made by this manager's backend, lies in the request's heap, has exactly the request's
+    /// bytes, and nothing else uses it.
+    pub unsafe fn allocate_made(
+        &self,
+        request: &Request<'_>,
+        make: impl FnMut() -> Result<B::Block>,
+    ) -> Result<Allocation<B>, AllocateError> {
+        check(request)?;
+        let pool = self.pool(request.heap.ok_or(ErrorKind::NoSuchHeap)?)?;
+        let ask = pool.ask(request.layout, request.class)?;
+        let lane = pool.lane(request.timeline);
+        let (lane, slot) = self.dedicate(pool, lane, ask, request.layout.size, make)?;
+        let request = request.dedicated().pinned();
+        self.note(&lane, slot, &request);
+        Ok(self.claim(&lane, slot, &request, None))
+    }
+
+    /// Has `make` ask for a block of `size` bytes for one request alone. Where the driver has none, what pools hold for nobody goes back first.
     pub(super) fn dedicate(
         &self,
         pool: &Arc<Pool<B>>,
         lane: &Arc<Lane<B>>,
         ask: Ask,
+        size: u64,
+        mut make: impl FnMut() -> Result<B::Block>,
     ) -> Result<Taken<B>> {
-        let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-        let take = || {
-            let slot = lane.grow(ask, size, Sharing::Dedicated);
+        let mut take = || {
+            let slot = lane.grow_by(ask, size, Sharing::Dedicated, &mut make);
             slot.map(|slot| (Arc::clone(lane), slot))
         };
         let refused = match take() {

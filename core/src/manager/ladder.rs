@@ -131,7 +131,9 @@ impl<B: Backend> Manager<B> {
     ) -> Result<Taken<B>> {
         let lane = pool.lane(request.timeline);
         if request.sharing == Sharing::Dedicated {
-            return self.dedicate(pool, lane, ask);
+            let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
+            let make = || self.backend().allocate(pool.shared.heap, size);
+            return self.dedicate(pool, lane, ask, size, make);
         }
         let miss = lane.state.lock().allocate(ask);
         match miss {

@@ -37,10 +37,22 @@ impl<B: Backend> Lane<B> {
     ///
     /// Cached empty blocks are returned first where the pool would otherwise hold more than it ever did.
     pub(crate) fn grow(&self, ask: Ask, size: u64, sharing: Sharing) -> Result<SlotId> {
+        let shared = &self.shared;
+        self.grow_by(ask, size, sharing, || shared.device.backend().allocate(shared.heap, size))
+    }
+
+    /// As [`grow`](Self::grow); `make` asks the driver.
+    pub(crate) fn grow_by(
+        &self,
+        ask: Ask,
+        size: u64,
+        sharing: Sharing,
+        make: impl FnOnce() -> Result<B::Block>,
+    ) -> Result<SlotId> {
         self.settle(Patience::Look)?;
         let trimmed = self.make_room(size, ask.layout.size);
         let journey = self.shared.device.transit.begin();
-        let block = self.shared.take_block(size)?;
+        let block = self.shared.take_made(size, make)?;
         let mut state = self.state.lock();
         state.ration.spend(1 + trimmed);
         state.thrift = Thrift::near(self.shared.high());

@@ -68,8 +68,17 @@ impl<B: Backend> Shared<B> {
 
     /// Takes a block from the driver, cleared where another domain may have used its memory.
     pub(crate) fn take_block(&self, size: u64) -> Result<Arc<Block<B>>> {
+        self.take_made(size, || self.device.backend().allocate(self.heap, size))
+    }
+
+    /// As [`take_block`](Self::take_block); `make` asks the driver.
+    pub(crate) fn take_made(
+        &self,
+        size: u64,
+        make: impl FnOnce() -> Result<B::Block>,
+    ) -> Result<Arc<Block<B>>> {
         self.claim(size)?;
-        let taken = self.device.allocate(self.heap, size).and_then(|block| {
+        let taken = self.device.allocate_by(self.heap, size, make).and_then(|block| {
             if self.device.has_neighbours()
                 && let Err(error) = self.device.clear(block.raw(), Span { offset: 0, size })
             {

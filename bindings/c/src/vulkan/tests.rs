@@ -1,0 +1,66 @@
+//! Memory that a driver ties to one resource.
+use super::*;
+use crate::open::Settings;
+use omniheap::ManagerConfig;
+
+const SIZE: u64 = 100_000;
+
+fn open() -> Option<Arc<Holder>> {
+    let settings = Settings { config: ManagerConfig::default(), recorder: None };
+    match Vulkan::open(0) {
+        Ok(vulkan) => Some(Arc::new(Holder::vulkan(vulkan, settings))),
+        Err(why) => {
+            println!("SKIPPED: no Vulkan device here: {why}");
+            None
+        }
+    }
+}
+
+/// A buffer, and what it would need if the driver insisted on memory of its own.
+fn tied(vulkan: &Vulkan) -> (vk::Buffer, Needs) {
+    let usage = vk::BufferUsageFlags::STORAGE_BUFFER | vk::BufferUsageFlags::TRANSFER_DST;
+    let info = vk::BufferCreateInfo::default().size(SIZE).usage(usage);
+    // SAFETY: a plain description, which every device takes.
+    let buffer = unsafe { vulkan.ash_device().create_buffer(&info, None) }.unwrap();
+    // SAFETY: made just above.
+    let mut needs = unsafe { vulkan.buffer_needs(buffer, HeapKind::Device) }.unwrap();
+    needs.alone = Alone::Required;
+    (buffer, needs)
+}
+
+#[test]
+fn memory_tied_to_a_resource_counts_and_goes_back() {
+    let Some(holder) = open() else { return };
+    let vulkan = vulkan(&holder).unwrap();
+    let (buffer, needs) = tied(vulkan);
+    let reserved = || holder.manager.heap_use(needs.heaps[0]).unwrap().reserved;
+    // SAFETY: the needs are the buffer's own.
+    let made = unsafe { allocate(&holder, buffer, &needs, Some("tied")) }.unwrap();
+    assert_eq!((made.size(), reserved()), (needs.layout.size, needs.layout.size));
+    let binding = made.binding();
+    assert_eq!(binding.span().offset, 0);
+    // SAFETY: fresh, with its own needs. Memory that is not tied to it is refused by `bind_buffer`.
+    unsafe { vulkan.bind_buffer(buffer, &needs, block(&binding).unwrap(), 0) }.unwrap();
+    drop(binding);
+    // SAFETY: the device never used it.
+    unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
+    drop(made);
+    assert_eq!(reserved(), 0);
+}
+
+#[test]
+fn a_budget_holds_for_memory_tied_to_a_resource() {
+    let Some(holder) = open() else { return };
+    let vulkan = vulkan(&holder).unwrap();
+    let (buffer, mut needs) = tied(vulkan);
+    let heap = needs.heaps[0];
+    needs.heaps = vec![heap];
+    let limit = needs.layout.size - 1;
+    holder.manager.set_budget(heap, limit, limit).unwrap();
+    // SAFETY: the needs are the buffer's own.
+    let refused = unsafe { allocate(&holder, buffer, &needs, None) };
+    assert_eq!(refused.err().map(|why| why.status), Some(OmniheapStatus::OverBudget));
+    assert_eq!(holder.manager.heap_use(heap).unwrap().reserved, 0);
+    // SAFETY: never bound.
+    unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
+}
