@@ -41,8 +41,12 @@ def one(way):
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     ways = [list(WAYS)[index % len(WAYS)] for index in range(count)]
-    with ThreadPoolExecutor(min(12, os.cpu_count() or 1)) as pool:
-        ends = list(pool.map(one, ways))
+    ends = []
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        for end in pool.map(one, ways):
+            ends.append(end)
+            if len(ends) % 25 == 0:
+                print(f"{sum(fine for _, fine, _ in ends)} of {len(ends)} ended as they should", flush=True)
     for way in WAYS:
         mine = [fine for name, fine, _ in ends if name == way]
         print(f"{way:20} {sum(mine)}/{len(mine)}")

@@ -1,14 +1,13 @@
-"""Workloads with one allocator, in this process; prints one line of JSON for each.
+"""One workload with one allocator, in this process; prints one line of JSON.
 
-usage: one.py WORKLOADS_FILE NAME,NAME… MODE [--limit GIB] [--passes N] [--share S] [--seconds T] [--lock FILE]
+usage: one.py WORKLOADS_FILE NAME MODE [--limit GIB] [--passes N] [--share S] [--ask]
 MODE: default, expandable, async, omniheap or omniheap-plain. WORKLOADS_FILE defines one function for each workload; a
-loss or a sum of outputs is taken from every iteration, so that runs with different allocators can be compared. Name the
-workloads by rising peak: omniheap's own peak is that of the process. Models are made on the device.
+loss or a sum of outputs is taken from every iteration, so that runs with different allocators can be compared. Models
+are made on the device. With --ask, imports first, then says READY and waits for a line before it touches the device.
 """
 
 import argparse
-import fcntl
-import gc
+import importlib
 import json
 import os
 import re
@@ -24,6 +23,8 @@ TAPS = (
     ("q = z * 2", "q = z * 2; OUT.append(q.sum())"),
     (re.compile(r"for it in range\((\d+)\):"), r"for it in TICK(\1):"),
 )
+# What a workload imports inside of its function, and what that module must have loaded before the clock runs.
+IMPORTS = re.compile(r"^\s+(?:from (\w+) import (.+)|import (\w+))$", re.M)
 
 
 class Clock:
@@ -53,32 +54,38 @@ def used(torch):
     return whole - free
 
 
-def load(path, name, out, tick, torch):
-    source = open(path).read().split("\nW = {")[0]
-    source = source[source.index("\ntorch.manual_seed") :]
+def source(path):
+    text = open(path).read().split("\nW = {")[0]
+    text = text[text.index("\ntorch.manual_seed") :]
     for old, new in TAPS:
-        source = old.sub(new, source) if hasattr(old, "sub") else source.replace(old, new)
+        text = old.sub(new, text) if hasattr(old, "sub") else text.replace(old, new)
+    return text
 
+
+def import_for(path, name):
+    body = re.search(rf"^def {name}\(.*?(?=^\S|\Z)", source(path), re.M | re.S)
+    for package, names, plain in IMPORTS.findall(body.group(0) if body else ""):
+        module = importlib.import_module(package or plain)
+        [getattr(module, each.strip()) for each in names.split(",") if each]
+
+
+def load(path, name, out, tick, torch):
     import random
     import torch.nn as nn
     import torch.nn.functional as F
 
     space = dict(torch=torch, nn=nn, F=F, random=random, OUT=out, TICK=tick)
-    exec(compile(source, path, "exec"), space)
+    exec(compile(source(path), path, "exec"), space)
     return space[name]
 
 
-def measure(options, name, torch, ours):
-    result = dict(workload=name, mode=options.mode, limit=options.limit, error=None, times=[], losses=[])
-    gc.collect()
-    torch.cuda.empty_cache()
+def measure(options, torch, ours):
+    result = dict(workload=options.name, mode=options.mode, limit=options.limit, error=None, times=[], losses=[], calls=[])
     base = used(torch)
-    if not ours:
-        torch.cuda.reset_peak_memory_stats()
     for turn in range(options.passes):
         out, clock, calls = [], Clock(torch, options.share), ours and ours.stats()["driver_calls"]
         torch.manual_seed(0)
-        run = load(options.file, name, out, clock, torch)
+        run = load(options.file, options.name, out, clock, torch)
         try:
             with torch.device("cuda"):
                 run()
@@ -86,13 +93,14 @@ def measure(options, name, torch, ours):
         except torch.OutOfMemoryError as error:
             result["error"] = "OutOfMemoryError: " + str(error)[:300]
             break
-        if turn == 0:
-            result["driver_peak"] = clock.peak - base
+        result["driver_peak"] = max(result.get("driver_peak", 0), clock.peak - base)
         result["times"].append(round(clock.times[-1] - clock.times[0], 4))
         result["losses"].append([float(value) for value in out])
+        if ours:
+            result["calls"].append(ours.stats()["driver_calls"] - calls)
     if ours:
         stats = ours.stats()
-        result.update(own_peak=stats["peak_reserved_bytes"], live_peak=stats["peak_live_bytes"], last_calls=stats["driver_calls"] - calls, rungs=stats["rungs"])
+        result.update(own_peak=stats["peak_reserved_bytes"], live_peak=stats["peak_live_bytes"], rungs=stats["rungs"])
     else:
         stats = torch.cuda.memory_stats()
         result.update(own_peak=stats.get("reserved_bytes.all.peak"), live_peak=stats.get("requested_bytes.all.peak") or stats.get("allocated_bytes.all.peak"))
@@ -101,17 +109,20 @@ def measure(options, name, torch, ours):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("file"), parser.add_argument("names"), parser.add_argument("mode")
-    parser.add_argument("--limit", type=float), parser.add_argument("--passes", type=int, default=2)
-    parser.add_argument("--share", type=float, default=1.0), parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--lock", help="a file: processes that name the same one measure one after the other")
+    parser.add_argument("file"), parser.add_argument("name"), parser.add_argument("mode")
+    parser.add_argument("--limit", type=float), parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--ask", action="store_true")
     options = parser.parse_args()
-    begin = time.time()
     if options.mode in CONF:
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = CONF[options.mode]
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     import torch
 
+    import_for(options.file, options.name)
+    if options.ask:
+        print("READY", flush=True)
+        sys.stdin.readline()
     ours = None
     if options.mode.startswith("omniheap"):
         import omniheap.torch as ours
@@ -122,13 +133,7 @@ def main():
     if options.limit and not ours:
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(options.limit * 2**30 / whole)
-    for name in options.names.split(","):
-        if time.time() - begin < options.seconds:
-            with open(options.lock or os.devnull, "w") as lock:
-                if options.lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-                result = measure(options, name, torch, ours)
-            print("RESULT " + json.dumps(result), flush=True)
+    print("RESULT " + json.dumps(measure(options, torch, ours)), flush=True)
 
 
 if __name__ == "__main__":

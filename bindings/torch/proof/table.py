@@ -1,31 +1,45 @@
-"""Every workload with every allocator, one process for each allocator; prints one table, each row when it is there.
+"""Every workload with every allocator, a process for each; prints one table, each row when it is there.
 
-usage: table.py WORKLOADS_FILE [--modes default,omniheap] [--names unet_diffusion,…] [--together] [other arguments of one.py]
+usage: table.py WORKLOADS_FILE [--modes default,omniheap] [--names unet_diffusion,llama_serve:0.2,…] [other arguments of one.py]
+
+A number behind a name is the share of its iterations. The next processes import while one measures; only that one
+touches the device. A mode that is named twice is measured twice.
 """
 
 import argparse
+import collections
 import json
 import os
 import subprocess
 import sys
 
-NAMES = "unet_diffusion,streams_serving,llama_serve,resnet_multiscale,moe_checkpoint,gpt2_train"
+NAMES = "unet_diffusion,streams_serving,resnet_multiscale,llama_serve:0.2,moe_checkpoint,gpt2_train"
+MODES = "default,expandable,async,omniheap,default"
+# Processes that import while one measures.
+AHEAD = 3
 GIB = 2**30
+HEAD = "workload | allocator | driver's peak GiB | own peak reserved GiB | peak live GiB | ratio | seconds | ÷ first | loss difference | between passes | driver calls a pass"
 
 
-def start(options, mode):
+def start(options, name, mode):
     here = os.path.dirname(os.path.abspath(__file__))
-    command = [sys.executable, os.path.join(here, "one.py"), options.file, options.names, mode, *options.rest]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    name, _, share = name.partition(":")
+    command = [sys.executable, os.path.join(here, "one.py"), options.file, name, mode, "--ask", *(["--share", share] if share else []), *options.rest]
+    return name, mode, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def runs(child, mode):
+def finish(name, mode, child):
+    result = None
     for line in child.stdout:
-        if line.startswith("RESULT "):
-            yield json.loads(line[7:])
+        if line.strip() == "READY":
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        elif line.startswith("RESULT "):
+            result = json.loads(line[7:])
     errors = child.stderr.read()
-    if child.wait():
-        yield dict(workload="?", mode=mode, error=f"exit {child.returncode}: {errors[-500:]}")
+    if child.wait() or result is None:
+        return dict(workload=name, mode=mode, error=f"exit {child.returncode}: {errors[-500:]}")
+    return result
 
 
 def difference(losses, reference):
@@ -35,37 +49,39 @@ def difference(losses, reference):
     return max(abs(a - b) / max(abs(b), 1e-6) for a, b in pairs)
 
 
-def row(one, reference):
-    if one["error"]:
-        return f"| {one['workload']} | {one['mode']} | {one['error']} |"
-    gib = lambda key: f"{one[key] / GIB:.3f}" if one.get(key) else "–"
-    seconds, beside = best(one), best(reference)
-    far, self_far = difference(one["losses"][-1], reference["losses"][-1]), difference(one["losses"][-1], one["losses"][0])
-    figures = f"{gib('driver_peak')} | {gib('own_peak')} | {gib('live_peak')} | {seconds:.3f} | {seconds / beside:.3f} | {far:.1e} | {self_far:.1e} | {one.get('last_calls', '–')}"
-    return f"| {one['workload']} | {one['mode']} | {figures} |"
-
-
 def best(one):
     """The fastest pass after the first, which warms up."""
     return min(one["times"][1:] or one["times"])
 
 
+def row(one, reference):
+    if one["error"]:
+        return f"| {one['workload']} | {one['mode']} | {one['error']} |"
+    gib = lambda key: f"{one[key] / GIB:.3f}" if one.get(key) else "–"
+    ratio = f"{one['own_peak'] / one['live_peak']:.3f}" if one.get("own_peak") and one.get("live_peak") else "–"
+    seconds, beside = best(one), best(reference)
+    far, self_far = difference(one["losses"][-1], reference["losses"][-1]), difference(one["losses"][-1], one["losses"][0])
+    calls = "/".join(map(str, one["calls"])) or "–"
+    figures = f"{gib('driver_peak')} | {gib('own_peak')} | {gib('live_peak')} | {ratio} | {seconds:.3f} | {seconds / beside:.3f} | {far:.1e} | {self_far:.1e} | {calls}"
+    return f"| {one['workload']} | {one['mode']} | {figures} |"
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("file"), parser.add_argument("--modes", default="default,expandable,async,omniheap")
+    parser.add_argument("file"), parser.add_argument("--modes", default=MODES)
     parser.add_argument("--names", default=NAMES), parser.add_argument("--out")
-    parser.add_argument("--together", action="store_true", help="start all at once; with --lock they still measure one after the other")
     options, options.rest = parser.parse_known_args()
-    print("| workload | allocator | driver's peak GiB | own peak reserved GiB | peak live GiB | seconds | ÷ first | loss difference | between passes | driver calls of the last pass |\n|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    results, first = [], {}
-    modes = options.modes.split(",")
-    started = [start(options, mode) for mode in modes] if options.together else None
-    for at, mode in enumerate(modes):
-        for one in runs(started[at] if started else start(options, mode), mode):
-            if not one["error"]:
-                first.setdefault(one["workload"], one)
-            print(row(one, first.get(one["workload"])), flush=True)
-            results.append(one)
+    print(f"| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}", flush=True)
+    results, first, started = [], {}, collections.deque()
+    turns = collections.deque((name, mode) for name in options.names.split(",") for mode in options.modes.split(","))
+    while turns or started:
+        while turns and len(started) <= AHEAD:
+            started.append(start(options, *turns.popleft()))
+        one = finish(*started.popleft())
+        if not one["error"]:
+            first.setdefault(one["workload"], one)
+        print(row(one, first.get(one["workload"])), flush=True)
+        results.append(one)
     if options.out:
         with open(options.out, "w") as file:
             json.dump(results, file)
