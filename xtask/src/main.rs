@@ -1,6 +1,7 @@
 //! The project's own tasks: `cargo xtask test` is what CI runs.
 mod binaries;
 mod bundle;
+mod embed;
 mod header;
 mod install;
 mod python;

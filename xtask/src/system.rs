@@ -1,16 +1,25 @@
-//! What tests need from the system: a Vulkan loader, a software driver, validation layers.
+//! What tests need from the system: a Vulkan loader, a software driver, validation layers; what C programs build with.
 use crate::step::{Outcome, status};
 use std::process::{Command, Stdio};
 
-const PACKAGES: [&str; 3] = ["libvulkan1", "mesa-vulkan-drivers", "vulkan-validationlayers"];
+const PACKAGES: [&str; 6] = [
+    "libvulkan1",
+    "mesa-vulkan-drivers",
+    "vulkan-validationlayers",
+    "cmake",
+    "pkg-config",
+    "valgrind",
+];
 
 /// Installs what is missing where that is possible, and says what to install where it is not.
 ///
-/// Never fails: without these packages the Vulkan and wgpu tests report that no device is here.
+/// Never fails: without these packages the Vulkan and wgpu tests report that no device is here, and the C tests what
+/// they skip.
 pub(crate) fn prepare() -> Outcome {
     if !runs("dpkg-query", &["--version"]) {
         println!("    not Debian or Ubuntu: for the Vulkan tests, install a Vulkan loader, Mesa's");
-        println!("    lavapipe driver and the Khronos validation layers");
+        println!("    lavapipe driver and the Khronos validation layers; for the C tests, CMake,");
+        println!("    pkg-config and valgrind");
         return Ok(());
     }
     let missing: Vec<_> = PACKAGES.into_iter().filter(|package| !is_installed(package)).collect();
@@ -20,7 +29,7 @@ pub(crate) fn prepare() -> Outcome {
     }
     let line = format!("apt-get install -y --no-install-recommends {}", missing.join(" "));
     if !is_root() {
-        println!("    for the Vulkan tests, run as root: {line}");
+        println!("    for all tests, run as root: {line}");
         return Ok(());
     }
     println!("    {line}");

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
-use crate::{cargo, header, python, root, system, table, words};
+use crate::{cargo, embed, header, python, root, system, table, words};
 use std::process::Command;
 
 /// Crates whose tests also run optimised: those with random walks and soak tests, and without slow dependencies.
@@ -53,6 +53,7 @@ fn steps() -> Vec<Step> {
         Step::new("examples on host", || of(WORKSPACE, examples)),
         Step::new("engines", || of(WORKSPACE, engines)),
         Step::new("Python package", python::test),
+        Step::new("C library as installed", embed::test),
         Step::new("optimised tests", || of(&optimised(), tests)),
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
