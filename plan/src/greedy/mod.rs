@@ -4,6 +4,7 @@ mod first_fit;
 mod order;
 mod portfolio;
 mod rest;
+mod scan;
 mod skyline;
 mod tree;
 pub(crate) use first_fit::first_fit_around;

@@ -24,27 +24,32 @@ impl Rule {
 
     /// Lists the items from best to worst.
     pub(crate) fn order(self, model: &Model) -> Vec<u32> {
-        let peaks = if self == Self::Load { peaks(model) } else { Vec::new() };
-        let mut keyed: Vec<((u128, u64), u32)> = (0..model.len())
-            .map(|i| {
-                let (size, life) = (model.size[i], life(model, i));
-                let key = match self {
-                    Self::Life => (u128::from(life), size),
-                    Self::Size => (u128::from(size), life),
-                    Self::Area => (u128::from(size) * u128::from(life), size),
-                    // Sizes stay below 2^62, so the square is cut to fit next to a life of any length.
-                    Self::Bulk => (
-                        u128::from(size >> 22) * u128::from(size) * u128::from(life >> 22).max(1),
-                        size,
-                    ),
-                    Self::Load => (u128::from(peaks[i]), life),
-                };
-                (key, id(i))
-            })
-            .collect();
-        keyed.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-        keyed.into_iter().map(|(_, i)| i).collect()
+        let size = |i: usize| model.size[i];
+        let life = |i: usize| life(model, i);
+        match self {
+            Self::Life => descending(model, |i| (life(i), size(i))),
+            Self::Size => descending(model, |i| (size(i), life(i))),
+            Self::Area => {
+                descending(model, |i| (u128::from(size(i)) * u128::from(life(i)), size(i)))
+            }
+            // Sizes stay below 2^62, so the square is cut to fit next to a life of any length.
+            Self::Bulk => descending(model, |i| {
+                let square = u128::from(size(i) >> 22) * u128::from(size(i));
+                (square * u128::from(life(i) >> 22).max(1), size(i))
+            }),
+            Self::Load => {
+                let peaks = peaks(model);
+                descending(model, |i| (peaks[i], life(i)))
+            }
+        }
     }
+}
+
+/// Lists the items by a key, the largest first and the earlier of equals.
+fn descending<K: Ord + Copy>(model: &Model, key: impl Fn(usize) -> K) -> Vec<u32> {
+    let mut keyed: Vec<(K, u32)> = (0..model.len()).map(|i| (key(i), id(i))).collect();
+    keyed.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    keyed.into_iter().map(|(_, i)| i).collect()
 }
 
 /// Ticks from the first to the last use of an item.

@@ -1,6 +1,7 @@
 //! Fills memory from the bottom: always the lowest niche, always with the best item that fits between its walls.
 
 use super::rest::Rest;
+use super::scan::Scan;
 use super::tree::Tree;
 use crate::model::{Model, align_up, id};
 use alloc::vec::Vec;
@@ -26,7 +27,7 @@ pub(crate) enum Aim {
 /// keeps memory accesses close. Items are never put under others, so the profile of an item with gaps is its hull.
 ///
 /// # Cost
-/// O((n + s)·(log n + q)) for n items and s sections, where q is a query of [`Tree`]; about 90 bytes per item.
+/// O((n + s)·(log n + q)) for n items and s sections, where q is a query of [`Tree`]; about 100 bytes per item.
 pub(crate) fn skyline(model: &Model, order: &[u32], aim: Aim) -> Vec<u64> {
     let n = model.len();
     let mut rank = alloc::vec![0; n];
@@ -38,20 +39,27 @@ pub(crate) fn skyline(model: &Model, order: &[u32], aim: Aim) -> Vec<u64> {
         Aim::Fullest => Some(Rest::new(&model.load)),
     };
     let mut tree = Tree::new(&model.hull, &rank);
-    drop(rank);
+    let mut scan = Scan::new(&model.hull, rank, model.sections());
     let mut runs = Runs::new(id(model.sections()));
     let mut offsets = alloc::vec![0; n];
     let mut left = n;
     while left > 0 {
         let (start, end, floor) = runs.niche();
         let urgent = rest.as_ref().map(|r| r.fullest(start, end));
-        let best = urgent.and_then(|s| tree.best((start, s), (s + 1, end)));
-        let Some(best) = best.or_else(|| tree.best((start, end), (start, end))) else {
+        let mut find = |first, end| match scan.as_ref().and_then(|s| s.best(first, end)) {
+            Some(best) => (best > 0).then_some(best),
+            None => tree.best(first, end),
+        };
+        let best = urgent.and_then(|s| find((start, s), (s + 1, end)));
+        let Some(best) = best.or_else(|| find((start, end), (start, end))) else {
             runs.raise(start);
             continue;
         };
         let item = order[n - best as usize];
         tree.remove(item);
+        if let Some(scan) = &mut scan {
+            scan.remove(item);
+        }
         if let Some(rest) = &mut rest {
             rest.take(model, item as usize);
         }

@@ -42,19 +42,21 @@ impl Tree {
             depth += 1;
         }
         let empty = Node { first: (u32::MAX, 0), end: (u32::MAX, 0), best: 0 };
-        let mut items: Vec<u32> = (0..id(n)).collect();
-        arrange(&mut items, points, depth, 0);
+        let mut sorted: Vec<(u32, u32, u32)> =
+            points.iter().enumerate().map(|(i, p)| (p.0, p.1, id(i))).collect();
+        arrange(&mut sorted, depth, 0);
         let mut tree = Self {
             nodes: alloc::vec![empty; 2 << depth],
             place: alloc::vec![0; n],
-            points: items.iter().map(|&i| points[i as usize]).collect(),
-            rank: items.iter().map(|&i| rank[i as usize]).collect(),
+            points: sorted.iter().map(|p| (p.0, p.1)).collect(),
+            rank: sorted.iter().map(|p| rank[p.2 as usize]).collect(),
             depth,
             stack: Vec::new(),
         };
-        for (at, &item) in items.iter().enumerate() {
+        for (at, &(_, _, item)) in sorted.iter().enumerate() {
             tree.place[item as usize] = id(at);
         }
+        drop(sorted);
         tree.build(1, 0, n, 0);
         tree
     }
@@ -149,20 +151,20 @@ impl Tree {
     }
 }
 
-/// Orders the items so that every subtree is a span: halves by start and by end in turns.
-fn arrange(items: &mut [u32], points: &[(u32, u32)], depth: u32, level: u32) {
+/// Orders points, each with its item, so that every subtree is a span: halves by start and by end in turns.
+fn arrange(points: &mut [(u32, u32, u32)], depth: u32, level: u32) {
     if level == depth {
         return;
     }
-    let mid = middle(0, items.len());
-    let by_start = level.is_multiple_of(2);
-    items.select_nth_unstable_by_key(mid, |&i| {
-        let p = points[i as usize];
-        if by_start { (p.0, p.1, i) } else { (p.1, p.0, i) }
-    });
-    let (left, right) = items.split_at_mut(mid);
-    arrange(left, points, depth, level + 1);
-    arrange(right, points, depth, level + 1);
+    let mid = middle(0, points.len());
+    if level.is_multiple_of(2) {
+        points.select_nth_unstable(mid);
+    } else {
+        points.select_nth_unstable_by_key(mid, |p| (p.1, p.0, p.2));
+    }
+    let (left, right) = points.split_at_mut(mid);
+    arrange(left, depth, level + 1);
+    arrange(right, depth, level + 1);
 }
 
 const fn meets(a: (u32, u32), b: (u32, u32)) -> bool {
