@@ -4,7 +4,7 @@ use crate::bound::lower_bound;
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
 use crate::greedy::{Portfolio, peak_of};
 use crate::hot::hot_first;
-use crate::improve::Improve;
+use crate::improve::{Habit, Improve};
 use crate::model::Model;
 use crate::options::{Options, Progress};
 use crate::repair::Repair;
@@ -29,6 +29,12 @@ const POLISH_RUNS: usize = 2;
 const ROUND_RUNS: usize = 20;
 /// Runs of exact search before improvement takes turns with it: what exact search can do, it does early.
 const IMPROVE_FROM: usize = 6;
+
+/// Runs after which improvement starts anew with another habit.
+const RENEW_RUNS: usize = 10;
+/// Steps of improvement for each node that exact search may look at, and how many of them count as a node.
+const STEPS: u64 = 2;
+const NODE_STEPS: u64 = 8;
 
 /// What every region's work shares.
 pub(crate) struct Task<'a> {
@@ -161,7 +167,7 @@ impl<'a> Duel<'a> {
         let searches = |capacity| frames.each_ref().map(|frame| Search::new(frame, capacity, stop));
         let mut low = searches(outcome.bound);
         let mut high = (target > outcome.bound).then(|| searches(target));
-        let mut improve = Improve::new(&frames[1]);
+        let mut improve = Improve::new(&frames[1], Habit::nth(0));
         for run in 0.. {
             if self.spent(outcome) || (polishing && self.polished >= POLISH_RUNS) {
                 return Ended::Enough;
@@ -188,7 +194,10 @@ impl<'a> Duel<'a> {
             {
                 return ended;
             }
-            if run >= IMPROVE_FROM && self.improve(&mut improve, outcome, target, limit / 8) {
+            if run > 0 && run % RENEW_RUNS == 0 {
+                improve = Improve::new(&frames[1], Habit::nth(run / RENEW_RUNS));
+            }
+            if run >= IMPROVE_FROM && self.improve(&mut improve, outcome, target, limit) {
                 return Ended::Better;
             }
         }
@@ -200,10 +209,11 @@ impl<'a> Duel<'a> {
         improve: &mut Improve<'_>,
         outcome: &mut Outcome,
         target: u64,
-        steps: u64,
+        limit: u64,
     ) -> bool {
-        outcome.nodes += steps;
-        let Some(offsets) = improve.run(target, steps, &mut self.rng, self.task.stop) else {
+        outcome.nodes += limit * STEPS / NODE_STEPS;
+        let Some(offsets) = improve.run(target, limit * STEPS, &mut self.rng, self.task.stop)
+        else {
             return false;
         };
         self.task.keep(self.model, self.region, outcome, offsets);

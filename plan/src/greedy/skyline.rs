@@ -30,36 +30,24 @@ pub(crate) enum Aim {
 /// O((n + s)·(log n + q)) for n items and s sections, where q is a query of [`Tree`]; about 100 bytes per item.
 pub(crate) fn skyline(model: &Model, order: &[u32], aim: Aim) -> Vec<u64> {
     let n = model.len();
-    let mut rank = alloc::vec![0; n];
-    for (at, &item) in order.iter().enumerate() {
-        rank[item as usize] = id(n - at);
-    }
     let mut rest = match aim {
         Aim::Rank => None,
         Aim::Fullest => Some(Rest::new(&model.load)),
     };
-    let mut tree = Tree::new(&model.hull, &rank);
-    let mut scan = Scan::new(&model.hull, rank, model.sections());
+    let mut waiting = Waiting::new(model, order);
     let mut runs = Runs::new(id(model.sections()));
     let mut offsets = alloc::vec![0; n];
     let mut left = n;
     while left > 0 {
         let (start, end, floor) = runs.niche();
         let urgent = rest.as_ref().map(|r| r.fullest(start, end));
-        let mut find = |first, end| match scan.as_ref().and_then(|s| s.best(first, end)) {
-            Some(best) => (best > 0).then_some(best),
-            None => tree.best(first, end),
-        };
-        let best = urgent.and_then(|s| find((start, s), (s + 1, end)));
-        let Some(best) = best.or_else(|| find((start, end), (start, end))) else {
+        let best = urgent.and_then(|s| waiting.best((start, s), (s + 1, end)));
+        let Some(best) = best.or_else(|| waiting.best((start, end), (start, end))) else {
             runs.raise(start);
             continue;
         };
         let item = order[n - best as usize];
-        tree.remove(item);
-        if let Some(scan) = &mut scan {
-            scan.remove(item);
-        }
+        waiting.remove(item);
         if let Some(rest) = &mut rest {
             rest.take(model, item as usize);
         }
@@ -70,6 +58,39 @@ pub(crate) fn skyline(model: &Model, order: &[u32], aim: Aim) -> Vec<u64> {
         runs.fill(start, from, to, offset + model.size[item as usize]);
     }
     offsets
+}
+
+/// The items that have no place yet, for short niches and for long ones.
+#[derive(Debug)]
+struct Waiting<'a> {
+    scan: Option<Scan<'a>>,
+    tree: Tree,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(model: &'a Model, order: &[u32]) -> Self {
+        let mut rank = alloc::vec![0; model.len()];
+        for (at, &item) in order.iter().enumerate() {
+            rank[item as usize] = id(model.len() - at);
+        }
+        let tree = Tree::new(&model.hull, &rank);
+        Self { scan: Scan::new(&model.hull, rank, model.sections()), tree }
+    }
+
+    /// The best rank among the items whose first section and end lie in the two inclusive ranges.
+    fn best(&mut self, first: (u32, u32), end: (u32, u32)) -> Option<u32> {
+        match self.scan.as_ref().and_then(|s| s.best(first, end)) {
+            Some(best) => (best > 0).then_some(best),
+            None => self.tree.best(first, end),
+        }
+    }
+
+    fn remove(&mut self, item: u32) {
+        self.tree.remove(item);
+        if let Some(scan) = &mut self.scan {
+            scan.remove(item);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
