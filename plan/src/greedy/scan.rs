@@ -70,6 +70,7 @@ mod tests {
         let mut scan = Scan::new(&spans, alloc::vec![1, 5, 3, 4, 2], 6).expect("they are in order");
         assert_eq!(scan.best((0, 6), (0, 6)), Some(5));
         assert_eq!(scan.best((2, 4), (2, 4)), Some(3));
+        assert_eq!(scan.best((2, 5), (2, 5)), Some(3), "what ends behind the span is not inside");
         assert_eq!(scan.best((3, 4), (3, 4)), Some(0));
         scan.remove(1);
         assert_eq!(scan.best((0, 6), (0, 6)), Some(4));
