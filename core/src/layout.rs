@@ -28,12 +28,14 @@ impl Align {
     }
 
     /// The alignment in bytes.
+    #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
     /// Rounds `offset` up, or `None` on overflow.
+    #[inline]
     #[must_use]
     pub const fn up(self, offset: u64) -> Option<u64> {
         match offset.checked_add(self.0 - 1) {
@@ -43,18 +45,21 @@ impl Align {
     }
 
     /// Rounds `offset` down.
+    #[inline]
     #[must_use]
     pub const fn down(self, offset: u64) -> u64 {
         offset & !(self.0 - 1)
     }
 
     /// Whether `offset` is a multiple of this alignment.
+    #[inline]
     #[must_use]
     pub const fn divides(self, offset: u64) -> bool {
         offset & (self.0 - 1) == 0
     }
 
     /// The stricter of two alignments.
+    #[inline]
     #[must_use]
     pub const fn max(self, other: Self) -> Self {
         if self.0 >= other.0 { self } else { other }

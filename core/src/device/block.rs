@@ -41,6 +41,8 @@ impl<B: Backend> Block<B> {
 impl<B: Backend> Drop for Block<B> {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
+        // Told before the driver has it: afterwards another block may have the same address, and tools know of no memory there.
+        self.device.tell(&Event::ReturnBlock { block: self.number });
         self.device.count_call();
         // SAFETY: the block came from this backend in `take`. Lanes drop a block only when nothing in it is live and
         // its timelines have passed the last free, or after the device went idle.
@@ -49,6 +51,5 @@ impl<B: Backend> Drop for Block<B> {
         }
         self.device.release_block();
         self.device.release(self.heap, self.claimed);
-        self.device.tell(&Event::ReturnBlock { block: self.number });
     }
 }

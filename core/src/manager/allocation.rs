@@ -180,7 +180,7 @@ impl<B: Backend> Allocation<B> {
     #[inline]
     fn release(&self) {
         let lane = self.lane();
-        let mut state = lane.state.lock();
+        let mut state = lane.state.lock_warm();
         if !state.free_plain(self.slot, lane.timeline) {
             self.release_noted(state, None);
             return;

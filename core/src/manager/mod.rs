@@ -212,7 +212,7 @@ impl<B: Backend> Manager<B> {
             && let Ok(ask) = pool.ask(request.layout, request.class)
         {
             let lane = pool.lane(request.timeline);
-            let mut state = lane.state.lock();
+            let mut state = lane.state.lock_warm();
             if let Ok(id) = state.allocate(ask) {
                 return Ok(Allocation::claim(lane, &mut state, id, request.layout.size));
             }

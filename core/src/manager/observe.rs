@@ -100,7 +100,7 @@ pub enum Event<'a> {
         /// Where the device finds it, where it has addresses.
         address: Option<u64>,
     },
-    /// The driver got a block back.
+    /// The driver gets a block back, as soon as the observer has returned.
     ReturnBlock {
         /// The block.
         block: BlockNumber,
@@ -235,7 +235,7 @@ impl<B: Backend> Manager<B> {
         let pool = self.inner.pools[usize::from(heap.0)].get()?;
         let ask = pool.ask(request.layout, request.class).ok()?;
         let lane = pool.lane(request.timeline);
-        let mut state = lane.state.lock();
+        let mut state = lane.state.lock_warm();
         let slot = state.allocate(ask).ok()?;
         if is_labelled && state.slots.set_noted(slot).is_ok() {
             state.notes.set_label(slot.index, request);

@@ -29,6 +29,7 @@ impl Ranking {
     }
 
     /// The heaps, best first.
+    #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[HeapId] {
         &self.heaps[..usize::from(self.count)]

@@ -6,9 +6,10 @@ use super::notes::Notes;
 use super::pager::Pager;
 use super::shared::Shared;
 use super::slots::{Ended, Noted, SlotId, Slots};
+use super::warm::{StateLock, Warm};
 use crate::device::Block;
 use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf, Usage};
-use crate::sync::{Mutex, Signal};
+use crate::sync::Signal;
 use crate::{Align, Backend, Class, Epoch, ErrorKind, Layout, Sharing, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
@@ -121,6 +122,8 @@ pub(crate) struct State<B: Backend> {
     pub(crate) ration: Ration,
     pub(crate) thrift: Thrift,
     pub(crate) pager: Option<Pager>,
+    /// The span that was freed last, until something else than a request of its size comes.
+    pub(super) warm: Option<Warm>,
     /// Bytes of the strategy that a defragmentation pass holds.
     pub(crate) held_bytes: u64,
     /// Allocations that callers own: together they keep the lane alive.
@@ -142,7 +145,7 @@ pub(crate) struct Lane<B: Backend> {
     pub(crate) number: u32,
     /// The manager, by number.
     pub(crate) manager: u32,
-    pub(crate) state: Mutex<State<B>>,
+    pub(crate) state: StateLock<B>,
     /// Raised when allocations that were moving have arrived.
     pub(crate) moved: Signal,
 }
@@ -174,6 +177,7 @@ impl<B: Backend> State<B> {
             ration: Ration::NEW,
             thrift: Thrift::OFF,
             pager: None,
+            warm: None,
             held_bytes: 0,
             owners: 0,
             clock: 0,
@@ -186,6 +190,9 @@ impl<B: Backend> State<B> {
     #[inline]
     pub(crate) fn allocate(&mut self, ask: Ask) -> Result<SlotId, Miss> {
         self.slots.reserve().map_err(Miss::Refused)?;
+        if let Some(grant) = self.take_warm(ask) {
+            return Ok(self.admit(grant, ask.size));
+        }
         let grant = match &mut self.divider {
             Divider::General(tlsf) => tlsf.allocate(ask.layout, ask.class),
             Divider::Other(other) => other.allocate(ask.layout, ask.class),
@@ -241,7 +248,7 @@ impl<B: Backend> State<B> {
     #[inline]
     pub(crate) fn free_plain(&mut self, id: SlotId, timeline: Option<TimelineId>) -> bool {
         let Some((key, size)) = self.slots.take_plain(id) else { return false };
-        let grant = self.divider.free(key).expect("a live slot has a live span");
+        let grant = self.keep_warm(key).expect("a live slot has a live span");
         self.counts.freed += 1;
         self.counts.live_bytes -= size;
         self.counts.granted_bytes -= grant.span.size;

@@ -15,6 +15,7 @@ mod planned;
 mod quiet;
 mod shared;
 mod slots;
+mod warm;
 
 pub use config::{PoolConfig, StrategyKind};
 pub use growth::Growth;
@@ -25,13 +26,14 @@ pub(crate) use quiet::Patience;
 pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
 
 use crate::device::Device;
-use crate::sync::{Mutex, Signal, thread_number};
+use crate::sync::{Signal, thread_number};
 use crate::{Align, Backend, ErrorKind, HeapId, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use lane::State;
 use shared::Shared;
 use std::sync::OnceLock;
+use warm::StateLock;
 
 /// Timelines in the first table of lanes; every further table is twice as long.
 const FIRST: u64 = 64;
@@ -127,7 +129,7 @@ impl<B: Backend> Pool<B> {
             shared,
             timeline,
             number,
-            state: Mutex::new(State::new(divider)),
+            state: StateLock::new(State::new(divider)),
             manager,
             moved: Signal::default(),
         })

@@ -38,6 +38,17 @@ impl Tlsf {
         self.carve_node(hole.index, span.offset, end, Class::Linear)
     }
 
+    /// What a key stands for, and what is in it.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    #[inline]
+    pub fn granted(&self, key: Key) -> Result<(Grant, Class), ErrorKind> {
+        let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
+        Ok((Grant { block: node.block(), span: node.span(), key }, node.class()))
+    }
+
     /// Divides a live span in two: `key` keeps the first `size` bytes, the new grant has the rest.
     ///
     /// # Errors

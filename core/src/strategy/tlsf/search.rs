@@ -1,9 +1,37 @@
 //! Which hole serves a request: the nearest size first, every hole before a refusal.
 use super::bins::bin_that_fits;
 use super::{BINS, TRIES, Tlsf, bin_of};
+use crate::strategy::Key;
 use crate::{Align, Class, ErrorKind, Layout, Span};
 
 impl Tlsf {
+    /// Whether a request of a live span's size, which its offset is aligned for, would get the very same span if that were
+    /// freed before, and leave every list as it is now.
+    #[inline]
+    #[must_use]
+    pub fn would_come_back(&self, key: Key) -> bool {
+        let Some(node) = self.nodes.live(key) else { return false };
+        let (before, after) = (self.nodes.get(node.previous), self.nodes.get(node.next));
+        // Together with a hole before it, the request would start there.
+        if before.is_hole() {
+            return false;
+        }
+        // Alone it becomes the first hole of its bin, fits exactly, and is taken out again.
+        if !after.is_hole() {
+            return true;
+        }
+        // The hole behind it grows into another bin and shrinks back: as the first hole of both, and so to where it was.
+        let (rest, whole) = (bin_of(after.size), bin_of(after.size + node.size));
+        let mut tightest = self.bins.first_from(bin_of(node.size));
+        if tightest == Some(rest) && rest != whole {
+            if self.bins.next_hole(node.next).is_some() {
+                return false;
+            }
+            tightest = self.bins.first_from(rest + 1);
+        }
+        self.bins.head(rest) == Some(node.next) && tightest.is_none_or(|bin| bin >= whole)
+    }
+
     /// Where a span of this layout would start in a hole, if it fits there.
     #[inline]
     fn start_in(&self, hole: u32, layout: Layout, class: Class) -> Option<u64> {
