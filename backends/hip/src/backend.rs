@@ -238,7 +238,8 @@ unsafe impl Backend for Hip {
             // SAFETY: as above.
             Kind::Pinned(host) => unsafe { self.driver.free_host(host.0) },
             Kind::Reserved(reserved, ref positions) => self.free_reserved(reserved, positions),
-            Kind::Exportable(shared) | Kind::Imported(shared) => self.free_shared(shared),
+            Kind::Exportable(shared) => self.free_exportable(shared),
+            Kind::Imported(shared) => self.free_imported(shared),
             // SAFETY: as above; `open_ipc` made the block.
             Kind::Opened => unsafe { self.driver.close_ipc(block.base) },
         }

@@ -19,10 +19,20 @@ pub(crate) struct Shared {
 /// Places that are tried: HIP 7.2 refuses access at some addresses whatever they hold, and others may do.
 const PLACES: usize = 8;
 
-/// Why memory got no address, and whether the addresses are as before.
+/// What the runtime knows of addresses where it put nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trace {
+    /// Nothing: they can go back.
+    None,
+    /// AMD's runtime remembers a map that failed, and takes it for what is mapped there later: it refuses that, or crashes. So
+    /// nothing must ever be mapped there again.
+    Left,
+}
+
+/// Why memory got no address.
 struct Refusal {
     error: Error,
-    is_clean: bool,
+    trace: Trace,
 }
 
 impl Hip {
@@ -39,17 +49,17 @@ impl Hip {
             // SAFETY: the range was reserved just above; the callers pass a live page of this size.
             match unsafe { self.place_at(page, size, reserved) } {
                 Ok(()) => break Ok(Shared { page, reserved, size }),
-                Err(Refusal { error, is_clean }) => {
-                    refused.extend(is_clean.then_some(reserved));
-                    if error.kind() != ErrorKind::Driver || refused.len() >= PLACES || !is_clean {
+                Err(Refusal { error, trace }) => {
+                    refused.push((reserved, trace));
+                    if error.kind() != ErrorKind::Driver || refused.len() >= PLACES {
                         break Err(error);
                     }
                 }
             }
         };
-        for reserved in refused {
-            // SAFETY: reserved above, and nothing is mapped there any more.
-            let _ = unsafe { self.driver().unreserve(reserved) };
+        for (reserved, _) in refused.iter().filter(|(_, trace)| *trace == Trace::None) {
+            // SAFETY: reserved above, and nothing was ever mapped there.
+            let _ = unsafe { self.driver().unreserve(*reserved) };
         }
         placed
     }
@@ -68,27 +78,37 @@ impl Hip {
         let (driver, base) = (self.driver(), reserved.base);
         // SAFETY: the caller's promise.
         unsafe { driver.map(base, size, page) }
-            .map_err(|error| Refusal { error, is_clean: true })?;
+            .map_err(|error| Refusal { error, trace: Trace::None })?;
         // SAFETY: the whole range was mapped just above.
         unsafe { driver.allow(base, size) }.map_err(|error| {
             // SAFETY: mapped just above, if that did not fail silently, and used by nothing.
-            let is_clean = unsafe { driver.undo_map(base, size) }.is_ok();
-            Refusal { error, is_clean }
+            if let Err(error) = unsafe { driver.undo_map(base, size) } {
+                tracing::error!(base, %error, "memory that leaves the process stays mapped");
+            }
+            Refusal { error, trace: Trace::Left }
         })
     }
 
-    fn unplace(&self, shared: Shared) -> Result<()> {
+    pub(crate) fn free_exportable(&self, shared: Shared) -> Result<()> {
         // SAFETY: `place` mapped the range as one mapping; whoever frees it promises that nothing uses it.
-        unsafe { self.driver().unmap(shared.reserved.base, shared.size) }?;
-        // SAFETY: `place` reserved the range, and nothing is mapped there any more.
-        unsafe { self.driver().unreserve(shared.reserved) }
-    }
-
-    pub(crate) fn free_shared(&self, shared: Shared) -> Result<()> {
-        let unplaced = self.unplace(shared);
-        // SAFETY: created or imported for this block, which `free` took by value.
+        let unmapped = unsafe { self.driver().unmap(shared.reserved.base, shared.size) };
+        let unplaced = unmapped.and_then(|()| {
+            // SAFETY: `place` reserved the range, and nothing is mapped there any more.
+            unsafe { self.driver().unreserve(shared.reserved) }
+        });
+        // SAFETY: created for this block, which `free` took by value.
         let released = unsafe { self.driver().release_page(shared.page) };
         unplaced.and(released)
+    }
+
+    /// Lets imported memory go. Its addresses stay taken: AMD's runtime remembers the memory there until the process ends, and
+    /// whatever is mapped at those addresses later is refused, or crashes.
+    pub(crate) fn free_imported(&self, shared: Shared) -> Result<()> {
+        // SAFETY: `place` mapped the range as one mapping; whoever frees it promises that nothing uses it.
+        let unmapped = unsafe { self.driver().unmap(shared.reserved.base, shared.size) };
+        // SAFETY: imported for this block, which `free` took by value.
+        let released = unsafe { self.driver().release_page(shared.page) };
+        unmapped.and(released)
     }
 
     /// Gives a page an address and makes it a block; on failure releases it.

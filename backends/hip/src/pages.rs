@@ -1,6 +1,9 @@
 //! Which pages exist, and which positions of a reserved block are mapped.
 use crate::{lock, sys::hipMemGenericAllocationHandle_t as Handle};
-use core::ptr;
+use core::{
+    ptr,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use omniheap_core::{ErrorKind, Page, Result};
 use std::{collections::HashSet, sync::Mutex};
 
@@ -39,6 +42,8 @@ pub(crate) struct Positions {
     pub(crate) page: u64,
     count: u64,
     pub(crate) mapped: Mutex<Vec<u64>>,
+    /// Whether a map failed there: AMD's runtime remembers it, and takes it for what is mapped at those addresses later.
+    spoiled: AtomicBool,
 }
 
 impl Positions {
@@ -47,7 +52,17 @@ impl Positions {
         let mut mapped = Vec::new();
         mapped.try_reserve_exact(words).map_err(|_| ErrorKind::OutOfHostMemory)?;
         mapped.resize(words, 0);
-        Ok(Self { page, count, mapped: Mutex::new(mapped) })
+        Ok(Self { page, count, mapped: Mutex::new(mapped), spoiled: AtomicBool::new(false) })
+    }
+
+    /// Notes that a map failed.
+    pub(crate) fn spoil(&self) {
+        self.spoiled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the addresses must stay taken.
+    pub(crate) fn is_spoiled(&self) -> bool {
+        self.spoiled.load(Ordering::Relaxed)
     }
 
     /// Refuses positions outside the block.

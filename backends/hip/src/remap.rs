@@ -20,9 +20,13 @@ impl Hip {
         }
     }
 
+    /// Gives the addresses of a block without pages back, unless nothing must be mapped there again.
     pub(crate) fn free_reserved(&self, reserved: Reserved, positions: &Positions) -> Result<()> {
         if positions.is_any_mapped() {
             return Err(ErrorKind::Busy.into());
+        }
+        if positions.is_spoiled() {
+            return Ok(());
         }
         // SAFETY: `reserve` made the range, nothing is mapped there, and `free` takes the block by value.
         unsafe { self.driver().unreserve(reserved) }
@@ -228,7 +232,7 @@ unsafe impl Remap for Hip {
         let _current = self.driver().enter()?;
         // SAFETY: the positions are inside and unmapped, those before are mapped; the pages are ours, and the caller
         // promises that they are unmapped.
-        unsafe { self.map_each(&run, pages, &mapped) }?;
+        unsafe { self.map_each(&run, pages, &mapped) }.inspect_err(|_| positions.spoil())?;
         flip(&mut mapped, first, count);
         Ok(())
     }
