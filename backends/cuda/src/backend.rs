@@ -100,7 +100,7 @@ impl Cuda {
         let Outcome { usable, pool, findings } =
             selftest::run(&driver, &attributes, config.block_source)?;
         let (caps, sources) = caps::translate(&attributes, usable);
-        Ok(Self {
+        let cuda = Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             used: sources.iter().map(|_| AtomicU64::new(0)).collect(),
             caps,
@@ -114,7 +114,10 @@ impl Cuda {
             pool,
             attributes,
             driver,
-        })
+        };
+        // Not with the first batch: loading device code may wait for kernels that run. Without it, batches are only slower.
+        let _ = cuda.prepare_batches();
+        Ok(cuda)
     }
 
     /// What the self-test found when the device was opened.

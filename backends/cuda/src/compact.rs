@@ -11,15 +11,18 @@ use crate::{
 };
 use core::ptr::NonNull;
 use omniheap_core::{Move, Result, TimelineId};
-use omniheap_stream::pieces::{self, GROUP, LARGE, Part};
+use omniheap_stream::pieces::{GROUP, LARGE, Table, Tables};
 use omniheap_stream::{Argument, Launch, Timeline};
 use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../../../shaders/compact/compact.cu");
-const FALLBACK: &str = include_str!("../../../shaders/compact/compact.ptx");
+/// The same, compiled before: the driver loads it in a fraction of the time that the run-time compiler takes.
+const PREPARED: &str = include_str!("../../../shaders/compact/compact.ptx");
 const KERNEL: &str = "omniheap_compact";
-/// The kernel, built when it is first needed.
+
+/// The kernel, and the tables that tell it what to copy.
 pub(crate) struct Compactor {
+    pub(crate) tables: Tables,
     driver: Arc<Driver>,
     compute: (u32, u32),
     kernel: OnceLock<Result<Kernel, BuildError>>,
@@ -27,16 +30,16 @@ pub(crate) struct Compactor {
 
 impl Compactor {
     pub(crate) fn new(driver: &Arc<Driver>, compute: (u32, u32)) -> Self {
-        Self { driver: driver.clone(), compute, kernel: OnceLock::new() }
+        let tables = Tables::default();
+        Self { tables, driver: driver.clone(), compute, kernel: OnceLock::new() }
     }
 
     fn build(&self) -> Result<Kernel, BuildError> {
-        let arch = Arch::new(self.compute.0, self.compute.1)?;
-        let compiled = Module::compile(&self.driver, arch, SOURCE).or_else(|error| {
-            tracing::info!(%error, "the compaction kernel uses its prepared image");
-            Module::load_ptx(&self.driver, FALLBACK)
+        let module = Module::load_ptx(&self.driver, PREPARED).or_else(|error| {
+            tracing::info!(%error, "the compaction kernel is compiled here");
+            Module::compile(&self.driver, Arch::new(self.compute.0, self.compute.1)?, SOURCE)
         });
-        Ok(compiled?.kernel(KERNEL)?)
+        Ok(module?.kernel(KERNEL)?)
     }
 
     /// The kernel. Why it cannot be built is logged once.
@@ -55,19 +58,16 @@ pub(crate) fn is_packable(step: &Move<'_, Block>) -> bool {
 }
 
 impl Cuda {
-    /// Builds the kernel that carries batches of copies now, not with the first batch.
-    ///
-    /// Loading device code may wait for kernels that run: call it before one that waits for the host.
+    /// Whether the kernel that carries batches of copies is loaded, which opening the device has tried.
     ///
     /// # Errors
     ///
-    /// Why it cannot be built; batches are then copied one by one.
+    /// Why it cannot be; batches are then copied one by one.
     pub fn prepare_batches(&self) -> Result<(), BuildError> {
         self.compactor.kernel().map(|_| ()).map_err(Clone::clone)
     }
 
-    /// Copies the moves that [`is_packable`] holds for, `count` pieces in all, in as few launches as their table takes; says
-    /// whether it did.
+    /// Copies what a table says, in as few launches as it takes; says whether it did.
     ///
     /// # Errors
     ///
@@ -75,49 +75,27 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// Every move lies inside live blocks of this backend.
+    /// Every move of the table lies inside live blocks of this backend.
     pub(crate) unsafe fn compact(
         &self,
         on: TimelineId,
         timeline: &Timeline<Driver>,
-        moves: &[Move<'_, Block>],
-        count: u64,
+        table: &Table,
     ) -> Result<bool> {
         let Ok(kernel) = self.compactor.kernel() else { return Ok(false) };
-        let mut table = moves.iter().filter(|step| is_packable(step)).flat_map(|step| {
-            let (to, from) =
-                (step.to.block.at(step.to.offset), step.from.block.at(step.from.offset));
-            pieces::pieces(to, from, step.size)
-        });
-        for part in pieces::parts(count) {
-            // SAFETY: the caller's promise.
-            unsafe { self.submit(on, timeline, kernel, &mut table, part) }?;
+        for part in table.parts() {
+            let launch = |host: NonNull<u8>, device| {
+                // SAFETY: the room has this part's length, starts at a cache line, and is nobody else's.
+                unsafe { part.write(host) };
+                let arguments = [Argument::U64(device), Argument::U32(part.entries)];
+                let shape = Launch::linear(part.groups, GROUP);
+                // SAFETY: the kernel takes the address of a table and its length, and copies what the table says; the
+                // caller promises that.
+                unsafe { self.launch(on, kernel, shape, &arguments) }
+            };
+            // SAFETY: a part fits a bounce.
+            unsafe { self.staging().stage(timeline, part.length(), launch) }?;
         }
         Ok(true)
-    }
-
-    /// Copies the next part of a table.
-    ///
-    /// # Safety
-    ///
-    /// The table has as many pieces, and every one lies inside live blocks of this backend.
-    unsafe fn submit(
-        &self,
-        on: TimelineId,
-        timeline: &Timeline<Driver>,
-        kernel: &Kernel,
-        table: &mut impl Iterator<Item = pieces::Piece>,
-        part: Part,
-    ) -> Result<()> {
-        let launch = |host: NonNull<u8>, device| {
-            // SAFETY: the room has this part's length and starts at a cache line.
-            unsafe { part.write(host, table) };
-            let arguments = [Argument::U64(device), Argument::U32(part.entries)];
-            // SAFETY: the kernel takes the address of a table and its length, and copies what the table says; the caller
-            // promises that.
-            unsafe { self.launch(on, kernel, Launch::linear(part.groups, GROUP), &arguments) }
-        };
-        // SAFETY: a part fits a bounce.
-        unsafe { self.staging().stage(timeline, part.length, launch) }
     }
 }

@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUmemorytype_enum;
 use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
 use omniheap_stream::{
     BOUNCE, Timeline,
-    pieces::{self, FEWEST},
+    pieces::{FEWEST, Table},
 };
 use std::thread;
 
@@ -152,6 +152,38 @@ impl Cuda {
         }
     }
 
+    /// Copies a batch, with an empty table for the small ones.
+    fn copy_with(
+        &self,
+        table: &mut Table,
+        on: TimelineId,
+        moves: &[Move<'_, Block>],
+    ) -> Result<()> {
+        // All are checked before the first is submitted: a refused batch changes nothing.
+        for step in moves {
+            let (from, to) = (self.range(&step.from, step.size)?, self.range(&step.to, step.size)?);
+            if is_packable(step) {
+                table.add(to, from, step.size)?;
+            }
+            self.touch_if_constant(step.to.block);
+        }
+        let timeline = self.timelines().get(on)?;
+        let stream = timeline.stream()?.0;
+        let _current = self.driver().enter()?;
+        let is_packed = table.moves() >= FEWEST && {
+            // SAFETY: all were seen inside live blocks above.
+            unsafe { self.compact(on, &timeline, table) }?
+        };
+        if is_packed && table.moves() == moves.len() as u64 {
+            return Ok(());
+        }
+        for step in moves.iter().filter(|step| !(is_packed && is_packable(step))) {
+            // SAFETY: as above.
+            unsafe { self.copy_alone(step, stream) }?;
+        }
+        Ok(())
+    }
+
     /// Whether a slice may be handed to the driver as it is.
     fn is_pinned(&self, bytes: &[u8]) -> bool {
         bytes.len() >= ASK_IF_PINNED && self.driver().knows(bytes.as_ptr(), bytes.len() as u64)
@@ -212,32 +244,7 @@ unsafe impl Transfer for Cuda {
     }
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
-        // All are checked before the first is submitted: a refused batch changes nothing.
-        let (mut small, mut total) = (0, 0);
-        for step in moves {
-            self.range(&step.from, step.size)?;
-            self.range(&step.to, step.size)?;
-            if is_packable(step) {
-                small += 1;
-                total += pieces::count(step.size);
-            }
-            self.touch_if_constant(step.to.block);
-        }
-        let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?.0;
-        let _current = self.driver().enter()?;
-        let is_packed = small >= FEWEST && {
-            // SAFETY: all were seen inside live blocks above.
-            unsafe { self.compact(on, &timeline, moves, total) }?
-        };
-        if is_packed && small == moves.len() as u64 {
-            return Ok(());
-        }
-        for step in moves.iter().filter(|step| !(is_packed && is_packable(step))) {
-            // SAFETY: as above.
-            unsafe { self.copy_alone(step, stream) }?;
-        }
-        Ok(())
+        self.compactor.tables.with(|table| self.copy_with(table, on, moves))
     }
 }
 

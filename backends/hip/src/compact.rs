@@ -11,15 +11,19 @@ use crate::{
 };
 use core::ptr::NonNull;
 use omniheap_core::{Move, Result, TimelineId};
-use omniheap_stream::pieces::{self, GROUP, LARGE, Part};
+use omniheap_stream::pieces::{GROUP, LARGE, Table, Tables};
 use omniheap_stream::{Argument, Launch, Timeline};
 use std::sync::OnceLock;
 
 const SOURCE: &str = include_str!("../../../shaders/compact/compact.cu");
 const KERNEL: &str = "omniheap_compact";
-/// The kernel, built when it is first needed.
+
+/// The kernel, built when it is first needed, and the tables that tell it what to copy.
 #[derive(Default)]
-pub(crate) struct Compactor(OnceLock<Result<Kernel, BuildError>>);
+pub(crate) struct Compactor {
+    pub(crate) tables: Tables,
+    kernel: OnceLock<Result<Kernel, BuildError>>,
+}
 
 /// Whether a move is one that the kernel carries.
 pub(crate) fn is_packable(step: &Move<'_, Block>) -> bool {
@@ -45,11 +49,10 @@ impl Hip {
             let built = self.compile(SOURCE).and_then(|module| Ok(module.kernel(KERNEL)?));
             built.inspect_err(|error| tracing::warn!(%error, "moves are copied one by one"))
         };
-        self.compactor.0.get_or_init(build).as_ref()
+        self.compactor.kernel.get_or_init(build).as_ref()
     }
 
-    /// Copies the moves that [`is_packable`] holds for, `count` pieces in all, in as few launches as their table takes; says
-    /// whether it did.
+    /// Copies what a table says, in as few launches as it takes; says whether it did.
     ///
     /// # Errors
     ///
@@ -57,49 +60,27 @@ impl Hip {
     ///
     /// # Safety
     ///
-    /// Every move lies inside live blocks of this backend.
+    /// Every move of the table lies inside live blocks of this backend.
     pub(crate) unsafe fn compact(
         &self,
         on: TimelineId,
         timeline: &Timeline<Driver>,
-        moves: &[Move<'_, Block>],
-        count: u64,
+        table: &Table,
     ) -> Result<bool> {
         let Ok(kernel) = self.batch_kernel() else { return Ok(false) };
-        let mut table = moves.iter().filter(|step| is_packable(step)).flat_map(|step| {
-            let (to, from) =
-                (step.to.block.at(step.to.offset), step.from.block.at(step.from.offset));
-            pieces::pieces(to, from, step.size)
-        });
-        for part in pieces::parts(count) {
-            // SAFETY: the caller's promise.
-            unsafe { self.submit(on, timeline, kernel, &mut table, part) }?;
+        for part in table.parts() {
+            let launch = |host: NonNull<u8>, device| {
+                // SAFETY: the room has this part's length, starts at a cache line, and is nobody else's.
+                unsafe { part.write(host) };
+                let arguments = [Argument::U64(device), Argument::U32(part.entries)];
+                let shape = Launch::linear(part.groups, GROUP);
+                // SAFETY: the kernel takes the address of a table and its length, and copies what the table says; the
+                // caller promises that.
+                unsafe { self.launch(on, kernel, shape, &arguments) }
+            };
+            // SAFETY: a part fits a bounce.
+            unsafe { self.staging().stage(timeline, part.length(), launch) }?;
         }
         Ok(true)
-    }
-
-    /// Copies the next part of a table.
-    ///
-    /// # Safety
-    ///
-    /// The table has as many pieces, and every one lies inside live blocks of this backend.
-    unsafe fn submit(
-        &self,
-        on: TimelineId,
-        timeline: &Timeline<Driver>,
-        kernel: &Kernel,
-        table: &mut impl Iterator<Item = pieces::Piece>,
-        part: Part,
-    ) -> Result<()> {
-        let launch = |host: NonNull<u8>, device| {
-            // SAFETY: the room has this part's length and starts at a cache line.
-            unsafe { part.write(host, table) };
-            let arguments = [Argument::U64(device), Argument::U32(part.entries)];
-            // SAFETY: the kernel takes the address of a table and its length, and copies what the table says; the caller
-            // promises that.
-            unsafe { self.launch(on, kernel, Launch::linear(part.groups, GROUP), &arguments) }
-        };
-        // SAFETY: a part fits a bounce.
-        unsafe { self.staging().stage(timeline, part.length, launch) }
     }
 }

@@ -3,7 +3,7 @@
 use crate::shared::support::{
     DEVICE, MAIN, allocate, assert_same, free, kind, pattern, pinned, read, write,
 };
-use cudarc::driver::sys::{self, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUcontext, CUresult, CUstream};
 use omniheap_core::{ErrorKind, Map, Result};
 pub(crate) use omniheap_cuda::{
     Argument, Block, BlockSource, Config, Cuda as Device, DefaultStream, Feature, IpcHandle,
@@ -65,18 +65,34 @@ fn the_prepared_image_copies(device: &Device) {
     [from, to, table].into_iter().for_each(|block| free(device, block));
 }
 
+fn current() -> CUcontext {
+    let mut current = core::ptr::null_mut();
+    // SAFETY: `current` is a valid out-pointer.
+    let code = unsafe { sys::cuCtxGetCurrent(&raw mut current) };
+    assert_eq!(code, CUresult::CUDA_SUCCESS);
+    current
+}
+
 fn the_callers_context_is_restored(device: &Device) {
-    // A thread without a context stays without one, whatever is called on it.
+    let work = |expected: CUcontext| {
+        let block = allocate(device, DEVICE, 64);
+        write(device, &block, 0, &[1; 64]);
+        assert_eq!(read(device, &block, 0, 64), [1; 64]);
+        free(device, block);
+        assert_eq!(current(), expected, "another context was left behind");
+    };
     std::thread::scope(|scope| {
+        // A thread without a context stays without one, whatever is called on it.
+        scope.spawn(|| work(core::ptr::null_mut()));
+        // And one that works in another context finds that again.
         scope.spawn(|| {
-            let block = allocate(device, DEVICE, 64);
-            write(device, &block, 0, &[1; 64]);
-            let mut current = core::ptr::null_mut();
-            // SAFETY: `current` is a valid out-pointer.
-            let code = unsafe { sys::cuCtxGetCurrent(&raw mut current) };
+            let mut other = core::ptr::null_mut();
+            // SAFETY: `other` is a valid out-pointer, and there is a first device.
+            let code = unsafe { sys::cuCtxCreate_v2(&raw mut other, 0, 0) };
             assert_eq!(code, CUresult::CUDA_SUCCESS);
-            assert!(current.is_null(), "a context was left behind");
-            free(device, block);
+            work(other);
+            // SAFETY: made just above, used by nothing any more.
+            assert_eq!(unsafe { sys::cuCtxDestroy_v2(other) }, CUresult::CUDA_SUCCESS);
         });
     });
 }

@@ -1,21 +1,24 @@
 //! Memory that another process sees: this binary again, as that process.
 #![expect(unsafe_code, reason = "takes descriptors over")]
 use super::support::{
-    DEVICE, MIB, allocate, assert_same, free, kind, pattern, pinned, read, write,
+    DEVICE, MAIN, MIB, allocate, assert_same, at, free, kind, pattern, pinned, read, write,
 };
-use crate::own::{Block, Device, IpcHandle, is_amd};
-use omniheap_core::{ErrorKind, Export, Exported, HeapId};
+use crate::own::{Argument, Block, Device, IpcHandle, Launch, is_amd};
+use omniheap_core::{
+    Backend, ErrorKind, Export, Exported, HeapId, Manager, Request, Timelines, Transfer,
+};
 use std::{
     os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd},
     process::{Command, ExitCode, Stdio},
 };
 
 cases! {
+    Compiler: a_lost_device_says_so_and_lets_go;
     Export: another_process_sees_exported_bytes;
     Nothing: another_process_sees_bytes_by_handle, wrong_handles_are_refused;
 }
 
-/// What the other process is to do: `fd SIZE`, with the descriptor as its standard input, or `ipc SIZE HANDLE`.
+/// What the other process is to do: `lost`; `fd SIZE`, with the descriptor as its standard input; or `ipc SIZE HANDLE`.
 const JOB: &str = "OMNIHEAP_OTHER_PROCESS";
 const LENGTH: usize = 3 << 20;
 
@@ -25,6 +28,10 @@ pub(crate) fn other() -> Option<ExitCode> {
     let mut words = job.split(' ');
     let device = Device::open(0).expect("the first process has it");
     let (how, size) = (words.next(), words.next().and_then(|size| size.parse().ok()));
+    if how == Some("lost") {
+        lose(device);
+        return Some(ExitCode::SUCCESS);
+    }
     let size = size.expect("the first process says how much");
     let block = match how {
         Some("fd") => {
@@ -51,19 +58,56 @@ fn parse(text: &str) -> Option<[u8; 64]> {
     bytes?.try_into().ok()
 }
 
-/// Lets the other process look at a block that holds the pattern, and checks what it left there.
-fn show(device: &Device, block: &Block, job: String, input: Stdio) {
+/// Loses the device to a kernel that writes where nothing is, and uses it all the same.
+fn lose(device: Device) {
+    let manager = Manager::new(device);
+    let held = manager.allocate(&Request::new(MIB).on(MAIN)).expect("the device works");
+    let device = manager.backend();
+    let block = allocate(device, DEVICE, MIB);
+    let source = "extern \"C\" __global__ void stray(unsigned int* to) { *to = 1; }";
+    let kernel = device.compile(source).expect("fine").kernel("stray").expect("it is there");
+    let nowhere = [Argument::U64(64)];
+    // SAFETY: this process does nothing else, and what it loses is what the case looks at.
+    let launched = unsafe { device.launch(MAIN, &kernel, Launch::linear(1, 1), &nowhere) };
+    let lost = Some(ErrorKind::DeviceLost);
+    assert_eq!(kind(launched.and_then(|()| device.wait_idle())), lost);
+    assert_eq!(kind(device.wait_idle()), lost, "and it stays so");
+    assert_eq!(kind(device.allocate(DEVICE, MIB)), lost);
+    assert_eq!(kind(device.mark(MAIN)), lost);
+    assert_eq!(kind(device.write(MAIN, at(&block, 0), &[1; 64])), lost);
+    let refused = manager.allocate(&Request::new(1 << 30)).expect_err("nothing is left");
+    assert_eq!(refused.kind(), ErrorKind::DeviceLost);
+    // Everything is let go of, in an order that no working device would ask for.
+    drop(block);
+    drop(manager);
+    drop(held);
+    drop(kernel);
+}
+
+/// Lets the other process do its part; says whether it could be started.
+fn start(job: &str, input: Stdio) -> bool {
     let this = std::env::current_exe().expect("the test knows where it is");
     if this.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-")) {
         eprintln!(
             "\n*** NOT TESTED: a second process over AMD's runtimes, which a loader of their own starts\n"
         );
-        return;
+        return false;
     }
     let output = Command::new(this).env(JOB, job).stdin(input).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", output.status);
-    assert_eq!(read(device, block, 7, 4), b"seen", "the other process wrote here");
+    true
+}
+
+fn a_lost_device_says_so_and_lets_go(_: &Device) {
+    start("lost", Stdio::null());
+}
+
+/// Lets the other process look at a block that holds the pattern, and checks what it left there.
+fn show(device: &Device, block: &Block, job: &str, input: Stdio) {
+    if start(job, input) {
+        assert_eq!(read(device, block, 7, 4), b"seen", "the other process wrote here");
+    }
 }
 
 fn another_process_sees_exported_bytes(device: &Device) {
@@ -72,7 +116,7 @@ fn another_process_sees_exported_bytes(device: &Device) {
     let exported = device.export(&block).expect("exportable");
     // SAFETY: `export` made the descriptor, and nothing else closes it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(exported.fd) };
-    show(device, &block, format!("fd {}", exported.size), descriptor.into());
+    show(device, &block, &format!("fd {}", exported.size), descriptor.into());
     free(device, block);
 }
 
@@ -90,7 +134,7 @@ fn another_process_sees_bytes_by_handle(device: &Device) {
     };
     assert_eq!(handle.size, 4 * MIB);
     let text: String = handle.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    show(device, &block, format!("ipc {} {text}", handle.size), Stdio::null());
+    show(device, &block, &format!("ipc {} {text}", handle.size), Stdio::null());
     free(device, block);
 }
 
