@@ -83,10 +83,11 @@ impl Cuda {
         table: &Table,
     ) -> Result<bool> {
         let Ok(kernel) = self.compactor.kernel() else { return Ok(false) };
+        let mut cut = table.cut();
         for part in table.parts() {
             let launch = |host: NonNull<u8>, device| {
                 // SAFETY: the room has this part's length, starts at a cache line, and is nobody else's.
-                unsafe { part.write(host) };
+                unsafe { part.write(host, &mut cut) };
                 let arguments = [Argument::U64(device), Argument::U32(part.entries)];
                 let shape = Launch::linear(part.groups, GROUP);
                 // SAFETY: the kernel takes the address of a table and its length, and copies what the table says; the
@@ -94,7 +95,7 @@ impl Cuda {
                 unsafe { self.launch(on, kernel, shape, &arguments) }
             };
             // SAFETY: a part fits a bounce.
-            unsafe { self.staging().stage(timeline, part.length(), launch) }?;
+            unsafe { self.staging().stage(timeline, part.length, launch) }?;
         }
         Ok(true)
     }

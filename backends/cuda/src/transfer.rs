@@ -174,7 +174,7 @@ impl Cuda {
             // SAFETY: all were seen inside live blocks above.
             unsafe { self.compact(on, &timeline, table) }?
         };
-        if is_packed && table.moves() == moves.len() as u64 {
+        if is_packed && table.moves() == moves.len() {
             return Ok(());
         }
         for step in moves.iter().filter(|step| !(is_packed && is_packable(step))) {

@@ -165,7 +165,7 @@ impl Hip {
             // SAFETY: all were seen inside live blocks above.
             unsafe { self.compact(on, &timeline, table) }?
         };
-        if is_packed && table.moves() == moves.len() as u64 {
+        if is_packed && table.moves() == moves.len() {
             return Ok(());
         }
         for step in moves.iter().filter(|step| !(is_packed && is_packable(step))) {

@@ -13,7 +13,7 @@ pub const GROUP: u32 = 256;
 /// Pieces that a group copies, as in the kernel.
 const PIECES: u32 = 8;
 /// From this many small moves on, one launch takes less time than a driver copy for each (measured on CUDA).
-pub const FEWEST: u64 = 3;
+pub const FEWEST: usize = 3;
 /// A move of this size keeps the device busy for longer than its call takes.
 pub const LARGE: u64 = 8 << 20;
 /// Bytes of a piece at most: few enough that no warp works long alone, enough that the table stays short.
@@ -21,7 +21,7 @@ const PIECE: u64 = 16 << 10;
 /// Pieces of one launch at most: enough to fill the device, few enough that it begins while the host goes on.
 const MOST: u32 = 8 << 10;
 const _: () = assert!(MOST as usize * size_of::<Piece>() <= BOUNCE);
-/// Pieces whose memory is kept for later tables.
+/// Moves whose memory is kept for later tables.
 const KEPT: usize = 1 << 16;
 
 /// One entry of the table, as the kernel reads it.
@@ -33,81 +33,105 @@ pub struct Piece {
     size: u64,
 }
 
-/// A table that is made while a batch is checked, and the memory of earlier ones.
+/// The moves of a batch, noted while it is checked. They are cut into pieces when a launch needs them, so that the device
+/// begins before the host is done.
 #[derive(Debug, Default)]
 pub struct Table {
-    pieces: Vec<Piece>,
-    moves: u64,
+    moves: Vec<Piece>,
+    pieces: u64,
 }
 
 impl Table {
-    /// Adds a move, in pieces.
+    /// Adds a move.
     ///
     /// # Errors
     ///
     /// `OutOfHostMemory`.
     #[inline]
     pub fn add(&mut self, to: u64, from: u64, size: u64) -> Result<()> {
-        let count =
-            usize::try_from(size.div_ceil(PIECE)).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        self.pieces.try_reserve(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        let (mut start, mut left) = (0, size);
-        while left > 0 {
-            let size = left.min(PIECE);
-            self.pieces.push(Piece { to: to + start, from: from + start, size });
-            (start, left) = (start + size, left - size);
-        }
-        self.moves += 1;
+        self.moves.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        self.moves.push(Piece { to, from, size });
+        self.pieces += size.div_ceil(PIECE);
         Ok(())
     }
 
     /// Moves in it.
     #[must_use]
-    pub const fn moves(&self) -> u64 {
-        self.moves
+    pub const fn moves(&self) -> usize {
+        self.moves.len()
     }
 
     /// The parts that one launch carries each.
-    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
-        self.pieces.chunks(MOST as usize).map(|pieces| {
-            // A chunk has at most as many.
-            let entries = u32::try_from(pieces.len()).unwrap_or(MOST);
-            Part { pieces, entries, groups: entries.div_ceil(PIECES) }
+    pub fn parts(&self) -> impl Iterator<Item = Part> {
+        let pieces = self.pieces;
+        (0..pieces.div_ceil(MOST.into())).map(move |number| {
+            let left = pieces - number * u64::from(MOST);
+            let entries = u32::try_from(left).map_or(MOST, |left| left.min(MOST));
+            let length = entries as usize * size_of::<Piece>();
+            Part { entries, groups: entries.div_ceil(PIECES), length }
         })
     }
 
+    /// Its pieces, in order.
+    #[must_use]
+    pub fn cut(&self) -> Cut<'_> {
+        Cut { moves: &self.moves, done: 0 }
+    }
+
     fn clear(&mut self) {
-        self.pieces.clear();
-        self.moves = 0;
+        self.moves.clear();
+        self.pieces = 0;
+    }
+}
+
+/// The pieces of moves.
+#[derive(Debug)]
+pub struct Cut<'a> {
+    moves: &'a [Piece],
+    /// Bytes of the first move that were shown.
+    done: u64,
+}
+
+impl Iterator for Cut<'_> {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        let (first, rest) = self.moves.split_first()?;
+        let left = first.size - self.done;
+        let piece =
+            Piece { to: first.to + self.done, from: first.from + self.done, size: left.min(PIECE) };
+        self.done += PIECE;
+        if left <= PIECE {
+            (self.moves, self.done) = (rest, 0);
+        }
+        Some(piece)
     }
 }
 
 /// The part of a table that one launch carries.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
-    pieces: &'a [Piece],
+pub struct Part {
     /// Pieces in it.
     pub entries: u32,
     /// Groups that copy them.
     pub groups: u32,
+    /// Bytes of it.
+    pub length: usize,
 }
 
-impl Part<'_> {
-    /// Bytes of it.
-    #[must_use]
-    pub const fn length(&self) -> usize {
-        size_of_val(self.pieces)
-    }
-
-    /// Writes it where the kernel will read it.
+impl Part {
+    /// Writes the next pieces of a table where the kernel will read them.
     ///
     /// # Safety
     ///
-    /// `at` is aligned for, and has room for, as many pieces, which nothing else looks at.
-    pub unsafe fn write(&self, at: NonNull<u8>) {
-        let from = NonNull::from(self.pieces).cast::<Piece>();
-        // SAFETY: the caller promises the room, and a slice never overlaps pinned memory.
-        unsafe { at.cast::<Piece>().copy_from_nonoverlapping(from, self.pieces.len()) };
+    /// `at` is aligned for, and has room for, as many pieces as this part has.
+    pub unsafe fn write(self, at: NonNull<u8>, table: &mut Cut<'_>) {
+        let at = at.cast::<Piece>().as_ptr();
+        for (index, piece) in table.take(self.entries as usize).enumerate() {
+            // SAFETY: the caller promises room for every entry.
+            unsafe { at.wrapping_add(index).write(piece) };
+        }
     }
 }
 
@@ -121,7 +145,7 @@ impl Tables {
         let mut table = lock(&self.0).pop().unwrap_or_default();
         let done = work(&mut table);
         table.clear();
-        if table.pieces.capacity() <= KEPT {
+        if table.moves.capacity() <= KEPT {
             lock(&self.0).push(table);
         }
         done
@@ -139,17 +163,23 @@ mod tests {
     }
 
     #[test]
-    fn pieces_cover_a_move_once_and_in_order() {
-        for size in [1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 10 * PIECE + 7] {
-            let (table, mut end) = (table(&[(1 << 40, 7, size)]), 0);
-            for piece in &table.pieces {
-                assert_eq!((piece.to, piece.from), ((1 << 40) + end, 7 + end), "{size}");
+    fn pieces_cover_every_move_once_and_in_order() {
+        let sizes = [1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 10 * PIECE + 7];
+        let moves: Vec<_> = (1..).zip(sizes).map(|(at, size)| (at << 40, at << 50, size)).collect();
+        let table = table(&moves);
+        let mut cut = table.cut();
+        for (to, from, size) in moves {
+            let mut end = 0;
+            while end < size {
+                let piece = cut.next().expect("not all bytes were covered");
+                assert_eq!((piece.to, piece.from), (to + end, from + end), "{size}");
                 assert!((1..=PIECE).contains(&piece.size), "{size}");
                 end += piece.size;
             }
-            assert_eq!((end, table.moves()), (size, 1));
+            assert_eq!(end, size);
         }
-        assert_eq!(table(&[(0, 0, 0)]).pieces.len(), 0);
+        assert_eq!(cut.next(), None);
+        assert_eq!(table.cut().count() as u64, table.pieces);
     }
 
     #[test]
@@ -162,25 +192,26 @@ mod tests {
         for count in [0, 1, PIECES, PIECES + 1, MOST, MOST + 1, 3 * MOST + 5] {
             let moves: Vec<_> = (0..u64::from(count)).map(|at| (at << 20, at << 40, 100)).collect();
             let table = table(&moves);
-            let carried: Vec<Piece> = table.parts().flat_map(|part| part.pieces.to_vec()).collect();
-            assert_eq!(carried, table.pieces);
-            assert_eq!(table.moves(), count.into());
-            for part in table.parts() {
-                assert_eq!(part.entries as usize, part.pieces.len());
+            let all: Vec<Part> = table.parts().collect();
+            assert_eq!(all.iter().map(|part| u64::from(part.entries)).sum::<u64>(), table.pieces);
+            assert_eq!((table.moves() as u64, table.pieces), (count.into(), count.into()));
+            for part in all {
                 assert!(part.groups * PIECES >= part.entries && part.entries > 0);
-                assert!(part.length() <= BOUNCE);
+                assert!(part.length <= BOUNCE && part.length == 24 * part.entries as usize);
             }
         }
     }
 
     #[test]
-    fn a_part_is_written_as_the_kernel_reads_it() {
-        let table = table(&[(1, 2, 3), (4, 5, 6)]);
-        let mut seen = [0_u64; 6];
+    fn parts_are_written_as_the_kernel_reads_them() {
+        let table = table(&[(1, 2, 3), (1 << 20, 1 << 30, PIECE + 1)]);
+        let (mut seen, mut cut) = ([0_u64; 9], table.cut());
         let part = table.parts().next().expect("one");
-        // SAFETY: there is room for the six numbers of two pieces.
-        unsafe { part.write(NonNull::from(&mut seen).cast()) };
-        assert_eq!((seen, part.length()), ([1, 2, 3, 4, 5, 6], 48));
+        // SAFETY: there is room for the nine numbers of three pieces.
+        unsafe { part.write(NonNull::from(&mut seen).cast(), &mut cut) };
+        let second = [(1 << 20) + PIECE, (1 << 30) + PIECE, 1];
+        assert_eq!(seen[..6], [1, 2, 3, 1 << 20, 1 << 30, PIECE]);
+        assert_eq!((&seen[6..], cut.next()), (&second[..], None));
     }
 
     #[test]
@@ -188,10 +219,10 @@ mod tests {
         let tables = Tables::default();
         for count in [3, 2 * KEPT as u64, 1] {
             tables.with(|table| {
-                assert_eq!((table.moves(), table.pieces.len()), (0, 0));
+                assert_eq!((table.moves(), table.pieces), (0, 0));
                 (0..count).for_each(|at| table.add(at, at, 1).expect("small"));
             });
-            assert!(lock(&tables.0).iter().all(|table| table.pieces.capacity() <= KEPT));
+            assert!(lock(&tables.0).iter().all(|table| table.moves.capacity() <= KEPT));
         }
     }
 }

@@ -5,7 +5,8 @@ use super::support::{
 };
 use crate::own::{Argument, Block, Device, IpcHandle, Launch, is_amd};
 use omniheap_core::{
-    Backend, ErrorKind, Export, Exported, HeapId, Manager, Request, Timelines, Transfer,
+    Backend, ErrorKind, Export, Exported, HeapId, Manager, ManagerConfig, Request, Timelines,
+    Transfer,
 };
 use std::{
     os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd},
@@ -60,7 +61,8 @@ fn parse(text: &str) -> Option<[u8; 64]> {
 
 /// Loses the device to a kernel that writes where nothing is, and uses it all the same.
 fn lose(device: Device) {
-    let manager = Manager::new(device);
+    // By blocks: a driver makes and maps pages without the context that is lost.
+    let manager = Manager::with_config(device, ManagerConfig::default().plain());
     let held = manager.allocate(&Request::new(MIB).on(MAIN)).expect("the device works");
     let device = manager.backend();
     let block = allocate(device, DEVICE, MIB);
