@@ -4,12 +4,12 @@ use super::bounce;
 use super::window::Slide;
 use crate::device::Block;
 use crate::pool::SlotId;
-use crate::{Backend, InsideBlock, Move, Place, Result, TimelineId, Transfer};
+use crate::{Backend, ErrorKind, InsideBlock, Move, Place, Result, TimelineId, Transfer};
 use alloc::vec::Vec;
 
 /// Bytes of one block on their way to another offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+struct Step {
     from: u64,
     to: u64,
     size: u64,
@@ -20,7 +20,7 @@ impl Step {
         Self { from: slide.from.offset, to: slide.to, size: slide.from.size }
     }
 
-    pub(super) const fn back(&self) -> Self {
+    const fn back(&self) -> Self {
         Self { from: self.to, to: self.from, size: self.size }
     }
 }
@@ -36,45 +36,54 @@ pub(super) struct Road<'a, B: Backend> {
 }
 
 impl<B: Backend> Road<'_, B> {
-    /// Makes all slides, lowest first; `gone` lists the steps made so far.
-    pub(super) fn go(&self, slides: &[Slide<SlotId>], gone: &mut Vec<Step>) -> Result<()> {
+    /// Makes all slides, lowest first; `made` counts those whose bytes are at their new place.
+    pub(super) fn go(&self, slides: &[Slide<SlotId>], made: &mut usize) -> Result<()> {
         let mut rest = slides;
         while let Some(first) = rest.first() {
             // What lands below the first source touches no source, so it can travel in one batch.
             let apart = |slide: &Slide<SlotId>| slide.to + slide.from.size <= first.from.offset;
             let together = rest.iter().take_while(|slide| apart(slide)).count();
             if together == 0 || self.inside == InsideBlock::Forbidden {
-                self.go_in_steps(first, gone)?;
-                rest = &rest[1..];
+                self.go_in_steps(first)?;
+                (*made, rest) = (*made + 1, &rest[1..]);
             } else {
                 let steps: Vec<_> = rest[..together].iter().map(Step::of).collect();
                 self.copy(&steps)?;
-                gone.extend(steps);
-                rest = &rest[together..];
+                (*made, rest) = (*made + together, &rest[together..]);
             }
         }
         Ok(())
     }
 
-    /// Makes one slide: through the bounce block, or in steps of the distance, each of which ends where the one before
-    /// it was read.
-    fn go_in_steps(&self, slide: &Slide<SlotId>, gone: &mut Vec<Step>) -> Result<()> {
+    /// Makes one slide, or none of it: through the bounce block, or in steps of the distance, each of which ends where
+    /// the one before it was read.
+    fn go_in_steps(&self, slide: &Slide<SlotId>) -> Result<()> {
         let longest = match self.bounce {
             Some(bounce) => bounce.size(),
             None => slide.from.offset - slide.to,
         };
-        let mut done = 0;
+        let (mut done, mut gone) = (0, Vec::new());
         while done < slide.from.size {
             let size = longest.min(slide.from.size - done);
             let step = Step { from: slide.from.offset + done, to: slide.to + done, size };
-            self.step(&step)?;
+            if let Err(error) = self.step(&step) {
+                // What was overwritten is at its new place: carry it back, the last step first.
+                let back = gone
+                    .iter()
+                    .rev()
+                    .try_for_each(|gone: &Step| insist(|| self.step(&gone.back())));
+                if back.is_err() {
+                    tracing::error!(?back, "the driver copies nothing any more; bytes are lost");
+                }
+                return Err(error);
+            }
             gone.push(step);
             done += size;
         }
         Ok(())
     }
 
-    pub(super) fn step(&self, step: &Step) -> Result<()> {
+    fn step(&self, step: &Step) -> Result<()> {
         let apart = step.from.abs_diff(step.to) >= step.size;
         let Some(bounce) = self.bounce.filter(|_| !apart || self.inside == InsideBlock::Forbidden)
         else {
@@ -93,4 +102,19 @@ impl<B: Backend> Road<'_, B> {
             .collect();
         self.transfer.copy(self.on, &moves)
     }
+}
+
+/// How often a call is made that must not fail: what it is for cannot be undone.
+const ATTEMPTS: u32 = 8;
+
+/// Makes a call again while the driver refuses it, a few times.
+pub(super) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
+    let mut answer = call();
+    for _ in 1..ATTEMPTS {
+        match &answer {
+            Err(error) if error.kind() != ErrorKind::DeviceLost => answer = call(),
+            _ => break,
+        }
+    }
+    answer
 }

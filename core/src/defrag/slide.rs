@@ -1,10 +1,11 @@
 //! Closes holes of one block for a request: begin under the lock, copies without it, commit under it again.
 //!
 //! Live data slides over its own bytes, so its place cannot be shown meanwhile: whoever asks waits. A slide therefore
-//! runs to its end, or back to its beginning, before it returns.
+//! runs to its end before it returns. Where a copy fails, what has arrived is shown at its new place and the rest is where
+//! it was.
 #![forbid(unsafe_code)]
 use super::bounce;
-use super::road::Road;
+use super::road::{Road, insist};
 use super::survey::{Found, SlotsByKey};
 use super::window::{Piece, Slide, Window, cheapest, widest};
 use crate::device::Block;
@@ -82,15 +83,19 @@ impl<B: Backend> Lane<B> {
         let Some(begun) = self.begin(own, choose) else { return Ok(None) };
         let idle = backend.wait_idle();
         let began = Instant::now();
-        let done = idle.and_then(|()| self.slide(transfer, &begun));
-        let slid = Slid { moves: begun.window.slides.len() as u64, bytes: begun.window.bytes };
-        let published = done.as_ref().is_ok_and(|done| *done == Done::Yes);
-        if published {
+        let (made, done) = match idle {
+            Ok(()) => self.slide(transfer, &begun),
+            Err(error) => (0, Err(error)),
+        };
+        let slides = &begun.window.slides[..made];
+        let bytes = slides.iter().map(|slide| slide.from.size).sum();
+        let slid = Slid { moves: made as u64, bytes };
+        if done.is_ok() {
             let took = began.elapsed();
             self.shared.device.cost(self.shared.heap).learn(slid.moves, slid.bytes, took, took);
         }
-        self.end(begun, published);
-        done.map(|_| published.then_some(slid))
+        self.end(begun, made);
+        done.map(|()| (made > 0).then_some(slid))
     }
 
     /// Plans over every block, and takes the cheapest window.
@@ -118,23 +123,29 @@ impl<B: Backend> Lane<B> {
         self.shared.device.backend().caps().neighbour_granularity
     }
 
-    /// Copies everything to its new place, or back to the old one.
-    fn slide(&self, transfer: &dyn Transfer<Block = B::Block>, begun: &Begun<B>) -> Result<Done> {
+    /// Copies everything to its new place; says how many slides were made, the first ones, whatever else happened.
+    fn slide(
+        &self,
+        transfer: &dyn Transfer<Block = B::Block>,
+        begun: &Begun<B>,
+    ) -> (usize, Result<()>) {
         let inside = self.shared.device.backend().caps().copy.inside_block;
         let bounce = self.bounce(&begun.window, inside);
         if inside == InsideBlock::Forbidden && bounce.is_none() {
-            return Ok(Done::No);
+            return (0, Ok(()));
         }
         let on = self.timeline.unwrap_or(TimelineId::MAIN);
         let road = Road { transfer, on, block: &begun.block, bounce: bounce.as_ref(), inside };
-        let mut gone = Vec::new();
-        let there = road.go(&begun.window.slides, &mut gone);
-        let there = there.map(|()| Done::Yes).or_else(|error| {
-            // What was overwritten is at its new place: carry it back, the last step first.
-            gone.iter().rev().try_for_each(|step| road.step(&step.back())).and(Err(error))
-        });
-        let idle = self.shared.device.backend().wait_idle();
-        there.and_then(|done| idle.map(|()| done))
+        let mut made = 0;
+        let there = road.go(&begun.window.slides, &mut made);
+        // What was submitted arrives, whether or not the first question after it is answered.
+        let idle = insist(|| self.shared.device.backend().wait_idle());
+        if idle.is_err()
+            && let Some(bounce) = bounce
+        {
+            self.shared.device.give_up(bounce);
+        }
+        (made, there.and(idle))
     }
 
     /// A block to carry bytes through, where copies inside a block are forbidden or would be many small ones.
@@ -150,8 +161,8 @@ impl<B: Backend> Lane<B> {
         bounce::take(&self.shared.device, self.shared.heap, largest)
     }
 
-    /// Publishes the new places, or the old ones.
-    fn end(&self, begun: Begun<B>, copied: bool) {
+    /// Publishes the new places of the first slides, and the old ones of the rest.
+    fn end(&self, begun: Begun<B>, made: usize) {
         let mut state = self.state.lock();
         let state = &mut *state;
         state.held_bytes -= begun.window.holes.iter().map(|hole| hole.size).sum::<u64>();
@@ -160,7 +171,7 @@ impl<B: Backend> Lane<B> {
                 let freed = tlsf.free(key);
                 debug_assert!(freed.is_ok(), "the pass holds its holes");
             }
-            for slide in begun.window.slides.iter().filter(|_| copied) {
+            for slide in &begun.window.slides[..made] {
                 let key = state
                     .slots
                     .moving_key(slide.what)
@@ -169,22 +180,14 @@ impl<B: Backend> Lane<B> {
                 debug_assert!(slid.is_ok(), "the hole before a slide is free");
             }
         }
-        for slide in &begun.window.slides {
-            if copied {
+        for (number, slide) in begun.window.slides.iter().enumerate() {
+            if number < made {
                 self.tell_move(state, slide.what);
             }
             state.let_go(self, slide.what);
         }
         self.moved.raise();
     }
-}
-
-/// Whether bytes are at their new places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Done {
-    Yes,
-    /// There is no way to carry them.
-    No,
 }
 
 impl<B: Backend> LaneState<B> {

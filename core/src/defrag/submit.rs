@@ -113,7 +113,7 @@ impl<B: Backend> Pass<B> {
         if bounce.is_none() {
             self.trips.each_few_mut(|_, few| {
                 few.iter_mut()
-                    .filter(|trip| trip.from_block == trip.to_block)
+                    .filter(|trip| inside(&&**trip))
                     .for_each(|trip| trip.verdict = Verdict::Ignore);
             });
         }

@@ -1,7 +1,8 @@
 //! Blocks that stay: their holes are closed, by passes that nobody waits for and by one full defragmentation.
+use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{
-    Align, Allocation, Budget, Defragmentation, Fate, HeapId, HeapKind, InsideBlock, Manager,
-    ManagerConfig, PoolConfig, Request, Span, UserPool,
+    Align, Allocation, Backend, Budget, Defragmentation, Fate, HeapId, HeapKind, InsideBlock,
+    Manager, ManagerConfig, PoolConfig, Request, Span, UserPool,
 };
 use omniheap_host::{Host, heap};
 
@@ -47,7 +48,7 @@ fn stamp(id: u64, size: u64) -> Vec<u8> {
 }
 
 #[track_caller]
-fn sound(manager: &Manager<Host>, live: &Live) {
+fn sound<B: Backend>(manager: &Manager<B>, live: &[(u64, Allocation<B>)]) {
     manager.validate().expect("sound");
     for (id, one) in live {
         let mut found = vec![0; usize::try_from(one.size()).expect("small")];
@@ -184,6 +185,43 @@ fn without_memory_for_a_bounce_block_nothing_moves_inside_a_block() {
     assert!(!fates.is_empty() && fates.iter().all(|(_, fate)| *fate == Fate::Stayed));
     manager.defragment().expect("alive");
     sound(&manager, &live);
+}
+
+#[test]
+fn calls_that_fail_one_after_another_lose_nothing() {
+    for inside in [InsideBlock::Allowed, InsideBlock::Forbidden] {
+        let mut most = 0;
+        for apart in [1, 3] {
+            for nth in 0.. {
+                let device = heap(HeapKind::Device, 4 * MIB);
+                let host = Host::builder().heap(device).inside_block(inside).open();
+                let mut config = ManagerConfig::default().plain();
+                config.defragmentation = Defragmentation::Off;
+                let manager = Manager::with_config(Fault::new(host.expect("a device")), config);
+                let block = PoolConfig { block: Some(MIB), lanes: Some(1), ..PoolConfig::new() };
+                let pool = manager.create_pool(HeapId(0), block).expect("valid");
+                // Every hole is smaller than what lies behind it, so that all of it slides over its own bytes.
+                let size = |id: u64| if id % 2 == 0 { 96 << 10 } else { 32 << 10 };
+                let all = (0..16).map(|id| (id, pool.allocate(&Request::new(size(id)))));
+                let all: Vec<_> = all.map(|(id, one)| (id, one.expect("fits"))).collect();
+                let live: Vec<_> = all.into_iter().filter(|(id, _)| id % 2 == 0).collect();
+                for (id, one) in &live {
+                    one.write(0, &stamp(*id, one.size())).expect("in range");
+                }
+                manager.backend().inject(Plan::Pair(nth, nth + apart), 0);
+                let done = manager.defragment();
+                let failed = manager.backend().injected();
+                manager.backend().inject(Plan::Never, 0);
+                sound(&manager, &live);
+                if failed == 0 {
+                    assert!(done.is_ok(), "{done:?}");
+                    break;
+                }
+                most = most.max(failed);
+            }
+        }
+        assert_eq!(most, 2, "two calls failed");
+    }
 }
 
 #[test]

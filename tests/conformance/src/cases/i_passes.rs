@@ -11,6 +11,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;
     list! {
         two_half_empty_blocks_become_one_by_four_moves proves [67] needs [Transfer];
+        holes_of_a_block_that_stays_are_closed proves [64, 68] needs [Transfer];
         a_pass_stays_within_its_budget proves [69] needs [Transfer];
         owners_refuse_and_destroy proves [71] needs [Transfer];
         a_pass_dropped_at_any_step_changes_nothing proves [72] needs [Transfer];
@@ -93,6 +94,26 @@ fn two_half_empty_blocks_become_one_by_four_moves<B: Backend + 'static>(world: &
     assert_eq!((moved.moves, moved.bytes, moved.returned_blocks), (4, 4 * PIECE, 1));
     assert_eq!(before - stack.inner().live().blocks, 1, "the driver has it");
     assert!(begin(&manager, &Budget::new()).is_empty(), "and nothing is left to do");
+    end(&manager, pool, live);
+}
+
+fn holes_of_a_block_that_stays_are_closed<B: Backend + 'static>(world: &World<B>) {
+    let stack = world.stack();
+    let manager = world.manager_over(&stack);
+    let pool = pool(world, &manager);
+    let live = scattered(&pool, &stack, 1, even);
+    let (blocks, mut passes) = (stack.inner().live().blocks, 0);
+    loop {
+        let pass = begin(&manager, &Budget::new().moves(1));
+        if pass.is_empty() {
+            break;
+        }
+        assert_eq!(pass.commit().expect("alive").moved.moves, 1);
+        passes += 1;
+        assert!(passes <= EACH, "passes do not end");
+    }
+    assert_eq!(manager.totals().largest_hole, EACH / 2 * PIECE, "half of the block, in one piece");
+    assert_eq!(stack.inner().live().blocks, blocks, "the block stays, and a bounce block does not");
     end(&manager, pool, live);
 }
 
