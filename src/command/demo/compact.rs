@@ -4,7 +4,7 @@ use super::map;
 use super::place::{self, Stamped};
 use omniheap::{
     AnyBackend, BlockReport, Error, ErrorKind, HeapKind, Manager, ManagerConfig, PoolConfig,
-    Request, UserPool,
+    Report, Request, UserPool,
 };
 use serde::Serialize;
 
@@ -28,6 +28,7 @@ pub(super) struct Compaction {
     pub(super) capacity_bytes: u64,
     pub(super) free_bytes: u64,
     pub(super) largest_hole_bytes: u64,
+    pub(super) largest_hole_after_bytes: u64,
     pub(super) requested_bytes: u64,
     /// Why the request was not served, where it was not.
     pub(super) refused_because: Option<String>,
@@ -40,6 +41,9 @@ pub(super) struct Compaction {
     pub(super) before: Vec<BlockReport>,
     #[serde(skip)]
     pub(super) after: Vec<BlockReport>,
+    /// The manager's own, at the end.
+    #[serde(skip)]
+    pub(super) report: Report,
 }
 
 /// Plays it with blocks, and with pages where the device has them.
@@ -55,12 +59,11 @@ pub(super) fn run(
     let plain = Stage { pools: "plain", config: plain, unit: 32 << 10 };
     let mut compactions = vec![one(device, config, plain)?];
     played();
-    let blocks = PoolConfig { block: Some(4 << 20), maximum: 64 << 20, ..pool };
-    compactions.push(shrink(
-        device,
-        config,
-        Stage { pools: "plain", config: blocks, unit: 32 << 10 },
-    )?);
+    for block in [64 << 20, 4 << 20] {
+        let blocks = PoolConfig { block: Some(block), maximum: 64 << 20, ..pool };
+        let stage = Stage { pools: "plain", config: blocks, unit: 32 << 10 };
+        compactions.push(shrink(device, config, stage)?);
+    }
     if pages {
         // Holes of a page or more, because pages are what can be mapped elsewhere.
         let paged = PoolConfig { paged: true, maximum: 128 << 20, ..pool };
@@ -93,6 +96,7 @@ fn one(device: &AnyBackend, config: &ManagerConfig, stage: Stage) -> Result<Comp
         capacity_bytes: stage.config.maximum,
         free_bytes: totals.free_bytes,
         largest_hole_bytes: totals.largest_hole,
+        largest_hole_after_bytes: manager.totals().largest_hole,
         requested_bytes: LARGE,
         refused_because,
         moves: manager.report().defragmentation.moves,
@@ -101,10 +105,12 @@ fn one(device: &AnyBackend, config: &ManagerConfig, stage: Stage) -> Result<Comp
         verified_bytes,
         before,
         after: blocks(&manager),
+        report: manager.report(),
     })
 }
 
-/// Small blocks with holes, and nothing that is asked for: as many as can be emptied are returned.
+/// Blocks with holes, and nothing that is asked for: as many as can be emptied are returned, and the holes of the others
+/// are closed.
 fn shrink(
     device: &AnyBackend,
     config: &ManagerConfig,
@@ -125,6 +131,7 @@ fn shrink(
         capacity_bytes: stage.config.maximum,
         free_bytes: totals.free_bytes,
         largest_hole_bytes: totals.largest_hole,
+        largest_hole_after_bytes: manager.totals().largest_hole,
         requested_bytes: 0,
         refused_because: None,
         moves: moved.moves,
@@ -133,6 +140,7 @@ fn shrink(
         verified_bytes,
         before,
         after: blocks(&manager),
+        report: manager.report(),
     })
 }
 
@@ -161,37 +169,35 @@ fn blocks(manager: &Manager<AnyBackend>) -> Vec<BlockReport> {
 
 /// The maps and what happened between them.
 pub(super) fn text(one: &Compaction) -> String {
-    if one.requested_bytes == 0 {
-        return shrink_text(one);
-    }
+    let bytes = output::bytes;
+    let asked = match one.requested_bytes {
+        0 => "then it is defragmented".into(),
+        wanted => format!("then {} are asked for", bytes(wanted)),
+    };
     let outcome = match &one.refused_because {
+        Some(why) => format!("refused: {why}"),
+        None if one.requested_bytes == 0 => shrunk(one),
         None if one.moved_bytes > 0 => {
-            format!("served after moving {} of live data", output::bytes(one.moved_bytes))
+            format!("served after moving {} of live data", bytes(one.moved_bytes))
         }
         None => "served by mapping free pages side by side; no byte was copied".into(),
-        Some(why) => format!("refused: {why}"),
     };
     format!(
-        "  {} pool of {}: {} free, the largest hole {}; then {} are asked for\n{}\n  {outcome}\n{}\n",
+        "  {} pool of {}: {} free, the largest hole {}; {asked}\n{}\n  {outcome}\n{}\n",
         one.pools,
-        output::bytes(one.capacity_bytes),
-        output::bytes(one.free_bytes),
-        output::bytes(one.largest_hole_bytes),
-        output::bytes(one.requested_bytes),
-        map::draw(&one.before),
-        map::draw(&one.after),
+        bytes(one.capacity_bytes),
+        bytes(one.free_bytes),
+        bytes(one.largest_hole_bytes),
+        map::draw("before", &one.before),
+        map::draw("after", &one.after),
     )
 }
 
-fn shrink_text(one: &Compaction) -> String {
-    format!(
-        "  {} pool of small blocks: {} free; then it is defragmented\n{}\n  {} moves carried {}, and {} went back to the driver\n{}\n",
-        one.pools,
-        output::bytes(one.free_bytes),
-        map::draw(&one.before),
-        one.moves,
-        output::bytes(one.moved_bytes),
-        output::bytes(one.returned_bytes),
-        map::draw(&one.after),
-    )
+/// What a full defragmentation gained.
+fn shrunk(one: &Compaction) -> String {
+    let gained = match one.returned_bytes {
+        0 => format!("the largest hole is {}", output::bytes(one.largest_hole_after_bytes)),
+        returned => format!("{} went back to the driver", output::bytes(returned)),
+    };
+    format!("{} moves carried {}, and {gained}", one.moves, output::bytes(one.moved_bytes))
 }

@@ -6,21 +6,35 @@ const WIDTH: usize = 64;
 /// The least that one character stands for.
 const STRETCH: u64 = 512 << 10;
 
-/// Draws every block that has something in it.
-pub(super) fn draw(blocks: &[BlockReport]) -> String {
+/// What the characters mean.
+pub(super) const LEGEND: &str = "· free   ░ ▒ ▓ partly live   █ live";
+
+/// Draws every block that has something in it, short ones side by side, behind a word that says when this was.
+pub(super) fn draw(when: &str, blocks: &[BlockReport]) -> String {
     let used = blocks.iter().filter(|block| !block.live.is_empty());
-    used.map(draw_block).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = Vec::new();
+    for line in used.flat_map(draw_block) {
+        let fits = |last: &&mut String| last.chars().count() + 1 + line.chars().count() <= WIDTH;
+        match lines.last_mut().filter(fits) {
+            Some(last) => *last = format!("{last} {line}"),
+            None => lines.push(line),
+        }
+    }
+    let first = |number: usize| if number == 0 { when } else { "" };
+    let lines = lines.iter().enumerate().map(|(at, line)| format!("    {:<7}{line}", first(at)));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
-fn draw_block(block: &BlockReport) -> String {
+/// The lines of one block.
+fn draw_block(block: &BlockReport) -> Vec<String> {
     // A reservation has more addresses than memory: what lies behind the last live span is not drawn.
-    let end = block.live.iter().map(|live| live.span.offset + live.span.size).max().unwrap_or(0);
-    let end = if block.holes.is_empty() { end } else { block.size.min(end.max(STRETCH)) };
+    let end = block.live.iter().map(|one| one.span.offset + one.span.size).max().unwrap_or(0);
+    let whole = block.holes.iter().map(|hole| hole.offset + hole.size).fold(end, u64::max);
+    let end = if whole == block.size { whole } else { end };
     let stretch = STRETCH.max(end.div_ceil(WIDTH as u64 * 4));
     let cells: Vec<char> =
         (0..end.div_ceil(stretch)).map(|at| cell(block, at * stretch, stretch)).collect();
-    let lines = cells.chunks(WIDTH).map(|line| format!("    {}", String::from_iter(line)));
-    lines.collect::<Vec<_>>().join("\n")
+    cells.chunks(WIDTH).map(String::from_iter).collect()
 }
 
 /// How full one stretch is.
@@ -53,6 +67,7 @@ mod tests {
         let live = vec![live(0, STRETCH), live(STRETCH * 2, STRETCH / 2)];
         let holes = vec![Span { offset: STRETCH, size: STRETCH }];
         let block = BlockReport { number: BlockNumber(0), lane: 0, size: STRETCH * 4, live, holes };
-        assert_eq!(draw(&[block]), "    █·▒");
+        let other = BlockReport { number: BlockNumber(1), ..block.clone() };
+        assert_eq!(draw("before", &[block, other]), "    before █·▒ █·▒");
     }
 }

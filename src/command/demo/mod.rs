@@ -123,7 +123,7 @@ fn text(demo: &Demo) -> String {
         format!("  rules: {}", demo.rules),
         "\n2. Reuse: two timelines allocate, fill and free without asking the driver\n".into(),
         reuse::text(&demo.reuse),
-        "\n3. Fragmentation and what becomes of it\n".into(),
+        format!("\n3. Fragmentation and what becomes of it        {}\n", map::LEGEND),
     ];
     parts.extend(demo.compactions.iter().map(compact::text));
     parts.push(format!(
