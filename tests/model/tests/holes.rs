@@ -201,7 +201,7 @@ fn calls_that_fail_one_after_another_lose_nothing() {
                 let block = PoolConfig { block: Some(MIB), lanes: Some(1), ..PoolConfig::new() };
                 let pool = manager.create_pool(HeapId(0), block).expect("valid");
                 // Every hole is smaller than what lies behind it, so that all of it slides over its own bytes.
-                let size = |id: u64| if id % 2 == 0 { 96 << 10 } else { 32 << 10 };
+                let size = |id: u64| if id.is_multiple_of(2) { 96 << 10 } else { 32 << 10 };
                 let all = (0..16).map(|id| (id, pool.allocate(&Request::new(size(id)))));
                 let all: Vec<_> = all.map(|(id, one)| (id, one.expect("fits"))).collect();
                 let live: Vec<_> = all.into_iter().filter(|(id, _)| id % 2 == 0).collect();
