@@ -2,8 +2,8 @@
 use crate::Failure;
 use core::time::Duration;
 use omniheap::{
-    Allocation, AnyBackend, Backend, Budget, Manager, ManagerConfig, Pass, Point, PoolConfig,
-    Request, TimelineId, UserPool,
+    Allocation, AnyBackend, Backend, Budget, Manager, ManagerConfig, Pass, Place, Point,
+    PoolConfig, Request, TimelineId, UserPool,
 };
 use std::time::Instant;
 
@@ -108,20 +108,30 @@ impl Front {
     fn new(device: &AnyBackend, size: u64) -> Result<Self, Failure> {
         let manager = Manager::with_config(AnyBackend::clone(device), ManagerConfig::default());
         let room = manager.allocate(&Request::new(size))?;
-        room.fill(0, size, 1)?;
+        let mut front = Self { device: AnyBackend::clone(device), room, each: Duration::ZERO };
+        front.fill()?;
         device.wait_idle()?;
         let began = Instant::now();
-        (0..8).try_for_each(|_| room.fill(0, size, 1))?;
+        (0..8).try_for_each(|_| front.fill())?;
         device.wait_idle()?;
-        Ok(Self { device: AnyBackend::clone(device), room, each: began.elapsed() / 8 })
+        front.each = began.elapsed() / 8;
+        Ok(front)
+    }
+
+    /// Submits one fill, and does not wait for it.
+    fn fill(&self) -> Result<(), Failure> {
+        let binding = self.room.binding();
+        let to = Place { block: binding.block(), offset: binding.span().offset };
+        let transfer = self.device.as_transfer().ok_or("no transfers")?;
+        Ok(transfer.fill(TimelineId::MAIN, to, self.room.size(), 1)?)
     }
 
     /// Queues work of more than twice some time, where passes wait for it; its end.
     fn queue(&self, time: Duration) -> Result<Point, Failure> {
-        let enough = (time * 2 + Duration::from_millis(2)).as_secs_f64();
+        let enough = (time * 3 + Duration::from_millis(4)).as_secs_f64();
         let mut queued = 0.0;
         while queued < enough {
-            self.room.fill(0, self.room.size(), 1)?;
+            self.fill()?;
             queued += self.each.as_secs_f64();
         }
         let timelines = self.device.as_timelines().ok_or("no timelines")?;

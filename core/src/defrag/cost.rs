@@ -151,8 +151,8 @@ impl Cost {
         let (low, high) = (earliest.as_secs_f64() * 1e9, latest.as_secs_f64() * 1e9);
         let took = expected.max(low).min(high.max(low)).max(1.0);
         let by_moves = moves as f64 * rates.per_move / expected;
-        let correct =
-            |rate: f64, share: f64| rate * (1.0 + LEARN * share * (took / expected - 1.0));
+        // By factors: one pass that had to wait long, or to make something first, is soon forgotten.
+        let correct = |rate: f64, share: f64| rate * (took / expected).powf(LEARN * share);
         rates.measured = true;
         rates.per_move = correct(rates.per_move, by_moves);
         rates.per_byte = correct(rates.per_byte, 1.0 - by_moves);
