@@ -57,7 +57,7 @@ pub(crate) struct Device<B: Backend> {
 }
 
 /// Pieces of which a heap's pages consist at least: one that moves whole must be small beside all of them.
-const PIECES: u64 = 64;
+const PIECES: u64 = 256;
 /// Pages of the largest piece.
 pub(crate) const LARGEST_PIECE: u64 = 8;
 

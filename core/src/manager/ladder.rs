@@ -182,7 +182,7 @@ impl<B: Backend> Manager<B> {
             return Ok(Some((Arc::clone(lane), slot)));
         }
         for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {
-            if patience == Patience::Look && !other.lends_gladly() {
+            if patience == Patience::Look && !other.lends_gladly(lane, ask) {
                 continue;
             }
             other.settle(patience)?;

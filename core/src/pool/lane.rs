@@ -12,6 +12,7 @@ use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf, Usage};
 use crate::sync::Signal;
 use crate::{Align, Backend, Class, Epoch, ErrorKind, Layout, Sharing, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::AtomicU32;
 
 /// A rounded layout, and the bytes that were really asked for.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +149,8 @@ pub(crate) struct Lane<B: Backend> {
     pub(crate) state: StateLock<B>,
     /// Raised when allocations that were moving have arrived.
     pub(crate) moved: Signal,
+    /// How often this lane has looked for a hole in others since pages were last mapped for it.
+    pub(crate) borrowing: AtomicU32,
 }
 
 /// Why the fast path did not serve a request.

@@ -132,6 +132,7 @@ impl<B: Backend> Pool<B> {
             state: StateLock::new(State::new(divider)),
             manager,
             moved: Signal::default(),
+            borrowing: AtomicU32::new(0),
         })
     }
 

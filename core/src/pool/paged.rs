@@ -12,6 +12,10 @@ use std::time::Instant;
 
 /// Addresses reserved for each byte of the heap: holes in addresses cost nothing, running out of them does.
 const ADDRESSES_PER_BYTE: u64 = 4;
+/// Bytes that a lane may have mapped beyond what it ever needed, before it waits for the device rather than growing.
+const WASTE: u64 = 64 << 20;
+/// The same as a part of what it needed, where that is more: one in so many.
+const WASTE_SHARE: u64 = 100;
 /// How often a hole that another thread took is made again.
 const ATTEMPTS: u32 = 8;
 
@@ -33,8 +37,10 @@ impl<B: Backend> Lane<B> {
                 pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
             })?;
+            let patience = self.patience_for(piece.span.size);
             let journey = self.shared.device.transit.begin();
-            self.back(&block, piece, page, others)?;
+            self.back(&block, piece, page, others, patience)?;
+            self.borrow_less();
             journey.arrive();
             if let Ok(id) = self.state.lock().allocate_anyhow(ask) {
                 return Ok(id);
@@ -108,10 +114,34 @@ impl<B: Backend> Lane<B> {
         }
     }
 
+    /// Whether to wait for pages of holes that the device may still use, before as many bytes are made anew.
+    ///
+    /// A little waste is cheaper than to wait; more of it is not, as long as there is enough in the holes.
+    fn patience_for(&self, bytes: u64) -> Patience {
+        let state = self.state.lock();
+        let mapped = state.pager.as_ref().map_or(0, Pager::mapped_bytes);
+        let live = state.counts.live_bytes.saturating_add(bytes);
+        let needed = state.counts.peak_live_bytes.max(live);
+        let most = needed.saturating_add(WASTE.max(needed / WASTE_SHARE));
+        let (free, _) = state.divider.free_and_total();
+        if free >= bytes && mapped.saturating_add(bytes) > most {
+            Patience::Wait
+        } else {
+            Patience::Look
+        }
+    }
+
     /// Gives memory to a span that was set apart; on failure it is a run again.
-    fn back(&self, block: &Block<B>, piece: Grant, page: u64, others: &[Arc<Self>]) -> Result<()> {
+    fn back(
+        &self,
+        block: &Block<B>,
+        piece: Grant,
+        page: u64,
+        others: &[Arc<Self>],
+        patience: Patience,
+    ) -> Result<()> {
         let count = piece.span.size / page;
-        let pages = self.gather(count, page, piece.span, others).and_then(|pages| {
+        let pages = self.gather(count, page, piece.span, others, patience).and_then(|pages| {
             self.map(block, piece.span, page, &pages).map(|()| pages.clone()).inspect_err(|_| {
                 self.shared.spare.lock().extend(pages);
             })
@@ -141,9 +171,16 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Finds `count` pages: spare ones, then pages of holes here, then of other lanes, then new ones.
-    fn gather(&self, count: u64, page: u64, keep: Span, others: &[Arc<Self>]) -> Result<Vec<Page>> {
+    fn gather(
+        &self,
+        count: u64,
+        page: u64,
+        keep: Span,
+        others: &[Arc<Self>],
+        patience: Patience,
+    ) -> Result<Vec<Page>> {
         let mut pages = Vec::new();
-        match self.gather_into(&mut pages, count, page, keep, others) {
+        match self.gather_into(&mut pages, count, page, keep, others, patience) {
             Ok(()) => Ok(pages),
             Err(error) => {
                 if !pages.is_empty() {
@@ -164,6 +201,7 @@ impl<B: Backend> Lane<B> {
         page: u64,
         keep: Span,
         others: &[Arc<Self>],
+        patience: Patience,
     ) -> Result<()> {
         let missing = |pages: &Vec<Page>| count - pages.len() as u64;
         self.take_spare(missing(pages), pages);
@@ -176,6 +214,10 @@ impl<B: Backend> Lane<B> {
                 other.surrender(missing(pages) * page, None, Patience::Look)?;
                 self.take_spare(missing(pages), pages);
             }
+        }
+        if missing(pages) > 0 && patience == Patience::Wait {
+            self.surrender(missing(pages) * page, Some(keep), Patience::Wait)?;
+            self.take_spare(missing(pages), pages);
         }
         let mut created = self.create(missing(pages), page, pages);
         if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {

@@ -44,6 +44,11 @@ impl Pager {
         self.block
     }
 
+    /// Bytes of addresses that have memory.
+    pub(crate) const fn mapped_bytes(&self) -> u64 {
+        self.mapped * self.page
+    }
+
     /// Bytes of addresses that have none; the strategy counts them as used.
     pub(crate) fn unmapped_bytes(&self, tlsf: &Tlsf) -> u64 {
         self.runs.values().filter_map(|key| tlsf.grant(*key).ok()).map(|run| run.span.size).sum()
@@ -179,13 +184,10 @@ impl Pager {
     /// The last pieces that lie wholly inside a hole, of at most `wanted` bytes together.
     fn whole_pieces(&self, hole: Span, wanted: u64) -> Option<Span> {
         let at = |offset: u64| usize::try_from(offset / self.page).expect("below the table's end");
-        let (mut first, mut last) = (at(hole.offset.next_multiple_of(self.page)), at(hole.end()));
+        let (first, mut last) = (at(hole.offset.next_multiple_of(self.page)), at(hole.end()));
         let continues = |at: usize| {
             at > 0 && self.table.get(at).is_some_and(|page| *page == self.table[at - 1])
         };
-        while first < last && continues(first) {
-            first += 1;
-        }
         while last > first && continues(last) {
             last -= 1;
         }

