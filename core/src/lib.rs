@@ -60,5 +60,5 @@ pub use {
         SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Walk, Word,
         Writer, choose_constants,
     },
-    pool::{Growth, PoolConfig, StrategyKind, Tag},
+    pool::{Growth, PoolConfig, StrategyKind, Tag, Waiting},
 };

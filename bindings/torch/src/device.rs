@@ -12,6 +12,7 @@ use core::ffi::c_void;
 use omniheap::{
     AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, HeapKind, Manager,
     ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result, TimelineId,
+    Waiting,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -60,6 +61,8 @@ impl<B: Streams> Device<B> {
     pub(crate) fn open(ordinal: u32, settings: &Settings) -> Result<Self> {
         let mut config = ManagerConfig::default();
         config.policy = Arc::new(DeviceOnly);
+        // Programs of this kind run for hours in the memory that they took at first.
+        config.pool.waiting = Waiting::Thrift;
         let config = if settings.paged { config } else { config.plain() };
         let manager = Manager::with_config(B::open_device(ordinal)?, config);
         let heap = device_heap(manager.caps())?;

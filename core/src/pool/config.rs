@@ -24,6 +24,16 @@ pub enum StrategyKind {
     Exact,
 }
 
+/// When a paged pool waits for the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// Only before a request would fail.
+    #[default]
+    LastResort,
+    /// Also before it holds much more than was ever live: less memory, and a stall now and then while it grows.
+    Thrift,
+}
+
 /// How a pool is set up. Start from [`PoolConfig::new`] and change what matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -37,6 +47,8 @@ pub struct PoolConfig {
     pub block: Option<u64>,
     /// Build the pool from pages where the heap has them. General strategy only.
     pub paged: bool,
+    /// When a pool of pages waits for work that may still use them.
+    pub waiting: Waiting,
     /// Lanes for threads; one makes the pool deterministic across threads, `None` is one for each core.
     pub lanes: Option<u32>,
 }
@@ -51,6 +63,7 @@ impl PoolConfig {
             maximum: u64::MAX,
             block: None,
             paged: false,
+            waiting: Waiting::LastResort,
             lanes: None,
         }
     }

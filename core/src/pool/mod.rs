@@ -17,7 +17,7 @@ mod shared;
 mod slots;
 mod warm;
 
-pub use config::{PoolConfig, StrategyKind};
+pub use config::{PoolConfig, StrategyKind, Waiting};
 pub use growth::Growth;
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;

@@ -6,7 +6,7 @@ use super::quiet::Patience;
 use super::slots::SlotId;
 use crate::device::{Block, Journey, LARGEST_PIECE};
 use crate::strategy::{Grant, Tlsf};
-use crate::{Backend, Error, ErrorKind, Page, Result, Sharing, Span};
+use crate::{Backend, Error, ErrorKind, Page, Result, Sharing, Span, Waiting};
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
 
@@ -124,10 +124,10 @@ impl<B: Backend> Lane<B> {
         let needed = state.counts.peak_live_bytes.max(live);
         let most = needed.saturating_add(WASTE.max(needed / WASTE_SHARE));
         let (free, _) = state.divider.free_and_total();
-        if free >= bytes && mapped.saturating_add(bytes) > most {
-            Patience::Wait
-        } else {
-            Patience::Look
+        let wasteful = free >= bytes && mapped.saturating_add(bytes) > most;
+        match self.shared.config.waiting {
+            Waiting::Thrift if wasteful => Patience::Wait,
+            _ => Patience::Look,
         }
     }
 

@@ -185,6 +185,13 @@ fn pieces_move_whole_and_all_of_them_go_back() {
     assert!(manager.backend().made.lock().unwrap().is_empty());
 }
 
+/// A manager of a device that does nothing before someone waits for it.
+fn late(waiting: Waiting) -> Manager<Pieces> {
+    let mut config = ManagerConfig::default();
+    config.pool.waiting = waiting;
+    Manager::with_config(Pieces::new(Work::Late), config)
+}
+
 /// Fills a lane with ten allocations, frees every second one, and asks for two in one; says what is held then.
 fn held_after_holes(manager: &Manager<Pieces>, size: u64) -> u64 {
     let ask = |size| manager.allocate(&Request::new(size).on(TimelineId(1))).unwrap();
@@ -196,14 +203,17 @@ fn held_after_holes(manager: &Manager<Pieces>, size: u64) -> u64 {
 
 #[test]
 fn much_waste_is_worth_waiting_for_the_device() {
-    let manager = Manager::new(Pieces::new(Work::Late));
+    let manager = late(Waiting::Thrift);
     assert_eq!(held_after_holes(&manager, 64 << 20), 640 << 20);
     assert_eq!(manager.backend().waits.load(Relaxed), 1);
+    let manager = late(Waiting::LastResort);
+    assert_eq!(held_after_holes(&manager, 64 << 20), 768 << 20);
+    assert_eq!(manager.backend().waits.load(Relaxed), 0);
 }
 
 #[test]
 fn little_waste_is_not_worth_waiting() {
-    let manager = Manager::new(Pieces::new(Work::Late));
+    let manager = late(Waiting::Thrift);
     assert_eq!(held_after_holes(&manager, 4 << 20), 48 << 20);
     assert_eq!(manager.backend().waits.load(Relaxed), 0);
 }
