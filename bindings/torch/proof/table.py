@@ -2,12 +2,11 @@
 
 usage: table.py WORKLOADS_FILE [--modes default,omniheap] [--names unet_diffusion,llama_serve:0.2,…] [other arguments of one.py]
 
-A number behind a name is the share of its iterations. The next processes import while one measures; only that one
-touches the device. A mode that is named twice is measured twice.
+A number behind a name is the share of its iterations. All processes import first, then they measure one after the
+other, with nothing beside them. A mode that is named twice is measured twice.
 """
 
 import argparse
-import collections
 import json
 import os
 import subprocess
@@ -15,10 +14,8 @@ import sys
 
 NAMES = "unet_diffusion,streams_serving,resnet_multiscale,llama_serve:0.2,moe_checkpoint,gpt2_train"
 MODES = "default,expandable,async,omniheap,default"
-# Processes that import while one measures.
-AHEAD = 3
 GIB = 2**30
-HEAD = "workload | allocator | driver's peak GiB | own peak reserved GiB | peak live GiB | ratio | seconds | ÷ first | loss difference | between passes | driver calls a pass"
+HEAD = "workload | allocator | driver's peak GiB | own peak reserved GiB | ÷ peak live | seconds | ÷ first | loss difference | between passes | driver calls a pass"
 
 
 def start(options, name, mode):
@@ -28,13 +25,21 @@ def start(options, name, mode):
     return name, mode, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def ready(child):
+    """Waits until a process has imported everything, or has failed to."""
+    while (line := child.stdout.readline()) and line.strip() != "READY":
+        pass
+
+
 def finish(name, mode, child):
     result = None
+    try:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    except BrokenPipeError:
+        pass  # It ended early; its exit status says so below.
     for line in child.stdout:
-        if line.strip() == "READY":
-            child.stdin.write("go\n")
-            child.stdin.flush()
-        elif line.startswith("RESULT "):
+        if line.startswith("RESULT "):
             result = json.loads(line[7:])
     errors = child.stderr.read()
     if child.wait() or result is None:
@@ -58,11 +63,12 @@ def row(one, reference):
     if one["error"]:
         return f"| {one['workload']} | {one['mode']} | {one['error']} |"
     gib = lambda key: f"{one[key] / GIB:.3f}" if one.get(key) else "–"
-    ratio = f"{one['own_peak'] / one['live_peak']:.3f}" if one.get("own_peak") and one.get("live_peak") else "–"
+    # The first allocator's figure of live bytes: the program asks all of them for the same.
+    ratio = f"{one['own_peak'] / reference['live_peak']:.3f}" if one.get("own_peak") and reference.get("live_peak") else "–"
     seconds, beside = best(one), best(reference)
     far, self_far = difference(one["losses"][-1], reference["losses"][-1]), difference(one["losses"][-1], one["losses"][0])
     calls = "/".join(map(str, one["calls"])) or "–"
-    figures = f"{gib('driver_peak')} | {gib('own_peak')} | {gib('live_peak')} | {ratio} | {seconds:.3f} | {seconds / beside:.3f} | {far:.1e} | {self_far:.1e} | {calls}"
+    figures = f"{gib('driver_peak')} | {gib('own_peak')} | {ratio} | {seconds:.3f} | {seconds / beside:.3f} | {far:.1e} | {self_far:.1e} | {calls}"
     return f"| {one['workload']} | {one['mode']} | {figures} |"
 
 
@@ -72,12 +78,13 @@ def main():
     parser.add_argument("--names", default=NAMES), parser.add_argument("--out")
     options, options.rest = parser.parse_known_args()
     print(f"| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}", flush=True)
-    results, first, started = [], {}, collections.deque()
-    turns = collections.deque((name, mode) for name in options.names.split(",") for mode in options.modes.split(","))
-    while turns or started:
-        while turns and len(started) <= AHEAD:
-            started.append(start(options, *turns.popleft()))
-        one = finish(*started.popleft())
+    results, first = [], {}
+    turns = [(name, mode) for name in options.names.split(",") for mode in options.modes.split(",")]
+    started = [start(options, *turn) for turn in turns]
+    for _, _, child in started:
+        ready(child)
+    for turn in started:
+        one = finish(*turn)
         if not one["error"]:
             first.setdefault(one["workload"], one)
         print(row(one, first.get(one["workload"])), flush=True)
