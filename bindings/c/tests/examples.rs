@@ -110,12 +110,14 @@ fn the_vulkan_example_runs_where_a_driver_is() {
         println!("SKIPPED: no C++ compiler here; install g++ or clang");
         return;
     }
-    let program =
-        compile("c++", "vma_to_omniheap.cpp", Link::Shared).expect("no sanitizer was asked for");
-    let shown = run(&mut Command::new(program));
-    let skipped = shown.starts_with("skipped");
-    if skipped {
-        println!("SKIPPED: {shown}");
+    for link in [Link::Shared, Link::Static, Link::Sanitized] {
+        let Some(program) = compile("c++", "vma_to_omniheap.cpp", link) else { continue };
+        // Drivers keep memory until the process ends, and are unloaded before the sanitizer looks for its owners.
+        let shown = run(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=0"));
+        let skipped = shown.starts_with("skipped");
+        if skipped {
+            println!("SKIPPED: {shown}");
+        }
+        assert!(skipped || shown.ends_with("ok\n"), "{link:?}: {shown}");
     }
-    assert!(skipped || shown.ends_with("ok\n"), "{shown}");
 }

@@ -8,11 +8,29 @@ use core::ptr;
 use omniheap_hip_runtime::{Runtime, Suite, ensure};
 use omniheap_torch::*;
 use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const LIBRARY: &str = "OMNIHEAP_HIP_LIBRARY";
 const CHILD: &str = "allocates_as_pytorch_for_rocm_does";
 const MIB: isize = 1 << 20;
+/// As PyTorch for ROCm calls, but through ctypes.
+const DRIVE: &str = "
+from omniheap import _library
+_library.configure('hip', '256MiB', True)
+lib = _library.load()
+held = [(lib.omniheap_torch_alloc(n << 20, 0, None), n << 20) for n in range(1, 20)]
+assert all(pointer for pointer, _ in held)
+for pointer, size in held:
+    lib.omniheap_torch_record_stream(pointer, None)
+    lib.omniheap_torch_free(pointer, size, 0, None)
+_library.empty_cache()
+stats = _library.stats()
+assert (stats['backend'], stats['live']) == ('hip', 0), stats
+assert lib.omniheap_torch_alloc(300 << 20, 0, None) is None
+assert 'out of memory' in _library.explain_oom()
+print('ok')
+";
 
 fn stats() -> Value {
     let text = omniheap_torch_stats(0);
@@ -64,29 +82,74 @@ fn allocates_as_pytorch_for_rocm_does() {
     assert!(too_much.is_null(), "the limit holds");
 }
 
-#[test]
-fn hip_is_driven_over_the_stand_in() {
+fn this() -> PathBuf {
+    std::env::current_exe().expect("the test knows where it is")
+}
+
+/// AMD's runtime over the stand-in; nothing in the child, and where it cannot be had.
+fn runtime() -> Option<Runtime> {
     if std::env::var_os(LIBRARY).is_some() {
-        return;
+        return None;
     }
-    let this = std::env::current_exe().expect("the test knows where it is");
-    let standin = this.with_file_name("libomniheap_hsa_standin.so");
+    let standin = this().with_file_name("libomniheap_hsa_standin.so");
     match ensure(Suite::Sid).and_then(|runtime| runtime.with_standin(&standin)) {
-        Ok(runtime) => run(&runtime, &this),
+        Ok(runtime) => Some(runtime),
         Err(error) => {
             eprintln!("\n*** NOT TESTED: AMD's runtime cannot be had here: {error}\n");
             let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
             assert!(!required.split(',').any(|name| name.trim() == "hip"), "{error}");
+            None
         }
     }
 }
 
-fn run(runtime: &Runtime, this: &std::path::Path) {
+/// What a program says that the runtime's own loader starts.
+fn run(runtime: &Runtime, program: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(runtime.loader());
-    command.args(["--library-path", &runtime.library_path()]).arg(this).args(["--exact", CHILD]);
+    command.args(["--library-path", &runtime.library_path()]).arg(program).args(arguments);
     command.env(LIBRARY, runtime.library()).env_remove("LD_LIBRARY_PATH");
+    command.env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("python"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("OMNIHEAP_LIBRARY", library());
     let output = command.output().expect("the loader runs");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{complained}");
+    assert!(output.status.success(), "{said}\n{complained}");
+    said
+}
+
+/// The shared library: beside this test, or one folder up.
+fn library() -> PathBuf {
+    let test = this();
+    let mut folders = test.ancestors().skip(1).take(2);
+    let found = folders.find_map(|folder| {
+        let path = folder.join("libomniheap_torch.so");
+        path.exists().then_some(path)
+    });
+    found.expect("cargo builds it before its tests")
+}
+
+/// The interpreter itself, not a script that chooses one.
+fn python() -> Option<PathBuf> {
+    let code = "import os, sys; print(os.path.realpath(sys.executable))";
+    let answer = Command::new("python3").args(["-c", code]).output().ok()?;
+    answer.status.success().then(|| String::from_utf8_lossy(&answer.stdout).trim().into())
+}
+
+#[test]
+fn hip_is_driven_over_the_stand_in() {
+    if let Some(runtime) = runtime() {
+        let said = run(&runtime, &this(), &["--exact", CHILD]);
+        assert!(said.contains("1 passed"), "{said}");
+    }
+}
+
+#[test]
+fn the_python_package_drives_hip_over_the_stand_in() {
+    let Some(runtime) = runtime() else { return };
+    let Some(python) = python() else {
+        eprintln!("\n*** NOT TESTED: there is no python3 here\n");
+        return;
+    };
+    let said = run(&runtime, &python, &["-c", DRIVE]);
+    assert_eq!(said.trim(), "ok");
 }

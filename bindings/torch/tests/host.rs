@@ -25,7 +25,11 @@ fn text(pointer: *const c_char) -> String {
 }
 
 fn stats() -> Value {
-    serde_json::from_str(&text(omniheap_torch_stats(0))).expect("stats are JSON")
+    stats_of(0)
+}
+
+fn stats_of(device: i32) -> Value {
+    serde_json::from_str(&text(omniheap_torch_stats(device))).expect("stats are JSON")
 }
 
 fn stream(number: usize) -> *mut c_void {
@@ -167,6 +171,39 @@ fn the_limit_changes_and_other_settings_are_refused() {
     // SAFETY: as above.
     assert_eq!(unsafe { omniheap_torch_configure(c"metal".as_ptr(), 0, 1) }, -1);
     assert!(text(omniheap_torch_error()).contains("choose cuda, hip or host"));
+}
+
+#[test]
+fn devices_do_not_mix() {
+    let _one = begin();
+    let (here, there) = (ask(4096, 0, 5), ask(8192, 1, 5));
+    assert_eq!(
+        (&stats_of(0)["live_bytes"], &stats_of(1)["live_bytes"]),
+        (&4096.into(), &8192.into())
+    );
+    assert_eq!(stats_of(1)["device"], 1);
+    use_on(there, 6);
+    omniheap_torch_free(there, 8192, 0, stream(5));
+    assert!(text(omniheap_torch_error()).contains("not live"), "device 0 does not have it");
+    assert_eq!(stats_of(1)["live"], 1);
+    assert_eq!(omniheap_torch_set_limit(1, 1 << 20), 0);
+    assert!(ask(2 << 20, 1, 5).is_null());
+    let allowed = ask(2 << 20, 0, 5);
+    assert!(!allowed.is_null(), "a limit is one device's");
+    for (pointer, device) in [(here, 0), (there, 1), (allowed, 0)] {
+        omniheap_torch_free(pointer, 0, device, stream(5));
+    }
+    assert_eq!((&stats_of(0)["live"], &stats_of(1)["live"]), (&0.into(), &0.into()));
+}
+
+#[test]
+fn a_fraction_of_the_device_is_a_limit() {
+    let _one = begin();
+    omniheap_torch_memory_fraction(0.0, 0);
+    omniheap_torch_reset();
+    assert!(allocate(MIB, 0).is_null());
+    assert_eq!(stats()["limit_bytes"], 0);
+    assert_eq!(omniheap_torch_set_limit(0, LIMIT), 0);
 }
 
 #[test]

@@ -83,6 +83,33 @@ class Refusals(unittest.TestCase):
         self.assertEqual(_library.to_bytes("1.5GiB", "host"), 3 << 29)
         self.assertEqual(_library.to_bytes(None, "host"), 0)
 
+    def test_a_limit_above_the_device(self):
+        earlier = _library._library
+        self.addCleanup(setattr, _library, "_library", earlier)
+        _library._library = types.SimpleNamespace(omniheap_torch_device_bytes=lambda backend, device: 1 << 30)
+        for limit in ("2GiB", (1 << 30) + 1):
+            with self.assertRaises(omniheap.OmniheapError) as caught:
+                _library.to_bytes(limit, "cuda")
+            self.assertIn("the device has 1073741824; ask for less", str(caught.exception))
+        self.assertEqual(_library.to_bytes(0.5, "cuda"), 1 << 29)
+
+    def test_a_share_of_no_device(self):
+        earlier = _library._library
+        self.addCleanup(setattr, _library, "_library", earlier)
+        _library._library = types.SimpleNamespace(omniheap_torch_device_bytes=lambda backend, device: 0)
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            _library.to_bytes(0.5, "cuda")
+        self.assertIn("pass bytes", str(caught.exception))
+
+    def test_a_pytorch_without_hooks(self):
+        torch = FakeTorch(available=True)
+        allocator = types.SimpleNamespace(allocator=lambda: types.SimpleNamespace())
+        torch.cuda.memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: allocator)
+        earlier = _library.configure
+        self.addCleanup(setattr, _library, "configure", earlier)
+        _library.configure = lambda *settings: None
+        self.refuses(torch, "lacks set_reset_fn", "2.11")
+
     def test_unknown_options(self):
         for backend, paged in (("metal", True), ("host", "yes")):
             with self.assertRaises(omniheap.OmniheapError):
