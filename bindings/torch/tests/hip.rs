@@ -14,7 +14,7 @@ use std::process::Command;
 const LIBRARY: &str = "OMNIHEAP_HIP_LIBRARY";
 const CHILD: &str = "allocates_as_pytorch_for_rocm_does";
 const MIB: isize = 1 << 20;
-/// As PyTorch for ROCm calls, but through ctypes.
+/// Calls as PyTorch does, but through ctypes.
 const DRIVE: &str = "
 from omniheap import _library
 _library.configure('hip', '256MiB', True)
