@@ -9,7 +9,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Kernels without a table.
-const PLAIN: &[&str] = &["scale", "matmul", "reduction"];
+const PLAIN: &[&str] = &["scale", "matmul", "reduction", "residue"];
 
 /// Kernels with a table of so many rows of 16 bytes, which may lie in constant, device or shared memory.
 const PLACED: &[(&str, u32)] = &[("convolution", 64), ("bilateral", 128)];

@@ -25,6 +25,13 @@ pub(crate) fn scale(launch: &mut HostLaunch<'_>) {
     }
 }
 
+/// The host's shared memory is made for each launch: nothing is left in it.
+pub(crate) fn residue(launch: &mut HostLaunch<'_>) {
+    let count = index(word(launch, 0)) * index(launch.groups[0]);
+    let output: &mut [u32] = cast_slice_mut(launch.writes[0]);
+    output[..count].fill(0);
+}
+
 /// Every pixel of an image with the square of its neighbours, edges repeated.
 fn over_image(
     launch: &mut HostLaunch<'_>,

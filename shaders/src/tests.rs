@@ -8,7 +8,7 @@ fn tables() -> impl Iterator<Item = Placed> {
 
 fn all() -> Vec<Kernel> {
     let placed = tables().flat_map(|k| [Some(k.constant), Some(k.device), k.shared]).flatten();
-    [SCALE, MATMUL, REDUCTION].into_iter().chain(placed).collect()
+    [SCALE, MATMUL, REDUCTION, RESIDUE].into_iter().chain(placed).collect()
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn instructions(words: &[u32]) -> Vec<(u32, Vec<u32>)> {
 
 #[test]
 fn shared_words_are_constant_number_zero() {
-    for kernel in [MATMUL, REDUCTION] {
+    for kernel in [MATMUL, REDUCTION, RESIDUE] {
         let code = instructions(kernel.spirv);
         let id =
             code.iter().find(|(code, rest)| *code == 71 && rest[1] == 1).expect("decorated").1[0];

@@ -1,6 +1,7 @@
 //! A case: one sentence that holds on every backend, and the function that proves it.
 use crate::world::{World, in_heap};
 use omniheap_core::{Backend, Copy, ErrorKind, HeapKind, Request, Source, TimelineId};
+use omniheap_shaders::SCALE;
 
 /// One promise, checked on a fresh device.
 #[derive(Debug)]
@@ -43,6 +44,10 @@ pub enum Need {
     Large,
     /// A heap of constants.
     Constant,
+    /// Shared memory of kernels, with known limits.
+    Shared,
+    /// Kernels that can be run.
+    Launch,
 }
 
 /// Bytes of a block that [`Need::Large`] asks for.
@@ -75,6 +80,10 @@ impl Need {
                 heaps.iter().any(|heap| heap.kind == HeapKind::Constant),
                 "the device has no constant heap",
             ),
+            Self::Shared => (backend.caps().shared.is_some(), "kernels have no shared memory"),
+            Self::Launch => {
+                (launches(world), "the backend runs no kernels, or has no compiler here")
+            }
         };
         (!has).then_some(why)
     }
@@ -102,9 +111,23 @@ impl Need {
                 let kind = manager.allocate(&Request::new(size)).expect_err("too large").kind();
                 assert_eq!(kind, ErrorKind::ExceedsLimit);
             }
+            Self::Launch => {
+                let refused =
+                    world.manager().load(&SCALE, 0).map(drop).map_err(|error| error.kind());
+                assert_eq!(refused, Err(ErrorKind::Unsupported));
+            }
             // Their absence is the refusal: there is nothing that could be called.
             _ => {}
         }
+    }
+}
+
+/// Whether a kernel can be loaded. Whatever but `Unsupported` stands in the way is for the case to find.
+fn launches<B: Backend + 'static>(world: &World<B>) -> bool {
+    let Some(launch) = world.backend().as_launch() else { return false };
+    match launch.load(&SCALE, 0) {
+        Ok(program) => launch.unload(program).is_ok(),
+        Err(error) => error.kind() != ErrorKind::Unsupported,
     }
 }
 

@@ -13,6 +13,7 @@
 //! read the verdict is in `docs/conformance.md`.
 mod case;
 mod cases;
+mod elsewhere;
 mod expect;
 pub mod faults;
 mod look;
@@ -29,6 +30,7 @@ mod world;
 pub use libtest_mimic;
 
 pub use case::{Case, Need};
+pub use elsewhere::ELSEWHERE;
 pub use look::Look;
 pub use pending::PENDING;
 pub use results::{CaseResult, Outcome, Results};

@@ -11,6 +11,8 @@ mod loss;
 mod mapping;
 mod placement;
 #[cfg(target_os = "linux")]
+mod process;
+#[cfg(target_os = "linux")]
 mod remap;
 #[cfg(target_os = "linux")]
 mod stress;

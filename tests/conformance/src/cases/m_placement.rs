@@ -2,10 +2,11 @@
 use super::take;
 use crate::case::{Case, Need};
 use crate::rng::Rng;
-use crate::world::World;
+use crate::world::{World, in_heap};
 use omniheap_core::{
-    Access, Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Lifetime, Pattern,
-    Placement, Policy, Ranking, Reason, Region, Request, Rung, Writer,
+    Access, Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Lifetime, OptIn,
+    Pattern, Placement, Policy, Ranking, Reason, Region, Request, Rung, SharedArray, SharedError,
+    SharedLayout, Writer,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -16,6 +17,8 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         every_heap_is_chosen_or_rejected_with_a_reason proves [106] needs [];
         a_policy_that_fails_gives_way_to_the_default_rules proves [110] needs [];
         a_missing_region_has_a_reported_substitute proves [109] needs [];
+        shared_memory_is_laid_out_within_the_devices_limits proves [104] needs [Shared];
+        pressure_never_flips_a_placement proves [108] needs [];
     }
 }
 
@@ -160,6 +163,43 @@ fn a_missing_region_has_a_reported_substitute<B: Backend + 'static>(world: &Worl
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::NoSuchHeap),
         }
+    }
+}
+
+fn shared_memory_is_laid_out_within_the_devices_limits<B: Backend + 'static>(world: &World<B>) {
+    let caps = world.backend().caps().shared.expect("needed");
+    let limit = caps.per_group.max(caps.per_group_opt_in);
+    let array = |bytes: u64| SharedArray::new("all", 4, bytes / 4);
+    for fixed in [0, 256] {
+        let all = SharedLayout::plan(&[array(limit - fixed)], fixed, &caps).expect("exactly all");
+        let opts_in = limit > caps.per_group;
+        assert_eq!(all.opt_in, if opts_in { OptIn::Needed } else { OptIn::NotNeeded });
+        let usual = SharedLayout::plan(&[array(caps.per_group - fixed)], fixed, &caps);
+        assert_eq!(usual.expect("every group has it").opt_in, OptIn::NotNeeded);
+        let more = SharedLayout::plan(&[array(limit - fixed + 4)], fixed, &caps);
+        assert_eq!(more, Err(SharedError::TooLarge { bytes: limit + 4, limit }), "names the limit");
+    }
+    // Arrays that never meet share bytes; arrays that do, do not.
+    let half = array(limit / 2 + 64);
+    assert!(SharedLayout::plan(&[half.phases(0, 0), half.phases(1, 1)], 0, &caps).is_ok());
+    assert!(SharedLayout::plan(&[half.phases(0, 1), half.phases(1, 1)], 0, &caps).is_err());
+}
+
+fn pressure_never_flips_a_placement<B: Backend + 'static>(world: &World<B>) {
+    let heap = world.device_heap();
+    let stack = world.limited(8 << 20, u64::MAX);
+    let manager = world.manager_over(&stack);
+    let request = Request::new(world.whole(64 << 10));
+    let calm = manager.explain(&request).expect("served");
+    let (mut held, _) = super::fill_up(&manager, &in_heap(heap, 1 << 20));
+    for round in 0..1000 {
+        // The last piece comes and goes: the heap is full, then it is not.
+        if round % 2 == 0 {
+            held.pop();
+        } else if let Ok(one) = manager.allocate(&in_heap(heap, 1 << 20)) {
+            held.push(one);
+        }
+        assert_eq!(manager.explain(&request).as_ref(), Ok(&calm), "round {round}");
     }
 }
 

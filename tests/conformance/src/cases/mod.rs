@@ -36,6 +36,7 @@ mod q_statistics;
 mod r_loss;
 mod s_residue;
 mod t_faults;
+mod w_kernels;
 
 /// Every case, in the order a newcomer should read them.
 pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -62,6 +63,7 @@ pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
         r_loss::list(),
         s_residue::list(),
         t_faults::list(),
+        w_kernels::list(),
     ];
     groups.into_iter().flatten().collect()
 }

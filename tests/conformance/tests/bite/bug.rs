@@ -94,4 +94,12 @@ bugs! {
     ExportDirty Plain [an_exported_block_is_zero_and_all_its_own];
     /// A lost device is told as a broken driver.
     LossIsBroken Plain [a_lost_device_says_so_at_once_and_is_left_alone];
+    /// A launch does nothing.
+    LaunchDoesNothing Plain [kernels_run_in_the_order_of_their_timeline];
+    /// A kernel reads other constants than were written.
+    ConstantsNotSeen Plain [kernels_see_constants_and_have_shared_memory];
+    /// Any amount of shared memory is promised.
+    SharedUnchecked Plain [kernels_that_ask_for_what_is_not_there_are_refused];
+    /// Shared memory keeps what another kernel left there.
+    SharedKeepsBytes Plain [kernels_find_zeros_in_shared_memory_that_counts_on_them];
 }

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
     Address, Backend, Caps, DriverBudget, Epoch, Error, ErrorKind, Export, Exported, HeapBudget,
-    HeapId, Map, Move, Page, Place, Point, Remap, Result, TimelineId, Timelines, Transfer,
+    HeapId, Launch, Map, Move, Page, Place, Point, Remap, Result, TimelineId, Timelines, Transfer,
 };
 use omniheap_host::Host;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Block {
 }
 
 impl Buggy {
-    fn has(&self, bug: Bug) -> bool {
+    pub(crate) fn has(&self, bug: Bug) -> bool {
         self.bug == bug
     }
 
@@ -63,7 +63,7 @@ impl Buggy {
     }
 }
 
-const fn place<'a>(place: &Place<'a, Block>) -> Place<'a, Inner> {
+pub(crate) const fn place<'a>(place: &Place<'a, Block>) -> Place<'a, Inner> {
     Place { block: &place.block.inner, offset: place.offset }
 }
 
@@ -118,6 +118,9 @@ unsafe impl Backend for Buggy {
         Some(self)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
+        Some(self)
+    }
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
         Some(self)
     }
 }

@@ -1,18 +1,28 @@
 //! The suite bites: every bug planted in a backend is caught by a case that passes without it.
 mod bug;
 mod buggy;
+mod launch;
 
 use bug::{BUGS, Bug, Where};
 use buggy::Buggy;
 use omniheap_conformance::{Account, Outcome, Rig, run};
-use omniheap_core::{Align, Heap, HeapKind, HostAccess, Result};
+use omniheap_core::{Align, Heap, HeapKind, HostAccess, Result, SharedCaps};
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
+/// Shared memory as many devices have it.
+const SHARED: SharedCaps = SharedCaps {
+    per_group: 48 << 10,
+    per_group_opt_in: 96 << 10,
+    per_multiprocessor: 96 << 10,
+    banks: 32,
+    bank_width: 4,
+};
+
 fn open(bug: Bug, place: Where) -> Result<Rig<Buggy>> {
-    let host = Host::builder().heap(heap(HeapKind::Device, 512 * MIB));
+    let host = Host::builder().heap(heap(HeapKind::Device, 512 * MIB)).shared(SHARED);
     let staging = heap(HeapKind::Staging, 512 * MIB);
     let host = if place == Where::Strange {
         host.heap(Heap { host: HostAccess::Incoherent, ..staging }).copy_align(Align::of(4))
