@@ -39,7 +39,7 @@ pub enum Waiting {
 pub struct PoolConfig {
     /// The algorithm.
     pub strategy: StrategyKind,
-    /// Bytes taken from the driver when the pool is made, and kept.
+    /// Bytes taken from the driver when the pool is made, and kept. Pages are taken as they are needed, and then kept.
     pub minimum: u64,
     /// Bytes that the pool never exceeds.
     pub maximum: u64,

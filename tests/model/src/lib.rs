@@ -3,10 +3,11 @@
 //! [`Subject`] names the strategy under test and what it promises; [`Shadow`] is the oracle; [`Driver`] runs operations
 //! on both and compares them after each; [`decode`] makes operations from any bytes, so that property tests and fuzzers
 //! share one reader; [`explore`] runs every sequence of operations in a small world. [`session`] does for the manager what
-//! [`run`] does for strategies.
+//! [`run`] does for strategies, and [`configuration`] for its settings.
 #![forbid(unsafe_code)]
 
 mod check;
+pub mod configuration;
 mod decode;
 mod driver;
 mod explore;

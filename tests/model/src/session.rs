@@ -77,6 +77,33 @@ pub fn run(bytes: &[u8]) {
     session.end();
 }
 
+/// Runs a session over a driver that fails from the first call on, as the first bytes say: one call, a kind for ever, at
+/// random, or the whole device; equal bytes give equal sessions.
+///
+/// # Panics
+///
+/// As for [`run`]; every error is legal here, and no lost byte is.
+pub fn run_with_faults(bytes: &[u8]) {
+    let mut reader = Reader(bytes);
+    let mut session = Session::new(reader.next());
+    let (kind, at, pick) = (reader.next(), u64::from(reader.next()), reader.next());
+    let plan = match kind % 4 {
+        0 => Plan::From(at),
+        1 => Plan::Random { per_million: 4096 << (kind / 4 % 6), seed: at },
+        2 => Plan::LoseDeviceAt(at),
+        _ => Plan::Nth(at),
+    };
+    session.device.inject(plan, usize::from(pick));
+    session.faulty = true;
+    while let Some(operation) = reader.byte() {
+        // A session of its own plans is what `run` is for.
+        if operation % 16 != 14 {
+            session.apply(operation, &mut reader);
+        }
+    }
+    session.end();
+}
+
 impl Session {
     fn new(flags: u8) -> Self {
         let mut device = heap(HeapKind::Device, HEAP_SIZE);

@@ -1,0 +1,90 @@
+//! As many random operations on every strategy as one likes: `OMNIHEAP_OPERATIONS` says how many, over all cores.
+//!
+//! The shadow checks every grant and every free; each sixteenth string of operations is checked in full after each of them.
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap_core::{Align, Class, Layout};
+use omniheap_model::{Driver, Geometry, Op, Subject, decode, run, seed};
+
+/// Bytes in a string of operations, which take one to four each.
+const LENGTH: usize = 1500;
+/// Strings between two that are checked in full.
+const FULL: u64 = 16;
+
+fn operations() -> u64 {
+    let set = std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|text| text.parse().ok());
+    set.unwrap_or(if cfg!(debug_assertions) { 20_000 } else { 5_000_000 })
+}
+
+/// Numbers from a seed, the same on every machine.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[usize::try_from(self.below(of.len() as u64)).expect("an index of theirs")]
+    }
+}
+
+/// Any strategy in blocks of one of five sizes.
+fn world(numbers: &mut Numbers) -> (Subject, Geometry) {
+    let size = numbers.pick(&[1000, 4096, 65_536, 1 << 20, 3 << 21]);
+    let granularity = Align::of(numbers.pick(&[1, 1, 256, 1024]));
+    let subject = match numbers.below(10) {
+        0..=3 => Subject::Tlsf,
+        4 => Subject::Buddy { unit: Align::of(1 << numbers.below(7)) },
+        5 => Subject::Slab { slot: Layout::new(1 + numbers.below(900)) },
+        6 => Subject::Stack,
+        7 => Subject::Ring,
+        8 => Subject::Bump,
+        _ => Subject::Exact,
+    };
+    let count = if subject == Subject::Ring { 1 } else { 1 + numbers.below(3) };
+    let classes = vec![Class::Linear, Class::Tiled];
+    let blocks = (0..count).map(|index| size + index * (size / 2)).collect();
+    (subject, Geometry { granularity, blocks, classes })
+}
+
+/// Runs one string of operations; says how many.
+fn string(numbers: &mut Numbers, is_full: bool) -> u64 {
+    let (subject, geometry) = world(numbers);
+    let bytes: Vec<u8> = (0..LENGTH / 8).flat_map(|_| numbers.next().to_le_bytes()).collect();
+    if is_full {
+        return run(subject, &geometry, &bytes).len() as u64;
+    }
+    let mut driver = Driver::new(subject, geometry.granularity);
+    let blocks = geometry.blocks.iter().map(|&size| Op::AddBlock(size));
+    let count = blocks.chain(decode(&geometry, &bytes)).map(|op| driver.replay(op)).count();
+    driver.look();
+    driver.drain();
+    count as u64
+}
+
+#[test]
+fn every_strategy_follows_the_shadow_for_long() {
+    let (seed, wanted) = (seed("long"), operations());
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        while done.load(Relaxed) < wanted {
+            let number = next.fetch_add(1, Relaxed);
+            let mut numbers = Numbers(seed ^ number.wrapping_mul(0xa076_1d64_78bd_642f));
+            let count = string(&mut numbers, number.is_multiple_of(FULL));
+            done.fetch_add(count, Relaxed);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        running.into_iter().for_each(|one| one.join().expect("no promise is broken"));
+    });
+    println!("{} operations in {} strings, none wrong", done.into_inner(), next.into_inner());
+}
