@@ -1,6 +1,7 @@
 //! `omniheap conformance`: the suite that every backend must pass.
 use super::Failure;
 use super::choice::Backend;
+use super::endurance::{run_faults, run_soak};
 use super::failure::absence;
 use super::output::{self, Format};
 use clap::ValueEnum;
@@ -26,6 +27,12 @@ pub(super) struct Arguments {
     /// Write the results for CI
     #[arg(long, value_name = "FILE.xml")]
     junit: Option<PathBuf>,
+    /// Instead: so many random operations with checked contents
+    #[arg(long, value_name = "OPERATIONS", conflicts_with = "faults")]
+    soak: Option<u64>,
+    /// Instead: every scenario with each N-th driver call failing, with every answer it may give
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    faults: Option<u32>,
 }
 
 const EXAMPLES: &str = "\
@@ -33,6 +40,8 @@ Examples:
   omniheap conformance --backend host
   omniheap conformance --backend vulkan --filter timeline --junit vulkan.xml
   OMNIHEAP_REQUIRE=cuda,vulkan omniheap conformance --backend all
+  omniheap conformance --backend cuda --soak 10000000
+  omniheap conformance --backend vulkan --faults 16
 
 A backend that is not here is a failure when it was named, here or in OMNIHEAP_REQUIRE.";
 
@@ -63,6 +72,9 @@ impl Which {
 /// Runs the suite on every backend that is wanted.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let kinds = arguments.backend.kinds();
+    if arguments.soak.is_some() || arguments.faults.is_some() {
+        return kinds.into_iter().try_for_each(|kind| long(kind, arguments, format));
+    }
     let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
     let is_required =
         |kind: BackendKind| kinds.len() == 1 || required.split(',').any(|name| name == kind.name());
@@ -88,6 +100,14 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         std::fs::write(path, content).map_err(|error| Failure::unwritable(path, &error))?;
     }
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
+}
+
+/// The long run that was asked for.
+fn long(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    match (arguments.soak, arguments.faults) {
+        (Some(operations), _) => run_soak(kind, arguments.device, operations, format),
+        (None, every) => run_faults(kind, arguments.device, every.unwrap_or(1) as usize, format),
+    }
 }
 
 /// One file of several suites.

@@ -5,6 +5,7 @@ mod compare;
 mod conformance;
 mod demo;
 mod devices;
+mod endurance;
 mod explain;
 mod failure;
 mod output;

@@ -1,5 +1,6 @@
 //! The command `omniheap` from the outside: what it prints, what it exits with, what it leaves behind.
 mod bad_input;
+mod endurance;
 mod others;
 mod plan;
 mod planned;

@@ -109,8 +109,10 @@ impl<B: Backend + 'static> Scene<B> {
         self.bystanders()?;
         self.another_thread()?;
         if let Err(error) = (scenario.run)(&mut self) {
-            // What the driver kept may be missing now.
+            // What the driver kept may be missing now, and what a free could neither mark nor wait for.
+            let is_stuck = self.manager.totals().live > self.witnesses.len() as u64;
             let kept = fault == Fault::Unmap || self.stack.quarantine() != Quarantine::default();
+            let kept = kept || fault == Fault::Two && is_stuck;
             if !(kept && error.kind().is_out_of_memory()) {
                 return Err(format!("the second run: {error}"));
             }

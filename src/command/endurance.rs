@@ -1,0 +1,140 @@
+//! `omniheap conformance --soak` and `--faults`: the long runs of the suite, on any device that is here.
+use super::Failure;
+use super::failure::absence;
+use super::output::{self, Format};
+use omniheap::{AnyBackend, BackendKind, erase, open};
+use omniheap_conformance::faults::{Depth, Tally, sweep};
+use omniheap_conformance::soak::soak;
+use omniheap_conformance::{Mode, Rig, seed};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Both ways in which pools hold memory.
+const MODES: [(&str, Mode); 2] = [("blocks", Mode::Plain), ("pages", Mode::Paged)];
+
+/// What a soak did, as printed.
+#[derive(Serialize)]
+struct Soak {
+    name: &'static str,
+    backend: &'static str,
+    device: String,
+    driver: String,
+    pools: &'static str,
+    seed: u64,
+    operations: u64,
+    allocated: u64,
+    checked: u64,
+}
+
+/// What failing calls did, as printed.
+#[derive(Serialize)]
+struct Faults {
+    name: &'static str,
+    backend: &'static str,
+    device: String,
+    driver: String,
+    pools: &'static str,
+    scenarios: u64,
+    injections: u64,
+    reported: u64,
+    absorbed: u64,
+    wrong: Vec<String>,
+}
+
+/// Does random work with checked contents, half of it over blocks and half over pages.
+pub(super) fn run_soak(
+    kind: BackendKind,
+    number: u32,
+    operations: u64,
+    format: Format,
+) -> Result<(), Failure> {
+    for (pools, mode) in MODES {
+        let device = device(kind, number)?;
+        let about = device.caps().device.clone();
+        let wait = output::spinner(format, &format!("{kind}: {operations} operations, {pools}"));
+        let done = soak(Rig::new(device), mode, seed(), operations / 2).map_err(Failure::failed)?;
+        wait.finish_and_clear();
+        let soak = Soak {
+            name: "soak",
+            backend: about.backend,
+            device: about.name,
+            driver: about.driver,
+            pools,
+            seed: seed(),
+            operations: done.operations,
+            allocated: done.allocated,
+            checked: done.checked,
+        };
+        match format {
+            Format::Json => output::print_json(&soak)?,
+            Format::Text => output::print_line(&format!(
+                "{kind} on {} ({}), {pools}: {} operations, {} allocations, {} contents compared, none lost; seed {}",
+                soak.device, soak.driver, soak.operations, soak.allocated, soak.checked, soak.seed
+            ))?,
+        }
+    }
+    Ok(())
+}
+
+/// Fails each `every`-th driver call of every scenario.
+pub(super) fn run_faults(
+    kind: BackendKind,
+    number: u32,
+    every: usize,
+    format: Format,
+) -> Result<(), Failure> {
+    // One device for all: each injection has layers of its own, and what they lose is theirs.
+    let device = Arc::new(device(kind, number)?);
+    let mut wrong = 0;
+    // What a scenario panics with is in the tally; a trace of it on standard error helps nobody.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    for (pools, mode) in MODES {
+        let wait = output::spinner(format, &format!("{kind}: failing calls, {pools}"));
+        let again = || Ok::<_, Failure>(Rig::new(erase(Arc::clone(&device))));
+        // Single faults only: a device that merely seems lost still works on memory that is given back meanwhile.
+        let tally = sweep(again, mode, Depth::Single, every)?;
+        wait.finish_and_clear();
+        wrong += tally.wrong.len();
+        print(&device, pools, tally, format)?;
+    }
+    std::panic::set_hook(hook);
+    if wrong == 0 {
+        Ok(())
+    } else {
+        Err(Failure::failed(format!("{kind}: {wrong} faults went wrong")))
+    }
+}
+
+fn print(
+    device: &AnyBackend,
+    pools: &'static str,
+    tally: Tally,
+    format: Format,
+) -> Result<(), Failure> {
+    let about = device.caps().device.clone();
+    if format == Format::Text {
+        output::print_line(&format!(
+            "{} on {}, failing calls, {pools}: {tally}",
+            about.backend, about.name
+        ))?;
+        return tally.wrong.iter().try_for_each(|line| output::print_line(&format!("  {line}")));
+    }
+    output::print_json(&Faults {
+        name: "faults",
+        backend: about.backend,
+        device: about.name,
+        driver: about.driver,
+        pools,
+        scenarios: tally.scenarios,
+        injections: tally.injections,
+        reported: tally.reported,
+        absorbed: tally.absorbed,
+        wrong: tally.wrong,
+    })
+}
+
+fn device(kind: BackendKind, number: u32) -> Result<AnyBackend, Failure> {
+    open(kind, number)
+        .map_err(|error| Failure::failed(format!("{kind} is not here: {}", absence(error))))
+}

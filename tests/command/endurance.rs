@@ -1,0 +1,47 @@
+//! `omniheap conformance --soak` and `--faults`: on host memory, and on Vulkan where a device is here.
+use crate::support::{json, omniheap};
+
+/// Backends that are here among those that this machine may have.
+fn backends() -> Vec<&'static str> {
+    let found = json(&["devices"]);
+    let is_here = |name: &&str| {
+        found.iter().any(|device| device["backend"] == **name && device["present"] == true)
+    };
+    ["host", "vulkan"].into_iter().filter(is_here).collect()
+}
+
+#[test]
+fn a_soak_says_what_it_did_and_loses_nothing() {
+    for backend in backends() {
+        let runs = json(&["conformance", "--backend", backend, "--soak", "2000"]);
+        assert_eq!(runs.len(), 2, "over blocks and over pages");
+        for run in runs {
+            assert_eq!(
+                (&run["backend"], run["operations"].as_u64()),
+                (&backend.into(), Some(1000))
+            );
+            assert!(run["checked"].as_u64() > Some(0), "{run}");
+        }
+    }
+}
+
+#[test]
+fn failing_calls_are_told_or_absorbed() {
+    for backend in backends() {
+        let tallies = json(&["conformance", "--backend", backend, "--faults", "8"]);
+        assert_eq!(tallies.len(), 2, "over blocks and over pages");
+        for tally in tallies {
+            let count = |field: &str| tally[field].as_u64().expect("a number");
+            assert!(count("scenarios") >= 32 && count("injections") > 30, "{tally}");
+            assert_eq!(count("reported") + count("absorbed"), count("injections"), "{tally}");
+        }
+    }
+}
+
+#[test]
+fn long_runs_that_make_no_sense_are_refused() {
+    let none = omniheap(&["conformance", "--backend", "host", "--faults", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    let both = omniheap(&["conformance", "--backend", "host", "--faults", "1", "--soak", "1"]);
+    assert_eq!(both.status.code(), Some(2));
+}
