@@ -4,6 +4,7 @@ mod bundle;
 mod embed;
 mod header;
 mod install;
+mod nightly;
 mod python;
 mod step;
 mod system;
@@ -25,6 +26,9 @@ usage: cargo xtask TASK
   conformance-table [FILE.json…]
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
                          docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
+  fuzz [SECONDS [TARGET]]  fuzz every target, or one, for so long each (60); needs a nightly compiler
+  sanitize address|thread [ARGS…]
+                         the tests that need no device under a sanitizer; needs a nightly compiler
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
   header                 write bindings/c/include/omniheap.h
@@ -38,6 +42,8 @@ fn main() -> ExitCode {
         ("test" | "ci", only) => test::run(only),
         ("conformance", rest) => conformance(rest),
         ("conformance-table", files) => table::write(files),
+        ("fuzz", rest) => nightly::fuzz(rest),
+        ("sanitize", rest) => nightly::sanitize(rest),
         ("bench", rest) => bench(rest),
         ("header", []) => header::write(),
         ("install-c", [prefix]) => install::run(prefix),

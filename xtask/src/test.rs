@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
-use crate::{cargo, embed, header, python, root, system, table, words};
+use crate::{cargo, embed, header, nightly, python, root, system, table, words};
 use std::process::Command;
 
 /// Crates whose tests also run optimised: those with random walks and soak tests, and without slow dependencies.
@@ -57,6 +57,7 @@ fn steps() -> Vec<Step> {
         Step::new("optimised tests", || of(&optimised(), tests)),
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
+        Step::new("fuzzing", nightly::fuzz_shortly),
     ]
 }
 

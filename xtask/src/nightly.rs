@@ -1,0 +1,153 @@
+//! What needs the nightly compiler: `cargo xtask fuzz` and `cargo xtask sanitize`.
+use crate::step::{Outcome, status};
+use crate::{root, target};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Where both are known to work.
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+
+/// Coverage as libFuzzer wants it, and every check that the compiler can add.
+const COVERAGE: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cdebug-assertions -Coverflow-checks \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// Packages whose tests run under a sanitizer: everything with threads or `unsafe` that needs no device.
+const SANITIZED: [&str; 3] = ["omniheap-core", "omniheap-host", "omniheap-model"];
+
+/// Seconds that CI fuzzes each target.
+const SHORT: u64 = 3;
+
+/// Fuzzes for `SECONDS` each: all targets, or the one that is named.
+pub(crate) fn fuzz(arguments: &[String]) -> Outcome {
+    let (seconds, only) = match arguments {
+        [] => (60, None),
+        [seconds] => (number(seconds)?, None),
+        [seconds, name] => (number(seconds)?, Some(name.as_str())),
+        _ => return Err("usage: cargo xtask fuzz [SECONDS [TARGET]]".into()),
+    };
+    require()?;
+    run(seconds, only)
+}
+
+/// A few seconds of every target where a nightly compiler is here; says so loudly where it is not.
+pub(crate) fn fuzz_shortly() -> Outcome {
+    match require() {
+        Ok(()) => run(SHORT, None),
+        Err(why) => {
+            println!("    *** NOT TESTED: fuzzing: {why}; the tests have replayed the corpora");
+            Ok(())
+        }
+    }
+}
+
+fn run(seconds: u64, only: Option<&str>) -> Outcome {
+    let folder = root().join("fuzz");
+    let built = target().join("fuzz");
+    let mut build = cargo(&["build", "--quiet", "--release", "--target", TRIPLE, "--target-dir"]);
+    build.arg(&built).current_dir(&folder).env("RUSTFLAGS", COVERAGE);
+    status("the fuzz targets do not build", &mut build)?;
+    let mut names = targets()?;
+    names.retain(|name| only.is_none_or(|only| only == name));
+    if names.is_empty() {
+        return Err("no target has this name: fuzz/fuzz_targets lists them".into());
+    }
+    for name in names {
+        let found = built.join("found").join(&name);
+        fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+        println!("    {name}");
+        let mut fuzzer = Command::new(built.join(TRIPLE).join("release").join(&name));
+        // New inputs go to the first folder; the committed ones are only read.
+        fuzzer.arg(&found).arg(folder.join("corpus").join(&name));
+        fuzzer.args([
+            format!("-max_total_time={seconds}"),
+            "-verbosity=0".into(),
+            "-print_final_stats=1".into(),
+            "-max_len=4096".into(),
+            "-rss_limit_mb=4096".into(),
+            format!("-artifact_prefix={}/", found.display()),
+        ]);
+        status(
+            &format!("{name}: the input that fails is named above, in {}", found.display()),
+            &mut fuzzer,
+        )?;
+    }
+    Ok(())
+}
+
+/// Every target, by name.
+fn targets() -> Result<Vec<String>, String> {
+    let folder = root().join("fuzz/fuzz_targets");
+    let entries = fs::read_dir(&folder).map_err(|error| format!("fuzz_targets: {error}"))?;
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Runs the tests that need no device under a sanitizer: `address` or `thread`; more arguments go to the tests.
+pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
+    let (kind, rest) = match arguments.split_first() {
+        Some((kind, rest)) if kind == "address" || kind == "thread" => (kind.as_str(), rest),
+        _ => return Err("usage: cargo xtask sanitize address|thread [ARGS…]".into()),
+    };
+    require()?;
+    let mut command =
+        cargo(&["test", "--release", "--no-fail-fast", "--tests", "--target", TRIPLE]);
+    if kind == "thread" {
+        // The standard library must be instrumented too, or its own synchronisation is not seen.
+        if !sources().is_some_and(|path| path.exists()) {
+            return Err("ThreadSanitizer needs the library's sources: `rustup +nightly component add rust-src`".into());
+        }
+        command.arg("-Zbuild-std");
+    }
+    command.arg("--target-dir").arg(target().join(format!("{kind}-sanitizer")));
+    command.args(SANITIZED.iter().flat_map(|package| ["-p", package])).args(rest);
+    command.env("RUSTFLAGS", format!("-Zsanitizer={kind} -Cdebug-assertions"));
+    command
+        .env("ASAN_OPTIONS", "detect_stack_use_after_return=1")
+        .env("TSAN_OPTIONS", "halt_on_error=1");
+    status(kind, command.current_dir(root()))
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text} is no number of seconds"))
+}
+
+/// Whether a nightly compiler for this machine is here.
+fn require() -> Outcome {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Err(format!("this works on {TRIPLE}"));
+    }
+    let probe = cargo(&["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match probe {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("no nightly compiler: `rustup toolchain install nightly`".into()),
+    }
+}
+
+/// Where the nightly compiler keeps the library's sources.
+fn sources() -> Option<PathBuf> {
+    let told = rustup("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let sysroot = PathBuf::from(String::from_utf8(told.stdout).ok()?.trim());
+    Some(sysroot.join("lib/rustlib/src/rust/library/Cargo.lock"))
+}
+
+/// Nightly cargo.
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = rustup("cargo");
+    command.args(arguments);
+    command
+}
+
+/// A nightly tool; what the cargo that runs this has set would choose another.
+fn rustup(tool: &str) -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", tool]);
+    for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "RUSTDOC"] {
+        command.env_remove(name);
+    }
+    command
+}
