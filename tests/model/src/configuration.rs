@@ -124,11 +124,10 @@ fn use_pool<B: Backend>(manager: &Manager<B>, reader: &mut Reader<'_>) {
     assert!(ended.is_ok(), "an empty pool ends: {config:?}");
 }
 
+/// What a pool may be refused for; `ZeroSize` where its maximum is below one unit.
 fn refused(kind: ErrorKind, config: PoolConfig) {
+    use ErrorKind::{ExceedsLimit, InvalidConfig, SizeOverflow, ZeroSize};
     let fits = kind.is_out_of_memory()
-        || matches!(
-            kind,
-            ErrorKind::InvalidConfig | ErrorKind::ExceedsLimit | ErrorKind::SizeOverflow
-        );
+        || matches!(kind, InvalidConfig | ExceedsLimit | SizeOverflow | ZeroSize);
     assert!(fits, "{kind:?} for {config:?}");
 }
