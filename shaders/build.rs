@@ -14,41 +14,42 @@ const PLAIN: &[&str] = &["scale", "matmul", "reduction", "residue"];
 /// Kernels with a table of so many rows of 16 bytes, which may lie in constant, device or shared memory.
 const PLACED: &[(&str, u32)] = &[("convolution", 64), ("bilateral", 128)];
 
-/// A kernel that only looks up a table: its folder holds the body of `shaders/table`. How it reads, and how many bytes
-/// for one item and a table of so many rows.
-type Lookup = (&'static str, &'static str, fn(u32) -> u32);
+/// A kernel that only looks up a table: its folder holds the body of `shaders/table`. How it reads, how many bytes for one
+/// item and a table of so many rows, and how many of the table's bytes a group touches with every item, zero for all.
+type Lookup = (&'static str, &'static str, fn(u32) -> u32, u32);
 
-/// What calibration measures: one or two for each pattern.
+/// What calibration measures: one for each pattern.
 const PROBES: &[Lookup] = &[
-    ("walk", "Broadcast", |rows| 16 * rows.min(1024)),
-    ("lanes", "Coalesced", |_| 32),
-    ("codes", "Gathered", |_| 64),
-    ("records", "Gathered", |_| 128),
+    ("whole", "Broadcast", |rows| 16 * rows, 0),
+    ("walk", "Uniform", |_| 1024, 0),
+    ("lanes", "Coalesced", |_| 32, 0),
+    ("codes", "Gathered", |_| 64, 0),
+    ("records", "Records", |_| 128, 0),
 ];
 
 /// What placements are judged with; calibration never sees them.
 const JUDGED: &[Lookup] = &[
-    ("blend", "Gathered", |_| 128),
-    ("bodies", "Broadcast", |rows| 16 * rows),
-    ("centroids", "Broadcast", |rows| 8 * rows),
-    ("chain", "Gathered", |_| 64),
-    ("checksum", "Gathered", |_| 16),
-    ("codebook", "Gathered", |_| 128),
-    ("curve", "Gathered", |_| 16),
-    ("dither", "Coalesced", |_| 4),
-    ("gain", "Coalesced", |_| 4),
-    ("interpolate", "Gathered", |_| 8),
-    ("joints", "Gathered", |_| 96),
-    ("lights", "Broadcast", |rows| 16 * rows),
-    ("material", "Broadcast", |_| 16),
-    ("palette", "Gathered", |_| 8),
-    ("polynomial", "Broadcast", |rows| 16 * rows),
-    ("rules", "Broadcast", |_| 512),
-    ("search", "Gathered", |rows| 4 * rows.ilog2()),
-    ("segments", "Broadcast", |rows| 16 * rows),
-    ("substitute", "Gathered", |_| 64),
-    ("twiddle", "Gathered", |rows| 8 * rows.ilog2()),
-    ("window", "Coalesced", |_| 8),
+    ("blend", "Gathered", |_| 128, 0),
+    ("bodies", "Broadcast", |rows| 16 * rows, 0),
+    ("centroids", "Broadcast", |rows| 8 * rows, 0),
+    ("chain", "Gathered", |_| 64, 0),
+    ("checksum", "Gathered", |_| 16, 0),
+    ("codebook", "Records", |_| 128, 256),
+    ("curve", "Gathered", |_| 16, 0),
+    ("dither", "Coalesced", |_| 4, 256),
+    ("gain", "Coalesced", |_| 4, 0),
+    ("interpolate", "Gathered", |_| 8, 0),
+    ("joints", "Records", |_| 96, 0),
+    ("lights", "Broadcast", |rows| 16 * rows, 0),
+    ("material", "Uniform", |_| 16, 16),
+    ("palette", "Gathered", |_| 8, 0),
+    ("polynomial", "Broadcast", |rows| 16 * rows, 0),
+    ("rules", "Uniform", |_| 512, 512),
+    ("search", "Gathered", |rows| 4 * rows.ilog2(), 0),
+    ("segments", "Broadcast", |rows| 16 * rows, 0),
+    ("substitute", "Gathered", |_| 64, 0),
+    ("twiddle", "Gathered", |rows| 8 * rows.ilog2(), 0),
+    ("window", "Coalesced", |_| 8, 0),
 ];
 
 /// Tables of probes, in rows: 256 bytes to 1 MiB.
@@ -113,14 +114,15 @@ fn main() {
 fn lookups(list: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> String {
     let (wgsl, cpp) = (read("table", "wgsl"), read("table", "cu"));
     let mut text = String::new();
-    for (name, pattern, reads) in kernels {
+    for (name, pattern, reads, touches) in kernels {
         let fill = |frame: &str, body: &str| frame.replace("$body", body).replace("$name", name);
         let texts = (&*fill(&wgsl, &read(name, "wgsl")), &*fill(&cpp, &read(name, "cu")));
         for rows in sizes {
             let (placed, reads) = (placed(name, texts, *rows), reads(*rows));
             write!(
                 text,
-                "Lookup {{ table: {placed}, pattern: Pattern::{pattern}, reads: {reads} }}, "
+                "Lookup {{ table: {placed}, pattern: Pattern::{pattern}, reads: {reads}, touches: {touches} \
+                 }}, "
             )
             .expect("a string takes everything");
         }

@@ -2,6 +2,7 @@
 use core::fmt;
 use omniheap_core::{
     Caps, Cost, DefaultPolicy, ManagerConfig, MeasuredPolicy, Pattern, Policy, Profile, TableSize,
+    Word as _,
 };
 use std::env;
 use std::fs;
@@ -10,16 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// No profile is longer.
-const LONGEST: u64 = 4096;
+const LONGEST: u64 = 8192;
 
 /// The first line of every profile.
 const HEADER: &str = "omniheap profile 2";
 
-const PATTERNS: [(&str, Pattern); 3] = [
-    ("broadcast", Pattern::Broadcast),
-    ("coalesced", Pattern::Coalesced),
-    ("gathered", Pattern::Gathered),
-];
+const PATTERNS: [Pattern; 5] =
+    [Pattern::Broadcast, Pattern::Uniform, Pattern::Coalesced, Pattern::Gathered, Pattern::Records];
 
 /// Why a profile was not read.
 #[derive(Debug)]
@@ -197,7 +195,7 @@ fn entry(profile: Profile, words: &[&str]) -> Option<Profile> {
         return Some(profile.with_window(percent(time)?));
     }
     let [pattern, size, constant, shared, stage] = words else { return None };
-    let pattern = PATTERNS.iter().find(|(name, _)| name == pattern)?.1;
+    let pattern = PATTERNS.into_iter().find(|known| known.word() == *pattern)?;
     let size: u64 = size.parse().ok()?;
     let size = TableSize::ALL.into_iter().find(|class| class.most() == size)?;
     let cost =
@@ -221,9 +219,10 @@ fn format(profile: &Profile, caps: &Caps) -> String {
     let (device, driver) = (in_line(&caps.device.name), in_line(&caps.device.driver));
     let mut text = format!("{HEADER}\ndevice {device}\ndriver {driver}\n");
     text.push_str(&format!("window {}\n", profile.window()));
-    for (name, pattern) in PATTERNS {
+    for pattern in PATTERNS {
         for size in TableSize::ALL {
             let Cost { constant, shared, stage } = profile.cost(pattern, size.most());
+            let name = pattern.word();
             text.push_str(&format!("{name} {} {constant} {shared} {stage}\n", size.most()));
         }
     }

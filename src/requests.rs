@@ -44,6 +44,9 @@ pub struct WrittenRequest {
     /// How often a group reads each byte, on average.
     #[serde(default = "once")]
     pub reuse: u32,
+    /// Bytes of it that one group reads, where that is not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touches: Option<u64>,
     /// How long it lives.
     #[serde(default, with = "by_word")]
     pub lifetime: Lifetime,
@@ -192,6 +195,7 @@ impl WrittenRequest {
             access: self.reads,
             pattern: self.pattern,
             reuse: self.reuse,
+            touches: self.touches,
             lifetime: self.lifetime,
             coherence: self.coherence,
             substitution: self.substitute,

@@ -135,10 +135,16 @@ pub(crate) fn twiddle(launch: &mut HostLaunch<'_>) {
     });
 }
 
+pub(crate) fn whole(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        table.iter().map(|row| (x - row[0]).abs() * row[1] + (x + row[2]) * row[3]).sum()
+    });
+}
+
 pub(crate) fn walk(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
-        let start = i / 256 * 331;
-        (start..start + table.len().min(1024)).fold(0.0, |value, at| {
+        let start = i / 256 * 31;
+        (start..start + 64).fold(0.0, |value, at| {
             let row = table[at % table.len()];
             (value * x + row[0]) * row[1] + row[2] * x + row[3]
         })

@@ -49,15 +49,21 @@ pub struct Lookup {
     pub pattern: Pattern,
     /// Bytes of the table that one item reads.
     pub reads: u32,
+    /// Bytes of the table that a group touches with one item for each thread; zero for all of them.
+    pub touches: u32,
 }
 
 impl Lookup {
-    /// What its table is, for groups that compute `items` each.
+    /// What its table is, for groups of 256 threads with `load` items each.
     #[must_use]
-    pub fn request(&self, items: u32) -> Request<'static> {
-        let reuse = u64::from(self.reads) * u64::from(items) / self.table.bytes();
-        let reuse = u32::try_from(reuse).unwrap_or(u32::MAX);
+    pub fn request(&self, load: u32) -> Request<'static> {
+        let reuse = u64::from(self.reads) * 256 * u64::from(load) / self.table.bytes();
         let request = Request::new(self.table.bytes()).writer(Writer::HostOnce);
-        request.pattern(self.pattern).reuse(reuse).name(self.table.name())
+        let request = request.pattern(self.pattern).name(self.table.name());
+        let request = request.reuse(u32::try_from(reuse).unwrap_or(u32::MAX));
+        match u64::from(self.touches) * u64::from(load) {
+            0 => request,
+            touched => request.touches(touched.min(self.table.bytes())),
+        }
     }
 }

@@ -77,7 +77,7 @@ fn reuse_is_bytes_read_by_a_group_over_bytes_of_the_table() {
         let is = |lookup: &&Lookup| lookup.table.name() == name && lookup.table.rows == rows;
         *PROBES.iter().find(is).expect("a probe")
     };
-    assert_eq!(find("walk", 64).request(256).reuse, 256, "every item reads the whole table");
-    assert_eq!(find("codes", 64).request(256).reuse, 16, "16 numbers of 4 bytes, 1 KiB");
-    assert_eq!(find("codes", 65_536).request(256).reuse, 0, "less than once");
+    assert_eq!(find("whole", 64).request(1).reuse, 256, "every item reads the whole table");
+    assert_eq!(find("codes", 64).request(1).reuse, 16, "16 numbers of 4 bytes, 1 KiB");
+    assert_eq!(find("codes", 65_536).request(1).reuse, 0, "less than once");
 }

@@ -36,6 +36,9 @@ pub(super) struct Options {
     /// How often a group of threads reads each byte
     #[arg(long, default_value_t = 1)]
     reuse: u32,
+    /// Bytes of it that one group of threads reads, where that is not all of them
+    #[arg(long, value_parser = output::bytes_argument)]
+    touches: Option<u64>,
     /// How long it lives
     #[arg(long, value_parser = words::<Lifetime>(), default_value = "persistent")]
     lifetime: Lifetime,
@@ -65,6 +68,7 @@ impl Options {
             reads: self.reads,
             pattern: self.pattern,
             reuse: self.reuse,
+            touches: self.touches,
             lifetime: self.lifetime,
             coherence: self.coherence,
             substitute: self.substitute,

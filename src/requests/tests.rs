@@ -4,7 +4,7 @@ use omniheap_core::Contents;
 #[test]
 fn a_file_says_everything_that_the_builder_says() {
     let text = r#"[{"name": "keys", "size": 4096, "align": 256, "writes": "host-per-frame", "reads": "both",
-        "pattern": "gathered", "reuse": 9, "lifetime": "frame", "coherence": "needed",
+        "pattern": "gathered", "reuse": 9, "touches": 512, "lifetime": "frame", "coherence": "needed",
         "substitute": "forbidden", "spill": "allowed", "privacy": "secret"}]"#;
     let read = parse_requests(text).expect("a list");
     let built = Request::upload(4096)
@@ -12,6 +12,7 @@ fn a_file_says_everything_that_the_builder_says() {
         .access(Access::Both)
         .pattern(Pattern::Gathered)
         .reuse(9)
+        .touches(512)
         .lifetime(Lifetime::Frame)
         .coherent()
         .no_substitute()

@@ -54,7 +54,7 @@ impl TableSize {
 /// What the policy believes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    costs: [[Cost; CLASSES]; 3],
+    costs: [[Cost; CLASSES]; 5],
     window: u32,
 }
 
@@ -62,8 +62,10 @@ pub struct Profile {
 const fn row(pattern: Pattern) -> usize {
     match pattern {
         Pattern::Broadcast => 0,
-        Pattern::Coalesced | Pattern::Tiled => 1,
-        Pattern::Gathered => 2,
+        Pattern::Uniform => 1,
+        Pattern::Coalesced | Pattern::Tiled => 2,
+        Pattern::Gathered => 3,
+        Pattern::Records => 4,
     }
 }
 
@@ -84,16 +86,18 @@ const fn spread(small: Cost, medium: Cost, large: Cost) -> [Cost; CLASSES] {
 
 impl Profile {
     /// What holds without measurements, as kernels on one large device showed it: the constant cache is fast as long as
-    /// the whole table stays in its first level, shared memory gains where a group reads every byte many times, and lanes
-    /// that read different constants wait for each other.
+    /// the whole table stays in its first level and the compiler knows the addresses, shared memory gains where a group reads
+    /// every byte many times, and lanes that read different constants wait for each other.
     pub const ASSUMED: Self = {
         const fn cost(constant: u32, shared: u32, stage: u32) -> Cost {
             Cost { constant, shared, stage }
         }
-        let broadcast = spread(cost(55, 65, 200), cost(115, 62, 200), cost(120, 100, 200));
+        let broadcast = spread(cost(55, 65, 200), cost(115, 62, 200), cost(120, 60, 200));
+        let uniform = spread(cost(120, 75, 100), cost(140, 75, 100), cost(140, 80, 100));
         let coalesced = spread(cost(300, 101, 200), cost(800, 101, 300), cost(1000, 101, 300));
-        let gathered = spread(cost(600, 85, 160), cost(5000, 75, 160), cost(6000, 75, 160));
-        Self { costs: [broadcast, coalesced, gathered], window: 50 }
+        let gathered = spread(cost(600, 90, 100), cost(5000, 75, 60), cost(6000, 80, 90));
+        let records = spread(cost(600, 101, 100), cost(5000, 101, 100), cost(6000, 115, 100));
+        Self { costs: [broadcast, uniform, coalesced, gathered, records], window: 50 }
     };
 
     /// What reads of a table of this size in this pattern cost.

@@ -111,13 +111,15 @@ pub(super) fn wanted(
 /// placement says what substitutes it.
 fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
     let device = 100 * u64::from(request.reuse.max(1));
-    let worth = |cost: u64| cost.saturating_mul(100) <= device.saturating_mul(100 - MARGIN);
     let constant = constant_cost(request, profile);
     let shared = shared_cost(request, profile);
     let is_read_only = request.writer != Writer::Device;
-    let may_constant = is_read_only && worth(constant);
+    let may_constant =
+        is_read_only && constant.saturating_mul(100) <= device.saturating_mul(100 - MARGIN);
+    // No margin: shared memory that gains nothing loses little, and nothing else drives its bytes out.
     let may_shared = request.pattern != Pattern::Coalesced
-        && worth(shared)
+        && !is_seldom(request)
+        && shared <= device
         && request.layout.size <= shared_limit(caps);
     match () {
         () if may_shared && !(may_constant && constant <= shared) => Region::Shared,
@@ -126,22 +128,32 @@ fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
     }
 }
 
-/// A table that is read a few times only stays in no cache for long: then all that counts is that one read serves every
-/// lane, and the constant region never loses.
+/// Whether all lanes read the same bytes, a few times only. No cache holds those for long: all that counts is that one read
+/// serves every lane, and the constant region never loses.
+const fn is_seldom(request: &Request<'_>) -> bool {
+    matches!(request.pattern, Pattern::Broadcast | Pattern::Uniform) && request.reuse <= FEW
+}
+
+/// What caches see of a table: the part that a group reads.
+fn touched(request: &Request<'_>) -> u64 {
+    request.touches.map_or(request.layout.size, |bytes| bytes.clamp(1, request.layout.size.max(1)))
+}
+
 fn constant_cost(request: &Request<'_>, profile: &Profile) -> u64 {
-    let cost = profile.cost(request.pattern, request.layout.size).constant;
-    let seldom = request.pattern == Pattern::Broadcast && request.reuse <= FEW;
-    let cost = if seldom { 100 - MARGIN } else { u64::from(cost) };
+    let cost = u64::from(profile.cost(request.pattern, touched(request)).constant);
+    let cost = if is_seldom(request) { 100 - MARGIN } else { cost };
     cost * u64::from(request.reuse.max(1))
 }
 
-/// A tile is read often by definition.
+/// All of it is brought there, but what reads from there gain depends on the part that is read. A tile is read often by
+/// definition.
 fn shared_cost(request: &Request<'_>, profile: &Profile) -> u64 {
-    let cost = profile.cost(request.pattern, request.layout.size);
     if request.pattern == Pattern::Tiled {
         return 0;
     }
-    u64::from(cost.stage) + u64::from(cost.shared) * u64::from(request.reuse.max(1))
+    let stage = profile.cost(request.pattern, request.layout.size).stage;
+    let read = profile.cost(request.pattern, touched(request)).shared;
+    u64::from(stage) + u64::from(read) * u64::from(request.reuse.max(1))
 }
 
 /// Bytes that a group has without opting in: more would cost other groups their place.

@@ -26,6 +26,8 @@ pub struct Request<'a> {
     pub pattern: Pattern,
     /// How often a group reads each of its bytes, on average.
     pub reuse: u32,
+    /// Bytes of it that one group reads; `None` for all of them.
+    pub touches: Option<u64>,
     /// Whether host and device see each other's writes without being asked to look.
     pub coherence: Coherence,
     /// Whether another region may serve.
@@ -65,6 +67,7 @@ impl<'a> Request<'a> {
             access: Access::Device,
             pattern: Pattern::Coalesced,
             reuse: 1,
+            touches: None,
             coherence: Coherence::Any,
             substitution: Substitution::Allowed,
             spill: Spill::Forbidden,
@@ -132,6 +135,13 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn reuse(mut self, reuse: u32) -> Self {
         self.reuse = reuse;
+        self
+    }
+
+    /// Of which one group reads only so many bytes: what caches see of it.
+    #[must_use]
+    pub const fn touches(mut self, bytes: u64) -> Self {
+        self.touches = Some(bytes);
         self
     }
 

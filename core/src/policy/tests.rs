@@ -122,7 +122,7 @@ fn words_stand_for_one_value_each() {
     check::<Region>(5);
     check::<Writer>(3);
     check::<Access>(3);
-    check::<Pattern>(4);
+    check::<Pattern>(6);
     check::<Lifetime>(3);
     check::<Coherence>(2);
     check::<Substitution>(2);

@@ -46,10 +46,14 @@ pub enum Pattern {
     /// Neighbouring lanes read neighbouring addresses.
     #[default]
     Coalesced,
-    /// Every lane reads the same address.
+    /// Every lane reads the same address, and the compiler knows which: a loop over a whole table.
     Broadcast,
-    /// Every lane reads where it likes.
+    /// Every lane reads the same address, which the kernel computes.
+    Uniform,
+    /// Every lane reads a number where it likes.
     Gathered,
+    /// Every lane reads a whole record, 16 bytes or so, where it likes.
+    Records,
     /// A group reads the same tile many times.
     Tiled,
 }
@@ -185,7 +189,7 @@ macro_rules! words {
 words!(Region: "device" => Device, "constant" => Constant, "shared" => Shared, "staging" => Staging, "unified" => Unified);
 words!(Writer: "device" => Device, "host-once" => HostOnce, "host-per-frame" => HostPerFrame);
 words!(Access: "device" => Device, "host" => Host, "both" => Both);
-words!(Pattern: "coalesced" => Coalesced, "broadcast" => Broadcast, "gathered" => Gathered, "tiled" => Tiled);
+words!(Pattern: "coalesced" => Coalesced, "broadcast" => Broadcast, "uniform" => Uniform, "gathered" => Gathered, "records" => Records, "tiled" => Tiled);
 words!(Lifetime: "persistent" => Persistent, "frame" => Frame, "kernel" => Kernel);
 words!(Coherence: "any" => Any, "needed" => Needed);
 words!(Substitution: "allowed" => Allowed, "forbidden" => Forbidden);

@@ -11,13 +11,19 @@ use std::time::Instant;
 const MAIN: TimelineId = TimelineId::MAIN;
 
 /// Threads of a group of every lookup.
-pub(super) const GROUP: u32 = 256;
+const GROUP: u32 = 256;
 
 /// Most items: their input and output are 128 MiB each.
 const MOST: u32 = 1 << 25;
 
 /// Fewest items: one group.
 const LEAST_ITEMS: u32 = GROUP;
+
+/// Threads that fill a large device.
+const FULL: u32 = 1 << 18;
+
+/// A run of so long is long enough, whether or not it fills the device.
+const ENOUGH: Duration = Duration::from_millis(20);
 
 /// A place that is so many times slower than the fastest is not timed again.
 const HOPELESS: u32 = 4;
@@ -164,7 +170,7 @@ impl Bench {
         Ok(Some(Ready { region, program, table, fastest: Duration::MAX }))
     }
 
-    /// As many items as make a run long enough to be timed.
+    /// As many items as fill the device and make a run long enough to be timed.
     fn items(&self, one: &Ready, load: u32) -> Result<u32, Error> {
         let mut items = LEAST_ITEMS;
         // A device that slept is slow at first.
@@ -172,11 +178,13 @@ impl Bench {
         while start.elapsed() < WAKE {
             self.run(one, items, load, 1)?;
         }
-        // The faster of two, so that no hiccup ends the search early.
-        let long = |items| -> Result<bool, Error> {
-            Ok(self.run(one, items, load, 1)?.min(self.run(one, items, load, 1)?) >= LEAST)
-        };
-        while items < self.most && !long(items)? {
+        let full = FULL.saturating_mul(load).min(self.most);
+        while items < self.most {
+            // The faster of two, so that no hiccup ends the search early.
+            let time = self.run(one, items, load, 1)?.min(self.run(one, items, load, 1)?);
+            if time >= ENOUGH || (items >= full && time >= LEAST) {
+                break;
+            }
             items *= 2;
         }
         Ok(items)

@@ -4,17 +4,14 @@ use crate::command::Failure;
 use crate::command::output::{self, Format};
 use indicatif::ProgressBar;
 use omniheap::shaders::{Lookup, PROBES};
-use omniheap::{Caps, Cost, Pattern, Profile, Region, TableSize};
+use omniheap::{Caps, Cost, Pattern, Profile, Region, TableSize, Word as _};
 use serde::Serialize;
 
-const PATTERNS: [(&str, Pattern); 3] = [
-    ("broadcast", Pattern::Broadcast),
-    ("coalesced", Pattern::Coalesced),
-    ("gathered", Pattern::Gathered),
-];
+const PATTERNS: [Pattern; 5] =
+    [Pattern::Broadcast, Pattern::Uniform, Pattern::Coalesced, Pattern::Gathered, Pattern::Records];
 
 /// Items of one thread: little reuse and much.
-const LOADS: [u32; 2] = [1, 16];
+const LOADS: [u32; 2] = [4, 16];
 
 /// One measured class: what reads cost beside device memory, and how fast they are.
 #[derive(Debug, Serialize)]
@@ -52,8 +49,8 @@ pub(super) fn run(
 ) -> Result<Profile, Failure> {
     let caps = bench.manager.caps();
     let mut lines = Vec::new();
-    for (name, pattern) in PATTERNS {
-        let mut last = None;
+    for pattern in PATTERNS {
+        let (name, mut last) = (pattern.word(), None);
         for size in TableSize::ALL {
             bar.set_message(format!("{name}, {}", output::bytes(size.most())));
             let seen = measure(bench, pattern, size, bar)?;

@@ -1,5 +1,5 @@
 //! How much time the policy's choices lose: every lookup in every place.
-use super::bench::{self, Bench, Time};
+use super::bench::{Bench, Time};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
 use omniheap::shaders::{JUDGED, Lookup};
@@ -65,7 +65,7 @@ pub(super) fn run(
 
 fn line(bench: &Bench, found: Option<&dyn Policy>, judged: &Lookup) -> Result<Line, Failure> {
     let measured = bench.measure(&judged.table, &[LOAD])?.remove(0);
-    let request = judged.request(bench::GROUP * LOAD);
+    let request = judged.request(LOAD);
     let caps = bench.manager.caps();
     let faster = |a: &&Time, b: &&Time| a.microseconds.total_cmp(&b.microseconds);
     let best = measured.times.iter().min_by(faster).copied();
