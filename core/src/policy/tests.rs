@@ -101,6 +101,30 @@ fn a_slow_window_is_not_used() {
 }
 
 #[test]
+fn computed_addresses_records_and_what_a_group_touches_matter() {
+    let region =
+        |request: Request<'_>| DefaultPolicy.place(&request, &h200()).expect("it fits").region;
+    assert_eq!(region(table(KIB, Pattern::Broadcast, 100)), Region::Constant);
+    assert_eq!(region(table(KIB, Pattern::Uniform, 100)), Region::Shared, "the compiler is blind");
+    assert_eq!(region(table(KIB, Pattern::Uniform, 4)), Region::Constant, "seldom read");
+    assert_eq!(region(table(4 * KIB, Pattern::Gathered, 64)), Region::Shared);
+    assert_eq!(region(table(4 * KIB, Pattern::Records, 64)), Region::Device, "as fast, unstaged");
+    let fast = Cost { constant: 500, shared: 60, stage: 100 };
+    let plain = Cost { shared: 100, ..fast };
+    let profile = Profile::ASSUMED.with(Pattern::Gathered, TableSize::of(32 * KIB), fast).with(
+        Pattern::Gathered,
+        TableSize::of(256),
+        plain,
+    );
+    let measured = MeasuredPolicy { profile };
+    let all = table(32 * KIB, Pattern::Gathered, 8);
+    let placed = |request: &Request<'_>| measured.place(request, &h200()).expect("it fits").region;
+    assert_eq!(placed(&all), Region::Shared);
+    assert_eq!(placed(&all.touches(256)), Region::Device, "a cache holds that little as well");
+    assert_eq!(placed(&all.touches(u64::MAX)), Region::Shared, "never more than all");
+}
+
+#[test]
 fn every_size_has_the_class_above_it() {
     let sizes = [(1, 256), (256, 256), (257, 512), (2048, 2048), (40_960, 65_536)];
     for (size, most) in sizes {
