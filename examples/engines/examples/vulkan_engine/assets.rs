@@ -2,17 +2,17 @@
 #![expect(unsafe_code, reason = "an engine talks to the driver itself")]
 use crate::{
     device::Device,
-    image::{Image, Purpose, whole},
+    image::{Image, Shape, whole},
 };
 use core::error::Error;
-use omniheap_core::{Align, Allocation, Manager, PoolConfig, Request, Writer};
+use omniheap_core::{Align, Allocation, AllocationId, Manager, PoolConfig, Request, Writer};
 use omniheap_engines::{Scene, Texture};
 use omniheap_vulkan::{Vulkan, ash, ash::vk};
 
-/// What the device holds of a scene. Meshes are plain allocations: they may move between frames.
+/// What the device holds of a scene; what was dropped is `None`. All of it may move between frames.
 pub(crate) struct Assets {
     pub(crate) meshes: Vec<Option<Allocation<Vulkan>>>,
-    pub(crate) textures: Vec<Image>,
+    pub(crate) textures: Vec<Option<Image>>,
 }
 
 impl Assets {
@@ -21,7 +21,7 @@ impl Assets {
         manager: &Manager<Vulkan>,
         scene: &Scene,
     ) -> Result<Self, Box<dyn Error>> {
-        // Meshes come and go, so they get a pool of small blocks, each of which can be emptied and given back.
+        // Both come and go, so they get a pool of small blocks, each of which can be emptied and given back.
         let mesh = |bytes: &[u8]| {
             Request::new(bytes.len() as u64)
                 .align(Align::of(16))
@@ -37,16 +37,39 @@ impl Assets {
             allocation.write(0, &one.bytes)?;
             meshes.push(Some(allocation));
         }
-        let purpose = Purpose {
-            format: vk::Format::R8G8B8A8_UNORM,
-            usage: vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST,
-            aspect: vk::ImageAspectFlags::COLOR,
+        use vk::ImageUsageFlags as U;
+        let image = |texture: &Texture| {
+            let shape = Shape {
+                size: (texture.size, texture.size),
+                format: vk::Format::R8G8B8A8_UNORM,
+                usage: U::SAMPLED | U::TRANSFER_DST | U::TRANSFER_SRC,
+                aspect: vk::ImageAspectFlags::COLOR,
+            };
+            Image::create(manager.backend(), shape, |request| pool.allocate(request))
         };
-        let images =
-            scene.textures.iter().map(|t| Image::create(manager, (t.size, t.size), purpose));
-        let textures = images.collect::<Result<Vec<_>, _>>()?;
+        let textures = scene.textures.iter().map(image).collect::<Result<Vec<_>, _>>()?;
         upload(device, manager, &scene.textures, &textures)?;
-        Ok(Self { meshes, textures })
+        Ok(Self { meshes, textures: textures.into_iter().map(Some).collect() })
+    }
+
+    /// Drops the objects that `stays` does not keep, and the textures that no object uses any more.
+    pub(crate) fn keep(&mut self, scene: &Scene, stays: impl Fn(usize) -> bool) {
+        let mut used = vec![false; self.textures.len()];
+        for (index, object) in scene.objects.iter().enumerate() {
+            match stays(index) {
+                true => used[object.texture] = true,
+                false => self.meshes[index] = None,
+            }
+        }
+        for (texture, _) in self.textures.iter_mut().zip(used).filter(|(_, used)| !used) {
+            *texture = None;
+        }
+    }
+
+    /// The texture that lives in an allocation.
+    pub(crate) fn texture_of(&self, allocation: AllocationId) -> Option<usize> {
+        let is = |image: &Image| image.allocation() == Some(allocation);
+        self.textures.iter().position(|texture| texture.as_ref().is_some_and(is))
     }
 }
 
@@ -78,13 +101,19 @@ fn upload(
             let fill = (steps[0], (to, A::TRANSFER_WRITE), S::TOP_OF_PIPE, S::TRANSFER);
             let read = (L::SHADER_READ_ONLY_OPTIMAL, A::SHADER_READ);
             let show = (steps[1], read, S::TRANSFER, S::FRAGMENT_SHADER);
-            turn(&device.raw, commands, image.handle, fill);
+            turn(&device.raw, commands, image.native.handle, fill);
             let region = [region(from, texture.size)];
             // SAFETY: recording; the buffer holds the pixels, and the image is in that layout.
             unsafe {
-                device.raw.cmd_copy_buffer_to_image(commands, buffer, image.handle, to, &region);
+                device.raw.cmd_copy_buffer_to_image(
+                    commands,
+                    buffer,
+                    image.native.handle,
+                    to,
+                    &region,
+                );
             };
-            turn(&device.raw, commands, image.handle, show);
+            turn(&device.raw, commands, image.native.handle, show);
             from += texture.pixels.len() as u64;
         }
     })?;

@@ -3,7 +3,7 @@
 use crate::{
     assets::{Assets, turn},
     device::Device,
-    image::{Image, Purpose, whole},
+    image::{Image, Shape, whole},
     pipeline::Pipeline,
 };
 use core::error::Error;
@@ -49,11 +49,13 @@ impl<'a> Renderer<'a> {
     ) -> Result<Self, Box<dyn Error>> {
         use vk::{ImageAspectFlags as A, ImageUsageFlags as U};
         let usage = U::COLOR_ATTACHMENT | U::TRANSFER_SRC;
-        let colour =
-            Image::create(manager, SIZE, Purpose { format: COLOUR, usage, aspect: A::COLOR })?;
+        let colour = Shape { size: SIZE, format: COLOUR, usage, aspect: A::COLOR };
         let usage = U::DEPTH_STENCIL_ATTACHMENT;
-        let depth =
-            Image::create(manager, SIZE, Purpose { format: DEPTH, usage, aspect: A::DEPTH })?;
+        let depth = Shape { size: SIZE, format: DEPTH, usage, aspect: A::DEPTH };
+        let [colour, depth] = [colour, depth].map(|shape| {
+            Image::create(manager.backend(), shape, |request| manager.allocate(request))
+        });
+        let (colour, depth) = (colour?, depth?);
         let pipeline = Pipeline::create(&device.raw, assets)?;
         Ok(Self { device, manager, scene, pipeline, colour, depth })
     }
@@ -118,7 +120,7 @@ impl<'a> Renderer<'a> {
         turn(
             raw,
             commands,
-            self.colour.handle,
+            self.colour.native.handle,
             (fresh, drawn, S::TRANSFER, S::COLOR_ATTACHMENT_OUTPUT),
         );
         let tests = S::EARLY_FRAGMENT_TESTS | S::LATE_FRAGMENT_TESTS;
@@ -127,7 +129,7 @@ impl<'a> Renderer<'a> {
             .new_layout(L::DEPTH_ATTACHMENT_OPTIMAL)
             .src_access_mask(A::DEPTH_STENCIL_ATTACHMENT_WRITE)
             .dst_access_mask(access)
-            .image(self.depth.handle)
+            .image(self.depth.native.handle)
             .subresource_range(whole(vk::ImageAspectFlags::DEPTH))];
         let none = vk::DependencyFlags::empty();
         // SAFETY: recording; here and below, all handles are the device's own.
@@ -137,12 +139,12 @@ impl<'a> Renderer<'a> {
             vk::ClearValue { depth_stencil: vk::ClearDepthStencilValue { depth: 1.0, stencil: 0 } };
         let clear = vk::RenderingAttachmentInfo::default().load_op(vk::AttachmentLoadOp::CLEAR);
         let colours = [clear
-            .image_view(self.colour.view)
+            .image_view(self.colour.native.view)
             .image_layout(L::COLOR_ATTACHMENT_OPTIMAL)
             .store_op(vk::AttachmentStoreOp::STORE)
             .clear_value(colour)];
         let depth = clear
-            .image_view(self.depth.view)
+            .image_view(self.depth.native.view)
             .image_layout(L::DEPTH_ATTACHMENT_OPTIMAL)
             .store_op(vk::AttachmentStoreOp::DONT_CARE)
             .clear_value(far);
@@ -202,7 +204,7 @@ impl<'a> Renderer<'a> {
         turn(
             raw,
             commands,
-            self.colour.handle,
+            self.colour.native.handle,
             (drawn, read, S::COLOR_ATTACHMENT_OUTPUT, S::TRANSFER),
         );
         let region = [vk::BufferImageCopy {
@@ -217,7 +219,9 @@ impl<'a> Renderer<'a> {
         }];
         let from = L::TRANSFER_SRC_OPTIMAL;
         // SAFETY: recording; the memory holds all pixels.
-        unsafe { raw.cmd_copy_image_to_buffer(commands, self.colour.handle, from, into, &region) };
+        unsafe {
+            raw.cmd_copy_image_to_buffer(commands, self.colour.native.handle, from, into, &region);
+        };
         let seen = [vk::MemoryBarrier::default()
             .src_access_mask(A::TRANSFER_WRITE)
             .dst_access_mask(A::HOST_READ | A::TRANSFER_READ)];

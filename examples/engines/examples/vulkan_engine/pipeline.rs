@@ -36,22 +36,30 @@ impl Pipeline {
         let sampler = unsafe { device.create_sampler(&filter, None) }?;
         let (pool, mut all) = allocate(device, sets, assets.textures.len())?;
         let object = all.remove(0);
-        for (set, image) in all.iter().zip(&assets.textures) {
-            let layout = vk::ImageLayout::SHADER_READ_ONLY_OPTIMAL;
-            let view =
-                [vk::DescriptorImageInfo::default().image_view(image.view).image_layout(layout)];
-            let filter = [vk::DescriptorImageInfo::default().sampler(sampler)];
-            let write = vk::WriteDescriptorSet::default().dst_set(*set);
-            let writes = [
-                write.dst_binding(0).descriptor_type(D::SAMPLED_IMAGE).image_info(&view),
-                write.dst_binding(1).descriptor_type(D::SAMPLER).image_info(&filter),
-            ];
-            // SAFETY: all handles are this device's, and no work uses the set yet.
-            unsafe { device.update_descriptor_sets(&writes, &[]) };
-        }
         let raw = build(device, layout)?;
         let device = device.clone();
-        Ok(Self { raw, layout, object, textures: all, sampler, pool, sets, device })
+        let pipeline = Self { raw, layout, object, textures: all, sampler, pool, sets, device };
+        for (index, image) in assets.textures.iter().enumerate() {
+            if let Some(image) = image {
+                pipeline.show(index, image.native.view);
+            }
+        }
+        Ok(pipeline)
+    }
+
+    /// Points a texture's set at its image, now or after it moved.
+    pub(crate) fn show(&self, texture: usize, view: vk::ImageView) {
+        use vk::DescriptorType as D;
+        let layout = vk::ImageLayout::SHADER_READ_ONLY_OPTIMAL;
+        let view = [vk::DescriptorImageInfo::default().image_view(view).image_layout(layout)];
+        let filter = [vk::DescriptorImageInfo::default().sampler(self.sampler)];
+        let write = vk::WriteDescriptorSet::default().dst_set(self.textures[texture]);
+        let writes = [
+            write.dst_binding(0).descriptor_type(D::SAMPLED_IMAGE).image_info(&view),
+            write.dst_binding(1).descriptor_type(D::SAMPLER).image_info(&filter),
+        ];
+        // SAFETY: all handles are this device's, and no work uses the set now.
+        unsafe { self.device.update_descriptor_sets(&writes, &[]) };
     }
 
     /// Points the object's set at a frame's uniforms.

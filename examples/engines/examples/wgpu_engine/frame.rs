@@ -1,9 +1,9 @@
 //! One frame: uniforms in, draw calls, pixels out.
 use crate::{Meshes, setup};
 use core::error::Error;
-use omniheap_core::{Align, Allocation, Binding, Manager, Request, Span, Writer};
+use omniheap_core::{Align, AllocateError, Allocation, Binding, Manager, Request, Span, Writer};
 use omniheap_engines::{OBJECT, Picture, SIZE, Scene};
-use omniheap_wgpu::{Bind, Wgpu, wgpu};
+use omniheap_wgpu::{Bind, Texture, Wgpu, wgpu};
 
 const CLEAR: wgpu::Color = wgpu::Color { r: 0.05, g: 0.06, b: 0.09, a: 1.0 };
 const EXTENT: wgpu::Extent3d =
@@ -14,22 +14,27 @@ pub(crate) struct Renderer<'a> {
     manager: &'a Manager<Wgpu>,
     scene: &'a Scene,
     pipeline: wgpu::RenderPipeline,
-    textures: Vec<wgpu::BindGroup>,
-    colour: wgpu::Texture,
-    depth: wgpu::TextureView,
+    surfaces: Vec<setup::Surface>,
+    colour: Texture,
+    depth: Texture,
 }
 
 impl<'a> Renderer<'a> {
-    pub(crate) fn new(manager: &'a Manager<Wgpu>, scene: &'a Scene) -> Self {
-        let device = manager.backend().device();
-        let pipeline = setup::pipeline(device);
-        let textures = setup::textures(manager.backend(), &pipeline, scene);
+    pub(crate) fn new(manager: &'a Manager<Wgpu>, scene: &'a Scene) -> Result<Self, AllocateError> {
+        let pipeline = setup::pipeline(manager.backend().device());
+        let surfaces = setup::surfaces(manager, &pipeline, scene)?;
         use wgpu::TextureUsages as U;
         let usage = U::RENDER_ATTACHMENT | U::COPY_SRC;
-        let colour = setup::image(device, EXTENT, setup::COLOUR, usage);
-        let depth = setup::image(device, EXTENT, setup::DEPTH, U::RENDER_ATTACHMENT);
-        let depth = depth.create_view(&Default::default());
-        Self { manager, scene, pipeline, textures, colour, depth }
+        let colour = setup::image(manager, EXTENT, setup::COLOUR, usage)?;
+        let depth = setup::image(manager, EXTENT, setup::DEPTH, U::RENDER_ATTACHMENT)?;
+        Ok(Self { manager, scene, pipeline, surfaces, colour, depth })
+    }
+
+    /// How many textures lie in memory of the manager.
+    pub(crate) fn placed(&self) -> usize {
+        let textures = self.surfaces.iter().map(|surface| &surface.texture);
+        let all = textures.chain([&self.colour, &self.depth]);
+        all.filter(|texture| texture.allocation().is_some()).count()
     }
 
     /// Renders the objects that still have a mesh.
@@ -62,7 +67,7 @@ impl<'a> Renderer<'a> {
             rows_per_image: None,
         };
         let into = wgpu::TexelCopyBufferInfo { buffer: target.block().buffer(), layout };
-        encoder.copy_texture_to_buffer(self.colour.as_image_copy(), into, EXTENT);
+        encoder.copy_texture_to_buffer(self.colour.raw().as_image_copy(), into, EXTENT);
         wgpu.queue().submit([encoder.finish()]);
         drop(target);
         let mut picture = vec![0; usize::try_from(bytes)?];
@@ -95,7 +100,8 @@ impl<'a> Renderer<'a> {
         object: &wgpu::BindGroup,
         step: u32,
     ) {
-        let view = self.colour.create_view(&Default::default());
+        let view = self.colour.raw().create_view(&Default::default());
+        let depth = self.depth.raw().create_view(&Default::default());
         let (load, store) = (wgpu::LoadOp::Clear(CLEAR), wgpu::StoreOp::Store);
         let (far, discard) = (wgpu::LoadOp::Clear(1.0), wgpu::StoreOp::Discard);
         let mut pass = encoder.begin_render_pass(&wgpu::RenderPassDescriptor {
@@ -106,7 +112,7 @@ impl<'a> Renderer<'a> {
                 ops: wgpu::Operations { load, store },
             })],
             depth_stencil_attachment: Some(wgpu::RenderPassDepthStencilAttachment {
-                view: &self.depth,
+                view: &depth,
                 depth_ops: Some(wgpu::Operations { load: far, store: discard }),
                 stencil_ops: None,
             }),
@@ -118,7 +124,7 @@ impl<'a> Renderer<'a> {
             let start = binding.span().offset;
             let (indices, end) = (start + mesh.indices_at, start + mesh.bytes.len() as u64);
             pass.set_bind_group(0, object, &[n * step]);
-            pass.set_bind_group(1, &self.textures[self.scene.objects[*index].texture], &[]);
+            pass.set_bind_group(1, &self.surfaces[self.scene.objects[*index].texture].group, &[]);
             pass.set_vertex_buffer(0, buffer.slice(start..indices));
             pass.set_index_buffer(buffer.slice(indices..end), wgpu::IndexFormat::Uint32);
             pass.draw_indexed(0..mesh.indices, 0, 0..1);

@@ -1,7 +1,8 @@
-//! What is made once: the pipeline, its layouts, and the textures, which wgpu places itself.
+//! What is made once: the pipeline, its layouts, and the textures.
 use core::num::NonZero;
+use omniheap_core::{AllocateError, Manager};
 use omniheap_engines::{OBJECT, SHADER, STRIDE, Scene, Texture};
-use omniheap_wgpu::{Wgpu, wgpu};
+use omniheap_wgpu::{self as memory, Wgpu, wgpu};
 
 pub(crate) const COLOUR: wgpu::TextureFormat = wgpu::TextureFormat::Rgba8Unorm;
 pub(crate) const DEPTH: wgpu::TextureFormat = wgpu::TextureFormat::Depth32Float;
@@ -10,14 +11,15 @@ pub(crate) fn entry(binding: u32, resource: wgpu::BindingResource<'_>) -> wgpu::
     wgpu::BindGroupEntry { binding, resource }
 }
 
+/// A texture in memory of the manager, where wgpu lets it be placed.
 pub(crate) fn image(
-    device: &wgpu::Device,
+    manager: &Manager<Wgpu>,
     size: wgpu::Extent3d,
     format: wgpu::TextureFormat,
     usage: wgpu::TextureUsages,
-) -> wgpu::Texture {
-    device.create_texture(&wgpu::TextureDescriptor {
-        label: None,
+) -> Result<memory::Texture, AllocateError> {
+    let wanted = wgpu::TextureDescriptor {
+        label: Some("texture"),
         size,
         mip_level_count: 1,
         sample_count: 1,
@@ -25,16 +27,24 @@ pub(crate) fn image(
         format,
         usage,
         view_formats: &[],
-    })
+    };
+    memory::Texture::create(manager, &wanted)
 }
 
-/// One group for each texture.
-pub(crate) fn textures(
-    wgpu: &Wgpu,
+/// A texture and the group that binds it.
+pub(crate) struct Surface {
+    pub(crate) group: wgpu::BindGroup,
+    /// Lives as long as it is bound.
+    pub(crate) texture: memory::Texture,
+}
+
+pub(crate) fn surfaces(
+    manager: &Manager<Wgpu>,
     pipeline: &wgpu::RenderPipeline,
     scene: &Scene,
-) -> Vec<wgpu::BindGroup> {
-    let filter = wgpu.device().create_sampler(&wgpu::SamplerDescriptor {
+) -> Result<Vec<Surface>, AllocateError> {
+    let device = manager.backend().device();
+    let filter = device.create_sampler(&wgpu::SamplerDescriptor {
         mag_filter: wgpu::FilterMode::Linear,
         min_filter: wgpu::FilterMode::Linear,
         address_mode_u: wgpu::AddressMode::Repeat,
@@ -42,28 +52,31 @@ pub(crate) fn textures(
         ..Default::default()
     });
     let layout = pipeline.get_bind_group_layout(1);
-    let group = |texture: &Texture| {
-        let view = upload(wgpu, texture);
-        wgpu.device().create_bind_group(&wgpu::BindGroupDescriptor {
+    let surface = |texture: &Texture| {
+        let texture = upload(manager, texture)?;
+        let view = texture.raw().create_view(&Default::default());
+        let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
             layout: &layout,
             entries: &[
                 entry(0, wgpu::BindingResource::TextureView(&view)),
                 entry(1, wgpu::BindingResource::Sampler(&filter)),
             ],
-        })
+        });
+        Ok(Surface { group, texture })
     };
-    scene.textures.iter().map(group).collect()
+    scene.textures.iter().map(surface).collect()
 }
 
-fn upload(wgpu: &Wgpu, texture: &Texture) -> wgpu::TextureView {
+fn upload(manager: &Manager<Wgpu>, texture: &Texture) -> Result<memory::Texture, AllocateError> {
     let (width, height) = (texture.size, texture.size);
     let size = wgpu::Extent3d { width, height, depth_or_array_layers: 1 };
     use wgpu::TextureUsages as U;
-    let made = image(wgpu.device(), size, COLOUR, U::TEXTURE_BINDING | U::COPY_DST);
+    let made = image(manager, size, COLOUR, U::TEXTURE_BINDING | U::COPY_DST)?;
     let rows = wgpu::TexelCopyBufferLayout { bytes_per_row: Some(width * 4), ..Default::default() };
-    wgpu.queue().write_texture(made.as_image_copy(), &texture.pixels, rows, size);
-    made.create_view(&Default::default())
+    let queue = manager.backend().queue();
+    queue.write_texture(made.raw().as_image_copy(), &texture.pixels, rows, size);
+    Ok(made)
 }
 
 pub(crate) fn pipeline(device: &wgpu::Device) -> wgpu::RenderPipeline {
