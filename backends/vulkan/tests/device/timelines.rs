@@ -13,6 +13,8 @@ crate::cases! {
     threads_share_one_timeline if |_| true;
     every_family_copies if |v| v.families().len() > 1;
     the_engine_submits_between_our_work if |_| true;
+    a_mark_covers_what_its_timeline_was_ordered_after if |_| true;
+    an_idle_device_has_passed_every_mark if |_| true;
 }
 
 fn point(vulkan: &Vulkan, timeline: TimelineId) -> Point {
@@ -164,4 +166,44 @@ fn the_engine_submits_between_our_work(rig: &Rig) {
     times.wait(Point { timeline: MAIN, epoch: after }).unwrap();
     let gone = vulkan.with_queue(TimelineId(77), |_, _| ()).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NoSuchTimeline);
+}
+
+/// Enough work that it is not done when the host looks.
+fn busy(vulkan: &Vulkan, on: TimelineId) -> Point {
+    let (heap, size) = (first(vulkan), 16 << 20);
+    let (left, right) =
+        (vulkan.allocate(heap, size).unwrap(), vulkan.allocate(heap, size).unwrap());
+    for _ in 0..4 {
+        let step = Move { from: at(&left, 0), to: at(&right, 0), size };
+        transfer(vulkan).copy(on, &[step]).unwrap();
+    }
+    // Dropping the blocks would wait for the device.
+    core::mem::forget((left, right));
+    point(vulkan, on)
+}
+
+fn a_mark_covers_what_its_timeline_was_ordered_after(rig: &Rig) {
+    let vulkan = rig.open();
+    let times = vulkan.as_timelines().expect("always");
+    let lines = [MAIN, times.open().unwrap(), times.open().unwrap(), times.open().unwrap()];
+    for (a, b) in lines.iter().flat_map(|a| lines.map(|b| (*a, b))).filter(|(a, b)| a != b) {
+        let work = busy(&vulkan, a);
+        times.order(b, work).unwrap();
+        let after = point(&vulkan, b);
+        times.wait(after).unwrap();
+        assert!(times.reached(a).unwrap() >= work.epoch, "{b:?} went past {a:?}");
+    }
+}
+
+fn an_idle_device_has_passed_every_mark(rig: &Rig) {
+    let vulkan = rig.open();
+    let times = vulkan.as_timelines().expect("always");
+    let lines = [MAIN, times.open().unwrap(), times.open().unwrap()];
+    for _ in 0..3 {
+        let work = lines.map(|line| busy(&vulkan, line));
+        vulkan.wait_idle().unwrap();
+        let passed = |work: Point| times.reached(work.timeline).unwrap() >= work.epoch;
+        assert!(work.into_iter().all(passed));
+        vulkan.wait_idle().unwrap();
+    }
 }
