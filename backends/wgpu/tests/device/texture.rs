@@ -9,7 +9,7 @@ pub(crate) const CASES: &[(&str, Check)] = &[
     ("fresh_textures_are_zeros", fresh_textures_are_zeros),
     ("every_shape_of_texture_works", every_shape_of_texture_works),
     ("memory_of_textures_is_used_again", memory_of_textures_is_used_again),
-    ("writes_under_way_do_not_outlive_a_texture", writes_under_way_do_not_outlive_a_texture),
+    ("memory_of_a_texture_waits_for_the_device", memory_of_a_texture_waits_for_the_device),
     ("a_dropped_texture_is_refused", a_dropped_texture_is_refused),
     ("textures_that_wgpu_places_are_counted", textures_that_wgpu_places_are_counted),
     ("bad_textures_are_refused", bad_textures_are_refused),
@@ -209,13 +209,19 @@ fn memory_of_textures_is_used_again(target: &Target) {
 }
 
 /// wgpu collects writes and sends them with the next submission, when the memory may be somebody else's.
-fn writes_under_way_do_not_outlive_a_texture(target: &Target) {
+fn memory_of_a_texture_waits_for_the_device(target: &Target) {
     let manager = open(target);
     for n in 0..40u8 {
         let texture = Texture::create(&manager, &flat(TextureFormat::Rgba8Unorm, 128, 128));
         let texture = texture.expect("small");
         write(&manager, texture.raw(), n);
+        manager.retire().expect("there");
+        let before = manager.totals().deferred_bytes;
         drop(texture);
+        if places(&manager) {
+            let waiting = manager.totals().deferred_bytes - before;
+            assert!(waiting >= 65_536, "{waiting} bytes wait for the writes");
+        }
         let all: Vec<_> = (0..8)
             .map(|_| {
                 let one = manager.allocate(&Request::new(65_536)).expect("small");
