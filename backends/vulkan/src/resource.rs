@@ -235,13 +235,8 @@ impl Vulkan {
     ///
     /// `handle` belongs to this device and `needs` are its own.
     pub unsafe fn allocate_alone<H: Native>(&self, handle: H, needs: &Needs) -> Result<Block> {
-        let mut full = Vec::new();
-        let mut outcome = Err(ErrorKind::NoSuchHeap.into());
-        for id in &needs.heaps {
-            let (described, slot) = self.heap(*id)?;
-            if full.contains(&described.physical) {
-                continue;
-            }
+        self.table.first_that_gives(&needs.heaps, |heap, slot| {
+            self.enabled(slot)?;
             let ask = Ask {
                 size: needs.layout.size,
                 memory_type: slot.memory_type,
@@ -249,22 +244,11 @@ impl Vulkan {
                 dedicated: Some(handle.dedicated()),
                 share: Share::No,
             };
-            let memory = self.enabled(slot).and_then(|()| Memory::allocate(&self.device, ask));
-            match memory {
-                Ok(memory) => {
-                    let (size, none) = (needs.layout.size, Shared::No);
-                    let block = Block::with_memory(&self.device, *id, size, None, memory, none);
-                    return Ok(block.owned_by(handle.as_raw()));
-                }
-                Err(why) if why.kind() == ErrorKind::DeviceLost => return Err(why),
-                Err(why) if why.kind() == ErrorKind::OutOfDeviceMemory => {
-                    full.push(described.physical);
-                    outcome = Err(why);
-                }
-                Err(why) => outcome = Err(why),
-            }
-        }
-        outcome
+            let memory = Memory::allocate(&self.device, ask)?;
+            let (size, none) = (needs.layout.size, Shared::No);
+            let block = Block::with_memory(&self.device, heap, size, None, memory, none);
+            Ok(block.owned_by(handle.as_raw()))
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::{Slot, Suits, Table};
 use ash::vk;
-use omniheap_core::{Heap, HeapId, HeapKind, HostAccess};
+use omniheap_core::{ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result};
 
 /// Device memory first, then what both sides reach.
 pub(super) const fn kind(kind: HeapKind) -> u8 {
@@ -44,6 +44,33 @@ impl Table {
             .filter(|(_, slot, _)| slot.flags.contains(flags))
             .map(|(id, ..)| id)
             .collect()
+    }
+
+    /// Asks `heaps` in turn until one gives; when one is full, so are the others of its physical memory.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` at once, else what the last heap that was asked says; `NoSuchHeap` where there is none to ask.
+    pub(crate) fn first_that_gives<T>(
+        &self,
+        heaps: &[HeapId],
+        mut ask: impl FnMut(HeapId, Slot) -> Result<T>,
+    ) -> Result<T> {
+        let mut full = Vec::new();
+        let mut outcome = Err(ErrorKind::NoSuchHeap.into());
+        for id in heaps.iter().copied() {
+            let Some(heap) = self.caps.heap(id).filter(|heap| !full.contains(&heap.physical))
+            else {
+                continue;
+            };
+            outcome = ask(id, self.slots[usize::from(id.0)]);
+            match &outcome {
+                Err(why) if why.kind() == ErrorKind::OutOfDeviceMemory => full.push(heap.physical),
+                Err(why) if why.kind() != ErrorKind::DeviceLost => {}
+                _ => break,
+            }
+        }
+        outcome
     }
 
     fn in_types(&self, type_bits: u32) -> impl Iterator<Item = (HeapId, &Slot, &Heap)> {

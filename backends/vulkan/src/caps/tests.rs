@@ -5,7 +5,7 @@ use super::{
     power, translate,
 };
 use ash::vk;
-use omniheap_core::{Align, HeapId, HeapKind, HostAccess, Use};
+use omniheap_core::{Align, ErrorKind, HeapId, HeapKind, HostAccess, Result, Use};
 
 fn types(table: &Table, heaps: &[HeapId]) -> Vec<u32> {
     heaps.iter().map(|id| table.slots[usize::from(id.0)].memory_type).collect()
@@ -67,6 +67,46 @@ fn every_type_is_one_heap_ranked_within_its_kind() {
             assert_eq!(slot.flags.as_raw(), flags);
         }
     }
+}
+
+/// Asks for device memory while some physical memory is full, and another gives what `error` says; which types were asked.
+fn asked(reported: Reported, full: &[u8], error: ErrorKind) -> (Vec<u32>, Result<u32>) {
+    let table = translate(&reported.facts());
+    let heaps = table.candidates(reported.buffers, HeapKind::Device);
+    let mut asked = Vec::new();
+    let given = table.first_that_gives(&heaps, |heap, slot| {
+        asked.push(slot.memory_type);
+        let physical = table.caps.heap(heap).unwrap().physical;
+        if full.contains(&physical) { Err(error.into()) } else { Ok(slot.memory_type) }
+    });
+    (asked, given)
+}
+
+#[test]
+fn a_full_memory_is_asked_once() {
+    let oom = ErrorKind::OutOfDeviceMemory;
+    let rows: [(Reported, &[u8], &[u32]); 7] = [
+        (layouts::NVIDIA_SMALL_BAR, &[], &[7]),
+        (layouts::NVIDIA_SMALL_BAR, &[0], &[7, 10]),
+        (layouts::NVIDIA_SMALL_BAR, &[0, 2], &[7, 10, 0]),
+        (layouts::NVIDIA_RESIZABLE_BAR, &[0], &[1, 0]),
+        (layouts::H200, &[0], &[1, 0]),
+        (layouts::AMD_DISCRETE, &[0, 2], &[0, 2, 1]),
+        (layouts::INTEL_NO_SHARED_CACHE, &[], &[0]),
+    ];
+    for (reported, full, order) in rows {
+        let (asked, given) = asked(reported, full, oom);
+        assert_eq!(asked, order, "{full:?} of {reported:?}");
+        assert_eq!(given.ok(), order.last().copied());
+    }
+    let (order, given) = asked(layouts::H200, &[0, 1], oom);
+    assert_eq!((order, given.unwrap_err().kind()), (vec![1, 0], oom), "everything is full");
+    let (order, _) = asked(layouts::H200, &[0], ErrorKind::OutOfHostMemory);
+    assert_eq!(order, [1, 4, 0], "that says nothing of the others");
+    let (order, given) = asked(layouts::H200, &[0], ErrorKind::DeviceLost);
+    assert_eq!((order, given.unwrap_err().kind()), (vec![1], ErrorKind::DeviceLost));
+    let none = translate(&layouts::H200.facts()).first_that_gives(&[], |_, _| Ok(()));
+    assert_eq!(none.unwrap_err().kind(), ErrorKind::NoSuchHeap);
 }
 
 #[test]

@@ -192,8 +192,18 @@ fn offsets_are_aligned_for_their_use(rig: &Rig) {
     assert_eq!(vulkan.offset_align(U::VERTEX_BUFFER), Align::ONE);
     let constant = vulkan.caps().constant.unwrap().align;
     assert_eq!(vulkan.offset_align(U::UNIFORM_BUFFER), constant);
+    // SAFETY: the physical device is the instance's.
+    let limits =
+        unsafe { vulkan.ash_instance().get_physical_device_properties(vulkan.physical_device()) }
+            .limits;
+    let (storage, texel) =
+        (limits.min_storage_buffer_offset_alignment, limits.min_texel_buffer_offset_alignment);
+    assert_eq!(vulkan.offset_align(U::STORAGE_BUFFER).get(), storage);
+    for usage in [U::UNIFORM_TEXEL_BUFFER, U::STORAGE_TEXEL_BUFFER] {
+        assert_eq!(vulkan.offset_align(usage).get(), texel);
+    }
     let all = U::UNIFORM_BUFFER | U::STORAGE_BUFFER | U::STORAGE_TEXEL_BUFFER;
-    assert!(vulkan.offset_align(all) >= constant);
+    assert_eq!(vulkan.offset_align(all).get(), constant.get().max(storage).max(texel));
 }
 
 fn a_borrowed_device_works_and_survives(rig: &Rig) {
