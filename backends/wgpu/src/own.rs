@@ -6,12 +6,15 @@ use crate::{
     hal::{self, DriverMemory, bits},
 };
 use ash::vk;
-use omniheap_core::{Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
+use omniheap_core::{Align, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
 use wgpu::hal::api::Vulkan;
 
 /// Property bits of the memory types that are offered; others are protected, lazily backed or a vendor's own.
 const PLAIN: u32 =
     bits::DEVICE_LOCAL | bits::HOST_VISIBLE | bits::HOST_COHERENT | bits::HOST_CACHED;
+
+/// Where blocks over memory of our own begin: at its first byte, which meets every alignment; images ask for no more.
+pub(crate) const OWN_ALIGN: Align = Align::of(256 << 10);
 
 impl Wgpu {
     /// Takes the memory of device and constant blocks straight from the driver, and offers every memory type as a heap
@@ -31,6 +34,10 @@ impl Wgpu {
         let find = |class: HeapClass| memory_type(&memory, class, accepted);
         let (device, constant) = (find(HeapClass::Device), find(HeapClass::Constant));
         self.own = vec![device, constant, None, None];
+        for (heap, _) in self.caps.heaps.iter_mut().zip(&self.own).filter(|(_, own)| own.is_some())
+        {
+            heap.align = OWN_ALIGN;
+        }
         // Textures may now stand beside buffers.
         self.caps.neighbour_granularity = crate::caps::offset_align(memory.granularity);
         let most = self.caps.heaps[0].max_block;
@@ -148,7 +155,7 @@ fn heap(memory_type: u32, properties: u32, physical: u8, size: u64, most: u64) -
         name: format!("memory type {memory_type}: {place} memory, {seen}"),
         size,
         max_block: crate::caps::COPY_ALIGN.down(most.min(size)),
-        align: crate::caps::BASE_ALIGN,
+        align: OWN_ALIGN,
         granule: crate::caps::COPY_ALIGN,
         page: None,
         // wgpu cannot map what it did not allocate.

@@ -1,7 +1,10 @@
 //! A native image over memory of a block, and its way into wgpu.
 #![expect(unsafe_code, reason = "makes native images for wgpu's hal")]
 use super::format::{aspects, describe};
-use crate::{Wgpu, own::check};
+use crate::{
+    Wgpu,
+    own::{OWN_ALIGN, check},
+};
 use ash::vk;
 use omniheap_core::{
     Align, AllocateError, Allocation, Class, ErrorKind, HeapId, HeapKind, Manager, Request, Result,
@@ -40,7 +43,8 @@ impl Image {
         // SAFETY: made just above; wgpu asks for Vulkan 1.1 or the extension itself.
         unsafe { image.device.get_image_memory_requirements2(&of, &mut asked) };
         image.asked = asked.memory_requirements;
-        Ok((own.requires_dedicated_allocation == vk::FALSE).then_some(image))
+        let shares = own.requires_dedicated_allocation == vk::FALSE;
+        Ok((shares && image.asked.alignment <= OWN_ALIGN.get()).then_some(image))
     }
 
     /// Takes memory for it: in the device heap, else in another heap that the image takes, the device's own first.
