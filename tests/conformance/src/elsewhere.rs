@@ -37,7 +37,7 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
                 "backends/host/tests/host/process.rs",
                 "many_hand_overs_leave_nothing_open_on_either_side",
             ),
-            ("backends/hip/tests/device/export.rs", "exports_leak_nothing"),
+            ("backends/stream/tests/device/export.rs", "exports_leak_nothing"),
         ],
     ),
     (117, &[("bindings/torch/python/tests/test_package.py", "test_a_fork_lives_and_is_refused")]),
@@ -48,7 +48,7 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
                 "backends/host/tests/host/process.rs",
                 "a_process_may_end_with_live_memory_in_statics",
             ),
-            ("backends/cuda/tests/device/teardown.rs", "a_forgotten_backend_is_harmless"),
+            ("backends/stream/tests/device/teardown.rs", "a_forgotten_backend_is_harmless"),
         ],
     ),
     (
