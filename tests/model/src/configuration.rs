@@ -2,7 +2,7 @@
 use omniheap_core::layer::{Live, Record};
 use omniheap_core::{
     Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Manager, ManagerConfig, PoolConfig,
-    Request, StrategyKind,
+    Request, StrategyKind, Waiting,
 };
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
@@ -59,6 +59,7 @@ impl Reader<'_> {
             maximum: if flags & 2 == 0 { u64::MAX } else { self.number() },
             block: (flags & 4 != 0).then(|| self.number()),
             paged: flags & 8 != 0,
+            waiting: if flags & 32 == 0 { Waiting::LastResort } else { Waiting::Thrift },
             lanes: (flags & 16 != 0).then(|| u32::from(self.next())),
         }
     }
