@@ -152,6 +152,10 @@ fn shared_cost(request: &Request<'_>, profile: &Profile) -> u64 {
         return 0;
     }
     let stage = profile.cost(request.pattern, request.layout.size).stage;
+    if request.reuse == 0 {
+        // To bring all of it there reads more bytes than the group asks for.
+        return 100 + u64::from(stage.max(1));
+    }
     let read = profile.cost(request.pattern, touched(request)).shared;
     u64::from(stage) + u64::from(read) * u64::from(request.reuse.max(1))
 }

@@ -24,7 +24,7 @@ pub struct Request<'a> {
     pub access: Access,
     /// How kernels read it.
     pub pattern: Pattern,
-    /// How often a group reads each of its bytes, on average.
+    /// How often a group reads each of its bytes, on average; 0 is less than once.
     pub reuse: u32,
     /// Bytes of it that one group reads; `None` for all of them.
     pub touches: Option<u64>,
@@ -131,7 +131,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Read so often by a group, each byte on average.
+    /// Read so often by a group, each byte on average; 0 is less than once.
     #[must_use]
     pub const fn reuse(mut self, reuse: u32) -> Self {
         self.reuse = reuse;

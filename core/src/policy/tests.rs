@@ -101,6 +101,17 @@ fn a_slow_window_is_not_used() {
 }
 
 #[test]
+fn what_a_group_reads_less_than_once_is_not_brought_closer() {
+    let cheap = Cost { constant: 500, shared: 10, stage: 0 };
+    let profile = Profile::ASSUMED.with(Pattern::Gathered, TableSize::of(32 * KIB), cheap);
+    let region = |reuse| {
+        let request = table(32 * KIB, Pattern::Gathered, reuse);
+        MeasuredPolicy { profile }.place(&request, &h200()).expect("it fits").region
+    };
+    assert_eq!((region(1), region(0)), (Region::Shared, Region::Device));
+}
+
+#[test]
 fn computed_addresses_records_and_what_a_group_touches_matter() {
     let region =
         |request: Request<'_>| DefaultPolicy.place(&request, &h200()).expect("it fits").region;

@@ -261,6 +261,8 @@ fn textures_that_wgpu_places_are_counted(target: &Target) {
         assert!(manager.totals().live_bytes >= 256 << 20, "it is in the report");
     }
     drop(ours);
+    // What wgpu holds for work under way is let go of afterwards, and would hide what it takes next.
+    manager.backend().wait_idle().expect("alive");
     let usage = TextureUsages::RENDER_ATTACHMENT;
     let depth = TextureDescriptor { usage, ..flat(TextureFormat::Depth24Plus, 4096, 4096) };
     let before = manager.backend().bytes_of_wgpu().expect("told before");
