@@ -8,7 +8,7 @@ fn main() -> Outcome {
     let manager = omniheap_examples::manager()?;
 
     // A request says what the data is for. What would happen, and why?
-    let request = Request::new(1 << 20).align(Align::of(256)).writer(Writer::HostOnce).name("mesh");
+    let request = Request::new(1 << 20).align(Align::of(16)).writer(Writer::HostOnce).name("mesh");
     let plan = manager.plan(&request)?;
     println!("  {:?}: {} bytes new from the driver", plan.source, plan.new_bytes);
 

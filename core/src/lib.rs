@@ -49,8 +49,8 @@ pub use {
         AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,
         BlockReport, Buffer, Constant, ConstantHome, ConstantPlan, Copy, Defragmentation,
         Deviation, Event, Explanation, FreeError, Installed, Manager, ManagerConfig, Mapped,
-        Observer, Pin, Plan, PoolReport, Pressure, Program, Relief, Report, Rung, Schedule,
-        ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source,
+        Observer, Pin, Plan, PoolReport, Pressure, Program, Relief, Remapping, Report, Rung,
+        Schedule, ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source,
         SpanReport, SpanState, Staging, Step, Totals, UserPool, Verdict,
     },
     policy::{

@@ -2,7 +2,9 @@
 #![expect(unsafe_code, reason = "measures the driver's own calls")]
 use crate::Failure;
 use core::time::Duration;
-use omniheap::{Allocation, AnyBackend, Backend, HeapId, Manager, ManagerConfig, Remap, Request};
+use omniheap::{
+    Allocation, AnyBackend, Backend, HeapId, Manager, ManagerConfig, Remap, Remapping, Request,
+};
 use std::time::Instant;
 
 /// Bytes of one allocation, and of one hole.
@@ -70,6 +72,7 @@ type Device = omniheap::layer::Limit<AnyBackend>;
 fn limited(device: &AnyBackend, bytes: u64) -> Manager<Device> {
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(1);
+    config.remapping = Remapping::WhereCheaper;
     let limits = vec![bytes; device.caps().heaps.len()];
     let limited = Device::new(AnyBackend::clone(device), &limits, u64::MAX);
     Manager::with_config(limited, config)

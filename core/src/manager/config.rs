@@ -1,5 +1,5 @@
 //! How a manager is set up, and the pools that users make.
-use super::{AllocateError, Allocation, Defragmentation, Manager, Observer};
+use super::{AllocateError, Allocation, Defragmentation, Manager, Observer, Remapping};
 use crate::pool::Pool;
 use crate::{Align, Backend, Caps, DefaultPolicy, HeapId, HeapKind, Policy, PoolConfig, Request};
 use alloc::sync::Arc;
@@ -17,6 +17,8 @@ pub struct ManagerConfig {
     pub pool: PoolConfig,
     /// When live data is moved together.
     pub defragmentation: Defragmentation,
+    /// How pools of pages make room.
+    pub remapping: Remapping,
     /// Who sees what the manager does; nobody by default.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -25,7 +27,14 @@ impl Default for ManagerConfig {
     fn default() -> Self {
         let pool = PoolConfig { paged: true, ..PoolConfig::new() };
         let (policy, unit) = (Arc::new(DefaultPolicy), Align::of(256));
-        Self { policy, unit, pool, defragmentation: Defragmentation::default(), observer: None }
+        Self {
+            policy,
+            unit,
+            pool,
+            defragmentation: Defragmentation::default(),
+            remapping: Remapping::default(),
+            observer: None,
+        }
     }
 }
 

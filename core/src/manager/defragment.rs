@@ -21,6 +21,16 @@ pub enum Defragmentation {
     Background(Background),
 }
 
+/// How a pool of pages makes room when it is short of pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remapping {
+    /// Free pages are mapped elsewhere, always: the same calls give the same places.
+    #[default]
+    Always,
+    /// Or live data is copied together, where that was measured to take less: places depend on timing.
+    WhereCheaper,
+}
+
 /// How much is moved in the background, and when.
 ///
 /// Two marks instead of one, so that work at the edge does not start it again and again.

@@ -31,7 +31,7 @@ pub use binding::{Binding, Mapped, Pin};
 pub use buffer::Buffer;
 pub use config::{ManagerConfig, Pressure, Relief, UserPool};
 pub use constants::{Constant, ConstantHome, ConstantPlan};
-pub use defragment::{Background, Defragmentation, Step};
+pub use defragment::{Background, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, FreeError, Rung, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use install::{Deviation, Installed, ScheduleReport};

@@ -2,7 +2,7 @@
 use core::time::Duration;
 use omniheap_core::layer::{CallKind, Fault, Plan};
 use omniheap_core::{
-    Align, Allocation, Defragmentation, HeapKind, Manager, ManagerConfig, Request, Rung,
+    Align, Allocation, Defragmentation, HeapKind, Manager, ManagerConfig, Remapping, Request, Rung,
 };
 use omniheap_host::{Host, heap};
 
@@ -13,11 +13,16 @@ const CAPACITY: u64 = 32 * MIB;
 type Device = Fault<Host>;
 
 fn manager(defragmentation: Defragmentation) -> Manager<Device> {
+    manager_with(defragmentation, Remapping::WhereCheaper)
+}
+
+fn manager_with(defragmentation: Defragmentation, remapping: Remapping) -> Manager<Device> {
     let mut device = heap(HeapKind::Device, CAPACITY);
     device.page = device.page.map(|_| Align::of(64 << 10));
     let host = Host::builder().heap(device).open().expect("a device");
     let mut config = ManagerConfig::default();
     (config.pool.lanes, config.defragmentation) = (Some(1), defragmentation);
+    config.remapping = remapping;
     Manager::with_config(Fault::new(host), config)
 }
 
@@ -87,6 +92,14 @@ fn copies_are_made_where_mapping_is_dear() {
     let [_, second] = ask_twice(&manager);
     assert!(second > 0, "{:?}", manager.report().move_costs);
     assert!(served(&manager) > before);
+}
+
+#[test]
+fn unless_asked_for_places_do_not_depend_on_what_calls_took() {
+    let manager = manager_with(Defragmentation::OnRequest, Remapping::default());
+    measure_copies(&manager);
+    manager.backend().inject(Plan::Delay(CallKind::UnmapPages, Duration::from_millis(50)), 0);
+    assert_eq!(ask_twice(&manager), [0, 0]);
 }
 
 #[test]
