@@ -37,12 +37,14 @@ impl Numbers {
 
 /// Any strategy in blocks of one of five sizes.
 fn world(numbers: &mut Numbers) -> (Subject, Geometry) {
-    let size = numbers.pick(&[1000, 4096, 65_536, 1 << 20, 3 << 21]);
+    let size: u64 = numbers.pick(&[1000, 4096, 65_536, 1 << 20, 3 << 21]);
     let granularity = Align::of(numbers.pick(&[1, 1, 256, 1024]));
+    // A block of millions of units takes longer to look through than all else together.
+    let least = size / 2048 + 1;
     let subject = match numbers.below(10) {
         0..=3 => Subject::Tlsf,
-        4 => Subject::Buddy { unit: Align::of(1 << numbers.below(7)) },
-        5 => Subject::Slab { slot: Layout::new(1 + numbers.below(900)) },
+        4 => Subject::Buddy { unit: Align::of(least.next_power_of_two() << numbers.below(7)) },
+        5 => Subject::Slab { slot: Layout::new(least + numbers.below(900)) },
         6 => Subject::Stack,
         7 => Subject::Ring,
         8 => Subject::Bump,
