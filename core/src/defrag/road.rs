@@ -4,7 +4,7 @@ use super::bounce;
 use super::window::Slide;
 use crate::device::Block;
 use crate::pool::SlotId;
-use crate::{Backend, ErrorKind, InsideBlock, Move, Place, Result, TimelineId, Transfer};
+use crate::{Backend, InsideBlock, Move, Place, Result, TimelineId, Transfer};
 use alloc::vec::Vec;
 
 /// Bytes of one block on their way to another offset.
@@ -107,14 +107,8 @@ impl<B: Backend> Road<'_, B> {
 /// How often a call is made that must not fail: what it is for cannot be undone.
 const ATTEMPTS: u32 = 8;
 
-/// Makes a call again while the driver refuses it, a few times.
+/// Makes a call again while the driver refuses it, a few times. Also where it says that the device is lost: on one that
+/// is, nothing is harmed by that, and where it was wrong, copies that are still under way must not be forgotten.
 pub(super) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
-    let mut answer = call();
-    for _ in 1..ATTEMPTS {
-        match &answer {
-            Err(error) if error.kind() != ErrorKind::DeviceLost => answer = call(),
-            _ => break,
-        }
-    }
-    answer
+    (1..ATTEMPTS).fold(call(), |answer, _| answer.or_else(|_| call()))
 }
