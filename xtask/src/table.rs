@@ -95,7 +95,7 @@ fn table(runs: &[Value]) -> String {
     );
     for run in runs {
         let (backend, label) = (text(run, "backend"), text(run, "label"));
-        let shown = if backend == label { backend } else { format!("{backend} ({label})") };
+        let shown = if backend == label { backend } else { format!("{backend} (`{label}`)") };
         let _ = writeln!(
             out,
             "| {shown} | {} | {} | {} | {} | {} | {} |",
