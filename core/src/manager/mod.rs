@@ -310,8 +310,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; when the pool has a minimum, `ZeroSize` for a maximum below one
-    /// unit, and what the driver says.
+    /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; when the pool has a minimum, what the driver says.
     pub fn create_pool(&self, heap: HeapId, config: crate::PoolConfig) -> Result<UserPool<B>> {
         let pool = Arc::new(self.make_pool(heap, config, None)?);
         self.inner.user_pools.lock().push(Arc::clone(&pool));

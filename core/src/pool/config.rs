@@ -73,7 +73,8 @@ impl PoolConfig {
     /// # Errors
     ///
     /// `InvalidConfig` when minimum is above maximum, a block is zero or larger than the maximum, lanes are zero, or
-    /// pages are asked for with another strategy than the general one; `ExceedsLimit` when the heap is smaller.
+    /// pages are asked for with another strategy than the general one; `ExceedsLimit` when the heap is smaller. A pool
+    /// also refuses, as `InvalidConfig`, blocks that could hold nothing: smaller than a unit of the manager.
     pub fn check(&self, heap_size: u64, max_block: u64) -> Result<(), ErrorKind> {
         let block = self.block.unwrap_or(1);
         let linear = matches!(self.strategy, StrategyKind::Ring);

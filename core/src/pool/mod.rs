@@ -93,6 +93,9 @@ impl<B: Backend> Pool<B> {
             config::other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig)?;
         }
         let unit = unit.max(about.align.min(unit));
+        if growth.largest < unit.get() {
+            return Err(ErrorKind::InvalidConfig.into()); // No block could ever hold anything.
+        }
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit));
         Ok(Self {
             shared,

@@ -125,10 +125,10 @@ fn use_pool<B: Backend>(manager: &Manager<B>, reader: &mut Reader<'_>) {
     assert!(ended.is_ok(), "an empty pool ends: {config:?}");
 }
 
-/// What a pool may be refused for; `ZeroSize` where its maximum is below one unit.
+/// What a pool may be refused for.
 fn refused(kind: ErrorKind, config: PoolConfig) {
-    use ErrorKind::{ExceedsLimit, InvalidConfig, SizeOverflow, ZeroSize};
-    let fits = kind.is_out_of_memory()
-        || matches!(kind, InvalidConfig | ExceedsLimit | SizeOverflow | ZeroSize);
+    use ErrorKind::{ExceedsLimit, InvalidConfig, SizeOverflow};
+    let fits =
+        kind.is_out_of_memory() || matches!(kind, InvalidConfig | ExceedsLimit | SizeOverflow);
     assert!(fits, "{kind:?} for {config:?}");
 }

@@ -124,6 +124,7 @@ fn pool_settings_that_contradict_are_refused<B: Backend + 'static>(world: &World
     let wrong = [
         PoolConfig { minimum: 2 << 20, maximum: 1 << 20, ..base },
         PoolConfig { maximum: 0, ..base },
+        PoolConfig { maximum: 1, minimum: 1, ..base },
         PoolConfig { block: Some(0), ..base },
         PoolConfig { block: Some(2 << 20), maximum: 1 << 20, ..base },
         PoolConfig { lanes: Some(0), ..base },
