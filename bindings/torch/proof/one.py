@@ -3,7 +3,8 @@
 usage: one.py WORKLOADS_FILE NAME MODE [--limit GIB] [--passes N] [--share S] [--ask]
 MODE: default, expandable, async, omniheap or omniheap-plain. WORKLOADS_FILE defines one function for each workload; a
 loss or a sum of outputs is taken from every iteration, so that runs with different allocators can be compared. Models
-are made on the device. With --ask, imports first, then says READY and waits for a line before it touches the device.
+are made on the device. With --ask, imports first and says READY; the first line that it reads lets it open the device,
+and each further line is one pass; it says DONE after each, and others may use the device meanwhile.
 """
 
 import argparse
@@ -28,10 +29,10 @@ IMPORTS = re.compile(r"^\s+(?:from (\w+) import (.+)|import (\w+))$", re.M)
 
 
 class Clock:
-    """Stops the device between iterations, takes the time, and the driver's own figure of used memory."""
+    """Stops the device between iterations, takes the time, and the driver's own figure of memory used since the start."""
 
     def __init__(self, torch, share):
-        self.torch, self.share, self.times, self.peak = torch, share, [], 0
+        self.torch, self.share, self.times, self.base, self.peak = torch, share, [], used(torch), 0
 
     def __call__(self, steps):
         steps = max(2, int(steps * self.share))
@@ -46,7 +47,7 @@ class Clock:
     def stop(self):
         self.torch.cuda.synchronize()
         self.times.append(time.perf_counter())
-        self.peak = max(self.peak, used(self.torch))
+        self.peak = max(self.peak, used(self.torch) - self.base)
 
 
 def used(torch):
@@ -79,10 +80,20 @@ def load(path, name, out, tick, torch):
     return space[name]
 
 
+def turns(options):
+    """A turn for every pass that is wanted."""
+    if not options.ask:
+        yield from range(options.passes)
+    while options.ask and sys.stdin.readline():
+        yield
+        print("DONE", flush=True)
+
+
 def measure(options, torch, ours):
     result = dict(workload=options.name, mode=options.mode, limit=options.limit, error=None, times=[], losses=[], calls=[])
-    base = used(torch)
-    for turn in range(options.passes):
+    # What this process held before a pass: between passes, others may have taken memory and given it back.
+    mine = 0
+    for _ in turns(options):
         out, clock, calls = [], Clock(torch, options.share), ours and ours.stats()["driver_calls"]
         torch.manual_seed(0)
         run = load(options.file, options.name, out, clock, torch)
@@ -93,7 +104,8 @@ def measure(options, torch, ours):
         except torch.OutOfMemoryError as error:
             result["error"] = "OutOfMemoryError: " + str(error)[:300]
             break
-        result["driver_peak"] = max(result.get("driver_peak", 0), clock.peak - base)
+        result["driver_peak"] = max(result.get("driver_peak", 0), mine + clock.peak)
+        mine += used(torch) - clock.base
         result["times"].append(round(clock.times[-1] - clock.times[0], 4))
         result["losses"].append([float(value) for value in out])
         if ours:
@@ -133,6 +145,8 @@ def main():
     if options.limit and not ours:
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(options.limit * 2**30 / whole)
+    if options.ask:
+        print("DONE", flush=True)
     print("RESULT " + json.dumps(measure(options, torch, ours)), flush=True)
 
 
