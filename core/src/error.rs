@@ -52,6 +52,16 @@ pub enum ErrorKind {
     Driver,
 }
 
+// `Driver` stays the last kind: one before it that `ALL` lacks does not compile, nor does another order.
+const _: () = {
+    let mut at = 0;
+    while at < ErrorKind::ALL.len() {
+        assert!(ErrorKind::ALL[at] as usize == at, "ErrorKind::ALL leaves out a kind");
+        at += 1;
+    }
+    assert!(ErrorKind::Driver as usize + 1 == ErrorKind::ALL.len());
+};
+
 /// The recovery worth trying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
@@ -64,6 +74,31 @@ pub enum Advice {
 }
 
 impl ErrorKind {
+    /// Every kind, in the order of their declaration: for tables that must leave none out.
+    pub const ALL: [Self; 21] = [
+        Self::OutOfDeviceMemory,
+        Self::OutOfHostMemory,
+        Self::Fragmented,
+        Self::ExceedsLimit,
+        Self::OverBudget,
+        Self::ZeroSize,
+        Self::InvalidAlignment,
+        Self::SizeOverflow,
+        Self::OutOfRange,
+        Self::Misaligned,
+        Self::NoSuchHeap,
+        Self::NoSuchTimeline,
+        Self::Foreign,
+        Self::Stale,
+        Self::Busy,
+        Self::NotMappable,
+        Self::Published,
+        Self::Unsupported,
+        Self::InvalidConfig,
+        Self::DeviceLost,
+        Self::Driver,
+    ];
+
     /// Maps a kind to the recovery worth trying.
     #[must_use]
     pub const fn advice(self) -> Advice {

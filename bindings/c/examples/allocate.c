@@ -58,6 +58,20 @@ int main(void) {
     must(omniheap_plan(manager, &upload, &plan));
     printf("plan: heap %u, %llu new bytes\n", plan.heap, (unsigned long long)plan.new_bytes);
 
+    /* A table that is final: kernels of every stream rely on it. */
+    omniheap_request constants = omniheap_request_default(4096);
+    constants.writer = OMNIHEAP_WRITER_HOST_ONCE;
+    constants.pattern = OMNIHEAP_PATTERN_BROADCAST;
+    constants.flags = OMNIHEAP_ZEROED;
+    omniheap_allocation table;
+    must(omniheap_allocate(manager, &constants, &table));
+    must(omniheap_write(table, 0, text, sizeof text));
+    must(omniheap_publish(table));
+    expect(omniheap_write(table, 0, text, 1) == OMNIHEAP_STATUS_PUBLISHED, "what is final stays");
+    must(omniheap_placement_json(manager, &constants, table, why, sizeof why, &length));
+    printf("placed: %s\n", why);
+    must(omniheap_free(table));
+
     /* A budget, a callback before requests fail, and an error that says what to do. */
     int calls = 0;
     must(omniheap_on_pressure(manager, on_pressure, &calls));

@@ -58,6 +58,12 @@
 // Reached fast by both sides.
 #define OMNIHEAP_KIND_UNIFIED 3
 
+// Pools of pages wait for the device only before a request would fail.
+#define OMNIHEAP_WAITING_LAST_RESORT 0
+
+// They also wait before they hold much more than was ever live: less memory, and a stall now and then while they grow.
+#define OMNIHEAP_WAITING_THRIFT 1
+
 // Any size in any order.
 #define OMNIHEAP_STRATEGY_GENERAL 0
 
@@ -97,14 +103,20 @@
 // Neighbouring lanes read neighbouring addresses.
 #define OMNIHEAP_PATTERN_COALESCED 0
 
-// Every lane reads the same address.
+// Every lane reads the same address, and the compiler knows which: a loop over a whole table.
 #define OMNIHEAP_PATTERN_BROADCAST 1
 
-// Every lane reads where it likes.
+// Every lane reads a number where it likes.
 #define OMNIHEAP_PATTERN_GATHERED 2
 
 // A group reads the same tile many times.
 #define OMNIHEAP_PATTERN_TILED 3
+
+// Every lane reads the same address, which the kernel computes.
+#define OMNIHEAP_PATTERN_UNIFORM 4
+
+// Every lane reads a whole record, 16 bytes or so, where it likes.
+#define OMNIHEAP_PATTERN_RECORDS 5
 
 // The bytes live until they are freed.
 #define OMNIHEAP_LIFETIME_PERSISTENT 0
@@ -133,7 +145,22 @@
 // The bytes move only in passes that ask about them.
 #define OMNIHEAP_MOVED_ON_CONSENT 8
 
-// For `heap` and `timeline`: none in particular.
+// Host and device see each other's writes without a flush or an invalidation.
+#define OMNIHEAP_COHERENT 16
+
+// No other region serves where the best one is missing or too small: the request fails instead.
+#define OMNIHEAP_NO_SUBSTITUTE 32
+
+// Host memory serves where every permitted heap is full: slow for kernels, and `omniheap_placement_json` says so.
+#define OMNIHEAP_MAY_SPILL 64
+
+// The bytes are zero at first.
+#define OMNIHEAP_ZEROED 128
+
+// The bytes are zeroed when they are freed, and never move.
+#define OMNIHEAP_SECRET 256
+
+// For `heap`, `timeline` and `tag`: none in particular.
 #define OMNIHEAP_ANY UINT32_MAX
 
 // The version that the header was made for; `omniheap_version` says which the library has.
@@ -208,6 +235,8 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_FILE = 24,
   // A bug in omniheap: please report it.
   OMNIHEAP_STATUS_BUG = 25,
+  // The bytes were published, so that nobody writes them any more: allocate new ones.
+  OMNIHEAP_STATUS_PUBLISHED = 26,
 } omniheap_status;
 
 // A manager of one device. Zero is none.
@@ -222,6 +251,8 @@ typedef struct omniheap_request {
   uint64_t size;
   // The start is a multiple of this power of two.
   uint64_t align;
+  // Bytes of it that one group reads; zero for all of them.
+  uint64_t touches;
   // `OMNIHEAP_WRITER_…`.
   uint32_t writer;
   // `OMNIHEAP_ACCESS_…`.
@@ -232,12 +263,17 @@ typedef struct omniheap_request {
   uint32_t lifetime;
   // `OMNIHEAP_CLASS_…`.
   uint32_t class_;
-  // `OMNIHEAP_DEDICATED`, `OMNIHEAP_PINNED`, `OMNIHEAP_HELD_ONLY`, `OMNIHEAP_MOVED_ON_CONSENT`, added up.
+  // `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`
+  // and `_SECRET`, added up.
   uint32_t flags;
   // Exactly this heap, or `OMNIHEAP_ANY`.
   uint32_t heap;
   // The timeline in whose order it is used and freed, or `OMNIHEAP_ANY`.
   uint32_t timeline;
+  // How often a group reads each of its bytes, on average; 0 is less than once.
+  uint32_t reuse;
+  // Groups it in reports, up to 65535; or `OMNIHEAP_ANY`.
+  uint32_t tag;
   // Shown in reports; may be null.
   const char *name;
 } omniheap_request;
@@ -352,8 +388,8 @@ typedef struct omniheap_config {
   uint64_t unit;
   // Non-zero: build pools from pages where the device has them, so that holes do not add up.
   uint32_t paged;
-  // Zero; for later versions.
-  uint32_t reserved;
+  // `OMNIHEAP_WAITING_…`.
+  uint32_t waiting;
   // Record a trace of everything into this file until the manager is closed; null for none.
   const char *trace;
 } omniheap_config;
@@ -372,6 +408,10 @@ typedef struct omniheap_pool_config {
   uint32_t strategy;
   // Non-zero: build the pool from pages where the heap has them.
   uint32_t paged;
+  // `OMNIHEAP_WAITING_…`.
+  uint32_t waiting;
+  // Lanes for threads; 1 makes the pool deterministic across threads, 0 is one for each core.
+  uint32_t lanes;
 } omniheap_pool_config;
 
 // Sums over everything that a manager holds.
@@ -519,6 +559,11 @@ enum omniheap_status omniheap_fill(struct omniheap_allocation allocation,
                                    uint64_t size,
                                    uint8_t value);
 
+// Makes the bytes final: waits for the writes on the allocation's timeline, and refuses later ones with `Published`.
+//
+// What another timeline writes is the caller's to wait for.
+enum omniheap_status omniheap_publish(struct omniheap_allocation allocation);
+
 // Copies between two allocations of a manager, in a timeline's order; 0 is the main one.
 enum omniheap_status omniheap_copy(struct omniheap_manager manager,
                                    uint32_t timeline,
@@ -582,6 +627,19 @@ enum omniheap_status omniheap_explain_json(struct omniheap_manager manager,
                                            char *buffer,
                                            size_t capacity,
                                            size_t *length);
+
+// Says where an allocation went that a request made, and why, as JSON: the decision, or what replaced it because better
+// heaps were full.
+//
+// # Safety
+//
+// As for `omniheap_explain_json`.
+enum omniheap_status omniheap_placement_json(struct omniheap_manager manager,
+                                             const struct omniheap_request *request,
+                                             struct omniheap_allocation allocation,
+                                             char *buffer,
+                                             size_t capacity,
+                                             size_t *length);
 
 // How many heaps the device has; they are numbered from 0.
 //

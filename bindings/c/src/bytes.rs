@@ -116,6 +116,14 @@ pub extern "C" fn omniheap_fill(
     call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation.fill(offset, size, value)?))
 }
 
+/// Makes the bytes final: waits for the writes on the allocation's timeline, and refuses later ones with `Published`.
+///
+/// What another timeline writes is the caller's to wait for.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_publish(allocation: OmniheapAllocation) -> OmniheapStatus {
+    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation.publish()?))
+}
+
 /// Copies between two allocations of a manager, in a timeline's order; 0 is the main one.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_copy(

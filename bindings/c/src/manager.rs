@@ -1,11 +1,12 @@
 //! Plan, explain, budgets, trim, defragment.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{OmniheapManager, holder};
+use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::request::{OmniheapRequest, heap, read};
 use crate::status::{OmniheapStatus, call, put, put_text};
 use core::ffi::c_char;
-use omniheap::{HeapKind, Source};
-use serde_json::json;
+use omniheap::{ErrorKind, HeapKind, Placement, Source, Word as _};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// From a hole of memory that is held.
 pub const OMNIHEAP_SOURCE_HELD: u32 = 0;
@@ -120,14 +121,46 @@ pub unsafe extern "C" fn omniheap_explain_json(
             .filter_map(|verdict| Some((verdict.heap, verdict.rejected?)))
             .map(|(heap, why)| json!({ "heap": heap.0, "why": why.to_string() }))
             .collect();
-        let shown = json!({
-            "region": format!("{:?}", found.placement.region).to_lowercase(),
-            "heaps": found.placement.heaps.as_slice().iter().map(|heap| heap.0).collect::<Vec<_>>(),
-            "reason": found.placement.reason.to_string(),
-            "rejected": rejected,
-        });
+        let mut shown = described(&found.placement);
+        shown["rejected"] = json!(rejected);
         // SAFETY: as above.
         unsafe { put_text(&shown.to_string(), buffer, capacity, length) }
+    })
+}
+
+fn described(placement: &Placement) -> Value {
+    json!({
+        "region": placement.region.word(),
+        "heaps": placement.heaps.as_slice().iter().map(|heap| heap.0).collect::<Vec<_>>(),
+        "reason": placement.reason.to_string(),
+    })
+}
+
+/// Says where an allocation went that a request made, and why, as JSON: the decision, or what replaced it because better
+/// heaps were full.
+///
+/// # Safety
+///
+/// As for `omniheap_explain_json`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_placement_json(
+    manager: OmniheapManager,
+    request: *const OmniheapRequest,
+    allocation: OmniheapAllocation,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { read(request) }?;
+        let (holder, bytes) = (holder(manager)?, ALLOCATIONS.get(allocation.id)?);
+        if !Arc::ptr_eq(&holder, bytes.owner.holder()) {
+            return Err(ErrorKind::Foreign.into());
+        }
+        let found = holder.manager.placed(&request, &bytes.allocation)?;
+        // SAFETY: as above.
+        unsafe { put_text(&described(&found).to_string(), buffer, capacity, length) }
     })
 }
 
@@ -162,7 +195,7 @@ pub unsafe extern "C" fn omniheap_heap(
     call(|| {
         let (holder, id) = (holder(manager)?, heap(number)?);
         let held = holder.manager.heap_use(id)?;
-        let described = holder.manager.caps().heap(id).ok_or(omniheap::ErrorKind::NoSuchHeap)?;
+        let described = holder.manager.caps().heap(id).ok_or(ErrorKind::NoSuchHeap)?;
         let shown = OmniheapHeap {
             size: described.size,
             max_block: described.max_block,

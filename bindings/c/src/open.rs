@@ -7,9 +7,14 @@ use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
-use omniheap::{Align, BackendKind, ErrorKind, ManagerConfig};
+use omniheap::{Align, BackendKind, ErrorKind, ManagerConfig, Waiting};
 use serde_json::json;
 use std::sync::Arc;
+
+/// Pools of pages wait for the device only before a request would fail.
+pub const OMNIHEAP_WAITING_LAST_RESORT: u32 = 0;
+/// They also wait before they hold much more than was ever live: less memory, and a stall now and then while they grow.
+pub const OMNIHEAP_WAITING_THRIFT: u32 = 1;
 
 /// How a manager is set up. Start from `omniheap_config_default`.
 #[repr(C)]
@@ -19,8 +24,8 @@ pub struct OmniheapConfig {
     pub unit: u64,
     /// Non-zero: build pools from pages where the device has them, so that holes do not add up.
     pub paged: u32,
-    /// Zero; for later versions.
-    pub reserved: u32,
+    /// `OMNIHEAP_WAITING_…`.
+    pub waiting: u32,
     /// Record a trace of everything into this file until the manager is closed; null for none.
     pub trace: *const c_char,
 }
@@ -32,8 +37,20 @@ pub extern "C" fn omniheap_config_default() -> OmniheapConfig {
     OmniheapConfig {
         unit: config.unit.get(),
         paged: u32::from(config.pool.paged),
-        reserved: 0,
+        waiting: OMNIHEAP_WAITING_LAST_RESORT,
         trace: core::ptr::null(),
+    }
+}
+
+/// What a number stands for.
+pub(crate) fn waiting(number: u32) -> Result<Waiting, Failure> {
+    match number {
+        OMNIHEAP_WAITING_LAST_RESORT => Ok(Waiting::LastResort),
+        OMNIHEAP_WAITING_THRIFT => Ok(Waiting::Thrift),
+        other => {
+            let message = format!("config.waiting is {other}; pass one of OMNIHEAP_WAITING_…");
+            Err(Failure::invalid(message))
+        }
     }
 }
 
@@ -55,11 +72,7 @@ pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<Settings,
     }
     // SAFETY: the caller's promise.
     let config = unsafe { get(config, "config") }?;
-    if config.reserved != 0 {
-        return Err(Failure::invalid(
-            "config.reserved is not zero; start from omniheap_config_default()",
-        ));
-    }
+    settings.pool.waiting = waiting(config.waiting)?;
     let unit = Align::new(config.unit);
     settings.unit =
         unit.ok_or_else(|| Failure::invalid("config.unit is not a power of two; 256 is usual"))?;

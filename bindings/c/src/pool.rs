@@ -1,6 +1,7 @@
 //! Pools of the caller's own.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{OmniheapManager, OmniheapPool, Owner, POOLS, Pool, holder};
+use crate::open::{OMNIHEAP_WAITING_LAST_RESORT, waiting};
 use crate::request::heap;
 use crate::status::{Failure, OmniheapStatus, call, get, put};
 use omniheap::{Align, ErrorKind, Layout, PoolConfig, StrategyKind, UserPool};
@@ -35,6 +36,10 @@ pub struct OmniheapPoolConfig {
     pub strategy: u32,
     /// Non-zero: build the pool from pages where the heap has them.
     pub paged: u32,
+    /// `OMNIHEAP_WAITING_…`.
+    pub waiting: u32,
+    /// Lanes for threads; 1 makes the pool deterministic across threads, 0 is one for each core.
+    pub lanes: u32,
 }
 
 /// A general-purpose pool without limits.
@@ -47,6 +52,8 @@ pub extern "C" fn omniheap_pool_config_default() -> OmniheapPoolConfig {
         piece: 0,
         strategy: OMNIHEAP_STRATEGY_GENERAL,
         paged: 0,
+        waiting: OMNIHEAP_WAITING_LAST_RESORT,
+        lanes: 0,
     }
 }
 
@@ -99,7 +106,8 @@ pub unsafe extern "C" fn omniheap_pool_create(
             maximum: config.maximum,
             block: (config.block > 0).then_some(config.block),
             paged: config.paged != 0,
-            ..PoolConfig::new()
+            waiting: waiting(config.waiting)?,
+            lanes: (config.lanes > 0).then_some(config.lanes),
         };
         let made = holder.manager.create_pool(heap(number)?, settings)?;
         let id =

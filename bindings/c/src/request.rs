@@ -3,7 +3,7 @@
 use crate::status::{Failure, get, text};
 use core::ffi::c_char;
 use omniheap::{
-    Access, Align, Class, HeapId, Layout, Lifetime, Pattern, Request, TimelineId, Writer,
+    Access, Align, Class, HeapId, Layout, Lifetime, Pattern, Request, Tag, TimelineId, Writer,
 };
 
 /// Kernels write the bytes.
@@ -20,12 +20,16 @@ pub const OMNIHEAP_ACCESS_HOST: u32 = 1;
 pub const OMNIHEAP_ACCESS_BOTH: u32 = 2;
 /// Neighbouring lanes read neighbouring addresses.
 pub const OMNIHEAP_PATTERN_COALESCED: u32 = 0;
-/// Every lane reads the same address.
+/// Every lane reads the same address, and the compiler knows which: a loop over a whole table.
 pub const OMNIHEAP_PATTERN_BROADCAST: u32 = 1;
-/// Every lane reads where it likes.
+/// Every lane reads a number where it likes.
 pub const OMNIHEAP_PATTERN_GATHERED: u32 = 2;
 /// A group reads the same tile many times.
 pub const OMNIHEAP_PATTERN_TILED: u32 = 3;
+/// Every lane reads the same address, which the kernel computes.
+pub const OMNIHEAP_PATTERN_UNIFORM: u32 = 4;
+/// Every lane reads a whole record, 16 bytes or so, where it likes.
+pub const OMNIHEAP_PATTERN_RECORDS: u32 = 5;
 /// The bytes live until they are freed.
 pub const OMNIHEAP_LIFETIME_PERSISTENT: u32 = 0;
 /// The bytes live for one frame.
@@ -44,7 +48,17 @@ pub const OMNIHEAP_PINNED: u32 = 2;
 pub const OMNIHEAP_HELD_ONLY: u32 = 4;
 /// The bytes move only in passes that ask about them.
 pub const OMNIHEAP_MOVED_ON_CONSENT: u32 = 8;
-/// For `heap` and `timeline`: none in particular.
+/// Host and device see each other's writes without a flush or an invalidation.
+pub const OMNIHEAP_COHERENT: u32 = 16;
+/// No other region serves where the best one is missing or too small: the request fails instead.
+pub const OMNIHEAP_NO_SUBSTITUTE: u32 = 32;
+/// Host memory serves where every permitted heap is full: slow for kernels, and `omniheap_placement_json` says so.
+pub const OMNIHEAP_MAY_SPILL: u32 = 64;
+/// The bytes are zero at first.
+pub const OMNIHEAP_ZEROED: u32 = 128;
+/// The bytes are zeroed when they are freed, and never move.
+pub const OMNIHEAP_SECRET: u32 = 256;
+/// For `heap`, `timeline` and `tag`: none in particular.
 pub const OMNIHEAP_ANY: u32 = u32::MAX;
 
 /// What is wanted. Start from `omniheap_request_default`.
@@ -55,6 +69,8 @@ pub struct OmniheapRequest {
     pub size: u64,
     /// The start is a multiple of this power of two.
     pub align: u64,
+    /// Bytes of it that one group reads; zero for all of them.
+    pub touches: u64,
     /// `OMNIHEAP_WRITER_…`.
     pub writer: u32,
     /// `OMNIHEAP_ACCESS_…`.
@@ -65,12 +81,17 @@ pub struct OmniheapRequest {
     pub lifetime: u32,
     /// `OMNIHEAP_CLASS_…`.
     pub class_: u32,
-    /// `OMNIHEAP_DEDICATED`, `OMNIHEAP_PINNED`, `OMNIHEAP_HELD_ONLY`, `OMNIHEAP_MOVED_ON_CONSENT`, added up.
+    /// `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`
+    /// and `_SECRET`, added up.
     pub flags: u32,
     /// Exactly this heap, or `OMNIHEAP_ANY`.
     pub heap: u32,
     /// The timeline in whose order it is used and freed, or `OMNIHEAP_ANY`.
     pub timeline: u32,
+    /// How often a group reads each of its bytes, on average; 0 is less than once.
+    pub reuse: u32,
+    /// Groups it in reports, up to 65535; or `OMNIHEAP_ANY`.
+    pub tag: u32,
     /// Shown in reports; may be null.
     pub name: *const c_char,
 }
@@ -81,6 +102,7 @@ pub extern "C" fn omniheap_request_default(size: u64) -> OmniheapRequest {
     OmniheapRequest {
         size,
         align: 1,
+        touches: 0,
         writer: OMNIHEAP_WRITER_DEVICE,
         access: OMNIHEAP_ACCESS_DEVICE,
         pattern: OMNIHEAP_PATTERN_COALESCED,
@@ -89,9 +111,21 @@ pub extern "C" fn omniheap_request_default(size: u64) -> OmniheapRequest {
         flags: 0,
         heap: OMNIHEAP_ANY,
         timeline: OMNIHEAP_ANY,
+        reuse: 1,
+        tag: OMNIHEAP_ANY,
         name: core::ptr::null(),
     }
 }
+
+/// Patterns in the order of their numbers.
+const PATTERNS: [Pattern; 6] = [
+    Pattern::Coalesced,
+    Pattern::Broadcast,
+    Pattern::Gathered,
+    Pattern::Tiled,
+    Pattern::Uniform,
+    Pattern::Records,
+];
 
 /// What a number stands for.
 fn choose<T: Copy>(number: u32, among: &[T], field: &str) -> Result<T, Failure> {
@@ -120,16 +154,15 @@ pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request
             "writer",
         )?,
         access: choose(asked.access, &[Access::Device, Access::Host, Access::Both], "access")?,
-        pattern: choose(
-            asked.pattern,
-            &[Pattern::Coalesced, Pattern::Broadcast, Pattern::Gathered, Pattern::Tiled],
-            "pattern",
-        )?,
+        pattern: choose(asked.pattern, &PATTERNS, "pattern")?,
         lifetime: choose(
             asked.lifetime,
             &[Lifetime::Persistent, Lifetime::Frame, Lifetime::Kernel],
             "lifetime",
         )?,
+        reuse: asked.reuse,
+        touches: (asked.touches > 0).then_some(asked.touches),
+        tag: tag(asked.tag)?,
         ..Request::new(asked.size)
     };
     wanted = with_flags(wanted, asked.flags)?;
@@ -144,27 +177,49 @@ pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request
     Ok(wanted)
 }
 
+/// What each flag makes of a request.
+type Change<'a> = fn(Request<'a>) -> Request<'a>;
+
 /// The request with what its flags say.
 fn with_flags<'a>(mut wanted: Request<'a>, flags: u32) -> Result<Request<'a>, Failure> {
-    let known =
-        OMNIHEAP_DEDICATED | OMNIHEAP_PINNED | OMNIHEAP_HELD_ONLY | OMNIHEAP_MOVED_ON_CONSENT;
-    if flags & !known != 0 {
-        return Err(Failure::invalid("request.flags has bits that mean nothing"));
-    }
-    for (bit, change) in [
-        (OMNIHEAP_DEDICATED, Request::dedicated as fn(Request<'a>) -> Request<'a>),
+    let changes: [(u32, Change<'a>); 9] = [
+        (OMNIHEAP_DEDICATED, Request::dedicated),
+        (OMNIHEAP_MOVED_ON_CONSENT, Request::moved_on_consent),
         (OMNIHEAP_PINNED, Request::pinned),
         (OMNIHEAP_HELD_ONLY, Request::held_only),
-        (OMNIHEAP_MOVED_ON_CONSENT, Request::moved_on_consent),
-    ] {
-        if flags & bit != 0 {
-            wanted = change(wanted);
-        }
+        (OMNIHEAP_COHERENT, Request::coherent),
+        (OMNIHEAP_NO_SUBSTITUTE, Request::no_substitute),
+        (OMNIHEAP_MAY_SPILL, Request::may_spill),
+        (OMNIHEAP_ZEROED, Request::zeroed),
+        // Last: what is secret never moves, whatever else was said.
+        (OMNIHEAP_SECRET, Request::secret),
+    ];
+    let known = changes.iter().fold(0, |all, (bit, _)| all | bit);
+    if flags & !known != 0 {
+        let message = format!("request.flags has bits that mean nothing: {:#x}", flags & !known);
+        return Err(Failure::invalid(message));
+    }
+    for (_, change) in changes.iter().filter(|(bit, _)| flags & bit != 0) {
+        wanted = change(wanted);
     }
     Ok(wanted)
+}
+
+/// A tag's number.
+fn tag(number: u32) -> Result<Option<Tag>, Failure> {
+    if number == OMNIHEAP_ANY {
+        return Ok(None);
+    }
+    let tag = u16::try_from(number);
+    tag.map(|tag| Some(Tag(tag))).map_err(|_| {
+        Failure::invalid(format!("request.tag is {number}; pass at most 65535, or OMNIHEAP_ANY"))
+    })
 }
 
 /// A heap's number.
 pub(crate) fn heap(number: u32) -> Result<HeapId, Failure> {
     Ok(HeapId(u8::try_from(number).map_err(|_| omniheap::ErrorKind::NoSuchHeap)?))
 }
+
+#[cfg(test)]
+mod tests;

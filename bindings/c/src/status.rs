@@ -63,6 +63,8 @@ pub enum OmniheapStatus {
     File = 24,
     /// A bug in omniheap: please report it.
     Bug = 25,
+    /// The bytes were published, so that nobody writes them any more: allocate new ones.
+    Published = 26,
 }
 
 impl From<ErrorKind> for OmniheapStatus {
@@ -84,6 +86,7 @@ impl From<ErrorKind> for OmniheapStatus {
             ErrorKind::Stale => Self::Stale,
             ErrorKind::Busy => Self::Busy,
             ErrorKind::NotMappable => Self::NotMappable,
+            ErrorKind::Published => Self::Published,
             ErrorKind::Unsupported => Self::Unsupported,
             ErrorKind::InvalidConfig => Self::InvalidConfig,
             ErrorKind::DeviceLost => Self::DeviceLost,

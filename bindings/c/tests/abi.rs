@@ -14,6 +14,9 @@ macro_rules! c {
     };
 }
 
+#[path = "abi/words.rs"]
+mod words;
+
 fn open(paged: u32) -> OmniheapManager {
     let config = OmniheapConfig { paged, ..omniheap_config_default() };
     let mut manager = OmniheapManager { id: 0 };
@@ -90,7 +93,8 @@ fn senseless_requests_are_refused() {
         (OmniheapRequest { size: u64::MAX, ..good }, Status::ExceedsLimit),
         (OmniheapRequest { writer: 9, ..good }, Status::InvalidArgument),
         (OmniheapRequest { pattern: 9, ..good }, Status::InvalidArgument),
-        (OmniheapRequest { flags: 128, ..good }, Status::InvalidArgument),
+        (OmniheapRequest { flags: 1 << 31, ..good }, Status::InvalidArgument),
+        (OmniheapRequest { tag: 65_536, ..good }, Status::InvalidArgument),
         (OmniheapRequest { heap: 77, ..good }, Status::NoSuchHeap),
         (OmniheapRequest { heap: 7777, ..good }, Status::NoSuchHeap),
         (OmniheapRequest { name: c"\xff".as_ptr(), ..good }, Status::InvalidArgument),
