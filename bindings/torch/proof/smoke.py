@@ -114,6 +114,14 @@ try:
 except ImportError as error:
     print("skip cupy:", error)
 
+torch.cuda.reset_peak_memory_stats()
+live = torch.cuda.memory_allocated()
+t = torch.empty(123 << 20, dtype=torch.uint8, device=device)
+held = torch.cuda.memory_allocated() - live
+del t
+check("PyTorch's own figures", held == 123 << 20 == torch.cuda.max_memory_allocated() - live and torch.cuda.memory_allocated() == live, held)
+check("PyTorch's summary", "GPU" in torch.cuda.memory_summary() and torch.cuda.max_memory_reserved() >= torch.cuda.memory_reserved() >= live)
+
 folder = os.environ.get("OUT", "/tmp")
 omniheap.torch.trace(os.path.join(folder, "smoke.trace"))
 t = [torch.empty(1 << 16, device=device) for _ in range(100)]

@@ -4,11 +4,13 @@ use crate::driver::Calls;
 use crate::filter::Function;
 use crate::graph::{Graphs, Kept, PoolId, Shared};
 use crate::live::Live;
+use crate::meter::Meter;
 use crate::record;
 use crate::state::Settings;
 use crate::streams::Streams;
 use core::cell::Cell;
 use core::ffi::c_void;
+use core::sync::atomic::Ordering::Relaxed;
 use omniheap::{
     AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, HeapKind, Manager,
     ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result, TimelineId,
@@ -40,7 +42,13 @@ fn device_heap(caps: &Caps) -> Result<HeapId> {
     device.map(|(id, _)| id).ok_or(ErrorKind::NoSuchHeap.into())
 }
 
-/// What lives at an address.
+/// What lives at an address, and the bytes that were asked for.
+struct Resident<B: Streams> {
+    held: Held<B>,
+    size: u64,
+}
+
+/// Who keeps the bytes.
 enum Held<B: Streams> {
     Plain(Allocation<B>, Shared),
     Kept(Kept, Shared),
@@ -53,7 +61,8 @@ pub(crate) struct Device<B: Streams> {
     heap: HeapId,
     manager: Manager<B>,
     streams: RwLock<HashMap<usize, TimelineId>>,
-    live: Live<Held<B>>,
+    live: Live<Resident<B>>,
+    meter: Meter,
     graphs: Graphs<B>,
 }
 
@@ -76,6 +85,7 @@ impl<B: Streams> Device<B> {
             manager,
             streams: RwLock::default(),
             live: Live::new(),
+            meter: Meter::default(),
             graphs: Graphs::new(),
         })
     }
@@ -129,14 +139,16 @@ impl<B: Streams> Device<B> {
         size: u64,
         stream: *mut c_void,
     ) -> Result<u64, AllocateError> {
-        let (address, held) = if self.graphs.is_capturing() {
+        let made = if self.graphs.is_capturing() {
             // SAFETY: the caller's promise.
-            unsafe { self.allocate_in_capture(size, stream) }?
+            unsafe { self.allocate_in_capture(size, stream) }
         } else {
             // SAFETY: the caller's promise.
-            unsafe { self.allocate_plain(size, stream) }?
+            unsafe { self.allocate_plain(size, stream) }
         };
-        self.live.insert(address, held);
+        let (address, held) = made.inspect_err(|_| self.meter.failed())?;
+        self.meter.allocated(size);
+        self.live.insert(address, Resident { held, size });
         record::allocated(address, size, stream);
         Ok(address)
     }
@@ -176,7 +188,8 @@ impl<B: Streams> Device<B> {
 
     /// Frees what lives at an address; whether something did.
     pub(crate) fn free(&self, address: u64) -> bool {
-        let Some(held) = self.live.remove(address) else { return false };
+        let Some(Resident { held, size }) = self.live.remove(address) else { return false };
+        self.meter.freed(size);
         record::freed(address);
         match held {
             Held::Plain(allocation, Shared::Yes) if self.graphs.is_capturing() => {
@@ -194,7 +207,7 @@ impl<B: Streams> Device<B> {
     ///
     /// As for [`Streams::adopt`].
     pub(crate) unsafe fn use_on(&self, address: u64, stream: *mut c_void) -> Option<Result<()>> {
-        self.live.with(address, |held| {
+        self.live.with(address, |Resident { held, .. }| {
             // SAFETY: the caller's promise.
             let timeline = unsafe { self.timeline(stream) }?;
             match held {
@@ -239,6 +252,12 @@ impl<B: Streams> Device<B> {
         self.graphs.release(pool, &self.manager);
     }
 
+    /// Lets the peaks of `stats()` begin anew.
+    pub(crate) fn reset_peaks(&self) {
+        self.meter.reset_peaks();
+        self.manager.reset_peaks();
+    }
+
     /// The figures that `stats()` shows.
     pub(crate) fn stats(&self) -> Result<Value> {
         // What was freed and has passed its streams is not live any more.
@@ -254,9 +273,10 @@ impl<B: Streams> Device<B> {
             "backend": self.kind.name(),
             "device": self.ordinal,
             "device_name": self.manager.caps().device.name,
-            "live": totals.live,
-            "live_bytes": totals.live_bytes,
-            "peak_live_bytes": totals.peak_live_bytes,
+            "live": self.meter.count.now(),
+            "peak_live": self.meter.count.peak(),
+            "live_bytes": self.meter.bytes.now(),
+            "peak_live_bytes": self.meter.bytes.peak(),
             "padding_bytes": totals.padding_bytes(),
             "free_bytes": totals.free_bytes,
             "largest_hole": totals.largest_hole,
@@ -264,8 +284,11 @@ impl<B: Streams> Device<B> {
             "reserved_bytes": held.reserved,
             "peak_reserved_bytes": held.peak_reserved,
             "limit_bytes": (held.hard_limit < u64::MAX).then_some(held.hard_limit),
-            "allocated": totals.allocated,
-            "freed": totals.freed,
+            "allocated": self.meter.count.added(),
+            "allocated_bytes": self.meter.bytes.added(),
+            "freed": self.meter.count.taken(),
+            "freed_bytes": self.meter.bytes.taken(),
+            "out_of_memory": self.meter.failures.load(Relaxed),
             "driver_calls": report.driver_calls,
             "rungs": rungs,
         }))

@@ -45,6 +45,16 @@ pub extern "C" fn omniheap_torch_stats(device: c_int) -> *const c_char {
     if code == 0 { say(&shown) } else { ptr::null() }
 }
 
+/// Lets the peaks of a device's figures begin anew.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_reset_peaks(device: c_int) -> c_int {
+    guarded(|| {
+        let found = state::device(device).map_err(failed("peaks"))?;
+        on!(found, it => it.reset_peaks());
+        Ok(())
+    })
+}
+
 /// Why the last allocation of the process failed; empty when none did. Good until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_explain_oom() -> *const c_char {

@@ -7,7 +7,7 @@
 //! | `state` | the settings of the process, and its devices, opened at first use |
 //! | `device` | one device: manager, streams, what is live by address |
 //! | `streams` | which backends have streams to adopt |
-//! | `live` | addresses to allocations |
+//! | `live`, `meter` | addresses to allocations, and their sums |
 //! | `graph`, `arena` | memory that graph captures keep, and how it is divided |
 //! | `filter` | the C++ function object with which PyTorch says whose streams a capture takes |
 //! | `driver` | the few driver calls that no backend has |
@@ -24,6 +24,7 @@ mod filter;
 mod graph;
 mod guard;
 mod live;
+mod meter;
 mod raise;
 mod record;
 mod state;

@@ -235,3 +235,27 @@ fn a_trace_is_read_back_and_a_report_is_a_page() {
         std::fs::remove_file(path.to_str().expect("UTF-8")).expect("written above");
     }
 }
+
+#[test]
+fn figures_count_what_the_program_holds() {
+    let _one = begin();
+    assert_eq!(omniheap_torch_reset_peaks(0), 0);
+    let before = stats();
+    let held: Vec<_> =
+        [MIB, 3 * MIB, 5].into_iter().map(|size| (allocate(size, 0), size)).collect();
+    use_on(held[0].0, 1);
+    for (pointer, _) in &held {
+        // CuPy frees without a size, on whichever stream.
+        omniheap_cupy_free(stream(3), *pointer, 0);
+    }
+    let after = stats();
+    let grown = |key: &str| after[key].as_u64().zip(before[key].as_u64()).map(|(a, b)| a - b);
+    let total = 4 * MIB as u64 + 5;
+    assert_eq!((grown("allocated"), grown("freed")), (Some(3), Some(3)));
+    assert_eq!((grown("allocated_bytes"), grown("freed_bytes")), (Some(total), Some(total)));
+    assert_eq!((grown("live"), grown("live_bytes")), (Some(0), Some(0)));
+    assert_eq!((grown("peak_live"), grown("peak_live_bytes")), (Some(3), Some(total)));
+    assert_eq!(omniheap_torch_reset_peaks(0), 0);
+    assert_eq!(stats()["peak_live_bytes"], before["live_bytes"]);
+    assert_eq!(omniheap_torch_reset_peaks(99), -1);
+}

@@ -58,6 +58,7 @@ def _declare(lib):
         ("explain_oom", text, []),
         ("stats", text, [number]),
         ("report", number, [number, text]),
+        ("reset_peaks", number, [number]),
         ("trace", number, [text]),
         ("set_limit", number, [number, ctypes.c_uint64]),
         ("reset", None, []),

@@ -6,7 +6,7 @@
 Call `enable()` before anything touches the GPU: PyTorch cannot change its allocator afterwards.
 """
 
-from . import _library
+from . import _library, _stats
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 
 __all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "report", "set_limit", "stats", "trace"]
@@ -50,6 +50,7 @@ def enable(limit=None, paged=True):
     for setter, function in _HOOKS:
         getattr(inner, setter)(_library.address(function))
     torch.cuda.memory.change_current_allocator(allocator)
+    _stats.install(torch)
     _allocator = allocator
 
 

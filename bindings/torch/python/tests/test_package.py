@@ -11,7 +11,7 @@ import unittest
 
 import omniheap.cupy
 import omniheap.torch
-from omniheap import _library
+from omniheap import _library, _stats
 
 
 def child(code, **environment):
@@ -190,6 +190,33 @@ class Host(unittest.TestCase):
         start = "from omniheap import _library; _library.configure('host', None, True); l = _library.load(); p = l.omniheap_torch_alloc(1 << 20, 0, 3); "
         for end in ("", "import sys; sys.exit(0)", "import os; os._exit(0)", "l.omniheap_torch_free(p, 1 << 20, 0, 3)", "import threading; threading.Thread(target=lambda: l.omniheap_torch_alloc(9, 0, 4)).start()"):
             child(start + end)
+
+    def test_pytorch_shows_our_figures(self):
+        torch = FakeTorch()
+        torch._C = types.SimpleNamespace()
+        _stats.install(torch)
+        torch._C._cuda_resetPeakMemoryStats(0)
+        torch._C._cuda_resetAccumulatedMemoryStats(0)
+        before = torch._C._cuda_memoryStats(0)
+        held = [(self.lib.omniheap_torch_alloc(size, 0, None), size) for size in (1000, 3 << 20, 77)]
+        grown = torch._C._cuda_memoryStats(0)
+        [self.lib.omniheap_torch_free(pointer, size, 0, None) for pointer, size in held]
+        self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+        after = torch._C._cuda_memoryStats(0)
+        total = sum(size for _, size in held)
+        got = lambda shown, name, key: shown[name]["all"][key]
+        self.assertEqual(got(grown, "allocated_bytes", "current") - got(before, "allocated_bytes", "current"), total)
+        self.assertEqual(got(after, "allocated_bytes", "current"), got(before, "allocated_bytes", "current"))
+        self.assertEqual(got(after, "allocated_bytes", "peak") - got(before, "allocated_bytes", "current"), total)
+        self.assertEqual((got(after, "requested_bytes", "allocated"), got(after, "requested_bytes", "freed")), (total, total))
+        self.assertEqual((got(after, "allocation", "allocated"), got(after, "allocation", "freed"), after["num_ooms"]), (3, 3, 1))
+        self.assertGreaterEqual(got(grown, "reserved_bytes", "peak"), got(grown, "reserved_bytes", "current"))
+        self.assertGreaterEqual(got(grown, "reserved_bytes", "current"), total)
+        torch._C._cuda_resetPeakMemoryStats(0)
+        torch._C._cuda_resetAccumulatedMemoryStats(0)
+        again = torch._C._cuda_memoryStats(0)
+        self.assertEqual(got(again, "allocated_bytes", "peak"), got(again, "allocated_bytes", "current"))
+        self.assertEqual((got(again, "allocation", "allocated"), again["num_ooms"]), (0, 0))
 
     def test_stats_are_whole(self):
         stats = _library.stats()
