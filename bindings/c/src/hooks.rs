@@ -48,7 +48,8 @@ type Log = unsafe extern "C" fn(u32, *const c_char, *mut c_void);
 
 static LOGGER: RwLock<Option<(Log, u32, User)>> = RwLock::new(None);
 
-/// Sends log messages up to a level to `logger`; a null function ends that.
+/// Sends log messages up to a level to `logger`; a null function ends that. Once this has returned, the function that was
+/// registered before is not called any more.
 ///
 /// Refused with `Busy` where the process already has another receiver of Rust's `tracing`.
 ///
@@ -98,13 +99,15 @@ fn number(level: Level) -> u32 {
     }
 }
 
-fn logger() -> Option<(Log, u32, User)> {
-    *LOGGER.read().unwrap_or_else(PoisonError::into_inner)
+/// The name of an event that has one of its own; others are called after the place in the source where they are.
+fn named(about: &Metadata<'_>) -> &'static str {
+    if about.target() == "omniheap" { about.name() } else { "" }
 }
 
 impl Subscriber for Receiver {
     fn enabled(&self, about: &Metadata<'_>) -> bool {
-        logger().is_some_and(|(_, level, _)| number(*about.level()) <= level)
+        let logger = LOGGER.read().unwrap_or_else(PoisonError::into_inner);
+        logger.is_some_and(|(_, level, _)| number(*about.level()) <= level)
     }
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
@@ -112,13 +115,14 @@ impl Subscriber for Receiver {
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &Event<'_>) {
-        let Some((log, ..)) = logger() else { return };
-        let mut text = Text(String::new());
+        let mut text = Text(named(event.metadata()).to_owned());
         event.record(&mut text);
-        let message = CString::new(text.0.replace('\0', " ")).unwrap_or_default();
-        let user = logger().map_or(core::ptr::null_mut(), |(_, _, user)| user.get());
+        let message = CString::new(text.0.trim_start().replace('\0', " ")).unwrap_or_default();
+        // Held during the call: whoever replaces the logger knows that the old one is not called any more.
+        let logger = LOGGER.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((log, _, user)) = *logger else { return };
         // SAFETY: whoever registered it promised that it may be called from any thread with its pointer.
-        unsafe { log(number(*event.metadata().level()), message.as_ptr(), user) };
+        unsafe { log(number(*event.metadata().level()), message.as_ptr(), user.get()) };
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
@@ -131,7 +135,7 @@ impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a string cannot fail.
         let _ = match field.name() {
-            "message" => write!(self.0, "{value:?}"),
+            "message" => write!(self.0, " {value:?}"),
             name => write!(self.0, " {name}={value:?}"),
         };
     }

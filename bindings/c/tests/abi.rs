@@ -14,8 +14,12 @@ macro_rules! c {
     };
 }
 
+#[path = "abi/hooks.rs"]
+mod hooks;
 #[path = "abi/words.rs"]
 mod words;
+#[path = "abi/wrap.rs"]
+mod wrap;
 
 fn open(paged: u32) -> OmniheapManager {
     let config = OmniheapConfig { paged, ..omniheap_config_default() };

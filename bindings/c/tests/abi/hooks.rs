@@ -1,0 +1,74 @@
+//! Log messages and memory pressure, as C receives them.
+use super::*;
+use core::ffi::c_char;
+use std::sync::Mutex;
+
+/// What a logger heard.
+type Heard = Mutex<Vec<(u32, String)>>;
+
+unsafe extern "C" fn hear(level: u32, message: *const c_char, user: *mut c_void) {
+    // SAFETY: the library passes a C string that is good during the call.
+    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
+    // SAFETY: the test passes its own list.
+    let heard = unsafe { user.cast::<Heard>().as_ref() }.expect("not null");
+    heard.lock().expect("nobody panics with it").push((level, message));
+}
+
+/// Other tests run beside this one and are heard too: its own shortage is told by its size.
+const WANTED: u64 = (1 << 20) + 4242;
+
+fn run_short() {
+    let manager = open(1);
+    let mut heaps = 0;
+    assert_eq!(c!(omniheap_heap_count(manager, &raw mut heaps)), Status::Ok);
+    for heap in 0..heaps {
+        assert_eq!(omniheap_set_budget(manager, heap, 1 << 20, 1 << 20), Status::Ok);
+    }
+    let refused = ask(manager, &omniheap_request_default(WANTED)).err();
+    assert_eq!(refused, Some(Status::OverBudget));
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn a_logger_hears_shortages_by_name_until_it_is_replaced() {
+    let heard = Heard::default();
+    let user = (&raw const heard).cast_mut().cast::<c_void>();
+    assert_eq!(c!(omniheap_set_logger(Some(hear), 9, user)), Status::InvalidArgument);
+    assert_eq!(c!(omniheap_set_logger(Some(hear), OMNIHEAP_LOG_WARN, user)), Status::Ok);
+    run_short();
+    assert_eq!(c!(omniheap_set_logger(None, 0, ptr::null_mut())), Status::Ok);
+    let before = heard.lock().expect("nobody panics with it").clone();
+    assert!(before.iter().all(|(level, _)| *level <= OMNIHEAP_LOG_WARN), "{before:?}");
+    let ours = |(_, text): &&(u32, String)| text.contains(&format!("size={WANTED}"));
+    let shortage = before.iter().find(ours).expect("the shortage was heard");
+    assert_eq!(shortage.0, OMNIHEAP_LOG_WARN);
+    assert!(shortage.1.starts_with("omniheap.out_of_memory "), "{shortage:?}");
+    run_short();
+    assert_eq!(heard.lock().expect("nobody panics with it").len(), before.len());
+}
+
+/// What a pressure callback frees.
+struct Spare(Mutex<Option<OmniheapAllocation>>);
+
+unsafe extern "C" fn relieve(_: u32, wanted: u64, _: u64, user: *mut c_void) -> u32 {
+    // SAFETY: the test passes its own spare.
+    let spare = unsafe { user.cast::<Spare>().as_ref() }.expect("not null");
+    assert!(wanted > 0);
+    let held = spare.0.lock().expect("nobody panics with it").take();
+    held.map_or(0, |held| u32::from(omniheap_free(held) == Status::Ok))
+}
+
+#[test]
+fn a_pressure_callback_frees_and_the_request_succeeds() {
+    let manager = open(1);
+    let request = OmniheapRequest { heap: 0, ..omniheap_request_default(6 << 20) };
+    assert_eq!(omniheap_set_budget(manager, 0, 8 << 20, 8 << 20), Status::Ok);
+    let spare = Spare(Mutex::new(Some(ask(manager, &request).expect("within the budget"))));
+    let user = (&raw const spare).cast_mut().cast::<c_void>();
+    assert_eq!(c!(omniheap_on_pressure(manager, Some(relieve), user)), Status::Ok);
+    let made = ask(manager, &request).expect("the callback makes room");
+    assert!(spare.0.lock().expect("nobody panics with it").is_none(), "it was asked");
+    assert_eq!(ask(manager, &request).err(), Some(Status::OverBudget), "and has nothing more");
+    assert_eq!(omniheap_free(made), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}

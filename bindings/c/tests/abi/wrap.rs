@@ -1,0 +1,101 @@
+//! Devices that an engine owns: a context and streams of CUDA, streams of HIP.
+//!
+//! The engine is played by a second backend. What is not on this machine is said so; `OMNIHEAP_REQUIRE=cuda,hip` makes
+//! that a failure.
+use super::*;
+use omniheap::cuda::Cuda;
+use omniheap::hip::Hip;
+use omniheap::{Backend as _, Result, TimelineId, Timelines as _};
+
+/// Where a HIP library is, for a process that was started to use it.
+const LIBRARY: &str = "OMNIHEAP_HIP_LIBRARY";
+
+/// The engine's device, where there is one.
+fn engine<T>(name: &str, opened: Result<T>) -> Option<T> {
+    opened
+        .inspect_err(|error| {
+            let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|one| one.trim() == name), "{name}: {error}");
+            println!("SKIPPED: {name}: {error}");
+        })
+        .ok()
+}
+
+/// Bytes go through the engine's stream, and through another one of its own that is adopted.
+fn drive(manager: OmniheapManager, other: *mut c_void) {
+    let made = ask(manager, &omniheap_request_default(1 << 20)).expect("room");
+    assert_eq!(write(made, &[5; 4096]), Status::Ok, "{}", message());
+    assert_eq!(read(made, 4096), [5; 4096]);
+    let (mut timeline, mut epoch) = (0, 0);
+    let adopted = c!(omniheap_timeline_adopt(manager, other, &raw mut timeline));
+    assert_eq!(adopted, Status::Ok, "{}", message());
+    let second = OmniheapRequest { timeline, ..omniheap_request_default(1 << 16) };
+    let second = ask(manager, &second).expect("room");
+    assert_eq!(write(second, &[6; 64]), Status::Ok, "{}", message());
+    assert_eq!(read(second, 64), [6; 64]);
+    assert_eq!(omniheap_use_on(made, timeline), Status::Ok);
+    assert_eq!(c!(omniheap_timeline_mark(manager, timeline, &raw mut epoch)), Status::Ok);
+    assert_eq!(omniheap_free_after(made, timeline, epoch), Status::Ok);
+    assert_eq!(omniheap_free(second), Status::Ok);
+    assert_eq!(omniheap_timeline_wait(manager, timeline, epoch), Status::Ok);
+    assert_eq!(omniheap_timeline_close(manager, timeline), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Ok, "{}", message());
+}
+
+#[test]
+fn a_context_and_streams_of_cuda_are_the_engines() {
+    let Some(engine) = engine("cuda", Cuda::open(0)) else { return };
+    let own = |timeline| engine.stream(timeline).expect("open").cast::<c_void>();
+    let other = engine.open().expect("another stream");
+    let mut manager = OmniheapManager { id: 0 };
+    for stream in [own(TimelineId::MAIN), ptr::null_mut()] {
+        let context = engine.context().cast();
+        let wrapped = c!(omniheap_wrap_cuda(context, stream, ptr::null(), &raw mut manager));
+        assert_eq!(wrapped, Status::Ok, "{}", message());
+        drive(manager, own(other));
+    }
+    engine.wait_idle().expect("the engine's context lives on");
+}
+
+#[test]
+fn streams_of_hip_are_the_engines() {
+    let Some(engine) = engine("hip", Hip::open(0)) else { return };
+    let own = |timeline| engine.stream(timeline).expect("open").0;
+    let other = engine.open().expect("another stream");
+    let mut manager = OmniheapManager { id: 0 };
+    for stream in [own(TimelineId::MAIN), ptr::null_mut()] {
+        let wrapped = c!(omniheap_wrap_hip(0, stream, ptr::null(), &raw mut manager));
+        assert_eq!(wrapped, Status::Ok, "{}", message());
+        drive(manager, own(other));
+    }
+    let nowhere = c!(omniheap_wrap_hip(99, ptr::null_mut(), ptr::null(), &raw mut manager));
+    assert_eq!(nowhere, Status::InvalidConfig);
+    engine.wait_idle().expect("the engine's device lives on");
+}
+
+/// AMD's own runtime over the HSA stand-in, in a process that its loader starts.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn hip_is_wrapped_over_the_stand_in() {
+    use omniheap_hip_runtime::{Suite, ensure};
+    if std::env::var_os(LIBRARY).is_some() {
+        return;
+    }
+    let this = std::env::current_exe().expect("the test knows where it is");
+    let standin = this.with_file_name("libomniheap_hsa_standin.so");
+    let runtime = match ensure(Suite::Sid).and_then(|runtime| runtime.with_standin(&standin)) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            println!("SKIPPED: AMD's runtime cannot be had here: {error}");
+            return;
+        }
+    };
+    let mut command = std::process::Command::new(runtime.loader());
+    command.args(["--library-path", &runtime.library_path()]).arg(&this);
+    command.args(["--exact", "wrap::streams_of_hip_are_the_engines"]);
+    command.env(LIBRARY, runtime.library()).env("OMNIHEAP_REQUIRE", "hip");
+    let done = command.env_remove("LD_LIBRARY_PATH").output().expect("the loader runs");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}\n{complained}");
+}
