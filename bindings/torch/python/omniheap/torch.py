@@ -6,6 +6,8 @@
 Call `enable()` before anything touches the GPU: PyTorch cannot change its allocator afterwards.
 """
 
+import re
+
 from . import _library, _stats
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 
@@ -49,7 +51,13 @@ def enable(limit=None, paged=True):
         raise OmniheapError(f"PyTorch {torch.__version__} lacks {', '.join(missing)}; install another version, such as 2.11")
     for setter, function in _HOOKS:
         getattr(inner, setter)(_library.address(function))
-    torch.cuda.memory.change_current_allocator(allocator)
+    try:
+        torch.cuda.memory.change_current_allocator(allocator)
+    except RuntimeError as error:
+        raise OmniheapError(
+            f"PyTorch takes no other allocator now ({str(error).splitlines()[0]}); "
+            "enable omniheap first thing, and no other allocator beside it"
+        ) from None
     _stats.install(torch)
     _allocator = allocator
 
@@ -63,10 +71,10 @@ def _import():
 
 
 def _refuse_what_cannot_work(torch):
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < _OLDEST:
+    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if not version or tuple(map(int, version.groups())) < _OLDEST:
         wanted = ".".join(map(str, _OLDEST))
-        raise OmniheapError(f"PyTorch {torch.__version__} is too old: its allocator has no hooks; install {wanted} or newer")
+        raise OmniheapError(f"PyTorch {torch.__version__} is too old, or none: its allocator has no hooks; install {wanted} or newer")
     if not (torch.version.cuda or torch.version.hip):
         raise OmniheapError("this PyTorch was built without CUDA and ROCm; install a build that has one of them")
     if torch.cuda.is_initialized():

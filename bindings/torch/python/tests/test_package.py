@@ -51,7 +51,11 @@ class Refusals(unittest.TestCase):
         self.refuses(None, "install it")
 
     def test_an_old_pytorch(self):
-        self.refuses(FakeTorch(version="2.0.1+cu118"), "too old", "2.3")
+        for version in ("2.0.1+cu118", "1.13", "unknown"):
+            self.refuses(FakeTorch(version=version), "too old", "2.3")
+        # Not too old, whatever follows: refused for what comes next.
+        for version in ("2.3.0rc1", "2.11.0a0+git1234", "3.0"):
+            self.refuses(FakeTorch(version=version), "no GPU")
 
     def test_a_pytorch_for_processors(self):
         self.refuses(FakeTorch(cuda=None), "built without")
@@ -101,14 +105,24 @@ class Refusals(unittest.TestCase):
             _library.to_bytes(0.5, "cuda")
         self.assertIn("pass bytes", str(caught.exception))
 
-    def test_a_pytorch_without_hooks(self):
+    def with_allocator(self, inner, change=None):
         torch = FakeTorch(available=True)
-        allocator = types.SimpleNamespace(allocator=lambda: types.SimpleNamespace())
-        torch.cuda.memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: allocator)
+        allocator = types.SimpleNamespace(allocator=lambda: inner)
+        torch.cuda.memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: allocator, change_current_allocator=change)
         earlier = _library.configure
         self.addCleanup(setattr, _library, "configure", earlier)
         _library.configure = lambda *settings: None
-        self.refuses(torch, "lacks set_reset_fn", "2.11")
+        return torch
+
+    def test_a_pytorch_without_hooks(self):
+        self.refuses(self.with_allocator(types.SimpleNamespace()), "lacks set_reset_fn", "2.11")
+
+    def test_another_allocator_was_first(self):
+        def refuse(allocator):
+            raise RuntimeError("Can't swap an already initialized allocator")
+
+        hooks = types.SimpleNamespace(**{setter: lambda address: None for setter, _ in omniheap.torch._HOOKS})
+        self.refuses(self.with_allocator(hooks, refuse), "already initialized", "first thing")
 
     def test_unknown_options(self):
         for backend, paged in (("metal", True), ("host", "yes")):
