@@ -114,6 +114,13 @@ try:
 except ImportError as error:
     print("skip cupy:", error)
 
+for name, call in (("MemPool", torch.cuda.MemPool), ("snapshots", torch.cuda.memory_snapshot), ("CUDA IPC", lambda: a.untyped_storage()._share_cuda_())):
+    try:
+        call()
+        print("note", name, "works: the README says that PyTorch refuses it")
+    except RuntimeError as error:
+        print("note", name, "is refused:", str(error).splitlines()[0][:100])
+
 torch.cuda.reset_peak_memory_stats()
 live = torch.cuda.memory_allocated()
 t = torch.empty(123 << 20, dtype=torch.uint8, device=device)

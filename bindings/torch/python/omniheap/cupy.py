@@ -50,6 +50,8 @@ def _import():
         import cupy
     except ImportError as error:
         raise OmniheapError(f"CuPy cannot be imported ({error}); install it, or use omniheap.torch") from None
+    if not hasattr(cupy.cuda, "CFunctionAllocator"):
+        raise OmniheapError(f"CuPy {cupy.__version__} takes no allocator functions; install another version, such as 14")
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError:

@@ -71,6 +71,28 @@ class Refusals(unittest.TestCase):
             with self.assertRaises(omniheap.OmniheapError):
                 omniheap.cupy.enable()
 
+    def test_cupy_that_cannot(self):
+        class NoDriver(Exception):
+            pass
+
+        def fail():
+            raise NoDriver
+
+        old = types.SimpleNamespace(__version__="5.0", cuda=types.SimpleNamespace())
+        runtime = types.SimpleNamespace(getDeviceCount=fail, CUDARuntimeError=NoDriver)
+        blind = types.SimpleNamespace(__version__="14.0", cuda=types.SimpleNamespace(CFunctionAllocator=None, runtime=runtime))
+        for module, word in ((old, "such as 14"), (blind, "no GPU")):
+            earlier, sys.modules["cupy"] = sys.modules.get("cupy"), module
+            try:
+                with self.assertRaises(omniheap.OmniheapError) as caught:
+                    omniheap.cupy.enable()
+            finally:
+                sys.modules.pop("cupy")
+                if earlier is not None:
+                    sys.modules["cupy"] = earlier
+            self.assertIn(word, str(caught.exception))
+            self.assertFalse(omniheap.cupy.is_enabled())
+
     def test_figures_before_enable(self):
         earlier, _library._enabled = _library._enabled, None
         self.addCleanup(setattr, _library, "_enabled", earlier)
