@@ -27,6 +27,8 @@ pub(crate) struct Goal {
 pub(crate) enum Holes {
     /// They are closed: what lies high goes into them.
     Close,
+    /// So they are, and pages whose holes add up are packed into fresh ones.
+    Pack,
     /// They are left.
     Leave,
 }
@@ -157,10 +159,10 @@ impl<B: Backend> Booking<B> {
                 return released;
             }
             self.stage = Stage::Close;
-            if surveyed_now {
+            if surveyed_now && self.goal.holes != Holes::Pack {
                 self.set_order();
             } else {
-                // What moved since is not in the survey.
+                // What moved since is not in the survey, and what was tried in vain no longer.
                 (self.survey, self.scan) = (self.lane.survey(), Some(Scan::default()));
                 if !self.look(purse) {
                     return 0;
@@ -168,6 +170,9 @@ impl<B: Backend> Booking<B> {
             }
         }
         self.close_holes(purse, trips);
+        if self.goal.holes == Holes::Pack && trips.len() == first {
+            self.pack_pages(purse, trips);
+        }
         0
     }
 

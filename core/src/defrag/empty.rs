@@ -62,8 +62,9 @@ impl<B: Backend> Booking<B> {
     fn unbook(&mut self, at: usize, trips: &mut Trips<B>, first: usize, purse: &mut Purse) {
         for trip in &trips.list()[first..] {
             purse.refund(trip.bytes());
-            for number in self.survey.numbers(trip.to.block, trip.to.span) {
-                if let Some(to) = self.survey.find(number) {
+            let mut touched = self.survey.touched(trip.to.block, trip.to.span);
+            while let Some(to) = self.survey.next(&mut touched) {
+                if let Some(to) = to {
                     self.survey.regions[to].live -= trip.bytes();
                 }
             }
@@ -165,9 +166,13 @@ impl<B: Backend> Booking<B> {
 
     /// Whether a hole lies in regions that hold something and are not being emptied.
     fn is_usable(&self, grant: &Grant) -> bool {
-        let mut numbers = self.survey.numbers(grant.block, grant.span);
-        numbers
-            .all(|number| self.survey.find(number).is_some_and(|at| self.roles[at] != Role::Source))
+        let mut touched = self.survey.touched(grant.block, grant.span);
+        while let Some(at) = self.survey.next(&mut touched) {
+            if at.is_none_or(|at| self.roles[at] == Role::Source) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Notes what a move does to its regions.
@@ -176,8 +181,9 @@ impl<B: Backend> Booking<B> {
     /// end, however few a pass makes. Others may only be made together with all that empty their region.
     fn note_arrival(&mut self, from: usize, grant: &Grant) {
         let (size, left) = (grant.span.size, self.survey.regions[from].live);
-        for number in self.survey.numbers(grant.block, grant.span) {
-            let Some(at) = self.survey.find(number) else { continue };
+        let mut touched = self.survey.touched(grant.block, grant.span);
+        while let Some(at) = self.survey.next(&mut touched) {
+            let Some(at) = at else { continue };
             self.roles[at] = Role::Destination;
             let region = &mut self.survey.regions[at];
             region.live += size;

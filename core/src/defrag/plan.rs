@@ -1,6 +1,6 @@
 //! Which regions to empty, and in which order. Pure.
 //!
-//! A region is what the driver takes back as a whole: a block, or a page of a paged pool.
+//! A region is what the driver takes back as a whole: a block, or a page of a paged pool, or several made as one.
 #![forbid(unsafe_code)]
 use crate::pool::SlotId;
 use crate::strategy::BlockId;
@@ -30,7 +30,7 @@ pub(super) struct Resident {
 /// What the driver takes back as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Region {
-    /// The block's number, or the page's position.
+    /// The block's number, or the position of its first page.
     pub(super) number: u64,
     /// Bytes of it.
     pub(super) size: u64,
@@ -46,6 +46,10 @@ pub(super) struct Region {
     pub(super) free: u64,
     /// Bytes of the largest hole, of a block.
     pub(super) largest_hole: u64,
+    /// Bytes of all that begins in it and may move, of pages.
+    pub(super) begins: u64,
+    /// Bytes of all that ends in it and may move, of pages.
+    pub(super) ends: u64,
 }
 
 impl Region {

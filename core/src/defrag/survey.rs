@@ -1,11 +1,11 @@
 //! What a lane holds, as the planner sees it.
 #![forbid(unsafe_code)]
 use super::plan::{Region, Resident};
-use crate::pool::{Consent, Divider, Lane, LaneState, SlotId, Standing};
+use crate::pool::{Consent, Divider, Lane, LaneState, Pager, SlotId, Standing};
 use crate::strategy::{BlockId, Key, Strategy, Tlsf};
 use crate::{Align, Backend, Class, Sharing, Span};
 use alloc::vec::Vec;
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 
 /// No slot, or no region.
 const NONE: u32 = u32::MAX;
@@ -16,7 +16,7 @@ const SLOTS_TOGETHER: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) regions: Vec<Region>,
-    /// Where each region is in the list, by its number; `NONE` where nothing was in it.
+    /// Where each region is in the list, by its number or by that of any of its pages; `NONE` where nothing was in it.
     by_number: Vec<u32>,
     page: Option<u64>,
 }
@@ -33,54 +33,76 @@ impl Survey {
         (at != NONE).then_some(at as usize)
     }
 
-    /// The region of this number, made where there is none yet.
-    #[inline]
-    fn region(&mut self, number: u64, size: u64) -> Option<&mut Region> {
-        let at = usize::try_from(number).ok()?;
-        if self.by_number.get(at).is_none_or(|at| *at == NONE) {
-            self.make(number, at, size)?;
+    /// Puts a region into the list; `numbers` are its own, or those of its pages.
+    fn add(&mut self, numbers: Range<u64>, region: Region) -> Option<usize> {
+        let at = u32::try_from(self.regions.len()).ok().filter(|at| *at != NONE)?;
+        let [first, end] = [numbers.start, numbers.end].map(usize::try_from);
+        let (first, end) = (first.ok()?, end.ok()?);
+        if end > self.by_number.len() {
+            self.by_number.resize(end, NONE);
         }
-        self.regions.get_mut(self.by_number[at] as usize)
+        self.by_number[first..end].fill(at);
+        self.regions.push(region);
+        Some(at as usize)
     }
 
-    #[cold]
-    fn make(&mut self, number: u64, at: usize, size: u64) -> Option<()> {
-        if at >= self.by_number.len() {
-            self.by_number.resize(at + 1, NONE);
-        }
-        self.by_number[at] = u32::try_from(self.regions.len()).ok()?;
-        self.regions.push(Region { number, size, ..Region::default() });
-        Some(())
-    }
-
-    /// The numbers of the regions that a span touches.
+    /// The regions that a span touches, for [`next`](Self::next).
     #[inline]
-    pub(super) fn numbers(&self, block: BlockId, span: Span) -> RangeInclusive<u64> {
+    pub(super) fn touched(&self, block: BlockId, span: Span) -> RangeInclusive<u64> {
         match self.page {
             Some(page) => span.offset / page..=(span.end() - 1) / page,
             None => u64::from(block.0)..=u64::from(block.0),
         }
     }
 
-    /// Notes a live span of pages of this size; `resident` where it may move.
-    fn add_to_pages(&mut self, page: u64, span: Span, resident: Option<Resident>) {
-        for number in span.offset / page..=(span.end() - 1) / page {
-            let Some(region) = self.region(number, page) else { continue };
+    /// The next region of those that a span touches; within, `None` for one that is not in the list.
+    #[inline]
+    pub(super) fn next(&self, touched: &mut RangeInclusive<u64>) -> Option<Option<usize>> {
+        let at = self.find(touched.next()?);
+        if let (Some(page), Some(at)) = (self.page, at) {
+            let region = &self.regions[at];
+            // What was made as one is one region.
+            *touched = region.number + region.size / page..=*touched.end();
+        }
+        Some(at)
+    }
+
+    /// Notes a live span of pages; `resident` where it may move. Addresses without memory are no region.
+    fn add_to_pages(&mut self, pager: &Pager, span: Span, resident: Option<Resident>) {
+        let page = pager.page();
+        let (mut number, last) = (span.offset / page, (span.end() - 1) / page);
+        let moves = if resident.is_some() { span.size } else { 0 };
+        while number <= last {
+            let Some(at) = self.find(number).or_else(|| self.add_piece(pager, number)) else {
+                return;
+            };
+            let region = &mut self.regions[at];
+            let end = region.number + region.size / page;
             region.live = region.live.saturating_add(span.size);
+            region.movable += u64::from(resident.is_some());
+            region.begins += if region.number <= span.offset / page { moves } else { 0 };
+            region.ends += if end > last { moves } else { 0 };
             match resident {
                 Some(resident) => region.residents.push(resident),
                 None => region.stays = true,
             }
-            region.movable += u64::from(resident.is_some());
+            number = end;
         }
+    }
+
+    /// The region of a page, with the others that were made as one with it.
+    #[cold]
+    fn add_piece(&mut self, pager: &Pager, number: u64) -> Option<usize> {
+        let pages = pager.piece_at(number)?;
+        let size = (pages.end - pages.start) * pager.page();
+        self.add(pages.clone(), Region { number: pages.start, size, ..Region::default() })
     }
 
     /// Notes a block in which something is live.
     fn add_block(&mut self, block: BlockId, size: u64, sums: Region) {
-        if sums.live > 0
-            && let Some(region) = self.region(u64::from(block.0), size)
-        {
-            *region = Region { number: region.number, size, ..sums };
+        let number = u64::from(block.0);
+        if sums.live > 0 {
+            self.add(number..number + 1, Region { number, size, ..sums });
         }
     }
 }
@@ -158,12 +180,12 @@ impl<B: Backend> Lane<B> {
             (Found::Mobile(mobile), Some(asks)) if mobile.consent.is_within(asks) => Some(mobile),
             _ => None,
         };
-        match survey.page {
-            Some(page) => tlsf.for_each_in(id, |key, span, holds| {
+        match &state.pager {
+            Some(pager) => tlsf.for_each_in(id, |key, span, holds| {
                 let Some(class) = holds else { return };
                 let mobile = find(key, class);
                 let resident = mobile.map(|mobile| self.resident(mobile, id, span, class));
-                survey.add_to_pages(page, span, resident);
+                survey.add_to_pages(pager, span, resident);
             }),
             None => survey.add_block(id, held.block.size(), sums(tlsf, id, find)),
         }

@@ -5,7 +5,7 @@ use super::{Defragmentation, Manager, Remapping, Rung};
 use crate::defrag::{Budget, Goal, Holes, Moved, Order, Purse, Slid};
 use crate::pool::{Ask, Lane, Patience, Pool};
 use crate::{Backend, Result};
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
 
 impl<B: Backend> Manager<B> {
@@ -20,7 +20,8 @@ impl<B: Backend> Manager<B> {
     /// What the driver says; every allocation is then still at one place with its bytes.
     pub fn defragment(&self) -> Result<u64> {
         let before = self.trim()?;
-        let moved = self.release_by_moving(&self.all_pools(), &Goal::ALL)?;
+        let mut moved = self.release_by_moving(&self.all_pools(), &Goal::ALL)?;
+        moved.add(&self.pack_pages()?);
         for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
             // Each slide closes one block's holes; others may make new ones meanwhile, and that must end.
             let blocks = lane.state.lock().blocks.len();
@@ -43,18 +44,37 @@ impl<B: Backend> Manager<B> {
         Ok(true)
     }
 
+    /// Packs pages whose holes add up into fresh ones, until nothing more can be gained.
+    fn pack_pages(&self) -> Result<Moved> {
+        let (goal, mut sum) = (Goal { holes: Holes::Pack, ..Goal::ALL }, Moved::default());
+        let paged = |pool: &Arc<Pool<B>>| pool.shared.page().is_some();
+        let pools: Vec<_> = self.all_pools().into_iter().filter(paged).collect();
+        let reserved = || pools.iter().map(|pool| pool.shared.reserved()).sum::<u64>();
+        let mut least = reserved();
+        loop {
+            sum.add(&self.one_pass(&pools, &goal)?);
+            // Fresh pages come first: where others need what was to be packed, nothing is gained, and this ends.
+            if reserved() >= least {
+                return Ok(sum);
+            }
+            least = reserved();
+        }
+    }
+
+    /// Plans and makes one pass, and waits for it.
+    fn one_pass(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
+        let mut purse = Purse::new(&Budget::new(), Instant::now());
+        let mut bookings = self.bookings(pools, goal);
+        let pass = self.plan_pass(&mut bookings, goal, &mut purse, Order::Idle)?;
+        if pass.is_empty() { Ok(Moved::default()) } else { Ok(pass.commit()?.moved) }
+    }
+
     /// Empties blocks and pages of some pools by moving what is in them, until nothing more can be gained.
     fn release_by_moving(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
         let mut sum = Moved::default();
         while sum.returned_bytes < goal.wanted {
             let left = Goal { wanted: goal.wanted - sum.returned_bytes, ..*goal };
-            let mut purse = Purse::new(&Budget::new(), Instant::now());
-            let mut bookings = self.bookings(pools, &left);
-            let pass = self.plan_pass(&mut bookings, &left, &mut purse, Order::Idle)?;
-            if pass.is_empty() {
-                break;
-            }
-            let moved = pass.commit()?.moved;
+            let moved = self.one_pass(pools, &left)?;
             sum.add(&moved);
             if moved.moves == 0 {
                 break;

@@ -22,6 +22,7 @@ pub use growth::Growth;
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;
 pub(crate) use notes::{Consent, Ending, Home, Note};
+pub(crate) use pager::Pager;
 pub(crate) use quiet::Patience;
 pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
 

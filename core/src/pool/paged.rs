@@ -6,7 +6,9 @@ use super::quiet::Patience;
 use super::slots::SlotId;
 use crate::device::{Block, Journey, LARGEST_PIECE};
 use crate::strategy::{Grant, Tlsf};
-use crate::{Backend, Error, ErrorKind, Page, Result, Sharing, Span, Waiting};
+use crate::{
+    Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span, Waiting,
+};
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
 
@@ -27,10 +29,32 @@ impl<B: Backend> Lane<B> {
     ///
     /// `others` are the pool's other lanes: their free pages are used before new ones are created.
     pub(crate) fn grow_paged(&self, ask: Ask, others: &[Arc<Self>]) -> Result<SlotId> {
+        self.grow_for(ask.layout, others, |state| state.allocate_anyhow(ask))
+    }
+
+    /// Takes whole pages side by side that nothing lies in, for what moves there. They are the caller's to free, and count
+    /// as held until then.
+    pub(crate) fn take_dock(&self, bytes: u64) -> Result<Grant> {
+        let page = self.shared.page().and_then(Align::new);
+        let layout = Layout { size: bytes, align: page.ok_or(ErrorKind::Unsupported)? };
+        self.grow_for(layout, &[], |state| {
+            let dock = state.divider.as_strategy_mut().allocate(layout, Class::Linear)?;
+            state.held_bytes += dock.span.size;
+            Ok(dock)
+        })
+    }
+
+    /// Makes a hole for a layout, and lets the caller take it.
+    fn grow_for<T>(
+        &self,
+        layout: Layout,
+        others: &[Arc<Self>],
+        take: impl Fn(&mut State<B>) -> Result<T, ErrorKind>,
+    ) -> Result<T> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
-        let block = self.reservation(page, ask.layout.size)?;
-        let slack = ask.layout.align.get() - self.shared.unit.get().min(ask.layout.align.get());
-        let size = ask.layout.size.checked_add(slack).ok_or(ErrorKind::SizeOverflow)?;
+        let block = self.reservation(page, layout.size)?;
+        let slack = layout.align.get() - self.shared.unit.get().min(layout.align.get());
+        let size = layout.size.checked_add(slack).ok_or(ErrorKind::SizeOverflow)?;
         for _ in 0..ATTEMPTS {
             let piece = self.with_pager(|pager, tlsf| {
                 let piece = pager.set_apart(tlsf, size)?;
@@ -42,8 +66,8 @@ impl<B: Backend> Lane<B> {
             self.back(&block, piece, page, others, patience)?;
             self.borrow_less();
             journey.arrive();
-            if let Ok(id) = self.state.lock().allocate_anyhow(ask) {
-                return Ok(id);
+            if let Ok(taken) = take(&mut self.state.lock()) {
+                return Ok(taken);
             }
         }
         Err(ErrorKind::OutOfDeviceMemory.into())

@@ -7,7 +7,7 @@
 use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf};
 use crate::{Class, ErrorKind, Page, Span};
 use alloc::{collections::BTreeMap, vec::Vec};
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 
 /// Stands for no page in the table.
 const NO_PAGE: Page = Page(u64::MAX);
@@ -42,6 +42,21 @@ impl Pager {
 
     pub(crate) const fn block(&self) -> BlockId {
         self.block
+    }
+
+    /// The size of a page.
+    pub(crate) const fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// The positions of the pages that were made as one with the page here; `None` where there is no memory.
+    pub(crate) fn piece_at(&self, position: u64) -> Option<Range<u64>> {
+        let at = usize::try_from(position).ok()?;
+        let page = self.table.get(at).filter(|page| **page != NO_PAGE)?;
+        let same = |other: &&Page| *other == page;
+        let before = self.table[..at].iter().rev().take_while(same).count();
+        let after = self.table[at..].iter().take_while(same).count();
+        Some(position - before as u64..position + after as u64)
     }
 
     /// Bytes of addresses that have memory.
@@ -208,7 +223,7 @@ impl Pager {
         (span.offset / self.page, span.size / self.page)
     }
 
-    fn slots(&self, span: Span) -> core::ops::Range<usize> {
+    fn slots(&self, span: Span) -> Range<usize> {
         let (first, count) = self.positions(span);
         let at = |position: u64| usize::try_from(position).expect("bounded by the reserved block");
         at(first)..at(first + count)
