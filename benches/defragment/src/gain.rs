@@ -3,8 +3,8 @@ use crate::Failure;
 use crate::random::Random;
 use omniheap::layer::Limit;
 use omniheap::{
-    Allocation, AnyBackend, Backend, Defragmentation, Manager, ManagerConfig, PoolConfig, Request,
-    Totals, UserPool,
+    Allocation, AnyBackend, Backend, Defragmentation, HeapId, Manager, ManagerConfig, PoolConfig,
+    Request, Totals, UserPool,
 };
 use std::time::Instant;
 
@@ -19,15 +19,14 @@ pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
     );
     let host = device.caps().device.backend == "host";
     let capacity = if host { 1 << 30 } else { 4 << 30 };
-    for pools in [Pools::Plain, Pools::Paged, Pools::OneBlock] {
-        // No device need have blocks of more than 2 GiB.
-        one(
-            device,
-            pools,
-            if pools == Pools::OneBlock { capacity.min(2 << 30) } else { capacity },
-        )?;
-    }
-    Ok(())
+    let heap =
+        usual_heap(&Manager::with_config(AnyBackend::clone(device), ManagerConfig::default()))?;
+    let about = device.caps().heap(heap).ok_or("no heap")?;
+    // The largest block that the device has, and that the pool can ask for in whole granules.
+    let block = about.granule.down(about.max_block.min(capacity));
+    one(device, Pools::Plain, capacity)?;
+    one(device, Pools::Paged, capacity)?;
+    one(device, Pools::OneBlock, block)
 }
 
 /// What the memory is made of.
@@ -53,6 +52,12 @@ impl Pools {
     }
 }
 
+/// The heap that a plain request goes to.
+fn usual_heap<B: Backend>(manager: &Manager<B>) -> Result<HeapId, Failure> {
+    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
+    Ok(*heaps.as_slice().first().ok_or("no heap")?)
+}
+
 /// Measures with so many bytes in every heap.
 fn one(device: &AnyBackend, pools: Pools, capacity: u64) -> Result<(), Failure> {
     let limits = vec![capacity; device.caps().heaps.len()];
@@ -60,9 +65,7 @@ fn one(device: &AnyBackend, pools: Pools, capacity: u64) -> Result<(), Failure> 
     config.defragmentation = Defragmentation::Off;
     let device = Limit::new(AnyBackend::clone(device), &limits, u64::MAX);
     let manager = Manager::with_config(device, config);
-    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
-    let heap = *heaps.as_slice().first().ok_or("no heap")?;
-    let pool = manager.create_pool(heap, pools.config(capacity))?;
+    let pool = manager.create_pool(usual_heap(&manager)?, pools.config(capacity))?;
     let live = churn(&pool, &mut Random(7));
     let before = manager.totals();
     let wanted = (capacity - before.granted_bytes) / 100 * 95;

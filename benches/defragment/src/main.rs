@@ -1,4 +1,5 @@
-//! What defragmentation gains and what it costs. `defragment gain|pause|moves|remap [host|cuda|vulkan]`
+//! What defragmentation gains and what it costs. `defragment blank|gain|pause|moves|remap [host|cuda|vulkan]`
+mod blank;
 mod gain;
 mod moves;
 mod pause;
@@ -32,10 +33,11 @@ fn run(bench: &str, backend: &str) -> Result<(), Failure> {
     let kind: BackendKind = backend.parse()?;
     let device: AnyBackend = open(kind, 0)?;
     match bench {
+        "blank" => blank::run(),
         "gain" => gain::run(&device),
         "pause" => pause::run(&device),
         "moves" => moves::run(&device),
         "remap" => remap::run(&device),
-        _ => Err("the benches are gain, pause, moves and remap".into()),
+        _ => Err("the benches are blank, gain, pause, moves and remap".into()),
     }
 }

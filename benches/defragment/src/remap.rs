@@ -29,10 +29,52 @@ pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
     chosen(device, holes)
 }
 
-/// With copies and remaps measured, which of them serves the next request.
+/// Live data with holes between, as a full heap has it.
+#[derive(Clone, Copy, Debug)]
+struct Pattern {
+    live: u64,
+    hole: u64,
+}
+
+/// What requests for half of the holes took.
+struct Served {
+    copied: u64,
+    took: Duration,
+}
+
+/// With copies and remaps measured, whether the cheaper of them serves the next request.
 fn chosen(device: &AnyBackend, holes: u64) -> Result<(), Failure> {
+    println!("     live      hole   always remapped ms   where cheaper ms  copied bytes  ratio");
+    for pattern in [
+        Pattern { live: PIECE, hole: PIECE },
+        Pattern { live: 2 << 20, hole: PIECE },
+        Pattern { live: 64 << 10, hole: PIECE - (64 << 10) },
+        Pattern { live: 64 << 10, hole: (4 << 20) - (64 << 10) },
+    ] {
+        let always = served(device, holes, pattern, Remapping::Always)?;
+        let cheaper = served(device, holes, pattern, Remapping::WhereCheaper)?;
+        println!(
+            "{:>9}  {:>8}  {:>19.2}  {:>17.2}  {:>12}  {:>5.2}",
+            pattern.live,
+            pattern.hole,
+            always.took.as_secs_f64() * 1e3,
+            cheaper.took.as_secs_f64() * 1e3,
+            cheaper.copied,
+            cheaper.took.as_secs_f64() / always.took.as_secs_f64(),
+        );
+    }
+    Ok(())
+}
+
+/// Two requests for a quarter of the holes, after both ways were measured.
+fn served(
+    device: &AnyBackend,
+    holes: u64,
+    pattern: Pattern,
+    remapping: Remapping,
+) -> Result<Served, Failure> {
     let (heap, page) = heap_of(device)?;
-    let manager = limited(device, holes * 2);
+    let manager = limited(device, holes, remapping);
     let small = Request::new(page / 4).heap(heap);
     for _ in 0..12 {
         let all = (0..256).map(|_| manager.allocate(&small)).collect::<Result<Vec<_>, _>>()?;
@@ -42,22 +84,19 @@ fn chosen(device: &AnyBackend, holes: u64) -> Result<(), Failure> {
         drop(small);
         manager.trim()?;
     }
-    let kept = scattered(&manager, heap, holes)?;
-    println!(
-        "half of the holes  copied bytes       ms   (the cheaper of what was measured before)"
-    );
-    let mut large = Vec::new();
-    for _ in 0..2 {
-        device.wait_idle()?;
-        let (began, before) = (Instant::now(), manager.report().moved_bytes);
-        large.push(manager.allocate(&Request::new(holes / 2).heap(heap))?);
-        let (took, copied) = (began.elapsed(), manager.report().moved_bytes - before);
-        println!("{:>17}  {copied:>12}  {:>7.2}", holes / 2, took.as_secs_f64() * 1e3);
+    let kept = scattered(&manager, heap, pattern, holes)?;
+    device.wait_idle()?;
+    let free = manager.totals().free_bytes;
+    let (began, before) = (Instant::now(), manager.report().moved_bytes);
+    let large = (0..2).map(|_| manager.allocate(&Request::new(free / 4).heap(heap)));
+    let large = large.collect::<Result<Vec<_>, _>>()?;
+    let (took, copied) = (began.elapsed(), manager.report().moved_bytes - before);
+    if remapping == Remapping::WhereCheaper {
+        let costs = manager.report().move_costs;
+        println!("{:?}", costs.iter().find(|cost| cost.heap == heap));
     }
-    let costs = manager.report().move_costs;
-    println!("{:?}", costs.iter().find(|cost| cost.heap == heap));
     drop((large, kept));
-    Ok(())
+    Ok(Served { copied, took })
 }
 
 fn heap_of(device: &AnyBackend) -> Result<(HeapId, u64), Failure> {
@@ -69,31 +108,36 @@ fn heap_of(device: &AnyBackend) -> Result<(HeapId, u64), Failure> {
 type Device = omniheap::layer::Limit<AnyBackend>;
 
 /// A manager of pages with so many bytes in every heap.
-fn limited(device: &AnyBackend, bytes: u64) -> Manager<Device> {
+fn limited(device: &AnyBackend, bytes: u64, remapping: Remapping) -> Manager<Device> {
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(1);
-    config.remapping = Remapping::WhereCheaper;
+    config.remapping = remapping;
     let limits = vec![bytes; device.caps().heaps.len()];
     let limited = Device::new(AnyBackend::clone(device), &limits, u64::MAX);
     Manager::with_config(limited, config)
 }
 
-/// Fills a limited heap, and frees every other allocation.
+/// Fills a limited heap of so many bytes, and makes the holes of a pattern.
 fn scattered(
     manager: &Manager<Device>,
     heap: HeapId,
-    holes: u64,
+    pattern: Pattern,
+    bytes: u64,
 ) -> Result<Vec<Allocation<Device>>, Failure> {
-    let request = Request::new(PIECE).heap(heap);
-    let all = (0..holes * 2 / PIECE).map(|_| manager.allocate(&request));
+    let sizes = [pattern.live, pattern.hole].into_iter().cycle();
+    let count = bytes / (pattern.live + pattern.hole) * 2;
+    let all = sizes
+        .take(usize::try_from(count)?)
+        .map(|size| manager.allocate(&Request::new(size).heap(heap)));
     Ok(all.collect::<Result<Vec<_>, _>>()?.into_iter().step_by(2).collect())
 }
 
 /// Asks for all holes of a full heap as one.
 fn ours(device: &AnyBackend, holes: u64) -> Result<(Duration, u64), Failure> {
-    let manager = limited(device, holes * 2);
+    let manager = limited(device, holes * 2, Remapping::Always);
     let (heap, _) = heap_of(device)?;
-    let kept = scattered(&manager, heap, holes)?;
+    let pattern = Pattern { live: PIECE, hole: PIECE };
+    let kept = scattered(&manager, heap, pattern, holes * 2)?;
     device.wait_idle()?;
     let began = Instant::now();
     let large = manager.allocate(&Request::new(holes).heap(heap))?;

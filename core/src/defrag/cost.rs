@@ -1,19 +1,22 @@
 //! What moves take on one heap, learnt from the copies and remaps that ran there.
 #![forbid(unsafe_code)]
+use super::line::Line;
 use crate::HeapId;
 use crate::sync::Mutex;
 use core::time::Duration;
 
-/// Nanoseconds for each move before anything was measured.
-const FIRST_PER_MOVE: f64 = 2_000.0;
-/// Nanoseconds for each byte before anything was measured: ten gigabytes a second.
-const FIRST_PER_BYTE: f64 = 0.1;
+/// What moves take before anything was measured, and each of their bytes: ten gigabytes a second.
+const COPYING: Line = Line { each: 2_000.0, unit: 0.1 };
+/// How calls that map or unmap pages are believed to depend on how many, before several were measured.
+const REMAPPING: Line = Line { each: 20_000.0, unit: 1_000.0 };
 /// Nanoseconds on the host for submitting each move, before anything was measured and at most: a first submission may
 /// pay for what is made once.
 const SUBMITTING: [f64; 2] = [300.0, 5_000.0];
+/// A call that took longer than so many times what was expected is not believed more than that.
+const LONGEST_CALL: f64 = 4.0;
 /// Moves of a pass that say what submitting one takes: with fewer, what every pass takes hides it.
 const TELLING: u64 = 32;
-/// How much of a difference one observation corrects.
+/// How much of a difference one submission corrects.
 const LEARN: f64 = 0.25;
 
 /// What moving takes on one heap, as measured so far: `None` where nothing was.
@@ -26,6 +29,8 @@ pub struct MoveCost {
     pub per_copy: Option<Duration>,
     /// Each mebibyte copied.
     pub per_mib: Option<Duration>,
+    /// The calls that unmap the pages of a hole and map them elsewhere, besides the pages.
+    pub per_remap: Option<Duration>,
     /// Each page unmapped and mapped elsewhere.
     pub per_page: Option<Duration>,
 }
@@ -33,25 +38,25 @@ pub struct MoveCost {
 /// What moves take, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
-    per_move: f64,
-    per_byte: f64,
+    /// Moves, and their bytes.
+    copying: Line,
     /// Each move that the host submits.
     per_submitted: f64,
     /// Whether copies were measured at all.
     measured: bool,
-    /// Each page that is mapped, and each that is unmapped.
-    per_mapped: Option<f64>,
-    per_unmapped: Option<f64>,
+    /// Calls that map, and their pages.
+    mapping: Option<Line>,
+    /// Calls that unmap, and their pages.
+    unmapping: Option<Line>,
 }
 
 impl Rates {
     pub(super) const FIRST: Self = Self {
-        per_move: FIRST_PER_MOVE,
-        per_byte: FIRST_PER_BYTE,
+        copying: COPYING,
         per_submitted: SUBMITTING[0],
         measured: false,
-        per_mapped: None,
-        per_unmapped: None,
+        mapping: None,
+        unmapping: None,
     };
 
     /// Nanoseconds on the host that submitting a move is expected to take.
@@ -64,10 +69,9 @@ impl Rates {
         self.measured.then(|| self.of(moves, bytes))
     }
 
-    /// Nanoseconds that remapping pages is expected to take, where that was measured.
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn of_pages(&self, pages: u64) -> Option<f64> {
-        Some(pages as f64 * (self.per_mapped? + self.per_unmapped?))
+    /// Nanoseconds that mapping the pages of so many holes side by side is expected to take, where that was measured.
+    pub(crate) fn of_remapping(&self, holes: u64, pages: u64) -> Option<f64> {
+        Some(self.unmapping?.of(holes, pages) + self.mapping?.of(1, pages))
     }
 
     /// For reports.
@@ -77,14 +81,17 @@ impl Rates {
             heap,
             per_copy: self.of_measured(1, 0).map(time),
             per_mib: self.of_measured(0, 1 << 20).map(time),
-            per_page: self.of_pages(1).map(time),
+            per_remap: self.of_remapping(1, 0).map(time),
+            per_page: self
+                .of_remapping(0, 1)
+                .zip(self.mapping)
+                .map(|(all, map)| time(all - map.each)),
         }
     }
 
     /// Nanoseconds that moves are expected to take.
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn of(&self, moves: u64, bytes: u64) -> f64 {
-        moves as f64 * self.per_move + bytes as f64 * self.per_byte
+    pub(crate) const fn of(&self, moves: u64, bytes: u64) -> f64 {
+        self.copying.of(moves, bytes)
     }
 }
 
@@ -119,51 +126,41 @@ impl Cost {
         }
     }
 
-    /// Learns what mapping pages took.
+    /// Learns what one call that mapped pages took.
     pub(crate) fn learn_mapping(&self, pages: u64, took: Duration) {
-        blend(&mut self.0.lock().per_mapped, pages, took);
+        learn_call(&mut self.0.lock().mapping, pages, took);
     }
 
-    /// Learns what unmapping pages took.
+    /// Learns what one call that unmapped pages took.
     pub(crate) fn learn_unmapping(&self, pages: u64, took: Duration) {
-        blend(&mut self.0.lock().per_unmapped, pages, took);
+        learn_call(&mut self.0.lock().unmapping, pages, took);
     }
 
     /// Believes a little less in what it learnt: for a budget that nothing fits any more, so that it tries again.
     pub(crate) fn doubt(&self) {
-        let mut rates = self.0.lock();
-        let doubt = |rate: f64, first: f64| rate - (rate - first).max(rate / 2.0) * LEARN;
-        rates.per_move = doubt(rates.per_move, FIRST_PER_MOVE);
-        rates.per_byte = doubt(rates.per_byte, FIRST_PER_BYTE);
+        self.0.lock().copying.doubt(COPYING);
     }
 
     /// Learns from a pass that ended somewhere between two observations.
-    ///
-    /// Both rates are corrected by their share in the estimate: a pass of small moves teaches what a move takes, one of
-    /// large moves what a byte takes. A pass that was looked at late teaches nothing that the estimate does not allow.
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn learn(&self, moves: u64, bytes: u64, earliest: Duration, latest: Duration) {
         let mut rates = self.0.lock();
-        let expected = rates.of(moves, bytes);
-        if moves == 0 || expected <= 0.0 {
-            return;
-        }
-        let (low, high) = (earliest.as_secs_f64() * 1e9, latest.as_secs_f64() * 1e9);
-        let took = expected.max(low).min(high.max(low)).max(1.0);
-        let by_moves = moves as f64 * rates.per_move / expected;
-        // By factors: one pass that had to wait long, or to make something first, is soon forgotten.
-        let correct = |rate: f64, share: f64| rate * (took / expected).powf(LEARN * share);
-        rates.measured = true;
-        rates.per_move = correct(rates.per_move, by_moves);
-        rates.per_byte = correct(rates.per_byte, 1.0 - by_moves);
+        let [earliest, latest] = [earliest, latest].map(|time| time.as_secs_f64() * 1e9);
+        rates.copying.learn(moves, bytes, earliest, latest);
+        rates.measured |= moves > 0;
     }
 }
 
-/// Corrects what one page takes.
-#[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn blend(rate: &mut Option<f64>, pages: u64, took: Duration) {
-    let now = took.as_secs_f64() * 1e9 / pages.max(1) as f64;
-    *rate = Some(rate.map_or(now, |known| known + (now - known) * LEARN));
+/// Learns what one call took that mapped or unmapped pages.
+fn learn_call(line: &mut Option<Line>, pages: u64, took: Duration) {
+    let took = took.as_secs_f64() * 1e9;
+    match line {
+        Some(line) => {
+            // A thread that was not running meanwhile saw a long call.
+            let took = took.min(line.of(1, pages) * LONGEST_CALL);
+            line.learn(1, pages, took, took);
+        }
+        None => *line = Some(REMAPPING.through(1, pages, took)),
+    }
 }
 
 #[cfg(test)]
@@ -171,15 +168,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_page_takes_is_known_once_both_ways_were_measured() {
+    fn what_remapping_takes_is_known_once_both_ways_were_measured() {
         let cost = Cost::default();
-        cost.learn_mapping(4, Duration::from_nanos(400));
-        assert_eq!(cost.rates().of_pages(10), None);
-        cost.learn_unmapping(2, Duration::from_nanos(40));
-        assert_eq!(cost.rates().of_pages(10), Some(1200.0));
-        cost.learn_mapping(1, Duration::from_nanos(500));
-        assert_eq!(cost.rates().of_pages(10), Some(2200.0), "a quarter of the difference");
-        assert_eq!(cost.rates().tell(HeapId(3)).per_page, Some(Duration::from_nanos(220)));
+        cost.learn_mapping(4, Duration::from_micros(24));
+        assert_eq!(cost.rates().of_remapping(1, 10), None);
+        cost.learn_unmapping(5, Duration::from_micros(50));
+        let told = cost.rates().tell(HeapId(3));
+        assert_eq!(told.per_remap, Some(Duration::from_micros(20 + 40)));
+        assert_eq!(told.per_page, Some(Duration::from_micros(1 + 2)));
+        assert_eq!(cost.rates().of_remapping(2, 10), Some(2.0 * 40e3 + 20e3 + 10.0 * 3e3));
+    }
+
+    #[test]
+    fn many_pages_of_one_call_do_not_cost_what_one_does() {
+        let cost = Cost::default();
+        for _ in 0..50 {
+            for pages in [1, 512] {
+                // As on a device where a call takes fifty microseconds and each page a tenth of one.
+                let took = Duration::from_nanos(50_000 + pages * 100);
+                cost.learn_mapping(pages, took);
+                cost.learn_unmapping(pages, took);
+            }
+        }
+        let expected = cost.rates().of_remapping(1, 512).expect("measured");
+        assert!((expected / 202_400.0 - 1.0).abs() < 0.1, "{expected}");
+    }
+
+    #[test]
+    fn a_call_that_was_interrupted_is_soon_forgotten() {
+        let cost = Cost::default();
+        let usual = Duration::from_micros(20);
+        let expected = |cost: &Cost| cost.rates().of_remapping(1, 1).expect("measured");
+        (0..20).for_each(|_| cost.learn_mapping(1, usual));
+        (0..20).for_each(|_| cost.learn_unmapping(1, usual));
+        let before = expected(&cost);
+        cost.learn_unmapping(1, usual * 10_000);
+        assert!(expected(&cost) < before * 1.3, "{}", expected(&cost));
+        (0..20).for_each(|_| cost.learn_unmapping(1, usual * 20));
+        assert!(expected(&cost) > before * 8.0, "what lasts is believed: {}", expected(&cost));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod cost;
 mod empty;
 mod ending;
 mod ledger;
+mod line;
 mod lower;
 mod pack;
 mod pass;

@@ -80,9 +80,13 @@ impl<B: Backend> Lane<B> {
         let rates = self.shared.device.cost(self.shared.heap).rates();
         let spare = self.shared.spare.lock().len() as u64;
         let missing = ask.layout.size.div_ceil(page).checked_sub(spare).filter(|more| *more > 0)?;
-        let nanos = rates.of_pages(missing)?;
-        let (free, _) = self.state.lock().divider.free_and_total();
-        (free >= ask.layout.size).then_some(nanos)
+        let state = self.state.lock();
+        let (Some(pager), Divider::General(tlsf)) = (&state.pager, &state.divider) else {
+            return None;
+        };
+        let holes = pager.choose_pages(tlsf, missing * page, None).len() as u64;
+        let nanos = rates.of_remapping(holes, missing)?;
+        (tlsf.free_bytes() >= ask.layout.size).then_some(nanos)
     }
 
     /// Runs on the lane's page table and strategy, under the lock.

@@ -177,6 +177,20 @@ impl Pager {
         wanted: u64,
         keep: Option<Span>,
     ) -> Vec<Grant> {
+        let chosen = self.choose_pages(tlsf, wanted, keep);
+        let carve = |(key, span)| tlsf.carve_in(key, span).ok();
+        let pieces: Vec<Grant> = chosen.into_iter().filter_map(carve).collect();
+        self.transit += pieces.iter().map(|piece| piece.span.size).sum::<u64>();
+        pieces
+    }
+
+    /// The pages that [`take_pages`](Self::take_pages) would take, and the holes that they are in.
+    pub(crate) fn choose_pages(
+        &self,
+        tlsf: &Tlsf,
+        wanted: u64,
+        keep: Option<Span>,
+    ) -> Vec<(Key, Span)> {
         let (mut found, mut chosen) = (0u64, Vec::new());
         let touches = |hole: Span| {
             keep.is_some_and(|keep| hole.end() == keep.offset || hole.offset == keep.end())
@@ -190,10 +204,7 @@ impl Pager {
             }
             if found >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        let carve = |(key, span)| tlsf.carve_in(key, span).ok();
-        let pieces: Vec<Grant> = chosen.into_iter().filter_map(carve).collect();
-        self.transit += pieces.iter().map(|piece| piece.span.size).sum::<u64>();
-        pieces
+        chosen
     }
 
     /// The last pieces that lie wholly inside a hole, of at most `wanted` bytes together.

@@ -1,0 +1,106 @@
+//! What a pass takes on the host alone: ten thousand moves on a device that does nothing.
+#![expect(unsafe_code, reason = "a backend")]
+use crate::Failure;
+use core::time::Duration;
+use omniheap::{
+    Allocation, Backend, Budget, Caps, HeapId, Manager, ManagerConfig, Move, Place, PoolConfig,
+    Request, Result, TimelineId, Transfer, open,
+};
+use std::time::Instant;
+
+/// Moves of a pass.
+const MOVES: u64 = 10_000;
+/// Bytes of an allocation, and allocations of a block.
+const SIZE: u64 = 4 << 10;
+const EACH: u64 = 1 << 12;
+/// Passes of which the median is taken.
+const PASSES: usize = 31;
+
+/// A device whose blocks have no bytes and whose copies do nothing.
+struct Blank(Caps);
+
+// SAFETY: blocks have no bytes, so no two of them share one; the limits never change.
+unsafe impl Backend for Blank {
+    type Block = ();
+    fn caps(&self) -> &Caps {
+        &self.0
+    }
+    fn allocate(&self, _: HeapId, _: u64) -> Result<()> {
+        Ok(())
+    }
+    unsafe fn free(&self, (): ()) -> Result<()> {
+        Ok(())
+    }
+    fn wait_idle(&self) -> Result<()> {
+        Ok(())
+    }
+    fn as_transfer(&self) -> Option<&dyn Transfer<Block = ()>> {
+        Some(self)
+    }
+}
+
+// SAFETY: no bytes are touched.
+unsafe impl Transfer for Blank {
+    fn write(&self, _: TimelineId, _: Place<'_, ()>, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn read(&self, _: TimelineId, _: Place<'_, ()>, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+    fn fill(&self, _: TimelineId, _: Place<'_, ()>, _: u64, _: u8) -> Result<()> {
+        Ok(())
+    }
+    fn copy(&self, _: TimelineId, _: &[Move<'_, ()>]) -> Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn run() -> core::result::Result<(), Failure> {
+    let caps = open(omniheap::BackendKind::Host, 0)?.caps().clone();
+    let mut times = Vec::new();
+    for _ in 0..PASSES {
+        times.push(one(Blank(caps.clone()))?);
+    }
+    println!("ns for each of {MOVES} moves on the host, median of {PASSES} passes (least)");
+    for (at, part) in ["plan", "submit", "commit"].into_iter().enumerate() {
+        times.sort_unstable_by_key(|times| times[at]);
+        let each = |time: Duration| time.as_secs_f64() * 1e9 / 1e4;
+        println!("{part:>8}  {:>6.1}  ({:.1})", each(times[PASSES / 2][at]), each(times[0][at]));
+    }
+    Ok(())
+}
+
+/// What planning, submitting and committing took.
+fn one(device: Blank) -> core::result::Result<[Duration; 3], Failure> {
+    let manager = Manager::with_config(device, ManagerConfig::default());
+    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
+    let heap = *heaps.as_slice().first().ok_or("no heap")?;
+    let sparse = MOVES.div_ceil(EACH / 2);
+    let all = sparse * 3 * EACH * SIZE;
+    let (block, minimum) = (Some(EACH * SIZE), all);
+    let pool = PoolConfig { block, minimum, lanes: Some(1), ..PoolConfig::new() };
+    let pool = manager.create_pool(heap, pool)?;
+    let mut live = Vec::new();
+    for number in 0..sparse * 3 * EACH {
+        live.push((number, pool.allocate(&Request::new(SIZE))?));
+    }
+    // Blocks half full, and twice as many that are three quarters full: the first go into the holes of the others.
+    live.retain(
+        |(number, _): &(u64, Allocation<Blank>)| {
+            if number / EACH < sparse { number.is_multiple_of(2) } else { number % 4 != 1 }
+        },
+    );
+    let began = Instant::now();
+    let mut pass = manager.begin_defragment(&Budget::new().moves(MOVES))?;
+    let plan = began.elapsed();
+    let began = Instant::now();
+    pass.start()?;
+    let submit = began.elapsed();
+    let began = Instant::now();
+    let outcome = pass.commit()?;
+    let commit = began.elapsed();
+    if outcome.moved.moves != MOVES {
+        return Err(format!("{} moves were made", outcome.moved.moves).into());
+    }
+    Ok([plan, submit, commit])
+}
