@@ -39,7 +39,7 @@ impl Semaphore {
         Ok(Self { raw, device: Arc::clone(device) })
     }
 
-    fn value(&self) -> Result<u64> {
+    pub(crate) fn value(&self) -> Result<u64> {
         check(match &self.device.timeline_khr {
             // SAFETY: alive as long as `self`, and a timeline semaphore.
             Some(old) => unsafe { old.get_semaphore_counter_value(self.raw) },

@@ -119,7 +119,7 @@ impl Vulkan {
     /// Runs a batch on a timeline.
     pub(crate) fn run_batch(&self, line: &Line, batch: &Batch) -> Result<()> {
         let mut state = line.hold();
-        let Some(kernel) = self.copier.kernel(&self.device, line.queue, batch) else {
+        let Some(kernel) = self.copier.kernel(&self.device, line.home, batch) else {
             return self.run_commands(line, &mut state, &batch.moves);
         };
         // A move adds at most three tasks beyond its whole stretches; more moves than fit go as several lists.

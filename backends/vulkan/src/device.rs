@@ -21,6 +21,14 @@ pub(crate) struct Queue {
     raw: Mutex<vk::Queue>,
     /// Whether it was used since it was last seen idle: asking the driver costs 0.2 ms on some devices.
     used: AtomicBool,
+    /// Whether an engine submits work of its own: other timelines keep away from it then.
+    lent: AtomicBool,
+}
+
+impl Queue {
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent.load(Ordering::Relaxed)
+    }
 }
 
 /// A device that lives until its last block, timeline or page is gone.
@@ -130,6 +138,12 @@ impl Device {
         f(*raw)
     }
 
+    /// Runs an engine's `f` with the queue while nobody else uses it.
+    pub(crate) fn lend_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
+        self.queues[queue].lent.store(true, Ordering::Relaxed);
+        self.with_queue(queue, f)
+    }
+
     /// Submits one batch.
     ///
     /// # Errors
@@ -192,7 +206,8 @@ fn queue(physical: &Physical, family: u32, raw: vk::Queue, owner: Owner) -> Queu
     let index = usize::try_from(family).expect("families were checked against the list");
     // An engine may have used its queue before it lent it.
     let used = AtomicBool::new(owner == Owner::Caller);
-    Queue { family, flags: physical.families[index].queue_flags, raw: Mutex::new(raw), used }
+    let (flags, lent) = (physical.families[index].queue_flags, AtomicBool::new(false));
+    Queue { family, flags, raw: Mutex::new(raw), used, lent }
 }
 
 /// `count` queues of one family, all equally urgent; `queues::choose` asks for far fewer than the table holds.

@@ -72,7 +72,7 @@ impl Vulkan {
         if resources.is_empty() {
             return Ok(());
         }
-        let families = [&here, &there].map(|line| self.device.queues[line.queue].family);
+        let families = [&here, &there].map(|line| self.device.queues[line.home].family);
         let sides: &[(Side, &Line)] = match families[0] == families[1] {
             true => &[(Side::Both, &here)],
             false => &[(Side::Release, &here), (Side::Acquire, &there)],

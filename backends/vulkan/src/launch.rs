@@ -174,7 +174,7 @@ impl Vulkan {
     /// The timeline, if its queue computes.
     fn computes(&self, on: TimelineId) -> Result<Arc<Line>> {
         let line = self.lines.get(on)?;
-        let flags = self.device.queues[line.queue].flags;
+        let flags = self.device.queues[line.home].flags;
         let computes = flags.contains(vk::QueueFlags::COMPUTE);
         if computes { Ok(line) } else { Err(ErrorKind::Unsupported.into()) }
     }

@@ -59,6 +59,7 @@ mod queues;
 mod remap;
 mod resource;
 mod ring;
+mod route;
 mod sets;
 mod source;
 mod staging;

@@ -4,10 +4,11 @@ use crate::{
     clock::{Clock, Clocks, Semaphore},
     commands::Commands,
     device::{Device, lock},
+    route::{self, Before},
     staging::{Plan, Plans, Staging},
 };
 use ash::vk;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use omniheap_core::{ErrorKind, Result};
 use std::{
     collections::VecDeque,
@@ -21,7 +22,10 @@ pub(crate) struct Line {
     clock: Clock,
     /// The last epoch submitted.
     last: AtomicU64,
-    pub(crate) queue: usize,
+    /// The queue that the last batch went to.
+    at: AtomicUsize,
+    /// Where batches go that wait for nothing, and the engine's work always.
+    pub(crate) home: usize,
     plans: Plans,
     device: Arc<Device>,
 }
@@ -31,11 +35,20 @@ pub(crate) struct State {
     commands: Commands,
     flights: VecDeque<Flight>,
     /// What the next batch waits for.
-    waits: Vec<(Arc<Semaphore>, u64)>,
+    waits: Vec<Wait>,
     uncovered: Uncovered,
     pub(crate) staging: Option<Staging>,
     /// Where the compaction kernel's lists lie.
     pub(crate) lists: Option<Staging>,
+}
+
+/// A point of another timeline.
+#[derive(Debug)]
+struct Wait {
+    semaphore: Arc<Semaphore>,
+    epoch: u64,
+    /// A queue on which whatever is submitted from now on comes after that point.
+    queue: usize,
 }
 
 /// What the last epoch does not cover.
@@ -44,7 +57,7 @@ enum Uncovered {
     Nothing,
     /// Work that the engine put on the queue.
     Work,
-    /// What another timeline on this queue had submitted when this one was ordered after it.
+    /// What another timeline had submitted to the one queue of fences when this one was ordered after it.
     Order,
 }
 
@@ -59,12 +72,12 @@ struct Flight {
 impl Line {
     pub(crate) fn open(
         device: &Arc<Device>,
-        queue: usize,
+        home: usize,
         clocks: Clocks,
         plans: Plans,
     ) -> Result<Self> {
         let state = State {
-            commands: Commands::create(device, &device.queues[queue])?,
+            commands: Commands::create(device, &device.queues[home])?,
             flights: VecDeque::new(),
             waits: Vec::new(),
             uncovered: Uncovered::Nothing,
@@ -75,7 +88,8 @@ impl Line {
             state: Mutex::new(state),
             clock: Clock::new(device, clocks)?,
             last: AtomicU64::new(0),
-            queue,
+            at: AtomicUsize::new(home),
+            home,
             plans,
             device: Arc::clone(device),
         })
@@ -115,7 +129,10 @@ impl Line {
         let mut state = self.hold();
         match state.uncovered == Uncovered::Nothing && state.waits.is_empty() {
             true => Ok(self.last()),
-            false => self.send(&mut state, None),
+            false => {
+                let queue = self.next(&state)?;
+                self.send(&mut state, queue, None)
+            }
         }
     }
 
@@ -124,16 +141,20 @@ impl Line {
         if epoch > other.last() {
             return Err(ErrorKind::NoSuchTimeline.into());
         }
+        if core::ptr::eq(self, other) {
+            return Ok(());
+        }
         let mut state = self.hold();
-        match other.semaphore() {
-            Some(semaphore) if other.queue != self.queue => {
-                match state.waits.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &semaphore)) {
-                    Some((_, known)) => *known = epoch.max(*known),
-                    None => state.waits.push((semaphore, epoch)),
-                }
-            }
+        let Some(semaphore) = other.semaphore() else {
             // One queue: every batch of ours begins with a barrier behind all that was submitted before.
-            _ => state.uncovered = Uncovered::Order,
+            state.uncovered = Uncovered::Order;
+            return Ok(());
+        };
+        // Read after the last epoch: whatever queue that batch or a later one went to, it is behind the point.
+        let queue = other.at.load(Ordering::Acquire);
+        match state.waits.iter_mut().find(|known| Arc::ptr_eq(&known.semaphore, &semaphore)) {
+            Some(known) => (known.epoch, known.queue) = (epoch.max(known.epoch), queue),
+            None => state.waits.push(Wait { semaphore, epoch, queue }),
         }
         Ok(())
     }
@@ -141,15 +162,13 @@ impl Line {
     /// Lets the engine use the queue, after the pending waits.
     pub(crate) fn outside<R>(&self, f: impl FnOnce(vk::Queue) -> R) -> Result<R> {
         let mut state = self.hold();
-        if !state.waits.is_empty() {
-            self.send(&mut state, None)?;
-        }
-        if state.uncovered == Uncovered::Order {
+        let away = self.at.load(Ordering::Relaxed) != self.home;
+        if away || !state.waits.is_empty() || state.uncovered == Uncovered::Order {
             // The engine's own work may begin without a barrier.
-            self.run(&mut state, |_| ())?;
+            self.run_on(&mut state, self.home, |_| ())?;
         }
         state.uncovered = Uncovered::Work;
-        Ok(self.device.with_queue(self.queue, f))
+        Ok(self.device.lend_queue(self.home, f))
     }
 
     /// Records and submits one batch; returns its epoch.
@@ -158,24 +177,74 @@ impl Line {
         state: &mut State,
         record: impl FnOnce(vk::CommandBuffer),
     ) -> Result<u64> {
+        let queue = self.next(state)?;
+        self.run_on(state, queue, record)
+    }
+
+    fn run_on(
+        &self,
+        state: &mut State,
+        queue: usize,
+        record: impl FnOnce(vk::CommandBuffer),
+    ) -> Result<u64> {
         self.reclaim(state)?;
         let commands = state.commands.record(record)?;
-        let sent = self.send(state, Some(commands));
+        let sent = self.send(state, queue, Some(commands));
         if sent.is_err() {
             state.commands.give_back(commands);
         }
         sent
     }
 
-    fn send(&self, state: &mut State, commands: Option<vk::CommandBuffer>) -> Result<u64> {
-        let epoch = self.last() + 1;
+    /// The queue for the next batch.
+    fn next(&self, state: &State) -> Result<usize> {
+        let at = self.at.load(Ordering::Relaxed);
+        if state.uncovered == Uncovered::Work {
+            // The engine's work is at home, and its end is known only there.
+            return Ok(self.home);
+        }
+        if at == self.home && state.waits.iter().all(|wait| wait.queue == at) {
+            return Ok(at);
+        }
+        let mut before = Vec::with_capacity(1 + state.waits.len());
+        if self.reached()? < self.last() {
+            before.push(Before::Own(at));
+        }
+        for wait in &state.waits {
+            if wait.semaphore.value()? < wait.epoch {
+                before.push(Before::Other(wait.queue));
+            }
+        }
+        let family = self.device.queues[self.home].family;
+        let open = |queue: usize| {
+            let queue = &self.device.queues[queue];
+            queue.family == family && !queue.is_lent()
+        };
+        Ok(route::choose(self.home, &before, open))
+    }
+
+    fn send(
+        &self,
+        state: &mut State,
+        queue: usize,
+        commands: Option<vk::CommandBuffer>,
+    ) -> Result<u64> {
+        let (last, epoch) = (self.last(), self.last() + 1);
         let list: &[vk::CommandBuffer] = commands.as_slice();
-        // SAFETY: the command buffer was just recorded by `run` and is kept, like the semaphores, in `flights` until
-        // `epoch` is reached.
-        unsafe { self.clock.submit(&self.device, self.queue, list, &state.waits, epoch) }?;
+        let elsewhere = state.waits.iter().filter(|wait| wait.queue != queue);
+        let mut waits: Vec<_> =
+            elsewhere.map(|wait| (Arc::clone(&wait.semaphore), wait.epoch)).collect();
+        if self.at.load(Ordering::Relaxed) != queue {
+            waits.extend(self.semaphore().map(|own| (own, last)));
+        }
+        // SAFETY: the command buffer was just recorded by `run_on` for this family, to which `next` keeps, and is kept,
+        // like the semaphores, in `flights` until `epoch` is reached.
+        unsafe { self.clock.submit(&self.device, queue, list, &waits, epoch) }?;
+        // In this order: who sees the epoch sees a queue that is behind it.
+        self.at.store(queue, Ordering::Release);
         self.last.store(epoch, Ordering::Release);
         state.uncovered = Uncovered::Nothing;
-        let waits = core::mem::take(&mut state.waits);
+        state.waits.clear();
         state.flights.push_back(Flight { epoch, commands, _waits: waits });
         Ok(epoch)
     }

@@ -27,11 +27,7 @@ pub(crate) fn refuse(
     mut targets: Vec<Touch>,
     sources: impl IntoIterator<Item = Touch>,
 ) -> Result<()> {
-    // One wide number: a batch of thousands is sorted in half the time.
-    let order = |touch: &Touch| u128::from(touch.buffer.as_raw()) << 64 | u128::from(touch.start);
-    if !targets.is_sorted_by_key(order) {
-        targets.sort_unstable_by_key(order);
-    }
+    sort(&mut targets);
     let meets = |pair: &[Touch]| pair[0].buffer == pair[1].buffer && pair[0].end > pair[1].start;
     if targets.windows(2).any(meets) {
         return Err(ErrorKind::Unsupported.into());
@@ -51,6 +47,25 @@ pub(crate) fn refuse(
         }
     }
     Ok(())
+}
+
+/// One wide number: a batch of thousands is sorted in half the time.
+fn order(touch: &Touch) -> u128 {
+    u128::from(touch.buffer.as_raw()) << 64 | u128::from(touch.start)
+}
+
+/// Sorts by place. A plan fills holes from low to high, block by block, so its rows are moved whole.
+fn sort(targets: &mut Vec<Touch>) {
+    let rows = targets.chunk_by(|a, b| order(a) <= order(b));
+    let mut rows: Vec<&[Touch]> = rows.collect();
+    if rows.len() > 1 && rows.len() < targets.len() / 8 {
+        rows.sort_unstable_by_key(|row| order(&row[0]));
+        *targets = rows.concat();
+    }
+    // Rows that reach into each other, or too short to gain anything.
+    if !targets.is_sorted_by_key(order) {
+        targets.sort_unstable_by_key(order);
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +117,24 @@ mod tests {
             seen[usize::from(clashes)] += 1;
         }
         assert!(seen.iter().all(|count| *count > 400), "both verdicts are seen: {seen:?}");
+    }
+
+    #[test]
+    fn rows_are_sorted_like_anything_else() {
+        let row = |buffer, first: u64| {
+            (first..first + 100)
+                .map(move |n| Touch::new(vk::Buffer::from_raw(buffer), n * 10, 4))
+                .collect()
+        };
+        // Apart, in the wrong order, and two that reach into each other.
+        for rows in [[(2, 0), (1, 500), (1, 0)], [(1, 50), (2, 0), (1, 0)]] {
+            let mut sorted: Vec<Touch> = Vec::new();
+            rows.iter().for_each(|(buffer, first)| sorted.extend::<Vec<_>>(row(*buffer, *first)));
+            let mut expected = sorted.clone();
+            expected.sort_by_key(order);
+            sort(&mut sorted);
+            assert_eq!(sorted, expected);
+        }
     }
 
     #[test]

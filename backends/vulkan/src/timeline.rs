@@ -45,7 +45,7 @@ impl Lines {
         let mut open = lock(&self.open);
         let id = open.next;
         let next = id.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
-        let used = |queue: usize| open.lines.values().filter(|line| line.queue == queue).count();
+        let used = |queue: usize| open.lines.values().filter(|line| line.home == queue).count();
         let queue = match self.clocks {
             Clocks::Fences => 0,
             Clocks::Semaphores => queues
@@ -88,8 +88,8 @@ impl Vulkan {
     ///
     /// This is how an engine submits work of its own: what it submits runs after the points that were given to
     /// [`order`](Timelines::order), and the next [`mark`](Timelines::mark) covers it. Its command buffers begin and end
-    /// with the barriers they need against transfers on the same timeline. `f` does not call this backend: the queue and
-    /// the timeline are locked.
+    /// with the barriers they need against transfers on the same timeline. From then on no other timeline follows its
+    /// work to this queue. `f` does not call this backend: the queue and the timeline are locked.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Vulkan {
         f: impl FnOnce(vk::Queue, u32) -> R,
     ) -> Result<R> {
         let line = self.lines.get(timeline)?;
-        let family = self.device.queues[line.queue].family;
+        let family = self.device.queues[line.home].family;
         line.outside(|queue| f(queue, family))
     }
 

@@ -116,7 +116,8 @@ fn wrap(options: Options, owner: &Vulkan) -> Result<Vulkan> {
         instance: owner.ash_instance().clone(),
         physical_device: owner.physical_device(),
         device: faulty(owner),
-        queues: &[(family, queue)],
+        // One queue under two names, so that timelines change queues.
+        queues: &[(family, queue), (family, queue)],
         enabled: &enabled,
     };
     // SAFETY: the owner outlives the guest and does not touch its queue meanwhile.

@@ -1,11 +1,12 @@
 //! Random operations against a copy in host memory. `OMNIHEAP_OPERATIONS` says how many; a seed is in every failure.
 use crate::rig::{MAIN, Rig, at, free, normal, pattern, transfer};
 use omniheap_core::{Backend, Move, Point, TimelineId};
-use omniheap_vulkan::{Block, Copies, Feature, Options, Vulkan};
+use omniheap_vulkan::{Block, Copies, Existing, Feature, Vulkan};
 
 crate::cases! {
     random_operations_match_the_model if |_| true;
     the_kernel_matches_the_model_too if |vulkan| vulkan.has(Feature::BufferDeviceAddress);
+    timelines_that_change_queues_match_the_model_too if |_| true;
 }
 
 struct Random(u64);
@@ -41,16 +42,34 @@ struct World {
 }
 
 fn random_operations_match_the_model(rig: &Rig) {
-    run(rig, rig.options);
+    run(rig.open());
 }
 
 fn the_kernel_matches_the_model_too(rig: &Rig) {
-    run(rig, rig.options.copies(Copies::Kernel));
+    run(rig.open_with(rig.options.copies(Copies::Kernel)));
 }
 
-fn run(rig: &Rig, options: Options) {
+/// One queue under two names: timelines then change queues even where the device has only one.
+#[expect(unsafe_code, reason = "wraps a device, as an engine does")]
+fn timelines_that_change_queues_match_the_model_too(rig: &Rig) {
+    let owner = rig.open();
+    let (queue, family) = owner.with_queue(MAIN, |queue, family| (queue, family)).unwrap();
+    let all = [Feature::TimelineSemaphore, Feature::BufferDeviceAddress];
+    let enabled: Vec<_> = all.into_iter().filter(|feature| owner.has(*feature)).collect();
+    let existing = Existing {
+        entry: owner.ash_entry().clone(),
+        instance: owner.ash_instance().clone(),
+        physical_device: owner.physical_device(),
+        device: owner.ash_device().clone(),
+        queues: &[(family, queue), (family, queue)],
+        enabled: &enabled,
+    };
+    // SAFETY: the owner outlives the guest and does not touch its queue meanwhile; one thread uses both names.
+    run(unsafe { Vulkan::wrap(existing, rig.options) }.unwrap());
+}
+
+fn run(vulkan: Vulkan) {
     let count = std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|n| n.parse().ok());
-    let vulkan = rig.open_with(options);
     let times = vulkan.as_timelines().expect("always");
     let lines = vec![MAIN, times.open().unwrap(), times.open().unwrap()];
     let mut world = World { vulkan, lines, live: Vec::new(), random: Random(0x5eed) };
