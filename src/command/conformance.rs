@@ -6,8 +6,10 @@ use super::failure::absence;
 use super::output::{self, Format};
 use clap::ValueEnum;
 use omniheap::host::Host;
-use omniheap::{AnyBackend, BackendKind, erase, open};
-use omniheap_conformance::{Account, Outcome, Progress, Results, Rig, run as run_suite, seed};
+use omniheap::{AnyBackend, Backend as _, BackendKind, erase, open};
+use omniheap_conformance::{
+    Account, Outcome, Progress, Results, Rig, Spares, run as run_suite, seed,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -156,8 +158,21 @@ fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
         BackendKind::Host if device == 0 => Ok(host()),
         #[cfg(feature = "wgpu")]
         BackendKind::Wgpu => omniheap::wgpu::Wgpu::open(device as usize).map(wgpu),
+        BackendKind::Vulkan => handed_on(kind, device),
         _ => open(kind, device).map(Rig::new),
     }
+}
+
+/// The device of the case before, unless that was lost: opening one takes half a second on some machines.
+fn handed_on(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
+    static SPARES: Spares<AnyBackend> = Spares::new();
+    let take = || SPARES.take(|| open(kind, device));
+    let mut lease = take()?;
+    if lease.device().wait_idle().is_err() {
+        lease.lose();
+        lease = take()?;
+    }
+    Ok(Rig::new(AnyBackend::clone(lease.device())).keeping(lease))
 }
 
 /// Host memory, which can be held back and lost.

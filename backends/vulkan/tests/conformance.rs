@@ -13,9 +13,7 @@ fn first() -> Result<Rig<Arc<Vulkan>>> {
     let vulkan = Arc::clone(lease.device());
     let messages = vulkan.messages().cloned().unwrap_or_default();
     let told = Mutex::new(messages.texts().len());
-    Ok(Rig::new(vulkan).with_messages(move || {
-        // Held as long as the rig.
-        let _ = &lease;
+    Ok(Rig::new(vulkan).keeping(lease).with_messages(move || {
         let mut told = told.lock().expect("no panic while held");
         let fresh = messages.texts().split_off(*told);
         *told += fresh.len();

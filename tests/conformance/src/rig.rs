@@ -32,6 +32,7 @@ pub(crate) struct Extras {
     pub(crate) lose: Option<Lose>,
     pub(crate) messages: Option<Messages>,
     pub(crate) account: Account,
+    kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl<B: Backend + 'static> Rig<B> {
@@ -72,6 +73,13 @@ impl<B: Backend + 'static> Rig<B> {
     #[must_use]
     pub const fn with_account(mut self, account: Account) -> Self {
         self.extras.account = account;
+        self
+    }
+
+    /// Keeps something, such as a [`Lease`](crate::Lease), as long as the device is under test.
+    #[must_use]
+    pub fn keeping(mut self, kept: impl Any + Send + Sync) -> Self {
+        self.extras.kept = Some(Box::new(kept));
         self
     }
 
