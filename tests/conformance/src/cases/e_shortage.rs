@@ -5,7 +5,8 @@ use crate::world::{Stack, World, check_stamp, in_heap, pool_of, timelines, write
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::layer::{CallKind, Plan};
 use omniheap_core::{
-    Access, Backend, ErrorKind, Manager, Relief, Request, Rung, TimelineId, Writer,
+    Access, Backend, ErrorKind, Heap, HeapId, HeapKind, Manager, Reason, Region, Relief, Request,
+    Rung, TimelineId, Writer,
 };
 use std::sync::{Arc, Mutex};
 
@@ -21,6 +22,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         relief_buys_exactly_one_more_try proves [32] needs [];
         only_a_shortage_calls_for_relief proves [33] needs [];
         the_next_heap_of_the_policy_is_tried_and_counted proves [34] needs [];
+        what_may_spill_goes_to_host_memory_last_and_says_so proves [34] needs [];
         memory_that_must_be_held_never_comes_from_the_driver proves [34, 44] needs [];
         a_broken_driver_is_no_reason_to_go_elsewhere proves [35] needs [];
         a_destroyed_pool_serves_nobody proves [36] needs [];
@@ -225,6 +227,41 @@ fn the_next_heap_of_the_policy_is_tried_and_counted<B: Backend + 'static>(world:
     assert!((1..8).contains(&firsts), "the first heap serves first, then the second");
     assert!(live[firsts..].iter().all(|one| heap_of(one) == order[1]));
     assert_eq!(manager.report().rungs[Rung::NextHeap as usize], 8 - firsts as u64);
+}
+
+fn what_may_spill_goes_to_host_memory_last_and_says_so<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager_over(&world.limited(8 * MIB, u64::MAX));
+    let request = Request::new(MIB);
+    let permitted = manager.explain(&request).expect("served").placement.heaps;
+    let is_host = |(heap, about): &(HeapId, &Heap)| {
+        about.kind == HeapKind::Staging && !permitted.as_slice().contains(heap)
+    };
+    let host: Vec<_> = manager.caps().heap_ids().filter(is_host).map(|(heap, _)| heap).collect();
+    let (mut live, why) = fill_up(&manager, &request);
+    assert!(why.is_out_of_memory(), "{why:?}");
+    assert_eq!(manager.report().rungs[Rung::Spill as usize], 0, "nothing spills without leave");
+    let shortage = *manager.allocate(&request).expect_err("full").shortage().expect("full");
+    assert_eq!(shortage.fits_after_spill, !host.is_empty(), "and the error says whether it helps");
+    if host.is_empty() {
+        assert!(manager.allocate(&request.may_spill()).is_err(), "there is nowhere to go");
+        return;
+    }
+    let spilled = take(&manager, &request.may_spill());
+    assert!(host.contains(&spilled.binding().block().origin().heap.expect("made for a heap")));
+    let placed = manager.placed(&request, &spilled).expect("told");
+    assert_eq!((placed.region, placed.reason), (Region::Staging, Reason::Spilled));
+    assert_eq!(manager.report().rungs[Rung::Spill as usize], 1, "counted");
+    if world.backend().as_transfer().is_some() {
+        write_stamp(&spilled, 7);
+        check_stamp(&spilled, 7);
+    }
+    live.pop();
+    let back = take(&manager, &request.may_spill());
+    assert_ne!(
+        manager.placed(&request, &back).expect("told").reason,
+        Reason::Spilled,
+        "room again"
+    );
 }
 
 fn memory_that_must_be_held_never_comes_from_the_driver<B: Backend + 'static>(world: &World<B>) {
