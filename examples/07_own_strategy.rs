@@ -104,13 +104,12 @@ fn main() -> Outcome {
     let block = manager.allocate(&Request::new(1 << 20))?;
     let mut strategy = FirstFit::default();
     strategy.add_block(block.size())?;
-    let piece = Layout::new(4096);
-    let grants =
-        (0..100).map(|_| strategy.allocate(piece, Class::Linear)).collect::<Result<Vec<_>, _>>()?;
+    let mut take = || strategy.allocate(Layout::new(4096), Class::Linear);
+    let grants = (0..100).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
     for grant in grants.iter().step_by(2) {
         strategy.free(grant.key)?;
     }
-    let again = strategy.allocate(piece, Class::Linear)?;
+    let again = strategy.allocate(Layout::new(4096), Class::Linear)?;
     strategy.validate()?;
     println!("  {:?}, again {}", strategy.usage(), again.span.offset);
     let (numbers, mut back) = (noise(1024), vec![0.0f32; 1024]);

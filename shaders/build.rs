@@ -18,12 +18,16 @@ const PLACED: &[(&str, u32)] = &[("convolution", 64), ("bilateral", 128)];
 /// item and a table of so many rows, and how many of the table's bytes a group touches with every item, zero for all.
 type Lookup = (&'static str, &'static str, fn(u32) -> u32, u32);
 
-/// What calibration measures: one for each pattern.
+/// What calibration measures, for each pattern. Two kernels of one pattern gain from different things: an address that the
+/// compiler knows costs no instruction but must be in the first cache, and reads that wait for each other want the
+/// nearest memory rather than the widest.
 const PROBES: &[Lookup] = &[
     ("whole", "Broadcast", |rows| 16 * rows, 0),
+    ("unrolled", "Broadcast", |rows| 16 * rows, 0),
     ("walk", "Uniform", |_| 1024, 0),
     ("lanes", "Coalesced", |_| 32, 0),
     ("codes", "Gathered", |_| 64, 0),
+    ("hops", "Gathered", |_| 32, 0),
     ("records", "Records", |_| 128, 0),
 ];
 
@@ -52,15 +56,17 @@ const JUDGED: &[Lookup] = &[
     ("window", "Coalesced", |_| 8, 0),
 ];
 
-/// Tables of probes, in rows: 256 bytes to 1 MiB.
-const PROBE_ROWS: &[u32] =
-    &[16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
+/// Tables of probes, in rows: 256 bytes to 1 MiB, closer where caches end.
+const PROBE_ROWS: &[u32] = &[
+    16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16_384,
+    32_768, 65_536,
+];
 
 /// Tables to judge with, in rows: none of them is a probe's.
-const JUDGED_ROWS: &[u32] = &[40, 112, 640, 2560];
+const JUDGED_ROWS: &[u32] = &[40, 72, 112, 288, 640, 2560];
 
 /// Shared memory of the largest tables that are copied there, in rows; few devices have more.
-const SHARED_ROWS: u32 = 2560;
+const SHARED_ROWS: u32 = 3072;
 
 /// Stands for the words of shared memory until SPIR-V is made; a number that no kernel uses.
 const SHARED_WORDS: u32 = 16_411;
@@ -145,9 +151,7 @@ impl Place {
     /// Fills in what depends on the table's place.
     fn wgsl(self, text: &str, rows: u32) -> String {
         let tile = format!("var<workgroup> tile: array<vec4<f32>, {rows}>;");
-        let stage = format!(
-            "for (var r = lane; r < {rows}u; r += threads) {{ tile[r] = table[r]; }} workgroupBarrier();"
-        );
+        let stage = stage(rows);
         let (space, table, tile, stage) = match self {
             Self::Constant => ("uniform", "table", "", ""),
             Self::Device => ("storage, read", "table", "", ""),
@@ -177,6 +181,24 @@ impl Place {
         };
         format!("#define ROWS {rows}u\n{head}#line 1\n{text}")
     }
+}
+
+/// Copies a table to shared memory, four rows for each thread at a time: one at a time, a thread would wait for every
+/// single one.
+fn stage(rows: u32) -> String {
+    let row = |step: u32| format!("lane + {}u", 256 * step);
+    let mut text = String::new();
+    for first in (0..rows / 256).step_by(4) {
+        let batch: Vec<_> = (first..rows / 256).take(4).map(row).collect();
+        batch.iter().enumerate().for_each(|(k, row)| {
+            write!(text, "let row{first}_{k} = table[{row}]; ").expect("a string takes everything");
+        });
+        batch.iter().enumerate().for_each(|(k, row)| {
+            write!(text, "tile[{row}] = row{first}_{k}; ").expect("a string takes everything");
+        });
+    }
+    let rest = row(rows / 256);
+    format!("{text}if ({rest} < {rows}u) {{ tile[{rest}] = table[{rest}]; }} workgroupBarrier();")
 }
 
 fn read(name: &str, language: &str) -> String {

@@ -1,7 +1,7 @@
 //! What `omniheap calibrate` measured, kept in a file of a few lines, and the policy that uses it.
 use core::fmt;
 use omniheap_core::{
-    Caps, Cost, DefaultPolicy, ManagerConfig, MeasuredPolicy, Pattern, Policy, Profile, TableSize,
+    Caps, Cost, DefaultPolicy, ManagerConfig, MeasuredPolicy, Policy, Probe, Profile, TableSize,
     Word as _,
 };
 use std::env;
@@ -14,10 +14,7 @@ use std::sync::Arc;
 const LONGEST: u64 = 8192;
 
 /// The first line of every profile.
-const HEADER: &str = "omniheap profile 2";
-
-const PATTERNS: [Pattern; 5] =
-    [Pattern::Broadcast, Pattern::Uniform, Pattern::Coalesced, Pattern::Gathered, Pattern::Records];
+const HEADER: &str = "omniheap profile 3";
 
 /// Why a profile was not read.
 #[derive(Debug)]
@@ -188,19 +185,19 @@ fn parse(text: &str, caps: &Caps) -> Result<Profile, ProfileError> {
     Ok(profile)
 }
 
-/// `PATTERN BYTES CONSTANT SHARED STAGE` or `window TIME`, all but the first two in percent.
+/// `PROBE BYTES CONSTANT SHARED STAGE` or `window TIME`, all but the first two in percent.
 fn entry(profile: Profile, words: &[&str]) -> Option<Profile> {
     let percent = |word: &str| word.parse::<u32>().ok().filter(|value| *value <= 1_000_000);
     if let ["window", time] = words {
         return Some(profile.with_window(percent(time)?));
     }
-    let [pattern, size, constant, shared, stage] = words else { return None };
-    let pattern = PATTERNS.into_iter().find(|known| known.word() == *pattern)?;
+    let [probe, size, constant, shared, stage] = words else { return None };
+    let probe = Probe::from_word(probe)?;
     let size: u64 = size.parse().ok()?;
     let size = TableSize::ALL.into_iter().find(|class| class.most() == size)?;
     let cost =
         Cost { constant: percent(constant)?, shared: percent(shared)?, stage: percent(stage)? };
-    Some(profile.with(pattern, size, cost))
+    Some(profile.with(probe, size, cost))
 }
 
 /// Writes what was measured on a device.
@@ -219,10 +216,9 @@ fn format(profile: &Profile, caps: &Caps) -> String {
     let (device, driver) = (in_line(&caps.device.name), in_line(&caps.device.driver));
     let mut text = format!("{HEADER}\ndevice {device}\ndriver {driver}\n");
     text.push_str(&format!("window {}\n", profile.window()));
-    for pattern in PATTERNS {
+    for (name, probe) in Probe::WORDS {
         for size in TableSize::ALL {
-            let Cost { constant, shared, stage } = profile.cost(pattern, size.most());
-            let name = pattern.word();
+            let Cost { constant, shared, stage } = profile.cost(*probe, size.most());
             text.push_str(&format!("{name} {} {constant} {shared} {stage}\n", size.most()));
         }
     }

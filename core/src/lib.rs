@@ -55,8 +55,8 @@ pub use {
     },
     policy::{
         Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Driver,
-        Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Profile,
-        Ranking, Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray,
+        Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Probe,
+        Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray,
         SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Walk, Word,
         Writer, choose_constants,
     },

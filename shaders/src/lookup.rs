@@ -141,6 +141,8 @@ pub(crate) fn whole(launch: &mut HostLaunch<'_>) {
     });
 }
 
+pub(crate) use whole as unrolled;
+
 pub(crate) fn walk(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         let start = i / 256 * 31;
@@ -174,6 +176,19 @@ pub(crate) fn codes(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         places(x, 16, words.len()).map(|at| words[at]).sum()
+    });
+}
+
+pub(crate) fn hops(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let words = table.as_flattened();
+        let (mut h, mut value) = (bits(x), 0.0);
+        for _ in 0..8 {
+            let word = words[index(h >> 8) % words.len()];
+            value += word;
+            h = spread(h).wrapping_add(bits(word.abs()) >> 8);
+        }
+        value
     });
 }
 

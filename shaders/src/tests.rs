@@ -1,5 +1,5 @@
 use super::*;
-use omniheap_core::{Kernel, Slot};
+use omniheap_core::{Kernel, Probe, Slot, TableSize, Word as _};
 
 fn tables() -> impl Iterator<Item = Placed> {
     let lookups = PROBES.iter().chain(JUDGED).map(|lookup| lookup.table);
@@ -59,6 +59,17 @@ fn shared_words_are_constant_number_zero() {
         );
     }
     assert!(!instructions(SCALE.spirv).iter().any(|(code, _)| *code == 50));
+}
+
+#[test]
+fn every_probe_is_there_in_every_size_and_of_its_pattern() {
+    for (name, probe) in Probe::WORDS {
+        let found: Vec<_> = PROBES.iter().filter(|lookup| lookup.table.name() == *name).collect();
+        let sizes: Vec<_> = found.iter().map(|lookup| lookup.table.bytes()).collect();
+        assert_eq!(sizes, TableSize::ALL.map(TableSize::most), "{name}");
+        assert!(found.iter().all(|lookup| lookup.pattern == probe.pattern()), "{name}");
+    }
+    assert_eq!(PROBES.len(), Probe::WORDS.len() * TableSize::ALL.len());
 }
 
 #[test]

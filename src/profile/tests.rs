@@ -11,7 +11,7 @@ fn caps() -> Caps {
 
 fn measured() -> Profile {
     let cost = Cost { constant: 37, shared: 81, stage: 412 };
-    Profile::ASSUMED.with(Pattern::Gathered, TableSize::of(4096), cost).with_window(140)
+    Profile::ASSUMED.with(Probe::Hops, TableSize::of(4096), cost).with_window(140)
 }
 
 #[test]
@@ -29,14 +29,14 @@ fn what_is_no_profile_is_refused_with_its_line() {
     };
     let head = format!("{HEADER}\ndevice Test device 9\ndriver driver 1.2\n");
     assert_eq!(line(""), 1);
-    assert_eq!(line("omniheap profile 1\n"), 1);
+    assert_eq!(line("omniheap profile 2\n"), 1);
     assert_eq!(line(&format!("{HEADER}\n")), 2);
-    assert_eq!(line(&format!("{HEADER}\ndevice Test device 9\nbroadcast 256 1 2 3\n")), 3);
-    assert_eq!(line(&format!("{head}broadcast 256 1 2\n")), 4);
-    assert_eq!(line(&format!("{head}broadcast 256 1 2 3\nsideways 256 1 2 3\n")), 5);
-    assert_eq!(line(&format!("{head}broadcast 300 1 2 3\n")), 4, "no class ends there");
-    assert_eq!(line(&format!("{head}broadcast 256 NaN 2 3\n")), 4);
-    assert_eq!(line(&format!("{head}broadcast 256 1 2 99999999\n")), 4);
+    assert_eq!(line(&format!("{HEADER}\ndevice Test device 9\nwhole 256 1 2 3\n")), 3);
+    assert_eq!(line(&format!("{head}whole 256 1 2\n")), 4);
+    assert_eq!(line(&format!("{head}whole 256 1 2 3\nsideways 256 1 2 3\n")), 5);
+    assert_eq!(line(&format!("{head}whole 300 1 2 3\n")), 4, "no class ends there");
+    assert_eq!(line(&format!("{head}whole 256 NaN 2 3\n")), 4);
+    assert_eq!(line(&format!("{head}whole 256 1 2 99999999\n")), 4);
     assert_eq!(line(&format!("{head}window -1\n")), 4);
     assert_eq!(line(&format!("{head}\n")), 4, "an empty line is no entry");
 }

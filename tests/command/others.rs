@@ -1,5 +1,6 @@
 //! The other commands, on host memory.
 use crate::support::{churn, file, folder, json, omniheap, omniheap_with, refuses, text};
+use omniheap::{Probe, TableSize, Word as _};
 use std::fs;
 
 fn exists(name: &str) -> bool {
@@ -69,11 +70,13 @@ fn calibrate_measures_and_its_profile_is_used() {
         .lines()
         .map(|line| serde_json::from_str(line).expect("one object a line"))
         .collect();
-    for pattern in ["broadcast", "coalesced", "gathered"] {
-        let sizes = lines.iter().filter(|line| line["pattern"] == pattern);
-        let sizes: Vec<_> = sizes.filter_map(|line| line["table_bytes"].as_u64()).collect();
-        let all: Vec<u64> = (8..=20).map(|power| 1 << power).collect();
-        assert_eq!(sizes, all, "{pattern}: 256 bytes to 1 MiB");
+    for (probe, _) in Probe::WORDS {
+        let of: Vec<_> = lines.iter().filter(|line| line["probe"] == *probe).collect();
+        let sizes: Vec<_> = of.iter().filter_map(|line| line["table_bytes"].as_u64()).collect();
+        assert_eq!(sizes, TableSize::ALL.map(TableSize::most), "{probe}: 256 bytes to 1 MiB");
+        let is_timed = |run: &serde_json::Value| run["device_us"].is_f64();
+        let runs = of.iter().flat_map(|line| line["runs"].as_array().expect("a list"));
+        assert!(runs.into_iter().all(is_timed), "{probe}: the times themselves");
     }
     assert!(lines.iter().any(|line| line["staged_gigabytes_per_second"].is_number()));
     // From now on it is used, unless somebody says otherwise.
@@ -98,7 +101,7 @@ fn calibrate_measures_and_its_profile_is_used() {
 #[test]
 fn regret_judges_what_calibration_never_saw() {
     let regret = json(&["calibrate", "--regret", "--backend", "host", "--filter", "palette"]);
-    assert_eq!(regret.len(), 4, "four sizes");
+    assert_eq!(regret.len(), 6, "six sizes");
     for line in regret {
         assert_eq!(line["agree"], true, "every place gives the same numbers: {line}");
         assert!(line["regret"].as_f64().is_some_and(|regret| regret >= 1.0), "{line}");

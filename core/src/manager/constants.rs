@@ -1,6 +1,6 @@
 //! Constants that compete for one small bank, placed together.
 use super::{AllocateError, Allocation, Manager};
-use crate::policy::{Candidate, choose_constants};
+use crate::policy::{Candidate, Probe, choose_constants};
 use crate::{
     Align, Backend, ErrorKind, HeapKind, Lifetime, Pattern, Placement, Reason, Region, Request,
     Result, Substitution, Writer,
@@ -144,8 +144,9 @@ impl<B: Backend> Manager<B> {
     /// What a request is worth in the bank: the time that it saves there, for all bytes that a group reads.
     fn candidate(&self, request: &Request<'_>) -> Candidate {
         let size = request.layout.size;
-        let cost = self.inner.config.policy.profile().cost(request.pattern, size);
-        let saved = u64::from(100u32.saturating_sub(cost.constant).max(1));
+        let profile = self.inner.config.policy.profile();
+        let costs = Probe::of(request.pattern).map(|probe| profile.cost(probe, size).constant);
+        let saved = u64::from(100u32.saturating_sub(costs.max().unwrap_or(100)).max(1));
         let reads = size.saturating_mul(u64::from(request.reuse.max(1)));
         Candidate { size, benefit: saved.saturating_mul(reads) }
     }

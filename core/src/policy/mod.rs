@@ -14,7 +14,7 @@ mod tests;
 
 pub use constants::{Candidate, ConstantChoice, choose_constants};
 pub use placement::{Placement, Ranking, Reason, Rejection};
-pub use profile::{Cost, Profile, TableSize};
+pub use profile::{Cost, Probe, Profile, TableSize};
 pub use regions::{Refusal, RegionVerdict};
 pub use request::Request;
 pub use rules::{DefaultPolicy, MeasuredPolicy, Policy};

@@ -1,5 +1,5 @@
 //! What reading a table costs from each region: assumed, or measured by `calibrate`.
-use super::words::Pattern;
+use super::words::{Pattern, Word};
 
 /// What reads cost from one region beside device memory, in percent of the time from device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,15 +12,16 @@ pub struct Cost {
     pub stage: u32,
 }
 
-/// A class of tables that are told apart by size: up to a power of two between 256 bytes and 1 MiB.
+/// A class of tables that are told apart by size: 256 bytes to 1 MiB, closer where caches end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSize(u8);
 
 /// How many classes there are.
-const CLASSES: usize = 13;
+const CLASSES: usize = 20;
 
-/// The most bytes of the smallest class.
-const SMALLEST: u64 = 256;
+/// The most bytes of every class, in units of 256 bytes.
+const MOST: [u64; CLASSES] =
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096];
 
 impl TableSize {
     /// Every class, smallest first.
@@ -37,7 +38,7 @@ impl TableSize {
     /// The most bytes of the class; the last one also serves whatever is larger.
     #[must_use]
     pub const fn most(self) -> u64 {
-        SMALLEST << self.0
+        MOST[self.0 as usize] * 256
     }
 
     /// The class of a size in bytes.
@@ -51,32 +52,68 @@ impl TableSize {
     }
 }
 
-/// What the policy believes of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Profile {
-    costs: [[Cost; CLASSES]; 5],
-    window: u32,
+/// A kernel that calibration measures: one of the ways in which kernels read a table.
+///
+/// Kernels of one pattern do not all gain from the same place, so a pattern may have more than one probe: an address that the
+/// compiler knows costs no instruction but must be in the first cache, and reads that wait for each other want the
+/// nearest memory rather than the widest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Probe {
+    /// A loop over the whole table.
+    Whole,
+    /// The same loop unrolled, so that addresses are known when it is compiled.
+    Unrolled,
+    /// Rows from where the group begins: the same for every lane, but computed.
+    Walk,
+    /// Neighbours read neighbouring rows.
+    Lanes,
+    /// Single numbers, each on its own.
+    Codes,
+    /// Single numbers, each found with the one before.
+    Hops,
+    /// Whole records, each on its own.
+    Records,
 }
 
-/// Patterns whose costs differ. Tiles are read like neighbours.
-const fn row(pattern: Pattern) -> usize {
-    match pattern {
-        Pattern::Broadcast => 0,
-        Pattern::Uniform => 1,
-        Pattern::Coalesced | Pattern::Tiled => 2,
-        Pattern::Gathered => 3,
-        Pattern::Records => 4,
+/// How many probes there are.
+const PROBES: usize = Probe::WORDS.len();
+
+impl Probe {
+    /// The pattern that it is of. Tiles are read like neighbours.
+    #[must_use]
+    pub const fn pattern(self) -> Pattern {
+        match self {
+            Self::Whole | Self::Unrolled => Pattern::Broadcast,
+            Self::Walk => Pattern::Uniform,
+            Self::Lanes => Pattern::Coalesced,
+            Self::Codes | Self::Hops => Pattern::Gathered,
+            Self::Records => Pattern::Records,
+        }
+    }
+
+    /// Every probe of a pattern: one or two.
+    pub fn of(pattern: Pattern) -> impl Iterator<Item = Self> {
+        let pattern = if pattern == Pattern::Tiled { Pattern::Coalesced } else { pattern };
+        Self::WORDS.iter().map(|(_, probe)| *probe).filter(move |probe| probe.pattern() == pattern)
     }
 }
 
-/// The same cost for all tables of up to 2 KiB, of up to 32 KiB, and of more.
+/// What the policy believes of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    costs: [[Cost; CLASSES]; PROBES],
+    window: u32,
+}
+
+/// The same cost for all tables of up to 1 KiB, of up to 32 KiB, and of more.
 const fn spread(small: Cost, medium: Cost, large: Cost) -> [Cost; CLASSES] {
     let mut costs = [large; CLASSES];
     let mut at = 0;
     while at < CLASSES {
         costs[at] = match TableSize::ALL[at].most() {
-            0..=2048 => small,
-            2049..=32_768 => medium,
+            0..=1024 => small,
+            1025..=32_768 => medium,
             _ => large,
         };
         at += 1;
@@ -92,18 +129,18 @@ impl Profile {
         const fn cost(constant: u32, shared: u32, stage: u32) -> Cost {
             Cost { constant, shared, stage }
         }
-        let broadcast = spread(cost(55, 65, 200), cost(115, 62, 200), cost(120, 60, 200));
-        let uniform = spread(cost(120, 75, 100), cost(140, 75, 100), cost(140, 80, 100));
-        let coalesced = spread(cost(300, 101, 200), cost(800, 101, 300), cost(1000, 101, 300));
-        let gathered = spread(cost(600, 90, 100), cost(5000, 75, 60), cost(6000, 80, 90));
+        let whole = spread(cost(55, 65, 200), cost(115, 62, 200), cost(120, 60, 200));
+        let walk = spread(cost(120, 75, 100), cost(140, 75, 100), cost(140, 80, 100));
+        let lanes = spread(cost(300, 101, 200), cost(800, 101, 300), cost(1000, 101, 300));
+        let codes = spread(cost(600, 90, 100), cost(5000, 75, 60), cost(6000, 80, 90));
         let records = spread(cost(600, 101, 100), cost(5000, 101, 100), cost(6000, 115, 100));
-        Self { costs: [broadcast, uniform, coalesced, gathered, records], window: 50 }
+        Self { costs: [whole, whole, walk, lanes, codes, codes, records], window: 50 }
     };
 
-    /// What reads of a table of this size in this pattern cost.
+    /// What reads of a table of this size cost in kernels like `probe`.
     #[must_use]
-    pub const fn cost(&self, pattern: Pattern, size: u64) -> Cost {
-        self.costs[row(pattern)][TableSize::of(size).0 as usize]
+    pub const fn cost(&self, probe: Probe, size: u64) -> Cost {
+        self.costs[probe as usize][TableSize::of(size).0 as usize]
     }
 
     /// How long the host takes to write device memory through a window, in percent of a staged upload.
@@ -112,10 +149,10 @@ impl Profile {
         self.window
     }
 
-    /// The same profile with another cost for one pattern and size.
+    /// The same profile with another cost for one probe and size.
     #[must_use]
-    pub const fn with(mut self, pattern: Pattern, size: TableSize, cost: Cost) -> Self {
-        self.costs[row(pattern)][size.0 as usize] = cost;
+    pub const fn with(mut self, probe: Probe, size: TableSize, cost: Cost) -> Self {
+        self.costs[probe as usize][size.0 as usize] = cost;
         self
     }
 

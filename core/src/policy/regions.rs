@@ -1,6 +1,6 @@
 //! Which regions suit a request, and why the others do not.
 use super::placement::Reason;
-use super::profile::Profile;
+use super::profile::{Probe, Profile};
 use super::request::Request;
 use super::rules::must_be_coherent;
 use super::words::{Access, Pattern, Region, Writer};
@@ -107,25 +107,31 @@ pub(super) fn wanted(
     }
 }
 
-/// Where kernels read it fastest. A broadcast table wants the constant region also where it is too large for it: then the
-/// placement says what substitutes it.
+/// Where kernels read it fastest: the region that loses least in the worst case over everything that kernels of this pattern
+/// are known to do. A broadcast table wants the constant region also where it is too large for it: then the placement
+/// says what substitutes it.
 fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
-    let device = 100 * u64::from(request.reuse.max(1));
-    let constant = constant_cost(request, profile);
-    let shared = shared_cost(request, profile);
-    let is_read_only = request.writer != Writer::Device;
-    let may_constant =
-        is_read_only && constant.saturating_mul(100) <= device.saturating_mul(100 - MARGIN);
-    // No margin: shared memory that gains nothing loses little, and nothing else drives its bytes out.
+    // No margin for shared memory: if it gains nothing it loses little, and nothing else drives its bytes out.
     let may_shared = request.pattern != Pattern::Coalesced
         && !is_seldom(request)
-        && shared <= device
         && request.layout.size <= shared_limit(caps);
-    match () {
-        () if may_shared && !(may_constant && constant <= shared) => Region::Shared,
-        () if may_constant => Region::Constant,
-        () => Region::Device,
-    }
+    let may_constant = request.writer != Writer::Device;
+    let options = [
+        Some((Region::Device, 1)),
+        may_constant.then_some((Region::Constant, 10 * MARGIN)),
+        may_shared.then_some((Region::Shared, 0)),
+    ];
+    let loss = |region: Region, margin: u64| {
+        let lost = |probe: Probe| {
+            let cost = |region| cost(request, profile, probe, region);
+            let least = options.iter().flatten().map(|(region, _)| cost(*region)).min();
+            cost(region).saturating_mul(1000) / least.unwrap_or(1).max(1)
+        };
+        Probe::of(request.pattern).map(lost).max().unwrap_or(1000) + margin
+    };
+    let known = options.into_iter().flatten();
+    let best = known.min_by_key(|(region, margin)| loss(*region, *margin));
+    best.map_or(Region::Device, |(region, _)| region)
 }
 
 /// Whether all lanes read the same bytes, a few times only. No cache holds those for long: all that counts is that one read
@@ -139,25 +145,26 @@ fn touched(request: &Request<'_>) -> u64 {
     request.touches.map_or(request.layout.size, |bytes| bytes.clamp(1, request.layout.size.max(1)))
 }
 
-fn constant_cost(request: &Request<'_>, profile: &Profile) -> u64 {
-    let cost = u64::from(profile.cost(request.pattern, touched(request)).constant);
-    let cost = if is_seldom(request) { 100 - MARGIN } else { cost };
-    cost * u64::from(request.reuse.max(1))
-}
-
-/// All of it is brought there, but what reads from there gain depends on the part that is read. A tile is read often by
-/// definition.
-fn shared_cost(request: &Request<'_>, profile: &Profile) -> u64 {
-    if request.pattern == Pattern::Tiled {
-        return 0;
+/// What a group's reads cost from a region in kernels like `probe`, in percent of reading each byte once from device memory.
+fn cost(request: &Request<'_>, profile: &Profile, probe: Probe, region: Region) -> u64 {
+    let reuse = u64::from(request.reuse.max(1));
+    let reads = profile.cost(probe, touched(request));
+    match region {
+        Region::Constant if is_seldom(request) => (100 - MARGIN) * reuse,
+        Region::Constant => u64::from(reads.constant) * reuse,
+        // A tile is read often by definition.
+        Region::Shared if request.pattern == Pattern::Tiled => 0,
+        Region::Shared => {
+            // All of it is brought there, but what reads from there gain depends on the part that is read.
+            let stage = u64::from(profile.cost(probe, request.layout.size).stage);
+            match request.reuse {
+                // To bring all of it there reads more bytes than the group asks for.
+                0 => 100 + stage.max(1),
+                _ => stage + u64::from(reads.shared) * reuse,
+            }
+        }
+        _ => 100 * reuse,
     }
-    let stage = profile.cost(request.pattern, request.layout.size).stage;
-    if request.reuse == 0 {
-        // To bring all of it there reads more bytes than the group asks for.
-        return 100 + u64::from(stage.max(1));
-    }
-    let read = profile.cost(request.pattern, touched(request)).shared;
-    u64::from(stage) + u64::from(read) * u64::from(request.reuse.max(1))
 }
 
 /// Bytes that a group has without opting in: more would cost other groups their place.
@@ -198,13 +205,16 @@ pub(super) fn refuse(
         return Refusal::TooLarge { size, limit };
     }
     let host = request.access != Access::Device;
-    let percent = |cost: u64| cost / u64::from(request.reuse.max(1));
+    let percent = |region| {
+        let costs = Probe::of(request.pattern).map(|probe| cost(request, profile, probe, region));
+        costs.max().unwrap_or(100) / u64::from(request.reuse.max(1))
+    };
     match region {
         Region::Constant | Region::Shared | Region::Device if host => Refusal::NotForHost,
         Region::Constant if request.writer == Writer::Device => Refusal::ReadOnly,
-        Region::Constant => Refusal::Slower { percent: percent(constant_cost(request, profile)) },
-        Region::Shared => Refusal::Slower { percent: percent(shared_cost(request, profile)) },
-        Region::Device => Refusal::Slower { percent: 100 },
+        Region::Constant | Region::Shared | Region::Device => {
+            Refusal::Slower { percent: percent(region) }
+        }
         Region::Staging | Region::Unified if needs_flush(request, caps, region) => {
             Refusal::Incoherent
         }

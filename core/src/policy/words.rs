@@ -1,4 +1,5 @@
 //! The words of a request, one enum each.
+use super::profile::Probe;
 
 /// What a policy chooses among.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -190,6 +191,7 @@ words!(Region: "device" => Device, "constant" => Constant, "shared" => Shared, "
 words!(Writer: "device" => Device, "host-once" => HostOnce, "host-per-frame" => HostPerFrame);
 words!(Access: "device" => Device, "host" => Host, "both" => Both);
 words!(Pattern: "coalesced" => Coalesced, "broadcast" => Broadcast, "uniform" => Uniform, "gathered" => Gathered, "records" => Records, "tiled" => Tiled);
+words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
 words!(Lifetime: "persistent" => Persistent, "frame" => Frame, "kernel" => Kernel);
 words!(Coherence: "any" => Any, "needed" => Needed);
 words!(Substitution: "allowed" => Allowed, "forbidden" => Forbidden);

@@ -120,13 +120,19 @@ impl Bench {
         let items = self.items(&ready[0], load)?;
         let mut outputs = Vec::new();
         for one in &mut *ready {
-            // The first run of a program may still compile it.
-            self.run(one, items, load, 1)?;
-            one.fastest = self.run(one, items, load, 1)?;
+            // The first run of a program may still compile it: a small one will do. Where that is all, it counts.
+            one.fastest = self.run(one, LEAST_ITEMS, load, 1)?;
+            if items > LEAST_ITEMS {
+                one.fastest = self.run(one, items, load, 1)?;
+            }
             outputs.push(self.sample(items)?);
         }
-        // On a slow device a few runs tell as much.
-        let (rounds, times) = if ready[0].fastest > SLOW { (1, 1) } else { (ROUNDS, 4) };
+        // On a slow device few runs tell as much.
+        let (rounds, times) = match () {
+            () if ready[0].fastest <= SLOW => (ROUNDS, 4),
+            () if items > LEAST_ITEMS => (2, 1),
+            () => (0, 1),
+        };
         for _ in 0..rounds {
             let best = ready.iter().map(|one| one.fastest).min().unwrap_or_default();
             for one in ready.iter_mut().filter(|one| one.fastest <= best * HOPELESS) {

@@ -4,22 +4,26 @@ use crate::command::Failure;
 use crate::command::output::{self, Format};
 use indicatif::ProgressBar;
 use omniheap::shaders::{Lookup, PROBES};
-use omniheap::{Caps, Cost, Pattern, Profile, Region, TableSize, Word as _};
+use omniheap::{Caps, Cost, Probe, Profile, Region, TableSize, Word as _};
 use serde::Serialize;
 
-const PATTERNS: [Pattern; 5] =
-    [Pattern::Broadcast, Pattern::Uniform, Pattern::Coalesced, Pattern::Gathered, Pattern::Records];
-
 /// Items of one thread: little reuse and much.
-const LOADS: [u32; 2] = [4, 16];
+const LOADS: [u32; 2] = [2, 16];
 
-/// One measured class: what reads cost beside device memory, and how fast they are.
+/// Threads of a group.
+const GROUP: f64 = 256.0;
+
+/// One probe with one table: what reads cost beside device memory, how fast they are, and the times themselves, with which
+/// other rules can be judged where the device is not.
 #[derive(Debug, Serialize)]
 struct Line {
     backend: &'static str,
     device: String,
+    probe: &'static str,
     pattern: &'static str,
     table_bytes: u64,
+    /// Bytes of the table that one item reads.
+    reads: u32,
     constant_percent: Option<u32>,
     shared_percent: Option<u32>,
     stage_percent: Option<u32>,
@@ -27,10 +31,20 @@ struct Line {
     device_gigabytes_per_second: Option<f64>,
     constant_gigabytes_per_second: Option<f64>,
     shared_gigabytes_per_second: Option<f64>,
+    runs: Vec<Run>,
 }
 
-/// What the probes of one class say; nothing of places that the device lacks.
-#[derive(Default)]
+/// Times with so many items for each thread.
+#[derive(Debug, Serialize)]
+struct Run {
+    load: u32,
+    items: u32,
+    device_us: Option<f64>,
+    constant_us: Option<f64>,
+    shared_us: Option<f64>,
+}
+
+/// What one probe says of one table; nothing of places that the device lacks.
 struct Seen {
     constant: Option<f64>,
     shared: Option<(f64, f64)>,
@@ -40,82 +54,71 @@ struct Seen {
 /// Steps of the whole measurement.
 pub(super) const STEPS: u64 = PROBES.len() as u64;
 
-/// Measures every pattern and size.
+/// Measures every probe with every table.
 pub(super) fn run(
     bench: &Bench,
     mut profile: Profile,
     bar: &ProgressBar,
     format: Format,
 ) -> Result<Profile, Failure> {
-    let caps = bench.manager.caps();
     let mut lines = Vec::new();
-    for pattern in PATTERNS {
-        let (name, mut last) = (pattern.word(), None);
-        for size in TableSize::ALL {
-            bar.set_message(format!("{name}, {}", output::bytes(size.most())));
-            let seen = measure(bench, pattern, size, bar)?;
-            let assumed = profile.cost(pattern, size.most());
-            // A table too large for a copy of its own is believed to behave as the largest that was copied.
-            last = seen.shared.or(last);
-            let (shared, stage) =
-                last.map_or((assumed.shared, assumed.stage), |(a, b)| (percent(a), percent(b)));
-            let constant = seen.constant.map_or(assumed.constant, percent);
-            profile = profile.with(pattern, size, Cost { constant, shared, stage });
-            lines.push(line(caps, name, size, &seen));
+    let mut last = None;
+    for lookup in PROBES {
+        let (name, size) = (lookup.table.name(), TableSize::of(lookup.table.bytes()));
+        let probe = Probe::from_word(name).expect("a test compares the lists");
+        bar.set_message(format!("{name}, {}", output::bytes(size.most())));
+        let measured = bench.measure(&lookup.table, &LOADS)?;
+        let seen = seen(lookup, &measured[0], &measured[1]);
+        let assumed = profile.cost(probe, size.most());
+        // A table too large for a copy of its own is believed to behave as the largest that was copied.
+        let known = last.filter(|(of, _)| *of == probe).map(|(_, shared)| shared);
+        let shared = seen.shared.or(known);
+        last = shared.map(|shared| (probe, shared));
+        let (shared, stage) =
+            shared.map_or((assumed.shared, assumed.stage), |(a, b)| (percent(a), percent(b)));
+        let constant = seen.constant.map_or(assumed.constant, percent);
+        profile = profile.with(probe, size, Cost { constant, shared, stage });
+        let line = line(bench.manager.caps(), lookup, &seen, &measured);
+        if format == Format::Json {
+            output::print_json(&line)?;
         }
+        lines.push(line);
+        bar.inc(1);
     }
     bar.finish_and_clear();
-    match format {
-        Format::Json => lines.iter().try_for_each(output::print_json)?,
-        Format::Text => show(&lines)?,
+    if format == Format::Text {
+        show(&lines)?;
     }
     Ok(profile)
 }
 
-/// The mean of a pattern's probes in one size.
-fn measure(
-    bench: &Bench,
-    pattern: Pattern,
-    size: TableSize,
-    bar: &ProgressBar,
-) -> Result<Seen, Failure> {
-    let is_of = |probe: &&Lookup| probe.pattern == pattern && probe.table.bytes() == size.most();
-    let mut all = Vec::new();
-    for probe in PROBES.iter().filter(is_of) {
-        let measured = bench.measure(&probe.table, &LOADS)?;
-        all.push(seen(probe, &measured[0], &measured[1]));
-        bar.inc(1);
-    }
-    let mean = |part: &dyn Fn(&Seen) -> Option<f64>| {
-        let values: Vec<f64> = all.iter().filter_map(part).collect();
-        #[expect(clippy::cast_precision_loss, reason = "one or two probes")]
-        let count = values.len() as f64;
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)
-    };
-    let shared = mean(&|seen| Some(seen.shared?.0)).zip(mean(&|seen| Some(seen.shared?.1)));
-    let rates = core::array::from_fn(|place| mean(&|seen: &Seen| seen.rates[place]));
-    Ok(Seen { constant: mean(&|seen| seen.constant), shared, rates })
+/// The time of one item, and what every group costs beside: `item + group / items of a group`, known for two loads.
+fn solve(little: &Measured, much: &Measured, region: Region) -> Option<(f64, f64)> {
+    let each = |measured: &Measured| Some(measured.of(region)? / f64::from(measured.items));
+    let (few, many) = (each(little)?, each(much)?);
+    let [least, most] = LOADS.map(|load| GROUP * f64::from(load));
+    let group = (few - many) / (least.recip() - most.recip());
+    Some((many - group / most, group))
 }
 
-/// Solves for the cost of one read from shared memory and of bringing a byte there: the time is
-/// `stage + shared × reuse`, known for two reuses.
+/// What a probe says: the time of a read relative to one from device memory, and of bringing the table to shared memory
+/// relative to reading each of its bytes once.
 fn seen(probe: &Lookup, little: &Measured, much: &Measured) -> Seen {
-    let table = probe.table.bytes();
+    let solved = |region| solve(little, much, region);
+    let device = solved(Region::Device).filter(|(item, _)| *item > 0.0);
     #[expect(clippy::cast_precision_loss, reason = "a table is small")]
-    let reuse = |load: u32| f64::from(256 * load) * f64::from(probe.reads) / table as f64;
-    let share = |measured: &Measured, region| {
-        Some(100.0 * measured.of(region)? / measured.of(Region::Device)?)
-    };
-    let (few, many) = (reuse(LOADS[0]), reuse(LOADS[1]));
-    let solve = |(low, high): (f64, f64)| {
-        let shared = ((high * many - low * few) / (many - few)).max(0.0);
-        (shared, ((low - shared) * few).max(0.0))
-    };
-    let regions = [Region::Device, Region::Constant, Region::Shared];
+    let items = probe.table.bytes() as f64 / f64::from(probe.reads);
+    let shared = device.zip(solved(Region::Shared)).map(|(device, shared)| {
+        let read = 100.0 * shared.0 / device.0;
+        // What a group costs from device memory it costs from everywhere.
+        (read, 100.0 * (shared.1 - device.1) / (device.0 * items))
+    });
+    let share = |region| Some(100.0 * much.of(region)? / much.of(Region::Device)?);
     let bytes = f64::from(much.items) * f64::from(probe.reads);
+    let regions = [Region::Device, Region::Constant, Region::Shared];
     Seen {
-        constant: share(much, Region::Constant),
-        shared: share(little, Region::Shared).zip(share(much, Region::Shared)).map(solve),
+        constant: share(Region::Constant),
+        shared,
         rates: regions.map(|region| Some(bytes / much.of(region)? / 1e3)),
     }
 }
@@ -129,18 +132,28 @@ pub(super) fn percent(value: f64) -> u32 {
     value.round().clamp(0.0, 1_000_000.0) as u32
 }
 
-fn line(caps: &Caps, pattern: &'static str, size: TableSize, seen: &Seen) -> Line {
+fn line(caps: &Caps, probe: &Lookup, seen: &Seen, measured: &[Measured]) -> Line {
+    let run = |(load, measured): (&u32, &Measured)| Run {
+        load: *load,
+        items: measured.items,
+        device_us: measured.of(Region::Device),
+        constant_us: measured.of(Region::Constant),
+        shared_us: measured.of(Region::Shared),
+    };
     Line {
         backend: caps.device.backend,
         device: caps.device.name.clone(),
-        pattern,
-        table_bytes: size.most(),
+        probe: probe.table.name(),
+        pattern: probe.pattern.word(),
+        table_bytes: probe.table.bytes(),
+        reads: probe.reads,
         constant_percent: seen.constant.map(percent),
         shared_percent: seen.shared.map(|(shared, _)| percent(shared)),
         stage_percent: seen.shared.map(|(_, stage)| percent(stage)),
         device_gigabytes_per_second: seen.rates[0],
         constant_gigabytes_per_second: seen.rates[1],
         shared_gigabytes_per_second: seen.rates[2],
+        runs: LOADS.iter().zip(measured).map(run).collect(),
     }
 }
 
@@ -150,6 +163,7 @@ fn show(lines: &[Line]) -> Result<(), Failure> {
     let row = |line: &Line| {
         vec![
             line.pattern.to_owned(),
+            line.probe.to_owned(),
             output::bytes(line.table_bytes),
             rate(line.device_gigabytes_per_second),
             rate(line.constant_gigabytes_per_second),
@@ -161,6 +175,7 @@ fn show(lines: &[Line]) -> Result<(), Failure> {
     };
     let header = [
         "pattern",
+        "probe",
         "table",
         "device GB/s",
         "constant GB/s",

@@ -19,7 +19,12 @@ struct Line {
     kernel: &'static str,
     table_bytes: u64,
     pattern: &'static str,
+    /// Bytes of the table that one item reads.
+    reads: u32,
     reuse: u32,
+    /// Bytes of the table that a group touches.
+    touches: Option<u64>,
+    items: u32,
     device_us: Option<f64>,
     constant_us: Option<f64>,
     shared_us: Option<f64>,
@@ -83,7 +88,10 @@ fn line(bench: &Bench, found: Option<&dyn Policy>, judged: &Lookup) -> Result<Li
         kernel: judged.table.name(),
         table_bytes: judged.table.bytes(),
         pattern: judged.pattern.word(),
+        reads: judged.reads,
         reuse: request.reuse,
+        touches: request.touches,
+        items: measured.items,
         device_us: measured.of(Region::Device),
         constant_us: measured.of(Region::Constant),
         shared_us: measured.of(Region::Shared),
