@@ -3,7 +3,7 @@
 //! `cargo run --release --example 07_own_strategy -- --backend auto|cuda|hip|vulkan|wgpu|host`
 use omniheap::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
 use omniheap::{Class, ErrorKind, Layout, Request, Span};
-use omniheap_examples::{Outcome, check, noise};
+use omniheap_examples::{Outcome, check, noise, place};
 
 /// The first hole that fits.
 #[derive(Debug, Default)]
@@ -100,8 +100,8 @@ impl Strategy for FirstFit {
 
 fn main() -> Outcome {
     let manager = omniheap_examples::manager()?;
-    // One allocation is the block that the strategy divides.
-    let block = manager.allocate(&Request::new(1 << 20))?;
+    let (block, _) = place(&manager, "the block that is divided", 1 << 18, &Request::new(0))?;
+    let block = block.allocation();
     let mut strategy = FirstFit::default();
     strategy.add_block(block.size())?;
     let mut take = || strategy.allocate(Layout::new(4096), Class::Linear);

@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap::{
     Address, AnyBackend, AnyBlock, Backend, Caps, DriverBudget, Export, HeapId, Launch, Manager,
-    Map, Remap, Request, Result, Timelines, Transfer,
+    Map, Remap, Request, Result, Timelines, Transfer, Word as _,
 };
 use omniheap_examples::{Outcome, check, noise};
 
@@ -80,6 +80,8 @@ fn main() -> Outcome {
         .map(|_| manager.buffer::<f32>(1024, &Request::new(0)))
         .collect::<Result<Vec<_>, _>>()?;
     let last = buffers.last().ok_or("a thousand were asked for")?;
+    let placed = manager.placed(&Request::new(4096), last.allocation())?;
+    println!("  buffers: {} memory, because {}", placed.region.word(), placed.reason);
     last.write(0, &numbers)?;
     let mut back = vec![0.0; 1024];
     last.read(0, &mut back)?;
