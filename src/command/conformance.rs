@@ -32,6 +32,9 @@ pub(super) struct Arguments {
     /// Instead: so many random operations with checked contents
     #[arg(long, value_name = "OPERATIONS", conflicts_with = "faults")]
     soak: Option<u64>,
+    /// Threads that share the device and the operations of a soak
+    #[arg(long, default_value_t = 1, requires = "soak", value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
     /// Instead: every scenario with each N-th driver call failing, with every answer it may give
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     faults: Option<u32>,
@@ -42,7 +45,7 @@ Examples:
   omniheap conformance --backend host
   omniheap conformance --backend vulkan --filter timeline --junit vulkan.xml
   OMNIHEAP_REQUIRE=cuda,vulkan omniheap conformance --backend all
-  omniheap conformance --backend cuda --soak 10000000
+  omniheap conformance --backend cuda --soak 10000000 --threads 8
   omniheap conformance --backend vulkan --faults 16
 
 A backend that is not here is a failure when it was named, here or in OMNIHEAP_REQUIRE.";
@@ -107,7 +110,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 /// The long run that was asked for.
 fn long(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<(), Failure> {
     match (arguments.soak, arguments.faults) {
-        (Some(operations), _) => run_soak(kind, arguments.device, operations, format),
+        (Some(operations), _) => {
+            run_soak(kind, arguments.device, (operations, arguments.threads), format)
+        }
         (None, every) => run_faults(kind, arguments.device, every.unwrap_or(1) as usize, format),
     }
 }

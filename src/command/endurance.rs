@@ -4,7 +4,7 @@ use super::failure::absence;
 use super::output::{self, Format};
 use omniheap::{AnyBackend, BackendKind, erase, open};
 use omniheap_conformance::faults::{Depth, Tally, sweep};
-use omniheap_conformance::soak::soak;
+use omniheap_conformance::soak::{Soaked, soak};
 use omniheap_conformance::{Mode, Rig, seed};
 use serde::Serialize;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ struct Soak {
     driver: String,
     pools: &'static str,
     seed: u64,
+    threads: u32,
     operations: u64,
     allocated: u64,
     checked: u64,
@@ -45,22 +46,23 @@ struct Faults {
 pub(super) fn run_soak(
     kind: BackendKind,
     number: u32,
-    operations: u64,
+    (operations, threads): (u64, u32),
     format: Format,
 ) -> Result<(), Failure> {
+    let device = Arc::new(device(kind, number)?);
+    let about = &device.caps().device;
     for (pools, mode) in MODES {
-        let device = device(kind, number)?;
-        let about = device.caps().device.clone();
         let wait = output::spinner(format, &format!("{kind}: {operations} operations, {pools}"));
-        let done = soak(Rig::new(device), mode, seed(), operations / 2).map_err(Failure::failed)?;
+        let done = soaks(&device, mode, operations / 2, threads).map_err(Failure::failed)?;
         wait.finish_and_clear();
         let soak = Soak {
             name: "soak",
             backend: about.backend,
-            device: about.name,
-            driver: about.driver,
+            device: about.name.clone(),
+            driver: about.driver.clone(),
             pools,
             seed: seed(),
+            threads,
             operations: done.operations,
             allocated: done.allocated,
             checked: done.checked,
@@ -74,6 +76,28 @@ pub(super) fn run_soak(
         }
     }
     Ok(())
+}
+
+/// Soaks on one device from several threads, each with a manager, timelines and a seed of its own.
+fn soaks(
+    device: &Arc<AnyBackend>,
+    mode: Mode,
+    operations: u64,
+    threads: u32,
+) -> Result<Soaked, String> {
+    let count = u64::from(threads);
+    let work = |number: u64| {
+        let share = operations / count + u64::from(number < operations % count);
+        soak(Rig::new(erase(Arc::clone(device))), mode, seed().wrapping_add(number), share)
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let start = |number| scope.spawn(move || work(number));
+        let running: Vec<_> = (0..count).map(start).collect();
+        let panicked = |_| Err("a thread panicked; its message is above".to_owned());
+        let ended = running.into_iter().map(|thread| thread.join().unwrap_or_else(panicked));
+        ended.reduce(|sum, one| Ok(sum? + one?)).unwrap_or_else(|| Ok(Soaked::default()))
+    })
 }
 
 /// Fails each `every`-th driver call of every scenario.

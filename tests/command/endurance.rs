@@ -13,7 +13,8 @@ fn backends() -> Vec<&'static str> {
 #[test]
 fn a_soak_says_what_it_did_and_loses_nothing() {
     for backend in backends() {
-        let runs = json(&["conformance", "--backend", backend, "--soak", "2000"]);
+        let soak = ["conformance", "--backend", backend, "--soak", "2001", "--threads", "3"];
+        let runs = json(&soak);
         assert_eq!(runs.len(), 2, "over blocks and over pages");
         for run in runs {
             assert_eq!(

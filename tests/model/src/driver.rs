@@ -82,7 +82,7 @@ impl Driver {
         if let (Op::Allocate(layout, class), Outcome::Refused(kind)) = (op, outcome) {
             self.check_refusal(layout, class, kind);
         }
-        let walk = Walk::of(&*self.strategy);
+        let walk = Walk::of(&*self.strategy, &self.walk);
         if matches!(outcome, Outcome::Refused(_) | Outcome::Skipped) {
             assert_eq!(walk, self.walk, "{op:?} was refused and still changed something");
         }
@@ -99,7 +99,7 @@ impl Driver {
 
     /// Looks around after replays, so that the next [`Driver::apply`] knows what was there.
     pub fn look(&mut self) {
-        self.walk = Walk::of(&*self.strategy);
+        self.walk = Walk::of(&*self.strategy, &self.walk);
     }
 
     /// Frees everything and removes every block, checking each step.

@@ -1,6 +1,7 @@
 //! As many random operations on every strategy as one likes: `OMNIHEAP_OPERATIONS` says how many, over all cores.
 //!
-//! The shadow checks every grant and every free; each sixteenth string of operations is checked in full after each of them.
+//! The shadow checks every grant and every free; every promise is checked now and then in each string of operations, and
+//! in some strings after each of them.
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{Align, Class, Layout};
 use omniheap_model::{Driver, Geometry, Op, Subject, decode, run, seed};
@@ -8,7 +9,11 @@ use omniheap_model::{Driver, Geometry, Op, Subject, decode, run, seed};
 /// Bytes in a string of operations, which take one to four each.
 const LENGTH: usize = 1500;
 /// Strings between two that are checked in full.
-const FULL: u64 = 16;
+const FULL: u64 = 32;
+/// Operations of the other strings between two that are checked in full.
+const GLANCE: usize = 64;
+/// Live spans that are freed at the end with a full check after each.
+const FEW: usize = 8;
 
 fn operations() -> u64 {
     let set = std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|text| text.parse().ok());
@@ -39,8 +44,8 @@ impl Numbers {
 fn world(numbers: &mut Numbers) -> (Subject, Geometry) {
     let size: u64 = numbers.pick(&[1000, 4096, 65_536, 1 << 20, 3 << 21]);
     let granularity = Align::of(numbers.pick(&[1, 1, 256, 1024]));
-    // A block of millions of units takes longer to look through than all else together.
-    let least = size / 2048 + 1;
+    // A block of thousands of units takes longer to look through than all else together.
+    let least = size / 512 + 1;
     let subject = match numbers.below(10) {
         0..=3 => Subject::Tlsf,
         4 => Subject::Buddy { unit: Align::of(least.next_power_of_two() << numbers.below(7)) },
@@ -65,10 +70,28 @@ fn string(numbers: &mut Numbers, is_full: bool) -> u64 {
     }
     let mut driver = Driver::new(subject, geometry.granularity);
     let blocks = geometry.blocks.iter().map(|&size| Op::AddBlock(size));
-    let count = blocks.chain(decode(&geometry, &bytes)).map(|op| driver.replay(op)).count();
+    let mut count = 0;
+    for op in blocks.chain(decode(&geometry, &bytes)) {
+        step(&mut driver, op, count);
+        count += 1;
+    }
+    while driver.shadow().live().len() > FEW {
+        step(&mut driver, Op::FreeNewest, count);
+        count += 1;
+    }
     driver.look();
     driver.drain();
     count as u64
+}
+
+/// Does one thing and checks, now and then, every promise.
+fn step(driver: &mut Driver, op: Op, number: usize) {
+    if number.is_multiple_of(GLANCE) {
+        driver.look();
+        driver.apply(op);
+    } else {
+        driver.replay(op);
+    }
 }
 
 #[test]
