@@ -4,6 +4,8 @@
 mod brute;
 #[path = "suite/certificates.rs"]
 mod certificates;
+#[path = "suite/corpus.rs"]
+mod corpus;
 #[path = "suite/files.rs"]
 mod files;
 #[path = "suite/hard.rs"]
