@@ -186,9 +186,15 @@ impl<B: Streams> Device<B> {
         }
     }
 
-    /// Frees what lives at an address; whether something did.
-    pub(crate) fn free(&self, address: u64) -> bool {
-        let Some(Resident { held, size }) = self.live.remove(address) else { return false };
+    /// Frees what lives at an address; `stated` is what the caller believes that it has.
+    ///
+    /// # Errors
+    ///
+    /// A line that says what is wrong: nothing lives there, or it has another size. What lives there is freed all the same.
+    pub(crate) fn free(&self, address: u64, stated: Option<u64>) -> Result<(), String> {
+        let resident = self.live.remove(address);
+        let Resident { held, size } =
+            resident.ok_or("free of an address that is not live: freed twice, or not ours")?;
         self.meter.freed(size);
         record::freed(address);
         match held {
@@ -198,7 +204,12 @@ impl<B: Streams> Device<B> {
             Held::Plain(allocation, _) => drop(allocation),
             Held::Kept(kept, shared) => self.graphs.free(kept, shared, &self.manager),
         }
-        true
+        match stated {
+            Some(stated) if stated != size => {
+                Err(format!("free of {size} bytes that says {stated}: {size} are freed"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Says that another stream uses the bytes at an address too; whether something lives there.

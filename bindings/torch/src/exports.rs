@@ -107,11 +107,12 @@ pub unsafe extern "C-unwind" fn omniheap_torch_alloc(
     }
 }
 
-/// Frees for PyTorch. An address that is not live is ignored, and reported by `omniheap_torch_error`.
+/// Frees for PyTorch. An address that is not live is ignored, a size other than the recorded one too; both are reported by
+/// `omniheap_torch_error`. A size of zero says nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_free(
     pointer: *mut c_void,
-    _size: usize,
+    size: usize,
     device: c_int,
     _stream: *mut c_void,
 ) {
@@ -120,10 +121,8 @@ pub extern "C" fn omniheap_torch_free(
     }
     guarded(|| {
         let found = state::device(device).map_err(failed("free"))?;
-        let freed = on!(found, it => it.free(pointer.addr() as u64));
-        freed
-            .then_some(())
-            .ok_or("free of an address that is not live: freed twice, or not ours".into())
+        let stated = Some(size as u64).filter(|size| *size > 0);
+        on!(found, it => it.free(pointer.addr() as u64, stated))
     });
 }
 

@@ -104,6 +104,19 @@ fn nothing_is_nothing_and_a_double_free_is_reported() {
 }
 
 #[test]
+fn a_free_that_states_a_wrong_size_is_reported_and_frees_what_was_recorded() {
+    let _one = begin();
+    let (before, earlier) = (stats()["live_bytes"].as_u64(), text(omniheap_torch_error()));
+    omniheap_torch_free(allocate(4096, 0), 4096, 0, stream(0));
+    omniheap_torch_free(allocate(4096, 0), 0, 0, stream(0));
+    assert_eq!(text(omniheap_torch_error()), earlier, "zero says nothing");
+    omniheap_torch_free(allocate(4096, 0), 1024, 0, stream(0));
+    let said = text(omniheap_torch_error());
+    assert!(said.contains("4096") && said.contains("1024"), "{said}");
+    assert_eq!(stats()["live_bytes"].as_u64(), before, "all 4096 bytes are free again");
+}
+
+#[test]
 fn a_shortage_is_null_without_pytorch_and_explained() {
     let _one = begin();
     assert!(allocate(usize::try_from(LIMIT).expect("small") + 1, 0).is_null());

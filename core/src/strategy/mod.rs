@@ -9,6 +9,8 @@ mod exact;
 mod ring;
 mod slab;
 mod stack;
+#[cfg(test)]
+mod steps;
 mod tlsf;
 
 pub use buddy::Buddy;

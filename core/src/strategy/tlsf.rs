@@ -30,7 +30,8 @@ const SPARE: u32 = 1;
 ///
 /// # Cost
 ///
-/// `allocate` and `free` are *O*(1), with no loop longer than four steps; 40 bytes for each live span and each hole.
+/// `allocate` and `free` are *O*(1), with no loop longer than four steps; 40 bytes for each live span and each hole. Only a
+/// request that these steps do not serve, though enough bytes are free, looks at every hole before it is refused.
 /// [`usage`](Strategy::usage) looks at the holes of one bin, `for_each` and `validate` walk everything.
 ///
 /// Choose it unless you know better: when sizes and lifetimes are mixed. Where every size is equal, a slab is smaller

@@ -11,6 +11,24 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
         ],
     ),
     (
+        6,
+        &[(
+            "bindings/torch/tests/host.rs",
+            "a_free_that_states_a_wrong_size_is_reported_and_frees_what_was_recorded",
+        )],
+    ),
+    (
+        61,
+        &[
+            (
+                "core/src/strategy/steps.rs",
+                "the_general_strategy_looks_as_far_in_a_million_spans_as_in_ten",
+            ),
+            ("core/src/strategy/steps.rs", "buddies_look_a_few_times_at_each_power_of_two"),
+            ("core/src/strategy/steps.rs", "slabs_look_at_one_word_a_level"),
+        ],
+    ),
+    (
         88,
         &[(
             "bindings/torch/tests/host.rs",

@@ -79,10 +79,14 @@ impl Nodes {
     }
 
     pub(super) fn get(&self, index: u32) -> &Node {
+        #[cfg(test)]
+        crate::strategy::steps::count();
         &self.nodes[index as usize]
     }
 
     fn get_mut(&mut self, index: u32) -> &mut Node {
+        #[cfg(test)]
+        crate::strategy::steps::count();
         &mut self.nodes[index as usize]
     }
 

@@ -62,6 +62,8 @@ impl Bits {
     pub(super) fn insert(&mut self, number: usize) {
         let mut at = number;
         for level in &mut self.levels {
+            #[cfg(test)]
+            crate::strategy::steps::count();
             level[at / 64] |= 1 << (at % 64);
             at /= 64;
         }
@@ -70,6 +72,8 @@ impl Bits {
     pub(super) fn remove(&mut self, number: usize) {
         let mut at = number;
         for level in &mut self.levels {
+            #[cfg(test)]
+            crate::strategy::steps::count();
             level[at / 64] &= !(1 << (at % 64));
             if level[at / 64] != 0 {
                 break;
@@ -82,6 +86,8 @@ impl Bits {
     pub(super) fn first(&self) -> Option<usize> {
         let mut at = 0;
         for level in self.levels.iter().rev() {
+            #[cfg(test)]
+            crate::strategy::steps::count();
             let word = level[at];
             if word == 0 {
                 return None;

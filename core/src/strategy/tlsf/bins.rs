@@ -72,12 +72,16 @@ impl Bins {
     /// The first hole of a bin.
     #[inline]
     pub(super) fn head(&self, bin: u32) -> Option<u32> {
+        #[cfg(test)]
+        crate::strategy::steps::count();
         self.links.get(bin as usize)?.next.checked_sub(BINS)
     }
 
     /// The hole after another in its list.
     #[inline]
     pub(super) fn next_hole(&self, index: u32) -> Option<u32> {
+        #[cfg(test)]
+        crate::strategy::steps::count();
         self.links[(BINS + index) as usize].next.checked_sub(BINS)
     }
 

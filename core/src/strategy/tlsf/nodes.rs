@@ -73,11 +73,15 @@ impl Nodes {
 
     #[inline]
     fn at(&self, index: u32) -> &Node {
+        #[cfg(test)]
+        crate::strategy::steps::count();
         &self.nodes[index as usize]
     }
 
     #[inline]
     fn at_mut(&mut self, index: u32) -> &mut Node {
+        #[cfg(test)]
+        crate::strategy::steps::count();
         &mut self.nodes[index as usize]
     }
 

@@ -1,12 +1,12 @@
 //! M: placement.
-use super::take;
+use super::{kind, take};
 use crate::case::{Case, Need};
 use crate::rng::Rng;
-use crate::world::{World, in_heap};
+use crate::world::{World, check_stamp, in_heap, write_stamp};
 use omniheap_core::{
-    Access, Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Lifetime, OptIn,
-    Pattern, Placement, Policy, Ranking, Reason, Region, Request, Rung, SharedArray, SharedError,
-    SharedLayout, Writer,
+    Access, Align, Backend, Caps, Copy, DefaultPolicy, ErrorKind, HeapId, HeapKind, Lifetime,
+    OptIn, Pattern, Placement, Policy, Ranking, Reason, Region, Request, Rung, SharedArray,
+    SharedError, SharedLayout, TimelineId, Writer,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -19,6 +19,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         a_missing_region_has_a_reported_substitute proves [109] needs [];
         shared_memory_is_laid_out_within_the_devices_limits proves [104] needs [Shared];
         pressure_never_flips_a_placement proves [108] needs [];
+        what_is_published_is_final proves [107] needs [Transfer];
     }
 }
 
@@ -55,7 +56,7 @@ fn a_placement_depends_on_its_inputs_only<B: Backend + 'static>(world: &World<B>
 
 fn constants_that_do_not_fit_go_to_device_memory<B: Backend + 'static>(world: &World<B>) {
     let manager = world.manager();
-    let heaps = &world.backend().caps().heaps;
+    let heaps = &manager.caps().heaps;
     let bank =
         heaps.iter().filter(|heap| heap.kind == HeapKind::Constant).map(|heap| heap.max_block);
     let bank = bank.max().expect("needed");
@@ -241,5 +242,30 @@ fn a_policy_that_fails_gives_way_to_the_default_rules<B: Backend + 'static>(worl
         assert_eq!(short.kind(), ErrorKind::OverBudget);
         manager.set_budget(heap, u64::MAX, u64::MAX).expect("a heap");
         drop(take(&manager, &request));
+    }
+}
+
+fn what_is_published_is_final<B: Backend + 'static>(world: &World<B>) {
+    let (manager, size) = (world.manager(), world.whole(256));
+    let request = Request::new(size).writer(Writer::HostOnce).pattern(Pattern::Broadcast);
+    for request in [request, Request::new(size).on(TimelineId::MAIN)] {
+        let (table, other) = (take(&manager, &request), take(&manager, &request));
+        write_stamp(&table, 1);
+        write_stamp(&other, 2);
+        assert!(!table.is_published());
+        table.publish().expect("written");
+        assert!(table.is_published() && !other.is_published());
+        let bytes = vec![0; usize::try_from(size).expect("small")];
+        assert_eq!(kind(table.write(0, &bytes)), ErrorKind::Published);
+        assert_eq!(kind(table.fill(0, size, 0)), ErrorKind::Published);
+        let copy = |from, to| Copy { from, from_offset: 0, to, to_offset: 0, size };
+        let copied = manager.copy(TimelineId::MAIN, &[copy(&other, &table)]);
+        assert_eq!(kind(copied), ErrorKind::Published);
+        assert!(table.map().is_err(), "a view could change what is final");
+        check_stamp(&table, 1);
+        drop(table);
+        let next = take(&manager, &request);
+        write_stamp(&next, 3);
+        assert!(!next.is_published(), "the next owner writes");
     }
 }

@@ -16,6 +16,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         kernels_run_after_a_shortage proves [29] needs [Launch, Transfer];
         kernels_see_constants_and_have_shared_memory proves [103, 104] needs [Launch, Transfer, Shared];
         kernels_that_ask_for_what_is_not_there_are_refused proves [104] needs [Launch, Shared];
+        kernels_see_what_is_published_and_leave_it_as_it_is proves [107] needs [Launch, Transfer];
         kernels_find_zeros_in_shared_memory_that_counts_on_them proves [140] needs [Launch, Transfer, Shared];
     }
 }
@@ -164,6 +165,22 @@ fn kernels_that_ask_for_what_is_not_there_are_refused<B: Backend + 'static>(worl
     let other = world.manager();
     let foreign = take(&other, &Request::new(1024));
     assert_eq!(launch([1, 1, 1], &[&a, &foreign], &[0; 12]), ErrorKind::Foreign);
+}
+
+fn kernels_see_what_is_published_and_leave_it_as_it_is<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let table = Request::new(256).writer(Writer::HostOnce).pattern(Pattern::Broadcast);
+    let table = holding(&manager, table, &words(&[3.0; 64]));
+    table.publish().expect("written");
+    let out = with(&manager, &words(&[0.0; 64]));
+    let parameters = [64, 2f32.to_bits(), 1f32.to_bits()];
+    run(&manager, (&SCALE, 0), 1, &[&table, &out], &parameters);
+    assert_eq!(read(&out), words(&[7.0; 64]), "the kernel sees the bytes");
+    let scale = manager.load(&SCALE, 0).expect("needed");
+    // SAFETY: the call is refused.
+    let refused = unsafe { scale.launch(MAIN, [1; 3], &[&out, &table], &bytes(&parameters)) };
+    assert_eq!(kind(refused), ErrorKind::Published);
+    assert_eq!(read(&table), words(&[3.0; 64]));
 }
 
 /// What a kernel finds in its shared memory when it starts, group by group; it leaves a canary there.
