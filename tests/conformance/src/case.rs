@@ -81,9 +81,10 @@ impl Need {
                 "the device has no constant heap",
             ),
             Self::Shared => (backend.caps().shared.is_some(), "kernels have no shared memory"),
-            Self::Launch => {
-                (launches(world), "the backend runs no kernels, or has no compiler here")
-            }
+            Self::Launch => match extras.no_kernels {
+                Some(why) => (false, why),
+                None => (launches(world), "the backend runs no kernels, or has no compiler here"),
+            },
         };
         (!has).then_some(why)
     }
@@ -111,7 +112,7 @@ impl Need {
                 let kind = manager.allocate(&Request::new(size)).expect_err("too large").kind();
                 assert_eq!(kind, ErrorKind::ExceedsLimit);
             }
-            Self::Launch => {
+            Self::Launch if world.extras().no_kernels.is_none() => {
                 let refused =
                     world.manager().load(&SCALE, 0).map(drop).map_err(|error| error.kind());
                 assert_eq!(refused, Err(ErrorKind::Unsupported));

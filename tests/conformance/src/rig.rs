@@ -33,6 +33,7 @@ pub(crate) struct Extras {
     pub(crate) messages: Option<Messages>,
     pub(crate) account: Account,
     kept: Option<Box<dyn Any + Send + Sync>>,
+    pub(crate) no_kernels: Option<&'static str>,
 }
 
 impl<B: Backend + 'static> Rig<B> {
@@ -66,6 +67,13 @@ impl<B: Backend + 'static> Rig<B> {
         messages: impl Fn() -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         self.extras.messages = Some(Box::new(messages));
+        self
+    }
+
+    /// Says why no kernel can run here, though the backend loads them: cases that need one are refused.
+    #[must_use]
+    pub const fn without_kernels(mut self, why: &'static str) -> Self {
+        self.extras.no_kernels = Some(why);
         self
     }
 

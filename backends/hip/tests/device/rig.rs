@@ -7,6 +7,9 @@ use omniheap_hip::sys::LIBRARY_VARIABLE;
 use omniheap_hip_runtime::{Runtime, Suite, ensure};
 use std::{path::PathBuf, process::Command};
 
+/// What results of a run over the stand-in are called.
+pub(crate) const LABEL: &str = "OMNIHEAP_HSA_LABEL";
+
 /// Whether an absent device, feature or runtime is a failure.
 pub(crate) fn is_required() -> bool {
     let names = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
@@ -78,6 +81,7 @@ fn run(runtime: &Runtime, job: Job) -> Result<(), Failed> {
         command.args(["--skip", case]);
     }
     command.env(LIBRARY_VARIABLE, runtime.library()).env_remove("LD_LIBRARY_PATH");
+    command.env(LABEL, format!("hip_{}", runtime.suite()));
     command.env("OMNIHEAP_REQUIRE", "hip").envs(job.variables.iter().copied());
     command.envs(job.fault.map(|fault| ("OMNIHEAP_HSA_FAIL", fault)));
     if runtime.suite() == Suite::Experimental {
