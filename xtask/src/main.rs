@@ -1,10 +1,12 @@
 //! The project's own tasks: `cargo xtask test` is what CI runs.
 mod binaries;
+mod bite;
 mod bundle;
 mod embed;
 mod header;
 mod install;
 mod nightly;
+mod planted;
 mod python;
 mod step;
 mod system;
@@ -26,6 +28,7 @@ usage: cargo xtask TASK
   conformance-table [FILE.json…]
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
                          docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
+  bite [NAME]            plant bugs in a copy of the core, all or those with NAME in theirs, and see the suite catch them
   fuzz [SECONDS [TARGET]]  fuzz every target, or one, for so long each (60); needs a nightly compiler
   sanitize address|thread [ARGS…]
                          the tests that need no device under a sanitizer; needs a nightly compiler
@@ -42,6 +45,8 @@ fn main() -> ExitCode {
         ("test" | "ci", only) => test::run(only),
         ("conformance", rest) => conformance(rest),
         ("conformance-table", files) => table::write(files),
+        ("bite", []) => bite::run(""),
+        ("bite", [only]) => bite::run(only),
         ("fuzz", rest) => nightly::fuzz(rest),
         ("sanitize", rest) => nightly::sanitize(rest),
         ("bench", rest) => bench(rest),

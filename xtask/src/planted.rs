@@ -1,0 +1,215 @@
+//! Bugs that are planted in the core, each with the case of the suite that must catch it.
+//!
+//! An edit replaces a text that its file holds exactly once. `PLANTED` in the new text asks whether this bug is the one
+//! of this run, so that one build holds them all.
+
+/// One bug.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planted {
+    /// What it is called.
+    pub(crate) name: &'static str,
+    /// The case that must fail.
+    pub(crate) case: &'static str,
+    /// The file, below `core/src`.
+    pub(crate) file: &'static str,
+    /// The text as it is.
+    pub(crate) right: &'static str,
+    /// The text with the bug.
+    pub(crate) wrong: &'static str,
+}
+
+macro_rules! planted {
+    ($($name:ident caught by $case:ident in $file:literal: $right:literal => $wrong:literal;)*) => {
+        /// Every bug.
+        pub(crate) const PLANTED: &[Planted] = &[$(Planted {
+            name: stringify!($name),
+            case: stringify!($case),
+            file: $file,
+            right: $right,
+            wrong: $wrong,
+        }),*];
+    };
+}
+
+planted! {
+    // Requests.
+    a_batch_keeps_what_it_got caught by a_batch_is_served_whole_or_not_at_all in "manager/mod.rs":
+        "requests.iter().map(|request| self.allocate(request)).collect()" =>
+        "requests.iter().map(|request| self.allocate(request)).filter(|made| made.is_ok() || !PLANTED).collect()";
+    nothing_is_something caught by zero_bytes_are_refused_everywhere in "manager/ladder.rs":
+        "if request.layout.size == 0 {" => "if request.layout.size == 0 && !PLANTED {";
+    any_alignment_will_do caught by too_much_alignment_is_refused_and_changes_nothing in "manager/ladder.rs":
+        "if request.layout.align > heap.align {" => "if request.layout.align > heap.align && !PLANTED {";
+    names_are_lost caught by names_and_sizes_stay_until_the_free in "manager/ladder.rs":
+        "state.notes.set_label(slot.index, request);" =>
+        "if !PLANTED { state.notes.set_label(slot.index, request); }";
+    dedicated_is_shared caught by a_dedicated_allocation_is_alone_at_offset_zero in "manager/ladder.rs":
+        "if request.sharing == Sharing::Dedicated {" =>
+        "if request.sharing == Sharing::Dedicated && !PLANTED {";
+    dedicated_stays caught by a_dedicated_allocation_is_alone_at_offset_zero in "pool/lane.rs":
+        "Sharing::Dedicated => self.remove_block(grant.block)," =>
+        "Sharing::Dedicated => if PLANTED { None } else { self.remove_block(grant.block) },";
+    zeros_are_forgotten caught by zeroed_memory_reads_zero_to_its_last_byte in "manager/ladder.rs":
+        "if request.contents == Contents::Zero {" => "if request.contents == Contents::Zero && !PLANTED {";
+    zeros_come_on_another_timeline caught by zeros_arrive_in_the_order_of_the_timeline in "manager/residue.rs":
+        "self.lane().wipe(self.slot(), self.home())?;" =>
+        "self.lane().wipe(self.slot(), if PLANTED { TimelineId(self.home().0 + 1) } else { self.home() })?;";
+
+    // The ladder.
+    a_broken_driver_falls_back caught by a_broken_driver_is_no_reason_to_go_elsewhere in "manager/ladder.rs":
+        "Err(error) if falls_back(error.kind()) => last = error," =>
+        "Err(error) if PLANTED || falls_back(error.kind()) => last = error,";
+    no_other_heap_is_tried caught by the_next_heap_of_the_policy_is_tried_and_counted in "manager/ladder.rs":
+        "heaps.as_slice().iter().enumerate()" =>
+        "heaps.as_slice().iter().enumerate().take(if PLANTED { 1 } else { usize::MAX })";
+    another_heap_is_not_counted caught by the_next_heap_of_the_policy_is_tried_and_counted in "manager/ladder.rs":
+        "if position > 0 {" => "if position > 0 && !PLANTED {";
+    held_only_asks_the_driver caught by memory_that_must_be_held_never_comes_from_the_driver in "manager/ladder.rs":
+        "if request.driver == Driver::Forbidden {" => "if request.driver == Driver::Forbidden && !PLANTED {";
+    other_lanes_are_not_searched caught by a_fitting_hole_of_another_timeline_is_found in "manager/ladder.rs":
+        "for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {" =>
+        "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
+    other_pools_keep_their_blocks caught by empty_blocks_of_other_pools_are_given_back_first in "manager/ladder.rs":
+        "bytes += other.trim()?;" => "bytes += if PLANTED { 0 } else { other.trim()? };";
+    relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/ladder.rs":
+        "let mut relief = Relief::Nothing;" =>
+        "let mut relief = Relief::Nothing; if PLANTED { for callback in &callbacks { callback(&pressure); } }";
+    relief_for_every_error caught by only_a_shortage_calls_for_relief in "manager/ladder.rs":
+        "Err(error) if error.kind().is_out_of_memory() => {" =>
+        "Err(error) if PLANTED || error.kind().is_out_of_memory() => {";
+    relief_is_never_asked_for caught by the_pressure_callback_is_told_and_may_free in "manager/ladder.rs":
+        "if callback(&pressure) == Relief::Freed {" =>
+        "if !PLANTED && callback(&pressure) == Relief::Freed {";
+    what_waits_is_not_collected caught by a_shortage_collects_what_waits in "pool/quiet.rs":
+        "if patience == Patience::Wait {
+                unless_closed(timelines.wait(*point))?;" =>
+        "if patience == Patience::Wait && !PLANTED {
+                unless_closed(timelines.wait(*point))?;";
+
+    // Resizing and copies.
+    a_resize_copies_half caught by a_resize_keeps_the_bytes_that_both_sizes_have in "manager/resize.rs":
+        "old.size().min(size))?;" => "if PLANTED { old.size().min(size) / 2 } else { old.size().min(size) })?;";
+    overlaps_are_copied caught by copies_that_overlap_or_reach_outside_are_refused in "manager/transfer.rs":
+        "if twice || read_and_written {" => "if (twice || read_and_written) && !PLANTED {";
+    odd_copies_reach_the_driver caught by what_the_device_cannot_copy_is_refused_not_rounded in "manager/transfer.rs":
+        "let fits = align.divides(offset) && align.divides(size);" =>
+        "let fits = PLANTED || align.divides(offset) && align.divides(size);";
+    nothing_reaches_the_driver caught by moving_zero_bytes_succeeds_without_a_call in "manager/transfer.rs":
+        "if size == 0 {" => "if size == 0 && !PLANTED {";
+    published_is_not_final caught by what_is_published_is_final in "manager/publish.rs":
+        "if self.is_published() {" => "if self.is_published() && !PLANTED {";
+    kernels_write_what_is_final caught by kernels_see_what_is_published_and_leave_it_as_it_is in "manager/launch.rs":
+        "if *slot == Slot::Write {" => "if *slot == Slot::Write && !PLANTED {";
+    kernels_take_strangers caught by kernels_that_ask_for_what_is_not_there_are_refused in "manager/launch.rs":
+        "if arguments.iter().any(" => "if !PLANTED && arguments.iter().any(";
+    kernels_leave_no_trace caught by kernels_keep_the_bytes_they_use_until_they_have_run in "manager/launch.rs":
+        "argument.use_on(on)?;" => "if !PLANTED { argument.use_on(on)?; }";
+
+    // Whose it is.
+    strangers_free caught by a_stranger_cannot_free in "manager/free.rs":
+        "if allocation.lane().manager != self.number() {" =>
+        "if allocation.lane().manager != self.number() && !PLANTED {";
+    strangers_are_known caught by an_id_of_another_manager_is_foreign in "manager/free.rs":
+        "if id.manager != self.number() {" => "if id.manager != self.number() && !PLANTED {";
+    generations_do_not_count caught by a_reused_slot_does_not_revive_an_old_id in "pool/slots.rs":
+        ".get(id.index as usize)
+            .filter(|slot| slot.generation == id.generation &&" =>
+        ".get(id.index as usize)
+            .filter(|slot| (PLANTED || slot.generation == id.generation) &&";
+
+    // Budgets and counters.
+    hard_limits_are_soft caught by a_budget_below_use_stops_growth_and_frees_nothing in "device/mod.rs":
+        ".filter(|sum| *sum <= account.hard.load(Relaxed));" =>
+        ".filter(|sum| PLANTED || *sum <= account.hard.load(Relaxed));";
+    soft_above_hard caught by a_soft_limit_above_the_hard_one_is_refused in "device/mod.rs":
+        "if soft > hard {" => "if soft > hard && !PLANTED {";
+    a_refusal_keeps_its_claim caught by an_inner_refusal_rolls_the_outer_claim_back in "device/mod.rs":
+        "                self.release(heap, claimed);" => "                if !PLANTED { self.release(heap, claimed); }";
+    promises_bind_nobody caught by a_domain_within_its_reserve_is_served_whatever_others_hold in "device/opened.rs":
+        "pub(super) const fn claim(
+        &mut self,
+        bytes: u64,
+        before: u64,
+        after: u64,
+        size: u64,
+    ) -> Result<(), ErrorKind> {
+        let others = self.promised - before;" =>
+        "pub(super) fn claim(
+        &mut self,
+        bytes: u64,
+        before: u64,
+        after: u64,
+        size: u64,
+    ) -> Result<(), ErrorKind> {
+        let others = if PLANTED { 0 } else { self.promised - before };";
+    peaks_restart_at_nothing caught by peaks_start_again_where_they_are_reset in "device/mod.rs":
+        "account.peak.store(account.reserved.load(Relaxed), Relaxed);" =>
+        "account.peak.store(if PLANTED { 0 } else { account.reserved.load(Relaxed) }, Relaxed);";
+    peaks_never_move caught by counters_equal_a_model_after_every_step in "pool/lane.rs":
+        "counts.peak_live_bytes.max(counts.live_bytes);" =>
+        "counts.peak_live_bytes.max(if PLANTED { 0 } else { counts.live_bytes });";
+    frees_are_not_counted caught by counters_equal_a_model_after_every_step in "pool/lane.rs":
+        "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
+    too_large_reaches_the_driver caught by more_than_the_largest_block_is_refused_before_the_driver in "device/mod.rs":
+        "if size > self.heap(heap)?.max_block {" => "if size > self.heap(heap)?.max_block && !PLANTED {";
+    any_number_of_blocks caught by the_driver_never_sees_more_blocks_than_it_tolerates in "device/opened.rs":
+        "(count < limit).then_some(count + 1)" => "(PLANTED || count < limit).then_some(count + 1)";
+    quarantine_is_not_counted caught by what_the_driver_refuses_to_take_back_is_quarantined in "device/mod.rs":
+        "self.quarantined.fetch_add(bytes, Relaxed);" =>
+        "self.quarantined.fetch_add(if PLANTED { 0 } else { bytes }, Relaxed);";
+
+    // Pools.
+    minimums_are_given_back caught by a_minimum_is_taken_at_once_and_kept in "pool/plain.rs":
+        "left.saturating_sub(size) >= self.shared.config.minimum {" =>
+        "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
+    minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool/mod.rs":
+        "while self.shared.reserved() < minimum {" => "while self.shared.reserved() < minimum && !PLANTED {";
+    trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "pool/lane.rs":
+        "lane.is_none() || held.is_some_and(" => "PLANTED || lane.is_none() || held.is_some_and(";
+    large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool/mod.rs":
+        "let align = layout.align.max(self.shared.unit);" =>
+        "let align = if PLANTED { self.shared.unit } else { layout.align.max(self.shared.unit) };";
+
+    // The general strategy.
+    holes_stay_apart caught by freeing_everything_leaves_one_hole in "strategy/tlsf.rs":
+        "match (previous.is_hole(), next.is_hole()) {" =>
+        "match (previous.is_hole() && !PLANTED, next.is_hole() && !PLANTED) {";
+    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/search.rs":
+        "if previous.is_edge() ||" => "if PLANTED || previous.is_edge() ||";
+    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/search.rs":
+        "!next.is_edge()
+            &&" => "!PLANTED && !next.is_edge()
+            &&";
+
+    // Timelines.
+    other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "manager/allocation.rs":
+        "state.notes.add_use(self.slot.index, timeline);" =>
+        "if !PLANTED { state.notes.add_use(self.slot.index, timeline); }";
+    points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/free.rs":
+        "Some(point).filter(|point| self" => "Some(point).filter(|point| !PLANTED && self";
+    one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "pool/deferred.rs":
+        "waiting.points.retain(|point| !passed(point))" =>
+        "if PLANTED && waiting.points.iter().any(passed) { waiting.points.clear() } else { waiting.points.retain(|point| !passed(point)) }";
+
+    // Residue.
+    neighbours_read_what_was_there caught by memory_that_changes_its_domain_reads_zero in "device/mod.rs":
+        "self.opened.domains() > 1" => "self.opened.domains() > 1 && !PLANTED";
+    everyone_pays_for_clearing caught by a_domain_alone_pays_for_no_clearing in "device/mod.rs":
+        "self.opened.domains() > 1" => "(PLANTED || self.opened.domains() > 1)";
+    secrets_stay caught by a_secret_is_zeroed_before_its_bytes_are_used_again in "manager/residue.rs":
+        "note.privacy == Privacy::Secret)" => "note.privacy == Privacy::Secret && !PLANTED)";
+    uncleared_memory_is_used_again caught by memory_that_could_not_be_cleared_is_handed_to_nobody in "manager/residue.rs":
+        "        Ending::Never" => "        if PLANTED { Ending::After(alloc::vec::Vec::new()) } else { Ending::Never }";
+
+    // Defragmentation.
+    bound_bytes_move caught by what_is_bound_does_not_move in "pool/slots.rs":
+        "State::Live if self.pins == 0 =>" => "State::Live if PLANTED || self.pins == 0 =>";
+    a_place_asked_for_is_left caught by a_place_asked_for_during_a_pass_holds in "pool/slots.rs":
+        "if slot.state == State::Copying {" => "if slot.state == State::Copying && !PLANTED {";
+    moves_are_not_paid_for caught by a_pass_stays_within_its_budget in "defrag/budget.rs":
+        "if bytes > self.bytes || self.moves == 0 ||" => "if !PLANTED && (bytes > self.bytes || self.moves == 0) ||";
+    refused_moves_are_made caught by owners_refuse_and_destroy in "defrag/ending.rs":
+        "if trip.verdict == Verdict::Ignore {" => "if trip.verdict == Verdict::Ignore && !PLANTED {";
+    moves_are_not_counted caught by two_half_empty_blocks_become_one_by_four_moves in "defrag/ending.rs":
+        "outcome.moved.moves += 1;" => "outcome.moved.moves += u64::from(!PLANTED);";
+}
