@@ -1,18 +1,20 @@
 //! What a pass takes on the host alone: ten thousand moves on a device that does nothing.
 #![expect(unsafe_code, reason = "a backend")]
 use crate::Failure;
+use crate::pause::computed;
 use core::time::Duration;
 use omniheap::{
     Allocation, Backend, Budget, Caps, HeapId, Manager, ManagerConfig, Move, Place, PoolConfig,
-    Request, Result, TimelineId, Transfer, open,
+    Request, Result, TimelineId, Transfer, UserPool, open,
 };
-use std::time::Instant;
 
 /// Moves of a pass.
 const MOVES: u64 = 10_000;
 /// Bytes of an allocation, and allocations of a block.
 const SIZE: u64 = 4 << 10;
 const EACH: u64 = 1 << 12;
+/// Blocks to be emptied.
+const SPARSE: u64 = MOVES.div_ceil(EACH / 2);
 /// Passes of which the median is taken.
 const PASSES: usize = 31;
 
@@ -57,11 +59,19 @@ unsafe impl Transfer for Blank {
 
 pub(crate) fn run() -> core::result::Result<(), Failure> {
     let caps = open(omniheap::BackendKind::Host, 0)?.caps().clone();
+    let manager = Manager::with_config(Blank(caps), ManagerConfig::default());
+    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
+    let heap = *heaps.as_slice().first().ok_or("no heap")?;
+    let (block, minimum) = (Some(EACH * SIZE), SPARSE * 3 * EACH * SIZE);
+    let pool = PoolConfig { block, minimum, lanes: Some(1), ..PoolConfig::new() };
+    let pool = manager.create_pool(heap, pool)?;
     let mut times = Vec::new();
     for _ in 0..PASSES {
-        times.push(one(Blank(caps.clone()))?);
+        times.push(one(&manager, &pool)?);
     }
-    println!("ns for each of {MOVES} moves on the host, median of {PASSES} passes (least)");
+    println!(
+        "ns that the thread computed for each of {MOVES} moves, median of {PASSES} passes (least)"
+    );
     for (at, part) in ["plan", "submit", "commit"].into_iter().enumerate() {
         times.sort_unstable_by_key(|times| times[at]);
         let each = |time: Duration| time.as_secs_f64() * 1e9 / 1e4;
@@ -71,34 +81,29 @@ pub(crate) fn run() -> core::result::Result<(), Failure> {
 }
 
 /// What planning, submitting and committing took.
-fn one(device: Blank) -> core::result::Result<[Duration; 3], Failure> {
-    let manager = Manager::with_config(device, ManagerConfig::default());
-    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
-    let heap = *heaps.as_slice().first().ok_or("no heap")?;
-    let sparse = MOVES.div_ceil(EACH / 2);
-    let all = sparse * 3 * EACH * SIZE;
-    let (block, minimum) = (Some(EACH * SIZE), all);
-    let pool = PoolConfig { block, minimum, lanes: Some(1), ..PoolConfig::new() };
-    let pool = manager.create_pool(heap, pool)?;
+fn one(
+    manager: &Manager<Blank>,
+    pool: &UserPool<Blank>,
+) -> core::result::Result<[Duration; 3], Failure> {
     let mut live = Vec::new();
-    for number in 0..sparse * 3 * EACH {
+    for number in 0..SPARSE * 3 * EACH {
         live.push((number, pool.allocate(&Request::new(SIZE))?));
     }
     // Blocks half full, and twice as many that are three quarters full: the first go into the holes of the others.
     live.retain(
         |(number, _): &(u64, Allocation<Blank>)| {
-            if number / EACH < sparse { number.is_multiple_of(2) } else { number % 4 != 1 }
+            if number / EACH < SPARSE { number.is_multiple_of(2) } else { number % 4 != 1 }
         },
     );
-    let began = Instant::now();
+    let began = computed();
     let mut pass = manager.begin_defragment(&Budget::new().moves(MOVES))?;
-    let plan = began.elapsed();
-    let began = Instant::now();
+    let plan = computed() - began;
+    let began = computed();
     pass.start()?;
-    let submit = began.elapsed();
-    let began = Instant::now();
+    let submit = computed() - began;
+    let began = computed();
     let outcome = pass.commit()?;
-    let commit = began.elapsed();
+    let commit = computed() - began;
     if outcome.moved.moves != MOVES {
         return Err(format!("{} moves were made", outcome.moved.moves).into());
     }

@@ -88,7 +88,7 @@ struct Pause {
 type Clock = fn(&Pause) -> Duration;
 
 /// What the calling thread has computed so far.
-fn computed() -> Duration {
+pub(crate) fn computed() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on every system with threads, and `now` is a place for its answer.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };

@@ -1,8 +1,9 @@
 //! Choosing moves, lane by lane: blocks and pages that can be emptied first, then holes of blocks that stay.
 #![forbid(unsafe_code)]
 use super::budget::Purse;
+use super::ledger::Ledger;
 use super::plan::{Resident, scattered, sources};
-use super::survey::{Inside, Scan, Seen, SlotsByKey, Survey};
+use super::survey::{Inside, Scan, Seen, SlotsByBlock, Survey};
 use super::trips::Trips;
 use crate::pool::{Consent, Divider, Lane, LaneState, Standing};
 use crate::strategy::{BlockId, Strategy};
@@ -42,10 +43,11 @@ impl Goal {
 /// A lane being defragmented region by region. It can go on in a later pass: what it knows is checked when it is used.
 pub(crate) struct Booking<B: Backend> {
     pub(super) lane: Arc<Lane<B>>,
+    ledger: Arc<Ledger>,
     pub(super) survey: Survey,
     /// What of the lane is still to be looked at; `None` when all was.
     scan: Option<Scan>,
-    slots: SlotsByKey,
+    slots: SlotsByBlock,
     stage: Stage,
     /// Regions still to deal with, the next one last.
     pub(super) order: Vec<usize>,
@@ -89,13 +91,14 @@ pub(super) enum Booked {
 
 impl<B: Backend> Booking<B> {
     /// A booking of a lane, which is looked at when it is used. Where nothing can be copied there is nothing to book.
-    pub(crate) fn new(lane: &Arc<Lane<B>>, goal: &Goal) -> Self {
+    pub(crate) fn new(lane: &Arc<Lane<B>>, ledger: &Arc<Ledger>, goal: &Goal) -> Self {
         let can = lane.shared.device.backend().as_transfer().is_some();
         Self {
             lane: Arc::clone(lane),
+            ledger: Arc::clone(ledger),
             survey: lane.survey(),
             scan: can.then(Scan::default),
-            slots: SlotsByKey::default(),
+            slots: SlotsByBlock::default(),
             stage: if can { Stage::Empty } else { Stage::Close },
             order: Vec::new(),
             next: 0,
@@ -108,12 +111,16 @@ impl<B: Backend> Booking<B> {
     /// Looks at the lane until all was seen or the time is up; whether all was.
     fn look(&mut self, purse: &Purse) -> bool {
         let Some(scan) = &mut self.scan else { return true };
-        while self.lane.scan(scan, &mut self.survey, self.goal.asks) == Seen::Part {
+        if scan.is_first() {
+            self.slots = self.ledger.shelf.take_slots();
+        }
+        let (survey, slots) = (&mut self.survey, &mut self.slots);
+        while self.lane.scan(scan, survey, slots, self.goal.asks) == Seen::Part {
             if purse.is_late() {
                 return false;
             }
         }
-        self.slots = self.scan.take().map(|scan| scan.slots).unwrap_or_default();
+        self.scan = None;
         self.set_order();
         true
     }
@@ -160,13 +167,15 @@ impl<B: Backend> Booking<B> {
             }
             self.stage = Stage::Close;
             if surveyed_now && self.goal.holes != Holes::Pack {
-                self.set_order();
+                self.scan = Some(Scan::holes_only());
             } else {
                 // What moved since is not in the survey, and what was tried in vain no longer.
-                (self.survey, self.scan) = (self.lane.survey(), Some(Scan::default()));
-                if !self.look(purse) {
-                    return 0;
-                }
+                self.survey = self.lane.survey();
+                self.slots.clear();
+                self.scan = Some(Scan::with_holes());
+            }
+            if !self.look(purse) {
+                return 0;
             }
         }
         self.close_holes(purse, trips);
@@ -176,11 +185,11 @@ impl<B: Backend> Booking<B> {
         0
     }
 
-    /// What is in the block of a region now.
-    pub(super) fn look_into(&self, at: usize) -> Inside {
+    /// What is in the block of a region now; with its holes, where they are to be closed.
+    pub(super) fn look_into(&self, at: usize, holes: Holes) -> Inside {
         let number = u32::try_from(self.survey.regions[at].number);
         let block = BlockId(number.expect("blocks have numbers of 31 bits"));
-        self.lane.look_into(block, &self.slots, self.goal.asks)
+        self.lane.look_into(block, &self.slots, self.goal.asks, holes)
     }
 
     /// Has done with the next region.
@@ -189,6 +198,12 @@ impl<B: Backend> Booking<B> {
             self.survey.regions[at].residents = Vec::new();
         }
         self.next = 0;
+    }
+}
+
+impl<B: Backend> Drop for Booking<B> {
+    fn drop(&mut self) {
+        self.ledger.shelf.put_slots(core::mem::take(&mut self.slots));
     }
 }
 

@@ -93,6 +93,7 @@ impl Purse {
     }
 
     /// Pays for one move, or says that it is too much.
+    #[inline]
     pub(super) fn pay(&mut self, bytes: u64) -> bool {
         let time = self.rates.of(1, bytes);
         let submitting = self.rates.of_submitting();

@@ -1,6 +1,6 @@
 //! Closing the holes of blocks that stay: what lies high goes into the holes below it.
 #![forbid(unsafe_code)]
-use super::book::{Booking, Presence};
+use super::book::{Booking, Holes, Presence};
 use super::budget::Purse;
 use super::lower::{Lowering, lower};
 use super::plan::Resident;
@@ -27,8 +27,9 @@ impl<B: Backend> Booking<B> {
             && !purse.is_late()
             && let Some(at) = self.order.pop()
         {
-            let Inside { mut residents, holes, .. } = self.look_into(at);
+            let Inside { mut residents, holes, .. } = self.look_into(at, Holes::Close);
             residents.retain(|resident| resident.class == Class::Linear);
+            residents.sort_unstable_by_key(|resident| resident.span.offset);
             let granularity = self.lane.shared.device.backend().caps().neighbour_granularity;
             let moves = lower(&pieces(&residents, &holes), granularity);
             for few in moves.chunks(TOGETHER) {

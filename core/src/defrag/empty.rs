@@ -1,6 +1,6 @@
 //! Emptying regions: each allocation of one gets a hole elsewhere, or none of them does.
 #![forbid(unsafe_code)]
-use super::book::{Booked, Booking, Presence, Role};
+use super::book::{Booked, Booking, Holes, Presence, Role};
 use super::budget::Purse;
 use super::plan::{Resident, largest_first};
 use super::trip::undo;
@@ -11,6 +11,8 @@ use crate::{Backend, Layout};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Acquire;
 
+/// Trips for which room is made before the first is booked, at most.
+const MOST_ROOM: usize = 1 << 14;
 /// Holes in the wrong place that are looked at for one allocation.
 const TRIES: usize = 64;
 
@@ -23,6 +25,9 @@ impl<B: Backend> Booking<B> {
         trips: &mut Trips<B>,
     ) -> u64 {
         let mut released = 0;
+        let sources = self.order.iter().map(|at| self.survey.regions[*at].movable);
+        let movable = usize::try_from(sources.sum::<u64>()).unwrap_or(usize::MAX);
+        trips.reserve(purse.moves_of(movable).min(MOST_ROOM));
         while released < wanted
             && !purse.is_empty()
             && !purse.is_late()
@@ -77,7 +82,7 @@ impl<B: Backend> Booking<B> {
         let mut residents = core::mem::take(&mut self.survey.regions[at].residents);
         if self.next == 0 {
             if !self.survey.is_paged() {
-                let inside = self.look_into(at);
+                let inside = self.look_into(at, Holes::Leave);
                 if inside.held {
                     return Booked::NoRoom;
                 }

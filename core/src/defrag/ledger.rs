@@ -1,5 +1,6 @@
 //! What defragmentation did, for reports.
 #![forbid(unsafe_code)]
+use super::shelf::Shelf;
 use super::trip::Fate;
 use crate::AllocationId;
 use alloc::vec::Vec;
@@ -38,7 +39,7 @@ pub struct Moved {
     pub host_time: Duration,
 }
 
-/// The counters of one manager.
+/// The counters of one manager, and what its passes leave for the next.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     passes: AtomicU64,
@@ -49,6 +50,7 @@ pub(crate) struct Ledger {
     remapped_bytes: AtomicU64,
     returned_blocks: AtomicU64,
     host_nanos: AtomicU64,
+    pub(super) shelf: Shelf,
 }
 
 impl Ledger {

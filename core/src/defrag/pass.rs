@@ -56,7 +56,7 @@ impl<B: Backend> Pass<B> {
         purse: &mut Purse,
     ) -> Self {
         let began = Instant::now();
-        let (mut trips, mut released) = (Trips::default(), 0u64);
+        let (mut trips, mut released) = (Trips::new(ledger.shelf.take_trips()), 0u64);
         for booking in bookings {
             let cost = device.cost(booking.heap());
             purse.set_rates(cost.rates());
@@ -175,10 +175,10 @@ impl<B: Backend> Pass<B> {
         }
         let began = Instant::now();
         self.learn();
-        let trips = core::mem::take(&mut self.trips);
+        let trips = self.trips.take();
         let mut outcome = publish(&trips);
         let lanes = trips.lanes();
-        drop(trips);
+        self.ledger.shelf.put_trips(trips.into_list());
         outcome.moved.passes = 1;
         outcome.moved.host_time = self.host_time + began.elapsed();
         self.ledger.add(&outcome.moved);
@@ -202,7 +202,7 @@ impl<B: Backend> Drop for Pass<B> {
             return;
         }
         self.ledger.add(&Moved { passes: 1, aborted: 1, ..Moved::default() });
-        let mut trips = core::mem::take(&mut self.trips);
+        let mut trips = self.trips.take();
         let stopped = self.wait().or_else(|_| self.device.backend().wait_idle());
         if stopped.as_ref().is_err_and(|error| error.kind() != ErrorKind::DeviceLost) {
             tracing::error!(
@@ -216,5 +216,6 @@ impl<B: Backend> Drop for Pass<B> {
             return;
         }
         undo(&mut trips, 0);
+        self.ledger.shelf.put_trips(trips.into_list());
     }
 }

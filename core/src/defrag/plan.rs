@@ -96,7 +96,8 @@ pub(super) fn scattered(regions: &[Region]) -> Vec<usize> {
 /// Sorts what moves out of a region: the largest is the hardest to place. When it has a place, the others will find
 /// one, and when it has none, nothing was moved in vain.
 pub(super) fn largest_first(residents: &mut [Resident]) {
-    residents.sort_unstable_by_key(|one| (u64::MAX - one.span.size, one.span.offset));
+    // Many are often of one size: then there is nothing to sort.
+    residents.sort_by_key(|one| u64::MAX - one.span.size);
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! it was.
 #![forbid(unsafe_code)]
 use super::bounce;
+use super::mobile::{Found, SlotsByKey};
 use super::road::{Road, insist};
-use super::survey::{Found, SlotsByKey};
 use super::window::{Piece, Slide, Window, cheapest, widest};
 use crate::device::Block;
 use crate::pool::{Ask, Consent, Divider, Lane, LaneState, SlotId};

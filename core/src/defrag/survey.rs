@@ -1,13 +1,15 @@
 //! What a lane holds, as the planner sees it.
 #![forbid(unsafe_code)]
+use super::book::Holes;
+use super::mobile::{Found, Mobile};
 use super::plan::{Region, Resident};
-use crate::pool::{Consent, Divider, Lane, LaneState, Pager, SlotId, Standing};
-use crate::strategy::{BlockId, Key, Strategy, Tlsf};
-use crate::{Align, Backend, Class, Sharing, Span};
+use crate::pool::{Consent, Divider, Lane, LaneState, Pager, Slot, SlotId, Standing};
+use crate::strategy::{BlockId, Key, Tlsf};
+use crate::{Backend, Class, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 
-/// No slot, or no region.
+/// No region.
 const NONE: u32 = u32::MAX;
 /// Slots that are looked at while the lock is held.
 const SLOTS_TOGETHER: usize = 4096;
@@ -98,51 +100,109 @@ impl Survey {
         self.add(pages.clone(), Region { number: pages.start, size, ..Region::default() })
     }
 
-    /// Notes a block in which something is live.
-    fn add_block(&mut self, block: BlockId, size: u64, sums: Region) {
+    /// Makes the region of a block that the lane holds.
+    #[cold]
+    fn add_block<B: Backend>(&mut self, state: &LaneState<B>, block: BlockId) -> usize {
         let number = u64::from(block.0);
-        if sums.live > 0 {
-            self.add(number..number + 1, Region { number, size, ..sums });
+        let held = state.blocks[block.0 as usize].as_ref().expect("a span's block is held");
+        let (size, stays) = (held.block.size(), held.sharing == Sharing::Dedicated);
+        let region = Region { number, size, stays, ..Region::default() };
+        self.add(number..number + 1, region).expect("blocks have numbers of 31 bits")
+    }
+
+    /// Puts the regions in order of their numbers: they came in that of the slots.
+    fn sort(&mut self) {
+        if self.regions.is_sorted_by_key(|region| region.number) {
+            return;
+        }
+        self.regions.sort_by_key(|region| region.number);
+        let places = (0u32..).zip(&self.regions);
+        for (at, region) in places {
+            let pages = self.page.map_or(1, |page| region.size / page);
+            let numbers = region.number..region.number + pages;
+            // Every number was a position in this table when the region was added.
+            for number in numbers {
+                self.by_number[usize::try_from(number).expect("added before")] = at;
+            }
         }
     }
 }
 
-/// The slot of each key, by the key's index.
+/// The slots of each block, for when it is the block's turn.
 #[derive(Debug, Default)]
-pub(super) struct SlotsByKey(Vec<(u32, u32)>);
+pub(super) struct SlotsByBlock {
+    /// Blocks and slots, as they were seen.
+    seen: Vec<(u32, u32)>,
+    /// Slots in order of their blocks.
+    slots: Vec<u32>,
+    /// Where each block's slots end among them, by number.
+    ends: Vec<usize>,
+}
 
-impl SlotsByKey {
-    /// Makes room for keys of a strategy with so many pieces.
-    fn reserve(&mut self, pieces: u64) {
-        let length = usize::try_from(pieces).unwrap_or(0);
-        if self.0.len() < length {
-            self.0.resize(length, (NONE, 0));
-        }
+impl SlotsByBlock {
+    /// Forgets everything, but keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.seen.clear();
+        self.slots.clear();
+        self.ends.clear();
     }
 
-    #[inline]
-    pub(super) fn note(&mut self, id: SlotId, key: Key) {
-        let at = key.index as usize;
-        if at >= self.0.len() {
-            self.0.resize(at + 1, (NONE, 0));
-        }
-        self.0[at] = (id.index, id.generation);
+    /// Slots for which there is memory.
+    pub(super) fn capacity(&self) -> usize {
+        self.seen.capacity().max(self.slots.capacity())
     }
 
-    /// The slot of a key, or of an earlier key with the same index.
-    #[inline]
-    fn get(&self, key: Key) -> Option<SlotId> {
-        let (index, generation) = *self.0.get(key.index as usize)?;
-        (index != NONE).then_some(SlotId { index, generation })
+    /// Puts what was seen in order, block by block.
+    fn sort(&mut self) {
+        let seen = core::mem::take(&mut self.seen);
+        let blocks = seen.iter().map(|(block, _)| *block as usize + 1).max().unwrap_or(0);
+        self.ends.resize(blocks, 0);
+        seen.iter().for_each(|(block, _)| self.ends[*block as usize] += 1);
+        let mut first = 0;
+        for end in &mut self.ends {
+            (*end, first) = (first, first + *end);
+        }
+        self.slots.resize(seen.len(), 0);
+        for (block, slot) in &seen {
+            let end = &mut self.ends[*block as usize];
+            self.slots[*end] = *slot;
+            *end += 1;
+        }
+        self.seen = seen;
+    }
+
+    /// The slots of one block.
+    fn of(&self, block: BlockId) -> &[u32] {
+        let end = |block: usize| self.ends.get(block).copied();
+        let block = block.0 as usize;
+        let first = block.checked_sub(1).and_then(end).unwrap_or(0);
+        &self.slots[first..end(block).unwrap_or(first)]
     }
 }
 
 /// A survey in the making: a part at a time, so that nobody waits long for the lane.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    pub(super) slots: SlotsByKey,
     next_slot: usize,
-    next_block: u32,
+    /// Regions whose holes are added up already; `None` where nobody asks for that.
+    holes: Option<usize>,
+}
+
+impl Scan {
+    /// A scan of everything, holes included.
+    pub(super) const fn with_holes() -> Self {
+        Self { next_slot: 0, holes: Some(0) }
+    }
+
+    /// Whether nothing was looked at yet, and no earlier scan was made.
+    pub(super) const fn is_first(&self) -> bool {
+        self.next_slot == 0 && self.holes.is_none()
+    }
+
+    /// A scan of the holes, where the rest was seen.
+    pub(super) const fn holes_only() -> Self {
+        Self { next_slot: usize::MAX, holes: Some(0) }
+    }
 }
 
 /// Whether a scan has seen everything.
@@ -158,38 +218,99 @@ impl<B: Backend> Lane<B> {
         Survey { page: self.shared.page(), ..Survey::default() }
     }
 
-    /// Looks at the next part of what the lane holds: some slots, and later a block.
-    pub(super) fn scan(&self, scan: &mut Scan, survey: &mut Survey, asks: Consent) -> Seen {
+    /// Looks at the next part of what the lane holds: some slots, and later the holes of a block.
+    pub(super) fn scan(
+        &self,
+        scan: &mut Scan,
+        survey: &mut Survey,
+        slots: &mut SlotsByBlock,
+        asks: Consent,
+    ) -> Seen {
         let state = self.state.lock();
         let Divider::General(tlsf) = &state.divider else { return Seen::All };
-        let slots = &mut scan.slots;
-        if scan.next_slot == 0 {
-            let usage = tlsf.usage();
-            slots.reserve(usage.live + usage.holes);
-        }
-        if state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| slots.note(id, slot.key)) {
+        let seen = match &state.pager {
+            Some(pager) => state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| {
+                self.note_in_pages(&state, tlsf, pager, (id, slot), survey, asks);
+            }),
+            None => self.note_in_blocks(&state, tlsf, scan.next_slot, survey, slots, asks),
+        };
+        if seen {
             scan.next_slot += SLOTS_TOGETHER;
             return Seen::Part;
         }
-        let id = BlockId(scan.next_block);
-        let Some(held) = state.blocks.get(id.0 as usize) else { return Seen::All };
-        scan.next_block += 1;
-        let Some(held) = held else { return Seen::Part };
-        let asks = if held.sharing == Sharing::Dedicated { None } else { Some(asks) };
-        let find = |key, class| match (state.mobile(&scan.slots, key, class), asks) {
-            (Found::Mobile(mobile), Some(asks)) if mobile.consent.is_within(asks) => Some(mobile),
+        if scan.next_slot != usize::MAX {
+            scan.next_slot = usize::MAX;
+            drop(state);
+            survey.sort();
+            slots.sort();
+            return Seen::Part;
+        }
+        let next = scan.holes.as_mut().filter(|_| !survey.is_paged());
+        let Some(next) = next.filter(|next| **next < survey.regions.len()) else {
+            return Seen::All;
+        };
+        let region = &mut survey.regions[*next];
+        let number = u32::try_from(region.number).expect("blocks have numbers of 31 bits");
+        tlsf.for_each_in(BlockId(number), |_, span, holds| {
+            if holds.is_none() {
+                region.free += span.size;
+                region.largest_hole = region.largest_hole.max(span.size);
+            }
+        });
+        *next += 1;
+        Seen::Part
+    }
+
+    /// Notes what is in a slot of a lane of pages. `state` is the lane's, locked, with its strategy and pages.
+    fn note_in_pages(
+        &self,
+        state: &LaneState<B>,
+        tlsf: &Tlsf,
+        pager: &Pager,
+        (id, slot): (SlotId, &Slot),
+        survey: &mut Survey,
+        asks: Consent,
+    ) {
+        let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
+        let resident = match state.mobile_in(id, slot, class) {
+            Found::Mobile(mobile) if mobile.consent.is_within(asks) => {
+                Some(self.resident(mobile, grant.block, grant.span, class))
+            }
             _ => None,
         };
-        match &state.pager {
-            Some(pager) => tlsf.for_each_in(id, |key, span, holds| {
-                let Some(class) = holds else { return };
-                let mobile = find(key, class);
-                let resident = mobile.map(|mobile| self.resident(mobile, id, span, class));
-                survey.add_to_pages(pager, span, resident);
-            }),
-            None => survey.add_block(id, held.block.size(), sums(tlsf, id, find)),
-        }
-        Seen::Part
+        survey.add_to_pages(pager, grant.span, resident);
+    }
+
+    /// Notes what is in some slots of a lane of blocks; whether there were any. `state` is the lane's, locked, with its
+    /// strategy.
+    fn note_in_blocks(
+        &self,
+        state: &LaneState<B>,
+        tlsf: &Tlsf,
+        from: usize,
+        survey: &mut Survey,
+        slots: &mut SlotsByBlock,
+        asks: Consent,
+    ) -> bool {
+        slots.seen.reserve(SLOTS_TOGETHER);
+        state.slots.visit(from, SLOTS_TOGETHER, |id, slot| {
+            let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
+            let known = survey.by_number.get(grant.block.0 as usize).filter(|at| **at != NONE);
+            let at = match known {
+                Some(at) => *at as usize,
+                None => survey.add_block(state, grant.block),
+            };
+            let region = &mut survey.regions[at];
+            let moves = if slot.is_noted() || class == Class::Tiled {
+                matches!(state.mobile_in(id, slot, class), Found::Mobile(mobile) if mobile.consent.is_within(asks))
+            } else {
+                slot.standing() == Standing::Free
+            };
+            region.live += grant.span.size;
+            region.movable += u64::from(moves);
+            region.stays |= !moves;
+            slots.seen.push((grant.block.0, id.index));
+        })
     }
 
     fn resident(&self, mobile: Mobile, block: BlockId, span: Span, class: Class) -> Resident {
@@ -197,93 +318,49 @@ impl<B: Backend> Lane<B> {
         Resident { slot: mobile.slot, block, span, align, class }
     }
 
-    /// What is in a block, lowest first. What came after the scan is not among it.
-    pub(super) fn look_into(&self, block: BlockId, slots: &SlotsByKey, asks: Consent) -> Inside {
-        let mut inside = Inside::default();
+    /// What is in a block, in no order. What came after the scan is not among it.
+    pub(super) fn look_into(
+        &self,
+        block: BlockId,
+        slots: &SlotsByBlock,
+        asks: Consent,
+        holes: Holes,
+    ) -> Inside {
+        let slots = slots.of(block);
+        let mut inside = Inside { residents: Vec::with_capacity(slots.len()), ..Inside::default() };
         let state = self.state.lock();
         let Divider::General(tlsf) = &state.divider else { return inside };
-        tlsf.for_each_in(block, |key, span, holds| match holds {
-            None => inside.holes.push((key, span)),
-            Some(class) => match state.mobile(slots, key, class) {
+        for index in slots {
+            let Some((id, slot)) = state.slots.at(*index) else { continue };
+            let Ok((grant, class)) = tlsf.granted(slot.key) else { continue };
+            if grant.block != block {
+                continue; // Another allocation has the slot now, or this one has moved.
+            }
+            match state.mobile_in(id, slot, class) {
                 Found::Mobile(mobile) if mobile.consent.is_within(asks) => {
-                    inside.residents.push(self.resident(mobile, block, span, class));
+                    inside.residents.push(self.resident(mobile, block, grant.span, class));
                 }
                 Found::Mobile(_) | Found::Held => inside.held = true,
                 Found::Nothing => {}
-            },
-        });
-        inside
-    }
-}
-
-/// Adds up what is in a block.
-fn sums(tlsf: &Tlsf, block: BlockId, find: impl Fn(Key, Class) -> Option<Mobile>) -> Region {
-    let mut sums = Region::default();
-    tlsf.for_each_in(block, |key, span, holds| match holds {
-        None => {
-            sums.free += span.size;
-            sums.largest_hole = sums.largest_hole.max(span.size);
-        }
-        Some(class) => {
-            sums.live += span.size;
-            match find(key, class) {
-                Some(_) => sums.movable += 1,
-                None => sums.stays = true,
             }
         }
-    });
-    sums
+        if holes == Holes::Close {
+            tlsf.for_each_in(block, |key, span, holds| {
+                if holds.is_none() {
+                    inside.holes.push((key, span));
+                }
+            });
+        }
+        inside
+    }
 }
 
 /// What is in a block.
 #[derive(Debug, Default)]
 pub(super) struct Inside {
     pub(super) residents: Vec<Resident>,
+    /// Its holes, lowest first, where they are asked for, with the keys that carve them.
     pub(super) holes: Vec<(Key, Span)>,
     /// Whether something in it holds on to its place.
     pub(super) held: bool,
-}
-
-/// An allocation that may move.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mobile {
-    pub(super) slot: SlotId,
-    /// Its alignment, where that is above the pool's own.
-    pub(super) align: Option<Align>,
-    /// Whether its owner wants to be asked.
-    pub(super) consent: Consent,
-}
-
-/// What is live under a key.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
-    /// An allocation that may move.
-    Mobile(Mobile),
-    /// One that may not, now.
-    Held,
-    /// A pager's run, a place that a pass holds or something leaves, or an allocation newer than the list of slots.
-    Nothing,
-}
-
-impl<B: Backend> LaneState<B> {
-    /// What is live under a key.
-    #[inline]
-    pub(super) fn mobile(&self, slots: &SlotsByKey, key: Key, class: Class) -> Found {
-        let Some(id) = slots.get(key) else { return Found::Nothing };
-        let Some(slot) = self.slots.get(id).ok().filter(|slot| slot.key == key) else {
-            return Found::Nothing;
-        };
-        match slot.standing() {
-            Standing::Free => {}
-            Standing::OnItsWay => return Found::Nothing,
-            Standing::Held => return Found::Held,
-        }
-        let note = if slot.is_noted() { self.notes.get(id.index) } else { None };
-        let consent = match (class, note.map(|note| note.consent)) {
-            // Only the device knows what the bytes of a tiled image mean elsewhere.
-            (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
-            _ => Consent::Given,
-        };
-        Found::Mobile(Mobile { slot: id, align: note.and_then(|note| note.align), consent })
-    }
 }

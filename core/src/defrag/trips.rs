@@ -22,13 +22,22 @@ pub(super) struct Trips<B: Backend> {
     by_number: Vec<u32>,
 }
 
-impl<B: Backend> Default for Trips<B> {
-    fn default() -> Self {
-        Self { list: Vec::new(), lanes: Vec::new(), blocks: Vec::new(), by_number: Vec::new() }
-    }
-}
-
 impl<B: Backend> Trips<B> {
+    /// No trips yet, in the memory of an empty list.
+    pub(super) const fn new(list: Vec<Trip>) -> Self {
+        Self { list, lanes: Vec::new(), blocks: Vec::new(), by_number: Vec::new() }
+    }
+
+    /// Takes the trips out: none are left.
+    pub(super) const fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::new(Vec::new()))
+    }
+
+    /// The list's memory, for another pass.
+    pub(super) fn into_list(self) -> Vec<Trip> {
+        self.list
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.list.len()
     }

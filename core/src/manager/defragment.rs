@@ -244,7 +244,8 @@ impl<B: Backend> Manager<B> {
 
     pub(super) fn bookings(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Vec<Booking<B>> {
         let lanes = pools.iter().flat_map(|pool| pool.lanes());
-        lanes.map(|lane| Booking::new(&lane, goal)).filter(|booking| !booking.is_done()).collect()
+        let booking = |lane| Booking::new(&lane, &self.inner.ledger, goal);
+        lanes.map(booking).filter(|booking| !booking.is_done()).collect()
     }
 
     pub(super) fn plan_pass(

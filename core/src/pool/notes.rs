@@ -52,6 +52,7 @@ pub(crate) enum Consent {
 
 impl Consent {
     /// Whether a pass that asks for `asked` may move what needs this.
+    #[inline]
     pub(crate) fn is_within(self, asked: Self) -> bool {
         self == Self::Given || self == asked
     }

@@ -247,6 +247,7 @@ impl Slots {
     }
 
     /// Marks an allocation that may move as being copied; its size, and whether it is noted. `None` for another one.
+    #[inline]
     pub(crate) fn set_copying(&mut self, id: SlotId) -> Option<(u64, bool)> {
         let slot = self.current_mut(id).ok()?;
         if slot.standing() != Standing::Free {
@@ -257,6 +258,7 @@ impl Slots {
     }
 
     /// Whether an allocation is still being copied: nobody asked for its place, and nobody freed it.
+    #[inline]
     pub(crate) fn is_copying(&self, id: SlotId) -> bool {
         self.current(id).is_ok_and(|slot| slot.state == State::Copying)
     }
@@ -274,12 +276,14 @@ impl Slots {
     }
 
     /// The key of an allocation that a pass has, freed or not.
+    #[inline]
     pub(crate) fn moving_key(&self, id: SlotId) -> Option<Key> {
         let held = |slot: &&Slot| !matches!(slot.state, State::Live | State::Deferred);
         self.current(id).ok().filter(held).map(|slot| slot.key)
     }
 
     /// Puts an allocation that moves somewhere else.
+    #[inline]
     pub(crate) fn set_key(&mut self, id: SlotId, key: Key) {
         if let Ok(slot) = self.current_mut(id) {
             slot.key = key;
@@ -287,6 +291,7 @@ impl Slots {
     }
 
     /// Ends a move; says whether the owner let go meanwhile.
+    #[inline]
     pub(crate) fn end_move(&mut self, id: SlotId) -> Owner {
         let Ok(slot) = self.current_mut(id) else { return Owner::Present };
         let owner = if slot.state == State::MovingFreed { Owner::Gone } else { Owner::Present };
@@ -366,6 +371,13 @@ impl Slots {
             visit(SlotId { index, generation: slot.generation }, slot);
         }
         !part.is_empty()
+    }
+
+    /// The allocation that has a slot now, live or deferred.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> Option<(SlotId, &Slot)> {
+        let slot = self.slots.get(index as usize).filter(|slot| slot.state != State::Unused)?;
+        Some((SlotId { index, generation: slot.generation }, slot))
     }
 
     /// Every allocation that is live or deferred.

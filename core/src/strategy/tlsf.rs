@@ -135,10 +135,12 @@ impl Tlsf {
         self.nodes.grow(length)
     }
 
+    #[inline]
     fn live_index(&self, key: Key) -> Result<u32, ErrorKind> {
         if self.nodes.live(key).is_some() { Ok(key.index) } else { Err(ErrorKind::Stale) }
     }
 
+    #[inline]
     fn grant_of(&self, index: u32) -> Grant {
         let node = self.nodes.get(index);
         Grant { block: node.block(), span: node.span(), key: self.nodes.key(index) }

@@ -53,6 +53,7 @@ impl Node {
     }
 
     /// What a live node holds.
+    #[inline]
     pub(super) const fn class(&self) -> Class {
         if self.place & 1 == 0 { Class::Linear } else { Class::Tiled }
     }
