@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Both ways in which pools hold memory.
 const MODES: [(&str, Mode); 2] = [("blocks", Mode::Plain), ("pages", Mode::Paged)];
 
+/// One call that fails, and then more than one.
+const DEPTHS: [(&str, Depth); 2] = [("single", Depth::Single), ("longer", Depth::Plans)];
+
 /// What a soak did, as printed.
 #[derive(Serialize)]
 struct Soak {
@@ -35,6 +38,7 @@ struct Faults {
     device: String,
     driver: String,
     pools: &'static str,
+    plans: &'static str,
     scenarios: u64,
     injections: u64,
     reported: u64,
@@ -113,14 +117,15 @@ pub(super) fn run_faults(
     // What a scenario panics with is in the tally; a trace of it on standard error helps nobody.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    for (pools, mode) in MODES {
-        let wait = output::spinner(format, &format!("{kind}: failing calls, {pools}"));
+    for ((pools, mode), (plans, depth)) in
+        MODES.into_iter().flat_map(|mode| DEPTHS.map(|depth| (mode, depth)))
+    {
+        let wait = output::spinner(format, &format!("{kind}: failing calls, {plans}, {pools}"));
         let again = || Ok::<_, Failure>(Rig::new(erase(Arc::clone(&device))));
-        // Single faults only: a device that merely seems lost still works on memory that is given back meanwhile.
-        let tally = sweep(again, mode, Depth::Single, every)?;
+        let tally = sweep(again, mode, depth, every)?;
         wait.finish_and_clear();
         wrong += tally.wrong.len();
-        print(&device, pools, tally, format)?;
+        print(&device, (pools, plans), tally, format)?;
     }
     std::panic::set_hook(hook);
     if wrong == 0 {
@@ -132,14 +137,14 @@ pub(super) fn run_faults(
 
 fn print(
     device: &AnyBackend,
-    pools: &'static str,
+    (pools, plans): (&'static str, &'static str),
     tally: Tally,
     format: Format,
 ) -> Result<(), Failure> {
     let about = device.caps().device.clone();
     if format == Format::Text {
         output::print_line(&format!(
-            "{} on {}, failing calls, {pools}: {tally}",
+            "{} on {}, failing calls, {plans}, {pools}: {tally}",
             about.backend, about.name
         ))?;
         return tally.wrong.iter().try_for_each(|line| output::print_line(&format!("  {line}")));
@@ -150,6 +155,7 @@ fn print(
         device: about.name,
         driver: about.driver,
         pools,
+        plans,
         scenarios: tally.scenarios,
         injections: tally.injections,
         reported: tally.reported,

@@ -20,12 +20,23 @@ impl<B: Backend> Layer<B, Faults> {
         Self::wrap(backend, Faults::default())
     }
 
+    /// Makes what is given up after a loss wait until the device, which only seems lost, no longer uses it.
+    ///
+    /// For devices that work on their own: memory that goes back under such work ends the process. Not for one whose
+    /// timelines a test holds.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        lock(&self.hooks().state).patience = Patience::Waits;
+        self
+    }
+
     /// Sets the plan and counts from zero. `pick` chooses the answer among [`errors`] of the kind that fails, wrapping
     /// round. [`Plan::Never`] makes the driver well again, a lost device included.
     pub fn inject(&self, plan: Plan, pick: usize) {
         let mut state = lock(&self.hooks().state);
-        let State { quarantine, shortened, .. } = *state;
-        *state = State { plan, pick, quarantine, shortened, ..State::default() };
+        let State { quarantine, shortened, patience, said_lost, .. } = *state;
+        let kept = State { quarantine, shortened, patience, said_lost, ..State::default() };
+        *state = State { plan, pick, ..kept };
     }
 
     /// Calls seen since the plan was set, refused ones included.
@@ -75,6 +86,17 @@ struct State {
     quarantine: Quarantine,
     /// Whether a short block was ever handed out.
     shortened: bool,
+    patience: Patience,
+    /// Whether any call was ever answered with the loss of the device.
+    said_lost: bool,
+}
+
+/// What a layer does about work that a device still has when it seems lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Patience {
+    #[default]
+    Ignores,
+    Waits,
 }
 
 impl State {
@@ -113,6 +135,7 @@ impl State {
     fn fail(&mut self, call: &Call) -> Verdict {
         self.injected += 1;
         if matches!(self.plan, Plan::LoseDeviceAt(_)) {
+            self.said_lost = true;
             let lost = Error::new(ErrorKind::DeviceLost);
             return if call.kind.gives_up() {
                 Verdict::ForwardThen(lost)
@@ -126,7 +149,9 @@ impl State {
             _ => {}
         }
         let table = errors(call.kind);
-        Verdict::Refuse(table[self.pick % table.len()].into())
+        let answer = table[self.pick % table.len()];
+        self.said_lost |= answer == ErrorKind::DeviceLost;
+        Verdict::Refuse(answer.into())
     }
 
     /// The lie that is told now, if any.
@@ -167,6 +192,11 @@ unsafe impl Hooks for Faults {
             // After the call and without the lock: the driver is done, and its caller does not know yet.
             std::thread::sleep(time);
         }
+    }
+
+    fn seems_lost(&self) -> bool {
+        let state = lock(&self.state);
+        state.said_lost && state.patience == Patience::Waits
     }
 
     fn size(&self, _: &Call, size: u64) -> u64 {

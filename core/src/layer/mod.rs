@@ -55,6 +55,10 @@ pub unsafe trait Hooks: Send + Sync {
     fn after(&self, call: &Call, result: Result<()>) {
         let _ = (call, result);
     }
+    /// Whether the device was said to be lost and still works: what is given up waits for it then.
+    fn seems_lost(&self) -> bool {
+        false
+    }
     /// The size to ask the wrapped backend for.
     fn size(&self, call: &Call, size: u64) -> u64 {
         let _ = call;
@@ -109,6 +113,10 @@ impl<B: Backend, H: Hooks> Layer<B, H> {
         let verdict = self.hooks.before(call);
         if let Verdict::Refuse(error) = verdict {
             return Err(error);
+        }
+        if call.kind.gives_up() && self.hooks.seems_lost() {
+            // The caller need not wait for a lost device; this one still reads and writes. If it really is lost, it does not.
+            let _ = self.inner.wait_idle();
         }
         let result = run();
         self.hooks.after(call, result.as_ref().map(drop).map_err(|error| *error));

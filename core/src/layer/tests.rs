@@ -130,6 +130,26 @@ fn a_refused_free_is_quarantined() {
 }
 
 #[test]
+fn a_patient_layer_waits_before_it_gives_up_what_seems_lost() {
+    let calls = |fault: Fault<Record<Fake>>, plan, pick| -> Vec<CallKind> {
+        let block = fault.allocate(HEAP, 1).expect("fits");
+        fault.inject(plan, pick);
+        let _ = fault.wait_idle();
+        fault.inner().start_log();
+        let _ = free(&fault, block);
+        fault.inner().take_log().iter().map(|entry| entry.call.kind).collect()
+    };
+    let fresh = || Fault::new(Record::new(fake()));
+    let is_lost = |kind: &ErrorKind| *kind == ErrorKind::DeviceLost;
+    let lost = super::errors(CallKind::WaitIdle).iter().position(is_lost).expect("it may be");
+    for (plan, pick) in [(Plan::LoseDeviceAt(0), 0), (Plan::Nth(0), lost)] {
+        assert_eq!(calls(fresh().patient(), plan, pick), [CallKind::WaitIdle, CallKind::Free]);
+        assert_eq!(calls(fresh(), plan, pick), [CallKind::Free]);
+    }
+    assert_eq!(calls(fresh().patient(), Plan::Never, 0), [CallKind::Free], "nothing was lost");
+}
+
+#[test]
 fn a_limit_counts_rounded_bytes_and_takes_failures_back() {
     let limit = Limit::new(Fault::new(fake()), &[32], 9);
     limit.inner().inject(Plan::Nth(0), 0);

@@ -111,7 +111,9 @@ impl<B: Backend + 'static> World<B> {
         change(&mut caps);
         let limits = vec![bytes; caps.heaps.len()];
         let look = Layer::wrap(Arc::clone(&self.backend), Look::new(caps));
-        let stack = Arc::new(Fault::new(Record::new(Limit::new(look, &limits, blocks))));
+        let fault = Fault::new(Record::new(Limit::new(look, &limits, blocks)));
+        // What nobody can hold works on while it seems lost.
+        let stack = Arc::new(if self.extras.hold.is_none() { fault.patient() } else { fault });
         lock(&self.stacks).push(Arc::clone(&stack));
         stack
     }
