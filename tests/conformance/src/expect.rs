@@ -22,7 +22,8 @@ const KNOWN: &[Known] = &[Known {
     device: "NVIDIA",
     driver: "580",
     case: "an_import_that_does_not_match_is_refused",
-    reason: "NVIDIA's driver takes an import of half a block, and its descriptors have no length to check",
+    reason: "NVIDIA's driver takes an import of less than the block (more is refused), and its descriptors have no length \
+             to check",
 }];
 
 /// Why this case is expected to fail on this device, if it is.
