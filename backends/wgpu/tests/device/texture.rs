@@ -266,10 +266,13 @@ fn textures_that_wgpu_places_are_counted(target: &Target) {
     let usage = TextureUsages::RENDER_ATTACHMENT;
     let depth = TextureDescriptor { usage, ..flat(TextureFormat::Depth24Plus, 4096, 4096) };
     let before = manager.backend().bytes_of_wgpu().expect("told before");
+    // It may go where wgpu has room already.
+    let report = manager.backend().device().generate_allocator_report().expect("told before");
+    let room = before - report.total_allocated_bytes;
     let theirs = Texture::create(&manager, &depth).expect("it is free");
     assert!(theirs.allocation().is_none(), "only wgpu knows what it is made of");
     let held = manager.backend().bytes_of_wgpu().expect("told before");
-    assert!(held >= before + (64 << 20), "it is counted");
+    assert!(held + room >= before + (64 << 20), "it is counted: {held} after {before}, {room} free");
 }
 
 fn bad_textures_are_refused(target: &Target) {
