@@ -33,6 +33,7 @@ const PROBES: &[Lookup] = &[
 
 /// What placements are judged with; calibration never sees them.
 const JUDGED: &[Lookup] = &[
+    ("bands", "Uniform", |_| 128, 128),
     ("blend", "Gathered", |_| 128, 0),
     ("bodies", "Broadcast", |rows| 16 * rows, 0),
     ("centroids", "Broadcast", |rows| 8 * rows, 0),
@@ -40,6 +41,7 @@ const JUDGED: &[Lookup] = &[
     ("checksum", "Gathered", |_| 16, 0),
     ("codebook", "Records", |_| 128, 256),
     ("curve", "Gathered", |_| 16, 0),
+    ("density", "Broadcast", |rows| 16 * rows, 0),
     ("dither", "Coalesced", |_| 4, 256),
     ("gain", "Coalesced", |_| 4, 0),
     ("interpolate", "Gathered", |_| 8, 0),
@@ -52,6 +54,8 @@ const JUDGED: &[Lookup] = &[
     ("search", "Gathered", |rows| 4 * rows.ilog2(), 0),
     ("segments", "Broadcast", |rows| 16 * rows, 0),
     ("substitute", "Gathered", |_| 64, 0),
+    ("tone", "Gathered", |_| 8, 0),
+    ("tree", "Records", |_| 128, 0),
     ("twiddle", "Gathered", |rows| 8 * rows.ilog2(), 0),
     ("window", "Coalesced", |_| 8, 0),
 ];

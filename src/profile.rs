@@ -177,7 +177,7 @@ fn parse(text: &str, caps: &Caps) -> Result<Profile, ProfileError> {
             return Err(ProfileError::Foreign { what, measured, here });
         }
     }
-    let mut profile = Profile::ASSUMED;
+    let mut profile = Profile::assumed(caps);
     for (number, line) in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
         profile = entry(profile, &words).ok_or(ProfileError::Line { number })?;

@@ -275,3 +275,46 @@ pub(crate) fn rules(launch: &mut HostLaunch<'_>) {
         rows.map(|row| if x < row[0] { row[2] } else { row[1] } * row[3]).sum()
     });
 }
+
+pub(crate) fn density(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let bell = |row: &Row| row[3] * (-((x - row[0]) * row[2]).powi(2)).exp() + row[1];
+        table.iter().map(bell).sum()
+    });
+}
+
+pub(crate) fn tree(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let mut node = 0;
+        (0..8).fold(0.0, |value, _| {
+            let row = table[node];
+            node = (2 * node + if x > row[3] { 2 } else { 1 }) % table.len();
+            value + row[1] * row[2]
+        })
+    });
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "places inside the table, as on the device"
+)]
+pub(crate) fn tone(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let words = table.as_flattened();
+        let first = ((x * words.len() as f32) as usize).min(words.len() - 1);
+        let step = words[first];
+        let second = (first + 1 + (step.abs() * 65536.0) as usize) % words.len();
+        step + words[second] * x
+    });
+}
+
+pub(crate) fn bands(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, i, x| {
+        (0..8).fold(0.0, |value, k| {
+            let row = table[(i / 256 * 8 + k) % table.len()];
+            value * row[0] + x.max(row[1]).min(row[2]) * row[3]
+        })
+    });
+}

@@ -168,14 +168,15 @@ fn fill(decision: &mut Decision, caps: &Caps, request: &Request<'_>, told: &Expl
 }
 
 fn text(decision: &Decision) -> String {
-    let region = decision.region.as_deref().unwrap_or("nowhere");
+    let region = decision.region.as_deref();
+    let region = region.map_or_else(|| "nowhere".to_owned(), |word| format!("{word} memory"));
     let number = |value: Option<u64>| value.map_or_else(|| "-".into(), output::bytes);
     let mut text = format!("{} {}", decision.backend, decision.device);
     if let Some(name) = &decision.name {
         text.push_str(&format!(": {name}"));
     }
     text.push_str(&format!(
-        "\n  {} to {region} memory: {}\n  heap {}, aligned to {}, limit {}\n  rules: {}; when full, {}\n",
+        "\n  {} to {region}: {}\n  heap {}, aligned to {}, limit {}\n  rules: {}; when full, {}\n",
         output::bytes(decision.size),
         decision.reason,
         decision.heap.as_deref().unwrap_or("-"),

@@ -84,6 +84,12 @@ impl From<omniheap::Error> for Failure {
     }
 }
 
+impl From<omniheap::AllocateError> for Failure {
+    fn from(error: omniheap::AllocateError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::failed(error.to_string())

@@ -1,5 +1,5 @@
 //! Bad input: one clear line, exit code 2, nothing half done.
-use crate::support::{churn, file, omniheap, refuses};
+use crate::support::{churn, file, json, omniheap, refuses};
 
 #[test]
 fn files_that_are_no_traces_are_refused() {
@@ -87,6 +87,12 @@ fn requests_that_make_no_sense_are_refused_with_their_place() {
     refuses(&["explain", &overflow], 2, "above the limit of 18446744073709551615");
     let word = bad("word.json", r#"[{"size": 1, "spill": "maybe"}]"#);
     refuses(&["explain", &word], 2, "\"maybe\" is none of forbidden, allowed");
+    let large = ["explain", "--backend", "host", "--size", "1M", "--writes", "host-once"];
+    let forbidden = ["--pattern", "broadcast", "--reuse", "2", "--substitute", "forbidden"];
+    let told = &json(&[&large[..], &forbidden].concat())[0]["reason"];
+    let told = told.as_str().expect("words");
+    assert!(told.contains("constant memory suits it best"), "{told}");
+    assert!(told.contains("1048576") && told.contains("65536"), "the value and the limit: {told}");
     refuses(&["explain"], 2, "--size");
     refuses(&["explain", "no-such-file.json"], 2, "no-such-file.json");
 }

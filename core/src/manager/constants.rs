@@ -63,7 +63,7 @@ impl<B: Backend> Manager<B> {
         let mut homes = alloc::vec![None; requests.len()];
         self.plan_push(requests, parameters, &mut homes);
         let alone = |request: &Request<'_>| self.explain(request).map(|told| told.placement);
-        let mut placements = requests.iter().map(alone).collect::<Result<Vec<_>>>()?;
+        let mut placements = requests.iter().map(alone).collect::<Result<Vec<_>, _>>()?;
         let competes =
             |index: usize| homes[index].is_none() && placements[index].region == Region::Constant;
         let rivals: Vec<usize> = (0..requests.len()).filter(|index| competes(*index)).collect();
@@ -144,9 +144,10 @@ impl<B: Backend> Manager<B> {
     /// What a request is worth in the bank: the time that it saves there, for all bytes that a group reads.
     fn candidate(&self, request: &Request<'_>) -> Candidate {
         let size = request.layout.size;
-        let profile = self.inner.config.policy.profile();
+        let profile = self.inner.config.policy.profile(self.caps());
         let costs = Probe::of(request.pattern).map(|probe| profile.cost(probe, size).constant);
-        let saved = u64::from(100u32.saturating_sub(costs.max().unwrap_or(100)).max(1));
+        let (sum, count) = costs.fold((0, 0), |(sum, count), cost| (sum + cost, count + 1));
+        let saved = u64::from(100u32.saturating_sub(sum / count.max(1)).max(1));
         let reads = size.saturating_mul(u64::from(request.reuse.max(1)));
         Candidate { size, benefit: saved.saturating_mul(reads) }
     }

@@ -1,5 +1,5 @@
 //! What an allocation that failed tells: data, not only a code.
-use crate::{Error, ErrorKind, HeapId};
+use crate::{Error, ErrorKind, HeapId, RegionVerdict, Word as _};
 use core::fmt;
 
 /// A rung of the out-of-memory ladder.
@@ -98,12 +98,24 @@ impl fmt::Display for Shortage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocateError {
     error: Error,
-    shortage: Option<Shortage>,
+    detail: Detail,
+}
+
+/// What there is to say beside the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detail {
+    Nothing,
+    Short(Shortage),
+    Refused(RegionVerdict),
 }
 
 impl AllocateError {
     pub(super) const fn short(error: Error, shortage: Shortage) -> Self {
-        Self { error, shortage: Some(shortage) }
+        Self { error, detail: Detail::Short(shortage) }
+    }
+
+    pub(super) const fn refusing(error: Error, verdict: RegionVerdict) -> Self {
+        Self { error, detail: Detail::Refused(verdict) }
     }
 
     /// The kind to match on.
@@ -121,13 +133,19 @@ impl AllocateError {
     /// What was missing, where memory was.
     #[must_use]
     pub const fn shortage(&self) -> Option<&Shortage> {
-        self.shortage.as_ref()
+        if let Detail::Short(shortage) = &self.detail { Some(shortage) } else { None }
+    }
+
+    /// The region that suits the request best and why it cannot have it, where that is what went wrong.
+    #[must_use]
+    pub const fn refused(&self) -> Option<&RegionVerdict> {
+        if let Detail::Refused(verdict) = &self.detail { Some(verdict) } else { None }
     }
 }
 
 impl From<Error> for AllocateError {
     fn from(error: Error) -> Self {
-        Self { error, shortage: None }
+        Self { error, detail: Detail::Nothing }
     }
 }
 
@@ -146,7 +164,13 @@ impl From<AllocateError> for Error {
 impl fmt::Display for AllocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.error)?;
-        self.shortage.map_or(Ok(()), |shortage| write!(f, ": {shortage}"))
+        match self.detail {
+            Detail::Short(shortage) => write!(f, ": {shortage}"),
+            Detail::Refused(RegionVerdict { region, refusal: Some(why) }) => {
+                write!(f, ": {} memory suits it best, but {why}", region.word())
+            }
+            _ => Ok(()),
+        }
     }
 }
 

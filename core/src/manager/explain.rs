@@ -1,10 +1,11 @@
 //! What would happen, and why, without doing it.
 use super::Manager;
+use super::error::AllocateError;
 use super::placed::region_of;
-use crate::policy::{judge, reject};
+use crate::policy::{judge, refused, reject};
 use crate::{
-    Backend, Caps, DefaultPolicy, ErrorKind, HeapId, Placement, Policy, Ranking, Reason,
-    RegionVerdict, Rejection, Request, Result, Sharing,
+    Backend, Caps, DefaultPolicy, Error, ErrorKind, HeapId, Placement, Policy, Profile, Ranking,
+    Reason, RegionVerdict, Rejection, Request, Result, Sharing,
 };
 use alloc::vec::Vec;
 use std::panic;
@@ -79,9 +80,10 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// As [`allocate`](Self::allocate) for requests that can never be served.
-    pub fn explain(&self, request: &Request<'_>) -> Result<Explanation> {
-        let placement = self.place(request)?;
+    /// As [`allocate`](Self::allocate) for requests that can never be served: with the region that would suit it, the
+    /// limit and the bytes.
+    pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, AllocateError> {
+        let placement = self.place(request).map_err(|error| self.refused(request, error))?;
         let chosen = placement.heaps.as_slice();
         let verdict = |(heap, about): (HeapId, &crate::Heap)| {
             let kind = Rejection::Kind(about.kind);
@@ -90,9 +92,18 @@ impl<B: Backend> Manager<B> {
             Verdict { heap, rejected }
         };
         let verdicts = self.caps().heap_ids().map(verdict).collect();
-        let profile = self.inner.config.policy.profile();
+        let profile = self.inner.config.policy.profile(self.caps());
         let regions = judge(request, self.caps(), &profile, placement.region);
         Ok(Explanation { placement, verdicts, regions })
+    }
+
+    /// An error of the policy, with the region that would suit the request and why it cannot have it.
+    pub(super) fn refused(&self, request: &Request<'_>, error: Error) -> AllocateError {
+        // The default rules have the last word on what cannot be placed.
+        AllocateError::refusing(
+            error,
+            refused(request, self.caps(), &Profile::assumed(self.caps())),
+        )
     }
 
     /// Says what an allocation would do: which heap, from where, how many new bytes, what the budget leaves.

@@ -39,7 +39,10 @@ impl<B: Backend> Manager<B> {
         check(request)?;
         let placement = match request.heap {
             Some(_) => None,
-            None => Some(self.decide_and_watch(request)?),
+            None => {
+                let decided = self.decide_and_watch(request);
+                Some(decided.map_err(|error| self.refused(request, error))?)
+            }
         };
         let heaps = placement.map_or_else(|| named(request), |placement| placement.heaps);
         let mut last = AllocateError::from(ErrorKind::NoSuchHeap);

@@ -1,5 +1,6 @@
 //! Where a request goes, and why: a pure function of the request and the device.
 #![forbid(unsafe_code)]
+mod assumed;
 mod constants;
 mod placement;
 mod profile;
@@ -18,7 +19,7 @@ pub use profile::{Cost, Probe, Profile, TableSize};
 pub use regions::{Refusal, RegionVerdict};
 pub use request::Request;
 pub use rules::{DefaultPolicy, MeasuredPolicy, Policy};
-pub(crate) use rules::{judge, reject, spill};
+pub(crate) use rules::{judge, refused, reject, spill};
 pub use shared::{Clear, OptIn, SharedArray, SharedError, SharedLayout, SharedSpan, Walk};
 pub use words::{
     Access, Coherence, Contents, Driver, Lifetime, Mobility, Pattern, Privacy, Region, Sharing,

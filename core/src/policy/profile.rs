@@ -1,5 +1,7 @@
 //! What reading a table costs from each region: assumed, or measured by `calibrate`.
+use super::assumed;
 use super::words::{Pattern, Word};
+use crate::{Caps, HeapKind};
 
 /// What reads cost from one region beside device memory, in percent of the time from device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub struct Cost {
 pub struct TableSize(u8);
 
 /// How many classes there are.
-const CLASSES: usize = 20;
+pub(super) const CLASSES: usize = 20;
 
 /// The most bytes of every class, in units of 256 bytes.
 const MOST: [u64; CLASSES] =
@@ -39,6 +41,12 @@ impl TableSize {
     #[must_use]
     pub const fn most(self) -> u64 {
         MOST[self.0 as usize] * 256
+    }
+
+    /// The class above, or the last one.
+    #[must_use]
+    pub const fn above(self) -> Self {
+        if self.0 as usize + 1 < CLASSES { Self(self.0 + 1) } else { self }
     }
 
     /// The class of a size in bytes.
@@ -77,7 +85,7 @@ pub enum Probe {
 }
 
 /// How many probes there are.
-const PROBES: usize = Probe::WORDS.len();
+pub(super) const PROBES: usize = Probe::WORDS.len();
 
 impl Probe {
     /// The pattern that it is of. Tiles are read like neighbours.
@@ -92,10 +100,14 @@ impl Probe {
         }
     }
 
-    /// Every probe of a pattern: one or two.
+    /// The probes that kernels of a pattern may resemble: its own, and where lanes read what they like also the one that
+    /// spends little time in its table, because what such a kernel loses is what a copy in shared memory costs.
     pub fn of(pattern: Pattern) -> impl Iterator<Item = Self> {
         let pattern = if pattern == Pattern::Tiled { Pattern::Coalesced } else { pattern };
-        Self::WORDS.iter().map(|(_, probe)| *probe).filter(move |probe| probe.pattern() == pattern)
+        let is_like = move |probe: &Self| {
+            probe.pattern() == pattern || (pattern == Pattern::Gathered && *probe == Self::Lanes)
+        };
+        Self::WORDS.iter().map(|(_, probe)| *probe).filter(is_like)
     }
 }
 
@@ -106,36 +118,17 @@ pub struct Profile {
     window: u32,
 }
 
-/// The same cost for all tables of up to 1 KiB, of up to 32 KiB, and of more.
-const fn spread(small: Cost, medium: Cost, large: Cost) -> [Cost; CLASSES] {
-    let mut costs = [large; CLASSES];
-    let mut at = 0;
-    while at < CLASSES {
-        costs[at] = match TableSize::ALL[at].most() {
-            0..=1024 => small,
-            1025..=32_768 => medium,
-            _ => large,
-        };
-        at += 1;
-    }
-    costs
-}
-
 impl Profile {
-    /// What holds without measurements, as kernels on one large device showed it: the constant cache is fast as long as
-    /// the whole table stays in its first level and the compiler knows the addresses, shared memory gains where a group reads
-    /// every byte many times, and lanes that read different constants wait for each other.
-    pub const ASSUMED: Self = {
-        const fn cost(constant: u32, shared: u32, stage: u32) -> Cost {
-            Cost { constant, shared, stage }
-        }
-        let whole = spread(cost(55, 65, 200), cost(115, 62, 200), cost(120, 60, 200));
-        let walk = spread(cost(120, 75, 100), cost(140, 75, 100), cost(140, 80, 100));
-        let lanes = spread(cost(300, 101, 200), cost(800, 101, 300), cost(1000, 101, 300));
-        let codes = spread(cost(600, 90, 100), cost(5000, 75, 60), cost(6000, 80, 90));
-        let records = spread(cost(600, 101, 100), cost(5000, 101, 100), cost(6000, 115, 100));
-        Self { costs: [whole, whole, walk, lanes, codes, codes, records], window: 50 }
-    };
+    /// What holds without measurements on a device with a bank for constants.
+    pub const ASSUMED: Self = Self { costs: assumed::BANK, window: 50 };
+
+    /// What holds without measurements on a device.
+    #[must_use]
+    pub fn assumed(caps: &Caps) -> Self {
+        let has_bank = caps.heaps.iter().any(|heap| heap.kind == HeapKind::Constant);
+        let costs = if has_bank { assumed::BANK } else { assumed::RANGES };
+        Self { costs, ..Self::ASSUMED }
+    }
 
     /// What reads of a table of this size cost in kernels like `probe`.
     #[must_use]

@@ -1,6 +1,6 @@
 //! Which regions suit a request, and why the others do not.
 use super::placement::Reason;
-use super::profile::{Probe, Profile};
+use super::profile::{Probe, Profile, TableSize};
 use super::request::Request;
 use super::rules::must_be_coherent;
 use super::words::{Access, Pattern, Region, Writer};
@@ -107,31 +107,25 @@ pub(super) fn wanted(
     }
 }
 
-/// Where kernels read it fastest: the region that loses least in the worst case over everything that kernels of this pattern
-/// are known to do. A broadcast table wants the constant region also where it is too large for it: then the placement
-/// says what substitutes it.
+/// Where kernels read it fastest, on average over the probes that they may resemble. A broadcast table wants the constant
+/// region also where it is too large for it: then the placement says what substitutes it.
 fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
-    // No margin for shared memory: if it gains nothing it loses little, and nothing else drives its bytes out.
+    let mean = |region: Region| cost(request, profile, region);
+    let (device, constant, shared) =
+        (mean(Region::Device), mean(Region::Constant), mean(Region::Shared));
+    let is_read_only = request.writer != Writer::Device;
+    let may_constant =
+        is_read_only && constant.saturating_mul(100) <= device.saturating_mul(100 - MARGIN);
+    // No margin: shared memory that gains nothing loses little, and nothing else drives its bytes out.
     let may_shared = request.pattern != Pattern::Coalesced
         && !is_seldom(request)
+        && shared <= device
         && request.layout.size <= shared_limit(caps);
-    let may_constant = request.writer != Writer::Device;
-    let options = [
-        Some((Region::Device, 1)),
-        may_constant.then_some((Region::Constant, 10 * MARGIN)),
-        may_shared.then_some((Region::Shared, 0)),
-    ];
-    let loss = |region: Region, margin: u64| {
-        let lost = |probe: Probe| {
-            let cost = |region| cost(request, profile, probe, region);
-            let least = options.iter().flatten().map(|(region, _)| cost(*region)).min();
-            cost(region).saturating_mul(1000) / least.unwrap_or(1).max(1)
-        };
-        Probe::of(request.pattern).map(lost).max().unwrap_or(1000) + margin
-    };
-    let known = options.into_iter().flatten();
-    let best = known.min_by_key(|(region, margin)| loss(*region, *margin));
-    best.map_or(Region::Device, |(region, _)| region)
+    match () {
+        () if may_shared && !(may_constant && constant <= shared) => Region::Shared,
+        () if may_constant => Region::Constant,
+        () => Region::Device,
+    }
 }
 
 /// Whether all lanes read the same bytes, a few times only. No cache holds those for long: all that counts is that one read
@@ -145,13 +139,25 @@ fn touched(request: &Request<'_>) -> u64 {
     request.touches.map_or(request.layout.size, |bytes| bytes.clamp(1, request.layout.size.max(1)))
 }
 
-/// What a group's reads cost from a region in kernels like `probe`, in percent of reading each byte once from device memory.
-fn cost(request: &Request<'_>, profile: &Profile, probe: Probe, region: Region) -> u64 {
+/// What a group's reads cost from a region, in percent of reading each byte once from device memory: the mean of what the
+/// probes say.
+fn cost(request: &Request<'_>, profile: &Profile, region: Region) -> u64 {
+    let costs = Probe::of(request.pattern).map(|probe| cost_of(probe, request, profile, region));
+    let (sum, count) = costs.fold((0u64, 0), |(sum, count), cost| (sum + cost, count + 1));
+    sum / count.max(1)
+}
+
+/// The same in a kernel like `probe`.
+fn cost_of(probe: Probe, request: &Request<'_>, profile: &Profile, region: Region) -> u64 {
     let reuse = u64::from(request.reuse.max(1));
     let reads = profile.cost(probe, touched(request));
     match region {
         Region::Constant if is_seldom(request) => (100 - MARGIN) * reuse,
-        Region::Constant => u64::from(reads.constant) * reuse,
+        Region::Constant => {
+            // A kernel's parameters and literals are in the same cache: near its end a table is as good as beyond it.
+            let above = profile.cost(probe, TableSize::of(touched(request)).above().most());
+            u64::from(reads.constant.max(above.constant)) * reuse
+        }
         // A tile is read often by definition.
         Region::Shared if request.pattern == Pattern::Tiled => 0,
         Region::Shared => {
@@ -205,10 +211,7 @@ pub(super) fn refuse(
         return Refusal::TooLarge { size, limit };
     }
     let host = request.access != Access::Device;
-    let percent = |region| {
-        let costs = Probe::of(request.pattern).map(|probe| cost(request, profile, probe, region));
-        costs.max().unwrap_or(100) / u64::from(request.reuse.max(1))
-    };
+    let percent = |region| cost(request, profile, region) / u64::from(request.reuse.max(1));
     match region {
         Region::Constant | Region::Shared | Region::Device if host => Refusal::NotForHost,
         Region::Constant if request.writer == Writer::Device => Refusal::ReadOnly,

@@ -1,7 +1,7 @@
 //! The built-in rules.
 use super::placement::{Placement, Ranking, Reason, Rejection};
 use super::profile::Profile;
-use super::regions::{self, RegionVerdict};
+use super::regions::{self, Refusal, RegionVerdict};
 use super::request::Request;
 use super::words::{Access, Coherence, Region, Substitution, Writer};
 use crate::{Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
@@ -17,9 +17,9 @@ pub trait Policy: fmt::Debug + Send + Sync {
     /// `NoSuchHeap` when no heap can serve the request, `ExceedsLimit` when it is larger than every block could be.
     fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement>;
 
-    /// What it believes that reads cost: for explanations.
-    fn profile(&self) -> Profile {
-        Profile::ASSUMED
+    /// What it believes that reads cost on a device: for explanations.
+    fn profile(&self, caps: &Caps) -> Profile {
+        Profile::assumed(caps)
     }
 }
 
@@ -95,7 +95,7 @@ fn preference(request: &Request<'_>, heap: &Heap) -> u8 {
 
 impl Policy for DefaultPolicy {
     fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement> {
-        place(request, caps, &Profile::ASSUMED)
+        place(request, caps, &Profile::assumed(caps))
     }
 }
 
@@ -104,7 +104,7 @@ impl Policy for MeasuredPolicy {
         place(request, caps, &self.profile)
     }
 
-    fn profile(&self) -> Profile {
+    fn profile(&self, _: &Caps) -> Profile {
         self.profile
     }
 }
@@ -171,6 +171,14 @@ pub(crate) fn judge(
         refusal: (region != chosen).then(|| regions::refuse(request, caps, profile, region)),
     };
     regions::ALL.into_iter().map(verdict).collect()
+}
+
+/// The region that suits a request best, and why it cannot have it: for errors of [`Policy::place`].
+pub(crate) fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionVerdict {
+    let region = regions::wanted(request, caps, profile).0[0];
+    let refusal = regions::refuse(request, caps, profile, region);
+    let is_final = matches!(refusal, Refusal::Missing | Refusal::TooLarge { .. });
+    RegionVerdict { region, refusal: is_final.then_some(refusal) }
 }
 
 fn nothing_fits(request: &Request<'_>, caps: &Caps) -> Error {

@@ -146,6 +146,9 @@ fn every_size_has_the_class_above_it() {
     }
     assert_eq!(TableSize::of(u64::MAX).most(), MIB, "the last one serves the rest");
     assert_eq!(TableSize::ALL.map(TableSize::most).map(TableSize::of), TableSize::ALL);
+    let next = TableSize::ALL.map(TableSize::above);
+    assert_eq!(next[..19], TableSize::ALL[1..]);
+    assert_eq!(next[19], TableSize::ALL[19]);
 }
 
 #[test]
@@ -216,20 +219,36 @@ fn a_measurement_changes_the_decision() {
 }
 
 #[test]
-fn the_region_that_loses_least_in_the_worst_case_wins() {
+fn the_mean_of_the_probes_decides() {
     // One kind of kernel is a third faster from constants than from shared memory, the other twice as slow.
     let rolled = Cost { constant: 45, shared: 60, stage: 0 };
     let unrolled = Cost { constant: 100, shared: 50, stage: 0 };
     let size = TableSize::of(2 * KIB);
-    let profile =
-        Profile::ASSUMED.with(Probe::Whole, size, rolled).with(Probe::Unrolled, size, unrolled);
+    let both = |size, first, second| {
+        Profile::ASSUMED.with(Probe::Whole, size, first).with(Probe::Unrolled, size, second)
+    };
     let region = |profile| {
         let request = table(2 * KIB, Pattern::Broadcast, 100);
         MeasuredPolicy { profile }.place(&request, &h200()).expect("it fits").region
     };
-    assert_eq!(region(profile), Region::Shared);
-    assert_eq!(region(profile.with(Probe::Unrolled, size, rolled)), Region::Constant, "both agree");
-    assert_eq!(region(profile.with(Probe::Whole, size, unrolled)), Region::Shared, "both agree");
+    let agreed = with(both(size, rolled, rolled), Pattern::Broadcast, 3 * KIB, rolled);
+    assert_eq!(region(both(size, rolled, unrolled)), Region::Shared);
+    assert_eq!(region(agreed), Region::Constant);
+    // What is near the end of the constant cache counts as beyond it.
+    assert_eq!(region(with(agreed, Pattern::Broadcast, 3 * KIB, unrolled)), Region::Shared);
+}
+
+#[test]
+fn a_bank_and_ranges_of_buffers_are_different_constants() {
+    let region = |device: &crate::Caps, request: &Request<'_>| {
+        DefaultPolicy.place(request, device).expect("it fits").region
+    };
+    let edge = table(3 * KIB / 2, Pattern::Broadcast, 100);
+    let wanted = (Region::Shared, Region::Constant);
+    assert_eq!((region(&h200(), &edge), region(&rtx_4090(), &edge)), wanted);
+    let large = table(40 * KIB, Pattern::Gathered, 2);
+    let wanted = (Region::Shared, Region::Device);
+    assert_eq!((region(&h200(), &large), region(&rtx_4090(), &large)), wanted);
 }
 
 /// Numbers that depend on the seed alone.

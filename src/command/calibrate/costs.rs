@@ -8,7 +8,7 @@ use omniheap::{Caps, Cost, Probe, Profile, Region, TableSize, Word as _};
 use serde::Serialize;
 
 /// Items of one thread: little reuse and much.
-const LOADS: [u32; 2] = [2, 16];
+const LOADS: [u32; 2] = [4, 16];
 
 /// Threads of a group.
 const GROUP: f64 = 256.0;

@@ -69,7 +69,7 @@ fn measure(bench: &Bench, out: Option<&Path>, format: Format) -> Result<(), Fail
     let found = out.map(Path::to_path_buf).or_else(|| profile_path(caps));
     let path = found.ok_or_else(|| Failure::input("no folder for profiles: give --out"))?;
     let bar = output::progress(format, costs::STEPS + uploads::STEPS);
-    let profile = uploads::run(bench, Profile::ASSUMED, &bar, format)?;
+    let profile = uploads::run(bench, Profile::assumed(caps), &bar, format)?;
     let profile = costs::run(bench, profile, &bar, format)?;
     write_profile(&path, &profile, caps).map_err(|error| Failure::unwritable(&path, &error))?;
     match format {

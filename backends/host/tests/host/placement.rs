@@ -1,7 +1,8 @@
 //! Where bytes go when the best place is full: windows that are left and found again, and what spills.
 use omniheap_core::{
     Access, Align, Allocation, Copy, ErrorKind, Event, HeapId, HeapKind, HostAccess, Manager,
-    ManagerConfig, Observer, Reason, Region, Rejection, Request, Rung, TimelineId,
+    ManagerConfig, Observer, Pattern, Reason, Refusal, Region, RegionVerdict, Rejection, Request,
+    Rung, TimelineId, Writer,
 };
 use omniheap_host::{Host, heap};
 use std::sync::{Arc, Mutex};
@@ -125,6 +126,28 @@ fn without_leave_to_spill_the_error_says_that_it_would_help() {
     assert!(error.shortage().is_some_and(|shortage| !shortage.fits_after_spill), "{error}");
     drop(live);
     assert_eq!(heap_of(&manager.allocate(&request.may_spill()).expect("fits")), DEVICE);
+}
+
+#[test]
+fn what_cannot_be_placed_is_refused_with_the_region_the_limit_and_the_value() {
+    let table = Request::new(MIB).writer(Writer::HostOnce).pattern(Pattern::Broadcast);
+    let table = table.reuse(2).no_substitute();
+    let manager = Manager::new(Host::new());
+    let error = manager.allocate(&table).expect_err("larger than the bank");
+    assert_eq!(error.kind(), ErrorKind::ExceedsLimit);
+    let limit = 64 << 10;
+    let why = Refusal::TooLarge { size: MIB, limit };
+    let wanted = RegionVerdict { region: Region::Constant, refusal: Some(why) };
+    assert_eq!((error.refused(), error.shortage()), (Some(&wanted), None));
+    assert!(error.to_string().contains("1048576") && error.to_string().contains("65536"));
+    assert_eq!(manager.explain(&table).expect_err("as allocate"), error);
+    // A device without the region names it as well.
+    let bare = Host::builder().heap(heap(HeapKind::Device, 64 * MIB)).open().expect("small");
+    let both = Request::new(64).access(Access::Both).no_substitute();
+    let error = Manager::new(bare).allocate(&both).expect_err("no such memory");
+    assert_eq!(error.kind(), ErrorKind::NoSuchHeap);
+    assert_eq!(error.refused().and_then(|verdict| verdict.refusal), Some(Refusal::Missing));
+    assert!(error.to_string().contains("unified memory suits it best, but the device has none"));
 }
 
 #[test]
