@@ -4,8 +4,9 @@ use super::{fill_up, kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, timelines};
 use omniheap_core::{
-    Allocation, Backend, Clear, ErrorKind, Kernel, Manager, Pattern, Point, Request, SharedArray,
-    SharedLayout, TimelineId, Writer,
+    Allocation, Backend, Clear, Constant, ConstantHome, ErrorKind, Heap, HeapKind, Kernel,
+    Lifetime, Manager, Pattern, Point, Reason, Region, Request, SharedArray, SharedLayout,
+    TimelineId, Writer,
 };
 use omniheap_shaders::{CONVOLUTION, REDUCTION, RESIDUE, SCALE};
 
@@ -15,6 +16,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         kernels_keep_the_bytes_they_use_until_they_have_run proves [81, 82] needs [Launch, Transfer, Timelines, Hold];
         kernels_run_after_a_shortage proves [29] needs [Launch, Transfer];
         kernels_see_constants_and_have_shared_memory proves [103, 104] needs [Launch, Transfer, Shared];
+        constants_of_a_set_travel_with_the_launch_or_share_the_bank proves [103] needs [Launch, Transfer];
         kernels_that_ask_for_what_is_not_there_are_refused proves [104] needs [Launch, Shared];
         kernels_see_what_is_published_and_leave_it_as_it_is proves [107] needs [Launch, Transfer];
         kernels_find_zeros_in_shared_memory_that_counts_on_them proves [140] needs [Launch, Transfer, Shared];
@@ -142,6 +144,39 @@ fn kernels_see_constants_and_have_shared_memory<B: Backend + 'static>(world: &Wo
         run(&manager, (&CONVOLUTION.constant, 0), 1, &[&filter, &image, &out], &[2, 2, 1]);
         let expected = [7.0, 9.0, 11.0, 13.0].map(|value| value * round as f32);
         assert_eq!(read(&out), words(&expected), "as written before the launch, round {round}");
+    }
+}
+
+fn constants_of_a_set_travel_with_the_launch_or_share_the_bank<B: Backend + 'static>(
+    world: &World<B>,
+) {
+    let manager = world.manager();
+    let Some(limits) = manager.caps().constant else { return };
+    let table = |sixteenths: u64| {
+        let size = limits.bank.min(limits.max_bind).min(1 << 20) / 16 * sixteenths;
+        Request::new(size).writer(Writer::HostOnce).pattern(Pattern::Broadcast).reuse(2)
+    };
+    let small = Request::upload(12).pattern(Pattern::Broadcast).lifetime(Lifetime::Kernel);
+    let set = [small, table(10), table(7), table(7)];
+    let plan = manager.plan_constants(&set, 0).expect("served");
+    assert_eq!(plan.benefit, plan.bound, "few constants are placed in the best way there is");
+    let region = |home: &ConstantHome| match home {
+        ConstantHome::Push { .. } => None,
+        ConstantHome::Memory(placement) => Some((placement.region, placement.reason)),
+    };
+    let inside = Some((Region::Constant, Reason::Broadcast));
+    let homes: Vec<_> = plan.homes.iter().map(region).collect();
+    assert_eq!(homes[2..], [inside; 2], "together they gain more than the large one");
+    let is_bank = |heap: &Heap| heap.kind == HeapKind::Constant && heap.size <= 1 << 20;
+    let is_full = manager.caps().heaps.iter().any(is_bank);
+    assert_eq!(homes[1] != inside, is_full, "a bank has no room for all three");
+    let made = manager.allocate_constants(&set, 0).expect("as planned");
+    let (from, to) = (with(&manager, &words(&[3.0; 64])), with(&manager, &words(&[0.0; 64])));
+    assert_eq!(homes[0].is_none(), limits.push >= 12, "the smallest travels where there is room");
+    if let Constant::Push { offset } = made[0] {
+        assert_eq!(offset, 0, "the kernel has no parameters of its own");
+        run(&manager, (&SCALE, 0), 1, &[&from, &to], &[64, 2f32.to_bits(), 1f32.to_bits()]);
+        assert_eq!(read(&to), words(&[7.0; 64]), "and the kernel sees it");
     }
 }
 
