@@ -246,9 +246,12 @@ fn a_bank_and_ranges_of_buffers_are_different_constants() {
     let edge = table(3 * KIB / 2, Pattern::Broadcast, 100);
     let wanted = (Region::Shared, Region::Constant);
     assert_eq!((region(&h200(), &edge), region(&rtx_4090(), &edge)), wanted);
-    let large = table(40 * KIB, Pattern::Gathered, 2);
-    let wanted = (Region::Shared, Region::Device);
-    assert_eq!((region(&h200(), &large), region(&rtx_4090(), &large)), wanted);
+    // A kernel that spends little time in its table loses by a copy where shared memory is dear.
+    for size in [12 * KIB, 40 * KIB] {
+        let large = table(size, Pattern::Gathered, 2);
+        let wanted = (Region::Shared, Region::Device);
+        assert_eq!((region(&h200(), &large), region(&rtx_4090(), &large)), wanted, "{size}");
+    }
 }
 
 /// Numbers that depend on the seed alone.
