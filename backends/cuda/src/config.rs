@@ -1,14 +1,5 @@
 //! How a device is opened.
-
-/// What gives blocks of the device heap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BlockSource {
-    /// `cuMemAlloc`.
-    #[default]
-    Plain,
-    /// The driver's own asynchronous pool, where the device has a working one; `cuMemAlloc` where not.
-    AsyncPool,
-}
+use omniheap_stream::BlockSource;
 
 /// How a device is opened.
 #[derive(Clone, Debug, Default)]

@@ -1,13 +1,13 @@
 //! The constant bank: a small heap whose blocks are runs of units inside a module's `__constant__` symbol.
 use crate::{
     backend::Cuda,
-    block::{Block, Memory},
+    block::Block,
     caps::BANK_ALIGN,
     driver::Driver,
-    lock,
-    module::{Arch, BuildError, Module},
+    module::{Arch, Module, compile, load_ptx},
 };
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::{BuildError, Memory, lock};
 use std::sync::{Arc, Mutex};
 
 /// The name of the bank's symbol: `unsigned char omniheap_bank[65536]`.
@@ -58,35 +58,30 @@ struct State {
 /// The bank, built when it is first needed.
 pub(crate) struct Bank {
     driver: Arc<Driver>,
-    compute: (u32, u32),
     kernels: Option<String>,
     state: Mutex<State>,
 }
 
 impl Bank {
-    pub(crate) fn new(driver: &Arc<Driver>, compute: (u32, u32), kernels: Option<String>) -> Self {
+    pub(crate) fn new(driver: &Arc<Driver>, kernels: Option<String>) -> Self {
         let state = Mutex::new(State { built: None, units: Units([false; UNITS]) });
-        Self { driver: driver.clone(), compute, kernels, state }
+        Self { driver: driver.clone(), kernels, state }
     }
 
     fn build(&self) -> Result<Module, BuildError> {
-        let arch = Arch::new(self.compute.0, self.compute.1)?;
+        let arch = Arch::of(&self.driver)?;
         let Some(kernels) = &self.kernels else {
-            let compiled = Module::compile(&self.driver, arch, SOURCE).and_then(|module| {
+            let compiled = compile(&self.driver, arch, SOURCE).and_then(|module| {
                 // A compiler may keep the symbol to itself; the prepared image shows it for sure.
                 module.global(BANK_SYMBOL)?;
                 Ok(module)
             });
             return compiled.or_else(|error| {
                 tracing::info!(%error, "the constant bank uses its prepared image");
-                Module::load_ptx(&self.driver, FALLBACK)
+                load_ptx(&self.driver, FALLBACK)
             });
         };
-        Module::compile(
-            &self.driver,
-            arch,
-            &format!("{SOURCE}\n#line 1 \"bank_kernels\"\n{kernels}"),
-        )
+        compile(&self.driver, arch, &format!("{SOURCE}\n#line 1 \"bank_kernels\"\n{kernels}"))
     }
 
     fn built(&self, state: &mut State) -> Result<Built, BuildError> {
@@ -140,7 +135,7 @@ impl Cuda {
     ///
     /// `Foreign` for another backend's block, `Unsupported` for a block of another heap.
     pub fn bank_offset(&self, block: &Block) -> Result<u64> {
-        self.owns(block)?;
+        self.device.owns(block)?;
         match (&lock(&self.bank.state).built, block.memory()) {
             (Some(bank), Memory::Constant) => Ok(block.address() - bank.address),
             _ => Err(ErrorKind::Unsupported.into()),

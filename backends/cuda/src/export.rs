@@ -3,10 +3,11 @@
 use crate::{
     backend::Cuda,
     block::{Block, Kind},
-    driver::{Raw, Sharing},
+    driver::Sharing,
 };
 use cudarc::driver::sys::CUextMemory_st;
 use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
+use omniheap_stream::{MemoryDriver, Raw};
 
 impl Cuda {
     /// The size that exported memory is a multiple of, and aligned to.
@@ -44,8 +45,8 @@ impl Cuda {
     }
 
     pub(crate) fn free_shared(&self, block: &Block, page: u64) -> Result<()> {
-        let size = usize::try_from(block.size).map_err(|_| ErrorKind::ExceedsLimit)?;
-        let unplaced = self.unplace(block.base, size);
+        let size = usize::try_from(block.size()).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let unplaced = self.unplace(block.address(), size);
         // SAFETY: created or imported for this block, which `free` took by value.
         let released = unsafe { self.driver().release_page(page) };
         unplaced.and(released)
@@ -53,7 +54,7 @@ impl Cuda {
 
     pub(crate) fn free_external(&self, block: &Block, memory: Raw<CUextMemory_st>) -> Result<()> {
         // SAFETY: `import` got the address for this block, which `free` took by value.
-        let freed = unsafe { self.driver().free(block.base) };
+        let freed = unsafe { self.driver().free(block.address()) };
         // SAFETY: as above; its address was freed just now.
         let destroyed = unsafe { self.driver().destroy_external(memory) };
         freed.and(destroyed)
@@ -67,7 +68,10 @@ impl Cuda {
             self.place(page, size, granule)
         });
         match placed {
-            Ok(base) => Ok(self.block(heap, base, exported.size, Kind::Imported(page))),
+            Ok(base) => {
+                // SAFETY: `place` mapped as many bytes there, for this block alone.
+                Ok(unsafe { self.device.block(heap, base, exported.size, Kind::Imported(page)) })
+            }
             Err(error) => {
                 // SAFETY: imported just above, mapped nowhere.
                 let _ = unsafe { self.driver().release_page(page) };
@@ -85,7 +89,10 @@ impl Cuda {
         let memory = self.driver().import_external(exported.fd, exported.size)?;
         // SAFETY: imported just above.
         match unsafe { self.driver().external_address(memory, exported.size) } {
-            Ok(base) => Ok(self.block(heap, base, exported.size, Kind::External(memory))),
+            Ok(base) => {
+                // SAFETY: the driver mapped as many bytes there, for this block alone.
+                Ok(unsafe { self.device.block(heap, base, exported.size, Kind::External(memory)) })
+            }
             Err(error) => {
                 // SAFETY: imported just above, without an address.
                 let _ = unsafe { self.driver().destroy_external(memory) };
@@ -108,8 +115,8 @@ fn close(_fd: i32) {}
 
 impl Export for Cuda {
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
-        self.page(heap)?;
-        let (_, described) = self.source(heap)?;
+        self.device.page(heap)?;
+        let (_, described) = self.device.source(heap)?;
         if size == 0 {
             return Err(ErrorKind::ZeroSize.into());
         }
@@ -121,7 +128,8 @@ impl Export for Cuda {
         let bytes = usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
         let page = self.driver().create_page(bytes, Sharing::Exportable)?;
         match self.place(page, bytes, granule) {
-            Ok(base) => Ok(self.block(heap, base, size, Kind::Exportable(page))),
+            // SAFETY: `place` mapped as many bytes there, for this block alone.
+            Ok(base) => Ok(unsafe { self.device.block(heap, base, size, Kind::Exportable(page)) }),
             Err(error) => {
                 // SAFETY: created just above, mapped nowhere.
                 let _ = unsafe { self.driver().release_page(page) };
@@ -131,19 +139,19 @@ impl Export for Cuda {
     }
 
     fn export(&self, block: &Block) -> Result<Exported> {
-        self.owns(block)?;
-        let Kind::Exportable(page) = block.kind else {
+        self.device.owns(block)?;
+        let Kind::Exportable(page) = *block.kind() else {
             return Err(ErrorKind::Unsupported.into());
         };
         // SAFETY: the block is live, so its page is, and was created exportable.
         let fd = unsafe { self.driver().export_page(page) }?;
-        Ok(Exported { fd, size: block.size, uuid: self.attributes().uuid })
+        Ok(Exported { fd, size: block.size(), uuid: self.device.caps().device.uuid })
     }
 
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
-        self.page(heap)?;
-        let (_, described) = self.source(heap)?;
-        if exported.uuid.is_some() && exported.uuid != self.attributes().uuid {
+        self.device.page(heap)?;
+        let (_, described) = self.device.source(heap)?;
+        if exported.uuid.is_some() && exported.uuid != self.device.caps().device.uuid {
             return Err(ErrorKind::Foreign.into());
         }
         if exported.fd < 0 {

@@ -5,13 +5,12 @@
 //! | `sys` | the driver's functions that are called, resolved once |
 //! | `driver` | one function per call, codes to error kinds, contexts made current and restored |
 //! | `caps` | attributes to [`Caps`](omniheap_core::Caps) |
-//! | `backend`, `config`, `block`, `view` | [`Cuda`], [`Config`], [`Block`], the required verbs, and the host's view |
+//! | `backend`, `config`, `block` | [`Cuda`], [`Config`], [`Block`], and the required verbs |
+//! | `forward` | what `omniheap_stream` does for every backend over streams |
 //! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
-//! | `transfer` | byte movement |
-//! | `compact` | many copies in one launch |
-//! | `remap`, `export`, `ipc` | pages, and memory that leaves the process |
-//! | `constant`, `module`, `kernel`, `rtc` | the constant bank, device code, launches, the run-time compiler |
+//! | `remap`, `export` | pages, and memory that leaves the process |
+//! | `constant`, `module`, `rtc` | the constant bank, device code, the run-time compiler |
 //! | `nvtx` | what NVIDIA's tools are told |
 //! | `selftest` | what is tried when a device is opened |
 //!
@@ -27,43 +26,31 @@
 mod backend;
 mod block;
 mod caps;
-mod compact;
 mod config;
 mod constant;
 mod driver;
 mod export;
-mod ipc;
-mod kernel;
-mod launch;
+mod forward;
 mod module;
 mod nvtx;
 mod pool;
-mod positions;
 mod remap;
 mod rtc;
 mod selftest;
 mod sys;
 mod timeline;
-mod transfer;
-mod view;
 
 pub use backend::Cuda;
-pub use block::{Block, Memory};
-pub use config::{BlockSource, Config};
+pub use block::Block;
+pub use config::Config;
 pub use constant::BANK_SYMBOL;
 pub use cudarc::driver::sys::{CUcontext, CUstream};
-pub use ipc::IpcHandle;
-pub use kernel::Kernel;
-pub use module::{Arch, BuildError, Module};
+pub use module::{Arch, Kernel, Module};
 pub use nvtx::Nvtx;
-pub use omniheap_stream::{Argument, Launch};
-pub use selftest::{Feature, Finding, Verdict};
-pub use timeline::DefaultStream;
-pub use transfer::Rows;
+pub use omniheap_stream::{
+    Argument, BlockSource, BuildError, DefaultStream, Feature, Finding, IpcHandle, Launch, Memory,
+    Verdict,
+};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks, whatever happened to an earlier holder: every holder leaves its data consistent before it can panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// A copy of rows, from one rectangle to another.
+pub type Rows<'a> = omniheap_stream::Rows<'a, block::Kind>;

@@ -2,14 +2,22 @@
 #![expect(unsafe_code, reason = "loads device code")]
 use crate::{
     backend::Cuda,
-    driver::{Driver, JitLog, Raw},
-    kernel::Kernel,
+    driver::Driver,
     rtc::{Compiler, Failure, Output},
 };
-use core::{fmt, str::FromStr};
-use cudarc::driver::sys::CUmod_st;
+use core::str::FromStr;
 use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_stream::{BuildError, text_of};
 use std::{ffi::CString, sync::Arc};
+
+const COMPACTION: &str = include_str!("../../../shaders/compact/compact.cu");
+/// The same, compiled before: the driver loads it in a fraction of the time that the run-time compiler takes.
+const COMPACTION_PTX: &str = include_str!("../../../shaders/compact/compact.ptx");
+
+/// Device code, loaded. Unloaded with the last clone and the last kernel from it.
+pub type Module = omniheap_stream::Module<Driver>;
+/// A kernel, ready to launch.
+pub type Kernel = omniheap_stream::Kernel<Driver>;
 
 /// A device architecture: `sm_90`, `compute_120a`.
 ///
@@ -31,6 +39,12 @@ impl Arch {
             return Err(ErrorKind::InvalidConfig.into());
         }
         Ok(Self { number: major * 10 + minor, suffix: None })
+    }
+
+    /// The architecture of a device.
+    pub(crate) fn of(driver: &Driver) -> Result<Self> {
+        let (major, minor) = driver.compute();
+        Self::new(major, minor)
     }
 
     /// The number that the compiler lists, such as 90.
@@ -75,166 +89,49 @@ impl FromStr for Arch {
     }
 }
 
-/// Why source or an image did not become a module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildError {
-    error: Error,
-    log: String,
-}
-
-impl BuildError {
-    fn new(kind: ErrorKind, log: impl Into<String>) -> Self {
-        Self { error: kind.into(), log: log.into() }
-    }
-
-    /// The error without its log: `InvalidConfig` for source that does not compile, `Unsupported` without a compiler
-    /// or for an image that is not for this device, otherwise what the driver says.
-    #[must_use]
-    pub const fn error(&self) -> Error {
-        self.error
-    }
-
-    /// The kind to match on.
-    #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        self.error.kind()
-    }
-
-    /// What the compiler had to say; empty when nothing.
-    #[must_use]
-    pub fn log(&self) -> &str {
-        &self.log
-    }
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.error)?;
-        if self.log.is_empty() { Ok(()) } else { write!(f, ":\n{}", self.log) }
-    }
-}
-
-impl core::error::Error for BuildError {}
-
-impl From<Error> for BuildError {
-    fn from(error: Error) -> Self {
-        Self { error, log: String::new() }
-    }
-}
-
-impl From<BuildError> for Error {
-    fn from(build: BuildError) -> Self {
-        build.error
-    }
-}
-
 /// Refuses to compile without a compiler.
 fn require(found: Option<&Compiler>) -> Result<&Compiler, BuildError> {
     found.ok_or_else(|| {
         let log = "the run-time compiler (libnvrtc) was not found: install it, put its folder on the library search \
                    path or in CUDA_HOME, or load PTX that was compiled before";
-        BuildError::new(ErrorKind::Unsupported, log)
+        BuildError::new(ErrorKind::Unsupported.into(), log)
     })
 }
 
-struct Loaded {
-    driver: Arc<Driver>,
-    raw: Raw<CUmod_st>,
+/// Compiles for `arch` and loads.
+pub(crate) fn compile(
+    driver: &Arc<Driver>,
+    arch: Arch,
+    source: &str,
+) -> Result<Module, BuildError> {
+    let compiler = require(Compiler::get())?;
+    let (arch, output) = arch.choose(&compiler.architectures());
+    let source = text_of(source)?;
+    let option = CString::new(arch.option(output)).expect("digits and letters only");
+    let image = compiler.compile(&source, &[option.as_c_str(), c"--std=c++17"], output);
+    let image = image.map_err(|Failure { code, log }| {
+        let error = Error::new(ErrorKind::InvalidConfig).with_native(i64::from(code));
+        BuildError::new(error, log)
+    })?;
+    load(driver, &image)
 }
 
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        // A launch may still run the code that goes.
-        let _ = self.driver.synchronize();
-        // SAFETY: loaded once by `Module::load`, unloaded once here.
-        let _ = unsafe { self.driver.unload_module(self.raw) };
-    }
+pub(crate) fn load_ptx(driver: &Arc<Driver>, ptx: &str) -> Result<Module, BuildError> {
+    load(driver, text_of(ptx)?.as_bytes_with_nul())
 }
 
-/// Device code, loaded. Unloaded with the last clone and the last kernel from it.
-#[derive(Clone)]
-pub struct Module(Arc<Loaded>);
-
-impl Module {
-    /// Compiles for `arch` and loads.
-    pub(crate) fn compile(
-        driver: &Arc<Driver>,
-        arch: Arch,
-        source: &str,
-    ) -> Result<Self, BuildError> {
-        let compiler = require(Compiler::get())?;
-        let (arch, output) = arch.choose(&compiler.architectures());
-        let source = CString::new(source).map_err(|_| {
-            BuildError::new(ErrorKind::InvalidConfig, "the source holds a zero byte")
-        })?;
-        let option = CString::new(arch.option(output)).expect("digits and letters only");
-        let image = compiler.compile(&source, &[option.as_c_str(), c"--std=c++17"], output);
-        let image = image.map_err(|Failure { code, log }| {
-            let error = Error::new(ErrorKind::InvalidConfig).with_native(i64::from(code));
-            BuildError { error, log }
-        })?;
-        Self::load(driver, &image)
-    }
-
-    pub(crate) fn load_ptx(driver: &Arc<Driver>, ptx: &str) -> Result<Self, BuildError> {
-        let text = CString::new(ptx)
-            .map_err(|_| BuildError::new(ErrorKind::InvalidConfig, "the PTX holds a zero byte"))?;
-        Self::load(driver, text.as_bytes_with_nul())
-    }
-
-    fn load(driver: &Arc<Driver>, image: &[u8]) -> Result<Self, BuildError> {
-        let mut log = JitLog::default();
-        match driver.load_module(image, &mut log) {
-            Ok(raw) => Ok(Self(Arc::new(Loaded { driver: driver.clone(), raw }))),
-            Err(error) => Err(BuildError { error, log: log.0 }),
-        }
-    }
-
-    pub(crate) fn driver(&self) -> &Driver {
-        &self.0.driver
-    }
-
-    /// The kernel with this name (as declared `extern "C"`).
-    ///
-    /// # Errors
-    ///
-    /// `InvalidConfig` when the module has none, otherwise what the driver says.
-    pub fn kernel(&self, name: &str) -> Result<Kernel> {
-        let name = CString::new(name).map_err(|_| ErrorKind::InvalidConfig)?;
-        let driver = &self.0.driver;
-        // SAFETY: the module is loaded as long as `self` lives.
-        let raw = unsafe { driver.function(self.0.raw, &name) }.map_err(not_found)?;
-        // SAFETY: the function belongs to this module.
-        let max_threads = unsafe { driver.max_threads(raw) }?;
-        // SAFETY: as above.
-        let fixed_shared = unsafe { driver.static_shared(raw) }?;
-        Ok(Kernel::new(self.clone(), raw, max_threads, fixed_shared))
-    }
-
-    /// Address and size of the variable with this name.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidConfig` when the module has none, otherwise what the driver says.
-    pub fn global(&self, name: &str) -> Result<(u64, u64)> {
-        let name = CString::new(name).map_err(|_| ErrorKind::InvalidConfig)?;
-        // SAFETY: the module is loaded as long as `self` lives.
-        unsafe { self.0.driver.global(self.0.raw, &name) }.map_err(not_found)
-    }
+fn load(driver: &Arc<Driver>, image: &[u8]) -> Result<Module, BuildError> {
+    let raw = driver.load_module(image)?;
+    // SAFETY: loaded just above.
+    Ok(unsafe { Module::new(driver, raw) })
 }
 
-/// A name that a module lacks is the caller's mistake, not the driver's.
-fn not_found(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::Driver => Error::new(ErrorKind::InvalidConfig).with_native(error.native()),
-        _ => error,
-    }
-}
-
-impl fmt::Debug for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Module").field(&self.0.raw.0).finish()
-    }
+/// Loads the compaction kernel's module.
+pub(crate) fn compaction(driver: &Arc<Driver>) -> Result<Module, BuildError> {
+    load_ptx(driver, COMPACTION_PTX).or_else(|error| {
+        tracing::info!(%error, "the compaction kernel is compiled here");
+        compile(driver, Arch::of(driver)?, COMPACTION)
+    })
 }
 
 impl Cuda {
@@ -244,8 +141,7 @@ impl Cuda {
     ///
     /// [`BuildError`] with the compiler's log.
     pub fn compile(&self, source: &str) -> Result<Module, BuildError> {
-        let (major, minor) = self.attributes().compute;
-        self.compile_for(Arch::new(major, minor)?, source)
+        self.compile_for(Arch::of(self.driver())?, source)
     }
 
     /// As [`compile`](Self::compile), for an architecture that the caller names.
@@ -254,7 +150,7 @@ impl Cuda {
     ///
     /// As for [`compile`](Self::compile); `Unsupported` when the device does not run it.
     pub fn compile_for(&self, arch: Arch, source: &str) -> Result<Module, BuildError> {
-        Module::compile(self.driver(), arch, source)
+        compile(self.driver(), arch, source)
     }
 
     /// Loads PTX that was compiled before.
@@ -263,7 +159,7 @@ impl Cuda {
     ///
     /// [`BuildError`] with the driver's log.
     pub fn load_ptx(&self, ptx: &str) -> Result<Module, BuildError> {
-        Module::load_ptx(self.driver(), ptx)
+        load_ptx(self.driver(), ptx)
     }
 }
 

@@ -4,9 +4,10 @@
 //! nothing is done.
 mod tool;
 
-use crate::{backend::Cuda, driver::Driver, lock};
+use crate::{backend::Cuda, driver::Driver};
 use core::fmt;
 use omniheap_core::{AllocationId, BlockNumber, Event, Observer};
+use omniheap_stream::{StreamDriver, lock};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},

@@ -1,12 +1,9 @@
 //! Where blocks of the device and pinned heaps come from, the driver's asynchronous pool included.
 #![expect(unsafe_code, reason = "calls the driver")]
-use crate::{
-    backend::Cuda,
-    block::Kind,
-    driver::{Caching, Driver, Raw},
-};
+use crate::{backend::Cuda, block::Kind, driver::Driver};
 use cudarc::driver::sys::{CUmemPoolHandle_st, CUstream_st};
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::{Caching, MemoryDriver, Raw, StreamDriver, address_of_pinned};
 use std::sync::Arc;
 
 /// The driver's pool, with a stream that nothing else uses.
@@ -30,9 +27,9 @@ impl AsyncPool {
     }
 
     pub(crate) fn allocate(&self, size: usize) -> Result<u64> {
-        let (driver, stream) = (&self.driver, self.stream.0);
+        let (driver, stream) = (&self.driver, self.stream);
         // SAFETY: pool and stream live as long as `self`.
-        let base = unsafe { driver.allocate_from_pool(size, self.pool, stream) }?;
+        let base = unsafe { driver.allocate_from_pool(size, self.pool, stream.0) }?;
         // The memory is there for every stream only once this one has run; nothing else waits on it.
         // SAFETY: the stream lives as long as `self`.
         if let Err(error) = unsafe { driver.synchronize_stream(stream) } {
@@ -71,14 +68,9 @@ impl Cuda {
 
     pub(crate) fn allocate_pinned(&self, size: usize, caching: Caching) -> Result<(u64, Kind)> {
         let host = self.driver().allocate_host(size, caching)?;
-        match self.driver().host_address(host) {
-            Ok(base) => Ok((base, Kind::Pinned(Raw(host.as_ptr())))),
-            Err(error) => {
-                // SAFETY: allocated just above and used by nothing.
-                let _ = unsafe { self.driver().free_host(host.as_ptr()) };
-                Err(error)
-            }
-        }
+        // SAFETY: allocated just above and used by nothing.
+        let base = unsafe { address_of_pinned(&**self.driver(), host) }?;
+        Ok((base, Kind::Pinned(Raw(host.as_ptr()))))
     }
 
     /// Frees a block of the pool. Called by `Backend::free`, whose caller promises that it is ours and idle.

@@ -3,29 +3,21 @@
 use crate::{
     backend::Cuda,
     block::{Block, Kind},
-    caps::Source,
     driver::Sharing,
-    lock,
-    positions::{Positions, lengths, pieces},
 };
-use omniheap_core::{Error, ErrorKind, HeapId, Page, Remap, Result};
+use omniheap_core::{ErrorKind, HeapId, Page, Remap, Result};
+use omniheap_stream::{
+    StreamDriver,
+    positions::{Positions, addresses_ran_out, bytes, lengths, pieces},
+};
 
 impl Cuda {
-    /// The page size of a heap that has pages.
-    pub(crate) fn page(&self, heap: HeapId) -> Result<u64> {
-        let (source, described) = self.source(heap)?;
-        match (source, described.page) {
-            (Source::Device, Some(page)) => Ok(page.get()),
-            _ => Err(ErrorKind::Unsupported.into()),
-        }
-    }
-
     pub(crate) fn free_reserved(&self, block: &Block, positions: &Positions) -> Result<()> {
         if positions.is_any_mapped() {
             return Err(ErrorKind::Busy.into());
         }
         // SAFETY: `reserve` made the range, nothing is mapped there, and `free` takes the block by value.
-        unsafe { self.driver().unreserve(block.base, bytes(block.size)?) }
+        unsafe { self.driver().unreserve(block.address(), bytes(block.size())?) }
     }
 
     /// Maps each piece in turn; on failure, unmaps those before it.
@@ -60,7 +52,7 @@ impl Cuda {
         most: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        let page = self.page(heap)?;
+        let page = self.device.page(heap)?;
         let _current = self.driver().enter()?;
         let mut left = count;
         while left > 0 {
@@ -124,43 +116,17 @@ impl Cuda {
     }
 }
 
-/// A size that is known to fit, because the driver gave it.
-fn bytes(size: u64) -> Result<usize> {
-    usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit.into())
-}
-
-/// Where addresses ran out, no free of device memory brings them back.
-fn addresses_ran_out(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::OutOfDeviceMemory => {
-            Error::new(ErrorKind::ExceedsLimit).with_native(error.native())
-        }
-        _ => error,
-    }
-}
-
-/// The positions of a reserved block.
-fn positions(block: &Block) -> Result<&Positions> {
-    match &block.kind {
-        Kind::Reserved(positions) => Ok(positions),
-        _ => Err(ErrorKind::Unsupported.into()),
-    }
-}
-
 // SAFETY: `map_each` maps `pages[i]` at `first + i`; a page is a driver handle that keeps its memory until released.
 unsafe impl Remap for Cuda {
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
-        let page = self.page(heap)?;
-        if size == 0 {
-            return Err(ErrorKind::ZeroSize.into());
-        }
-        if !size.is_multiple_of(page) {
-            return Err(ErrorKind::Misaligned.into());
-        }
+        let page = self.device.admit_reservation(heap, size)?;
         let base = self.driver().reserve(bytes(size)?, bytes(page)?).map_err(addresses_ran_out)?;
         // After the driver agreed, so that a senseless size never gets to allocate its bits.
         match Positions::new(page, size / page) {
-            Ok(positions) => Ok(self.block(heap, base, size, Kind::Reserved(positions))),
+            Ok(positions) => {
+                // SAFETY: reserved just above, nothing mapped.
+                Ok(unsafe { self.device.block(heap, base, size, Kind::Reserved(positions)) })
+            }
             Err(error) => {
                 // SAFETY: reserved just above, nothing mapped.
                 let _ = unsafe { self.driver().unreserve(base, bytes(size)?) };
@@ -193,7 +159,7 @@ unsafe impl Remap for Cuda {
     }
 
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
-        self.page(heap)?;
+        self.device.page(heap)?;
         let mut result = Ok(());
         for piece in pieces(pages) {
             // SAFETY: the caller promises that the pages are ours and unmapped, and names all of a piece.
@@ -204,47 +170,29 @@ unsafe impl Remap for Cuda {
     }
 
     unsafe fn map_pages(&self, block: &Block, first: u64, pages: &[Page]) -> Result<()> {
-        self.owns(block)?;
-        let positions = positions(block)?;
-        let count = pages.len() as u64;
-        positions.require_inside(first, count)?;
-        if pages.is_empty() {
-            return Ok(());
-        }
-        let mut mapped = lock(&positions.mapped);
-        if mapped.is_any(first..first + count) {
-            return Err(ErrorKind::Busy.into());
-        }
-        let (base, page) = (block.at(first * positions.page), positions.page);
-        let _current = self.driver().enter()?;
-        // SAFETY: the positions are inside and unmapped; the caller promises the pages.
-        unsafe { self.map_each(base, page, pages) }?;
-        // SAFETY: the whole range was mapped just above.
-        if let Err(error) = unsafe { self.driver().allow(base, bytes(page * count)?) } {
-            // SAFETY: mapped just above, and without access nothing can use it.
-            unsafe { self.undo(base, page, &lengths(pages)) };
-            return Err(error);
-        }
-        mapped.map(first, pages);
-        Ok(())
+        self.device.owns(block)?;
+        let positions = block.positions()?;
+        positions.map(first, pages, |_| {
+            let page = positions.page();
+            let (base, whole) = (block.at(first * page), bytes(page * pages.len() as u64)?);
+            let _current = self.driver().enter()?;
+            // SAFETY: the positions are inside and unmapped; the caller promises the pages.
+            unsafe { self.map_each(base, page, pages) }?;
+            // SAFETY: the whole range was mapped just above.
+            unsafe { self.driver().allow(base, whole) }.inspect_err(|_| {
+                // SAFETY: mapped just above, and without access nothing can use it.
+                unsafe { self.undo(base, page, &lengths(pages)) };
+            })
+        })
     }
 
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
-        self.owns(block)?;
-        let positions = positions(block)?;
-        positions.require_inside(first, count)?;
-        if count == 0 {
-            return Ok(());
-        }
-        let mut mapped = lock(&positions.mapped);
-        if !mapped.is_all(first..first + count) {
-            return Err(ErrorKind::OutOfRange.into());
-        }
-        let (base, page) = (block.at(first * positions.page), positions.page);
-        // SAFETY: all positions are mapped, whole pieces of them; the caller promises that nothing uses them.
-        let (unmapped, result) =
-            unsafe { self.unmap_run(base, page, &mapped.pieces(first, count)) };
-        mapped.unmap(first, unmapped);
-        result
+        self.device.owns(block)?;
+        let positions = block.positions()?;
+        positions.unmap(first, count, |mapped| {
+            let (base, page) = (block.at(first * positions.page()), positions.page());
+            // SAFETY: all positions are mapped, whole pieces of them; the caller promises that nothing uses them.
+            unsafe { self.unmap_run(base, page, &mapped.pieces(first, count)) }
+        })
     }
 }

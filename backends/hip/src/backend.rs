@@ -1,46 +1,37 @@
 //! The device, and the verbs that every backend has.
 #![expect(unsafe_code, reason = "implements the unsafe contract")]
-pub(crate) use crate::block::Block;
 use crate::{
-    block::Kind,
-    caps::{self, Attributes, Source},
-    compact::Compactor,
+    block::{Block, Kind},
+    caps::Attributes,
     config::Config,
-    driver::{Caching, Driver},
-    kernel::Kernel,
+    driver::Driver,
     pages::Pages,
     pool::AsyncPool,
-    selftest::{self, Finding, Outcome},
+    selftest,
     sys::hipStream_t,
     timeline::owner_of,
 };
-use core::{
-    fmt,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::fmt;
 use omniheap_core::{
-    Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapId, Launch, Map, Place,
-    Remap, Result, Timelines, Transfer,
+    Address, Backend, Caps, DriverBudget, ErrorKind, Export, HeapId, Launch, Map, Remap, Result,
+    Timelines, Transfer,
 };
-use omniheap_stream::{Programs, Registry, Staging};
+use omniheap_stream::{
+    Caching, Described, Device, IpcDriver, MemoryDriver, Registry, Source, StreamDriver,
+    selftest::Outcome,
+};
 use std::sync::Arc;
+
+/// The longest pitch that every runtime takes.
+const MOST_PITCH: u64 = i32::MAX as u64;
 
 /// One HIP device.
 pub struct Hip {
-    id: u64,
-    caps: Caps,
-    sources: Vec<Source>,
-    attributes: Attributes,
-    findings: Vec<Finding>,
-    used: Vec<AtomicU64>,
-    timelines: Registry<Driver>,
-    staging: Staging<Driver>,
-    pub(crate) programs: Programs<Kernel>,
+    /// First, so that it is dropped first: it waits for what still runs.
+    pub(crate) device: Device<Driver>,
     pub(crate) pages: Pages,
-    pub(crate) compactor: Compactor,
     pub(crate) pool: Option<AsyncPool>,
-    config: Config,
-    driver: Arc<Driver>,
+    pub(crate) config: Config,
 }
 
 impl Hip {
@@ -88,103 +79,24 @@ impl Hip {
     }
 
     fn start(driver: Arc<Driver>, main: Option<hipStream_t>, config: Config) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let attributes = Attributes::read(&driver)?;
         let timelines = Registry::new(&driver, main.map(owner_of))?;
         let Outcome { usable, pool, findings } =
             selftest::run(&driver, &attributes, config.block_source)?;
-        let (caps, sources) = caps::translate(&attributes, usable);
-        Ok(Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            used: sources.iter().map(|_| AtomicU64::new(0)).collect(),
-            caps,
-            sources,
-            findings,
-            timelines,
-            staging: Staging::new(&driver),
-            programs: Programs::default(),
-            pages: Pages::default(),
-            compactor: Compactor::default(),
-            pool,
-            config,
-            attributes,
-            driver,
-        })
-    }
-
-    /// What the self-test found when the device was opened.
-    #[must_use]
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
+        let (caps, sources) = attributes.facts().translate(usable);
+        let described = Described { caps, sources, findings, max_pitch: MOST_PITCH };
+        let device = Device::new(driver, timelines, described);
+        Ok(Self { device, pages: Pages::default(), pool, config })
     }
 
     /// The number that HIP gave the device.
     #[must_use]
     pub fn ordinal(&self) -> i32 {
-        self.driver.ordinal()
-    }
-
-    /// Events that are kept for later marks; it stays small however many marks are made.
-    #[must_use]
-    pub fn spare_events(&self) -> usize {
-        self.timelines.spare_events()
+        self.driver().ordinal()
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.driver
-    }
-
-    pub(crate) fn timelines(&self) -> &Registry<Driver> {
-        &self.timelines
-    }
-
-    pub(crate) fn staging(&self) -> &Staging<Driver> {
-        &self.staging
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    pub(crate) fn attributes(&self) -> &Attributes {
-        &self.attributes
-    }
-
-    /// The heap with this id, and where its blocks come from.
-    pub(crate) fn source(&self, heap: HeapId) -> Result<(Source, &Heap)> {
-        let described = self.caps.heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
-        Ok((self.sources[usize::from(heap.0)], described))
-    }
-
-    /// Bytes of live blocks in a heap, reservations aside.
-    pub(crate) fn used(&self, heap: HeapId) -> u64 {
-        self.used.get(usize::from(heap.0)).map_or(0, |used| used.load(Ordering::Relaxed))
-    }
-
-    /// Makes a block of memory that the runtime just gave, and counts it.
-    pub(crate) fn block(&self, heap: HeapId, base: u64, size: u64, kind: Kind) -> Block {
-        if !matches!(kind, Kind::Reserved(..)) {
-            self.used[usize::from(heap.0)].fetch_add(size, Ordering::Relaxed);
-        }
-        Block { owner: self.id, heap, base, size, kind }
-    }
-
-    /// Refuses another backend's block.
-    pub(crate) fn owns(&self, block: &Block) -> Result<()> {
-        if block.owner == self.id { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
-    }
-
-    /// The address of `size` bytes that lie inside our own block, and are mapped.
-    pub(crate) fn range(&self, place: &Place<'_, Block>, size: u64) -> Result<u64> {
-        self.owns(place.block)?;
-        let end = place.offset.checked_add(size).ok_or(ErrorKind::OutOfRange)?;
-        if end > place.block.size {
-            return Err(ErrorKind::OutOfRange.into());
-        }
-        if let Kind::Reserved(_, positions) = &place.block.kind {
-            positions.require_mapped(place.offset, size)?;
-        }
-        Ok(place.block.at(place.offset))
+        self.device.driver()
     }
 }
 
@@ -195,58 +107,47 @@ unsafe impl Backend for Hip {
     type Block = Block;
 
     fn caps(&self) -> &Caps {
-        &self.caps
+        self.device.caps()
     }
 
     fn allocate(&self, heap: HeapId, size: u64) -> Result<Block> {
-        let (source, described) = self.source(heap)?;
-        if size == 0 {
-            return Err(ErrorKind::ZeroSize.into());
-        }
-        if size > described.max_block {
-            return Err(ErrorKind::ExceedsLimit.into());
-        }
-        let bytes = usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let (source, bytes) = self.device.admit(heap, size)?;
         let (base, kind) = match source {
             Source::Device => self.allocate_device(bytes)?,
             Source::Combined => self.allocate_pinned(bytes, Caching::Combined)?,
             Source::Cached => self.allocate_pinned(bytes, Caching::Cached)?,
-            Source::Managed => (self.driver.allocate_managed(bytes)?, Kind::Managed),
+            Source::Managed => (self.driver().allocate_managed(bytes)?, Kind::Managed),
             Source::Constant => (self.allocate_constant(heap, bytes)?, Kind::Constant),
         };
-        let block = self.block(heap, base, size, kind);
-        if described.align.divides(base) {
+        // SAFETY: the runtime gave as many bytes just above, for this block alone.
+        let block = unsafe { self.device.block(heap, base, size, kind) };
+        if self.device.is_aligned(&block) {
             return Ok(block);
         }
-        tracing::error!(base, heap = heap.0, "the runtime broke the heap's alignment");
         // SAFETY: made just above and used by nothing.
         let _ = unsafe { self.free(block) };
         Err(ErrorKind::Driver.into())
     }
 
     unsafe fn free(&self, block: Block) -> Result<()> {
-        self.owns(&block)?;
-        if !matches!(block.kind, Kind::Reserved(..)) {
-            self.used[usize::from(block.heap.0)].fetch_sub(block.size, Ordering::Relaxed);
-        }
-        match block.kind {
+        self.device.let_go(&block)?;
+        let base = block.address();
+        match *block.kind() {
             // SAFETY: the caller promises that the block is ours and idle; a block is freed by value, so once.
-            Kind::Device | Kind::Managed | Kind::Constant => unsafe {
-                self.driver.free(block.base)
-            },
-            Kind::Pooled => self.free_pooled(block.base),
+            Kind::Device | Kind::Managed | Kind::Constant => unsafe { self.driver().free(base) },
+            Kind::Pooled => self.free_pooled(base),
             // SAFETY: as above.
-            Kind::Pinned(host) => unsafe { self.driver.free_host(host.0) },
-            Kind::Reserved(reserved, ref positions) => self.free_reserved(reserved, positions),
+            Kind::Pinned(host) => unsafe { self.driver().free_host(host.0) },
+            Kind::Reserved(ref reservation) => self.free_reserved(reservation),
             Kind::Exportable(shared) => self.free_exportable(shared),
             Kind::Imported(shared) => self.free_imported(shared),
             // SAFETY: as above; `open_ipc` made the block.
-            Kind::Opened => unsafe { self.driver.close_ipc(block.base) },
+            Kind::Opened => unsafe { self.driver().close_ipc(base) },
         }
     }
 
     fn wait_idle(&self) -> Result<()> {
-        self.driver.synchronize()
+        self.driver().synchronize()
     }
 
     fn as_map(&self) -> Option<&dyn Map<Block = Block>> {
@@ -262,7 +163,7 @@ unsafe impl Backend for Hip {
         Some(self)
     }
     fn as_remap(&self) -> Option<&dyn Remap<Block = Block>> {
-        self.caps.heaps.iter().any(|heap| heap.page.is_some()).then_some(self as _)
+        self.caps().heaps.iter().any(|heap| heap.page.is_some()).then_some(self as _)
     }
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
         Some(self)
@@ -275,18 +176,8 @@ unsafe impl Backend for Hip {
     }
 }
 
-impl Drop for Hip {
-    fn drop(&mut self) {
-        // Copies may still read staging memory, which goes next. On a lost device nothing runs any more.
-        let _ = self.driver.synchronize();
-    }
-}
-
 impl fmt::Debug for Hip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hip")
-            .field("device", &self.caps.device)
-            .field("findings", &self.findings)
-            .finish_non_exhaustive()
+        f.debug_tuple("Hip").field(&self.device).finish()
     }
 }

@@ -1,110 +1,60 @@
-//! One driver allocation of any kind.
-use crate::{
-    driver::{Raw, Reserved},
-    export::Shared,
-    pages::Positions,
-};
-use core::fmt;
-use omniheap_core::HeapId;
+//! How blocks come to be, which decides how they are freed.
+use crate::{driver::Reserved, export::Shared};
+use core::sync::atomic::AtomicBool;
+use omniheap_stream::{BlockKind, Memory, Positions, Raw};
 
-/// How a block came to be, which decides how it is freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Memory {
-    /// `hipMalloc` or `hipExtMallocWithFlags`.
-    Device,
-    /// The runtime's asynchronous pool.
-    Pooled,
-    /// `hipHostMalloc`.
-    Pinned,
-    /// `hipMallocManaged`.
-    Managed,
-    /// Read-only device memory: HIP has no bank of its own for constants.
-    Constant,
-    /// Addresses whose pages are mapped one by one.
-    Reserved,
-    /// Physical memory that can leave the process.
-    Exportable,
-    /// Physical memory from another process.
-    Imported,
-}
+/// One allocation of the runtime.
+///
+/// Only its own backend makes and frees one, so its address is that of live memory for as long as it exists.
+pub type Block = omniheap_stream::Block<Kind>;
 
 /// What freeing a block needs.
-pub(crate) enum Kind {
+#[derive(Debug)]
+pub enum Kind {
     Device,
     Pooled,
     Pinned(Raw<u8>),
     Managed,
     Constant,
-    Reserved(Reserved, Positions),
+    Reserved(Reservation),
     Exportable(Shared),
     Imported(Shared),
     Opened,
 }
 
-/// One driver allocation.
-///
-/// Only its own backend makes and frees one, so its address is that of live memory for as long as it exists.
-pub struct Block {
-    pub(crate) owner: u64,
-    pub(crate) heap: HeapId,
-    pub(crate) base: u64,
-    pub(crate) size: u64,
-    pub(crate) kind: Kind,
+/// Addresses whose pages are mapped one by one.
+#[derive(Debug)]
+pub struct Reservation {
+    pub(crate) reserved: Reserved,
+    pub(crate) positions: Positions,
+    /// Whether a map failed there: AMD's runtime remembers it, and takes it for what is mapped at those addresses later.
+    pub(crate) is_spoiled: AtomicBool,
 }
 
-impl Block {
-    /// The device address of the first byte.
-    #[must_use]
-    pub const fn address(&self) -> u64 {
-        self.base
-    }
-
-    /// Bytes that may be used.
-    #[must_use]
-    pub const fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// The heap it came from.
-    #[must_use]
-    pub const fn heap(&self) -> HeapId {
-        self.heap
-    }
-
-    /// How it came to be.
-    #[must_use]
-    pub const fn memory(&self) -> Memory {
-        match self.kind {
-            Kind::Device => Memory::Device,
-            Kind::Pooled => Memory::Pooled,
-            Kind::Pinned(_) => Memory::Pinned,
-            Kind::Managed => Memory::Managed,
-            Kind::Constant => Memory::Constant,
-            Kind::Reserved(..) => Memory::Reserved,
-            Kind::Exportable(_) => Memory::Exportable,
-            Kind::Imported(_) | Kind::Opened => Memory::Imported,
+impl BlockKind for Kind {
+    fn memory(&self) -> Memory {
+        match self {
+            Self::Device => Memory::Device,
+            Self::Pooled => Memory::Pooled,
+            Self::Pinned(_) => Memory::Pinned,
+            Self::Managed => Memory::Managed,
+            Self::Constant => Memory::Constant,
+            Self::Reserved(_) => Memory::Reserved,
+            Self::Exportable(_) => Memory::Exportable,
+            Self::Imported(_) | Self::Opened => Memory::Imported,
         }
     }
 
-    /// The address of an offset that was checked before.
-    pub(crate) const fn at(&self, offset: u64) -> u64 {
-        self.base + offset
+    fn pinned(&self) -> Option<Raw<u8>> {
+        if let Self::Pinned(host) = self { Some(*host) } else { None }
     }
 
-    /// Whether the bytes are device memory, now and always.
-    pub(crate) const fn is_on_device(&self) -> bool {
-        !matches!(self.kind, Kind::Pinned(_) | Kind::Managed)
+    fn positions(&self) -> Option<&Positions> {
+        if let Self::Reserved(reservation) = self { Some(&reservation.positions) } else { None }
     }
-}
 
-impl fmt::Debug for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block")
-            .field("memory", &self.memory())
-            .field("heap", &self.heap)
-            .field("address", &format_args!("{:#x}", self.base))
-            .field("size", &self.size)
-            .finish_non_exhaustive()
+    fn is_writable(&self) -> bool {
+        // Constants are device memory too.
+        true
     }
 }

@@ -1,15 +1,6 @@
 //! How a device is opened.
 use crate::driver::Coherence;
-
-/// What gives blocks of the device heap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BlockSource {
-    /// `hipMalloc`.
-    #[default]
-    Plain,
-    /// The runtime's own asynchronous pool, where the device has a working one; `hipMalloc` where not.
-    AsyncPool,
-}
+use omniheap_stream::BlockSource;
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug)]

@@ -5,12 +5,14 @@
 //! its address, and what the runtime calls total constant memory is the heap's size.
 use crate::backend::Hip;
 use omniheap_core::{ErrorKind, HeapId, Result};
+use omniheap_stream::MemoryDriver;
 
 impl Hip {
     /// The address of `size` bytes, unless the heap would then hold more than the device has for constants.
     pub(crate) fn allocate_constant(&self, heap: HeapId, size: usize) -> Result<u64> {
-        let (_, described) = self.source(heap)?;
-        let after = self.used(heap).checked_add(size as u64).ok_or(ErrorKind::ExceedsLimit)?;
+        let (_, described) = self.device.source(heap)?;
+        let after =
+            self.device.used(heap).checked_add(size as u64).ok_or(ErrorKind::ExceedsLimit)?;
         // Two threads at the limit may both get in; it is the runtime's figure, and no wall behind it.
         if after > described.size {
             return Err(ErrorKind::OutOfDeviceMemory.into());

@@ -10,7 +10,7 @@ mod ipc;
 mod memory;
 mod module;
 mod pages;
-mod shared;
+mod pool;
 mod stream;
 mod transfer;
 
@@ -18,30 +18,14 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use check::{check, check_release, success};
-pub use memory::{Caching, Coherence, MemoryInfo, Rows};
-use omniheap_core::{Error, ErrorKind, Result};
-pub use omniheap_stream::{Progress, Shape};
+pub use memory::Coherence;
+use omniheap_core::{ErrorKind, Result};
 pub use pages::{Reserved, Sharing};
 
 use crate::sys::{
     Api, Core, Properties, hipDeviceAttribute_t, hipDeviceProp_tR0000, hipDeviceProp_tR0600,
     hipError_t, hipUUID,
 };
-
-/// A host address, usable from any thread.
-#[derive(Debug)]
-pub struct Raw<T>(pub *mut T);
-
-impl<T> Clone for Raw<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Raw<T> {}
-// SAFETY: the runtime may be called from any thread, and here an address is only passed on.
-unsafe impl<T> Send for Raw<T> {}
-// SAFETY: as for `Send`.
-unsafe impl<T> Sync for Raw<T> {}
 
 /// One device, and the calls on it.
 #[derive(Debug)]
@@ -124,17 +108,6 @@ impl Driver {
         }
         let device = c_int::try_from(ordinal).map_err(|_| ErrorKind::InvalidConfig)?;
         Ok(Self { api, device })
-    }
-
-    /// Makes the device the thread's, or keeps it so.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    pub fn enter(&self) -> Result<Current> {
-        self.enter_code().map_err(|code| {
-            let kind = check(code).err().map_or(ErrorKind::Driver, |error| error.kind());
-            Error::new(kind).with_native(i64::from(code.0))
-        })
     }
 
     fn enter_code(&self) -> core::result::Result<Current, hipError_t> {
@@ -220,16 +193,6 @@ impl Driver {
             (self.api.device.hipDeviceGetAttribute)(&raw mut value, attribute, self.device)
         };
         if success(code).is_ok() { u64::try_from(value).unwrap_or(0) } else { 0 }
-    }
-
-    /// Waits for everything submitted to the device.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    pub fn synchronize(&self) -> Result<()> {
-        let _current = self.enter()?;
-        // SAFETY: the device is the thread's.
-        check(unsafe { (self.api.device.hipDeviceSynchronize)() })
     }
 }
 

@@ -9,8 +9,8 @@ use crate::{
 use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
 
 /// Physical memory with an address of its own.
-#[derive(Clone, Copy)]
-pub(crate) struct Shared {
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
     page: Handle,
     reserved: Reserved,
     size: usize,
@@ -121,9 +121,13 @@ impl Hip {
     ) -> Result<Block> {
         let placed = usize::try_from(size)
             .map_err(|_| ErrorKind::ExceedsLimit.into())
-            .and_then(|bytes| self.place(page, bytes, self.page(heap)?));
+            .and_then(|bytes| self.place(page, bytes, self.device.page(heap)?));
         match placed {
-            Ok(shared) => Ok(self.block(heap, shared.reserved.base, size, kind(shared))),
+            Ok(shared) => {
+                let base = shared.reserved.base;
+                // SAFETY: `place` mapped as many bytes there, for this block alone.
+                Ok(unsafe { self.device.block(heap, base, size, kind(shared)) })
+            }
             Err(error) => {
                 // SAFETY: the callers made or imported it just now, and it is mapped nowhere.
                 let _ = unsafe { self.driver().release_page(page) };
@@ -146,8 +150,8 @@ fn close(_fd: i32) {}
 
 impl Export for Hip {
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
-        let granule = Align::new(self.page(heap)?).ok_or(ErrorKind::Driver)?;
-        let (_, described) = self.source(heap)?;
+        let granule = Align::new(self.device.page(heap)?).ok_or(ErrorKind::Driver)?;
+        let (_, described) = self.device.source(heap)?;
         if size == 0 {
             return Err(ErrorKind::ZeroSize.into());
         }
@@ -161,20 +165,20 @@ impl Export for Hip {
     }
 
     fn export(&self, block: &Block) -> Result<Exported> {
-        self.owns(block)?;
-        let Kind::Exportable(shared) = block.kind else {
+        self.device.owns(block)?;
+        let Kind::Exportable(shared) = *block.kind() else {
             return Err(ErrorKind::Unsupported.into());
         };
         // SAFETY: the block is live, so its page is, and was created exportable.
         let fd = unsafe { self.driver().export_page(shared.page) }?;
-        Ok(Exported { fd, size: block.size, uuid: self.attributes().uuid })
+        Ok(Exported { fd, size: block.size(), uuid: self.device.caps().device.uuid })
     }
 
     // HIP 6.4 and 7.2 do not give memory back that was ever imported, before the process ends.
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
-        let page = self.page(heap)?;
-        let (_, described) = self.source(heap)?;
-        if exported.uuid.is_some() && exported.uuid != self.attributes().uuid {
+        let page = self.device.page(heap)?;
+        let (_, described) = self.device.source(heap)?;
+        if exported.uuid.is_some() && exported.uuid != self.device.caps().device.uuid {
             return Err(ErrorKind::Foreign.into());
         }
         if exported.fd < 0 {

@@ -5,13 +5,12 @@
 //! | `sys` | types, values and tables of functions, as AMD declares them |
 //! | `driver` | one function for each call, codes to error kinds, the thread's device chosen and restored |
 //! | `caps` | attributes to [`Caps`](omniheap_core::Caps) |
-//! | `backend`, `config`, `block`, `view` | [`Hip`], [`Config`], [`Block`], the required verbs, and the host's view |
+//! | `backend`, `config`, `block` | [`Hip`], [`Config`], [`Block`], and the required verbs |
+//! | `forward` | what `omniheap_stream` does for every backend over streams |
 //! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
-//! | `transfer` | byte movement |
-//! | `compact` | many copies in one launch |
 //! | `remap`, `pages`, `export` | pages, those that exist, and memory that leaves the process |
-//! | `constant`, `module`, `kernel`, `rtc` | constants, device code, launches, the run-time compiler |
+//! | `constant`, `module`, `rtc` | constants, device code, the run-time compiler |
 //! | `selftest` | what is tried when a device is opened |
 //!
 //! Where the runtime or a device is absent, opening one says so:
@@ -26,15 +25,12 @@
 mod backend;
 mod block;
 mod caps;
-mod compact;
 mod config;
 mod constant;
 #[doc(hidden)]
 pub mod driver;
 mod export;
-mod ipc;
-mod kernel;
-mod launch;
+mod forward;
 mod module;
 mod pages;
 mod pool;
@@ -45,26 +41,18 @@ mod selftest;
 #[doc(hidden)]
 pub mod sys;
 mod timeline;
-mod transfer;
-mod view;
 
 pub use backend::Hip;
-pub use block::{Block, Memory};
-pub use config::{BlockSource, Config};
+pub use block::Block;
+pub use config::Config;
 pub use driver::Coherence;
-pub use ipc::IpcHandle;
-pub use kernel::Kernel;
-pub use module::{BuildError, Module};
-pub use omniheap_stream::{Argument, Launch};
+pub use module::{Kernel, Module};
+pub use omniheap_stream::{
+    Argument, BlockSource, BuildError, DefaultStream, Feature, Finding, IpcHandle, Launch, Memory,
+    Verdict,
+};
 pub use rtc::Arch;
-pub use selftest::{Feature, Finding, Verdict};
 pub use sys::hipStream_t;
-pub use timeline::DefaultStream;
-pub use transfer::Rows;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks, whatever happened to an earlier holder: every holder leaves its data consistent before it can panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// A copy of rows, from one rectangle to another.
+pub type Rows<'a> = omniheap_stream::Rows<'a, block::Kind>;

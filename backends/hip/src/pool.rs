@@ -3,11 +3,12 @@
 use crate::{
     backend::Hip,
     block::Kind,
-    driver::{Caching, Coherence, Driver, Raw},
+    driver::{Coherence, Driver},
     sys::{hipMemPool_t, hipStream_t},
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::{Caching, MemoryDriver, Raw, StreamDriver, address_of_pinned};
 use std::sync::Arc;
 
 /// The runtime's pool, with a stream that nothing else uses.
@@ -97,7 +98,7 @@ impl Hip {
                 result => return Ok((result?, Kind::Pooled)),
             }
         }
-        let base = match self.config().device_coherence {
+        let base = match self.config.device_coherence {
             Coherence::Coarse => self.driver().allocate(size)?,
             Coherence::Fine => self.driver().allocate_with(size, Coherence::Fine)?,
         };
@@ -105,15 +106,10 @@ impl Hip {
     }
 
     pub(crate) fn allocate_pinned(&self, size: usize, caching: Caching) -> Result<(u64, Kind)> {
-        let host = self.driver().allocate_host(size, caching, self.config().pinned_coherence)?;
-        match self.driver().host_address(host) {
-            Ok(base) => Ok((base, Kind::Pinned(Raw(host.as_ptr())))),
-            Err(error) => {
-                // SAFETY: allocated just above and used by nothing.
-                let _ = unsafe { self.driver().free_host(host.as_ptr()) };
-                Err(error)
-            }
-        }
+        let host = self.driver().allocate_host(size, caching, self.config.pinned_coherence)?;
+        // SAFETY: allocated just above and used by nothing.
+        let base = unsafe { address_of_pinned(&**self.driver(), host) }?;
+        Ok((base, Kind::Pinned(Raw(host.as_ptr()))))
     }
 
     /// Frees a block of the pool. Called by `Backend::free`, whose caller promises that it is ours and idle.

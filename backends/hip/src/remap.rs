@@ -2,34 +2,28 @@
 #![expect(unsafe_code, reason = "implements the unsafe contract")]
 use crate::{
     backend::Hip,
-    block::{Block, Kind},
-    caps::Source,
-    driver::{Reserved, Sharing},
-    lock,
-    pages::{Positions, flip, handle, is_set},
+    block::{Block, Kind, Reservation},
+    driver::Sharing,
+    pages::handle,
 };
-use omniheap_core::{Error, ErrorKind, HeapId, Page, Remap, Result};
+use core::sync::atomic::{AtomicBool, Ordering};
+use omniheap_core::{ErrorKind, HeapId, Page, Remap, Result};
+use omniheap_stream::{
+    StreamDriver,
+    positions::{Mapped, Positions, addresses_ran_out, bytes},
+};
 
 impl Hip {
-    /// The page size of a heap that has pages.
-    pub(crate) fn page(&self, heap: HeapId) -> Result<u64> {
-        let (source, described) = self.source(heap)?;
-        match (source, described.page) {
-            (Source::Device, Some(page)) => Ok(page.get()),
-            _ => Err(ErrorKind::Unsupported.into()),
-        }
-    }
-
     /// Gives the addresses of a block without pages back, unless nothing must be mapped there again.
-    pub(crate) fn free_reserved(&self, reserved: Reserved, positions: &Positions) -> Result<()> {
-        if positions.is_any_mapped() {
+    pub(crate) fn free_reserved(&self, reservation: &Reservation) -> Result<()> {
+        if reservation.positions.is_any_mapped() {
             return Err(ErrorKind::Busy.into());
         }
-        if positions.is_spoiled() {
+        if reservation.is_spoiled.load(Ordering::Relaxed) {
             return Ok(());
         }
         // SAFETY: `reserve` made the range, nothing is mapped there, and `free` takes the block by value.
-        unsafe { self.driver().unreserve(reserved) }
+        unsafe { self.driver().unreserve(reservation.reserved) }
     }
 
     /// Maps each page in turn, and lets the device in; on failure, unmaps them again.
@@ -38,7 +32,7 @@ impl Hip {
     ///
     /// The run is reserved and unmapped, its reservation's positions are mapped as `mapped` says, and the pages are
     /// unmapped pages of `run.page` bytes.
-    unsafe fn map_each(&self, run: &Run, pages: &[Page], mapped: &[u64]) -> Result<()> {
+    unsafe fn map_each(&self, run: &Run, pages: &[Page], mapped: &Mapped) -> Result<()> {
         let size = bytes(run.page)?;
         for (done, (address, page)) in (run.base..).step_by(size).zip(pages).enumerate() {
             let mapped = handle(*page).and_then(|page| {
@@ -64,15 +58,14 @@ impl Hip {
     /// # Safety
     ///
     /// The run lies in one reservation, whose positions before it are mapped as `mapped` says.
-    unsafe fn allow_run(&self, run: &Run, mapped: &[u64]) -> Result<()> {
+    unsafe fn allow_run(&self, run: &Run, mapped: &Mapped) -> Result<()> {
         let whole = bytes(run.page * run.count)?;
         // SAFETY: the caller's promise.
         let Err(first) = (unsafe { self.driver().allow(run.base, whole) }) else { return Ok(()) };
         if first.kind() != ErrorKind::Driver {
             return Err(first);
         }
-        let before = (0..run.first).rev().take_while(|&position| is_set(mapped, position)).count();
-        let before = before as u64 * run.page;
+        let before = mapped.before(run.first) * run.page;
         // SAFETY: the caller's promise.
         if unsafe { self.driver().allow(run.base - before, bytes(before)? + whole) }.is_ok() {
             return Ok(());
@@ -133,25 +126,10 @@ struct Run {
     count: u64,
 }
 
-/// A size that is known to fit, because the runtime gave it.
-fn bytes(size: u64) -> Result<usize> {
-    usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit.into())
-}
-
-/// Where addresses ran out, no free of device memory brings them back.
-fn addresses_ran_out(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::OutOfDeviceMemory => {
-            Error::new(ErrorKind::ExceedsLimit).with_native(error.native())
-        }
-        _ => error,
-    }
-}
-
-/// The positions of a reserved block.
-fn positions(block: &Block) -> Result<&Positions> {
-    match &block.kind {
-        Kind::Reserved(_, positions) => Ok(positions),
+/// What is known of a reserved block.
+fn reservation(block: &Block) -> Result<&Reservation> {
+    match block.kind() {
+        Kind::Reserved(reservation) => Ok(reservation),
         _ => Err(ErrorKind::Unsupported.into()),
     }
 }
@@ -159,19 +137,16 @@ fn positions(block: &Block) -> Result<&Positions> {
 // SAFETY: `map_each` maps `pages[i]` at `first + i`; a page is a handle that keeps its memory until released.
 unsafe impl Remap for Hip {
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
-        let page = self.page(heap)?;
-        if size == 0 {
-            return Err(ErrorKind::ZeroSize.into());
-        }
-        if !size.is_multiple_of(page) {
-            return Err(ErrorKind::Misaligned.into());
-        }
+        let page = self.device.admit_reservation(heap, size)?;
         let reserved =
             self.driver().reserve(bytes(size)?, bytes(page)?).map_err(addresses_ran_out)?;
         // After the runtime agreed, so that a senseless size never gets to allocate its bits.
         match Positions::new(page, size / page) {
             Ok(positions) => {
-                Ok(self.block(heap, reserved.base, size, Kind::Reserved(reserved, positions)))
+                let is_spoiled = AtomicBool::new(false);
+                let kind = Kind::Reserved(Reservation { reserved, positions, is_spoiled });
+                // SAFETY: reserved just above, nothing mapped.
+                Ok(unsafe { self.device.block(heap, reserved.base, size, kind) })
             }
             Err(error) => {
                 // SAFETY: reserved just above, nothing mapped.
@@ -182,7 +157,7 @@ unsafe impl Remap for Hip {
     }
 
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        let page = bytes(self.page(heap)?)?;
+        let page = bytes(self.device.page(heap)?)?;
         let before = pages.len();
         let more = usize::try_from(count).map_err(|_| ErrorKind::ExceedsLimit)?;
         pages.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
@@ -202,7 +177,7 @@ unsafe impl Remap for Hip {
     }
 
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
-        self.page(heap)?;
+        self.device.page(heap)?;
         let mut result = Ok(());
         for page in pages {
             let released = self.pages.remove(*page).and_then(|page| {
@@ -215,43 +190,27 @@ unsafe impl Remap for Hip {
     }
 
     unsafe fn map_pages(&self, block: &Block, first: u64, pages: &[Page]) -> Result<()> {
-        self.owns(block)?;
-        let positions = positions(block)?;
-        let count = pages.len() as u64;
-        positions.require_inside(first, count)?;
-        if pages.is_empty() {
-            return Ok(());
-        }
-        self.pages.require(pages)?;
-        let mut mapped = lock(&positions.mapped);
-        if (first..first + count).any(|position| is_set(&mapped, position)) {
-            return Err(ErrorKind::Busy.into());
-        }
-        let (base, page) = (block.at(first * positions.page), positions.page);
-        let run = Run { base, page, first, count };
-        let _current = self.driver().enter()?;
-        // SAFETY: the positions are inside and unmapped, those before are mapped; the pages are ours, and the caller
-        // promises that they are unmapped.
-        unsafe { self.map_each(&run, pages, &mapped) }.inspect_err(|_| positions.spoil())?;
-        flip(&mut mapped, first, count);
-        Ok(())
+        self.device.owns(block)?;
+        let Reservation { positions, is_spoiled, .. } = reservation(block)?;
+        positions.map(first, pages, |mapped| {
+            self.pages.require(pages)?;
+            let (page, count) = (positions.page(), pages.len() as u64);
+            let run = Run { base: block.at(first * page), page, first, count };
+            let _current = self.driver().enter()?;
+            // SAFETY: the positions are inside and unmapped, those before are as `mapped` says; the pages are ours, and the
+            // caller promises that they are unmapped.
+            let done = unsafe { self.map_each(&run, pages, mapped) };
+            done.inspect_err(|_| is_spoiled.store(true, Ordering::Relaxed))
+        })
     }
 
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
-        self.owns(block)?;
-        let positions = positions(block)?;
-        positions.require_inside(first, count)?;
-        if count == 0 {
-            return Ok(());
-        }
-        let mut mapped = lock(&positions.mapped);
-        if !(first..first + count).all(|position| is_set(&mapped, position)) {
-            return Err(ErrorKind::OutOfRange.into());
-        }
-        let (base, page) = (block.at(first * positions.page), positions.page);
-        // SAFETY: all positions are mapped, one whole mapping each; the caller promises that nothing uses them.
-        let (unmapped, result) = unsafe { self.unmap_run(base, page, count) };
-        flip(&mut mapped, first, unmapped);
-        result
+        self.device.owns(block)?;
+        let positions = block.positions()?;
+        positions.unmap(first, count, |_| {
+            let (base, page) = (block.at(first * positions.page()), positions.page());
+            // SAFETY: all positions are mapped, one whole mapping each; the caller promises that nothing uses them.
+            unsafe { self.unmap_run(base, page, count) }
+        })
     }
 }

@@ -4,26 +4,15 @@ use crate::{
     backend::Hip,
     sys::{hipStream_t, hipStreamPerThread},
 };
-use omniheap_core::{Epoch, Point, Result, TimelineId, Timelines};
-use omniheap_stream::StreamOwner;
+use omniheap_core::{Result, TimelineId};
+use omniheap_stream::{DefaultStream, StreamOwner};
 use std::thread;
 
-/// One of the streams that exist without being created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DefaultStream {
-    /// The stream that waits for, and holds back, all blocking streams.
-    Legacy,
-    /// The calling thread's own. The timeline works on that thread only; elsewhere it is `NoSuchTimeline`.
-    PerThread,
-}
-
-impl DefaultStream {
-    /// The runtime's reserved handle.
-    pub(crate) const fn handle(self) -> hipStream_t {
-        match self {
-            Self::Legacy => hipStream_t::NULL,
-            Self::PerThread => hipStreamPerThread,
-        }
+/// The runtime's reserved handle of a default stream.
+const fn handle(which: DefaultStream) -> hipStream_t {
+    match which {
+        DefaultStream::Legacy => hipStream_t::NULL,
+        DefaultStream::PerThread => hipStreamPerThread,
     }
 }
 
@@ -49,7 +38,7 @@ impl Hip {
         let (stream, owner) = owner_of(stream);
         // SAFETY: the caller promises a live stream.
         unsafe { self.driver().owns_stream(stream) }?;
-        self.timelines().add(stream, owner)
+        self.device.timelines().add(stream, owner)
     }
 
     /// Opens a timeline over a default stream.
@@ -58,8 +47,8 @@ impl Hip {
     ///
     /// `ExceedsLimit` when ids have run out.
     pub fn open_default(&self, which: DefaultStream) -> Result<TimelineId> {
-        let (stream, owner) = owner_of(which.handle());
-        self.timelines().add(stream, owner)
+        let (stream, owner) = owner_of(handle(which));
+        self.device.timelines().add(stream, owner)
     }
 
     /// The stream behind a timeline, for the caller's own submissions.
@@ -68,35 +57,6 @@ impl Hip {
     ///
     /// `NoSuchTimeline`.
     pub fn stream(&self, timeline: TimelineId) -> Result<hipStream_t> {
-        self.timelines().get(timeline)?.stream()
-    }
-}
-
-// AMD's runtime spreads streams over a few hardware queues (`GPU_MAX_HW_QUEUES`, four by default). Beyond that, a timeline
-// may have to wait for work of another one that shares its queue: order is kept, only overlap is lost.
-impl Timelines for Hip {
-    fn open(&self) -> Result<TimelineId> {
-        self.timelines().open()
-    }
-
-    fn close(&self, timeline: TimelineId) -> Result<()> {
-        self.timelines().close(timeline)
-    }
-
-    fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
-        self.timelines().mark(timeline)
-    }
-
-    fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
-        self.timelines().reached(timeline)
-    }
-
-    fn wait(&self, point: Point) -> Result<()> {
-        self.timelines().wait(point)
-    }
-
-    fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
-        self.programs.touch();
-        self.timelines().order(timeline, point)
+        self.device.timelines().get(timeline)?.stream()
     }
 }

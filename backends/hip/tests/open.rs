@@ -2,6 +2,7 @@
 
 use omniheap_core::ErrorKind;
 use omniheap_hip::driver::Driver;
+use omniheap_stream::MemoryDriver;
 
 #[test]
 fn absence_is_clean_and_presence_works() {

@@ -8,6 +8,22 @@ use std::sync::Arc;
 /// Bytes of one bounce: long enough that the bus is busy, short enough to overlap with the host's copying.
 pub const BOUNCE: usize = 2 << 20;
 
+/// The device's address of pinned memory that was just allocated; where there is none, frees the memory.
+///
+/// # Errors
+///
+/// What the driver says.
+///
+/// # Safety
+///
+/// `host` is pinned memory of this driver, and nothing uses it.
+pub unsafe fn address_of_pinned<D: StreamDriver>(driver: &D, host: NonNull<u8>) -> Result<u64> {
+    driver.host_address(host).inspect_err(|_| {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { driver.free_host(host.as_ptr()) };
+    })
+}
+
 /// A pinned buffer of [`BOUNCE`] bytes. When it is in flight, its event says until when.
 pub(crate) struct Bounce<D: StreamDriver> {
     driver: Arc<D>,
@@ -25,10 +41,8 @@ impl<D: StreamDriver> Bounce<D> {
     pub(crate) fn new(driver: &Arc<D>) -> Result<Self> {
         let event = Event::new(driver)?;
         let host = driver.allocate_bounce(BOUNCE)?;
-        let address = driver.host_address(host).inspect_err(|_| {
-            // SAFETY: allocated just above and used by nothing.
-            let _ = unsafe { driver.free_host(host.as_ptr()) };
-        })?;
+        // SAFETY: allocated just above and used by nothing.
+        let address = unsafe { address_of_pinned(&**driver, host) }?;
         Ok(Self { driver: driver.clone(), host, address, event, in_flight: false })
     }
 

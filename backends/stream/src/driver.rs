@@ -1,5 +1,14 @@
-//! The calls of a driver that this crate needs.
+//! The calls of a driver that this crate needs: streams, events, and pinned memory with the copies through it. The modules
+//! below have the rest.
 #![expect(unsafe_code, reason = "declares what a driver owes")]
+mod code;
+mod copies;
+mod memory;
+
+pub use code::CodeDriver;
+pub use copies::{CopyDriver, RowCopy};
+pub use memory::{Caching, IpcDriver, MemoryDriver, MemoryInfo, of_host};
+
 use core::ptr::NonNull;
 use omniheap_core::Result;
 
@@ -11,6 +20,25 @@ pub enum Progress {
     /// Something before it still runs or waits.
     Pending,
 }
+
+/// A driver's handle or address that is only passed on, and so usable from any thread.
+#[derive(Debug)]
+pub struct Raw<T>(pub *mut T);
+
+impl<T> Clone for Raw<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Raw<T> {}
+// SAFETY: it gives no access to what it points to, and drivers may be called from any thread.
+unsafe impl<T> Send for Raw<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T> Sync for Raw<T> {}
+
+/// A driver with every call that backends over streams share.
+pub trait Driver: CopyDriver + MemoryDriver + IpcDriver + CodeDriver {}
+impl<D: CopyDriver + MemoryDriver + IpcDriver + CodeDriver> Driver for D {}
 
 /// One device's driver: streams, events, pinned memory and copies. Errors are what the driver says.
 ///
@@ -25,6 +53,13 @@ pub unsafe trait StreamDriver: Send + Sync {
     type Stream: Copy + Send + Sync;
     /// An event's handle.
     type Event: Copy + Send + Sync;
+    /// While it lives, calls on this thread go to the device without another look.
+    type Current<'a>
+    where
+        Self: 'a;
+
+    /// Makes the device the thread's, or keeps it so.
+    fn enter(&self) -> Result<Self::Current<'_>>;
 
     /// Creates a stream that does not wait for others.
     fn create_stream(&self) -> Result<Self::Stream>;
@@ -94,7 +129,7 @@ pub unsafe trait StreamDriver: Send + Sync {
     ///
     /// # Safety
     ///
-    /// `host` came from [`allocate_bounce`](Self::allocate_bounce), is freed once, and nothing uses it.
+    /// `host` is pinned memory that this driver allocated, is freed once, and nothing uses it.
     unsafe fn free_host(&self, host: *mut u8) -> Result<()>;
 
     /// Copies from pinned memory to the device, in stream order.

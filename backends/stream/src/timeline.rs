@@ -28,6 +28,15 @@ pub enum StreamOwner {
     Thread(ThreadId),
 }
 
+/// One of the streams that exist without being created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultStream {
+    /// The stream that waits for, and holds back, all blocking streams.
+    Legacy,
+    /// The calling thread's own. The timeline works on that thread only; elsewhere it is `NoSuchTimeline`.
+    PerThread,
+}
+
 /// The marks of one timeline. Everything up to `reached` has run; later marks are in `pending`, in order.
 struct Marks<D: StreamDriver> {
     last: u64,

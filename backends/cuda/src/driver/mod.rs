@@ -5,37 +5,22 @@ mod ipc;
 mod memory;
 mod module;
 mod pages;
-mod shared;
 mod stream;
+mod transfer;
 
 use crate::sys::{Attribute, CUcontext, CUdevice, CUuuid, Code, Functions};
 pub(crate) use check::check;
 use check::{check_release, success};
-use core::ffi::c_int;
-pub(crate) use memory::Caching;
-pub(crate) use module::JitLog;
+use core::{ffi::c_int, fmt};
 use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_stream::{Raw, StreamDriver};
 pub(crate) use pages::Sharing;
 
 /// The oldest driver this backend talks to: CUDA 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
 
-/// A driver object's handle, usable from any thread.
-pub(crate) struct Raw<T>(pub(crate) *mut T);
-
-impl<T> Clone for Raw<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Raw<T> {}
-// SAFETY: the driver API is thread-safe, and here a handle is only passed on.
-unsafe impl<T> Send for Raw<T> {}
-// SAFETY: as for `Send`.
-unsafe impl<T> Sync for Raw<T> {}
-
 /// Who ends a context's life.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ownership {
     /// The device's primary context, retained by us.
     Primary,
@@ -44,7 +29,7 @@ enum Ownership {
 }
 
 /// One device's context, and the calls on it.
-pub(crate) struct Driver {
+pub struct Driver {
     fns: &'static Functions,
     device: CUdevice,
     context: Raw<cudarc::driver::sys::CUctx_st>,
@@ -52,7 +37,7 @@ pub(crate) struct Driver {
 }
 
 /// While it lives, the driver's context is current on this thread; then the caller's is again.
-pub(crate) struct Current<'a> {
+pub struct Current<'a> {
     fns: &'a Functions,
     pushed: bool,
 }
@@ -127,11 +112,6 @@ impl Driver {
         Ok(this)
     }
 
-    /// Makes the context current, or keeps it so.
-    pub(crate) fn enter(&self) -> Result<Current<'_>> {
-        self.enter_code().map_err(|code| check(code).expect_err("`enter_code` fails with a code"))
-    }
-
     fn enter_code(&self) -> core::result::Result<Current<'_>, Code> {
         let mut current = core::ptr::null_mut();
         // SAFETY: `current` is a valid out-pointer.
@@ -200,13 +180,6 @@ impl Driver {
         let code = unsafe { (self.fns.device_attribute)(&raw mut value, attribute, self.device) };
         if success(code).is_ok() { u64::try_from(value).unwrap_or(0) } else { 0 }
     }
-
-    /// Waits for everything submitted to the context.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let _current = self.enter()?;
-        // SAFETY: a context is current.
-        check(unsafe { (self.fns.context_synchronize)() })
-    }
 }
 
 impl Drop for Driver {
@@ -215,5 +188,17 @@ impl Drop for Driver {
             // SAFETY: retained once in `open`, released once here. A failure leaves nothing to do.
             let _ = unsafe { (self.fns.primary_release)(self.device) };
         }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Current<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Current").field("pushed", &self.pushed).finish_non_exhaustive()
     }
 }

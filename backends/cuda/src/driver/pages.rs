@@ -1,6 +1,6 @@
 //! Virtual memory: address ranges, physical pages, mappings, and memory that other APIs share.
 #![expect(unsafe_code, reason = "calls the driver")]
-use super::{Driver, Raw, check};
+use super::{Driver, check};
 use crate::sys::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr,
     CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle,
@@ -13,6 +13,7 @@ use cudarc::driver::sys::{
     CUmemLocationType_enum,
 };
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::{Raw, StreamDriver};
 
 const GRANULARITY_RECOMMENDED: u32 = 0x1;
 const HANDLE_POSIX_FD: u32 = 0x1;

@@ -5,6 +5,7 @@
 use core::ptr;
 
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::{IpcDriver, StreamDriver};
 
 use super::{Driver, address, check, pointer};
 use crate::sys::{Peer, hipIpcMemHandle_t};
@@ -16,15 +17,11 @@ impl Driver {
     fn sharing(&self) -> Result<Peer> {
         self.api.peer.ok_or_else(|| ErrorKind::Unsupported.into())
     }
+}
 
-    /// Returns the handle of a block's memory.
-    ///
-    /// # Errors
-    /// `Unsupported` for a runtime without the call; otherwise what the runtime says.
-    ///
-    /// # Safety
-    /// `base` came from `allocate` or `allocate_with` and is not yet freed.
-    pub unsafe fn ipc_handle(&self, base: u64) -> Result<[u8; 64]> {
+// SAFETY: each function is one call of the runtime, which keeps opened memory mapped until it is closed.
+unsafe impl IpcDriver for Driver {
+    unsafe fn ipc_handle(&self, base: u64) -> Result<[u8; 64]> {
         let table = self.sharing()?;
         let _current = self.enter()?;
         let mut handle = hipIpcMemHandle_t { reserved: [0; 64] };
@@ -33,11 +30,7 @@ impl Driver {
         Ok(handle.reserved)
     }
 
-    /// Opens another process's memory. The runtime checks the handle.
-    ///
-    /// # Errors
-    /// As [`ipc_handle`](Self::ipc_handle).
-    pub fn open_ipc(&self, handle: [u8; 64]) -> Result<u64> {
+    fn open_ipc(&self, handle: [u8; 64]) -> Result<u64> {
         let table = self.sharing()?;
         let _current = self.enter()?;
         let (mut memory, handle) = (ptr::null_mut(), hipIpcMemHandle_t { reserved: handle });
@@ -46,14 +39,7 @@ impl Driver {
         Ok(address(memory))
     }
 
-    /// Closes another process's memory.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `base` came from [`open_ipc`](Self::open_ipc), is not yet closed, and no device work uses it.
-    pub unsafe fn close_ipc(&self, base: u64) -> Result<()> {
+    unsafe fn close_ipc(&self, base: u64) -> Result<()> {
         let table = self.sharing()?;
         // SAFETY: the caller's promise is the function's precondition.
         self.release(|_| unsafe { (table.hipIpcCloseMemHandle)(pointer(base)) })

@@ -4,13 +4,15 @@
 
 use core::ffi::{CStr, c_void};
 use core::ptr;
+use std::sync::Arc;
 
 use omniheap_core::{ErrorKind, Result};
-use omniheap_stream::Shape;
+use omniheap_stream::{BuildError, CodeDriver, Module, Shape, StreamDriver};
 
 use super::{Driver, address, check};
-use crate::sys::{
-    Kernels, hipFuncAttribute, hipFunction_attribute, hipFunction_t, hipModule_t, hipStream_t,
+use crate::{
+    module,
+    sys::{Kernels, hipFuncAttribute, hipFunction_attribute, hipFunction_t, hipModule_t},
 };
 
 impl Driver {
@@ -31,87 +33,6 @@ impl Driver {
         Ok(module)
     }
 
-    /// Unloads a module.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `module` came from [`load_module`](Self::load_module), no launch of it still runs, and it is unloaded once.
-    pub unsafe fn unload_module(&self, module: hipModule_t) -> Result<()> {
-        let table = self.kernels()?;
-        // SAFETY: the caller's promise is the function's precondition.
-        self.release(|_| unsafe { (table.hipModuleUnload)(module) })
-    }
-
-    /// Finds a kernel.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `module` is loaded.
-    pub unsafe fn function(&self, module: hipModule_t, name: &CStr) -> Result<hipFunction_t> {
-        let table = self.kernels()?;
-        let _current = self.enter()?;
-        let mut function = hipFunction_t::NULL;
-        // SAFETY: `function` is a valid out-pointer, `name` ends with zero, the caller promises the module.
-        check(unsafe { (table.hipModuleGetFunction)(&raw mut function, module, name.as_ptr()) })?;
-        Ok(function)
-    }
-
-    /// Returns address and size of a module's variable.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `module` is loaded.
-    pub unsafe fn global(&self, module: hipModule_t, name: &CStr) -> Result<(u64, u64)> {
-        let table = self.kernels()?;
-        let _current = self.enter()?;
-        let (mut start, mut size) = (ptr::null_mut(), 0);
-        // SAFETY: both are valid out-pointers, `name` ends with zero, the caller promises the module.
-        check(unsafe {
-            (table.hipModuleGetGlobal)(&raw mut start, &raw mut size, module, name.as_ptr())
-        })?;
-        Ok((address(start), size as u64))
-    }
-
-    /// Returns the most threads that a group of this kernel can have.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `function` belongs to a loaded module.
-    pub unsafe fn max_threads(&self, function: hipFunction_t) -> Result<u32> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.function_attribute(
-                function,
-                hipFunction_attribute::HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-            )
-        }
-    }
-
-    /// Returns the bytes of shared memory that the kernel always uses.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `function` belongs to a loaded module.
-    pub unsafe fn static_shared(&self, function: hipFunction_t) -> Result<u32> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.function_attribute(
-                function,
-                hipFunction_attribute::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
-            )
-        }
-    }
-
     /// # Safety
     /// `function` belongs to a loaded module.
     unsafe fn function_attribute(
@@ -126,15 +47,72 @@ impl Driver {
         check(unsafe { (table.hipFuncGetAttribute)(&raw mut value, attribute, function) })?;
         u32::try_from(value).map_err(|_| ErrorKind::Driver.into())
     }
+}
 
-    /// Opts a kernel in to more shared memory. AMD needs no opting in, and checks the size.
-    ///
-    /// # Errors
-    /// `ExceedsLimit` for a size that no device has; otherwise what the runtime says.
-    ///
-    /// # Safety
-    /// `function` belongs to a loaded module.
-    pub unsafe fn allow_shared(&self, function: hipFunction_t, size: u32) -> Result<()> {
+// SAFETY: each function is one call of the runtime, which keeps functions and variables where they are until the module goes.
+unsafe impl CodeDriver for Driver {
+    type Module = hipModule_t;
+    type Function = hipFunction_t;
+
+    fn runs_code_of(&self, other: &Self) -> bool {
+        self.device == other.device
+    }
+
+    fn compile(driver: &Arc<Self>, source: &str) -> Result<Module<Self>, BuildError> {
+        module::compile(driver, &module::arch(driver)?, source)
+    }
+
+    fn compaction(driver: &Arc<Self>) -> Result<Module<Self>, BuildError> {
+        Self::compile(driver, module::COMPACTION)
+    }
+
+    unsafe fn unload_module(&self, module: Self::Module) -> Result<()> {
+        let table = self.kernels()?;
+        // SAFETY: the caller's promise is the function's precondition.
+        self.release(|_| unsafe { (table.hipModuleUnload)(module) })
+    }
+
+    unsafe fn function(&self, module: Self::Module, name: &CStr) -> Result<Self::Function> {
+        let table = self.kernels()?;
+        let _current = self.enter()?;
+        let mut function = hipFunction_t::NULL;
+        // SAFETY: `function` is a valid out-pointer, `name` ends with zero, the caller promises the module.
+        check(unsafe { (table.hipModuleGetFunction)(&raw mut function, module, name.as_ptr()) })?;
+        Ok(function)
+    }
+
+    unsafe fn global(&self, module: Self::Module, name: &CStr) -> Result<(u64, u64)> {
+        let table = self.kernels()?;
+        let _current = self.enter()?;
+        let (mut start, mut size) = (ptr::null_mut(), 0);
+        // SAFETY: both are valid out-pointers, `name` ends with zero, the caller promises the module.
+        check(unsafe {
+            (table.hipModuleGetGlobal)(&raw mut start, &raw mut size, module, name.as_ptr())
+        })?;
+        Ok((address(start), size as u64))
+    }
+
+    unsafe fn max_threads(&self, function: Self::Function) -> Result<u32> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.function_attribute(
+                function,
+                hipFunction_attribute::HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+            )
+        }
+    }
+
+    unsafe fn static_shared(&self, function: Self::Function) -> Result<u32> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.function_attribute(
+                function,
+                hipFunction_attribute::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+            )
+        }
+    }
+
+    unsafe fn allow_shared(&self, function: Self::Function, size: u32) -> Result<()> {
         let table = self.kernels()?;
         let size = i32::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
         let attribute = hipFuncAttribute::hipFuncAttributeMaxDynamicSharedMemorySize;
@@ -143,19 +121,11 @@ impl Driver {
         check(unsafe { (table.hipFuncSetAttribute)(function.0.cast_const(), attribute, size) })
     }
 
-    /// Launches a kernel.
-    ///
-    /// # Errors
-    /// What the runtime says; too many threads or shared bytes are a `Driver` error with code 1.
-    ///
-    /// # Safety
-    /// `function` belongs to a loaded module, `stream` is live, `arguments` point to values of the types the function
-    /// declares, and what the function does with them is sound.
-    pub unsafe fn launch(
+    unsafe fn launch(
         &self,
-        function: hipFunction_t,
+        function: Self::Function,
         shape: Shape,
-        stream: hipStream_t,
+        stream: Self::Stream,
         arguments: &mut [*mut c_void],
     ) -> Result<()> {
         let call = self.kernels()?.hipModuleLaunchKernel;

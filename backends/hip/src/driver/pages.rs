@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use core::ptr;
 
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::{CopyDriver, StreamDriver};
 
 use super::{Driver, address, check, pointer};
 use crate::sys::{
@@ -203,7 +204,7 @@ impl Driver {
     /// # Safety
     /// The range is exactly that of one [`map`](Self::map), and no device work uses it.
     pub unsafe fn undo_map(&self, at: u64, size: usize) -> Result<()> {
-        if !self.knows(pointer(at).cast(), size as u64) {
+        if !self.holds(at, size as u64) {
             return Ok(());
         }
         // SAFETY: the runtime knows the range; the caller promises the rest.

@@ -1,42 +1,18 @@
-//! Streams and events.
+//! Streams, events, and the pinned memory that copies go through.
 
 #![expect(unsafe_code, reason = "calls the runtime")]
 
-use omniheap_core::{ErrorKind, Result};
-use omniheap_stream::Progress;
+use core::ptr::{self, NonNull};
 
-use super::{Driver, check};
+use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_stream::{Caching, Progress, StreamDriver};
+
+use super::{Coherence, Current, Driver, address, check, pointer};
 use crate::sys::{
-    hipError_t, hipEvent_t, hipEventDisableTiming, hipStream_t, hipStreamNonBlocking,
+    hipError_t, hipEvent_t, hipEventDisableTiming, hipMemcpyKind, hipStream_t, hipStreamNonBlocking,
 };
 
 impl Driver {
-    /// Creates a stream that does not wait for the legacy default stream.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    pub fn create_stream(&self) -> Result<hipStream_t> {
-        let _current = self.enter()?;
-        let mut stream = hipStream_t::NULL;
-        // SAFETY: `stream` is a valid out-pointer; the device is the thread's.
-        check(unsafe {
-            (self.api.core.hipStreamCreateWithFlags)(&raw mut stream, hipStreamNonBlocking)
-        })?;
-        Ok(stream)
-    }
-
-    /// Destroys a stream.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `stream` came from [`create_stream`](Self::create_stream) and is destroyed once.
-    pub unsafe fn destroy_stream(&self, stream: hipStream_t) -> Result<()> {
-        // SAFETY: the caller's promise is the function's precondition.
-        self.release(|core| unsafe { (core.hipStreamDestroy)(stream) })
-    }
-
     /// Refuses a stream of another device; a runtime that cannot tell refuses none.
     ///
     /// # Errors
@@ -52,25 +28,49 @@ impl Driver {
         check(unsafe { (table.hipStreamGetDevice)(stream, &raw mut device) })?;
         if device == self.device { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
     }
+}
 
-    /// Blocks the calling thread until the stream has nothing left to do.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `stream` is a live stream of this device.
-    pub unsafe fn synchronize_stream(&self, stream: hipStream_t) -> Result<()> {
+// SAFETY: each function is one call of the runtime, which keeps the promise of the same name; pinned memory is page-aligned.
+unsafe impl StreamDriver for Driver {
+    type Stream = hipStream_t;
+    type Event = hipEvent_t;
+    type Current<'a> = Current;
+
+    fn enter(&self) -> Result<Current> {
+        self.enter_code().map_err(|code| {
+            let kind = check(code).err().map_or(ErrorKind::Driver, |error| error.kind());
+            Error::new(kind).with_native(i64::from(code.0))
+        })
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let _current = self.enter()?;
+        // SAFETY: the device is the thread's.
+        check(unsafe { (self.api.device.hipDeviceSynchronize)() })
+    }
+
+    fn create_stream(&self) -> Result<Self::Stream> {
+        let _current = self.enter()?;
+        let mut stream = hipStream_t::NULL;
+        // SAFETY: `stream` is a valid out-pointer; the device is the thread's.
+        check(unsafe {
+            (self.api.core.hipStreamCreateWithFlags)(&raw mut stream, hipStreamNonBlocking)
+        })?;
+        Ok(stream)
+    }
+
+    unsafe fn destroy_stream(&self, stream: Self::Stream) -> Result<()> {
+        // SAFETY: the caller's promise is the function's precondition.
+        self.release(|core| unsafe { (core.hipStreamDestroy)(stream) })
+    }
+
+    unsafe fn synchronize_stream(&self, stream: Self::Stream) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.api.core.hipStreamSynchronize)(stream) })
     }
 
-    /// Creates an event that measures no time.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    pub fn create_event(&self) -> Result<hipEvent_t> {
+    fn create_event(&self) -> Result<Self::Event> {
         let _current = self.enter()?;
         let mut event = hipEvent_t::NULL;
         // SAFETY: `event` is a valid out-pointer; the device is the thread's.
@@ -80,39 +80,18 @@ impl Driver {
         Ok(event)
     }
 
-    /// Destroys an event.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `event` came from [`create_event`](Self::create_event) and is destroyed once.
-    pub unsafe fn destroy_event(&self, event: hipEvent_t) -> Result<()> {
+    unsafe fn destroy_event(&self, event: Self::Event) -> Result<()> {
         // SAFETY: the caller's promise is the function's precondition.
         self.release(|core| unsafe { (core.hipEventDestroy)(event) })
     }
 
-    /// Records an event behind everything submitted to a stream.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// Event and stream are live and of this device.
-    pub unsafe fn record(&self, event: hipEvent_t, stream: hipStream_t) -> Result<()> {
+    unsafe fn record(&self, event: Self::Event, stream: Self::Stream) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.api.core.hipEventRecord)(event, stream) })
     }
 
-    /// Asks how far an event is, without waiting.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `event` is live and of this device.
-    pub unsafe fn progress(&self, event: hipEvent_t) -> Result<Progress> {
+    unsafe fn progress(&self, event: Self::Event) -> Result<Progress> {
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         match unsafe { (self.api.core.hipEventQuery)(event) } {
@@ -121,29 +100,58 @@ impl Driver {
         }
     }
 
-    /// Blocks the calling thread until the event has finished.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `event` is live and of this device.
-    pub unsafe fn wait_event(&self, event: hipEvent_t) -> Result<()> {
+    unsafe fn wait_event(&self, event: Self::Event) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.api.core.hipEventSynchronize)(event) })
     }
 
-    /// Makes later work on `stream` wait for `event`.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// Event and stream are live.
-    pub unsafe fn order(&self, stream: hipStream_t, event: hipEvent_t) -> Result<()> {
+    unsafe fn order(&self, stream: Self::Stream, event: Self::Event) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.api.core.hipStreamWaitEvent)(stream, event, 0) })
+    }
+
+    fn allocate_bounce(&self, size: usize) -> Result<NonNull<u8>> {
+        self.allocate_host(size, Caching::Cached, Coherence::Fine)
+    }
+
+    fn host_address(&self, host: NonNull<u8>) -> Result<u64> {
+        let _current = self.enter()?;
+        let mut seen = ptr::null_mut();
+        // SAFETY: `seen` is a valid out-pointer; the runtime checks that `host` is pinned.
+        check(unsafe {
+            (self.api.core.hipHostGetDevicePointer)(&raw mut seen, host.as_ptr().cast(), 0)
+        })?;
+        Ok(address(seen))
+    }
+
+    unsafe fn free_host(&self, host: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise is the function's precondition.
+        self.release(|core| unsafe { (core.hipHostFree)(host.cast()) })
+    }
+
+    unsafe fn write(
+        &self,
+        to: u64,
+        from: *const u8,
+        size: usize,
+        stream: Self::Stream,
+    ) -> Result<()> {
+        let kind = hipMemcpyKind::hipMemcpyHostToDevice;
+        let _current = self.enter()?;
+        // SAFETY: the caller's promise is the function's precondition.
+        check(unsafe {
+            (self.api.core.hipMemcpyAsync)(pointer(to), from.cast(), size, kind, stream)
+        })
+    }
+
+    unsafe fn read(&self, to: *mut u8, from: u64, size: usize, stream: Self::Stream) -> Result<()> {
+        let kind = hipMemcpyKind::hipMemcpyDeviceToHost;
+        let _current = self.enter()?;
+        // SAFETY: the caller's promise is the function's precondition.
+        check(unsafe {
+            (self.api.core.hipMemcpyAsync)(to.cast(), pointer(from), size, kind, stream)
+        })
     }
 }

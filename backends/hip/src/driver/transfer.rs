@@ -1,4 +1,4 @@
-//! Bytes that move or change on the device, and the runtime's own pool.
+//! Bytes that move or change on the device.
 
 #![expect(unsafe_code, reason = "calls the runtime")]
 
@@ -6,46 +6,14 @@ use core::ffi::c_int;
 use core::ptr;
 
 use omniheap_core::{ErrorKind, Result};
+use omniheap_stream::{CopyDriver, RowCopy, StreamDriver};
 
-use super::{Driver, Rows, address, check, pointer};
-use crate::sys::{
-    hipMemAllocationHandleType, hipMemAllocationType, hipMemPool_t, hipMemPoolProps, hipMemcpyKind,
-    hipStream_t,
-};
+use super::{Driver, address, check, pointer};
+use crate::sys::{hipMemcpyKind, hipStream_t};
 
 impl Driver {
-    /// Copies inside the device.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
     /// # Safety
-    /// Both addresses begin `size` live bytes of device memory.
-    pub unsafe fn copy(&self, to: u64, from: u64, size: usize, stream: hipStream_t) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_as(to, from, size, stream, hipMemcpyKind::hipMemcpyDeviceToDevice) }
-    }
-
-    /// As [`copy`](Self::copy), where one side may be host memory; the runtime finds out which.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// Both addresses begin `size` live bytes that the device reaches.
-    pub unsafe fn copy_unified(
-        &self,
-        to: u64,
-        from: u64,
-        size: usize,
-        stream: hipStream_t,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_as(to, from, size, stream, hipMemcpyKind::hipMemcpyDefault) }
-    }
-
-    /// # Safety
-    /// As [`copy_unified`](Self::copy_unified); `kind` is the direction.
+    /// As [`copy_unified`](CopyDriver::copy_unified); `kind` is the direction.
     unsafe fn copy_as(
         &self,
         to: u64,
@@ -58,16 +26,39 @@ impl Driver {
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.api.core.hipMemcpyAsync)(pointer(to), pointer(from), size, kind, on) })
     }
+}
 
-    /// Copies rows.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// Every row of both sides lies in live bytes that the device reaches.
-    pub unsafe fn copy_2d(&self, rows: &Rows, stream: hipStream_t) -> Result<()> {
-        let Rows { to, to_pitch, from, from_pitch, width, height } = *rows;
+// SAFETY: each function is one call of the runtime on exactly the ranges that it is given; the runtime knows what is pinned.
+unsafe impl CopyDriver for Driver {
+    fn holds(&self, start: u64, size: u64) -> bool {
+        let Ok(_current) = self.enter() else { return false };
+        let (mut base, mut length) = (ptr::null_mut(), 0_usize);
+        // SAFETY: both are valid out-pointers; any address may be asked about.
+        let code = unsafe {
+            (self.api.core.hipMemGetAddressRange)(&raw mut base, &raw mut length, pointer(start))
+        };
+        let end = address(base).checked_add(length as u64);
+        code.0 == 0 && address(base) <= start && start.checked_add(size) <= end
+    }
+
+    unsafe fn copy(&self, to: u64, from: u64, size: usize, stream: Self::Stream) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_as(to, from, size, stream, hipMemcpyKind::hipMemcpyDeviceToDevice) }
+    }
+
+    unsafe fn copy_unified(
+        &self,
+        to: u64,
+        from: u64,
+        size: usize,
+        stream: Self::Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_as(to, from, size, stream, hipMemcpyKind::hipMemcpyDefault) }
+    }
+
+    unsafe fn copy_rows(&self, rows: &RowCopy, stream: Self::Stream) -> Result<()> {
+        let RowCopy { to, to_pitch, from, from_pitch, width, height } = *rows;
         let (call, kind) = (self.api.core.hipMemcpy2DAsync, hipMemcpyKind::hipMemcpyDefault);
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
@@ -76,19 +67,12 @@ impl Driver {
         })
     }
 
-    /// Copies to another device.
-    ///
-    /// # Errors
-    /// `Unsupported` for a runtime without the call; otherwise what the runtime says.
-    ///
-    /// # Safety
-    /// `to` begins `size` live bytes of `peer`, `from` as many of `self`; `stream` is one of `self`.
-    pub unsafe fn copy_peer(
+    unsafe fn copy_peer(
         &self,
         (peer, to): (&Self, u64),
         from: u64,
         size: usize,
-        stream: hipStream_t,
+        stream: Self::Stream,
     ) -> Result<()> {
         let call = self.api.peer.ok_or(ErrorKind::Unsupported)?.hipMemcpyPeerAsync;
         let _current = self.enter()?;
@@ -96,14 +80,7 @@ impl Driver {
         check(unsafe { call(pointer(to), peer.device, pointer(from), self.device, size, stream) })
     }
 
-    /// Sets every byte to `value`.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `to` begins `size` live bytes that the device reaches.
-    pub unsafe fn fill(&self, to: u64, value: u8, size: usize, stream: hipStream_t) -> Result<()> {
+    unsafe fn fill(&self, to: u64, value: u8, size: usize, stream: Self::Stream) -> Result<()> {
         const WORD: usize = size_of::<c_int>();
         let _current = self.enter()?;
         if size.is_multiple_of(WORD) && to.is_multiple_of(WORD as u64) {
@@ -115,88 +92,5 @@ impl Driver {
         }
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.api.core.hipMemsetAsync)(pointer(to), value.into(), size, stream) })
-    }
-
-    /// Creates a pool of the runtime.
-    ///
-    /// # Errors
-    /// `Unsupported` for a runtime without pools; otherwise what the runtime says.
-    pub fn create_pool(&self) -> Result<hipMemPool_t> {
-        let table = self.api.pools.ok_or(ErrorKind::Unsupported)?;
-        let _current = self.enter()?;
-        let properties = hipMemPoolProps {
-            allocType: hipMemAllocationType::hipMemAllocationTypePinned,
-            handleTypes: hipMemAllocationHandleType::hipMemHandleTypeNone,
-            location: self.location(),
-            win32SecurityAttributes: ptr::null_mut(),
-            maxSize: 0,
-            reserved: [0; 56],
-        };
-        let mut pool = hipMemPool_t::NULL;
-        // SAFETY: `pool` is a valid out-pointer and `properties` is filled in.
-        check(unsafe { (table.hipMemPoolCreate)(&raw mut pool, &raw const properties) })?;
-        Ok(pool)
-    }
-
-    /// Destroys a pool.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `pool` came from [`create_pool`](Self::create_pool), every block of it was freed, and it is destroyed once.
-    pub unsafe fn destroy_pool(&self, pool: hipMemPool_t) -> Result<()> {
-        let table = self.api.pools.ok_or(ErrorKind::Unsupported)?;
-        // SAFETY: the caller's promise is the function's precondition.
-        self.release(|_| unsafe { (table.hipMemPoolDestroy)(pool) })
-    }
-
-    /// Gives unused memory of a pool back. Call it before believing that the device is out of memory: pools do not try.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `pool` is a live pool of this driver.
-    pub unsafe fn trim_pool(&self, pool: hipMemPool_t) -> Result<()> {
-        let table = self.api.pools.ok_or(ErrorKind::Unsupported)?;
-        let _current = self.enter()?;
-        // SAFETY: the caller's promise is the function's precondition.
-        check(unsafe { (table.hipMemPoolTrimTo)(pool, 0) })
-    }
-
-    /// Allocates from a pool.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `pool` is a live pool of this driver, `stream` a live stream.
-    pub unsafe fn allocate_from_pool(
-        &self,
-        size: usize,
-        pool: hipMemPool_t,
-        stream: hipStream_t,
-    ) -> Result<u64> {
-        let table = self.api.pools.ok_or(ErrorKind::Unsupported)?;
-        let _current = self.enter()?;
-        let mut memory = ptr::null_mut();
-        // SAFETY: `memory` is a valid out-pointer; the caller promises the rest.
-        check(unsafe { (table.hipMallocFromPoolAsync)(&raw mut memory, size, pool, stream) })?;
-        Ok(address(memory))
-    }
-
-    /// Frees to the pool it came from.
-    ///
-    /// # Errors
-    /// What the runtime says.
-    ///
-    /// # Safety
-    /// `base` came from [`allocate_from_pool`](Self::allocate_from_pool), is not yet freed (HIP 7.2 may crash later if
-    /// it was), and no device work outside `stream` uses it.
-    pub unsafe fn free_to_pool(&self, base: u64, stream: hipStream_t) -> Result<()> {
-        let table = self.api.pools.ok_or(ErrorKind::Unsupported)?;
-        // SAFETY: the caller's promise is the function's precondition.
-        self.release(|_| unsafe { (table.hipFreeAsync)(pointer(base), stream) })
     }
 }

@@ -18,14 +18,6 @@ fn only_whole_images_pass() {
 }
 
 #[test]
-fn a_build_error_shows_its_log() {
-    let error = BuildError::new(ErrorKind::InvalidConfig, "line 3: no");
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    assert!(error.to_string().ends_with("line 3: no"));
-    assert_eq!(Error::from(error), ErrorKind::InvalidConfig.into());
-}
-
-#[test]
 fn without_a_compiler_the_error_says_what_to_do() {
     let error = require(None).expect_err("there is none");
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -6,9 +6,12 @@ use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
 
 use omniheap_core::ErrorKind;
-use omniheap_hip::driver::{Caching, Coherence, Driver, Progress, Rows, Shape};
+use omniheap_hip::driver::{Coherence, Driver};
 use omniheap_hip::rtc::{Arch, compile};
 use omniheap_hip::sys::{hipDeviceAttribute_t, hipFunction_t, hipStream_t};
+use omniheap_stream::{
+    Caching, CodeDriver, CopyDriver, MemoryDriver, Progress, RowCopy, Shape, StreamDriver,
+};
 
 use super::copies::pattern;
 use super::kernels::SOURCE;
@@ -61,7 +64,8 @@ fn transfers(run: &mut Run, driver: &Driver, stream: hipStream_t) {
         return run.check("pinned memory is there", false);
     };
     run.check("the device has an address for it", driver.host_address(host).is_ok());
-    let (inside, beyond) = (driver.knows(host.as_ptr(), 64), driver.knows(host.as_ptr(), 1 << 30));
+    let start = host.as_ptr().expose_provenance() as u64;
+    let (inside, beyond) = (driver.holds(start, 64), driver.holds(start, 1 << 30));
     run.check("pinned memory is known, as far as it goes", inside && !beyond);
     let (Ok(first), Ok(second)) =
         (driver.allocate(SIZE), driver.allocate_with(SIZE, Coherence::Fine))
@@ -97,7 +101,7 @@ fn through(
     let copied = unsafe { driver.copy(second, first, SIZE, stream) };
     // SAFETY: the first 10 bytes of the block; not a multiple of a word.
     let filled = unsafe { driver.fill(second, 0x7E, 10, stream) };
-    let rows = Rows {
+    let rows = RowCopy {
         to: second + 1024,
         to_pitch: 64,
         from: first,
@@ -106,7 +110,7 @@ fn through(
         height: 16,
     };
     // SAFETY: sixteen rows, 64 bytes apart from 1024 on, lie in both blocks.
-    let rowed = unsafe { driver.copy_2d(&rows, stream) };
+    let rowed = unsafe { driver.copy_rows(&rows, stream) };
     let back = host.as_ptr().wrapping_add(SIZE);
     // SAFETY: the second half of the pinned memory, which nobody touches before the wait below.
     let read = unsafe { driver.read(back, second, SIZE, stream) };

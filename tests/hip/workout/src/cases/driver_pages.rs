@@ -2,8 +2,9 @@
 
 #![expect(unsafe_code, reason = "calls the driver functions under test")]
 
-use omniheap_hip::driver::{Caching, Coherence, Driver, Sharing};
+use omniheap_hip::driver::{Coherence, Driver, Sharing};
 use omniheap_hip::sys::hipStream_t;
+use omniheap_stream::{Caching, CopyDriver, MemoryDriver, StreamDriver};
 
 use super::driver::open;
 use crate::run::Run;

@@ -1,10 +1,6 @@
 //! Plain memory that leaves the process by a handle.
 #![expect(unsafe_code, reason = "calls the driver")]
-use crate::{
-    backend::Cuda,
-    block::{Block, Kind},
-    caps::Source,
-};
+use crate::{Block, BlockKind, Device, Driver, Memory, Source};
 use omniheap_core::{ErrorKind, HeapId, Result};
 
 /// Names a block's memory to another process of this machine. Plain bytes: send it as you like.
@@ -20,35 +16,40 @@ pub struct IpcHandle {
     pub uuid: Option<[u8; 16]>,
 }
 
-impl Cuda {
+impl<D: Driver> Device<D> {
     /// Makes a handle that another process opens with [`open_ipc`](Self::open_ipc).
     ///
     /// # Errors
     ///
     /// `Foreign` for another backend's block, `Unsupported` for one that is no plain device memory: allocate such a block
     /// with [`Export`](omniheap_core::Export) instead. Otherwise what the driver says.
-    pub fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
+    pub fn ipc_handle<K: BlockKind>(&self, block: &Block<K>) -> Result<IpcHandle> {
         self.owns(block)?;
-        if !matches!(block.kind, Kind::Device) {
+        if block.memory() != Memory::Device {
             return Err(ErrorKind::Unsupported.into());
         }
         // SAFETY: a block of this kind is plain memory that lives as long as the block.
         let bytes = unsafe { self.driver().ipc_handle(block.base) }?;
-        Ok(IpcHandle { bytes, size: block.size, uuid: self.attributes().uuid })
+        Ok(IpcHandle { bytes, size: block.size, uuid: self.caps().device.uuid })
     }
 
-    /// Opens memory of another process. Freed as any block, which leaves the memory to its owner.
+    /// Opens memory of another process, as a block of `kind`, which is closed instead of freed.
     ///
     /// # Errors
     ///
     /// `Foreign` when the device differs, `Unsupported` for a heap that is not device memory, `ExceedsLimit` when the
     /// memory has fewer bytes than the handle says, or what the driver says: a process cannot open its own handle.
-    pub fn open_ipc(&self, heap: HeapId, handle: &IpcHandle) -> Result<Block> {
+    pub fn open_ipc<K: BlockKind>(
+        &self,
+        heap: HeapId,
+        handle: &IpcHandle,
+        kind: K,
+    ) -> Result<Block<K>> {
         let (source, _) = self.source(heap)?;
         if source != Source::Device {
             return Err(ErrorKind::Unsupported.into());
         }
-        if handle.uuid.is_some() && handle.uuid != self.attributes().uuid {
+        if handle.uuid.is_some() && handle.uuid != self.caps().device.uuid {
             return Err(ErrorKind::Foreign.into());
         }
         if handle.size == 0 {
@@ -60,6 +61,7 @@ impl Cuda {
             let _ = unsafe { self.driver().close_ipc(base) };
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        Ok(self.block(heap, base, handle.size, Kind::Opened))
+        // SAFETY: opened just above, with at least as many bytes, which stay until it is closed.
+        Ok(unsafe { self.block(heap, base, handle.size, kind) })
     }
 }

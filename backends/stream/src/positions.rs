@@ -6,14 +6,16 @@ use omniheap_core::{Error, ErrorKind, Page, Result};
 use std::sync::Mutex;
 
 /// Which positions of a reserved block are mapped.
-pub(crate) struct Positions {
-    pub(crate) page: u64,
+#[derive(Debug)]
+pub struct Positions {
+    page: u64,
     count: u64,
-    pub(crate) mapped: Mutex<Mapped>,
+    mapped: Mutex<Mapped>,
 }
 
 /// Two bits for each position.
-pub(crate) struct Mapped {
+#[derive(Debug)]
+pub struct Mapped {
     /// It is mapped.
     set: Vec<u64>,
     /// It belongs to the same piece as the position before it.
@@ -31,16 +33,22 @@ impl Mapped {
         Ok(Self { set: zeros()?, continued: zeros()? })
     }
 
-    pub(crate) fn is_any(&self, mut range: Range<u64>) -> bool {
+    fn is_any(&self, mut range: Range<u64>) -> bool {
         range.any(|position| is_set(&self.set, position))
     }
 
-    pub(crate) fn is_all(&self, mut range: Range<u64>) -> bool {
+    fn is_all(&self, mut range: Range<u64>) -> bool {
         range.all(|position| is_set(&self.set, position))
     }
 
+    /// How many positions right before `first` are mapped.
+    #[must_use]
+    pub fn before(&self, first: u64) -> u64 {
+        (0..first).rev().take_while(|&position| is_set(&self.set, position)).count() as u64
+    }
+
     /// Notes pages at unmapped positions from `first` on.
-    pub(crate) fn map(&mut self, first: u64, pages: &[Page]) {
+    fn map(&mut self, first: u64, pages: &[Page]) {
         let mut at = first;
         for length in lengths(pages) {
             (at..at + length).for_each(|position| flip(&mut self.set, position));
@@ -50,7 +58,7 @@ impl Mapped {
     }
 
     /// Notes that mapped positions are not mapped any more.
-    pub(crate) fn unmap(&mut self, first: u64, count: u64) {
+    fn unmap(&mut self, first: u64, count: u64) {
         for position in first..first + count {
             flip(&mut self.set, position);
             if is_set(&self.continued, position) {
@@ -60,7 +68,8 @@ impl Mapped {
     }
 
     /// The pages of each piece from `first` on.
-    pub(crate) fn pieces(&self, first: u64, count: u64) -> Vec<u64> {
+    #[must_use]
+    pub fn pieces(&self, first: u64, count: u64) -> Vec<u64> {
         let mut lengths = Vec::new();
         for position in first..first + count {
             match lengths.last_mut() {
@@ -73,30 +82,91 @@ impl Mapped {
 }
 
 /// The pieces that pages belong to: those of one are equal and side by side.
-pub(crate) fn pieces(pages: &[Page]) -> impl Iterator<Item = &[Page]> {
+pub fn pieces(pages: &[Page]) -> impl Iterator<Item = &[Page]> {
     pages.chunk_by(PartialEq::eq)
 }
 
 /// The pages of each piece.
-pub(crate) fn lengths(pages: &[Page]) -> Vec<u64> {
+#[must_use]
+pub fn lengths(pages: &[Page]) -> Vec<u64> {
     pieces(pages).map(|piece| piece.len() as u64).collect()
 }
 
 impl Positions {
-    pub(crate) fn new(page: u64, count: u64) -> Result<Self> {
+    /// Positions of `page` bytes each, none of them mapped.
+    ///
+    /// # Errors
+    ///
+    /// `ExceedsLimit`, `OutOfHostMemory`.
+    pub fn new(page: u64, count: u64) -> Result<Self> {
         let words = usize::try_from(count.div_ceil(64)).map_err(|_| ErrorKind::ExceedsLimit)?;
         Ok(Self { page, count, mapped: Mutex::new(Mapped::new(words)?) })
     }
 
+    /// Bytes of each.
+    #[must_use]
+    pub const fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// Has pages mapped at positions from `first` on, and notes them when that worked. Others wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange` for positions outside the block, `Busy` where something is mapped; what `map` says.
+    pub fn map(
+        &self,
+        first: u64,
+        pages: &[Page],
+        map: impl FnOnce(&Mapped) -> Result<()>,
+    ) -> Result<()> {
+        let count = pages.len() as u64;
+        self.require_inside(first, count)?;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let mut mapped = lock(&self.mapped);
+        if mapped.is_any(first..first + count) {
+            return Err(ErrorKind::Busy.into());
+        }
+        map(&mapped)?;
+        mapped.map(first, pages);
+        Ok(())
+    }
+
+    /// Has positions from `first` on unmapped, and notes as many as `unmap` says were. Others wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange` for positions outside the block, or not mapped; what `unmap` says.
+    pub fn unmap(
+        &self,
+        first: u64,
+        count: u64,
+        unmap: impl FnOnce(&Mapped) -> (u64, Result<()>),
+    ) -> Result<()> {
+        self.require_inside(first, count)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut mapped = lock(&self.mapped);
+        if !mapped.is_all(first..first + count) {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        let (unmapped, result) = unmap(&mapped);
+        mapped.unmap(first, unmapped);
+        result
+    }
+
     /// Refuses positions outside the block.
-    pub(crate) fn require_inside(&self, first: u64, count: u64) -> Result<()> {
+    fn require_inside(&self, first: u64, count: u64) -> Result<()> {
         match first.checked_add(count) {
             Some(end) if end <= self.count => Ok(()),
             _ => Err(ErrorKind::OutOfRange.into()),
         }
     }
 
-    /// Refuses bytes whose pages are not all mapped: touching them would cost the context.
+    /// Refuses bytes whose pages are not all mapped: touching them would cost the device.
     pub(crate) fn require_mapped(&self, offset: u64, size: u64) -> Result<()> {
         if size == 0 {
             return Ok(());
@@ -106,9 +176,30 @@ impl Positions {
         if all { Ok(()) } else { Err(ErrorKind::OutOfRange.into()) }
     }
 
-    pub(crate) fn is_any_mapped(&self) -> bool {
+    /// Whether anything is mapped.
+    pub fn is_any_mapped(&self) -> bool {
         lock(&self.mapped).set.iter().any(|&word| word != 0)
     }
+}
+
+/// Where addresses ran out, no free of device memory brings them back.
+#[must_use]
+pub fn addresses_ran_out(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::OutOfDeviceMemory => {
+            Error::new(ErrorKind::ExceedsLimit).with_native(error.native())
+        }
+        _ => error,
+    }
+}
+
+/// A size as drivers take it.
+///
+/// # Errors
+///
+/// `ExceedsLimit` for one that this machine cannot address.
+pub fn bytes(size: u64) -> Result<usize> {
+    usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit.into())
 }
 
 /// The word and the bit of a position inside the block.
@@ -128,43 +219,4 @@ fn flip(bits: &mut [u64], position: u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_know_what_is_mapped() {
-        let positions = Positions::new(10, 130).expect("small");
-        let piece = [Page(7); 5];
-        lock(&positions.mapped).map(62, &piece);
-        let kind = |result: Result<()>| result.map_err(|error| error.kind());
-        assert_eq!(kind(positions.require_mapped(620, 50)), Ok(()));
-        assert_eq!(kind(positions.require_mapped(625, 1)), Ok(()));
-        assert_eq!(kind(positions.require_mapped(619, 2)), Err(ErrorKind::OutOfRange));
-        assert_eq!(kind(positions.require_mapped(669, 2)), Err(ErrorKind::OutOfRange));
-        assert_eq!(kind(positions.require_mapped(5, 0)), Ok(()));
-        assert!(positions.is_any_mapped());
-        lock(&positions.mapped).unmap(62, 5);
-        assert!(!positions.is_any_mapped());
-    }
-
-    #[test]
-    fn positions_know_the_pieces_that_were_mapped_there() {
-        let positions = Positions::new(10, 130).expect("small");
-        let mut mapped = lock(&positions.mapped);
-        let [one, two, three] = [Page(1), Page(2), Page(3)];
-        mapped.map(60, &[one, two, two, two, three, three]);
-        assert_eq!(mapped.pieces(60, 6), [1, 3, 2]);
-        mapped.unmap(61, 3);
-        mapped.map(61, &[three, two, one]);
-        assert_eq!(mapped.pieces(60, 6), [1, 1, 1, 1, 2]);
-    }
-
-    #[test]
-    fn positions_outside_the_block_are_refused() {
-        let positions = Positions::new(10, 130).expect("small");
-        let kind = |result: Result<()>| result.map_err(|error| error.kind());
-        assert_eq!(kind(positions.require_inside(129, 1)), Ok(()));
-        assert_eq!(kind(positions.require_inside(130, 1)), Err(ErrorKind::OutOfRange));
-        assert_eq!(kind(positions.require_inside(u64::MAX, 2)), Err(ErrorKind::OutOfRange));
-    }
-}
+mod tests;

@@ -1,37 +1,37 @@
 //! Many copies in one launch.
 //!
-//! A copy by the runtime costs microseconds whatever its size, so a batch of small ones is cut into pieces that one kernel copies
+//! A driver copy costs microseconds whatever its size, so a batch of small ones is cut into pieces that one kernel copies
 //! together. The table of pieces goes through pinned memory in the order of the timeline.
 #![expect(unsafe_code, reason = "launches device code")]
 use crate::{
-    backend::{Block, Hip},
-    driver::Driver,
-    kernel::Kernel,
-    module::BuildError,
+    Argument, Block, BlockKind, BuildError, CodeDriver, Device, Driver, Kernel, Launch, Timeline,
+    pieces::{GROUP, LARGE, Table, Tables},
 };
 use core::ptr::NonNull;
 use omniheap_core::{Move, Result, TimelineId};
-use omniheap_stream::pieces::{GROUP, LARGE, Table, Tables};
-use omniheap_stream::{Argument, Launch, Timeline};
 use std::sync::OnceLock;
 
-const SOURCE: &str = include_str!("../../../shaders/compact/compact.cu");
 const KERNEL: &str = "omniheap_compact";
 
 /// The kernel, built when it is first needed, and the tables that tell it what to copy.
-#[derive(Default)]
-pub(crate) struct Compactor {
+pub(crate) struct Compactor<D: CodeDriver> {
     pub(crate) tables: Tables,
-    kernel: OnceLock<Result<Kernel, BuildError>>,
+    kernel: OnceLock<Result<Kernel<D>, BuildError>>,
+}
+
+impl<D: CodeDriver> Default for Compactor<D> {
+    fn default() -> Self {
+        Self { tables: Tables::default(), kernel: OnceLock::new() }
+    }
 }
 
 /// Whether a move is one that the kernel carries.
-pub(crate) fn is_packable(step: &Move<'_, Block>) -> bool {
-    let is_on_device = step.from.block.is_on_device() && step.to.block.is_on_device();
-    is_on_device && (1..LARGE).contains(&step.size)
+pub(crate) fn is_packable<K: BlockKind>(step: &Move<'_, Block<K>>) -> bool {
+    let reaches = |block: &Block<K>| block.is_on_device() && block.kind.is_writable();
+    (1..LARGE).contains(&step.size) && reaches(step.from.block) && reaches(step.to.block)
 }
 
-impl Hip {
+impl<D: Driver> Device<D> {
     /// Builds the kernel that carries batches of copies now, not with the first batch.
     ///
     /// Loading device code may wait for kernels that run: call it before one that waits for the host.
@@ -44,9 +44,9 @@ impl Hip {
     }
 
     /// The kernel. Why it cannot be built is logged once.
-    fn batch_kernel(&self) -> Result<&Kernel, &BuildError> {
+    fn batch_kernel(&self) -> Result<&Kernel<D>, &BuildError> {
         let build = || {
-            let built = self.compile(SOURCE).and_then(|module| Ok(module.kernel(KERNEL)?));
+            let built = D::compaction(self.driver()).and_then(|module| Ok(module.kernel(KERNEL)?));
             built.inspect_err(|error| tracing::warn!(%error, "moves are copied one by one"))
         };
         self.compactor.kernel.get_or_init(build).as_ref()
@@ -56,7 +56,7 @@ impl Hip {
     ///
     /// # Errors
     ///
-    /// What the runtime says; part of the moves may then have been submitted.
+    /// What the driver says; part of the moves may then have been submitted.
     ///
     /// # Safety
     ///
@@ -64,7 +64,7 @@ impl Hip {
     pub(crate) unsafe fn compact(
         &self,
         on: TimelineId,
-        timeline: &Timeline<Driver>,
+        timeline: &Timeline<D>,
         table: &Table,
     ) -> Result<bool> {
         let Ok(kernel) = self.batch_kernel() else { return Ok(false) };

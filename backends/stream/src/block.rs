@@ -1,0 +1,122 @@
+//! One driver allocation of any kind.
+use crate::{Positions, Raw};
+use core::fmt;
+use omniheap_core::{ErrorKind, HeapId, Result};
+
+/// How a block came to be, which decides how it is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Memory {
+    /// The driver's plain device memory.
+    Device,
+    /// The driver's asynchronous pool.
+    Pooled,
+    /// Pinned host memory.
+    Pinned,
+    /// Managed memory.
+    Managed,
+    /// The constant bank; where the device has none, read-only device memory.
+    Constant,
+    /// Addresses whose pages are mapped one by one.
+    Reserved,
+    /// Physical memory that can leave the process.
+    Exportable,
+    /// Physical memory from another process or API.
+    Imported,
+}
+
+/// What freeing a block needs, which only its backend knows.
+pub trait BlockKind: Send + Sync + 'static {
+    /// How the block came to be.
+    fn memory(&self) -> Memory;
+
+    /// The host's address of pinned memory.
+    fn pinned(&self) -> Option<Raw<u8>>;
+
+    /// Which pages of a reservation are mapped.
+    fn positions(&self) -> Option<&Positions>;
+
+    /// Whether kernels may write the bytes.
+    fn is_writable(&self) -> bool;
+}
+
+/// One driver allocation.
+///
+/// Only its own backend makes and frees one, so its address is that of live memory for as long as it exists.
+pub struct Block<K> {
+    pub(crate) owner: u64,
+    pub(crate) heap: HeapId,
+    pub(crate) base: u64,
+    pub(crate) size: u64,
+    pub(crate) kind: K,
+}
+
+impl<K> Block<K> {
+    /// The device address of the first byte.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.base
+    }
+
+    /// Bytes that may be used.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The heap it came from.
+    #[must_use]
+    pub const fn heap(&self) -> HeapId {
+        self.heap
+    }
+
+    /// What freeing it needs.
+    #[must_use]
+    pub const fn kind(&self) -> &K {
+        &self.kind
+    }
+
+    /// The address of an offset that was checked before.
+    #[must_use]
+    pub const fn at(&self, offset: u64) -> u64 {
+        self.base + offset
+    }
+}
+
+impl<K: BlockKind> Block<K> {
+    /// How it came to be.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        self.kind.memory()
+    }
+
+    /// Which pages of a reserved block are mapped.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for any other block.
+    pub fn positions(&self) -> Result<&Positions> {
+        self.kind.positions().ok_or_else(|| ErrorKind::Unsupported.into())
+    }
+
+    /// Whether the bytes are device memory, now and always.
+    pub(crate) fn is_on_device(&self) -> bool {
+        !matches!(self.memory(), Memory::Pinned | Memory::Managed)
+    }
+
+    /// Whether every write to it is told to [`Programs`](crate::Programs), which then brings constants up to date.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.memory() == Memory::Constant
+    }
+}
+
+impl<K: BlockKind> fmt::Debug for Block<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("memory", &self.memory())
+            .field("heap", &self.heap)
+            .field("address", &format_args!("{:#x}", self.base))
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,159 @@
+//! From what a driver says of a device to [`Caps`].
+use omniheap_core::{
+    Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,
+    SharedCaps, Use,
+};
+
+/// Alignment of pinned and managed blocks; checked at each allocation.
+const HOST_ALIGN: Align = Align::of(256);
+/// What pinned memory takes from the host at a time: its page.
+const HOST_GRANULE: Align = Align::of(4 << 10);
+/// Start of a constant span: the widest load of one thread.
+const CONSTANT_ALIGN: Align = Align::of(16);
+/// Bytes of kernel arguments that every driver accepts.
+const ARGUMENT_BYTES: u64 = 4096;
+
+/// Where a heap's blocks come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The driver's plain memory, its pool, or pages.
+    Device,
+    /// Pinned host memory, write-combined.
+    Combined,
+    /// Pinned host memory, cached.
+    Cached,
+    /// Managed memory.
+    Managed,
+    /// Memory for constants.
+    Constant,
+}
+
+/// What the self-test left standing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usable {
+    /// The page size, where pages work.
+    pub page: Option<Align>,
+    /// The managed heap, where it works.
+    pub managed: Option<Source>,
+}
+
+/// What a vendor's driver says of a device, and what its documents add.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Who it is.
+    pub device: DeviceInfo,
+    /// Bytes of its memory.
+    pub total_memory: u64,
+    /// Bytes of the host's, where it tells.
+    pub host_memory: Option<u64>,
+    /// Alignment of plain memory; checked at each allocation.
+    pub device_align: Align,
+    /// What plain memory takes from the device at a time.
+    pub device_granule: Align,
+    /// What managed memory takes at a time.
+    pub managed_granule: Align,
+    /// The heap for constants, where there is one.
+    pub constant: Option<ConstantHeap>,
+    /// Shared memory of kernels.
+    pub shared: SharedCaps,
+}
+
+/// The heap for constants.
+#[derive(Clone, Copy, Debug)]
+pub struct ConstantHeap {
+    /// What people call it.
+    pub name: &'static str,
+    /// Bytes of it.
+    pub size: u64,
+    /// Alignment of its blocks.
+    pub align: Align,
+    /// What a block takes at a time.
+    pub granule: Align,
+    /// The memory it lies in: zero is the device's.
+    pub physical: u8,
+}
+
+impl Facts {
+    /// Translates to [`Caps`], with the source of each heap.
+    #[must_use]
+    pub fn translate(self, usable: Usable) -> (Caps, Vec<Source>) {
+        let sources: Vec<Source> = [Source::Device, Source::Combined, Source::Cached]
+            .into_iter()
+            .chain(usable.managed)
+            .chain(self.constant.map(|_| Source::Constant))
+            .collect();
+        let heaps = sources.iter().map(|&source| self.heap(source, usable)).collect();
+        let caps = Caps {
+            heaps,
+            max_blocks: u64::from(u32::MAX),
+            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
+            neighbour_granularity: Align::ONE,
+            atom: Align::ONE,
+            constant: self.constant.map(|constant| ConstantCaps {
+                bank: constant.size,
+                align: CONSTANT_ALIGN,
+                max_bind: constant.size,
+                push: ARGUMENT_BYTES,
+            }),
+            shared: Some(self.shared),
+            device: self.device,
+        };
+        (caps, sources)
+    }
+
+    fn heap(&self, source: Source, usable: Usable) -> Heap {
+        let total = self.total_memory;
+        // Where the host does not tell its size, the device's is the more careful guess.
+        let host = self.host_memory.unwrap_or(total);
+        let (align, granule) = (self.device_align, self.device_granule);
+        let (kind, name, size, align, granule, access, physical) = match (source, self.constant) {
+            (Source::Combined, _) => {
+                let name = "pinned host, write-combined";
+                (HeapKind::Staging, name, host, HOST_ALIGN, HOST_GRANULE, HostAccess::Combined, 1)
+            }
+            (Source::Cached, _) => {
+                let name = "pinned host, cached";
+                (HeapKind::Staging, name, host, HOST_ALIGN, HOST_GRANULE, HostAccess::Cached, 1)
+            }
+            (Source::Managed, _) => {
+                let (access, granule) = (HostAccess::Cached, self.managed_granule);
+                (HeapKind::Unified, "managed", total, HOST_ALIGN, granule, access, 0)
+            }
+            (Source::Constant, Some(constant)) => {
+                let ConstantHeap { name, size, align, granule, physical } = constant;
+                (HeapKind::Constant, name, size, align, granule, HostAccess::None, physical)
+            }
+            (Source::Device | Source::Constant, _) => {
+                (HeapKind::Device, "device", total, align, granule, HostAccess::None, 0)
+            }
+        };
+        let page = if source == Source::Device { usable.page } else { None };
+        Heap {
+            kind,
+            name: name.into(),
+            size,
+            max_block: size,
+            align,
+            granule,
+            page,
+            host: access,
+            use_when: Use::Normal,
+            physical,
+        }
+    }
+}
+
+/// Bytes of RAM, where the system tells it in a file.
+#[must_use]
+pub fn host_memory() -> Option<u64> {
+    parse_host_memory(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn parse_host_memory(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! An opened device: what every backend over streams holds, and how it looks at blocks.
+#![expect(unsafe_code, reason = "answers for the addresses of blocks")]
+use crate::{
+    Block, BlockKind, Driver, Finding, Memory, Programs, Registry, Source, Staging,
+    compact::Compactor,
+};
+use core::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use omniheap_core::{Caps, ErrorKind, Heap, HeapId, Place, Point, Result, TimelineId};
+use std::sync::Arc;
+
+/// What is known of a device once it was tried.
+#[derive(Debug)]
+pub struct Described {
+    /// Its caps.
+    pub caps: Caps,
+    /// Where the blocks of each heap come from.
+    pub sources: Vec<Source>,
+    /// What the self-test found.
+    pub findings: Vec<Finding>,
+    /// The longest pitch of a copy of rows, in bytes.
+    pub max_pitch: u64,
+}
+
+/// One device, opened: its heaps and blocks, timelines, staging and kernels.
+pub struct Device<D: Driver> {
+    id: u64,
+    described: Described,
+    used: Vec<AtomicU64>,
+    timelines: Registry<D>,
+    staging: Staging<D>,
+    pub(crate) programs: Programs<D>,
+    pub(crate) compactor: Compactor<D>,
+    driver: Arc<D>,
+}
+
+impl<D: Driver> Device<D> {
+    /// A device whose timelines are open already.
+    #[must_use]
+    pub fn new(driver: Arc<D>, timelines: Registry<D>, described: Described) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            used: described.sources.iter().map(|_| AtomicU64::new(0)).collect(),
+            described,
+            timelines,
+            staging: Staging::new(&driver),
+            programs: Programs::default(),
+            compactor: Compactor::default(),
+            driver,
+        }
+    }
+
+    /// Its driver.
+    #[must_use]
+    pub const fn driver(&self) -> &Arc<D> {
+        &self.driver
+    }
+
+    /// Its caps.
+    #[must_use]
+    pub const fn caps(&self) -> &Caps {
+        &self.described.caps
+    }
+
+    /// What the self-test found when the device was opened.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.described.findings
+    }
+
+    /// Its open timelines.
+    #[must_use]
+    pub const fn timelines(&self) -> &Registry<D> {
+        &self.timelines
+    }
+
+    pub(crate) const fn staging(&self) -> &Staging<D> {
+        &self.staging
+    }
+
+    pub(crate) const fn max_pitch(&self) -> u64 {
+        self.described.max_pitch
+    }
+
+    /// Makes later work on `timeline` run only after `point`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Registry::order`].
+    pub fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
+        self.programs.touch();
+        self.timelines.order(timeline, point)
+    }
+
+    /// The heap with this id, and where its blocks come from.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`.
+    pub fn source(&self, heap: HeapId) -> Result<(Source, &Heap)> {
+        let described = self.caps().heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        Ok((self.described.sources[usize::from(heap.0)], described))
+    }
+
+    /// Refuses a size that a heap can never give; says where its blocks come from, and the size as drivers take it.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `ZeroSize`, `ExceedsLimit`.
+    pub fn admit(&self, heap: HeapId, size: u64) -> Result<(Source, usize)> {
+        let (source, described) = self.source(heap)?;
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        if size > described.max_block {
+            return Err(ErrorKind::ExceedsLimit.into());
+        }
+        Ok((source, usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?))
+    }
+
+    /// The page size of a heap that has pages.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `Unsupported`.
+    pub fn page(&self, heap: HeapId) -> Result<u64> {
+        match self.source(heap)? {
+            (Source::Device, Heap { page: Some(page), .. }) => Ok(page.get()),
+            _ => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Refuses a size that cannot be reserved; returns the page size.
+    ///
+    /// # Errors
+    ///
+    /// As for [`page`](Self::page); `ZeroSize`, `Misaligned`.
+    pub fn admit_reservation(&self, heap: HeapId, size: u64) -> Result<u64> {
+        let page = self.page(heap)?;
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        if size.is_multiple_of(page) { Ok(page) } else { Err(ErrorKind::Misaligned.into()) }
+    }
+
+    /// Bytes of live blocks in a heap, reservations aside.
+    #[must_use]
+    pub fn used(&self, heap: HeapId) -> u64 {
+        self.used.get(usize::from(heap.0)).map_or(0, |used| used.load(Ordering::Relaxed))
+    }
+
+    /// Makes a block of memory that the driver just gave, and counts it.
+    ///
+    /// # Panics
+    ///
+    /// For a heap that the device does not have.
+    ///
+    /// # Safety
+    ///
+    /// From `base` on, `size` bytes are this block's alone until it is freed, and live; of a reservation, those that its
+    /// positions show as mapped.
+    pub unsafe fn block<K: BlockKind>(
+        &self,
+        heap: HeapId,
+        base: u64,
+        size: u64,
+        kind: K,
+    ) -> Block<K> {
+        if kind.memory() != Memory::Reserved {
+            self.used[usize::from(heap.0)].fetch_add(size, Ordering::Relaxed);
+        }
+        Block { owner: self.id, heap, base, size, kind }
+    }
+
+    /// Counts a block out that is about to be freed.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`.
+    pub fn let_go<K: BlockKind>(&self, block: &Block<K>) -> Result<()> {
+        self.owns(block)?;
+        if block.memory() != Memory::Reserved {
+            self.used[usize::from(block.heap.0)].fetch_sub(block.size, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether a new block is aligned as its heap says. A driver that breaks its promise is logged.
+    pub fn is_aligned<K>(&self, block: &Block<K>) -> bool {
+        let (base, heap) = (block.base, block.heap);
+        let is_aligned = self.caps().heap(heap).is_some_and(|heap| heap.align.divides(base));
+        if !is_aligned {
+            tracing::error!(base, heap = heap.0, "the driver broke the heap's alignment");
+        }
+        is_aligned
+    }
+
+    /// Refuses another backend's block.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`.
+    pub fn owns<K>(&self, block: &Block<K>) -> Result<()> {
+        if block.owner == self.id { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
+    }
+
+    /// The address of `size` bytes that lie inside our own block, and are mapped.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`, `OutOfRange`.
+    pub fn range<K: BlockKind>(&self, place: &Place<'_, Block<K>>, size: u64) -> Result<u64> {
+        self.owns(place.block)?;
+        let end = place.offset.checked_add(size).ok_or(ErrorKind::OutOfRange)?;
+        if end > place.block.size {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        if let Some(positions) = place.block.kind.positions() {
+            positions.require_mapped(place.offset, size)?;
+        }
+        Ok(place.block.at(place.offset))
+    }
+}
+
+impl<D: Driver> Drop for Device<D> {
+    fn drop(&mut self) {
+        // Copies may still read staging memory, which goes next. On a lost device nothing runs any more.
+        let _ = self.driver.synchronize();
+    }
+}
+
+impl<D: Driver> fmt::Debug for Device<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("device", &self.caps().device)
+            .field("findings", &self.findings())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! The calls that move or set bytes the device reaches.
+#![expect(unsafe_code, reason = "declares what a driver owes")]
+use super::StreamDriver;
+use omniheap_core::Result;
+
+/// A copy of rows, from one rectangle to another; addresses are those of first bytes, the rest is bytes and rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowCopy {
+    /// The first byte of the first destination row.
+    pub to: u64,
+    /// Bytes from one destination row's start to the next.
+    pub to_pitch: usize,
+    /// The first byte of the first source row.
+    pub from: u64,
+    /// Bytes from one source row's start to the next.
+    pub from_pitch: usize,
+    /// Bytes of a row that are copied.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
+/// Copies and fills, in stream order. Errors are what the driver says.
+///
+/// # Safety
+///
+/// - No call touches a byte outside the ranges that it is given.
+/// - [`holds`](Self::holds) says yes only where every byte of the range may be copied from or to without staging.
+#[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
+pub unsafe trait CopyDriver: StreamDriver {
+    /// Says whether the whole range lies in one allocation that the driver made or registered; the host's or the device's.
+    fn holds(&self, address: u64, size: u64) -> bool;
+
+    /// Copies inside the device.
+    ///
+    /// # Safety
+    ///
+    /// Both addresses begin `size` bytes of device memory that live until the copy has run; the stream is live.
+    unsafe fn copy(&self, to: u64, from: u64, size: usize, stream: Self::Stream) -> Result<()>;
+
+    /// As [`copy`](Self::copy), where one side may be host memory; the driver finds out which.
+    ///
+    /// # Safety
+    ///
+    /// Both addresses begin `size` bytes that the device reaches, and that live until the copy has run; the stream is live.
+    unsafe fn copy_unified(
+        &self,
+        to: u64,
+        from: u64,
+        size: usize,
+        stream: Self::Stream,
+    ) -> Result<()>;
+
+    /// Copies rows.
+    ///
+    /// # Safety
+    ///
+    /// Every row of both sides lies in bytes that the device reaches, and that live until the copy has run; the stream is live.
+    unsafe fn copy_rows(&self, rows: &RowCopy, stream: Self::Stream) -> Result<()>;
+
+    /// Copies to another device.
+    ///
+    /// # Safety
+    ///
+    /// `to` names the peer and begins `size` bytes of its memory, `from` as many of this device's; they live until the copy
+    /// has run, and `stream` is a live one of this device.
+    unsafe fn copy_peer(
+        &self,
+        to: (&Self, u64),
+        from: u64,
+        size: usize,
+        stream: Self::Stream,
+    ) -> Result<()>;
+
+    /// Sets every byte to `value`.
+    ///
+    /// # Safety
+    ///
+    /// `to` begins `size` bytes that the device reaches, and that live until it has run; the stream is live.
+    unsafe fn fill(&self, to: u64, value: u8, size: usize, stream: Self::Stream) -> Result<()>;
+}

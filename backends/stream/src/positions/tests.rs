@@ -1,0 +1,56 @@
+use super::*;
+
+fn kind(result: Result<()>) -> core::result::Result<(), ErrorKind> {
+    result.map_err(|error| error.kind())
+}
+
+#[test]
+fn positions_know_what_is_mapped() {
+    let positions = Positions::new(10, 130).expect("small");
+    positions.map(62, &[Page(7); 5], |_| Ok(())).expect("unmapped");
+    assert_eq!(kind(positions.require_mapped(620, 50)), Ok(()));
+    assert_eq!(kind(positions.require_mapped(625, 1)), Ok(()));
+    assert_eq!(kind(positions.require_mapped(619, 2)), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(positions.require_mapped(669, 2)), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(positions.require_mapped(5, 0)), Ok(()));
+    assert!(positions.is_any_mapped());
+    positions.unmap(62, 5, |_| (5, Ok(()))).expect("mapped");
+    assert!(!positions.is_any_mapped());
+}
+
+#[test]
+fn positions_know_the_pieces_that_were_mapped_there() {
+    let positions = Positions::new(10, 130).expect("small");
+    let mut mapped = lock(&positions.mapped);
+    let [one, two, three] = [Page(1), Page(2), Page(3)];
+    mapped.map(60, &[one, two, two, two, three, three]);
+    assert_eq!(mapped.pieces(60, 6), [1, 3, 2]);
+    mapped.unmap(61, 3);
+    mapped.map(61, &[three, two, one]);
+    assert_eq!(mapped.pieces(60, 6), [1, 1, 1, 1, 2]);
+    assert_eq!((mapped.before(66), mapped.before(67), mapped.before(60)), (6, 0, 0));
+}
+
+#[test]
+fn positions_outside_the_block_are_refused() {
+    let positions = Positions::new(10, 130).expect("small");
+    let map = |first, count: usize| kind(positions.map(first, &vec![Page(1); count], |_| Ok(())));
+    assert_eq!(map(129, 1), Ok(()));
+    assert_eq!(map(130, 1), Err(ErrorKind::OutOfRange));
+    assert_eq!(map(u64::MAX, 2), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(positions.unmap(130, 1, |_| (1, Ok(())))), Err(ErrorKind::OutOfRange));
+}
+
+#[test]
+fn what_did_not_happen_is_not_noted() {
+    let positions = Positions::new(10, 130).expect("small");
+    let failed = || Err(ErrorKind::Driver.into());
+    assert_eq!(kind(positions.map(3, &[Page(1)], |_| failed())), Err(ErrorKind::Driver));
+    assert!(!positions.is_any_mapped());
+    positions.map(3, &[Page(1), Page(2)], |_| Ok(())).expect("unmapped");
+    assert_eq!(kind(positions.map(4, &[Page(3)], |_| Ok(()))), Err(ErrorKind::Busy));
+    assert_eq!(kind(positions.unmap(3, 2, |_| (1, failed()))), Err(ErrorKind::Driver));
+    assert_eq!(kind(positions.require_mapped(30, 1)), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(positions.require_mapped(40, 10)), Ok(()), "the second one is still there");
+    assert_eq!(kind(positions.unmap(3, 2, |_| (2, Ok(())))), Err(ErrorKind::OutOfRange));
+}

@@ -1,0 +1,261 @@
+//! What is tried when a device is opened: each optional feature once, on this driver.
+//!
+//! A feature that misbehaves is quarantined: it is left out of the caps, and the reason is logged and kept.
+#![expect(unsafe_code, reason = "calls the driver")]
+use crate::{CopyDriver, Driver, MemoryDriver, Source, Usable};
+use core::fmt;
+use omniheap_core::{Align, Error, ErrorKind, Result};
+use std::sync::Arc;
+
+/// Bytes that a probe writes and reads back.
+pub const PROBE: usize = 4096;
+/// What it writes.
+const STAMP: u8 = 0xA5;
+
+/// An optional feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Feature {
+    /// Virtual memory: reserve, create, map, unmap.
+    Pages,
+    /// Managed memory that both sides may touch at any time.
+    Managed,
+    /// The driver's asynchronous pool.
+    AsyncPool,
+}
+
+/// How a feature did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It worked, and is used.
+    Works,
+    /// The device does not have it.
+    Absent,
+    /// It was not asked for, and not tried.
+    NotAsked,
+    /// The device says it has it, but it failed: not used.
+    Quarantined(Error),
+}
+
+/// What the self-test found about one feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The feature.
+    pub feature: Feature,
+    /// How it did.
+    pub verdict: Verdict,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.feature {
+            Feature::Pages => "pages",
+            Feature::Managed => "managed memory",
+            Feature::AsyncPool => "asynchronous pool",
+        };
+        match self.verdict {
+            Verdict::Works => write!(f, "{name}: works"),
+            Verdict::Absent => write!(f, "{name}: absent"),
+            Verdict::NotAsked => write!(f, "{name}: not asked for"),
+            Verdict::Quarantined(error) => write!(f, "{name}: quarantined, {error}"),
+        }
+    }
+}
+
+/// What gives blocks of the device heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockSource {
+    /// The driver's plain memory.
+    #[default]
+    Plain,
+    /// The driver's own asynchronous pool, where the device has a working one; plain memory where not.
+    AsyncPool,
+}
+
+/// What a device says that it has, and what is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Claims {
+    /// It has virtual memory.
+    pub has_pages: bool,
+    /// It has managed memory.
+    pub has_managed: bool,
+    /// Both sides may touch managed memory at any time.
+    pub has_concurrent_managed: bool,
+    /// It has asynchronous pools.
+    pub has_pools: bool,
+    /// Whether one is asked for.
+    pub block_source: BlockSource,
+}
+
+/// Whether a feature is there to be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// The device says that it has it.
+    Has,
+    /// It says that it does not.
+    Lacks,
+    /// Nobody asked for it.
+    NotAsked,
+}
+
+impl Claims {
+    const fn pages(&self) -> Claim {
+        if self.has_pages { Claim::Has } else { Claim::Lacks }
+    }
+
+    /// Without concurrent access, a host that looks while the device works is killed: that is no unified heap.
+    const fn managed(&self) -> Claim {
+        if self.has_managed && self.has_concurrent_managed { Claim::Has } else { Claim::Lacks }
+    }
+
+    const fn pool(&self) -> Claim {
+        match self.block_source {
+            BlockSource::Plain => Claim::NotAsked,
+            BlockSource::AsyncPool if self.has_pools => Claim::Has,
+            BlockSource::AsyncPool => Claim::Lacks,
+        }
+    }
+}
+
+/// What is left standing; `P` is the vendor's pool.
+#[derive(Debug)]
+pub struct Outcome<P> {
+    /// What the caps may say.
+    pub usable: Usable,
+    /// The pool, where it was asked for and works.
+    pub pool: Option<P>,
+    /// What was found about each feature.
+    pub findings: Vec<Finding>,
+}
+
+/// Tries what is claimed, and logs what is quarantined. A lost device ends the opening.
+fn judge<T>(
+    feature: Feature,
+    claim: Claim,
+    probe: impl FnOnce() -> Result<T>,
+) -> Result<(Option<T>, Finding)> {
+    let (value, verdict) = match claim {
+        Claim::Lacks => (None, Verdict::Absent),
+        Claim::NotAsked => (None, Verdict::NotAsked),
+        Claim::Has => match probe() {
+            Ok(value) => (Some(value), Verdict::Works),
+            Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
+            Err(error) => (None, Verdict::Quarantined(error)),
+        },
+    };
+    if let Verdict::Quarantined(error) = verdict {
+        tracing::warn!(?feature, %error, "a feature failed its self-test and is not used");
+    }
+    Ok((value, Finding { feature, verdict }))
+}
+
+/// Tries everything. `pages` maps one page, uses it with [`stamp`] and unmaps it, and returns the page size; `pool` does so
+/// with a block of a new pool.
+///
+/// # Errors
+///
+/// A device that is lost, or gives no stream.
+pub fn run<D: Driver, P>(
+    driver: &Arc<D>,
+    claims: Claims,
+    pages: impl FnOnce(D::Stream) -> Result<Align>,
+    pool: impl FnOnce(D::Stream) -> Result<P>,
+) -> Result<Outcome<P>> {
+    let stream = driver.create_stream()?;
+    let try_all = || {
+        let (page, pages) = judge(Feature::Pages, claims.pages(), || pages(stream))?;
+        let probe = || managed(&**driver, stream);
+        let (managed, managed_finding) = judge(Feature::Managed, claims.managed(), probe)?;
+        let (pool, pool_finding) = judge(Feature::AsyncPool, claims.pool(), || pool(stream))?;
+        let usable = Usable { page, managed: managed.map(|()| Source::Managed) };
+        Ok(Outcome { usable, pool, findings: vec![pages, managed_finding, pool_finding] })
+    };
+    let outcome = try_all();
+    // SAFETY: created just above; every probe has waited for its work.
+    let _ = unsafe { driver.destroy_stream(stream) };
+    outcome
+}
+
+/// Fills bytes on the device and compares them on the host.
+///
+/// # Errors
+///
+/// `Driver` for other bytes, or what the driver says.
+///
+/// # Safety
+///
+/// `address` begins [`PROBE`] live bytes that the device reaches; `stream` is live.
+pub unsafe fn stamp<D: CopyDriver>(driver: &D, address: u64, stream: D::Stream) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { driver.fill(address, STAMP, PROBE, stream) }?;
+    let mut seen = [0u8; PROBE];
+    // SAFETY: the caller promises the address; the buffer outlives the wait below.
+    unsafe { driver.read(seen.as_mut_ptr(), address, PROBE, stream) }?;
+    // SAFETY: the caller promises the stream.
+    unsafe { driver.synchronize_stream(stream) }?;
+    if seen == [STAMP; PROBE] { Ok(()) } else { Err(ErrorKind::Driver.into()) }
+}
+
+fn managed<D: CopyDriver + MemoryDriver>(driver: &D, stream: D::Stream) -> Result<()> {
+    let address = driver.allocate_managed(PROBE)?;
+    // SAFETY: allocated just above with `PROBE` bytes.
+    let result = unsafe { stamp(driver, address, stream) }.and_then(|()| host_sees(address));
+    // SAFETY: allocated above, used by nothing any more.
+    let freed = unsafe { driver.free(address) };
+    result.and(freed)
+}
+
+/// Whether the host finds the stamp at the device's address.
+fn host_sees(address: u64) -> Result<()> {
+    let address = usize::try_from(address).map_err(|_| ErrorKind::Driver)?;
+    let bytes = core::ptr::with_exposed_provenance::<u8>(address + PROBE - 1);
+    // SAFETY: managed memory is the host's too, at the same address; it is claimed only where both sides may touch it at any
+    // time, and `stamp` has waited.
+    let last = unsafe { bytes.read_volatile() };
+    if last == STAMP { Ok(()) } else { Err(ErrorKind::Driver.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_feature_is_quarantined_and_a_lost_device_is_not_opened() {
+        let works = judge(Feature::Pages, Claim::Has, || Ok(7)).expect("works");
+        assert_eq!((works.0, works.1.verdict), (Some(7), Verdict::Works));
+        let error: Error = ErrorKind::Driver.into();
+        let failing = judge::<()>(Feature::AsyncPool, Claim::Has, || Err(error));
+        let failing = failing.expect("quarantined");
+        assert_eq!((failing.0, failing.1.verdict), (None, Verdict::Quarantined(error)));
+        let lost = judge::<()>(Feature::Pages, Claim::Has, || Err(ErrorKind::DeviceLost.into()));
+        assert_eq!(lost.map_err(|error| error.kind()).err(), Some(ErrorKind::DeviceLost));
+    }
+
+    #[test]
+    fn what_is_absent_or_not_asked_for_is_not_tried() {
+        for (claim, verdict) in
+            [(Claim::Lacks, Verdict::Absent), (Claim::NotAsked, Verdict::NotAsked)]
+        {
+            let probe = || -> Result<()> { panic!("it is not to be tried") };
+            let (value, finding) = judge(Feature::Managed, claim, probe).expect("nothing to fail");
+            assert_eq!((value, finding.verdict), (None, verdict));
+        }
+    }
+
+    #[test]
+    fn claims_are_the_devices_and_the_callers() {
+        let claims = Claims {
+            has_pages: true,
+            has_managed: true,
+            has_concurrent_managed: false,
+            has_pools: true,
+            block_source: BlockSource::Plain,
+        };
+        assert_eq!((claims.pages(), claims.managed()), (Claim::Has, Claim::Lacks));
+        assert_eq!(claims.pool(), Claim::NotAsked);
+        let asked = Claims { block_source: BlockSource::AsyncPool, ..claims };
+        assert_eq!(asked.pool(), Claim::Has);
+        assert_eq!(Claims { has_pools: false, ..asked }.pool(), Claim::Lacks);
+    }
+}
