@@ -13,7 +13,7 @@ use crate::{
 };
 use core::fmt;
 use omniheap_core::{
-    Address, Backend, Caps, DriverBudget, ErrorKind, Export, HeapId, Launch, Map, Remap, Result,
+    Address, Backend, Caps, DriverBudget, Export, HeapBudget, HeapId, Launch, Map, Remap, Result,
     Timelines, Transfer,
 };
 use omniheap_stream::{
@@ -122,22 +122,19 @@ unsafe impl Backend for Cuda {
     }
 
     fn allocate(&self, heap: HeapId, size: u64) -> Result<Block> {
-        let (source, bytes) = self.device.admit(heap, size)?;
-        let (base, kind) = match source {
-            Source::Device => self.allocate_device(bytes)?,
-            Source::Combined => self.allocate_pinned(bytes, Caching::Combined)?,
-            Source::Cached => self.allocate_pinned(bytes, Caching::Cached)?,
-            Source::Managed => (self.driver().allocate_managed(bytes)?, Kind::Managed),
-            Source::Constant => (self.bank.take(size)?, Kind::Constant),
+        let give = |source, bytes| {
+            Ok(match source {
+                Source::Device => self.allocate_device(bytes)?,
+                Source::Combined => self.allocate_pinned(bytes, Caching::Combined)?,
+                Source::Cached => self.allocate_pinned(bytes, Caching::Cached)?,
+                Source::Managed => (self.driver().allocate_managed(bytes)?, Kind::Managed),
+                Source::Constant => (self.bank.take(bytes as u64)?, Kind::Constant),
+            })
         };
-        // SAFETY: the driver or the bank gave as many bytes just above, for this block alone.
-        let block = unsafe { self.device.block(heap, base, size, kind) };
-        if self.device.is_aligned(&block) {
-            return Ok(block);
-        }
-        // SAFETY: made just above and used by nothing.
-        let _ = unsafe { self.free(block) };
-        Err(ErrorKind::Driver.into())
+        // SAFETY: a block that comes back was made just now and is used by nothing.
+        let give_back = |block| unsafe { self.free(block) };
+        // SAFETY: driver and bank give disjoint ranges of at least the size that they are asked for.
+        unsafe { self.device.allocate(heap, size, give, give_back) }
     }
 
     unsafe fn free(&self, block: Block) -> Result<()> {
@@ -190,6 +187,14 @@ unsafe impl Backend for Cuda {
         (cfg!(unix) && self.has_fd_handles && self.as_remap().is_some()).then_some(self as _)
     }
 }
+
+impl DriverBudget for Cuda {
+    fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
+        self.device.budget(heap)
+    }
+}
+
+omniheap_stream::forward!(Cuda, Driver, Kind);
 
 impl fmt::Debug for Cuda {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,6 +23,10 @@ pub enum Kind {
 }
 
 impl BlockKind for Kind {
+    fn opened() -> Self {
+        Self::Opened
+    }
+
     fn memory(&self) -> Memory {
         match self {
             Self::Device => Memory::Device,

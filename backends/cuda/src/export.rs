@@ -7,7 +7,7 @@ use crate::{
 };
 use cudarc::driver::sys::CUextMemory_st;
 use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
-use omniheap_stream::{MemoryDriver, Raw};
+use omniheap_stream::{MemoryDriver, Raw, close_descriptor};
 
 impl Cuda {
     /// The size that exported memory is a multiple of, and aligned to.
@@ -61,12 +61,9 @@ impl Cuda {
     }
 
     /// Takes over memory that CUDA exported.
-    fn import_cuda(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
+    fn import_cuda(&self, heap: HeapId, exported: &Exported, size: usize) -> Result<Block> {
         let page = self.driver().import_page(exported.fd)?;
-        let placed = self.share_granule().and_then(|granule| {
-            let size = usize::try_from(exported.size).map_err(|_| ErrorKind::ExceedsLimit)?;
-            self.place(page, size, granule)
-        });
+        let placed = self.share_granule().and_then(|granule| self.place(page, size, granule));
         match placed {
             Ok(base) => {
                 // SAFETY: `place` mapped as many bytes there, for this block alone.
@@ -102,30 +99,11 @@ impl Cuda {
     }
 }
 
-/// Closes a descriptor that the memory no longer needs.
-#[cfg(unix)]
-fn close(fd: i32) {
-    use std::os::fd::{FromRawFd, OwnedFd};
-    // SAFETY: `Export::import` takes the descriptor over on success, so it is ours to close, once.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-}
-
-#[cfg(not(unix))]
-fn close(_fd: i32) {}
-
 impl Export for Cuda {
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         self.device.page(heap)?;
-        let (_, described) = self.device.source(heap)?;
-        if size == 0 {
-            return Err(ErrorKind::ZeroSize.into());
-        }
         let granule = self.share_granule()?;
-        let size = granule.up(size).ok_or(ErrorKind::SizeOverflow)?;
-        if size > described.max_block {
-            return Err(ErrorKind::ExceedsLimit.into());
-        }
-        let bytes = usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let (size, bytes) = self.device.admit_export(heap, size, granule)?;
         let page = self.driver().create_page(bytes, Sharing::Exportable)?;
         match self.place(page, bytes, granule) {
             // SAFETY: `place` mapped as many bytes there, for this block alone.
@@ -149,23 +127,11 @@ impl Export for Cuda {
     }
 
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
-        self.device.page(heap)?;
-        let (_, described) = self.device.source(heap)?;
-        if exported.uuid.is_some() && exported.uuid != self.device.caps().device.uuid {
-            return Err(ErrorKind::Foreign.into());
-        }
-        if exported.fd < 0 {
-            return Err(ErrorKind::OutOfRange.into());
-        }
-        if exported.size == 0 {
-            return Err(ErrorKind::ZeroSize.into());
-        }
-        if exported.size > described.max_block {
-            return Err(ErrorKind::ExceedsLimit.into());
-        }
-        match self.import_cuda(heap, exported) {
+        let bytes = self.device.admit_import(heap, exported)?;
+        match self.import_cuda(heap, exported, bytes) {
             Ok(block) => {
-                close(exported.fd);
+                // SAFETY: on success the descriptor is ours, and the memory no longer needs it.
+                unsafe { close_descriptor(exported.fd) };
                 Ok(block)
             }
             // The descriptor is CUDA's, only the size is not.

@@ -6,7 +6,6 @@
 //! | `driver` | one function per call, codes to error kinds, contexts made current and restored |
 //! | `caps` | attributes to [`Caps`](omniheap_core::Caps) |
 //! | `backend`, `config`, `block` | [`Cuda`], [`Config`], [`Block`], and the required verbs |
-//! | `forward` | what `omniheap_stream` does for every backend over streams |
 //! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
 //! | `remap`, `export` | pages, and memory that leaves the process |
@@ -30,7 +29,6 @@ mod config;
 mod constant;
 mod driver;
 mod export;
-mod forward;
 mod module;
 mod nvtx;
 mod pool;

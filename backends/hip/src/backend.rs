@@ -13,7 +13,7 @@ use crate::{
 };
 use core::fmt;
 use omniheap_core::{
-    Address, Backend, Caps, DriverBudget, ErrorKind, Export, HeapId, Launch, Map, Remap, Result,
+    Address, Backend, Caps, DriverBudget, Export, HeapBudget, HeapId, Launch, Map, Remap, Result,
     Timelines, Transfer,
 };
 use omniheap_stream::{
@@ -111,22 +111,19 @@ unsafe impl Backend for Hip {
     }
 
     fn allocate(&self, heap: HeapId, size: u64) -> Result<Block> {
-        let (source, bytes) = self.device.admit(heap, size)?;
-        let (base, kind) = match source {
-            Source::Device => self.allocate_device(bytes)?,
-            Source::Combined => self.allocate_pinned(bytes, Caching::Combined)?,
-            Source::Cached => self.allocate_pinned(bytes, Caching::Cached)?,
-            Source::Managed => (self.driver().allocate_managed(bytes)?, Kind::Managed),
-            Source::Constant => (self.allocate_constant(heap, bytes)?, Kind::Constant),
+        let give = |source, bytes| {
+            Ok(match source {
+                Source::Device => self.allocate_device(bytes)?,
+                Source::Combined => self.allocate_pinned(bytes, Caching::Combined)?,
+                Source::Cached => self.allocate_pinned(bytes, Caching::Cached)?,
+                Source::Managed => (self.driver().allocate_managed(bytes)?, Kind::Managed),
+                Source::Constant => (self.allocate_constant(heap, bytes)?, Kind::Constant),
+            })
         };
-        // SAFETY: the runtime gave as many bytes just above, for this block alone.
-        let block = unsafe { self.device.block(heap, base, size, kind) };
-        if self.device.is_aligned(&block) {
-            return Ok(block);
-        }
-        // SAFETY: made just above and used by nothing.
-        let _ = unsafe { self.free(block) };
-        Err(ErrorKind::Driver.into())
+        // SAFETY: a block that comes back was made just now and is used by nothing.
+        let give_back = |block| unsafe { self.free(block) };
+        // SAFETY: the runtime gives disjoint ranges of at least the size that they are asked for.
+        unsafe { self.device.allocate(heap, size, give, give_back) }
     }
 
     unsafe fn free(&self, block: Block) -> Result<()> {
@@ -175,6 +172,16 @@ unsafe impl Backend for Hip {
         (cfg!(unix) && self.as_remap().is_some()).then_some(self as _)
     }
 }
+
+impl DriverBudget for Hip {
+    fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
+        let told = self.device.budget(heap)?;
+        // The runtime does not count managed memory that is not on the device now.
+        Ok(HeapBudget { used: told.used.max(self.device.used(heap)), ..told })
+    }
+}
+
+omniheap_stream::forward!(Hip, Driver, Kind);
 
 impl fmt::Debug for Hip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -32,6 +32,10 @@ pub struct Reservation {
 }
 
 impl BlockKind for Kind {
+    fn opened() -> Self {
+        Self::Opened
+    }
+
     fn memory(&self) -> Memory {
         match self {
             Self::Device => Memory::Device,

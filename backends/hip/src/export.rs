@@ -7,6 +7,7 @@ use crate::{
     sys::hipMemGenericAllocationHandle_t as Handle,
 };
 use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
+use omniheap_stream::close_descriptor;
 
 /// Physical memory with an address of its own.
 #[derive(Clone, Copy, Debug)]
@@ -137,29 +138,10 @@ impl Hip {
     }
 }
 
-/// Closes a descriptor that the memory no longer needs.
-#[cfg(unix)]
-fn close(fd: i32) {
-    use std::os::fd::{FromRawFd, OwnedFd};
-    // SAFETY: `Export::import` takes the descriptor over on success, so it is ours to close, once.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-}
-
-#[cfg(not(unix))]
-fn close(_fd: i32) {}
-
 impl Export for Hip {
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         let granule = Align::new(self.device.page(heap)?).ok_or(ErrorKind::Driver)?;
-        let (_, described) = self.device.source(heap)?;
-        if size == 0 {
-            return Err(ErrorKind::ZeroSize.into());
-        }
-        let size = granule.up(size).ok_or(ErrorKind::SizeOverflow)?;
-        if size > described.max_block {
-            return Err(ErrorKind::ExceedsLimit.into());
-        }
-        let bytes = usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?;
+        let (size, bytes) = self.device.admit_export(heap, size, granule)?;
         let page = self.driver().create_page(bytes, Sharing::Exportable)?;
         self.settle(heap, page, size, Kind::Exportable)
     }
@@ -176,23 +158,14 @@ impl Export for Hip {
 
     // HIP 6.4 and 7.2 do not give memory back that was ever imported, before the process ends.
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
-        let page = self.device.page(heap)?;
-        let (_, described) = self.device.source(heap)?;
-        if exported.uuid.is_some() && exported.uuid != self.device.caps().device.uuid {
-            return Err(ErrorKind::Foreign.into());
-        }
-        if exported.fd < 0 {
-            return Err(ErrorKind::OutOfRange.into());
-        }
-        if exported.size == 0 {
-            return Err(ErrorKind::ZeroSize.into());
-        }
-        if exported.size > described.max_block || !exported.size.is_multiple_of(page) {
+        self.device.admit_import(heap, exported)?;
+        if !exported.size.is_multiple_of(self.device.page(heap)?) {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let page = self.driver().import_page(exported.fd)?;
         let block = self.settle(heap, page, exported.size, Kind::Imported).map_err(wrong_size)?;
-        close(exported.fd);
+        // SAFETY: on success the descriptor is ours, and the memory no longer needs it.
+        unsafe { close_descriptor(exported.fd) };
         Ok(block)
     }
 }

@@ -6,7 +6,6 @@
 //! | `driver` | one function for each call, codes to error kinds, the thread's device chosen and restored |
 //! | `caps` | attributes to [`Caps`](omniheap_core::Caps) |
 //! | `backend`, `config`, `block` | [`Hip`], [`Config`], [`Block`], and the required verbs |
-//! | `forward` | what `omniheap_stream` does for every backend over streams |
 //! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
 //! | `remap`, `pages`, `export` | pages, those that exist, and memory that leaves the process |
@@ -30,7 +29,6 @@ mod constant;
 #[doc(hidden)]
 pub mod driver;
 mod export;
-mod forward;
 mod module;
 mod pages;
 mod pool;

@@ -1,4 +1,7 @@
 //! Streams as timelines: those that the runtime reserves, and those that callers hand in.
+//!
+//! AMD's runtime spreads streams over a few hardware queues (`GPU_MAX_HW_QUEUES`, four by default). Beyond that, a timeline
+//! may have to wait for work of another one that shares its queue: order is kept, only overlap is lost.
 #![expect(unsafe_code, reason = "takes over streams")]
 use crate::{
     backend::Hip,

@@ -27,6 +27,9 @@ pub enum Memory {
 
 /// What freeing a block needs, which only its backend knows.
 pub trait BlockKind: Send + Sync + 'static {
+    /// The kind of another process's memory that is opened by a handle.
+    fn opened() -> Self;
+
     /// How the block came to be.
     fn memory(&self) -> Memory;
 

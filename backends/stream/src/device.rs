@@ -105,12 +105,37 @@ impl<D: Driver> Device<D> {
         Ok((self.described.sources[usize::from(heap.0)], described))
     }
 
-    /// Refuses a size that a heap can never give; says where its blocks come from, and the size as drivers take it.
+    /// Allocates from where a heap's blocks come from: `give` gets an address and what freeing it needs. A block that is not
+    /// aligned as the heap says is given back.
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `ZeroSize`, `ExceedsLimit`.
-    pub fn admit(&self, heap: HeapId, size: u64) -> Result<(Source, usize)> {
+    /// `NoSuchHeap`, `ZeroSize`, `ExceedsLimit`, or what `give` says.
+    ///
+    /// # Safety
+    ///
+    /// From the address that `give` returns on, as many bytes as it was asked for are the block's alone until it is freed.
+    pub unsafe fn allocate<K: BlockKind>(
+        &self,
+        heap: HeapId,
+        size: u64,
+        give: impl FnOnce(Source, usize) -> Result<(u64, K)>,
+        give_back: impl FnOnce(Block<K>) -> Result<()>,
+    ) -> Result<Block<K>> {
+        let (source, bytes) = self.admit(heap, size)?;
+        let (base, kind) = give(source, bytes)?;
+        // SAFETY: the caller's promise.
+        let block = unsafe { self.block(heap, base, size, kind) };
+        if self.caps().heap(heap).is_some_and(|heap| heap.align.divides(base)) {
+            return Ok(block);
+        }
+        tracing::error!(base, heap = heap.0, "the driver broke the heap's alignment");
+        let _ = give_back(block);
+        Err(ErrorKind::Driver.into())
+    }
+
+    /// Refuses a size that a heap can never give; says where its blocks come from, and the size as drivers take it.
+    pub(crate) fn admit(&self, heap: HeapId, size: u64) -> Result<(Source, usize)> {
         let (source, described) = self.source(heap)?;
         if size == 0 {
             return Err(ErrorKind::ZeroSize.into());
@@ -186,16 +211,6 @@ impl<D: Driver> Device<D> {
             self.used[usize::from(block.heap.0)].fetch_sub(block.size, Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    /// Whether a new block is aligned as its heap says. A driver that breaks its promise is logged.
-    pub fn is_aligned<K>(&self, block: &Block<K>) -> bool {
-        let (base, heap) = (block.base, block.heap);
-        let is_aligned = self.caps().heap(heap).is_some_and(|heap| heap.align.divides(base));
-        if !is_aligned {
-            tracing::error!(base, heap = heap.0, "the driver broke the heap's alignment");
-        }
-        is_aligned
     }
 
     /// Refuses another backend's block.

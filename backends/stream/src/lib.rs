@@ -1,18 +1,18 @@
 //! What backends over streams share: everything but the calls of a vendor's driver, its numbers, and its quirks.
 //!
 //! A vendor's crate implements the traits of `driver` for its driver, one call each, and [`BlockKind`] for what its blocks
-//! are; its backend holds a [`Device`] and forwards to it. What is the vendor's stays there: nothing here names one.
+//! are; its backend holds a [`Device`] and says [`forward!`]. What is the vendor's stays there: nothing here names one.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `driver` | the calls that are needed: [`StreamDriver`], [`CopyDriver`], [`MemoryDriver`], [`IpcDriver`], [`CodeDriver`] |
-//! | `device`, `block`, `view` | [`Device`] and its [`Block`]s, their addresses, and the host's view of them |
+//! | `device`, `block`, `view`, `forward` | [`Device`] and its [`Block`]s, their addresses, the host's view of them, and [`forward!`] to them |
 //! | `caps`, [`selftest`] | what a device is, and what is tried when it is opened |
 //! | `event` | events, used again and again |
 //! | `timeline`, `registry` | streams with their marks, and those that are open |
 //! | `bounce`, `staging` | pinned memory between slices and the device |
 //! | `transfer`, `rows`, `compact`, [`pieces`] | byte movement, and batches of copies as one table that one kernel carries |
-//! | [`positions`], `ipc` | pages that are mapped, and memory that leaves the process |
+//! | [`positions`], `export`, `ipc` | pages that are mapped, and memory that leaves the process |
 //! | `launch`, `module`, `kernel` | the shape of launches, device code, and kernels by hand |
 //! | `programs` | kernels of the seam, with their constants |
 mod block;
@@ -22,6 +22,8 @@ mod compact;
 mod device;
 mod driver;
 mod event;
+mod export;
+mod forward;
 mod ipc;
 mod kernel;
 mod launch;
@@ -45,6 +47,7 @@ pub use driver::{
     Caching, CodeDriver, CopyDriver, Driver, IpcDriver, MemoryDriver, MemoryInfo, Progress, Raw,
     RowCopy, StreamDriver, of_host,
 };
+pub use export::close_descriptor;
 pub use ipc::IpcHandle;
 pub use kernel::Kernel;
 pub use launch::{Argument, Launch, Limits, Shape};
@@ -56,6 +59,9 @@ pub use rows::Rows;
 pub use selftest::{BlockSource, Feature, Finding, Verdict};
 pub use staging::Staging;
 pub use timeline::{DefaultStream, StreamOwner, Timeline};
+
+#[doc(hidden)]
+pub use omniheap_core as seam;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,7 @@
-//! The constant bank, shared memory, and device code that does not build.
+//! The constant bank, and images that are broken.
 #![expect(unsafe_code, reason = "launches kernels")]
 use crate::shared::support::{
-    DEVICE, MAIN, allocate, assert_same, at, constant, delay_kernel, free, kind, pattern, read,
-    write,
+    DEVICE, MAIN, allocate, assert_same, at, constant, free, kind, pattern, read, write,
 };
 use omniheap_core::{Address, Backend, ErrorKind, Transfer};
 use omniheap_cuda::{Argument, BANK_SYMBOL, Block, Config, Cuda, Kernel, Launch};
@@ -12,8 +11,7 @@ const PREPARED: &str = include_str!("../../../../shaders/constant_bank/constant_
 cases! {
     Nothing: a_kernel_reads_the_constant_bank, blocks_share_the_bank, the_prepared_image_works,
         broken_images_give_the_log;
-    Compiler: own_kernels_read_the_constant_bank, shared_memory_above_the_default_works,
-        launches_over_the_limits_are_refused, broken_source_gives_the_log;
+    Compiler: own_kernels_read_the_constant_bank;
 }
 
 /// Runs the bank's reading kernel over `length` bytes.
@@ -94,54 +92,6 @@ fn own_kernels_read_the_constant_bank(_: &Cuda) {
     assert_same(&read(&cuda, &to, 0, 128), &expected, "weighed");
     free(&cuda, bank);
     free(&cuda, to);
-}
-
-fn shared_memory_above_the_default_works(cuda: &Cuda) {
-    let shared = cuda.caps().shared.expect("kernels have it");
-    let kernel = delay_kernel(cuda, "omniheap_sum_shared");
-    let to = allocate(cuda, DEVICE, 4);
-    for bytes in [1024, shared.per_group, shared.per_group + 4, shared.per_group_opt_in, 2048] {
-        let words = u32::try_from(bytes / 4).expect("small");
-        let launch = Launch::linear(1, 128).shared(bytes);
-        let arguments = [Argument::U64(cuda.address(&to)), Argument::U32(words)];
-        // SAFETY: the kernel uses `words` words of the shared bytes it is given, and writes one word of `to`.
-        unsafe { cuda.launch(MAIN, &kernel, launch, &arguments) }.expect("within the limit");
-        let expected = (1..=words).fold(0u32, u32::wrapping_add);
-        assert_eq!(read(cuda, &to, 0, 4), expected.to_le_bytes(), "{bytes} bytes");
-    }
-    free(cuda, to);
-}
-
-fn launches_over_the_limits_are_refused(cuda: &Cuda) {
-    let shared = cuda.caps().shared.expect("kernels have it");
-    let kernel = delay_kernel(cuda, "omniheap_sum_shared");
-    let to = allocate(cuda, DEVICE, 4);
-    let arguments = [Argument::U64(cuda.address(&to)), Argument::U32(0)];
-    // SAFETY: the kernel touches no shared word, and writes one word of `to`, if it is launched at all.
-    let launch = |shape| kind(unsafe { cuda.launch(MAIN, &kernel, shape, &arguments) });
-    let one = Launch::linear(1, 1);
-    let limit = Some(ErrorKind::ExceedsLimit);
-    assert_eq!(launch(one.shared(shared.per_group_opt_in + 1)), limit);
-    assert_eq!(launch(one.shared(u64::MAX)), limit);
-    assert_eq!(launch(Launch::linear(1, 1025)), limit);
-    assert_eq!(launch(Launch { group: [u32::MAX; 3], ..one }), limit);
-    assert_eq!(launch(Launch::linear(0, 1)), Some(ErrorKind::ZeroSize));
-    assert_eq!(launch(Launch::linear(1, 0)), Some(ErrorKind::ZeroSize));
-    assert_eq!(launch(one), None, "and the device is well");
-    free(cuda, to);
-}
-
-fn broken_source_gives_the_log(cuda: &Cuda) {
-    let error = cuda.compile("extern \"C\" __global__ void f() { nonsense; }").expect_err("broken");
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    assert!(error.log().contains("nonsense"), "{error}");
-    let error = cuda.compile("a\0b").expect_err("broken");
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    let module = cuda.compile("extern \"C\" __global__ void f() {}").expect("fine");
-    assert_eq!(kind(module.kernel("g")), Some(ErrorKind::InvalidConfig));
-    assert_eq!(kind(module.kernel("f\0")), Some(ErrorKind::InvalidConfig));
-    assert_eq!(kind(module.global("nothing")), Some(ErrorKind::InvalidConfig));
-    assert!(module.kernel("f").is_ok());
 }
 
 fn broken_images_give_the_log(cuda: &Cuda) {

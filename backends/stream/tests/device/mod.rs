@@ -18,6 +18,7 @@ macro_rules! cases {
 
 mod compact;
 mod export;
+mod kernels;
 mod memory;
 mod misuse;
 mod pages;
@@ -39,6 +40,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         process::CASES,
         misuse::CASES,
         teardown::CASES,
+        kernels::CASES,
     ];
     all.into_iter().flatten().copied()
 }

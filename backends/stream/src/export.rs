@@ -1,0 +1,58 @@
+//! Memory that leaves the process as a file descriptor: what is refused before the driver sees it.
+#![expect(unsafe_code, reason = "closes descriptors")]
+use crate::{Device, Driver};
+use omniheap_core::{Align, ErrorKind, Exported, HeapId, Result};
+
+impl<D: Driver> Device<D> {
+    /// Refuses a size that cannot leave the process; otherwise rounds it up, and says it as drivers take it too.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `Unsupported` for a heap without pages, `ZeroSize`, `SizeOverflow`, `ExceedsLimit`.
+    pub fn admit_export(&self, heap: HeapId, size: u64, granule: Align) -> Result<(u64, usize)> {
+        self.page(heap)?;
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        let size = granule.up(size).ok_or(ErrorKind::SizeOverflow)?;
+        let (_, bytes) = self.admit(heap, size)?;
+        Ok((size, bytes))
+    }
+
+    /// Refuses memory from elsewhere that cannot be a block here; says its size as drivers take it.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `Unsupported` for a heap without pages, `Foreign` for another device's, `OutOfRange` for what is no
+    /// descriptor, `ZeroSize`, `ExceedsLimit`.
+    pub fn admit_import(&self, heap: HeapId, exported: &Exported) -> Result<usize> {
+        self.page(heap)?;
+        if exported.uuid.is_some() && exported.uuid != self.caps().device.uuid {
+            return Err(ErrorKind::Foreign.into());
+        }
+        if exported.fd < 0 {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        Ok(self.admit(heap, exported.size)?.1)
+    }
+}
+
+/// Closes a descriptor that imported memory no longer needs.
+///
+/// # Safety
+///
+/// It is the caller's to close, as [`Export::import`](omniheap_core::Export::import) makes it on success, and closed once.
+#[cfg(unix)]
+pub unsafe fn close_descriptor(fd: i32) {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    // SAFETY: the caller's promise.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+/// Does nothing where there are no descriptors.
+///
+/// # Safety
+///
+/// None.
+#[cfg(not(unix))]
+pub unsafe fn close_descriptor(_fd: i32) {}
