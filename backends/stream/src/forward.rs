@@ -110,7 +110,7 @@ macro_rules! forward {
                 heap: $crate::seam::HeapId,
                 handle: &$crate::IpcHandle,
             ) -> $crate::seam::Result<$crate::Block<$kind>> {
-                self.device.open_ipc(heap, handle, <$kind as $crate::BlockKind>::opened())
+                self.device.open_ipc(heap, handle)
             }
         }
 

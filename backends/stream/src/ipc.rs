@@ -33,18 +33,13 @@ impl<D: Driver> Device<D> {
         Ok(IpcHandle { bytes, size: block.size, uuid: self.caps().device.uuid })
     }
 
-    /// Opens memory of another process, as a block of `kind`, which is closed instead of freed.
+    /// Opens memory of another process, as a block that is closed instead of freed.
     ///
     /// # Errors
     ///
     /// `Foreign` when the device differs, `Unsupported` for a heap that is not device memory, `ExceedsLimit` when the
     /// memory has fewer bytes than the handle says, or what the driver says: a process cannot open its own handle.
-    pub fn open_ipc<K: BlockKind>(
-        &self,
-        heap: HeapId,
-        handle: &IpcHandle,
-        kind: K,
-    ) -> Result<Block<K>> {
+    pub fn open_ipc<K: BlockKind>(&self, heap: HeapId, handle: &IpcHandle) -> Result<Block<K>> {
         let (source, _) = self.source(heap)?;
         if source != Source::Device {
             return Err(ErrorKind::Unsupported.into());
@@ -62,6 +57,6 @@ impl<D: Driver> Device<D> {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         // SAFETY: opened just above, with at least as many bytes, which stay until it is closed.
-        Ok(unsafe { self.block(heap, base, handle.size, kind) })
+        Ok(unsafe { self.block(heap, base, handle.size, K::opened()) })
     }
 }

@@ -1,0 +1,4 @@
+//! The shared device over a driver of plain host memory, where no vendor's library is needed.
+mod cases;
+mod driver;
+mod rig;
