@@ -1,7 +1,7 @@
 //! What a [`Device`](crate::Device) does for every backend over streams, under the backend's own name.
 
-/// Implements, for a backend with a field `device`, what its [`Device`](crate::Device) does: the capabilities `Transfer`, `Map`,
-/// `Address`, `Timelines` and `Launch` of the seam, and what backends over streams have beside them.
+/// Implements, for a backend with a field `device`, what its [`Device`](crate::Device) does: the capabilities `Transfer`,
+/// `Map`, `Address`, `Timelines` and `Launch` of the seam, and what backends over streams have beside them.
 ///
 /// The caller names the backend, its driver, and the kind of its blocks.
 #[macro_export]
@@ -20,8 +20,8 @@ macro_rules! forward {
                 self.device.timelines().spare_events()
             }
 
-            /// Builds the kernel that carries batches of copies now, not with the first batch; does nothing where opening the device
-            /// has done so.
+            /// Builds the kernel that carries batches of copies now, not with the first batch; does nothing where opening
+            /// the device has done so.
             ///
             /// Loading device code may wait for kernels that run: call it before one that waits for the host.
             ///
@@ -90,8 +90,8 @@ macro_rules! forward {
             ///
             /// # Errors
             ///
-            /// `Foreign` for another backend's block, `Unsupported` for one that is no plain device memory: allocate such a block
-            /// with `Export` instead. Otherwise what the driver says.
+            /// `Foreign` for another backend's block, `Unsupported` for one that is no plain device memory: allocate such a
+            /// block with `Export` instead. Otherwise what the driver says.
             pub fn ipc_handle(
                 &self,
                 block: &$crate::Block<$kind>,

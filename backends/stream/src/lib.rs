@@ -5,8 +5,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `driver` | the calls that are needed: [`StreamDriver`], [`CopyDriver`], [`MemoryDriver`], [`IpcDriver`], [`CodeDriver`] |
-//! | `device`, `block`, `view`, `forward` | [`Device`] and its [`Block`]s, their addresses, the host's view of them, and [`forward!`] to them |
+//! | `driver` | the calls: [`StreamDriver`], [`CopyDriver`], [`MemoryDriver`], [`IpcDriver`], [`CodeDriver`] |
+//! | `device`, `forward` | [`Device`], and [`forward!`] to it |
+//! | `block`, `view` | [`Block`]s, their addresses, and the host's view of them |
 //! | `caps`, [`selftest`] | what a device is, and what is tried when it is opened |
 //! | `event` | events, used again and again |
 //! | `timeline`, `registry` | streams with their marks, and those that are open |
