@@ -6,7 +6,7 @@ use crate::shared::{
     Case,
     support::{DEVICE, MAIN, Need, at, kind, read},
 };
-use omniheap_core::{Backend, DriverBudget, ErrorKind, Export, Remap, Transfer};
+use omniheap_core::{Address, Backend, DriverBudget, ErrorKind, Export, Remap, Transfer};
 use omniheap_hip::{Feature, Hip, Verdict};
 
 /// Which call fails, and the case that sees it. Opening the device uses the first one of each.
@@ -54,8 +54,14 @@ fn map_twice(hip: &Hip) -> [Option<ErrorKind>; 2] {
     let results = [try_once(), try_once()];
     // SAFETY: the pages are this case's own, and not mapped.
     unsafe { hip.destroy(DEVICE, &pages) }.expect("the driver takes them back");
+    let spoiled = results[0].map(|_| hip.address(&block));
     // SAFETY: nothing is mapped.
     unsafe { hip.free(block) }.expect("the driver takes it back");
+    // AMD's runtime remembers a map that failed: nothing must ever be mapped there again.
+    let next = hip.reserve(DEVICE, 8 * page).expect("addresses are plenty");
+    assert_ne!(Some(hip.address(&next)), spoiled, "spoiled addresses were given back");
+    // SAFETY: nothing is mapped.
+    unsafe { hip.free(next) }.expect("the driver takes it back");
     results
 }
 

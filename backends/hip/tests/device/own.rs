@@ -21,7 +21,7 @@ pub(crate) const MANY_MARKS: u32 = 100_000;
 
 cases! {
     Nothing: no_such_device_is_wrapped, the_callers_device_is_restored, coherence_is_chosen;
-    Pages: a_page_is_destroyed_once;
+    Pages: a_page_is_destroyed_once_and_not_mapped_then;
 }
 
 /// Whether AMD's runtime answers, with limits that are its own, and not a library that forwards to another vendor's.
@@ -42,11 +42,17 @@ fn no_such_device_is_wrapped(device: &Device) {
     assert_eq!(kind(wrapped), Some(ErrorKind::InvalidConfig));
 }
 
-fn a_page_is_destroyed_once(device: &Device) {
+fn a_page_is_destroyed_once_and_not_mapped_then(device: &Device) {
     let mut pages = Vec::new();
     device.create(DEVICE, 2, &mut pages).expect("two pages fit");
     // SAFETY: the pages are this case's own, and not mapped.
     unsafe { device.destroy(DEVICE, &pages[..1]) }.expect("the runtime takes it back");
+    let page = device.caps().heaps[0].page.expect("there are pages").get();
+    let block = device.reserve(DEVICE, 2 * page).expect("addresses are plenty");
+    // SAFETY: the first page is gone, which is refused before the runtime follows its number.
+    let mapped = unsafe { device.map_pages(&block, 0, &pages) };
+    assert_eq!(kind(mapped), Some(ErrorKind::Foreign));
+    free(device, block);
     // SAFETY: the first page is gone, which is refused; the second goes all the same.
     let again = unsafe { device.destroy(DEVICE, &pages) };
     assert_eq!(kind(again), Some(ErrorKind::Foreign));
