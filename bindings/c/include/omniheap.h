@@ -61,7 +61,8 @@
 // Pools of pages wait for the device only before a request would fail.
 #define OMNIHEAP_WAITING_LAST_RESORT 0
 
-// They also wait before they hold much more than was ever live: less memory, and a stall now and then while they grow.
+// They also wait, or let timelines run after each other, before they hold much more than was ever live: less memory, and a
+// stall now and then while they grow.
 #define OMNIHEAP_WAITING_THRIFT 1
 
 // Any size in any order.
@@ -590,14 +591,17 @@ enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
                                               void *user,
                                               struct omniheap_moved *moved);
 
-// Sends log messages up to a level to `logger`; a null function ends that.
+// Sends log messages up to a level to `logger`; a null function ends that. Once this has returned, the function that was
+// registered before is not called any more.
 //
 // Refused with `Busy` where the process already has another receiver of Rust's `tracing`.
 //
 // # Safety
 //
 // `logger` may be called from any thread, with `user`, until it is replaced; it does not call omniheap.
-enum omniheap_status omniheap_set_logger(omniheap_logger logger, uint32_t level, void *user);
+enum omniheap_status omniheap_set_logger(omniheap_logger logger,
+                                         uint32_t level,
+                                         void *user);
 
 // Calls `callback` when memory is short, before a request fails. It may free through the manager.
 //
@@ -662,6 +666,11 @@ enum omniheap_status omniheap_set_budget(struct omniheap_manager manager,
                                          uint32_t number,
                                          uint64_t soft,
                                          uint64_t hard);
+
+// Sets when pools wait that were made with `OMNIHEAP_WAITING_THRIFT`: `OMNIHEAP_WAITING_LAST_RESORT` suspends that, for the
+// while that a stream is captured into a graph, and `OMNIHEAP_WAITING_THRIFT` resumes it.
+enum omniheap_status omniheap_set_waiting(struct omniheap_manager manager,
+                                          uint32_t waiting);
 
 // Makes reusable everything whose timelines have passed; `count` gets how many allocations that were, and may be null.
 //

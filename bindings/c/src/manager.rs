@@ -227,6 +227,16 @@ pub extern "C" fn omniheap_set_budget(
     call(|| Ok(holder(manager)?.manager.set_budget(heap(number)?, soft, hard)?))
 }
 
+/// Sets when pools wait that were made with `OMNIHEAP_WAITING_THRIFT`: `OMNIHEAP_WAITING_LAST_RESORT` suspends that, for the
+/// while that a stream is captured into a graph, and `OMNIHEAP_WAITING_THRIFT` resumes it.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_set_waiting(manager: OmniheapManager, waiting: u32) -> OmniheapStatus {
+    call(|| {
+        holder(manager)?.manager.set_waiting(crate::open::waiting(waiting)?);
+        Ok(())
+    })
+}
+
 /// Makes reusable everything whose timelines have passed; `count` gets how many allocations that were, and may be null.
 ///
 /// # Safety

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 /// Pools of pages wait for the device only before a request would fail.
 pub const OMNIHEAP_WAITING_LAST_RESORT: u32 = 0;
-/// They also wait before they hold much more than was ever live: less memory, and a stall now and then while they grow.
+/// They also wait, or let timelines run after each other, before they hold much more than was ever live: less memory, and a
+/// stall now and then while they grow.
 pub const OMNIHEAP_WAITING_THRIFT: u32 = 1;
 
 /// How a manager is set up. Start from `omniheap_config_default`.
@@ -48,7 +49,7 @@ pub(crate) fn waiting(number: u32) -> Result<Waiting, Failure> {
         OMNIHEAP_WAITING_LAST_RESORT => Ok(Waiting::LastResort),
         OMNIHEAP_WAITING_THRIFT => Ok(Waiting::Thrift),
         other => {
-            let message = format!("config.waiting is {other}; pass one of OMNIHEAP_WAITING_…");
+            let message = format!("waiting is {other}; pass one of OMNIHEAP_WAITING_…");
             Err(Failure::invalid(message))
         }
     }

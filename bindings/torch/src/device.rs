@@ -251,12 +251,17 @@ impl<B: Streams> Device<B> {
     ///
     /// As for [`Graphs::begin`].
     pub(crate) unsafe fn begin(&self, pool: PoolId, filter: *mut Function) {
+        // Before the capture begins, which no mark or wait of ours may spoil.
+        self.manager.set_waiting(Waiting::LastResort);
         // SAFETY: the caller's promise.
         unsafe { self.graphs.begin(pool, filter) };
     }
 
     pub(crate) fn end(&self, pool: PoolId) {
         self.graphs.end(pool, &self.manager);
+        if !self.graphs.is_capturing() {
+            self.manager.set_waiting(Waiting::Thrift);
+        }
     }
 
     pub(crate) fn release(&self, pool: PoolId) {

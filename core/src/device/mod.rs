@@ -13,7 +13,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use opened::Opened;
 pub(crate) use transit::Journey;
 use transit::Transit;
@@ -54,6 +54,8 @@ pub(crate) struct Device<B: Backend> {
     costs: Vec<Cost>,
     /// What threads carry between the driver and the pools.
     pub(crate) transit: Transit,
+    /// Whether pools must not wait for timelines, nor order them, to save memory.
+    pub(crate) hurried: AtomicBool,
 }
 
 /// Pieces of which a heap's pages consist at least: one that moves whole must be small beside all of them.
@@ -100,6 +102,7 @@ impl<B: Backend> Device<B> {
             observer: None,
             costs,
             transit: Transit::new(),
+            hurried: AtomicBool::new(false),
         }
     }
 

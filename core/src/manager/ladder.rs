@@ -157,6 +157,9 @@ impl<B: Backend> Manager<B> {
             let held = lane.state.lock().allocate_anyhow(ask);
             return held.map(|slot| (Arc::clone(lane), slot)).map_err(Error::from);
         }
+        if let Some(taken) = self.take_in_order(pool, lane, ask) {
+            return Ok(taken);
+        }
         match self.grow(pool, lane, ask) {
             Err(error) if error.kind().is_out_of_memory() => {
                 self.climb_higher(pool, lane, ask, error)

@@ -15,6 +15,7 @@ mod install;
 mod ladder;
 mod launch;
 mod observe;
+mod order;
 mod placed;
 mod publish;
 mod race;
@@ -46,7 +47,9 @@ use crate::defrag::Ledger;
 use crate::device::{Device, HeapUse};
 use crate::pool::{Names, Patience, Pool};
 use crate::sync::Mutex;
-use crate::{Backend, Caps, Error, ErrorKind, HeapId, Ranking, Request, Result, TimelineId};
+use crate::{
+    Backend, Caps, Error, ErrorKind, HeapId, Ranking, Request, Result, TimelineId, Waiting,
+};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -281,6 +284,14 @@ impl<B: Backend> Manager<B> {
         }
         let limit = (size as f64 * share) as u64;
         self.set_budget(heap, limit, limit)
+    }
+
+    /// Sets when pools wait that were made for [`Waiting::Thrift`]: with `LastResort` they neither wait for timelines to save
+    /// memory nor order them, with `Thrift` they do so again.
+    ///
+    /// For the while that a stream is captured into a graph: to mark it, or to wait for it, would spoil the capture.
+    pub fn set_waiting(&self, waiting: Waiting) {
+        self.inner.device.hurried.store(waiting == Waiting::LastResort, Relaxed);
     }
 
     /// Starts the peaks of the report again at what is live and held now.

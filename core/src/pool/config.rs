@@ -30,7 +30,8 @@ pub enum Waiting {
     /// Only before a request would fail.
     #[default]
     LastResort,
-    /// Also before it holds much more than was ever live: less memory, and a stall now and then while it grows.
+    /// Also before it holds much more than was ever live: less memory, and a stall now and then while it grows. First it
+    /// takes what other timelines may still use, and lets the one that asks run after them.
     Thrift,
 }
 

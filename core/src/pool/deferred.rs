@@ -13,7 +13,7 @@ struct Waiting {
 }
 
 /// Freed allocations that wait, oldest first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Deferred(Vec<Waiting>);
 
 impl Deferred {
@@ -46,14 +46,19 @@ impl Deferred {
         latest
     }
 
-    /// Takes out everything whose points are reached; `reached` lists how far timelines have come.
-    pub(crate) fn take_ready(&mut self, reached: &[(TimelineId, Epoch)]) -> Vec<SlotId> {
+    /// Takes out everything whose points are reached, of what `may` be; `reached` lists how far timelines have come.
+    pub(crate) fn take_ready(
+        &mut self,
+        reached: &[(TimelineId, Epoch)],
+        may: impl Fn(SlotId) -> bool,
+    ) -> Vec<SlotId> {
         let passed = |point: &Point| {
             reached
                 .iter()
                 .any(|(timeline, epoch)| *timeline == point.timeline && *epoch >= point.epoch)
         };
-        self.0.iter_mut().for_each(|waiting| waiting.points.retain(|point| !passed(point)));
+        let mine = self.0.iter_mut().filter(|waiting| may(waiting.id));
+        mine.for_each(|waiting| waiting.points.retain(|point| !passed(point)));
         self.0
             .extract_if(.., |waiting| waiting.points.is_empty())
             .map(|waiting| waiting.id)

@@ -312,6 +312,16 @@ impl<B: Backend> State<B> {
         self.blocks[id.0 as usize].take().map(|held| held.block)
     }
 
+    /// Whether an allocation that was freed and waits has a block of its own.
+    pub(crate) fn is_alone(&self, id: SlotId) -> bool {
+        let block = self
+            .slots
+            .deferred_key(id)
+            .and_then(|key| self.divider.as_strategy().grant(key).ok().map(|grant| grant.block));
+        let held = block.and_then(|block| self.blocks[block.0 as usize].as_ref());
+        held.is_none_or(|held| held.sharing == Sharing::Dedicated)
+    }
+
     /// Where an allocation is.
     pub(crate) fn locate(&self, id: SlotId) -> Result<(Arc<Block<B>>, BlockId, Span), ErrorKind> {
         let slot = self.slots.get(id)?;

@@ -5,9 +5,11 @@
 //! Before a lane grows it looks into the others; what is idle there is lent.
 mod config;
 mod deferred;
+mod gather;
 mod growth;
 mod lane;
 mod notes;
+mod ordered;
 mod paged;
 mod pager;
 mod plain;

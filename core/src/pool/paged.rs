@@ -6,18 +6,12 @@ use super::quiet::Patience;
 use super::slots::SlotId;
 use crate::device::{Block, Journey, LARGEST_PIECE};
 use crate::strategy::{Grant, Tlsf};
-use crate::{
-    Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span, Waiting,
-};
+use crate::{Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
 
 /// Addresses reserved for each byte of the heap: holes in addresses cost nothing, running out of them does.
 const ADDRESSES_PER_BYTE: u64 = 4;
-/// Bytes that a lane may have mapped beyond what it ever needed, before it waits for the device rather than growing.
-const WASTE: u64 = 64 << 20;
-/// The same as a part of what it needed, where that is more: one in so many.
-const WASTE_SHARE: u64 = 100;
 /// How often a hole that another thread took is made again.
 const ATTEMPTS: u32 = 8;
 
@@ -61,7 +55,10 @@ impl<B: Backend> Lane<B> {
                 pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
             })?;
-            let patience = self.patience_for(piece.span.size);
+            let patience = match self.would_waste(piece.span.size, others) {
+                true => Patience::Wait,
+                false => Patience::Look,
+            };
             let journey = self.shared.device.transit.begin();
             self.back(&block, piece, page, others, patience)?;
             self.borrow_less();
@@ -142,23 +139,6 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Whether to wait for pages of holes that the device may still use, before as many bytes are made anew.
-    ///
-    /// A little waste is cheaper than to wait; more of it is not, as long as there is enough in the holes.
-    fn patience_for(&self, bytes: u64) -> Patience {
-        let state = self.state.lock();
-        let mapped = state.pager.as_ref().map_or(0, Pager::mapped_bytes);
-        let live = state.counts.live_bytes.saturating_add(bytes);
-        let needed = state.counts.peak_live_bytes.max(live);
-        let most = needed.saturating_add(WASTE.max(needed / WASTE_SHARE));
-        let (free, _) = state.divider.free_and_total();
-        let wasteful = free >= bytes && mapped.saturating_add(bytes) > most;
-        match self.shared.config.waiting {
-            Waiting::Thrift if wasteful => Patience::Wait,
-            _ => Patience::Look,
-        }
-    }
-
     /// Gives memory to a span that was set apart; on failure it is a run again.
     fn back(
         &self,
@@ -196,83 +176,6 @@ impl<B: Backend> Lane<B> {
                 Err(error)
             }
         }
-    }
-
-    /// Finds `count` pages: spare ones, then pages of holes here, then of other lanes, then new ones.
-    fn gather(
-        &self,
-        count: u64,
-        page: u64,
-        keep: Span,
-        others: &[Arc<Self>],
-        patience: Patience,
-    ) -> Result<Vec<Page>> {
-        let mut pages = Vec::new();
-        match self.gather_into(&mut pages, count, page, keep, others, patience) {
-            Ok(()) => Ok(pages),
-            Err(error) => {
-                if !pages.is_empty() {
-                    let journey = self.shared.device.transit.begin();
-                    self.shared.spare.lock().append(&mut pages);
-                    journey.arrive();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// As [`gather`](Self::gather); where it fails, what was found is in `pages`.
-    fn gather_into(
-        &self,
-        pages: &mut Vec<Page>,
-        count: u64,
-        page: u64,
-        keep: Span,
-        others: &[Arc<Self>],
-        patience: Patience,
-    ) -> Result<()> {
-        let missing = |pages: &Vec<Page>| count - pages.len() as u64;
-        self.take_spare(missing(pages), pages);
-        if missing(pages) > 0 {
-            self.surrender(missing(pages) * page, Some(keep), Patience::Look)?;
-            self.take_spare(missing(pages), pages);
-        }
-        for other in others {
-            if missing(pages) > 0 && !core::ptr::eq(self, other.as_ref()) {
-                other.surrender(missing(pages) * page, None, Patience::Look)?;
-                self.take_spare(missing(pages), pages);
-            }
-        }
-        if missing(pages) > 0 && patience == Patience::Wait {
-            self.surrender(missing(pages) * page, Some(keep), Patience::Wait)?;
-            self.take_spare(missing(pages), pages);
-        }
-        let mut created = self.create(missing(pages), page, pages);
-        if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
-            // The driver has no more: wait for the timeline, and take what its frees left.
-            self.surrender(missing(pages) * page, Some(keep), Patience::Wait)?;
-            self.take_spare(missing(pages), pages);
-            created = self.create(missing(pages), page, pages);
-        }
-        created
-    }
-
-    fn take_spare(&self, count: u64, pages: &mut Vec<Page>) {
-        take_pieces(&mut self.shared.spare.lock(), count, pages);
-    }
-
-    fn create(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
-        self.shared.claim(bytes)?;
-        let heap = self.shared.heap;
-        let created = self.shared.device.create_pages(heap, count, page, pages);
-        created.inspect_err(|_| self.shared.release(bytes))?;
-        self.shared.settle();
-        self.state.lock().ration.spend(1);
-        Ok(())
     }
 
     fn map(&self, block: &Block<B>, span: Span, page: u64, pages: &[Page]) -> Result<()> {

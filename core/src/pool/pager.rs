@@ -59,11 +59,6 @@ impl Pager {
         Some(position - before as u64..position + after as u64)
     }
 
-    /// Bytes of addresses that have memory.
-    pub(crate) const fn mapped_bytes(&self) -> u64 {
-        self.mapped * self.page
-    }
-
     /// Bytes of addresses that have none; the strategy counts them as used.
     pub(crate) fn unmapped_bytes(&self, tlsf: &Tlsf) -> u64 {
         self.runs.values().filter_map(|key| tlsf.grant(*key).ok()).map(|run| run.span.size).sum()

@@ -42,7 +42,7 @@ impl<B: Backend> State<B> {
 
 impl<B: Backend> Lane<B> {
     /// How often a lane looks into others: together that costs about as much as mapping pages for it.
-    const BORROWS: u32 = 64;
+    pub(super) const BORROWS: u32 = 64;
 
     /// Lets a lane look into others again, half as often: pages were mapped for it.
     pub(crate) fn borrow_less(&self) {
@@ -166,8 +166,7 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn lends_gladly(&self, to: &Self, ask: Ask) -> bool {
         if self.timeline.is_some() {
             return self.state.lock().has_hole(ask)
-                && (self.shared.page().is_none()
-                    || to.borrowing.fetch_add(1, Relaxed) < Self::BORROWS);
+                && (self.shared.page().is_none() || to.may_borrow());
         }
         let state = self.state.lock();
         let (free, total) = state.divider.free_and_total();

@@ -1,6 +1,7 @@
 //! When bytes that were freed in a timeline's order are out of use for everyone.
 #![forbid(unsafe_code)]
-use super::lane::Lane;
+use super::lane::{Lane, State};
+use super::slots::SlotId;
 use crate::{Backend, Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
 use alloc::vec::Vec;
 
@@ -12,7 +13,7 @@ pub(crate) enum Patience {
 }
 
 impl<B: Backend> Lane<B> {
-    fn timelines(&self) -> Option<&dyn Timelines> {
+    pub(super) fn timelines(&self) -> Option<&dyn Timelines> {
         self.shared.device.backend().as_timelines()
     }
 
@@ -70,17 +71,28 @@ impl<B: Backend> Lane<B> {
             state.deferred.latest()
         };
         let reached = self.reached(&points, patience)?;
+        Ok(self.take_back(&reached, |_, _| true))
+    }
+
+    /// Frees everything deferred whose points are among those that were reached; returns how many allocations that were.
+    pub(super) fn take_back(
+        &self,
+        reached: &[(TimelineId, Epoch)],
+        may: impl Fn(&State<B>, SlotId) -> bool,
+    ) -> u64 {
         let journey = self.shared.device.transit.begin();
         let mut returned = Vec::new();
         let mut state = self.state.lock();
-        let ready = state.deferred.take_ready(&reached);
+        let mut deferred = core::mem::take(&mut state.deferred);
+        let ready = deferred.take_ready(reached, |id| may(&state, id));
+        state.deferred = deferred;
         ready.iter().for_each(|id| self.tell_free(*id));
         returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
         drop(state);
         if self.shared.give_back(returned) > 0 {
             journey.arrive();
         }
-        Ok(ready.len() as u64)
+        ready.len() as u64
     }
 
     /// How far the timelines of some points have come. Without timelines, everything is past.

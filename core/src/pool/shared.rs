@@ -18,6 +18,7 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) unit: Align,
     reserved: AtomicU64,
     high: AtomicU64,
+    needed: AtomicU64,
     /// Requests whose alignment is not noted with their allocation yet: nothing moves meanwhile.
     pub(crate) unsettled: AtomicU64,
     /// Physical pages that are mapped nowhere.
@@ -32,9 +33,9 @@ impl<B: Backend> Shared<B> {
         growth: Growth,
         unit: Align,
     ) -> Self {
-        let [reserved, high, unsettled] = [const { AtomicU64::new(0) }; 3];
+        let [reserved, high, needed, unsettled] = [const { AtomicU64::new(0) }; 4];
         let spare = Mutex::new(Vec::new());
-        Self { device, heap, config, growth, unit, reserved, high, unsettled, spare }
+        Self { device, heap, config, growth, unit, reserved, high, needed, unsettled, spare }
     }
 
     pub(crate) fn reserved(&self) -> u64 {
@@ -44,6 +45,11 @@ impl<B: Backend> Shared<B> {
     /// The most that the pool ever held.
     pub(crate) fn high(&self) -> u64 {
         self.high.load(Relaxed)
+    }
+
+    /// Notes how many bytes are needed now; returns the most that ever were.
+    pub(crate) fn need(&self, bytes: u64) -> u64 {
+        self.needed.fetch_max(bytes, Relaxed).max(bytes)
     }
 
     /// Books bytes that the pool is about to take, within its own maximum.

@@ -118,6 +118,9 @@ fn pools_and_managers_say_when_they_wait() {
     let config = OmniheapConfig { waiting: OMNIHEAP_WAITING_THRIFT, ..config };
     let status = c!(omniheap_open(c"host".as_ptr(), 0, &raw const config, &raw mut manager));
     assert_eq!(status, Status::Ok);
+    assert_eq!(omniheap_set_waiting(manager, OMNIHEAP_WAITING_LAST_RESORT), Status::Ok);
+    assert_eq!(omniheap_set_waiting(manager, OMNIHEAP_WAITING_THRIFT), Status::Ok);
+    assert_eq!(omniheap_set_waiting(manager, 2), Status::InvalidArgument);
     let config = OmniheapPoolConfig {
         paged: 1,
         waiting: OMNIHEAP_WAITING_THRIFT,

@@ -18,6 +18,10 @@ struct Pieces {
     marks: AtomicU64,
     reached: AtomicU64,
     waits: AtomicU64,
+    /// Which timelines run after which.
+    orders: Mutex<Vec<(TimelineId, TimelineId)>>,
+    /// Blocks, and reservations of addresses.
+    blocks: AtomicU64,
 }
 
 /// What the device does with work.
@@ -58,8 +62,9 @@ impl Pieces {
             constant: None,
             shared: None,
         };
-        let [next, most, marks, reached, waits] = [const { AtomicU64::new(0) }; 5];
-        Self { caps, next, made: Mutex::default(), most, work, marks, reached, waits }
+        let [next, most, marks, reached, waits, blocks] = [const { AtomicU64::new(0) }; 6];
+        let (made, orders) = (Mutex::default(), Mutex::default());
+        Self { caps, next, made, most, work, marks, reached, waits, orders, blocks }
     }
 
     /// Whole pieces, and nothing else.
@@ -80,10 +85,12 @@ unsafe impl Backend for Pieces {
         &self.caps
     }
     fn allocate(&self, _: HeapId, _: u64) -> Result<Addresses> {
-        Err(ErrorKind::Unsupported.into())
+        self.blocks.fetch_add(1, Relaxed);
+        Ok(Addresses::default())
     }
     unsafe fn free(&self, block: Addresses) -> Result<()> {
         assert!(block.0.lock().unwrap().is_empty());
+        self.blocks.fetch_sub(1, Relaxed);
         Ok(())
     }
     fn wait_idle(&self) -> Result<()> {
@@ -116,7 +123,8 @@ impl Timelines for Pieces {
         self.waits.fetch_add(1, Relaxed);
         Ok(())
     }
-    fn order(&self, _: TimelineId, _: Point) -> Result<()> {
+    fn order(&self, later: TimelineId, earlier: Point) -> Result<()> {
+        self.orders.lock().unwrap().push((later, earlier.timeline));
         Ok(())
     }
 }
@@ -124,6 +132,7 @@ impl Timelines for Pieces {
 // SAFETY: positions have no bytes, so whichever page backs one has the same.
 unsafe impl Remap for Pieces {
     fn reserve(&self, _: HeapId, _: u64) -> Result<Addresses> {
+        self.blocks.fetch_add(1, Relaxed);
         Ok(Addresses::default())
     }
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
@@ -229,4 +238,87 @@ fn a_timeline_that_borrows_all_the_time_gets_pages_of_its_own() {
     let lent = manager.report().rungs[Rung::Lend as usize];
     assert!((1..=64).contains(&lent), "{lent}");
     assert_eq!(manager.heap_use(HeapId(0)).unwrap().reserved, 16 << 20, "they moved");
+}
+
+const ONE: TimelineId = TimelineId(1);
+const TWO: TimelineId = TimelineId(2);
+
+fn ask(manager: &Manager<Pieces>, on: TimelineId, mib: u64) -> Allocation<Pieces> {
+    manager.allocate(&Request::new(mib << 20).on(on)).unwrap()
+}
+
+fn held(manager: &Manager<Pieces>) -> u64 {
+    manager.heap_use(HeapId(0)).unwrap().reserved >> 20
+}
+
+#[test]
+fn thrift_takes_what_another_timeline_may_still_use_and_runs_after_it() {
+    let manager = late(Waiting::Thrift);
+    drop(ask(&manager, ONE, 512));
+    let lent = ask(&manager, TWO, 256);
+    assert_eq!(held(&manager), 512);
+    assert_eq!(*manager.backend().orders.lock().unwrap(), [(TWO, ONE)]);
+    assert_eq!(manager.backend().waits.load(Relaxed), 0);
+    drop(lent);
+    // The first timeline cannot know when the second is done with it, so it runs after it.
+    drop(ask(&manager, ONE, 512));
+    assert_eq!(held(&manager), 512);
+    assert_eq!(*manager.backend().orders.lock().unwrap(), [(TWO, ONE), (ONE, TWO)]);
+    let manager = late(Waiting::LastResort);
+    drop(ask(&manager, ONE, 512));
+    let _own = ask(&manager, TWO, 256);
+    assert_eq!(held(&manager), 768);
+    assert!(manager.backend().orders.lock().unwrap().is_empty());
+}
+
+#[test]
+fn thrift_takes_back_what_others_use_and_runs_after_them() {
+    let manager = late(Waiting::Thrift);
+    let used = ask(&manager, ONE, 512);
+    used.use_on(TWO).unwrap();
+    drop(used);
+    let _again = ask(&manager, ONE, 512);
+    assert_eq!(held(&manager), 512);
+    assert_eq!(*manager.backend().orders.lock().unwrap(), [(ONE, TWO)]);
+    assert_eq!(manager.backend().waits.load(Relaxed), 0);
+}
+
+#[test]
+fn a_block_of_its_own_waits_for_the_device_itself() {
+    let manager = late(Waiting::Thrift);
+    let alone = manager.allocate(&Request::new(16 << 20).on(ONE).dedicated()).unwrap();
+    let used = ask(&manager, ONE, 512);
+    [&alone, &used].into_iter().for_each(|each| each.use_on(TWO).unwrap());
+    let blocks = manager.backend().blocks.load(Relaxed);
+    drop([alone, used]);
+    let _again = ask(&manager, ONE, 512);
+    assert_eq!(*manager.backend().orders.lock().unwrap(), [(ONE, TWO)]);
+    assert_eq!(manager.backend().waits.load(Relaxed), 0);
+    assert_eq!(manager.backend().blocks.load(Relaxed), blocks, "the driver has it back too early");
+}
+
+#[test]
+fn a_hurried_manager_orders_nothing() {
+    let manager = late(Waiting::Thrift);
+    drop(ask(&manager, ONE, 512));
+    manager.set_waiting(Waiting::LastResort);
+    let first = ask(&manager, TWO, 256);
+    assert_eq!(held(&manager), 768);
+    drop(first);
+    manager.set_waiting(Waiting::Thrift);
+    let _second = ask(&manager, TWO, 512);
+    assert_eq!(held(&manager), 768);
+}
+
+#[test]
+fn a_timeline_that_borrows_in_order_all_the_time_waits_once_for_pages_of_its_own() {
+    let manager = late(Waiting::Thrift);
+    drop(ask(&manager, ONE, 512));
+    for _ in 0..1000 {
+        drop(ask(&manager, TWO, 256));
+    }
+    assert_eq!(held(&manager), 512);
+    let (lent, waits) = (manager.report().rungs[Rung::Lend as usize], &manager.backend().waits);
+    assert!((1..=64).contains(&lent), "{lent}");
+    assert!((1..=4).contains(&waits.load(Relaxed)), "{waits:?}");
 }

@@ -1,0 +1,112 @@
+//! Where the pages for a hole come from: what is free here, then elsewhere, then the driver.
+#![forbid(unsafe_code)]
+use super::lane::Lane;
+use super::pager::take_pieces;
+use super::quiet::Patience;
+use crate::{Backend, ErrorKind, Page, Result, Span};
+use alloc::{sync::Arc, vec::Vec};
+
+impl<B: Backend> Lane<B> {
+    /// Finds `count` pages: spare ones, then pages of holes here, then of other lanes, then new ones.
+    pub(super) fn gather(
+        &self,
+        count: u64,
+        page: u64,
+        keep: Span,
+        others: &[Arc<Self>],
+        patience: Patience,
+    ) -> Result<Vec<Page>> {
+        let mut pages = Vec::new();
+        match self.gather_into(&mut pages, count, page, keep, others, patience) {
+            Ok(()) => Ok(pages),
+            Err(error) => {
+                if !pages.is_empty() {
+                    let journey = self.shared.device.transit.begin();
+                    self.shared.spare.lock().append(&mut pages);
+                    journey.arrive();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`gather`](Self::gather); where it fails, what was found is in `pages`.
+    fn gather_into(
+        &self,
+        pages: &mut Vec<Page>,
+        count: u64,
+        page: u64,
+        keep: Span,
+        others: &[Arc<Self>],
+        patience: Patience,
+    ) -> Result<()> {
+        let missing = |pages: &Vec<Page>| count - pages.len() as u64;
+        self.take_spare(missing(pages), pages);
+        if missing(pages) > 0 {
+            self.surrender(missing(pages) * page, Some(keep), Patience::Look)?;
+            self.take_spare(missing(pages), pages);
+        }
+        for other in others {
+            if missing(pages) > 0 && !core::ptr::eq(self, other.as_ref()) {
+                other.surrender(missing(pages) * page, None, Patience::Look)?;
+                self.take_spare(missing(pages), pages);
+            }
+        }
+        if patience == Patience::Wait {
+            self.gather_patiently(pages, count, page, keep, others)?;
+        }
+        let mut created = self.create(missing(pages), page, pages);
+        if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
+            // The driver has no more: wait for the timeline, and take what its frees left.
+            self.surrender(missing(pages) * page, Some(keep), Patience::Wait)?;
+            self.take_spare(missing(pages), pages);
+            created = self.create(missing(pages), page, pages);
+        }
+        created
+    }
+
+    /// Waits for pages that the device may still use, in holes or freed: of this lane, then of those with the most to give.
+    fn gather_patiently(
+        &self,
+        pages: &mut Vec<Page>,
+        count: u64,
+        page: u64,
+        keep: Span,
+        others: &[Arc<Self>],
+    ) -> Result<()> {
+        let free = |lane: &Self| {
+            let state = lane.state.lock();
+            state.divider.free_and_total().0 + state.deferred.bytes()
+        };
+        let mut lanes: Vec<_> = others.iter().map(|lane| (free(lane), lane.as_ref())).collect();
+        lanes.sort_unstable_by_key(|(free, lane)| (!core::ptr::eq(self, *lane), !*free));
+        for (free, lane) in lanes {
+            let missing = (count - pages.len() as u64) * page;
+            if missing > 0 && free >= page {
+                let keep = core::ptr::eq(self, lane).then_some(keep);
+                lane.retire(Patience::Wait)?;
+                lane.surrender(missing, keep, Patience::Wait)?;
+                self.take_spare(missing / page, pages);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_spare(&self, count: u64, pages: &mut Vec<Page>) {
+        take_pieces(&mut self.shared.spare.lock(), count, pages);
+    }
+
+    fn create(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
+        self.shared.claim(bytes)?;
+        let heap = self.shared.heap;
+        let created = self.shared.device.create_pages(heap, count, page, pages);
+        created.inspect_err(|_| self.shared.release(bytes))?;
+        self.shared.settle();
+        self.state.lock().ration.spend(1);
+        Ok(())
+    }
+}
