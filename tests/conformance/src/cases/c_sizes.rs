@@ -2,6 +2,7 @@
 use super::{fill_up, kind, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap};
+use omniheap_core::layer::CallKind;
 use omniheap_core::{
     Align, Backend, Copy, ErrorKind, Manager, PoolConfig, Request, StrategyKind, TimelineId,
 };
@@ -172,6 +173,9 @@ fn the_driver_never_sees_more_blocks_than_it_tolerates<B: Backend + 'static>(wor
     assert_eq!((live.len(), why.is_out_of_memory()), (5, true), "{why:?}");
     let live_blocks = stack.inner().live();
     assert_eq!(live_blocks.blocks + live_blocks.reservations, 5);
+    let calls = stack.inner().calls();
+    let asked = calls.iter().filter(|(kind, _)| *kind == CallKind::Allocate);
+    assert_eq!(asked.map(|(_, count)| count).sum::<u64>(), 5, "it was not asked for a sixth");
     drop(live);
     let shared: Vec<_> =
         (0..2000).map(|_| take(&manager, &Request::new(1000).align(Align::of(16)))).collect();

@@ -83,15 +83,20 @@ fn a_fitting_hole_of_another_thread_is_found<B: Backend + 'static>(world: &World
     config.pool.lanes = Some(8);
     let manager = world.manager_with(&world.limited(16 * MIB, u64::MAX), config);
     let request = in_heap(world.device_heap(), MIB);
-    let count = std::thread::scope(|scope| {
-        let fill = || {
-            let (live, _) = fill_up(&manager, &request);
-            live.len()
-        };
-        scope.spawn(fill).join().expect("no panic")
+    let theirs = std::thread::scope(|scope| {
+        scope.spawn(|| fill_up(&manager, &request).0).join().expect("no panic")
     });
+    let (theirs, count) = thinned(theirs);
     let ours: Vec<_> = (0..count).map(|_| take(&manager, &request)).collect();
-    assert!(ours.len() >= 8);
+    assert!(ours.len() >= 4 && theirs.len() >= 4);
+}
+
+/// Frees every second allocation, so that there are holes and no empty block; says how many that were.
+fn thinned<T>(all: Vec<T>) -> (Vec<T>, usize) {
+    let count = all.len();
+    let left: Vec<T> = all.into_iter().step_by(2).collect();
+    let freed = count - left.len();
+    (left, freed)
 }
 
 fn a_fitting_hole_of_another_timeline_is_found<B: Backend + 'static>(world: &World<B>) {
@@ -100,12 +105,10 @@ fn a_fitting_hole_of_another_timeline_is_found<B: Backend + 'static>(world: &Wor
     let lines = timelines(&stack);
     let other = lines.open().expect("one more timeline");
     let request = in_heap(world.device_heap(), MIB);
-    let (live, _) = fill_up(&manager, &request.on(other));
-    let count = live.len();
-    drop(live);
+    let (theirs, count) = thinned(fill_up(&manager, &request.on(other)).0);
     let ours: Vec<_> = (0..count).map(|_| take(&manager, &request.on(TimelineId::MAIN))).collect();
-    assert!(ours.len() >= 8, "what is idle is lent");
-    drop(ours);
+    assert!(ours.len() >= 4 && theirs.len() >= 4, "what is idle is lent");
+    drop((ours, theirs));
     world.backend().wait_idle().expect("alive");
     manager.trim().expect("alive");
     lines.close(other).expect("idle");
