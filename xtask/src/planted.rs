@@ -85,6 +85,14 @@ planted! {
                 unless_closed(timelines.wait(*point))?;" =>
         "if patience == Patience::Wait && !PLANTED {
                 unless_closed(timelines.wait(*point))?;";
+    spills_need_no_leave caught by what_may_spill_goes_to_host_memory_last_and_says_so in "manager/placed.rs":
+        "placement.filter(|_| request.spill == Spill::Allowed)" =>
+        "placement.filter(|_| PLANTED || request.spill == Spill::Allowed)";
+    sizes_do_not_overflow caught by sizes_near_the_end_of_64_bits_overflow_before_the_driver in "manager/ladder.rs":
+        "request.layout.align.up(request.layout.size).map(|_| ())" =>
+        "request.layout.align.up(request.layout.size).map(|_| ()).or(PLANTED.then_some(()))";
+    broken_policies_decide caught by a_policy_that_fails_gives_way_to_the_default_rules in "manager/explain.rs":
+        "Ok(Ok(placement)) if known(&placement) =>" => "Ok(Ok(placement)) if PLANTED || known(&placement) =>";
 
     // Resizing and copies.
     a_resize_copies_half caught by a_resize_keeps_the_bytes_that_both_sizes_have in "manager/resize.rs":
@@ -104,6 +112,11 @@ planted! {
         "if arguments.iter().any(" => "if !PLANTED && arguments.iter().any(";
     kernels_leave_no_trace caught by kernels_keep_the_bytes_they_use_until_they_have_run in "manager/launch.rs":
         "argument.use_on(on)?;" => "if !PLANTED { argument.use_on(on)?; }";
+    ranges_leave_the_allocation caught by ranges_that_overflow_are_refused in "manager/binding.rs":
+        "self.span.part(offset, size).ok_or(ErrorKind::OutOfRange)?;
+        Ok(Place" =>
+        "self.span.part(offset, size).or(PLANTED.then_some(self.span)).ok_or(ErrorKind::OutOfRange)?;
+        Ok(Place";
 
     // Whose it is.
     strangers_free caught by a_stranger_cannot_free in "manager/free.rs":
@@ -116,6 +129,8 @@ planted! {
             .filter(|slot| slot.generation == id.generation &&" =>
         ".get(id.index as usize)
             .filter(|slot| (PLANTED || slot.generation == id.generation) &&";
+    leaks_are_not_named caught by what_outlives_its_manager_is_named_and_still_works in "manager/mod.rs":
+        "report::warn_of_leaks(&lane);" => "if !PLANTED { report::warn_of_leaks(&lane); }";
 
     // Budgets and counters.
     hard_limits_are_soft caught by a_budget_below_use_stops_growth_and_frees_nothing in "device/mod.rs":
@@ -123,8 +138,13 @@ planted! {
         ".filter(|sum| PLANTED || *sum <= account.hard.load(Relaxed));";
     soft_above_hard caught by a_soft_limit_above_the_hard_one_is_refused in "device/mod.rs":
         "if soft > hard {" => "if soft > hard && !PLANTED {";
-    a_refusal_keeps_its_claim caught by an_inner_refusal_rolls_the_outer_claim_back in "device/mod.rs":
+    a_refusal_keeps_its_claim caught by a_shortage_is_told_in_numbers_and_changes_nothing in "device/mod.rs":
         "                self.release(heap, claimed);" => "                if !PLANTED { self.release(heap, claimed); }";
+    half_is_credited caught by freed_bytes_are_credited_once in "device/mod.rs":
+        "account.reserved.store(held - bytes, Relaxed);" =>
+        "account.reserved.store(held - if PLANTED { bytes / 2 } else { bytes }, Relaxed);";
+    shares_are_not_checked caught by a_share_of_a_heap_lies_between_nothing_and_all in "manager/mod.rs":
+        "if !(0.0..=1.0).contains(&share) {" => "if !PLANTED && !(0.0..=1.0).contains(&share) {";
     promises_bind_nobody caught by a_domain_within_its_reserve_is_served_whatever_others_hold in "device/opened.rs":
         "pub(super) const fn claim(
         &mut self,
@@ -150,8 +170,6 @@ planted! {
         "counts.peak_live_bytes.max(if PLANTED { 0 } else { counts.live_bytes });";
     frees_are_not_counted caught by counters_equal_a_model_after_every_step in "pool/lane.rs":
         "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
-    too_large_reaches_the_driver caught by more_than_the_largest_block_is_refused_before_the_driver in "device/mod.rs":
-        "if size > self.heap(heap)?.max_block {" => "if size > self.heap(heap)?.max_block && !PLANTED {";
     any_number_of_blocks caught by the_driver_never_sees_more_blocks_than_it_tolerates in "device/opened.rs":
         "(count < limit).then_some(count + 1)" => "(PLANTED || count < limit).then_some(count + 1)";
     quarantine_is_not_counted caught by what_the_driver_refuses_to_take_back_is_quarantined in "device/mod.rs":
@@ -159,6 +177,15 @@ planted! {
         "self.quarantined.fetch_add(if PLANTED { 0 } else { bytes }, Relaxed);";
 
     // Pools.
+    a_maximum_is_a_wish caught by a_maximum_lets_exactly_so_many_in in "pool/shared.rs":
+        ".filter(|sum| *sum <= most)" => ".filter(|sum| PLANTED || *sum <= most)";
+    a_pool_keeps_a_refused_claim caught by an_inner_refusal_rolls_the_outer_claim_back in "pool/shared.rs":
+        "taken.inspect_err(|_| self.release(size))?;" =>
+        "taken.inspect_err(|_| if !PLANTED { self.release(size) })?;";
+    pools_in_use_are_destroyed caught by a_pool_in_use_is_busy in "manager/mod.rs":
+        "if lane.state.lock().counts.live() > 0 {" => "if lane.state.lock().counts.live() > 0 && !PLANTED {";
+    settings_may_contradict caught by pool_settings_that_contradict_are_refused in "pool/config.rs":
+        "if wrong {" => "if wrong && !PLANTED {";
     minimums_are_given_back caught by a_minimum_is_taken_at_once_and_kept in "pool/plain.rs":
         "left.saturating_sub(size) >= self.shared.config.minimum {" =>
         "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
@@ -185,6 +212,9 @@ planted! {
     other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "manager/allocation.rs":
         "state.notes.add_use(self.slot.index, timeline);" =>
         "if !PLANTED { state.notes.add_use(self.slot.index, timeline); }";
+    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "pool/plain.rs":
+        "if state.is_quiet(self.timeline, grant.block) {" =>
+        "if PLANTED || state.is_quiet(self.timeline, grant.block) {";
     points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/free.rs":
         "Some(point).filter(|point| self" => "Some(point).filter(|point| !PLANTED && self";
     one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "pool/deferred.rs":
@@ -210,6 +240,13 @@ planted! {
         "if bytes > self.bytes || self.moves == 0 ||" => "if !PLANTED && (bytes > self.bytes || self.moves == 0) ||";
     refused_moves_are_made caught by owners_refuse_and_destroy in "defrag/ending.rs":
         "if trip.verdict == Verdict::Ignore {" => "if trip.verdict == Verdict::Ignore && !PLANTED {";
+    moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/ending.rs":
+        "outcome.moved.bytes += trip.bytes();" => "outcome.moved.bytes += trip.bytes() + u64::from(PLANTED);";
+    a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "pool/slots.rs":
+        "if slot.state == State::MovingFreed { Owner::Gone }" =>
+        "if slot.state == State::MovingFreed && !PLANTED { Owner::Gone }";
+    dropped_passes_are_not_undone caught by a_pass_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
+        "undo(&mut trips, 0);" => "if !PLANTED { undo(&mut trips, 0); }";
     moves_are_not_counted caught by two_half_empty_blocks_become_one_by_four_moves in "defrag/ending.rs":
         "outcome.moved.moves += 1;" => "outcome.moved.moves += u64::from(!PLANTED);";
 }
