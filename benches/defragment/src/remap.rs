@@ -129,7 +129,10 @@ fn scattered(
     let all = sizes
         .take(usize::try_from(count)?)
         .map(|size| manager.allocate(&Request::new(size).heap(heap)));
-    Ok(all.collect::<Result<Vec<_>, _>>()?.into_iter().step_by(2).collect())
+    let all = all.collect::<Result<Vec<_>, _>>()?;
+    // Memory that was never written may be no memory yet.
+    all.iter().try_for_each(|one| one.fill(0, one.size(), 1))?;
+    Ok(all.into_iter().step_by(2).collect())
 }
 
 /// Asks for all holes of a full heap as one.
