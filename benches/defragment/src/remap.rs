@@ -84,7 +84,10 @@ fn served(
         drop(small);
         manager.trim()?;
     }
-    let kept = scattered(&manager, heap, pattern, holes)?;
+    let all = filled(&manager, heap, pattern, holes)?;
+    // Memory that was never written may be no memory yet.
+    all.iter().try_for_each(|one| one.fill(0, one.size(), 1))?;
+    let kept: Vec<_> = all.into_iter().step_by(2).collect();
     device.wait_idle()?;
     let free = manager.totals().free_bytes;
     let (began, before) = (Instant::now(), manager.report().moved_bytes);
@@ -117,8 +120,8 @@ fn limited(device: &AnyBackend, bytes: u64, remapping: Remapping) -> Manager<Dev
     Manager::with_config(limited, config)
 }
 
-/// Fills a limited heap of so many bytes, and makes the holes of a pattern.
-fn scattered(
+/// Fills a limited heap of so many bytes by a pattern: live data, what will be a hole, and so on.
+fn filled(
     manager: &Manager<Device>,
     heap: HeapId,
     pattern: Pattern,
@@ -129,10 +132,7 @@ fn scattered(
     let all = sizes
         .take(usize::try_from(count)?)
         .map(|size| manager.allocate(&Request::new(size).heap(heap)));
-    let all = all.collect::<Result<Vec<_>, _>>()?;
-    // Memory that was never written may be no memory yet.
-    all.iter().try_for_each(|one| one.fill(0, one.size(), 1))?;
-    Ok(all.into_iter().step_by(2).collect())
+    Ok(all.collect::<Result<Vec<_>, _>>()?)
 }
 
 /// Asks for all holes of a full heap as one.
@@ -140,7 +140,8 @@ fn ours(device: &AnyBackend, holes: u64) -> Result<(Duration, u64), Failure> {
     let manager = limited(device, holes * 2, Remapping::Always);
     let (heap, _) = heap_of(device)?;
     let pattern = Pattern { live: PIECE, hole: PIECE };
-    let kept = scattered(&manager, heap, pattern, holes * 2)?;
+    let all = filled(&manager, heap, pattern, holes * 2)?;
+    let kept: Vec<_> = all.into_iter().step_by(2).collect();
     device.wait_idle()?;
     let began = Instant::now();
     let large = manager.allocate(&Request::new(holes).heap(heap))?;
