@@ -10,7 +10,8 @@ use std::time::Instant;
 
 impl<B: Backend> Manager<B> {
     /// Moves live data out of little used blocks and pages until nothing more can be gained, and gives those back; then
-    /// closes the holes of the blocks that stay.
+    /// closes the holes of the blocks that stay, and packs pages whose holes add up into fresh ones, of which it holds
+    /// up to 128 more meanwhile where there is memory for them.
     ///
     /// Returns how many bytes went to the driver. Allocations that are pinned, or whose binding is held, stay where they
     /// are, and those that move on consent do. Waits for the device.
