@@ -56,7 +56,7 @@ fn order(touch: &Touch) -> u128 {
 
 /// Sorts by place. A plan fills holes from low to high, block by block, so its rows are moved whole.
 fn sort(targets: &mut Vec<Touch>) {
-    let rows = targets.chunk_by(|a, b| order(a) <= order(b));
+    let rows = targets.chunk_by(|a, b| a.buffer == b.buffer && a.start <= b.start);
     let mut rows: Vec<&[Touch]> = rows.collect();
     if rows.len() > 1 && rows.len() < targets.len() / 8 {
         rows.sort_unstable_by_key(|row| order(&row[0]));
