@@ -22,6 +22,7 @@ TAPS = (
     (re.compile(r"m\.generate\((.*)\)$", re.M), r"OUT.append(m.generate(\1)[:, -8:].float().sum())"),
     ("u = m(x); x = x - 0.1 * (u + 7.5 * (c - u))", "u = m(x); x = x - 0.1 * (u + 7.5 * (c - u)); t == 11 and OUT.append(x.float().abs().mean())"),
     ("q = z * 2", "q = z * 2; OUT.append(q.sum())"),
+    ("torch.cuda.Stream()", "STREAM()"),
     (re.compile(r"for it in range\((\d+)\):"), r"for it in TICK(\1):"),
 )
 # What a workload imports inside of its function, and what that module must have loaded before the clock runs.
@@ -50,6 +51,19 @@ class Clock:
         self.peak = max(self.peak, used(self.torch) - self.base)
 
 
+class Streams:
+    """The same streams in every pass: new ones would need new memory, and libraries keep some for each."""
+
+    def __init__(self, torch):
+        self.torch, self.made, self.given = torch, [], 0
+
+    def __call__(self):
+        if self.given == len(self.made):
+            self.made.append(self.torch.cuda.Stream())
+        self.given += 1
+        return self.made[self.given - 1]
+
+
 def used(torch):
     free, whole = torch.cuda.mem_get_info()
     return whole - free
@@ -70,12 +84,12 @@ def import_for(path, name):
         [getattr(module, each.strip()) for each in names.split(",") if each]
 
 
-def load(path, name, out, tick, torch):
+def load(path, name, out, tick, stream, torch):
     import random
     import torch.nn as nn
     import torch.nn.functional as F
 
-    space = dict(torch=torch, nn=nn, F=F, random=random, OUT=out, TICK=tick)
+    space = dict(torch=torch, nn=nn, F=F, random=random, OUT=out, TICK=tick, STREAM=stream)
     exec(compile(source(path), path, "exec"), space)
     return space[name]
 
@@ -89,14 +103,15 @@ def turns(options):
         print("DONE", flush=True)
 
 
-def measure(options, torch, ours):
+def measure(options, torch, ours, mine):
+    """Runs passes; `mine` is what this process has taken already, by the driver's figure."""
     result = dict(workload=options.name, mode=options.mode, limit=options.limit, error=None, times=[], losses=[], calls=[])
-    # What this process held before a pass: between passes, others may have taken memory and given it back.
-    mine = 0
+    streams = Streams(torch)
     for _ in turns(options):
+        streams.given = 0
         out, clock, calls = [], Clock(torch, options.share), ours and ours.stats()["driver_calls"]
         torch.manual_seed(0)
-        run = load(options.file, options.name, out, clock, torch)
+        run = load(options.file, options.name, out, clock, streams, torch)
         try:
             with torch.device("cuda"):
                 run()
@@ -105,6 +120,7 @@ def measure(options, torch, ours):
             result["error"] = "OutOfMemoryError: " + str(error)[:300]
             break
         result["driver_peak"] = max(result.get("driver_peak", 0), mine + clock.peak)
+        # Between passes, others may take memory and give it back.
         mine += used(torch) - clock.base
         result["times"].append(round(clock.times[-1] - clock.times[0], 4))
         result["losses"].append([float(value) for value in out])
@@ -141,13 +157,16 @@ def main():
 
         ours.enable(limit=int(options.limit * 2**30) if options.limit else None, paged=options.mode == "omniheap")
     torch.cuda.init()
+    torch.cuda.synchronize()
+    before = used(torch)
     torch.empty(1, device="cuda")
     if options.limit and not ours:
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(options.limit * 2**30 / whole)
+    taken = used(torch) - before
     if options.ask:
         print("DONE", flush=True)
-    print("RESULT " + json.dumps(measure(options, torch, ours)), flush=True)
+    print("RESULT " + json.dumps(measure(options, torch, ours, taken)), flush=True)
 
 
 if __name__ == "__main__":
