@@ -92,3 +92,115 @@ fn an_owner_writes_only_after_others_have_read() {
     drop(hold);
     assert_eq!((first_byte(&new), first_byte(&kept)), (0xbb, 0xaa));
 }
+
+/// Bytes of each stamp.
+const STAMP: u64 = 4096;
+const STAMPS: u64 = 400;
+
+/// A program on three timelines: what it stamps is copied away, by the owner or by another timeline, before it is freed.
+struct Program {
+    manager: Manager<Host>,
+    timelines: [TimelineId; 3],
+    live: Vec<(Allocation<Host>, TimelineId, u8)>,
+    copies: Allocation<Host>,
+    expected: Vec<u8>,
+    seed: u64,
+}
+
+impl Program {
+    fn new(seed: u64) -> Self {
+        let manager = thrifty();
+        let open = || manager.backend().open().expect("another timeline");
+        let timelines = [MAIN, open(), open()];
+        let copies = ask(&manager, MAIN, STAMPS * STAMP);
+        Self { manager, timelines, live: Vec::new(), copies, expected: Vec::new(), seed }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.seed >> 33) % below
+    }
+
+    fn timeline(&mut self) -> TimelineId {
+        let at = self.random(3);
+        self.timelines[usize::try_from(at).expect("below three")]
+    }
+
+    fn allocate(&mut self) {
+        let (size, on) = ((8 + self.random(88)) * MIB, self.timeline());
+        let stamp = 1 + self.random(255).to_le_bytes()[0] % 255;
+        let made = ask(&self.manager, on, size);
+        made.fill(0, STAMP, stamp).expect("in range");
+        self.live.push((made, on, stamp));
+    }
+
+    /// Copies a stamp away when a timeline comes to it.
+    fn copy(&mut self, from: &Allocation<Host>, on: TimelineId, stamp: u8) {
+        let to_offset = self.expected.len() as u64 * STAMP;
+        let one = Copy { from, from_offset: 0, to: &self.copies, to_offset, size: STAMP };
+        self.manager.copy(on, &[one]).expect("both are long enough");
+        self.expected.push(stamp);
+    }
+
+    fn free(&mut self) {
+        let at = self.random(self.live.len() as u64);
+        let (old, on, stamp) = self.live.swap_remove(usize::try_from(at).expect("in the list"));
+        self.copy(&old, on, stamp);
+        let other = self.timeline();
+        if other != on {
+            // What another timeline reads was written: the program orders that itself.
+            let epoch = self.manager.backend().mark(on).expect("open");
+            let point = omniheap_core::Point { timeline: on, epoch };
+            self.manager.backend().order(other, point).expect("both are open");
+            old.use_on(other).expect("open");
+            self.copy(&old, other, stamp);
+        }
+    }
+
+    /// Lets a timeline lag behind for a moment.
+    fn lag(&mut self) -> std::thread::JoinHandle<()> {
+        let on = self.timeline();
+        let hold = self.manager.backend().hold(on).expect("open");
+        std::thread::spawn(move || {
+            std::thread::sleep(core::time::Duration::from_millis(2));
+            drop(hold);
+        })
+    }
+
+    fn check(&self) {
+        self.timelines.iter().for_each(|on| {
+            let epoch = self.manager.backend().mark(*on).expect("open");
+            let point = omniheap_core::Point { timeline: *on, epoch };
+            self.manager.backend().wait(point).expect("open");
+        });
+        for (at, stamp) in (0u64..).zip(&self.expected) {
+            let mut seen = vec![0; usize::try_from(STAMP).expect("small")];
+            self.copies.read(at * STAMP, &mut seen).expect("in range");
+            assert!(seen.iter().all(|byte| byte == stamp), "copy {at} read what came later");
+        }
+    }
+}
+
+#[test]
+fn whatever_is_pending_reads_what_was_written_for_it() {
+    let mut in_order = 0;
+    for seed in 1..=12 {
+        let mut program = Program::new(seed);
+        let mut lags = Vec::new();
+        while (program.expected.len() as u64) + 2 < STAMPS {
+            if program.random(16) == 0 {
+                lags.push(program.lag());
+            }
+            match program.live.len() {
+                0..2 => program.allocate(),
+                6.. => program.free(),
+                _ if program.random(2) == 0 => program.allocate(),
+                _ => program.free(),
+            }
+        }
+        lags.into_iter().for_each(|lag| lag.join().expect("it only waits"));
+        program.check();
+        in_order += climbs(&program.manager, Rung::Lend) + climbs(&program.manager, Rung::Retire);
+    }
+    assert!(in_order > 100, "{in_order}");
+}
