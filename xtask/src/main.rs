@@ -31,7 +31,8 @@ usage: cargo xtask TASK
   bite [NAME]            plant bugs in a copy of the core, all or those with NAME in theirs, and see the suite catch them
   fuzz [SECONDS [TARGET]]  fuzz every target, or one, for so long each (60); needs a nightly compiler
   sanitize address|thread [ARGS…]
-                         the tests that need no device under a sanitizer; needs a nightly compiler
+                         the tests that need no device, or those that ARGS choose as for `cargo test`, under a
+                         sanitizer; needs a nightly compiler
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
   header                 write bindings/c/include/omniheap.h

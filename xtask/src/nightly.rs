@@ -89,15 +89,14 @@ fn targets() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Runs the tests that need no device under a sanitizer: `address` or `thread`; more arguments go to the tests.
+/// Runs the tests that need no device under a sanitizer: `address` or `thread`; more arguments choose other tests.
 pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
     let (kind, rest) = match arguments.split_first() {
         Some((kind, rest)) if kind == "address" || kind == "thread" => (kind.as_str(), rest),
         _ => return Err("usage: cargo xtask sanitize address|thread [ARGS…]".into()),
     };
     require()?;
-    let mut command =
-        cargo(&["test", "--release", "--no-fail-fast", "--tests", "--target", TRIPLE]);
+    let mut command = cargo(&["test", "--release", "--no-fail-fast", "--target", TRIPLE]);
     if kind == "thread" {
         // The standard library must be instrumented too, or its own synchronisation is not seen.
         if !sources().is_some_and(|path| path.exists()) {
@@ -106,7 +105,10 @@ pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
         command.arg("-Zbuild-std");
     }
     command.arg("--target-dir").arg(target().join(format!("{kind}-sanitizer")));
-    command.args(SANITIZED.iter().flat_map(|package| ["-p", package])).args(rest);
+    if rest.is_empty() {
+        command.arg("--tests").args(SANITIZED.iter().flat_map(|package| ["-p", package]));
+    }
+    command.args(rest);
     command.env("RUSTFLAGS", format!("-Zsanitizer={kind} -Cdebug-assertions"));
     command
         .env("ASAN_OPTIONS", "detect_stack_use_after_return=1")
