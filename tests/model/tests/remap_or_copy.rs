@@ -85,8 +85,8 @@ fn pages_are_mapped_elsewhere_until_both_ways_are_measured() {
 #[test]
 fn copies_are_made_where_mapping_is_dear() {
     let manager = manager(Defragmentation::OnRequest);
-    measure_copies(&manager);
     manager.backend().inject(Plan::Delay(CallKind::UnmapPages, Duration::from_millis(50)), 0);
+    measure_copies(&manager);
     let served = |manager: &Manager<Device>| manager.report().rungs[Rung::Defragment as usize];
     let before = served(&manager);
     let [_, second] = ask_twice(&manager);
@@ -97,8 +97,8 @@ fn copies_are_made_where_mapping_is_dear() {
 #[test]
 fn unless_asked_for_places_do_not_depend_on_what_calls_took() {
     let manager = manager_with(Defragmentation::OnRequest, Remapping::default());
-    measure_copies(&manager);
     manager.backend().inject(Plan::Delay(CallKind::UnmapPages, Duration::from_millis(50)), 0);
+    measure_copies(&manager);
     assert_eq!(ask_twice(&manager), [0, 0]);
 }
 
@@ -110,7 +110,7 @@ fn pages_are_mapped_elsewhere_where_copies_are_dear_or_not_wanted() {
     assert!(dear.report().move_costs[0].per_copy.is_some());
     assert_eq!(ask_twice(&dear), [0, 0], "{:?}", dear.report().move_costs);
     let unwanted = manager(Defragmentation::Off);
-    measure_copies(&unwanted);
     unwanted.backend().inject(Plan::Delay(CallKind::UnmapPages, Duration::from_millis(20)), 0);
+    measure_copies(&unwanted);
     assert_eq!(ask_twice(&unwanted), [0, 0]);
 }
