@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 
 /// Shows the new places, a few at a time.
 pub(super) fn publish<B: Backend>(trips: &Trips<B>) -> Outcome {
-    let mut outcome = Outcome { fates: Vec::with_capacity(trips.len()), moved: Moved::default() };
+    let moved = Moved { taken_bytes: trips.taken_bytes, ..Moved::default() };
+    let mut outcome = Outcome { fates: Vec::with_capacity(trips.len()), moved };
     trips.each_few(0, |lane, few| {
         let mut state = lane.state.lock();
         for trip in few {

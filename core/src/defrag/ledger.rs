@@ -29,8 +29,10 @@ pub struct Moved {
     pub moves: u64,
     /// Bytes that were copied for them.
     pub bytes: u64,
-    /// Bytes that went back to the driver because of it: gained.
+    /// Bytes that went back to the driver because of it. Without [`taken_bytes`](Self::taken_bytes) they are what it gained.
     pub returned_bytes: u64,
+    /// Bytes that came from the driver for it: fresh pages to pack into.
+    pub taken_bytes: u64,
     /// Of these, bytes of pages that were unmapped: their neighbours kept their addresses.
     pub remapped_bytes: u64,
     /// Blocks that went back to the driver.
@@ -47,6 +49,7 @@ pub(crate) struct Ledger {
     moves: AtomicU64,
     bytes: AtomicU64,
     returned_bytes: AtomicU64,
+    taken_bytes: AtomicU64,
     remapped_bytes: AtomicU64,
     returned_blocks: AtomicU64,
     host_nanos: AtomicU64,
@@ -64,6 +67,7 @@ impl Ledger {
         add(&self.moves, moved.moves);
         add(&self.bytes, moved.bytes);
         add(&self.returned_bytes, moved.returned_bytes);
+        add(&self.taken_bytes, moved.taken_bytes);
         add(&self.remapped_bytes, moved.remapped_bytes);
         add(&self.returned_blocks, moved.returned_blocks);
         add(&self.host_nanos, u64::try_from(moved.host_time.as_nanos()).unwrap_or(u64::MAX));
@@ -77,6 +81,7 @@ impl Ledger {
             moves: self.moves.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             returned_bytes: self.returned_bytes.load(Relaxed),
+            taken_bytes: self.taken_bytes.load(Relaxed),
             remapped_bytes: self.remapped_bytes.load(Relaxed),
             returned_blocks: self.returned_blocks.load(Relaxed),
             host_time: Duration::from_nanos(self.host_nanos.load(Relaxed)),
@@ -92,6 +97,7 @@ impl Moved {
         self.moves += other.moves;
         self.bytes += other.bytes;
         self.returned_bytes += other.returned_bytes;
+        self.taken_bytes += other.taken_bytes;
         self.remapped_bytes += other.remapped_bytes;
         self.returned_blocks += other.returned_blocks;
         self.host_time += other.host_time;

@@ -28,8 +28,12 @@ impl<B: Backend> Booking<B> {
                 return;
             }
             let bytes: u64 = residents.iter().map(|one| one.span.size).sum();
+            let before = self.lane.shared.reserved();
             match self.lane.take_dock(bytes.next_multiple_of(page)) {
-                Ok(dock) => return self.move_into(dock, &residents, purse, trips),
+                Ok(dock) => {
+                    trips.taken_bytes += self.lane.shared.reserved().saturating_sub(before);
+                    return self.move_into(dock, &residents, purse, trips);
+                }
                 Err(error) if error.kind().is_out_of_memory() => pages /= 2,
                 Err(_) => return,
             }

@@ -20,12 +20,14 @@ pub(super) struct Trips<B: Backend> {
     blocks: Vec<Arc<Block<B>>>,
     /// Where the last lane's blocks are in the table, by number.
     by_number: Vec<u32>,
+    /// Bytes that the driver gave for them.
+    pub(super) taken_bytes: u64,
 }
 
 impl<B: Backend> Trips<B> {
     /// No trips yet, in the memory of an empty list.
     pub(super) const fn new(list: Vec<Trip>) -> Self {
-        Self { list, lanes: Vec::new(), blocks: Vec::new(), by_number: Vec::new() }
+        Self { list, lanes: Vec::new(), blocks: Vec::new(), by_number: Vec::new(), taken_bytes: 0 }
     }
 
     /// Takes the trips out: none are left.

@@ -13,7 +13,7 @@ impl<B: Backend> Manager<B> {
     /// closes the holes of the blocks that stay, and packs pages whose holes add up into fresh ones, of which it holds
     /// up to 128 more meanwhile where there is memory for them.
     ///
-    /// Returns how many bytes went to the driver. Allocations that are pinned, or whose binding is held, stay where they
+    /// Returns by how many bytes less the driver gave in the end. Allocations that are pinned, or whose binding is held, stay where they
     /// are, and those that move on consent do. Waits for the device.
     ///
     /// # Errors
@@ -32,7 +32,8 @@ impl<B: Backend> Manager<B> {
                 }
             }
         }
-        Ok(before + moved.returned_bytes + self.trim()?)
+        let returned = before + moved.returned_bytes + self.trim()?;
+        Ok(returned.saturating_sub(moved.taken_bytes))
     }
 
     /// Slides live data over holes and counts it; whether something moved.

@@ -91,7 +91,13 @@ fn two_in_a_hundred_are_left_whatever_the_sizes_are() {
         for seed in 0..2 {
             let manager = manager(64 << 20);
             let live = scattered(&manager, seed, fill << 20, most * PAGE, 2);
-            manager.defragment().expect("alive");
+            let before = manager.totals().reserved_bytes;
+            let returned = manager.defragment().expect("alive");
+            assert_eq!(
+                before - manager.totals().reserved_bytes,
+                returned,
+                "it says what it gained"
+            );
             is_packed(&manager, &format!("{fill} MiB of up to {most} pages, seed {seed}"));
             sound(&manager, &live);
         }

@@ -19,6 +19,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         what_is_freed_during_a_pass_is_freed_once proves [75] needs [Transfer];
         a_place_asked_for_during_a_pass_holds proves [66, 70] needs [Transfer];
         a_pass_takes_no_memory_and_counts_truly proves [79] needs [Transfer];
+        pages_whose_holes_add_up_are_packed proves [64, 67] needs [Transfer, Pages];
     }
 }
 
@@ -295,4 +296,25 @@ fn a_pass_takes_no_memory_and_counts_truly<B: Backend + 'static>(world: &World<B
     assert_eq!(moved.returned_blocks, blocks - stack.inner().live().blocks);
     assert_eq!(after.returned_bytes - before.returned_bytes, moved.returned_blocks * EACH * PIECE);
     end(&manager, pool, live);
+}
+
+fn pages_whose_holes_add_up_are_packed<B: Backend + 'static>(world: &World<B>) {
+    let stack = world.stack();
+    let manager = world.manager_over(&stack);
+    let heap = world.backend().caps().heap(world.device_heap()).expect("the device heap");
+    let page = heap.page.expect("this case needs pages").get();
+    // In each page ten sixteenths stay: no hole is large enough for them, but together they fit into fewer pages.
+    let sizes = [page / 16 * 10, page / 16 * 6].into_iter().cycle().take(16);
+    let all: Stamped<B> =
+        (0..).zip(sizes).map(|(id, size)| (id, take(&manager, &Request::new(size)))).collect();
+    all.iter().for_each(|(id, one)| write_stamp(one, *id));
+    stack.wait_idle().expect("alive");
+    let live: Stamped<B> = all.into_iter().filter(|(id, _)| even(*id)).collect();
+    let before = stack.inner().live().bytes();
+    let returned = manager.defragment().expect("alive");
+    assert_eq!(before - stack.inner().live().bytes(), returned, "what it says is what it did");
+    let totals = manager.totals();
+    assert!(totals.reserved_bytes < totals.live_bytes + 2 * page, "{totals:?}");
+    intact(&live);
+    manager.validate().expect("sound");
 }
