@@ -136,7 +136,7 @@ fn shrink(
         refused_because: None,
         moves: moved.moves,
         moved_bytes: moved.bytes,
-        returned_bytes: moved.returned_bytes,
+        returned_bytes: moved.returned_bytes.saturating_sub(moved.taken_bytes),
         verified_bytes,
         before,
         after: blocks(&manager),
