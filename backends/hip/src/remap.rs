@@ -22,6 +22,9 @@ impl Hip {
         if reservation.is_spoiled.load(Ordering::Relaxed) {
             return Ok(());
         }
+        // HIP 6.4 is not done with what used the pages when a wait for it returns, and crashes where the addresses are reserved
+        // again by then. A wait for the device ends that, as `hipFree` waits for other blocks. On a lost device nothing runs.
+        let _ = self.driver().synchronize();
         // SAFETY: `reserve` made the range, nothing is mapped there, and `free` takes the block by value.
         unsafe { self.driver().unreserve(reservation.reserved) }
     }
