@@ -48,11 +48,11 @@ impl Copier {
     }
 
     /// The kernel, where it is the way for such a batch.
-    fn kernel(&self, device: &Arc<Device>, queue: usize, batch: &Batch) -> Option<Arc<Kernel>> {
+    fn kernel(&self, device: &Arc<Device>, queue: usize, batch: &Batch<'_>) -> Option<Arc<Kernel>> {
         let worth = match self.copies {
             Copies::Commands => false,
             Copies::Kernel => true,
-            Copies::Fastest => batch.moves.len() >= FEW || batch.bytes >= SHORT,
+            Copies::Fastest => batch.count >= FEW || batch.bytes >= SHORT,
         };
         if !worth || !device.queues[queue].flags.contains(vk::QueueFlags::COMPUTE) {
             return None;
@@ -66,17 +66,34 @@ impl Copier {
     }
 }
 
-/// Moves that were checked, with their buffers.
-pub(crate) struct Batch {
-    moves: Vec<Checked>,
+/// Moves that were checked.
+pub(crate) struct Batch<'a> {
+    moves: &'a [Move<'a, Block>],
+    /// Those that move something.
+    count: usize,
     bytes: u64,
 }
 
+/// A move that was checked, with its buffers.
 #[derive(Clone, Copy)]
 struct Checked {
     from: (vk::Buffer, u64),
     to: (vk::Buffer, u64),
     span: Span,
+}
+
+/// Each move of a batch that moves something. Made again where it is needed: a list of ten thousand would not stay in
+/// the cache.
+fn checked<'a>(moves: &'a [Move<'a, Block>]) -> impl Iterator<Item = Checked> + 'a {
+    let buffer = |block: &Block| block.buffer().expect("`batch` refuses blocks without one");
+    moves.iter().filter(|m| m.size > 0).map(move |m| {
+        let (from, to) = (m.from.block.address(), m.to.block.address());
+        Checked {
+            from: (buffer(m.from.block), m.from.offset),
+            to: (buffer(m.to.block), m.to.offset),
+            span: Span { from: from + m.from.offset, to: to + m.to.offset, size: m.size },
+        }
+    })
 }
 
 /// Regions for the driver's own copies, by source and target.
@@ -97,30 +114,25 @@ impl Vulkan {
     /// # Errors
     ///
     /// `Foreign`, `OutOfRange`, `Unsupported` for a block without a buffer or moves that overlap.
-    pub(crate) fn batch(&self, moves: &[Move<'_, Block>]) -> Result<Option<Batch>> {
+    pub(crate) fn batch<'a>(&self, moves: &'a [Move<'a, Block>]) -> Result<Option<Batch<'a>>> {
         let mut targets = Vec::with_capacity(moves.len());
-        let mut checked = Vec::with_capacity(moves.len());
         let mut bytes = 0u64;
         for m in moves.iter().filter(|m| m.size > 0) {
-            let from = self.target(m.from, m.size)?;
-            let to = self.target(m.to, m.size)?;
-            targets.push(Touch::new(to, m.to.offset, m.size));
-            let address =
-                |place: omniheap_core::Place<'_, Block>| place.block.address() + place.offset;
-            let span = Span { from: address(m.from), to: address(m.to), size: m.size };
-            checked.push(Checked { from: (from, m.from.offset), to: (to, m.to.offset), span });
+            self.target(m.from, m.size)?;
+            targets.push(Touch::new(self.target(m.to, m.size)?, m.to.offset, m.size));
             bytes = bytes.saturating_add(m.size);
         }
-        let source = |m: &Checked| Touch::new(m.from.0, m.from.1, m.span.size);
-        overlap::refuse(targets, checked.iter().map(source))?;
-        Ok((!checked.is_empty()).then_some(Batch { moves: checked, bytes }))
+        let count = targets.len();
+        let source = |m: Checked| Touch::new(m.from.0, m.from.1, m.span.size);
+        overlap::refuse(targets, checked(moves).map(source))?;
+        Ok((count > 0).then_some(Batch { moves, count, bytes }))
     }
 
     /// Runs a batch on a timeline.
-    pub(crate) fn run_batch(&self, line: &Line, batch: &Batch) -> Result<()> {
+    pub(crate) fn run_batch(&self, line: &Line, batch: &Batch<'_>) -> Result<()> {
         let mut state = line.hold();
         let Some(kernel) = self.copier.kernel(&self.device, line.home, batch) else {
-            return self.run_commands(line, &mut state, &batch.moves);
+            return self.run_commands(line, &mut state, batch.moves);
         };
         // A move adds at most three tasks beyond its whole stretches; more moves than fit go as several lists.
         let together = usize::try_from(line.longest_list() / TASK / 4).unwrap_or(usize::MAX).max(1);
@@ -130,9 +142,14 @@ impl Vulkan {
         Ok(())
     }
 
-    fn run_commands(&self, line: &Line, state: &mut State, moves: &[Checked]) -> Result<()> {
+    fn run_commands(
+        &self,
+        line: &Line,
+        state: &mut State,
+        moves: &[Move<'_, Block>],
+    ) -> Result<()> {
         let mut regions = Regions::new();
-        moves.iter().for_each(|m| m.leave(&mut regions, 0, m.span.size));
+        checked(moves).for_each(|m| m.leave(&mut regions, 0, m.span.size));
         line.run(state, |commands| self.record_regions(commands, &regions)).map(drop)
     }
 
@@ -141,12 +158,12 @@ impl Vulkan {
         line: &Line,
         state: &mut State,
         kernel: &Arc<Kernel>,
-        moves: &[Checked],
+        moves: &[Move<'_, Block>],
     ) -> Result<()> {
-        let bytes = moves.iter().map(|m| m.span.size).fold(0, u64::saturating_add);
+        let bytes = moves.iter().map(|m| m.size).fold(0, u64::saturating_add);
         let stretch = stretch(bytes, moves.len() as u64, line.longest_list() / TASK);
         let (mut tasks, mut regions) = (Tasks::for_moves(moves.len()), Regions::new());
-        for m in moves {
+        for m in checked(moves) {
             for (skip, size) in tasks.add(m.span, stretch) {
                 m.leave(&mut regions, skip, size);
             }
