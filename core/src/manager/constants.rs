@@ -155,14 +155,12 @@ impl<B: Backend> Manager<B> {
     /// Bytes of the constant bank that nobody has.
     fn constant_room(&self) -> u64 {
         let caps = self.caps();
-        let limit = caps.constant.map_or(0, |limits| limits.bank);
         let Some((heap, about)) = caps.heap_ids().find(|(_, h)| h.kind == HeapKind::Constant)
         else {
             // Constants are ranges of any buffer there, each bound on its own: there is no bank that fills up.
             return u64::MAX;
         };
-        let live = self.live_in(heap);
-        about.size.min(limit).saturating_sub(live)
+        about.size.saturating_sub(self.live_in(heap))
     }
 
     /// The placement of a constant that found no room in the bank.

@@ -1,7 +1,7 @@
 //! What reading a table costs from each region: assumed, or measured by `calibrate`.
 use super::assumed;
 use super::words::{Pattern, Word};
-use crate::{Caps, HeapKind};
+use crate::{Caps, Heap, HeapKind};
 
 /// What reads cost from one region beside device memory, in percent of the time from device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,9 @@ impl Probe {
     }
 }
 
+/// The most bytes of a bank.
+const BANK: u64 = 64 << 10;
+
 /// What the policy believes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
@@ -125,7 +128,9 @@ impl Profile {
     /// What holds without measurements on a device.
     #[must_use]
     pub fn assumed(caps: &Caps) -> Self {
-        let has_bank = caps.heaps.iter().any(|heap| heap.kind == HeapKind::Constant);
+        // A larger heap of constants is not one array that compilers see, but room for many ranges.
+        let is_bank = |heap: &Heap| heap.kind == HeapKind::Constant && heap.size <= BANK;
+        let has_bank = caps.heaps.iter().any(is_bank);
         let costs = if has_bank { assumed::BANK } else { assumed::RANGES };
         Self { costs, ..Self::ASSUMED }
     }

@@ -128,8 +128,8 @@ fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
     }
 }
 
-/// Whether all lanes read the same bytes, a few times only. No cache holds those for long: all that counts is that one read
-/// serves every lane, and the constant region never loses.
+/// Whether all lanes read the same bytes, a few times only. No cache holds those for long, and a copy does not pay: all that
+/// counts is that one read serves every lane.
 const fn is_seldom(request: &Request<'_>) -> bool {
     matches!(request.pattern, Pattern::Broadcast | Pattern::Uniform) && request.reuse <= FEW
 }
@@ -152,7 +152,10 @@ fn cost_of(probe: Probe, request: &Request<'_>, profile: &Profile, region: Regio
     let reuse = u64::from(request.reuse.max(1));
     let reads = profile.cost(probe, touched(request));
     match region {
-        Region::Constant if is_seldom(request) => (100 - MARGIN) * reuse,
+        // Where the compiler knows the addresses the constant region never loses then; computed ones cost what they cost.
+        Region::Constant if is_seldom(request) && probe.pattern() == Pattern::Broadcast => {
+            (100 - MARGIN) * reuse
+        }
         Region::Constant => {
             // A kernel's parameters and literals are in the same cache: near its end a table is as good as beyond it.
             let above = profile.cost(probe, TableSize::of(touched(request)).above().most());

@@ -123,7 +123,8 @@ fn computed_addresses_records_and_what_a_group_touches_matter() {
         |request: Request<'_>| DefaultPolicy.place(&request, &h200()).expect("it fits").region;
     assert_eq!(region(table(KIB, Pattern::Broadcast, 100)), Region::Constant);
     assert_eq!(region(table(KIB, Pattern::Uniform, 100)), Region::Shared, "the compiler is blind");
-    assert_eq!(region(table(KIB, Pattern::Uniform, 4)), Region::Constant, "seldom read");
+    assert_eq!(region(table(40 * KIB, Pattern::Broadcast, 4)), Region::Constant, "seldom read");
+    assert_eq!(region(table(40 * KIB, Pattern::Uniform, 4)), Region::Device, "and computed");
     assert_eq!(region(table(4 * KIB, Pattern::Gathered, 64)), Region::Shared);
     assert_eq!(region(table(4 * KIB, Pattern::Records, 64)), Region::Device, "as fast, unstaged");
     let fast = Cost { constant: 500, shared: 60, stage: 100 };
@@ -246,6 +247,7 @@ fn a_bank_and_ranges_of_buffers_are_different_constants() {
     let edge = table(3 * KIB / 2, Pattern::Broadcast, 100);
     let wanted = (Region::Shared, Region::Constant);
     assert_eq!((region(&h200(), &edge), region(&rtx_4090(), &edge)), wanted);
+    assert_eq!(region(&web(), &edge), Region::Constant, "a heap of constants is not a bank");
     // A kernel that spends little time in its table loses by a copy where shared memory is dear.
     for size in [12 * KIB, 40 * KIB] {
         let large = table(size, Pattern::Gathered, 2);

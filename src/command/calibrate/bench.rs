@@ -108,16 +108,9 @@ impl Bench {
             (Region::Constant, Some(placed.constant)),
             (Region::Shared, placed.shared),
         ];
-        // Compilers take longer than the kernels: they run side by side.
-        let made: Vec<_> = std::thread::scope(|scope| {
-            let start = |(region, kernel): (Region, Option<Kernel>)| {
-                kernel.map(|kernel| scope.spawn(move || self.prepare(region, &kernel, placed)))
-            };
-            let started: Vec<_> = kernels.into_iter().filter_map(start).collect();
-            started.into_iter().map(|one| one.join().expect("it returns its errors")).collect()
-        });
-        for one in made {
-            ready.extend(one?);
+        for (region, kernel) in kernels {
+            let Some(kernel) = kernel else { continue };
+            ready.extend(self.prepare(region, &kernel, placed)?);
         }
         loads.iter().map(|load| self.compare(&mut ready, *load)).collect()
     }

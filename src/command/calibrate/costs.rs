@@ -51,6 +51,9 @@ struct Seen {
     rates: [Option<f64>; 3],
 }
 
+/// A probe with one table, and its times with every load.
+type Timed = (&'static Lookup, Vec<Measured>);
+
 /// Steps of the whole measurement.
 pub(super) const STEPS: u64 = PROBES.len() as u64;
 
@@ -61,14 +64,23 @@ pub(super) fn run(
     bar: &ProgressBar,
     format: Format,
 ) -> Result<Profile, Failure> {
+    let mut all: Vec<Timed> = Vec::new();
+    for lookup in PROBES {
+        bar.set_message(format!(
+            "{}, {}",
+            lookup.table.name(),
+            output::bytes(lookup.table.bytes())
+        ));
+        all.push((lookup, bench.measure(&lookup.table, &LOADS)?));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
     let mut lines = Vec::new();
     let mut last = None;
-    for lookup in PROBES {
+    for (lookup, measured) in &all {
         let (name, size) = (lookup.table.name(), TableSize::of(lookup.table.bytes()));
         let probe = Probe::from_word(name).expect("a test compares the lists");
-        bar.set_message(format!("{name}, {}", output::bytes(size.most())));
-        let measured = bench.measure(&lookup.table, &LOADS)?;
-        let seen = seen(lookup, &measured[0], &measured[1]);
+        let seen = seen(lookup, measured, staging(&all, lookup.table.bytes()));
         let assumed = profile.cost(probe, size.most());
         // A table too large for a copy of its own is believed to behave as the largest that was copied.
         let known = last.filter(|(of, _)| *of == probe).map(|(_, shared)| shared);
@@ -78,49 +90,60 @@ pub(super) fn run(
             shared.map_or((assumed.shared, assumed.stage), |(a, b)| (percent(a), percent(b)));
         let constant = seen.constant.map_or(assumed.constant, percent);
         profile = profile.with(probe, size, Cost { constant, shared, stage });
-        let line = line(bench.manager.caps(), lookup, &seen, &measured);
-        if format == Format::Json {
-            output::print_json(&line)?;
-        }
-        lines.push(line);
-        bar.inc(1);
+        lines.push(line(bench.manager.caps(), lookup, &seen, measured));
     }
-    bar.finish_and_clear();
-    if format == Format::Text {
-        show(&lines)?;
+    match format {
+        Format::Json => lines.iter().try_for_each(output::print_json)?,
+        Format::Text => show(&lines)?,
     }
     Ok(profile)
 }
 
+/// The time of one item, in microseconds.
+fn each(measured: &Measured, region: Region) -> Option<f64> {
+    Some(measured.of(region)? / f64::from(measured.items))
+}
+
 /// The time of one item, and what every group costs beside: `item + group / items of a group`, known for two loads.
-fn solve(little: &Measured, much: &Measured, region: Region) -> Option<(f64, f64)> {
-    let each = |measured: &Measured| Some(measured.of(region)? / f64::from(measured.items));
-    let (few, many) = (each(little)?, each(much)?);
+fn solve(measured: &[Measured], region: Region) -> Option<(f64, f64)> {
+    let (few, many) = (each(measured.first()?, region)?, each(measured.last()?, region)?);
     let [least, most] = LOADS.map(|load| GROUP * f64::from(load));
     let group = (few - many) / (least.recip() - most.recip());
     Some((many - group / most, group))
 }
 
+/// What a group pays to bring a table of so many bytes to shared memory. That does not depend on how it is read, so it is the
+/// median of all probes: in most of them it is a small difference of large times.
+fn staging(all: &[Timed], bytes: u64) -> Option<f64> {
+    let extra = |(_, measured): &Timed| {
+        Some(solve(measured, Region::Shared)?.1 - solve(measured, Region::Device)?.1)
+    };
+    let of_size = all.iter().filter(|(lookup, _)| lookup.table.bytes() == bytes);
+    let mut extras: Vec<f64> = of_size.filter_map(extra).collect();
+    extras.sort_by(f64::total_cmp);
+    extras.get(extras.len() / 2).map(|extra| extra.max(0.0))
+}
+
 /// What a probe says: the time of a read relative to one from device memory, and of bringing the table to shared memory
 /// relative to reading each of its bytes once.
-fn seen(probe: &Lookup, little: &Measured, much: &Measured) -> Seen {
-    let solved = |region| solve(little, much, region);
-    let device = solved(Region::Device).filter(|(item, _)| *item > 0.0);
+fn seen(probe: &Lookup, measured: &[Measured], staging: Option<f64>) -> Seen {
+    let much = measured.last();
+    let device = solve(measured, Region::Device).filter(|(item, _)| *item > 0.0);
+    let shared = much.and_then(|much| each(much, Region::Shared));
     #[expect(clippy::cast_precision_loss, reason = "a table is small")]
     let items = probe.table.bytes() as f64 / f64::from(probe.reads);
-    let shared = device.zip(solved(Region::Shared)).map(|(device, shared)| {
-        let read = 100.0 * shared.0 / device.0;
+    let shared = device.zip(shared).zip(staging).map(|(((item, group), shared), staging)| {
         // What a group costs from device memory it costs from everywhere.
-        (read, 100.0 * (shared.1 - device.1) / (device.0 * items))
+        let read = shared - (staging + group) / (GROUP * f64::from(LOADS[1]));
+        (100.0 * read / item, 100.0 * staging / (item * items))
     });
-    let share = |region| Some(100.0 * much.of(region)? / much.of(Region::Device)?);
-    let bytes = f64::from(much.items) * f64::from(probe.reads);
+    let share = |region| Some(100.0 * much?.of(region)? / much?.of(Region::Device)?);
+    let rate = |region| {
+        let much = much?;
+        Some(f64::from(much.items) * f64::from(probe.reads) / much.of(region)? / 1e3)
+    };
     let regions = [Region::Device, Region::Constant, Region::Shared];
-    Seen {
-        constant: share(Region::Constant),
-        shared,
-        rates: regions.map(|region| Some(bytes / much.of(region)? / 1e3)),
-    }
+    Seen { constant: share(Region::Constant), shared, rates: regions.map(rate) }
 }
 
 #[expect(

@@ -54,18 +54,29 @@ pub(super) fn run(
     let wanted = |judged: &&Lookup| filter.is_none_or(|part| judged.table.name().contains(part));
     let kernels: Vec<_> = JUDGED.iter().filter(wanted).collect();
     let bar = output::progress(format, kernels.len() as u64);
-    let mut lines = Vec::new();
+    let (mut lines, mut refused) = (Vec::new(), Vec::new());
     for kernel in kernels {
         bar.set_message(kernel.table.name());
-        let line = line(bench, found.as_deref(), kernel)?;
-        if format == Format::Json {
-            output::print_json(&line)?;
+        // A driver that refuses one kernel may run all others: they are not given up.
+        match line(bench, found.as_deref(), kernel) {
+            Err(why) => {
+                let table = output::bytes(kernel.table.bytes());
+                refused.push(format!("{} with {table}: {why}", kernel.table.name()));
+            }
+            Ok(line) => {
+                if format == Format::Json {
+                    output::print_json(&line)?;
+                }
+                lines.push(line);
+            }
         }
-        lines.push(line);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if format == Format::Text { show(&lines) } else { Ok(()) }
+    if format == Format::Text {
+        show(&lines)?;
+    }
+    if refused.is_empty() { Ok(()) } else { Err(Failure::failed(refused.join("; "))) }
 }
 
 fn line(bench: &Bench, found: Option<&dyn Policy>, judged: &Lookup) -> Result<Line, Failure> {

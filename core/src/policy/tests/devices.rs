@@ -111,7 +111,7 @@ pub(crate) fn phone() -> Caps {
 pub(crate) fn web() -> Caps {
     let heaps = vec![
         heap(HeapKind::Device, 256 * MIB * 4, HostAccess::None),
-        heap(HeapKind::Constant, 64 * KIB, HostAccess::None),
+        heap(HeapKind::Constant, 256 * MIB * 4, HostAccess::None),
         heap(HeapKind::Staging, 256 * MIB * 4, HostAccess::None),
     ];
     device(

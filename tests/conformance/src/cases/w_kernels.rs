@@ -167,8 +167,8 @@ fn constants_of_a_set_travel_with_the_launch_or_share_the_bank<B: Backend + 'sta
     let inside = Some((Region::Constant, Reason::Broadcast));
     let homes: Vec<_> = plan.homes.iter().map(region).collect();
     assert_eq!(homes[2..], [inside; 2], "together they gain more than the large one");
-    let is_bank = |heap: &Heap| heap.kind == HeapKind::Constant && heap.size <= 1 << 20;
-    let is_full = manager.caps().heaps.iter().any(is_bank);
+    let is_bank = |heap: &Heap| heap.kind == HeapKind::Constant && heap.size <= limits.bank;
+    let is_full = limits.bank <= 1 << 20 && manager.caps().heaps.iter().any(is_bank);
     assert_eq!(homes[1] != inside, is_full, "a bank has no room for all three");
     let made = manager.allocate_constants(&set, 0).expect("as planned");
     let (from, to) = (with(&manager, &words(&[3.0; 64])), with(&manager, &words(&[0.0; 64])));
