@@ -204,18 +204,21 @@ fn kernels_that_ask_for_what_is_not_there_are_refused<B: Backend + 'static>(worl
 
 fn kernels_see_what_is_published_and_leave_it_as_it_is<B: Backend + 'static>(world: &World<B>) {
     let manager = world.manager();
-    let table = Request::new(256).writer(Writer::HostOnce).pattern(Pattern::Broadcast);
-    let table = holding(&manager, table, &words(&[3.0; 64]));
-    table.publish().expect("written");
-    let out = with(&manager, &words(&[0.0; 64]));
-    let parameters = [64, 2f32.to_bits(), 1f32.to_bits()];
-    run(&manager, (&SCALE, 0), 1, &[&table, &out], &parameters);
-    assert_eq!(read(&out), words(&[7.0; 64]), "the kernel sees the bytes");
-    let scale = manager.load(&SCALE, 0).expect("needed");
+    let (image, out) = (with(&manager, &words(&[1.0, 2.0, 3.0, 4.0])), with(&manager, &[0; 4]));
+    let mut filter = [0.0; 256];
+    filter[..9].copy_from_slice(&[0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
+    let table = Request::new(1024).writer(Writer::HostOnce).pattern(Pattern::Broadcast);
+    let filter = holding(&manager, table, &words(&filter));
+    for one in [&filter, &image] {
+        one.publish().expect("written");
+    }
+    run(&manager, (&CONVOLUTION.constant, 0), 1, &[&filter, &image, &out], &[2, 2, 1]);
+    assert_eq!(read(&out), words(&[7.0, 9.0, 11.0, 13.0]), "the kernel sees the bytes");
+    let (scale, parameters) = (manager.load(&SCALE, 0).expect("needed"), [4, 1f32.to_bits(), 0]);
     // SAFETY: the call is refused.
-    let refused = unsafe { scale.launch(MAIN, [1; 3], &[&out, &table], &bytes(&parameters)) };
+    let refused = unsafe { scale.launch(MAIN, [1; 3], &[&out, &image], &bytes(&parameters)) };
     assert_eq!(kind(refused), ErrorKind::Published);
-    assert_eq!(read(&table), words(&[3.0; 64]));
+    assert_eq!(read(&image), words(&[1.0, 2.0, 3.0, 4.0]));
 }
 
 /// What a kernel finds in its shared memory when it starts, group by group; it leaves a canary there.
