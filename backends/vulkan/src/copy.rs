@@ -82,8 +82,7 @@ struct Checked {
     span: Span,
 }
 
-/// Each move of a batch that moves something. Made again where it is needed: a list of ten thousand would not stay in
-/// the cache.
+/// Each move of a batch that moves something: made again where it is needed, so that no second list is kept.
 fn checked<'a>(moves: &'a [Move<'a, Block>]) -> impl Iterator<Item = Checked> + 'a {
     let buffer = |block: &Block| block.buffer().expect("`batch` refuses blocks without one");
     moves.iter().filter(|m| m.size > 0).map(move |m| {
