@@ -106,7 +106,8 @@ fn unless_asked_for_places_do_not_depend_on_what_calls_took() {
 fn pages_are_mapped_elsewhere_where_copies_are_dear_or_not_wanted() {
     let dear = manager(Defragmentation::OnRequest);
     dear.backend().inject(Plan::Delay(CallKind::Copy, Duration::from_millis(300)), 0);
-    measure_copies(&dear);
+    // Once is not believed altogether, and a loaded machine's mappings take a while too.
+    (0..6).for_each(|_| measure_copies(&dear));
     assert!(dear.report().move_costs[0].per_copy.is_some());
     assert_eq!(ask_twice(&dear), [0, 0], "{:?}", dear.report().move_costs);
     let unwanted = manager(Defragmentation::Off);
