@@ -5,7 +5,7 @@ mod launch;
 
 use bug::{BUGS, Bug, Where};
 use buggy::Buggy;
-use omniheap_conformance::{Account, Outcome, Rig, run};
+use omniheap_conformance::{Account, Mode, Outcome, Rig, run, soak::soak};
 use omniheap_core::{Align, Heap, HeapKind, HostAccess, Result, SharedCaps};
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
@@ -70,4 +70,16 @@ fn every_planted_bug_is_caught() {
     }
     drop(std::panic::take_hook());
     assert!(missed.is_empty(), "not caught: {missed:?}");
+}
+
+#[test]
+fn a_soak_sees_bytes_that_are_lost() {
+    let ends = |bug| {
+        let rig = open(bug, Where::Plain).expect("host memory is here");
+        soak(rig, Mode::Plain, 1, 5000).map(|done| done.checked > 0)
+    };
+    assert_eq!(ends(Bug::None), Ok(true));
+    for bug in [Bug::CopyDoesNothing, Bug::CopyLosesTheLast, Bug::ReadZeros] {
+        assert!(ends(bug).is_err_and(|why| why.contains("lost stamp")), "{bug:?}");
+    }
 }
