@@ -1,6 +1,7 @@
 //! Memory that leaves the process, or comes from another one, as a file descriptor.
 #![expect(unsafe_code, reason = "calls the runtime and closes descriptors")]
 use crate::{
+    addresses,
     backend::Hip,
     block::{Block, Kind},
     driver::{Reserved, Sharing},
@@ -23,7 +24,7 @@ const PLACES: usize = 8;
 /// What the runtime knows of addresses where it put nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trace {
-    /// Nothing: they can go back.
+    /// Nothing: others can have them.
     None,
     /// AMD's runtime remembers a map that failed, and takes it for what is mapped there later: it refuses that, or crashes. So
     /// nothing must ever be mapped there again.
@@ -43,7 +44,7 @@ impl Hip {
         // Kept until the end, so that each try is at other addresses.
         let mut refused = Vec::new();
         let placed = loop {
-            let reserved = match self.driver().reserve(size, align) {
+            let reserved = match addresses::take(self.driver(), size, align) {
                 Ok(reserved) => reserved,
                 Err(error) => break Err(error),
             };
@@ -59,8 +60,8 @@ impl Hip {
             }
         };
         for (reserved, _) in refused.iter().filter(|(_, trace)| *trace == Trace::None) {
-            // SAFETY: reserved above, and nothing was ever mapped there.
-            let _ = unsafe { self.driver().unreserve(*reserved) };
+            // SAFETY: taken above; the map that was refused left no trace.
+            unsafe { addresses::keep(self.driver(), *reserved) };
         }
         placed
     }
@@ -93,9 +94,9 @@ impl Hip {
     pub(crate) fn free_exportable(&self, shared: Shared) -> Result<()> {
         // SAFETY: `place` mapped the range as one mapping; whoever frees it promises that nothing uses it.
         let unmapped = unsafe { self.driver().unmap(shared.reserved.base, shared.size) };
-        let unplaced = unmapped.and_then(|()| {
-            // SAFETY: `place` reserved the range, and nothing is mapped there any more.
-            unsafe { self.driver().unreserve(shared.reserved) }
+        let unplaced = unmapped.inspect(|()| {
+            // SAFETY: `place` took the range, and nothing is mapped there any more.
+            unsafe { addresses::keep(self.driver(), shared.reserved) };
         });
         // SAFETY: created for this block, which `free` took by value.
         let released = unsafe { self.driver().release_page(shared.page) };

@@ -8,7 +8,7 @@
 //! | `backend`, `config`, `block` | [`Hip`], [`Config`], [`Block`], and the required verbs |
 //! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
-//! | `remap`, `pages`, `export` | pages, those that exist, and memory that leaves the process |
+//! | `remap`, `pages`, `addresses`, `export` | pages, those that exist, where they are mapped, and memory that leaves the process |
 //! | `constant`, `module`, `rtc` | constants, device code, the run-time compiler |
 //! | `selftest` | what is tried when a device is opened |
 //!
@@ -21,6 +21,7 @@
 //!     Err(error) => println!("not here: {error}"),
 //! }
 //! ```
+mod addresses;
 mod backend;
 mod block;
 mod caps;

@@ -1,6 +1,7 @@
 //! Blocks whose pages are mapped one by one, through the runtime's virtual memory.
 #![expect(unsafe_code, reason = "implements the unsafe contract")]
 use crate::{
+    addresses,
     backend::Hip,
     block::{Block, Kind, Reservation},
     driver::Sharing,
@@ -14,19 +15,16 @@ use omniheap_stream::{
 };
 
 impl Hip {
-    /// Gives the addresses of a block without pages back, unless nothing must be mapped there again.
+    /// Keeps the addresses of a block without pages for others, unless nothing must be mapped there again.
     pub(crate) fn free_reserved(&self, reservation: &Reservation) -> Result<()> {
         if reservation.positions.is_any_mapped() {
             return Err(ErrorKind::Busy.into());
         }
-        if reservation.is_spoiled.load(Ordering::Relaxed) {
-            return Ok(());
+        if !reservation.is_spoiled.load(Ordering::Relaxed) {
+            // SAFETY: `reserve` took the range, nothing is mapped there and no map failed, and `free` takes the block by value.
+            unsafe { addresses::keep(self.driver(), reservation.reserved) };
         }
-        // HIP 6.4 is not done with what used the pages when a wait for it returns, and crashes where the addresses are reserved
-        // again by then. A wait for the device ends that, as `hipFree` waits for other blocks. On a lost device nothing runs.
-        let _ = self.driver().synchronize();
-        // SAFETY: `reserve` made the range, nothing is mapped there, and `free` takes the block by value.
-        unsafe { self.driver().unreserve(reservation.reserved) }
+        Ok(())
     }
 
     /// Maps each page in turn, and lets the device in; on failure, unmaps them again.
@@ -141,8 +139,8 @@ fn reservation(block: &Block) -> Result<&Reservation> {
 unsafe impl Remap for Hip {
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
         let page = self.device.admit_reservation(heap, size)?;
-        let reserved =
-            self.driver().reserve(bytes(size)?, bytes(page)?).map_err(addresses_ran_out)?;
+        let reserved = addresses::take(self.driver(), bytes(size)?, bytes(page)?);
+        let reserved = reserved.map_err(addresses_ran_out)?;
         // After the runtime agreed, so that a senseless size never gets to allocate its bits.
         match Positions::new(page, size / page) {
             Ok(positions) => {
@@ -152,8 +150,8 @@ unsafe impl Remap for Hip {
                 Ok(unsafe { self.device.block(heap, reserved.base, size, kind) })
             }
             Err(error) => {
-                // SAFETY: reserved just above, nothing mapped.
-                let _ = unsafe { self.driver().unreserve(reserved) };
+                // SAFETY: taken just above, nothing was mapped.
+                unsafe { addresses::keep(self.driver(), reserved) };
                 Err(error)
             }
         }

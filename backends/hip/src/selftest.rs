@@ -1,6 +1,7 @@
 //! What is tried when a device is opened, by the runtime's calls.
 #![expect(unsafe_code, reason = "calls the runtime")]
 use crate::{
+    addresses,
     caps::Attributes,
     driver::{Driver, Sharing},
     pool::AsyncPool,
@@ -61,11 +62,13 @@ fn with_addresses(
     size: usize,
     work: impl FnOnce(u64) -> Result<()>,
 ) -> Result<()> {
-    let reserved = driver.reserve(size, size)?;
+    let reserved = addresses::take(driver, size, size)?;
     let result = work(reserved.base);
-    // SAFETY: reserved just above; `work` unmaps what it maps.
-    let freed = unsafe { driver.unreserve(reserved) };
-    result.and(freed)
+    if result.is_ok() {
+        // SAFETY: taken just above; `work` has unmapped what it mapped, and nothing failed.
+        unsafe { addresses::keep(driver, reserved) };
+    }
+    result
 }
 
 /// Takes a block from a new pool, and uses it on another stream.

@@ -36,6 +36,21 @@ pub struct Reserved {
     whole: usize,
 }
 
+impl Reserved {
+    /// Bytes from its start on, where that is aligned so.
+    pub(crate) fn room(&self, align: usize) -> Option<usize> {
+        let before = usize::try_from(self.base - self.origin).ok()?;
+        let is_aligned = self.base.is_multiple_of(align.max(1) as u64);
+        is_aligned.then_some(self.whole.checked_sub(before)?)
+    }
+
+    /// A range that nobody reserved.
+    #[cfg(test)]
+    pub(crate) const fn at(base: u64, whole: usize) -> Self {
+        Self { base, origin: base, whole }
+    }
+}
+
 impl Driver {
     pub(super) const fn location(&self) -> hipMemLocation {
         hipMemLocation { r#type: hipMemLocationType::hipMemLocationTypeDevice, id: self.device }
