@@ -30,7 +30,7 @@ fn a_soak_says_what_it_did_and_loses_nothing() {
 fn failing_calls_are_told_or_absorbed() {
     for backend in backends() {
         let tallies = json(&["conformance", "--backend", backend, "--faults", "8"]);
-        assert_eq!(tallies.len(), 2, "over blocks and over pages");
+        assert_eq!(tallies.len(), 4, "single and longer plans, over blocks and over pages");
         for tally in tallies {
             let count = |field: &str| tally[field].as_u64().expect("a number");
             assert!(count("scenarios") >= 32 && count("injections") > 30, "{tally}");

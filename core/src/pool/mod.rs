@@ -96,7 +96,8 @@ impl<B: Backend> Pool<B> {
             config::other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig)?;
         }
         let unit = unit.max(about.align.min(unit));
-        if growth.largest < unit.get() {
+        let largest = config.block.unwrap_or_else(|| about.granule.down(config.maximum));
+        if largest < unit.get() {
             return Err(ErrorKind::InvalidConfig.into()); // No block could ever hold anything.
         }
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit));
