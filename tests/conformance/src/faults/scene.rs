@@ -109,8 +109,11 @@ impl<B: Backend + 'static> Scene<B> {
         self.bystanders()?;
         self.another_thread()?;
         if let Err(error) = (scenario.run)(&mut self) {
-            // What the driver kept may be missing now, and what a free could neither mark nor wait for.
-            let is_stuck = self.manager.totals().live > self.witnesses.len() as u64;
+            // What the driver kept may be missing now, and what a free could neither mark nor wait for, here or in a manager that
+            // the scenario had.
+            let (totals, held) = (self.manager.totals(), self.stack.inner().live().bytes());
+            let is_here = totals.live > self.witnesses.len() as u64;
+            let is_stuck = is_here || held > totals.reserved_bytes;
             let kept = fault == Fault::Unmap || self.stack.quarantine() != Quarantine::default();
             let kept = kept || fault == Fault::Two && is_stuck;
             if !(kept && error.kind().is_out_of_memory()) {
