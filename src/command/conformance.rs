@@ -2,7 +2,6 @@
 use super::Failure;
 use super::choice::Backend;
 use super::endurance::{run_faults, run_soak};
-use super::failure::absence;
 use super::output::{self, Format};
 use clap::ValueEnum;
 use omniheap::host::Host;
@@ -87,8 +86,8 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let mut junit = Vec::new();
     for &kind in &kinds {
         match suite(kind, arguments, format) {
-            Err(why) if is_required(kind) => failures.push(format!("{kind} is not here: {why}")),
-            Err(why) => note(format, &format!("{kind}: not here: {why}")),
+            Err(why) if is_required(kind) => failures.push(why),
+            Err(why) => note(format, &why),
             Ok(results) => {
                 match format {
                     Format::Json => output::print_line(&results.to_json())?,
@@ -137,9 +136,6 @@ fn note(format: Format, line: &str) {
 
 /// Runs the suite on one backend, through dynamic dispatch; each backend's own tests also run it by type.
 fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Results, String> {
-    if !kind.is_built_in() {
-        return Err("it is not built in".into());
-    }
     let (device, filter) = (arguments.device, &*arguments.filter);
     let bar = output::progress(format, 0);
     let show = |now: Progress<'_>| {
@@ -147,12 +143,9 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
         bar.set_position(now.done as u64);
         bar.set_message(format!("{} {}", now.mode, now.name));
     };
-    // What a case panics with is in its result; a trace of it on standard error helps nobody.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let results =
-        run_suite(kind.name(), move || rig(kind, device).map_err(absence), filter, seed(), show);
-    std::panic::set_hook(hook);
+    let absent = move |error| Failure::no_device(Some(kind), device, error).to_string();
+    let open = move || rig(kind, device).map_err(absent);
+    let results = output::quietly(|| run_suite(kind.name(), open, filter, seed(), show));
     bar.finish_and_clear();
     results
 }

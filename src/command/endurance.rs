@@ -1,6 +1,5 @@
 //! `omniheap conformance --soak` and `--faults`: the long runs of the suite, on any device that is here.
 use super::Failure;
-use super::failure::absence;
 use super::output::{self, Format};
 use omniheap::{AnyBackend, BackendKind, erase, open};
 use omniheap_conformance::faults::{Depth, Tally, sweep};
@@ -114,20 +113,16 @@ pub(super) fn run_faults(
     // One device for all: each injection has layers of its own, and what they lose is theirs.
     let device = Arc::new(device(kind, number)?);
     let mut wrong = 0;
-    // What a scenario panics with is in the tally; a trace of it on standard error helps nobody.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
     for ((pools, mode), (plans, depth)) in
         MODES.into_iter().flat_map(|mode| DEPTHS.map(|depth| (mode, depth)))
     {
         let wait = output::spinner(format, &format!("{kind}: failing calls, {plans}, {pools}"));
         let again = || Ok::<_, Failure>(Rig::new(erase(Arc::clone(&device))));
-        let tally = sweep(again, mode, depth, every)?;
+        let tally = output::quietly(|| sweep(again, mode, depth, every))?;
         wait.finish_and_clear();
         wrong += tally.wrong.len();
         print(&device, (pools, plans), tally, format)?;
     }
-    std::panic::set_hook(hook);
     if wrong == 0 {
         Ok(())
     } else {
@@ -165,6 +160,5 @@ fn print(
 }
 
 fn device(kind: BackendKind, number: u32) -> Result<AnyBackend, Failure> {
-    open(kind, number)
-        .map_err(|error| Failure::failed(format!("{kind} is not here: {}", absence(error))))
+    open(kind, number).map_err(|error| Failure::no_device(Some(kind), number, error))
 }

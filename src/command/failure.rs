@@ -60,7 +60,7 @@ impl Failure {
 }
 
 /// Why a device could not be opened, for people: a backend says only that it cannot when there is no driver.
-pub(crate) fn absence(error: omniheap::Error) -> String {
+fn absence(error: omniheap::Error) -> String {
     match error.kind() {
         omniheap::ErrorKind::Unsupported => {
             "there is no driver, or it has no such device; install the vendor's driver".into()

@@ -105,3 +105,12 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     }
     lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
+
+/// Runs work whose panics are part of its result: a trace of them on standard error helps nobody.
+pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let result = work();
+    std::panic::set_hook(hook);
+    result
+}
