@@ -88,6 +88,12 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         match suite(kind, arguments, format) {
             Err(why) if is_required(kind) => failures.push(why),
             Err(why) => note(format, &why),
+            Ok(results) if results.cases.is_empty() => {
+                let filter = &arguments.filter;
+                return Err(Failure::input(format!(
+                    "no case's name contains `{filter}`; run without --filter to see them all"
+                )));
+            }
             Ok(results) => {
                 match format {
                     Format::Json => output::print_line(&results.to_json())?,

@@ -161,6 +161,13 @@ fn conformance_runs_cases_by_name_and_writes_results() {
 }
 
 #[test]
+fn a_filter_that_selects_no_case_is_no_verdict() {
+    let output = omniheap(&["conformance", "--backend", "host", "--filter", "nosuchcase"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no case's name contains `nosuchcase`"));
+}
+
+#[test]
 fn help_has_examples_for_every_command() {
     for command in
         ["demo", "devices", "explain", "replay", "compare", "report", "plan", "conformance"]
