@@ -79,16 +79,24 @@ fn binary(message: &Value) -> Option<Binary> {
 }
 
 /// Runs test binaries beside each other; prints a line for each, and all that a failed one said.
-pub(crate) fn test(binaries: Vec<Binary>, root: &Path) -> Outcome {
+pub(crate) fn test(mut binaries: Vec<Binary>, root: &Path) -> Outcome {
     let count = std::thread::available_parallelism().map_or(1, usize::from).min(MOST);
-    let mut queue: VecDeque<_> = binaries.into();
     // Those that take longest first, so that none is left alone at the end.
-    queue.make_contiguous().sort_by_key(|binary| rank(binary, root));
-    let (queue, failed) = (Mutex::new(queue), Mutex::new(Vec::new()));
+    binaries.sort_by_key(|binary| rank(binary, root));
+    let failed = beside(count, binaries, |binary| run(binary, root));
+    let failed: Vec<_> = failed.iter().map(|binary| binary.label(root)).collect();
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Runs everything, `count` at a time and in order; what failed.
+fn beside<T: Send>(count: usize, all: Vec<T>, run: impl Fn(&T) -> bool + Sync) -> Vec<T> {
+    let (queue, failed) = (Mutex::new(VecDeque::from(all)), Mutex::new(Vec::new()));
+    // A call of its own: in the loop's head, the lock would be held until the run ends, and no two would be under way.
+    let next = || lock(&queue).pop_front();
     let work = || {
-        while let Some(binary) = lock(&queue).pop_front() {
-            if !run(&binary, root) {
-                lock(&failed).push(binary.label(root));
+        while let Some(one) = next() {
+            if !run(&one) {
+                lock(&failed).push(one);
             }
         }
     };
@@ -97,8 +105,7 @@ pub(crate) fn test(binaries: Vec<Binary>, root: &Path) -> Outcome {
             scope.spawn(work);
         }
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Processes over AMD's runtimes first, then whole suites, then the rest.
@@ -152,6 +159,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::time::Duration;
 
     #[test]
     fn tests_and_examples_are_told_apart_and_libraries_are_left_out() {
@@ -174,6 +182,19 @@ mod tests {
         let text = "test result: ok. 9 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(summary(text), "9 passed; 0 failed; 1 ignored");
         assert_eq!(summary("nothing"), "ran");
+    }
+
+    #[test]
+    fn two_are_under_way_at_a_time() {
+        let (begun, seen) = std::sync::mpsc::channel();
+        let seen = Mutex::new(seen);
+        // The first ends only when the second has begun.
+        let run = |first: &bool| match first {
+            true => lock(&seen).recv_timeout(Duration::from_secs(60)).is_ok(),
+            false => begun.send(()).is_ok(),
+        };
+        assert!(beside(2, vec![true, false], run).is_empty());
+        assert_eq!(beside(1, vec!["a", "b", "c"], |one| *one != "b"), ["b"]);
     }
 
     #[test]
