@@ -4,7 +4,7 @@ use super::output::{self, Format};
 use super::selftest;
 use omniheap::{
     AnyBackend, Backend as _, BackendKind, Caps, Error, Found, Heap, HeapId, HostAccess,
-    InsideBlock, devices,
+    InsideBlock, Word as _, devices,
 };
 use serde::Serialize;
 
@@ -46,7 +46,7 @@ struct About {
 #[derive(Debug, Serialize)]
 struct HeapEntry {
     id: u8,
-    kind: String,
+    kind: &'static str,
     name: String,
     size_bytes: u64,
     max_block_bytes: u64,
@@ -130,6 +130,7 @@ fn capabilities(device: &AnyBackend) -> Vec<&'static str> {
         ("remap", device.as_remap().is_some()),
         ("budget", device.as_budget().is_some()),
         ("export", device.as_export().is_some()),
+        ("launch", device.as_launch().is_some()),
     ]
     .into_iter()
     .filter_map(|(name, there)| there.then_some(name))
@@ -139,7 +140,7 @@ fn capabilities(device: &AnyBackend) -> Vec<&'static str> {
 fn heap_entry((id, heap): (HeapId, &Heap)) -> HeapEntry {
     HeapEntry {
         id: id.0,
-        kind: format!("{:?}", heap.kind).to_lowercase(),
+        kind: heap.kind.word(),
         name: heap.name.clone(),
         size_bytes: heap.size,
         max_block_bytes: heap.max_block,

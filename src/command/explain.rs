@@ -6,7 +6,7 @@ use super::request;
 use clap::Args;
 use omniheap::{
     AnyBackend, Backend as _, Caps, Explanation, Found, Knowledge, Manager, ManagerConfig, Region,
-    Request, Spill, Word as _, WrittenRequest, config_for, devices,
+    Request, Source, Spill, Word as _, WrittenRequest, config_for, devices,
 };
 use serde::Serialize;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// Requests: a JSON array of objects with the options below as keys
-    #[arg(conflicts_with = "size")]
+    #[arg(conflicts_with_all = request::OPTIONS)]
     file: Option<PathBuf>,
     #[command(flatten)]
     wanted: request::Options,
@@ -62,7 +62,9 @@ struct Decision {
     /// Where it goes when device memory is full.
     when_full: &'static str,
     /// Where the bytes would come from, and how many new ones.
-    source: Option<String>,
+    source: Option<&'static str>,
+    #[serde(skip)]
+    from: Option<&'static str>,
     new_bytes: Option<u64>,
     rejected: Vec<Rejected>,
 }
@@ -82,9 +84,15 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let wanted =
         |found: &Found| arguments.backend.is_none_or(|backend| backend.kind() == found.backend);
     let profile = if arguments.no_profile { Use::BuiltIn } else { Use::Profile };
-    let mut any = false;
+    let (mut any, mut absent) = (false, None);
     for found in devices().into_iter().filter(wanted) {
-        let Ok(device) = found.device else { continue };
+        let device = match found.device {
+            Ok(device) => device,
+            Err(error) => {
+                absent = Some((found.backend, error));
+                continue;
+            }
+        };
         any = true;
         for request in &requests {
             let decision = decide(found.backend.name(), &device, request, profile);
@@ -94,7 +102,10 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             }
         }
     }
-    if any { Ok(()) } else { Err(Failure::failed("no such device here; try `omniheap devices`")) }
+    match absent {
+        Some((kind, error)) if !any => Err(Failure::no_device(Some(kind), 0, error)),
+        _ => Ok(()),
+    }
 }
 
 fn decide(
@@ -125,18 +136,30 @@ fn decide(
             Spill::Forbidden => "it fails",
         },
         source: None,
+        from: None,
         new_bytes: None,
         rejected: Vec::new(),
     };
     match manager.explain(&request) {
         Err(error) => decision.reason = error.to_string(),
-        Ok(told) => fill(&mut decision, manager.caps(), &request, &told),
+        Ok(found) => fill(&mut decision, manager.caps(), &request, &found),
     }
     if let Ok(plan) = manager.plan(&request) {
-        decision.source = Some(format!("{:?}", plan.source).to_lowercase());
+        let (word, sentence) = told(plan.source);
+        (decision.source, decision.from) = (Some(word), Some(sentence));
         decision.new_bytes = Some(plan.new_bytes);
     }
     decision
+}
+
+/// Where bytes come from: the word for tools, and the words for people.
+const fn told(source: Source) -> (&'static str, &'static str) {
+    match source {
+        Source::Held => ("held", "memory that is held"),
+        Source::NewBlock => ("new_block", "a new block that others may share"),
+        Source::Pages => ("pages", "pages that are mapped where they are needed"),
+        Source::Dedicated => ("dedicated", "a block of its own"),
+    }
 }
 
 fn fill(decision: &mut Decision, caps: &Caps, request: &Request<'_>, told: &Explanation) {
@@ -175,18 +198,20 @@ fn text(decision: &Decision) -> String {
     if let Some(name) = &decision.name {
         text.push_str(&format!(": {name}"));
     }
-    text.push_str(&format!(
-        "\n  {} to {region}: {}\n  heap {}, aligned to {}, limit {}\n  rules: {}; when full, {}\n",
-        output::bytes(decision.size),
-        decision.reason,
-        decision.heap.as_deref().unwrap_or("-"),
-        number(decision.align),
-        number(decision.limit),
-        decision.rules,
-        decision.when_full
-    ));
-    if let (Some(source), Some(new)) = (&decision.source, decision.new_bytes) {
-        text.push_str(&format!("  from {source}, {} new from the driver\n", output::bytes(new)));
+    let size = output::bytes(decision.size);
+    text.push_str(&format!("\n  {size} to {region}: {}\n", decision.reason));
+    if decision.region.is_some() {
+        text.push_str(&format!(
+            "  heap {}, aligned to {}, limit {}\n  rules: {}; when full, {}\n",
+            decision.heap.as_deref().unwrap_or("-"),
+            number(decision.align),
+            number(decision.limit),
+            decision.rules,
+            decision.when_full
+        ));
+    }
+    if let (Some(from), Some(new)) = (decision.from, decision.new_bytes) {
+        text.push_str(&format!("  from {from}; the driver is asked for {}\n", output::bytes(new)));
     }
     for rejected in &decision.rejected {
         text.push_str(&format!("  not {}: {}\n", rejected.what, rejected.because));

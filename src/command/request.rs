@@ -15,6 +15,22 @@ fn words<T: Word>() -> impl TypedValueParser<Value = T> {
     known.map(|word| T::from_word(&word).expect("one of the words above"))
 }
 
+/// Every option of a request: a file of requests says them itself.
+pub(super) const OPTIONS: [&str; 12] = [
+    "size",
+    "align",
+    "writes",
+    "reads",
+    "pattern",
+    "reuse",
+    "touches",
+    "lifetime",
+    "coherence",
+    "substitute",
+    "spill",
+    "privacy",
+];
+
 /// One request on the command line.
 #[derive(Args, Debug)]
 pub(super) struct Options {

@@ -13,6 +13,8 @@ fn devices_lists_host_memory_and_says_why_others_are_absent() {
     let host = devices.iter().find(|device| device["backend"] == "host").expect("always there");
     assert_eq!(host["present"], true);
     assert_eq!(host["self_test"], "passed");
+    let can = host["capabilities"].as_array().expect("a list");
+    assert!(can.contains(&"launch".into()), "it runs the kernels of the examples");
     for device in &devices {
         let absent = device["present"] == false;
         assert_eq!(absent, device["absent_because"].is_string(), "{device}");
@@ -29,7 +31,18 @@ fn explain_says_where_and_why() {
     assert_eq!(decision["region"], "constant");
     assert!(decision["reason"].as_str().is_some_and(|reason| reason.contains("every lane")));
     let decision = &json(&[&on_host[..], &["--size", "1M"]].concat())[0];
-    assert_eq!(decision["region"], "device");
+    assert_eq!((&decision["region"], &decision["source"]), (&"device".into(), &"pages".into()));
+    let decision = &json(&[&on_host[..], &["--size", "1M", "--reads", "host"]].concat())[0];
+    assert_eq!(decision["source"], "new_block");
+    let told = text(&omniheap(&[&on_host[..], table].concat()).stdout);
+    assert!(told.contains("from a new block that others may share"), "{told}");
+    assert!(told.contains("not heap 1 staging: it is staging memory"), "{told}");
+    let nowhere = &["explain", "--backend", "host", "--size", "16777215T"];
+    let told = text(&omniheap(nowhere).stdout);
+    assert!(
+        told.contains("to nowhere") && told.lines().filter(|line| !line.is_empty()).count() == 2,
+        "{told}"
+    );
 }
 
 #[test]

@@ -283,7 +283,7 @@ impl<B: Streams> Device<B> {
         let rungs: serde_json::Map<String, Value> = omniheap::Rung::ALL
             .iter()
             .zip(report.rungs)
-            .map(|(rung, count)| (format!("{rung:?}").to_lowercase(), count.into()))
+            .map(|(rung, count)| (omniheap::Word::word(*rung).replace('-', "_"), count.into()))
             .collect();
         Ok(json!({
             "backend": self.kind.name(),

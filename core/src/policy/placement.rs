@@ -1,5 +1,5 @@
 //! A decision, with its reason and what was rejected.
-use super::words::Region;
+use super::words::{Region, Word as _};
 use crate::{HeapId, HeapKind};
 use core::fmt;
 
@@ -82,21 +82,15 @@ pub enum Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (region, what) = match self {
-            Self::Substitute(region) => {
-                return write!(f, "the device has no {region:?} memory; this substitutes it");
-            }
-            Self::TooLargeFor(region) => {
-                return write!(f, "it does not fit {region:?} memory; this substitutes it");
-            }
-            Self::Crowded(region) => {
-                return write!(f, "others gain more from {region:?} memory; this substitutes it");
-            }
-            Self::NearlyFull(region) => (region, "is nearly full"),
-            Self::Full(region) => (region, "was full"),
+        let (before, region, after) = match self {
+            Self::Substitute(region) => ("the device has no ", region, ""),
+            Self::TooLargeFor(region) => ("it does not fit ", region, ""),
+            Self::Crowded(region) => ("others gain more from ", region, ""),
+            Self::NearlyFull(region) => ("", region, " is nearly full"),
+            Self::Full(region) => ("", region, " was full"),
             other => return f.write_str(other.sentence()),
         };
-        write!(f, "{region:?} memory {what}; this substitutes it")
+        write!(f, "{before}{} memory{after}; this substitutes it", region.word())
     }
 }
 
@@ -153,7 +147,7 @@ pub enum Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kind(kind) => write!(f, "is {kind:?} memory"),
+            Self::Kind(kind) => write!(f, "it is {} memory", kind.word()),
             Self::TooLarge { max_block } => write!(f, "its largest block has {max_block} bytes"),
             Self::Alignment { guaranteed } => write!(f, "it aligns to {guaranteed} bytes only"),
             Self::OnRequest => f.write_str("it serves only requests that name it"),

@@ -42,6 +42,8 @@ pub enum Refusal {
         /// The time from there, in percent of that from device memory.
         percent: u64,
     },
+    /// It would serve, and another region suits the request better.
+    Outranked,
 }
 
 impl fmt::Display for Refusal {
@@ -58,6 +60,7 @@ impl fmt::Display for Refusal {
             Self::Slower { percent } => {
                 write!(f, "reads would take {percent} % of the time from device memory")
             }
+            Self::Outranked => f.write_str("it would serve, but another region suits better"),
         }
     }
 }
@@ -218,9 +221,8 @@ pub(super) fn refuse(
     match region {
         Region::Constant | Region::Shared | Region::Device if host => Refusal::NotForHost,
         Region::Constant if request.writer == Writer::Device => Refusal::ReadOnly,
-        Region::Constant | Region::Shared | Region::Device => {
-            Refusal::Slower { percent: percent(region) }
-        }
+        Region::Constant | Region::Shared => Refusal::Slower { percent: percent(region) },
+        Region::Device => Refusal::Outranked,
         Region::Staging | Region::Unified if needs_flush(request, caps, region) => {
             Refusal::Incoherent
         }

@@ -202,6 +202,12 @@ fn verdicts_name_the_limit_and_the_value() {
     assert!(too_large.to_string().contains("16777216") && too_large.to_string().contains("65536"));
     assert_eq!(of(Region::Device).refusal, None);
     assert_eq!(of(Region::Staging).refusal, Some(Refusal::NotForKernels));
+    let verdicts = judge(&large, &h200(), &Profile::ASSUMED, Region::Staging);
+    assert_eq!(
+        verdicts[0].refusal,
+        Some(Refusal::Outranked),
+        "device memory is not slower than itself"
+    );
     let verdicts = judge(&Request::new(KIB), &web(), &Profile::ASSUMED, Region::Device);
     let refusals: Vec<_> = verdicts.iter().filter_map(|verdict| verdict.refusal).collect();
     assert!(refusals.contains(&Refusal::Missing), "no unified memory there");

@@ -1,5 +1,6 @@
 //! The words of a request, one enum each.
 use super::profile::Probe;
+use crate::{HeapKind, Rung};
 
 /// What a policy chooses among.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -188,10 +189,12 @@ macro_rules! words {
 }
 
 words!(Region: "device" => Device, "constant" => Constant, "shared" => Shared, "staging" => Staging, "unified" => Unified);
+words!(HeapKind: "device" => Device, "constant" => Constant, "staging" => Staging, "unified" => Unified);
 words!(Writer: "device" => Device, "host-once" => HostOnce, "host-per-frame" => HostPerFrame);
 words!(Access: "device" => Device, "host" => Host, "both" => Both);
 words!(Pattern: "coalesced" => Coalesced, "broadcast" => Broadcast, "uniform" => Uniform, "gathered" => Gathered, "records" => Records, "tiled" => Tiled);
 words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
+words!(Rung: "retire" => Retire, "lend" => Lend, "driver" => Driver, "trim" => Trim, "wait" => Wait, "pressure" => Pressure, "defragment" => Defragment, "next-heap" => NextHeap, "spill" => Spill);
 words!(Lifetime: "persistent" => Persistent, "frame" => Frame, "kernel" => Kernel);
 words!(Coherence: "any" => Any, "needed" => Needed);
 words!(Substitution: "allowed" => Allowed, "forbidden" => Forbidden);

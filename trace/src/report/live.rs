@@ -5,7 +5,7 @@ use super::data::{Label, PostMortem, ReportData};
 use super::post_mortem::explain;
 use crate::label::{LabelId, Labels, tag_text};
 use omniheap_core as core;
-use omniheap_core::{BlockReport, Caps, Report, Rung, Shortage, SpanReport};
+use omniheap_core::{BlockReport, Caps, Report, Rung, Shortage, SpanReport, Word as _};
 use std::collections::{HashMap, HashSet};
 
 /// Builds the report of a manager: `report` is its [`report`](omniheap_core::Manager::report), `caps` its device.
@@ -43,7 +43,9 @@ pub fn from_manager(report: &Report, caps: &Caps, title: &str) -> ReportData {
         fact("moved bytes", &report.moved_bytes.to_string()),
     ];
     let rungs = Rung::ALL.iter().zip(report.rungs).filter(|(_, count)| *count > 0);
-    facts.extend(rungs.map(|(rung, count)| fact(&format!("rung {rung:?}"), &count.to_string())));
+    facts.extend(
+        rungs.map(|(rung, count)| fact(&format!("rung {}", rung.word()), &count.to_string())),
+    );
     ReportData {
         schema: ReportData::SCHEMA,
         title: title.to_owned(),
