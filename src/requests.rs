@@ -5,7 +5,7 @@ use omniheap_core::{
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 /// No file of requests is longer.
@@ -213,11 +213,18 @@ impl WrittenRequest {
 ///
 /// [`RequestError`], which says which request is wrong and why.
 pub fn read_requests(path: &Path) -> Result<Vec<WrittenRequest>, RequestError> {
-    let size = fs::metadata(path)?.len();
+    let file = fs::File::open(path)?;
+    let size = file.metadata()?.len();
     if size > LONGEST {
         return Err(RequestError::TooLong { size, limit: LONGEST });
     }
-    parse_requests(&fs::read_to_string(path)?)
+    let mut text = String::new();
+    // A device or a pipe says that it has no bytes, whatever comes out of it.
+    let read = file.take(LONGEST + 1).read_to_string(&mut text)? as u64;
+    if read > LONGEST {
+        return Err(RequestError::TooLong { size: read, limit: LONGEST });
+    }
+    parse_requests(&text)
 }
 
 /// Reads a JSON list of requests.

@@ -9,6 +9,7 @@ use omniheap::{AnyBackend, Backend as _, BackendKind, erase, open};
 use omniheap_conformance::{
     Account, Outcome, Progress, Results, Rig, Spares, run as run_suite, seed,
 };
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,13 +24,13 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 0)]
     device: u32,
     /// Only cases whose name contains this
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", conflicts_with_all = ["soak", "faults"])]
     filter: String,
     /// Write the results for CI
-    #[arg(long, value_name = "FILE.xml")]
+    #[arg(long, value_name = "FILE.xml", conflicts_with_all = ["soak", "faults"])]
     junit: Option<PathBuf>,
     /// Instead: so many random operations with checked contents
-    #[arg(long, value_name = "OPERATIONS", conflicts_with = "faults")]
+    #[arg(long, value_name = "OPERATIONS", conflicts_with = "faults", value_parser = clap::value_parser!(u64).range(2..))]
     soak: Option<u64>,
     /// Threads that share the device and the operations of a soak
     #[arg(long, default_value_t = 1, requires = "soak", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -76,23 +77,25 @@ impl Which {
 /// Runs the suite on every backend that is wanted.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let kinds = arguments.backend.kinds();
-    if arguments.soak.is_some() || arguments.faults.is_some() {
-        return kinds.into_iter().try_for_each(|kind| long(kind, arguments, format));
-    }
     let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
-    let is_required =
-        |kind: BackendKind| kinds.len() == 1 || required.split(',').any(|name| name == kind.name());
+    let is_listed = |kind: BackendKind| required.split(',').any(|name| name.trim() == kind.name());
+    let is_required = |kind: BackendKind| kinds.len() == 1 || is_listed(kind);
+    if arguments.soak.is_some() || arguments.faults.is_some() {
+        return kinds.iter().try_for_each(|&kind| match long(kind, arguments, format) {
+            Err(Long::Absent(why)) if is_required(kind) => Err(why),
+            Err(Long::Absent(why)) => note(format, &why.to_string()),
+            Err(Long::Failed(why)) => Err(why),
+            Ok(()) => Ok(()),
+        });
+    }
     let mut failures = Vec::new();
     let mut junit = Vec::new();
     for &kind in &kinds {
         match suite(kind, arguments, format) {
             Err(why) if is_required(kind) => failures.push(why),
-            Err(why) => note(format, &why),
+            Err(why) => note(format, &why)?,
             Ok(results) if results.cases.is_empty() => {
-                let filter = &arguments.filter;
-                return Err(Failure::input(format!(
-                    "no case's name contains `{filter}`; run without --filter to see them all"
-                )));
+                return Err(Failure::nothing_named("case", &arguments.filter));
             }
             Ok(results) => {
                 match format {
@@ -112,14 +115,24 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
 }
 
+/// Why a long run ended early.
+enum Long {
+    /// There is no such device here.
+    Absent(Failure),
+    /// What it found.
+    Failed(Failure),
+}
+
 /// The long run that was asked for.
-fn long(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<(), Failure> {
-    match (arguments.soak, arguments.faults) {
-        (Some(operations), _) => {
-            run_soak(kind, arguments.device, (operations, arguments.threads), format)
-        }
-        (None, every) => run_faults(kind, arguments.device, every.unwrap_or(1) as usize, format),
-    }
+fn long(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<(), Long> {
+    let number = arguments.device;
+    let absent = |error| Long::Absent(Failure::no_device(Some(kind), number, error));
+    let device = Arc::new(open(kind, number).map_err(absent)?);
+    let ended = match (arguments.soak, arguments.faults) {
+        (Some(operations), _) => run_soak(&device, (operations, arguments.threads), format),
+        (None, every) => run_faults(&device, every.unwrap_or(1) as usize, format),
+    };
+    ended.map_err(Long::Failed)
 }
 
 /// One file of several suites.
@@ -134,9 +147,11 @@ fn merge(suites: &[String]) -> Option<String> {
     Some(format!("{head}\n<testsuites>\n{bodies}</testsuites>\n"))
 }
 
-fn note(format: Format, line: &str) {
-    if format == Format::Text {
-        eprintln!("{line}");
+/// Says on standard error what is left out; tools look at what is there.
+fn note(format: Format, line: &str) -> Result<(), Failure> {
+    match format {
+        Format::Text => Ok(writeln!(std::io::stderr(), "{line}")?),
+        Format::Json => Ok(()),
     }
 }
 
@@ -208,7 +223,7 @@ fn text(results: &Results) -> String {
         lines.push(format!("  {word}: {}::{}: {why}", case.mode, case.name));
     }
     lines.push(format!(
-        "  {} passed, {} failed, {} refused as documented, {} known failures; {} behaviours pending",
+        "  {} passed, {} failed, {} refused as documented, {} known failures; behaviours pending: {}",
         results.passed(),
         results.failed(),
         results.refused(),

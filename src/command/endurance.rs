@@ -1,7 +1,7 @@
 //! `omniheap conformance --soak` and `--faults`: the long runs of the suite, on any device that is here.
 use super::Failure;
 use super::output::{self, Format};
-use omniheap::{AnyBackend, BackendKind, erase, open};
+use omniheap::{AnyBackend, Backend as _, erase};
 use omniheap_conformance::faults::{Depth, Tally, sweep};
 use omniheap_conformance::soak::{Soaked, soak};
 use omniheap_conformance::{Mode, Rig, seed};
@@ -47,16 +47,15 @@ struct Faults {
 
 /// Does random work with checked contents, half of it over blocks and half over pages.
 pub(super) fn run_soak(
-    kind: BackendKind,
-    number: u32,
+    device: &Arc<AnyBackend>,
     (operations, threads): (u64, u32),
     format: Format,
 ) -> Result<(), Failure> {
-    let device = Arc::new(device(kind, number)?);
     let about = &device.caps().device;
+    let kind = about.backend;
     for (pools, mode) in MODES {
         let wait = output::spinner(format, &format!("{kind}: {operations} operations, {pools}"));
-        let done = soaks(&device, mode, operations / 2, threads).map_err(Failure::failed)?;
+        let done = soaks(device, mode, operations / 2, threads).map_err(Failure::failed)?;
         wait.finish_and_clear();
         let soak = Soak {
             name: "soak",
@@ -105,23 +104,22 @@ fn soaks(
 
 /// Fails each `every`-th driver call of every scenario.
 pub(super) fn run_faults(
-    kind: BackendKind,
-    number: u32,
+    device: &Arc<AnyBackend>,
     every: usize,
     format: Format,
 ) -> Result<(), Failure> {
-    // One device for all: each injection has layers of its own, and what they lose is theirs.
-    let device = Arc::new(device(kind, number)?);
+    let kind = device.caps().device.backend;
     let mut wrong = 0;
     for ((pools, mode), (plans, depth)) in
         MODES.into_iter().flat_map(|mode| DEPTHS.map(|depth| (mode, depth)))
     {
         let wait = output::spinner(format, &format!("{kind}: failing calls, {plans}, {pools}"));
-        let again = || Ok::<_, Failure>(Rig::new(erase(Arc::clone(&device))));
+        // One device for all: each injection has layers of its own, and what they lose is theirs.
+        let again = || Ok::<_, Failure>(Rig::new(erase(Arc::clone(device))));
         let tally = output::quietly(|| sweep(again, mode, depth, every))?;
         wait.finish_and_clear();
         wrong += tally.wrong.len();
-        print(&device, (pools, plans), tally, format)?;
+        print(device, (pools, plans), tally, format)?;
     }
     if wrong == 0 {
         Ok(())
@@ -157,8 +155,4 @@ fn print(
         absorbed: tally.absorbed,
         wrong: tally.wrong,
     })
-}
-
-fn device(kind: BackendKind, number: u32) -> Result<AnyBackend, Failure> {
-    open(kind, number).map_err(|error| Failure::no_device(Some(kind), number, error))
 }

@@ -39,9 +39,16 @@ impl Failure {
                 "backend {name} is not built in; build with `--features {name}`"
             ));
         }
-        let why = absence(error);
+        let why = absence(backend, error);
         Self::failed(format!(
             "device {ordinal} of backend {name} is not here: {why}; `omniheap devices` lists what is"
+        ))
+    }
+
+    /// A filter that selects nothing: a verdict on nothing is none.
+    pub(crate) fn nothing_named(what: &str, filter: &str) -> Self {
+        Self::input(format!(
+            "no {what}'s name contains `{filter}`; run without --filter to see them all"
         ))
     }
 
@@ -60,8 +67,11 @@ impl Failure {
 }
 
 /// Why a device could not be opened, for people: a backend says only that it cannot when there is no driver.
-fn absence(error: omniheap::Error) -> String {
+fn absence(backend: Option<BackendKind>, error: omniheap::Error) -> String {
     match error.kind() {
+        omniheap::ErrorKind::Unsupported if backend == Some(BackendKind::Host) => {
+            "host memory is one device, number 0".into()
+        }
         omniheap::ErrorKind::Unsupported => {
             "there is no driver, or it has no such device; install the vendor's driver".into()
         }

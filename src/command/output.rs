@@ -4,6 +4,7 @@ use core::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::path::Path;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,18 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
         }
     }
     lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+/// Refuses to write a file over one that is read, or written, by the same command.
+pub(crate) fn keep_apart(out: &Path, others: &[Option<&Path>]) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    match others.iter().flatten().any(|other| real(other) == real(out)) {
+        false => Ok(()),
+        true => Err(Failure::input(format!(
+            "{}: would be written over; name another file to write",
+            out.display()
+        ))),
+    }
 }
 
 /// Runs work whose panics are part of its result: a trace of them on standard error helps nobody.

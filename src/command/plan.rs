@@ -69,6 +69,9 @@ struct Planned {
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let file = arguments.file.display();
     let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
+    if let Some(picture) = &arguments.svg {
+        output::keep_apart(picture, &[Some(&arguments.file), arguments.out.as_deref()])?;
+    }
     let text = read(&arguments.file)?;
     let table = csv::read(&text, arguments.capacity).map_err(|error| wrong(&error))?;
     drop(text);

@@ -65,6 +65,7 @@ enum Input {
 
 /// Reads the input, writes the file.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    output::keep_apart(&arguments.out, &[Some(&arguments.input), arguments.before.as_deref()])?;
     let name = name_of(&arguments.input);
     let input = open(&arguments.input)?;
     let bytes = match (arguments.shape, &input) {

@@ -1,5 +1,6 @@
 //! Bad input: one clear line, exit code 2, nothing half done.
-use crate::support::{churn, file, json, omniheap, refuses};
+use crate::support::{churn, file, folder, json, omniheap, refuses};
+use std::fs;
 
 #[test]
 fn files_that_are_no_traces_are_refused() {
@@ -68,6 +69,42 @@ fn a_device_that_is_not_here_is_one_line() {
     let good = file("device.csv", churn(100, 1, 4096).csv);
     refuses(&["replay", &good, "--device", "7"], 1, "device 7 of backend host");
     refuses(&["demo", "--backend", "host", "--device", "7"], 1, "omniheap devices");
+    for absent in json(&["devices"]).iter().filter(|device| device["present"] == false) {
+        let name = absent["backend"].as_str().expect("a name");
+        refuses(&["explain", "--size", "4K", "--backend", name], 1, &format!("backend {name}"));
+    }
+}
+
+#[test]
+fn nothing_is_written_over_what_is_read() {
+    let trace = churn(100, 1, 4096).csv;
+    let path = file("precious.csv", &trace);
+    refuses(&["report", &path, "-o", &path], 2, "written over");
+    let other_name = folder().join(".").join("precious.csv");
+    refuses(&["report", "precious.csv", "-o", other_name.to_str().expect("plain")], 2, "over");
+    let graph = file("graph-kept.csv", "id,lower,upper,size\n0,0,3,10\n");
+    refuses(&["plan", &graph, "--svg", &graph], 2, "written over");
+    refuses(&["plan", &graph, "--out", "twice.x", "--svg", "twice.x"], 2, "written over");
+    refuses(&["demo", "--backend", "host", "--out", "one.x", "--record", "one.x"], 2, "over");
+    assert_eq!(fs::read_to_string(path).expect("still there"), trace);
+}
+
+#[test]
+fn options_that_would_be_ignored_are_refused() {
+    let requests = file("one-request.json", r#"[{"size": 1}]"#);
+    for wrong in [
+        &["explain", &requests, "--pattern", "tiled"][..],
+        &["explain", &requests, "--align", "1"],
+        &["calibrate", "--device", "0"],
+        &["conformance", "--backend", "host", "--soak", "0"],
+        &["conformance", "--backend", "host", "--soak", "9", "--filter", "a"],
+        &["conformance", "--backend", "host", "--faults", "9", "--junit", "a.xml"],
+    ] {
+        assert_eq!(omniheap(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    refuses(&["calibrate", "--regret", "--backend", "host", "--filter", "no-such"], 2, "no-such");
+    refuses(&["calibrate", "--regret", "--backend", "host", "--profile", "p.no"], 2, "p.no");
+    refuses(&["explain", "/dev/zero"], 2, "at most 1048576");
 }
 
 #[test]

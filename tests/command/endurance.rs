@@ -1,5 +1,5 @@
 //! `omniheap conformance --soak` and `--faults`: on host memory, and on Vulkan where a device is here.
-use crate::support::{json, omniheap};
+use crate::support::{json, omniheap, refuses};
 
 /// Backends that are here among those that this machine may have.
 fn backends() -> Vec<&'static str> {
@@ -24,6 +24,18 @@ fn a_soak_says_what_it_did_and_loses_nothing() {
             assert!(run["checked"].as_u64() > Some(0), "{run}");
         }
     }
+}
+
+#[test]
+fn a_soak_of_all_skips_what_is_not_here_unless_it_is_named() {
+    let absent = json(&["devices"]).into_iter().filter(|device| device["present"] == false);
+    let Some(absent) = absent.map(|device| device["backend"].clone()).next() else { return };
+    let absent = absent.as_str().expect("a name");
+    let soak = ["conformance", "--soak", "64", "--backend"];
+    let runs = json(&[&soak[..], &["all"]].concat());
+    assert!(runs.iter().any(|run| run["backend"] == "host"));
+    assert!(runs.iter().all(|run| run["backend"] != absent));
+    refuses(&[&soak[..], &[absent]].concat(), 1, absent);
 }
 
 #[test]

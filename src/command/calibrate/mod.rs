@@ -20,7 +20,7 @@ pub(super) struct Arguments {
     #[arg(long, value_enum)]
     backend: Option<Backend>,
     /// Which device of that backend
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, requires = "backend")]
     device: u32,
     /// Where the profile is written; without it, where `explain` and `policy_for` look for it
     #[arg(long, conflicts_with = "regret")]
@@ -55,9 +55,11 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
     let bench = Bench::open(&device)?;
     if arguments.regret {
-        let profile = arguments.profile.as_deref();
-        let profile = profile.map(|path| read_profile(path, device.caps())).transpose();
-        let profile = profile.map_err(|why| Failure::input(why.to_string()))?;
+        let read = |path: &Path| {
+            let refused = |why| Failure::input(format!("{}: {why}", path.display()));
+            read_profile(path, device.caps()).map_err(refused)
+        };
+        let profile = arguments.profile.as_deref().map(read).transpose()?;
         return regret::run(&bench, profile, arguments.filter.as_deref(), format);
     }
     measure(&bench, arguments.out.as_deref(), format)

@@ -53,6 +53,9 @@ pub(super) fn run(
     });
     let wanted = |judged: &&Lookup| filter.is_none_or(|part| judged.table.name().contains(part));
     let kernels: Vec<_> = JUDGED.iter().filter(wanted).collect();
+    if let (true, Some(part)) = (kernels.is_empty(), filter) {
+        return Err(Failure::nothing_named("kernel", part));
+    }
     let bar = output::progress(format, kernels.len() as u64);
     let (mut lines, mut refused) = (Vec::new(), Vec::new());
     for kernel in kernels {

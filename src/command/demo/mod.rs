@@ -59,6 +59,7 @@ struct Demo {
 
 /// Plays every act, prints what happened, writes the page.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    output::keep_apart(&arguments.out, &[arguments.record.as_deref()])?;
     let device = match arguments.backend {
         None => open_best()?,
         Some(backend) => open(backend.kind(), arguments.device)

@@ -73,7 +73,7 @@ fn nanoseconds(time: Duration) -> u64 {
 /// One line for people.
 pub(super) fn text(reuse: &Reuse) -> String {
     format!(
-        "  {} rounds of {} on {} timelines: {} driver calls in the first round, {} in all others",
+        "  {} rounds of {} on {} timelines; driver calls: {} in the first round, {} in all others",
         reuse.rounds,
         output::bytes(SIZE),
         reuse.timelines,
