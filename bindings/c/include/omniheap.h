@@ -22,6 +22,9 @@
 // The owner has copied the bytes itself, and its copy has finished.
 #define OMNIHEAP_MOVE_OWNER_COPIES 2
 
+// Free the allocation instead; its handle is stale afterwards.
+#define OMNIHEAP_MOVE_DESTROY 3
+
 // Something went wrong.
 #define OMNIHEAP_LOG_ERROR 1
 
@@ -332,7 +335,7 @@ typedef struct omniheap_move {
 // Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`. Does not call omniheap.
 typedef uint32_t (*omniheap_mover)(const struct omniheap_move *one, void *user);
 
-// What a pass did.
+// What one pass did, or all of a manager together.
 typedef struct omniheap_moved {
   // Allocations moved.
   uint64_t moves;
@@ -340,6 +343,8 @@ typedef struct omniheap_moved {
   uint64_t bytes;
   // Bytes given back to the driver.
   uint64_t returned_bytes;
+  // Bytes taken from the driver for it: fresh pages to pack into. What was gained is `returned_bytes` without these.
+  uint64_t taken_bytes;
 } omniheap_moved;
 
 // Gets a log message: its level, a text that is good during the call, and the pointer that was registered.
@@ -590,6 +595,13 @@ enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
                                               omniheap_mover mover,
                                               void *user,
                                               struct omniheap_moved *moved);
+
+// Says what all defragmentation of a manager has done until now, whoever asked for it.
+//
+// # Safety
+//
+// `moved` is null or may be written.
+enum omniheap_status omniheap_defragmented(struct omniheap_manager manager, struct omniheap_moved *moved);
 
 // Sends log messages up to a level to `logger`; a null function ends that. Once this has returned, the function that was
 // registered before is not called any more.

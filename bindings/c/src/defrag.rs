@@ -1,12 +1,14 @@
 //! Defragmentation that asks the owner about every move.
 #![expect(unsafe_code, reason = "calls the caller's functions")]
-use crate::handle::{ALLOCATIONS, Holder, OmniheapAllocation, OmniheapManager, holder};
+use crate::handle::{
+    ALLOCATIONS, Bytes, Holder, OmniheapAllocation, OmniheapManager, Owner, holder,
+};
 use crate::status::{Failure, OmniheapStatus, call, get, put};
 use ash::vk::Handle as _;
 use core::ffi::c_void;
 use core::time::Duration;
 use omniheap::vulkan::Block;
-use omniheap::{AllocationId, AnyBackend, AnyBlock, Budget, Decision, PlannedMove, Spot};
+use omniheap::{AllocationId, AnyBackend, AnyBlock, Budget, Decision, Moved, PlannedMove, Spot};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,6 +18,8 @@ pub const OMNIHEAP_MOVE_COPY: u32 = 0;
 pub const OMNIHEAP_MOVE_IGNORE: u32 = 1;
 /// The owner has copied the bytes itself, and its copy has finished.
 pub const OMNIHEAP_MOVE_OWNER_COPIES: u32 = 2;
+/// Free the allocation instead; its handle is stale afterwards.
+pub const OMNIHEAP_MOVE_DESTROY: u32 = 3;
 
 /// How much a pass may do. Start from `omniheap_budget_default`, which has no limit.
 #[repr(C)]
@@ -49,9 +53,9 @@ pub struct OmniheapMove {
     pub needs_consent: u32,
 }
 
-/// What a pass did.
+/// What one pass did, or all of a manager together.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OmniheapMoved {
     /// Allocations moved.
     pub moves: u64,
@@ -59,6 +63,15 @@ pub struct OmniheapMoved {
     pub bytes: u64,
     /// Bytes given back to the driver.
     pub returned_bytes: u64,
+    /// Bytes taken from the driver for it: fresh pages to pack into. What was gained is `returned_bytes` without these.
+    pub taken_bytes: u64,
+}
+
+impl From<Moved> for OmniheapMoved {
+    fn from(sums: Moved) -> Self {
+        let Moved { moves, bytes, returned_bytes, taken_bytes, .. } = sums;
+        Self { moves, bytes, returned_bytes, taken_bytes }
+    }
 }
 
 /// Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`. Does not call omniheap.
@@ -97,42 +110,71 @@ pub unsafe extern "C" fn omniheap_defragment_pass(
         let outcome = match mover {
             None => pass.commit()?,
             Some(mover) => {
-                let handles = handles(&holder);
-                let mut wrong = None;
+                let mut asker = Asker { handles: handles(&holder), failure: None, freed: vec![] };
                 let outcome = pass.run(|planned| {
-                    let shown = show(planned, &handles);
+                    let shown = show(planned, &asker.handles);
                     // SAFETY: the caller's promise; the description outlives the call.
-                    decide(unsafe { mover(&raw const shown, user) }, &mut wrong)
+                    let answer = unsafe { mover(&raw const shown, user) };
+                    asker.decide(answer, shown.allocation)
                 })?;
-                if let Some(answer) = wrong {
-                    let message = format!(
-                        "the callback answered {answer}, which is no OMNIHEAP_MOVE_…; such moves were left out"
-                    );
-                    return Err(Failure::invalid(message));
+                match asker.failure {
+                    Some(failure) => return Err(failure),
+                    None => outcome,
                 }
-                outcome
             }
         };
-        let sums = outcome.moved;
-        let shown = OmniheapMoved {
-            moves: sums.moves,
-            bytes: sums.bytes,
-            returned_bytes: sums.returned_bytes,
-        };
         // SAFETY: as above.
-        unsafe { put(moved, shown, "moved") }
+        unsafe { put(moved, outcome.moved.into(), "moved") }
     })
 }
 
-fn decide(answer: u32, wrong: &mut Option<u32>) -> Decision<AnyBackend> {
-    match answer {
-        OMNIHEAP_MOVE_COPY => Decision::Copy,
-        OMNIHEAP_MOVE_OWNER_COPIES => Decision::OwnerCopies,
-        OMNIHEAP_MOVE_IGNORE => Decision::Ignore,
-        other => {
-            *wrong = Some(other);
-            Decision::Ignore
+/// Says what all defragmentation of a manager has done until now, whoever asked for it.
+///
+/// # Safety
+///
+/// `moved` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_defragmented(
+    manager: OmniheapManager,
+    moved: *mut OmniheapMoved,
+) -> OmniheapStatus {
+    call(|| {
+        let sums = holder(manager)?.manager.report().defragmentation;
+        // SAFETY: the caller's promise.
+        unsafe { put(moved, sums.into(), "moved") }
+    })
+}
+
+/// Turns the callback's answers into decisions.
+struct Asker {
+    handles: HashMap<AllocationId, u64>,
+    /// The last answer that could not be followed.
+    failure: Option<Failure>,
+    /// What counts the handles that were given up: until the pass ends.
+    freed: Vec<Owner>,
+}
+
+impl Asker {
+    fn decide(&mut self, answer: u32, which: OmniheapAllocation) -> Decision<AnyBackend> {
+        match answer {
+            OMNIHEAP_MOVE_COPY => return Decision::Copy,
+            OMNIHEAP_MOVE_OWNER_COPIES => return Decision::OwnerCopies,
+            OMNIHEAP_MOVE_IGNORE => {}
+            OMNIHEAP_MOVE_DESTROY => match ALLOCATIONS.take(which.id) {
+                Ok(Bytes { allocation, owner }) => {
+                    self.freed.push(owner);
+                    return Decision::Destroy(allocation);
+                }
+                Err(failure) => self.failure = Some(failure),
+            },
+            other => {
+                let message = format!(
+                    "the callback answered {other}, which is no OMNIHEAP_MOVE_…; such moves were left out"
+                );
+                self.failure = Some(Failure::invalid(message));
+            }
         }
+        Decision::Ignore
     }
 }
 

@@ -16,6 +16,8 @@ macro_rules! c {
 
 #[path = "abi/hooks.rs"]
 mod hooks;
+#[path = "abi/passes.rs"]
+mod passes;
 #[path = "abi/words.rs"]
 mod words;
 #[path = "abi/wrap.rs"]
@@ -68,6 +70,7 @@ fn null_pointers_are_refused_by_name() {
         (c!(omniheap_map(made, ptr::null_mut())), "pointer"),
         (c!(omniheap_place(made, ptr::null_mut())), "place"),
         (c!(omniheap_report_json(manager, ptr::null_mut(), 9, &raw mut *Box::new(0))), "buffer"),
+        (c!(omniheap_defragmented(manager, ptr::null_mut())), "moved"),
         (
             c!(omniheap_wrap_cuda(ptr::null_mut(), ptr::null_mut(), ptr::null(), ptr::null_mut())),
             "context",
@@ -153,63 +156,6 @@ fn texts_fit_or_say_how_long_they_are() {
     let text: Vec<u8> = long[..length].iter().map(|byte| byte.to_ne_bytes()[0]).collect();
     let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
     assert_eq!(report["schema"], 1);
-    assert_eq!(omniheap_close(manager), Status::Ok);
-}
-
-/// What a callback saw.
-#[derive(Default)]
-struct Seen {
-    moves: u64,
-    nameless: u64,
-    left: Option<u64>,
-}
-
-unsafe extern "C" fn agree(one: *const OmniheapMove, user: *mut c_void) -> u32 {
-    // SAFETY: the pass shows a live move.
-    let one = unsafe { one.read() };
-    // SAFETY: the test passes its own counter.
-    let seen = unsafe { user.cast::<Seen>().as_mut() }.expect("not null");
-    seen.moves += 1;
-    seen.nameless += u64::from(one.allocation.id == 0);
-    if seen.left.is_none() {
-        seen.left = Some(one.allocation.id);
-        return OMNIHEAP_MOVE_IGNORE;
-    }
-    OMNIHEAP_MOVE_COPY
-}
-
-#[test]
-fn a_pass_asks_about_moves_and_keeps_the_bytes() {
-    let manager = open(0);
-    const SIZE: usize = 256 << 10;
-    let request = omniheap_request_default(SIZE as u64);
-    let all: Vec<_> = (0..400).map(|_| ask(manager, &request).expect("room")).collect();
-    let kept: Vec<_> = all.iter().step_by(7).copied().collect();
-    for (value, one) in (0_u8..).zip(&kept) {
-        assert_eq!(write(*one, &vec![value; SIZE]), Status::Ok);
-    }
-    for one in all.iter().filter(|one| !kept.contains(one)) {
-        assert_eq!(omniheap_free(*one), Status::Ok);
-    }
-    let (mut seen, mut moved) = (Seen::default(), OmniheapMoved::default());
-    let budget = omniheap_budget_default();
-    // SAFETY: everything passed is live; the callback takes the counter.
-    let status = unsafe {
-        omniheap_defragment_pass(
-            manager,
-            &raw const budget,
-            Some(agree),
-            (&raw mut seen).cast(),
-            &raw mut moved,
-        )
-    };
-    assert_eq!(status, Status::Ok, "{}", message());
-    assert!(seen.moves > 1 && seen.nameless == 0, "every move has a handle");
-    assert_eq!(moved.moves, seen.moves - 1, "one was left where it is");
-    for (value, one) in (0_u8..).zip(&kept) {
-        assert!(read(*one, SIZE).iter().all(|byte| *byte == value), "the bytes moved along");
-        assert_eq!(omniheap_free(*one), Status::Ok);
-    }
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
 

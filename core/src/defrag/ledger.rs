@@ -33,7 +33,7 @@ pub struct Moved {
     pub returned_bytes: u64,
     /// Bytes that came from the driver for it: fresh pages to pack into.
     pub taken_bytes: u64,
-    /// Of these, bytes of pages that were unmapped: their neighbours kept their addresses.
+    /// Of the bytes returned, those of pages that were unmapped: their neighbours kept their addresses.
     pub remapped_bytes: u64,
     /// Blocks that went back to the driver.
     pub returned_blocks: u64,

@@ -1,0 +1,101 @@
+//! Defragmentation as C asks for it: pass by pass with a callback, and all at once.
+use super::*;
+
+/// What a callback saw.
+#[derive(Default)]
+struct Seen {
+    moves: u64,
+    nameless: u64,
+    left: Option<u64>,
+    destroyed: Option<u64>,
+}
+
+unsafe extern "C" fn agree(one: *const OmniheapMove, user: *mut c_void) -> u32 {
+    // SAFETY: the pass shows a live move.
+    let one = unsafe { one.read() };
+    // SAFETY: the test passes its own counter.
+    let seen = unsafe { user.cast::<Seen>().as_mut() }.expect("not null");
+    seen.moves += 1;
+    seen.nameless += u64::from(one.allocation.id == 0);
+    if seen.left.is_none() {
+        seen.left = Some(one.allocation.id);
+        return OMNIHEAP_MOVE_IGNORE;
+    }
+    if seen.destroyed.is_none() {
+        seen.destroyed = Some(one.allocation.id);
+        return OMNIHEAP_MOVE_DESTROY;
+    }
+    OMNIHEAP_MOVE_COPY
+}
+
+#[test]
+fn a_pass_asks_about_moves_and_keeps_the_bytes() {
+    let manager = open(0);
+    const SIZE: usize = 256 << 10;
+    let request = omniheap_request_default(SIZE as u64);
+    let all: Vec<_> = (0..400).map(|_| ask(manager, &request).expect("room")).collect();
+    let kept: Vec<_> = all.iter().step_by(7).copied().collect();
+    for (value, one) in (0_u8..).zip(&kept) {
+        assert_eq!(write(*one, &vec![value; SIZE]), Status::Ok);
+    }
+    for one in all.iter().filter(|one| !kept.contains(one)) {
+        assert_eq!(omniheap_free(*one), Status::Ok);
+    }
+    let (mut seen, mut moved) = (Seen::default(), OmniheapMoved::default());
+    let budget = omniheap_budget_default();
+    // SAFETY: everything passed is live; the callback takes the counter.
+    let status = unsafe {
+        omniheap_defragment_pass(
+            manager,
+            &raw const budget,
+            Some(agree),
+            (&raw mut seen).cast(),
+            &raw mut moved,
+        )
+    };
+    assert_eq!(status, Status::Ok, "{}", message());
+    assert!(seen.moves > 2 && seen.nameless == 0, "every move has a handle");
+    assert_eq!(moved.moves, seen.moves - 2, "one was left where it is, one was destroyed");
+    let mut all = OmniheapMoved::default();
+    // SAFETY: the manager is open, and the sums may be written.
+    assert_eq!(unsafe { omniheap_defragmented(manager, &raw mut all) }, Status::Ok);
+    assert_eq!(all, moved, "there was one pass");
+    let mut sums = OmniheapTotals::default();
+    assert_eq!(c!(omniheap_totals(manager, &raw mut sums)), Status::Ok);
+    assert_eq!(sums.live, kept.len() as u64 - 1, "what was destroyed is free");
+    for (value, one) in (0_u8..).zip(&kept) {
+        if seen.destroyed == Some(one.id) {
+            assert_eq!(omniheap_free(*one), Status::Stale, "the pass freed it");
+            continue;
+        }
+        assert!(read(*one, SIZE).iter().all(|byte| *byte == value), "the bytes moved along");
+        assert_eq!(omniheap_free(*one), Status::Ok);
+    }
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn what_packing_took_and_gave_back_is_told() {
+    let manager = open(1);
+    let mut number = 1_u64;
+    let all = (0..400).map(|_| {
+        number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        ask(manager, &omniheap_request_default((64 << 10) + (number >> 44))).expect("room")
+    });
+    let all: Vec<_> = all.collect();
+    let free = |third: usize| {
+        all.iter()
+            .skip(third)
+            .step_by(3)
+            .for_each(|one| assert_eq!(omniheap_free(*one), Status::Ok));
+    };
+    free(0);
+    let (mut bytes, mut moved) = (0, OmniheapMoved::default());
+    assert_eq!(c!(omniheap_defragment(manager, &raw mut bytes)), Status::Ok, "{}", message());
+    assert_eq!(c!(omniheap_defragmented(manager, &raw mut moved)), Status::Ok);
+    assert!(moved.taken_bytes > 0, "holes that add up were packed: {moved:?}");
+    assert!(bytes >= moved.returned_bytes - moved.taken_bytes, "{bytes} of {moved:?}");
+    free(1);
+    free(2);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
