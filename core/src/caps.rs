@@ -51,6 +51,16 @@ pub enum Use {
     OnRequest,
 }
 
+/// What maps the pages of a heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mapper {
+    /// The host's own call: done when it returns.
+    #[default]
+    Host,
+    /// A queue: the host submits to it and waits for it, so a call may take as long as copying a gigabyte.
+    Queue,
+}
+
 /// One kind of memory that a device has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heap {
@@ -68,6 +78,8 @@ pub struct Heap {
     pub granule: Align,
     /// The size of a page, where blocks of this heap can be reserved and mapped page by page.
     pub page: Option<Align>,
+    /// What maps its pages, where it has any.
+    pub mapper: Mapper,
     /// How the host reaches it.
     pub host: HostAccess,
     /// When a policy may choose it.

@@ -42,6 +42,7 @@ impl Fake {
             align: Align::of(256),
             granule: Align::of(256),
             page: None,
+            mapper: Mapper::Host,
             host: HostAccess::None,
             use_when: Use::Normal,
             physical: 0,

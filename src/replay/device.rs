@@ -8,7 +8,7 @@ use omniheap::host::{Host, heap};
 use omniheap::layer::Limit;
 use omniheap::{
     Align, AnyBackend, Backend, BackendKind, Caps, DefaultPolicy, DeviceInfo, Error, ErrorKind,
-    Heap, HeapId, HeapKind, ManagerConfig, Policy, Request, Result, Schedule, open,
+    Heap, HeapId, HeapKind, ManagerConfig, Policy, Remapping, Request, Result, Schedule, open,
 };
 
 /// The heap of a device that has no size of its own: address space, not memory.
@@ -168,6 +168,8 @@ const fn bytes(capacity: Capacity) -> u64 {
 /// A plain pool that is told its capacity takes it as one block, as an engine with a fixed budget would.
 fn config(paging: Paging, capacity: Capacity) -> ManagerConfig {
     let mut config = ManagerConfig::default();
+    // What a replay finds depends on the trace and on caps, not on how long calls took.
+    config.remapping = Remapping::Always;
     config.pool.lanes = Some(1);
     if let (Paging::Off, Capacity::Bytes(bytes)) = (paging, capacity) {
         config.pool.minimum = Align::of(2 << 20).down(bytes);

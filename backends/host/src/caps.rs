@@ -2,7 +2,7 @@
 use crate::{Host, driver};
 use omniheap_core::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapKind, HostAccess,
-    InsideBlock, Result, SharedCaps, Use,
+    InsideBlock, Mapper, Result, SharedCaps, Use,
 };
 
 const MIB: u64 = 1 << 20;
@@ -29,6 +29,7 @@ pub fn heap(kind: HeapKind, size: u64) -> Heap {
         align: Align::of(4 * KIB),
         granule: Align::of(if kind == HeapKind::Constant { 256 } else { 4 * KIB }),
         page: paged.then_some(Align::of(2 * MIB)),
+        mapper: Mapper::Host,
         host,
         use_when: Use::Normal,
         physical: 0,

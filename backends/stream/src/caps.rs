@@ -1,7 +1,7 @@
 //! From what a driver says of a device to [`Caps`].
 use omniheap_core::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,
-    SharedCaps, Use,
+    Mapper, SharedCaps, Use,
 };
 
 /// Alignment of pinned and managed blocks; checked at each allocation.
@@ -136,6 +136,7 @@ impl Facts {
             align,
             granule,
             page,
+            mapper: Mapper::Host,
             host: access,
             use_when: Use::Normal,
             physical,

@@ -3,7 +3,7 @@
 use ash::vk;
 use omniheap_core::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,
-    SharedCaps, Use,
+    Mapper, SharedCaps, Use,
 };
 
 /// Which heaps offer pages, where the device has sparse binding.
@@ -144,6 +144,8 @@ fn heap(facts: &Facts, slot: Slot, physical: u32) -> Heap {
         align: power(facts.base_align[slot.index()]),
         granule,
         page: page(facts, slot, host),
+        // Pages are bound by `vkQueueBindSparse`.
+        mapper: Mapper::Queue,
         host,
         use_when: if on_request { Use::OnRequest } else { Use::Normal },
         physical: u8::try_from(physical).expect("the driver numbers at most 16 heaps"),

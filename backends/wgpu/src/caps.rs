@@ -2,7 +2,7 @@
 use crate::hal::{DriverMemory, MemoryType, bits};
 use omniheap_core::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess,
-    InsideBlock, SharedCaps, Use,
+    InsideBlock, Mapper, SharedCaps, Use,
 };
 use wgpu::{AdapterInfo, BufferUsages, DeviceType, Limits};
 
@@ -145,6 +145,7 @@ fn heap(
         align: BASE_ALIGN,
         granule: COPY_ALIGN,
         page: None,
+        mapper: Mapper::Host,
         host: class.host(),
         use_when: Use::Normal,
         physical,

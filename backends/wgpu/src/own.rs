@@ -6,7 +6,9 @@ use crate::{
     hal::{self, DriverMemory, bits},
 };
 use ash::vk;
-use omniheap_core::{Align, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
+use omniheap_core::{
+    Align, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Mapper, Result, Use,
+};
 use wgpu::hal::api::Vulkan;
 
 /// Property bits of the memory types that are offered; others are protected, lazily backed or a vendor's own.
@@ -158,6 +160,7 @@ fn heap(memory_type: u32, properties: u32, physical: u8, size: u64, most: u64) -
         align: OWN_ALIGN,
         granule: crate::caps::COPY_ALIGN,
         page: None,
+        mapper: Mapper::Host,
         // wgpu cannot map what it did not allocate.
         host: HostAccess::None,
         use_when: Use::OnRequest,

@@ -18,6 +18,9 @@ const LONGEST_CALL: f64 = 4.0;
 const TELLING: u64 = 32;
 /// How much of a difference one submission corrects.
 const LEARN: f64 = 0.25;
+/// What is believed less of a long wait each time that it stood against copies: a device that is busy stays so for a while,
+/// and trying costs a wait.
+const FORGET: f64 = 1.0 / 16.0;
 
 /// What moving takes on one heap, as measured so far: `None` where nothing was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct MoveCost {
     pub per_remap: Option<Duration>,
     /// Each page unmapped and mapped elsewhere.
     pub per_page: Option<Duration>,
+    /// Waiting for the device, before live data is slid together for a request.
+    pub wait: Option<Duration>,
 }
 
 /// What moves take, in nanoseconds.
@@ -48,6 +53,8 @@ pub(crate) struct Rates {
     mapping: Option<Line>,
     /// Calls that unmap, and their pages.
     unmapping: Option<Line>,
+    /// Until the device is idle.
+    waiting: Option<f64>,
 }
 
 impl Rates {
@@ -57,6 +64,7 @@ impl Rates {
         measured: false,
         mapping: None,
         unmapping: None,
+        waiting: None,
     };
 
     /// Nanoseconds on the host that submitting a move is expected to take.
@@ -64,8 +72,13 @@ impl Rates {
         self.per_submitted
     }
 
+    /// Nanoseconds until the device is expected to be idle, none before anybody waited.
+    pub(super) fn of_waiting(&self) -> f64 {
+        self.waiting.unwrap_or(0.0)
+    }
+
     /// As [`of`](Self::of), where copies were measured.
-    pub(crate) fn of_measured(&self, moves: u64, bytes: u64) -> Option<f64> {
+    fn of_measured(&self, moves: u64, bytes: u64) -> Option<f64> {
         self.measured.then(|| self.of(moves, bytes))
     }
 
@@ -86,6 +99,7 @@ impl Rates {
                 .of_remapping(0, 1)
                 .zip(self.mapping)
                 .map(|(all, map)| time(all - map.each)),
+            wait: self.waiting.map(time),
         }
     }
 
@@ -123,6 +137,20 @@ impl Cost {
             let now = (took.as_secs_f64() * 1e9 / moves as f64).min(SUBMITTING[1]);
             let rate = &mut self.0.lock().per_submitted;
             *rate += (now - *rate) * LEARN;
+        }
+    }
+
+    /// Learns how long the device was waited for: a longer wait is believed at once.
+    pub(super) fn learn_waiting(&self, took: Duration) {
+        let took = took.as_secs_f64() * 1e9;
+        let known = &mut self.0.lock().waiting;
+        *known = Some(known.map_or(took, |known| took.max(known + (took - known) * LEARN)));
+    }
+
+    /// Believes a little less in waits, so that copies are tried again.
+    pub(super) fn doubt_waiting(&self) {
+        if let Some(known) = &mut self.0.lock().waiting {
+            *known -= *known * FORGET;
         }
     }
 
@@ -231,6 +259,20 @@ mod tests {
         assert!(cost.of(1, 4096) > 1e8);
         (0..100).for_each(|_| cost.doubt());
         assert!(cost.of(1, 4096) < 1e3, "{}", cost.of(1, 4096));
+    }
+
+    #[test]
+    fn a_long_wait_is_believed_at_once_and_forgotten_slowly() {
+        let cost = Cost::default();
+        assert!(cost.rates().of_waiting() == 0.0 && cost.rates().tell(HeapId(0)).wait.is_none());
+        for micros in [1, 8_000, 0] {
+            cost.learn_waiting(Duration::from_micros(micros));
+        }
+        assert!((cost.rates().of_waiting() - 6e6).abs() < 1.0, "{}", cost.rates().of_waiting());
+        (0..16).for_each(|_| cost.doubt_waiting());
+        assert!(cost.rates().of_waiting() > 1e6);
+        (0..200).for_each(|_| cost.doubt_waiting());
+        assert!(cost.rates().of_waiting() < 1e3);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::pool::{Ask, Consent, Divider, Lane, LaneState, SlotId};
 use crate::strategy::{BlockId, Key, Strategy, Tlsf};
 use crate::{Align, Backend, InsideBlock, Result, TimelineId, Transfer};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::Ordering::Acquire;
+use core::{cell::Cell, sync::atomic::Ordering::Acquire};
 use std::time::Instant;
 
 /// A window whose allocations are marked as moving and whose holes are held.
@@ -45,13 +45,21 @@ impl<B: Backend> Lane<B> {
         self.make_hole_if(ask, |_| true)
     }
 
-    /// As [`make_hole`](Self::make_hole), where copies were measured and take less than so many nanoseconds.
+    /// As [`make_hole`](Self::make_hole), where that is expected to take less than so many nanoseconds.
     pub(crate) fn make_hole_within(&self, ask: Ask, nanos: f64) -> Result<Option<Slid>> {
-        let rates = self.shared.device.cost(self.shared.heap).rates();
-        self.make_hole_if(ask, |window| {
-            let expected = rates.of_measured(window.slides.len() as u64, window.bytes);
-            expected.is_some_and(|expected| expected < nanos)
-        })
+        let cost = self.shared.device.cost(self.shared.heap);
+        let rates = cost.rates();
+        let waiting_decided = Cell::new(false);
+        let slid = self.make_hole_if(ask, |window| {
+            let copying = rates.of(window.slides.len() as u64, window.bytes);
+            let cheaper = copying + rates.of_waiting() < nanos;
+            waiting_decided.set(waiting_decided.get() || (!cheaper && copying < nanos));
+            cheaper
+        })?;
+        if slid.is_none() && waiting_decided.get() {
+            cost.doubt_waiting();
+        }
+        Ok(slid)
     }
 
     fn make_hole_if(&self, ask: Ask, wanted: impl Fn(&Chosen) -> bool) -> Result<Option<Slid>> {
@@ -81,7 +89,10 @@ impl<B: Backend> Lane<B> {
         let backend = self.shared.device.backend();
         let Some(transfer) = backend.as_transfer() else { return Ok(None) };
         let Some(begun) = self.begin(own, choose) else { return Ok(None) };
+        let cost = self.shared.device.cost(self.shared.heap);
+        let asked = Instant::now();
         let idle = backend.wait_idle();
+        cost.learn_waiting(asked.elapsed());
         let began = Instant::now();
         let (made, done) = match idle {
             Ok(()) => self.slide(transfer, &begun),
@@ -92,7 +103,7 @@ impl<B: Backend> Lane<B> {
         let slid = Slid { moves: made as u64, bytes };
         if done.is_ok() {
             let took = began.elapsed();
-            self.shared.device.cost(self.shared.heap).learn(slid.moves, slid.bytes, took, took);
+            cost.learn(slid.moves, slid.bytes, took, took);
         }
         self.end(begun, made);
         done.map(|()| (made > 0).then_some(slid))

@@ -3,7 +3,7 @@
 use super::{CallKind, Fault, Limit, Plan, Record};
 use crate::{
     Align, Backend, Caps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapId, HeapKind, HostAccess,
-    InsideBlock, Result, Use,
+    InsideBlock, Mapper, Result, Use,
 };
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -21,6 +21,7 @@ fn fake() -> Fake {
         align: Align::ONE,
         granule: Align::of(16),
         page: None,
+        mapper: Mapper::Host,
         host: HostAccess::None,
         use_when: Use::Normal,
         physical: 0,

@@ -1,7 +1,7 @@
 //! Moving live data until it is done: all of it on purpose, or as much as a request needs.
 #![forbid(unsafe_code)]
 use super::ladder::Taken;
-use super::{Defragmentation, Manager, Remapping, Rung};
+use super::{Defragmentation, Manager, Rung};
 use crate::defrag::{Budget, Goal, Holes, Moved, Order, Purse, Slid};
 use crate::pool::{Ask, Lane, Patience, Pool};
 use crate::{Backend, Result};
@@ -121,11 +121,12 @@ impl<B: Backend> Manager<B> {
         self.retry(pool, lane, ask, Rung::Defragment)
     }
 
-    /// Serves a request of a paged lane by copying live data together, where that was measured to take less than
-    /// mapping free pages side by side.
+    /// Serves a request of a paged lane by copying live data together, where that is expected to take less than mapping
+    /// free pages side by side.
     pub(super) fn copy_instead(&self, lane: &Arc<Lane<B>>, ask: Ask) -> Result<Option<Taken<B>>> {
         let config = &self.inner.config;
-        if config.remapping == Remapping::Always || config.defragmentation == Defragmentation::Off {
+        let heap = self.inner.device.heap(lane.shared.heap)?;
+        if !config.remapping.weighs(heap) || config.defragmentation == Defragmentation::Off {
             return Ok(None);
         }
         let Some(nanos) = lane.cost_of_remapping(ask) else { return Ok(None) };

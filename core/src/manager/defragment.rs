@@ -4,7 +4,7 @@ use crate::defrag::{
     Booking, Budget, Goal, Moved, Order, Outcome, Pass, Portion, Purse, Readiness,
 };
 use crate::pool::{Consent, Lane, Pool};
-use crate::{Backend, ErrorKind, Result, TimelineId, Timelines};
+use crate::{Backend, ErrorKind, Heap, Mapper, Result, TimelineId, Timelines};
 use alloc::{sync::Arc, vec::Vec};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Instant;
@@ -24,11 +24,25 @@ pub enum Defragmentation {
 /// How a pool of pages makes room when it is short of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remapping {
-    /// Free pages are mapped elsewhere, always: the same calls give the same places.
+    /// [`WhereCheaper`](Self::WhereCheaper) on heaps whose pages a queue maps, [`Always`](Self::Always) on all others.
     #[default]
+    ByDevice,
+    /// Free pages are mapped elsewhere, always: the same calls give the same places.
     Always,
-    /// Or live data is copied together, where that was measured to take less: places depend on timing.
+    /// Or live data is copied together, where that is expected to take less by what both took before: places depend on
+    /// timing.
     WhereCheaper,
+}
+
+impl Remapping {
+    /// Whether copying is weighed against mapping on this heap.
+    pub(super) const fn weighs(self, heap: &Heap) -> bool {
+        match self {
+            Self::ByDevice => matches!(heap.mapper, Mapper::Queue),
+            Self::Always => false,
+            Self::WhereCheaper => true,
+        }
+    }
 }
 
 /// How much is moved in the background, and when.

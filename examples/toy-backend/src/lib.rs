@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, Backend, Caps, CopyCaps, DeviceInfo, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId,
-    HeapKind, HostAccess, InsideBlock, Move, Place, Result, TimelineId, Transfer, Use,
+    HeapKind, HostAccess, InsideBlock, Mapper, Move, Place, Result, TimelineId, Transfer, Use,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +40,7 @@ impl Toy {
             align: Align::of(4096),
             granule: Align::ONE,
             page: None,
+            mapper: Mapper::Host,
             host: HostAccess::None,
             use_when: Use::Normal,
             physical: 0,

@@ -43,7 +43,10 @@ fn a_data_centre_device_has_five_heaps_in_order() {
     assert_eq!(kinds, [Device, Staging, Staging, Unified, Constant]);
     use Source as S;
     assert_eq!(sources, [S::Device, S::Combined, S::Cached, S::Managed, S::Constant]);
-    assert_eq!(caps.heaps[0].page, Some(Align::of(2 << 20)));
+    assert_eq!(
+        (caps.heaps[0].page, caps.heaps[0].mapper),
+        (Some(Align::of(2 << 20)), Mapper::Host)
+    );
     assert!(caps.heaps[1..].iter().all(|heap| heap.page.is_none()));
     assert_eq!(caps.heaps[1].host, HostAccess::Combined);
     assert_eq!(caps.heaps[2].host, HostAccess::Cached);

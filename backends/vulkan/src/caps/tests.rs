@@ -5,7 +5,7 @@ use super::{
     power, translate,
 };
 use ash::vk;
-use omniheap_core::{Align, ErrorKind, HeapId, HeapKind, HostAccess, Result, Use};
+use omniheap_core::{Align, ErrorKind, HeapId, HeapKind, HostAccess, Mapper, Result, Use};
 
 fn types(table: &Table, heaps: &[HeapId]) -> Vec<u32> {
     heaps.iter().map(|id| table.slots[usize::from(id.0)].memory_type).collect()
@@ -187,7 +187,8 @@ fn pages_are_where_they_were_wished_and_possible() {
     assert_eq!(paged(&facts), [0, 1, 2, 3, 4]);
     facts.sparse.as_mut().unwrap().types = 0b10;
     assert_eq!(paged(&facts), [1]);
-    assert_eq!(translate(&facts).caps.heaps[0].page, Some(Align::of(2 << 20)));
+    let heap = &translate(&facts).caps.heaps[0];
+    assert_eq!((heap.page, heap.mapper), (Some(Align::of(2 << 20)), Mapper::Queue));
     facts.sparse.as_mut().unwrap().align = 4 << 20;
     assert_eq!(translate(&facts).caps.heaps[0].page, Some(Align::of(4 << 20)));
     facts.paging = Paging::Off;

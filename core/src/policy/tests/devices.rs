@@ -14,6 +14,7 @@ fn heap(kind: HeapKind, size: u64, host: HostAccess) -> Heap {
         align: Align::of(256),
         granule: Align::of(256),
         page: None,
+        mapper: Mapper::Host,
         host,
         use_when: Use::Normal,
         physical: 0,

@@ -48,6 +48,7 @@ impl Pieces {
             align: page,
             granule: page,
             page: Some(page),
+            mapper: Mapper::Host,
             host: HostAccess::None,
             use_when: Use::Normal,
             physical: 0,
