@@ -40,3 +40,7 @@ pub use schedule::{plan_from_trace, problem_from_trace};
 #[cfg(doctest)]
 #[doc = include_str!("../docs/defragmentation.md")]
 mod defragmentation {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guards.md")]
+mod guards {}

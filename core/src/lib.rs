@@ -10,6 +10,8 @@ mod defrag;
 mod device;
 mod erased;
 mod error;
+#[cfg(feature = "std")]
+mod guard;
 mod launch;
 #[cfg(feature = "std")]
 pub mod layer;
@@ -45,6 +47,7 @@ pub use timeline::{Epoch, Point, TimelineId};
 pub use {
     defrag::{Budget, Decision, Fate, MoveCost, Moved, Outcome, Pass, PlannedMove, Spot},
     device::HeapUse,
+    guard::{GuardReport, Guards, Overwrite},
     manager::{
         AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,
         BlockReport, Buffer, Constant, ConstantHome, ConstantPlan, Copy, Defragmentation,

@@ -26,6 +26,9 @@ pub(super) struct Arguments {
     /// Only cases whose name contains this
     #[arg(long, default_value = "", conflicts_with_all = ["soak", "faults"])]
     filter: String,
+    /// Also with guards behind all allocations, which find writes behind their end
+    #[arg(long, conflicts_with_all = ["soak", "faults"])]
+    guards: bool,
     /// Write the results for CI
     #[arg(long, value_name = "FILE.xml", conflicts_with_all = ["soak", "faults"])]
     junit: Option<PathBuf>,
@@ -44,6 +47,7 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap conformance --backend host
   omniheap conformance --backend vulkan --filter timeline --junit vulkan.xml
+  omniheap conformance --backend wgpu --guards
   OMNIHEAP_REQUIRE=cuda,vulkan omniheap conformance --backend all
   omniheap conformance --backend cuda --soak 10000000 --threads 8
   omniheap conformance --backend vulkan --faults 16
@@ -165,7 +169,11 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
         bar.set_message(format!("{} {}", now.mode, now.name));
     };
     let absent = move |error| Failure::no_device(Some(kind), device, error).to_string();
-    let open = move || rig(kind, device).map_err(absent);
+    let guards = arguments.guards;
+    let open = move || {
+        let rig = rig(kind, device).map_err(absent)?;
+        Ok::<_, String>(if guards { rig.with_guards() } else { rig })
+    };
     let results = output::quietly(|| run_suite(kind.name(), open, filter, seed(), show));
     bar.finish_and_clear();
     results

@@ -33,6 +33,6 @@ fn strange() -> Result<Host> {
 }
 
 omniheap_conformance::conformance! {
-    host => || Ok::<_, Infallible>(rig(Host::new())),
+    host => || Ok::<_, Infallible>(rig(Host::new()).with_guards()),
     host_strange => || strange().map(rig),
 }

@@ -93,6 +93,9 @@ impl<B: Backend> LaneState<B> {
         let arrives = copied == Copied::Yes && self.slots.is_copying(trip.slot);
         let new = trip.to.key;
         if arrives {
+            if trip.verdict == Verdict::OwnerCopies {
+                self.give_up_guard(lane, trip.slot);
+            }
             self.slots.set_key(trip.slot, new);
             lane.tell_move(self, trip.slot);
         }
@@ -113,6 +116,8 @@ impl<B: Backend> LaneState<B> {
         let owner = self.slots.end_move(slot);
         if owner == Owner::Gone {
             match self.notes.take_ending(slot.index) {
+                // Its guard is looked at first, without the lock.
+                None if self.is_guarded(slot) => self.defer(slot, Ending::After(Vec::new())),
                 None => {
                     // What moves has no block of its own to return.
                     lane.tell_free(slot);

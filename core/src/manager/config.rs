@@ -1,7 +1,9 @@
 //! How a manager is set up, and the pools that users make.
 use super::{AllocateError, Allocation, Defragmentation, Manager, Observer, Remapping};
 use crate::pool::Pool;
-use crate::{Align, Backend, Caps, DefaultPolicy, HeapId, HeapKind, Policy, PoolConfig, Request};
+use crate::{
+    Align, Backend, Caps, DefaultPolicy, Guards, HeapId, HeapKind, Policy, PoolConfig, Request,
+};
 use alloc::sync::Arc;
 use core::fmt;
 
@@ -21,6 +23,8 @@ pub struct ManagerConfig {
     pub remapping: Remapping,
     /// Who sees what the manager does; nobody by default.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Whether writes behind the end of allocations are looked for; not by default.
+    pub guards: Guards,
 }
 
 impl Default for ManagerConfig {
@@ -34,6 +38,7 @@ impl Default for ManagerConfig {
             defragmentation: Defragmentation::default(),
             remapping: Remapping::default(),
             observer: None,
+            guards: Guards::Off,
         }
     }
 }
@@ -50,6 +55,13 @@ impl ManagerConfig {
     #[must_use]
     pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
+        self
+    }
+
+    /// The same settings with guards behind all allocations, for [`Manager::overwrites`].
+    #[must_use]
+    pub const fn guarded(mut self) -> Self {
+        self.guards = Guards::On;
         self
     }
 

@@ -120,7 +120,7 @@ impl<B: Backend> Manager<B> {
         let placement = self.place(request)?;
         let heap = *placement.heaps.as_slice().first().ok_or(ErrorKind::NoSuchHeap)?;
         let pool = self.pool(heap)?;
-        let ask = pool.ask(request.layout, request.class)?;
+        let ask = pool.ask_guarded(request.layout, request.class)?;
         let growth = &pool.shared.growth;
         let (source, new_bytes) = if request.sharing == Sharing::Dedicated {
             (Source::Dedicated, growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)

@@ -1,6 +1,7 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, AllocationId, FreeError, Manager};
 use crate::pool::{Ended, Ending, Home, Lane, LaneState, Note, Noted, SlotId};
+use crate::sync::Guard;
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
 
@@ -28,8 +29,8 @@ impl<B: Backend> Lane<B> {
     pub(super) fn free_noted(&self, id: SlotId, after: Option<Point>) {
         let ending = self.ending_of(id, after);
         let journey = self.shared.device.transit.begin();
-        let mut state = self.state.lock();
-        let at_once = ending == Ending::After(Vec::new());
+        let (mut state, ending) = self.look_first(id, ending);
+        let at_once = ending == Ending::After(Vec::new()) && !state.is_looked_at(id);
         if state.slots.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.
             self.tell_free_requested(id);
@@ -49,6 +50,26 @@ impl<B: Backend> Lane<B> {
             state.defer(id, ending);
             self.tell_free_requested(id);
         }
+    }
+
+    /// The lane's state, locked; the guard of an allocation that ends now was looked at.
+    fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, LaneState<B>>, Ending) {
+        let mut state = self.state.lock();
+        if ending != Ending::After(Vec::new())
+            || !state.is_guarded(id)
+            || state.is_looked_at(id)
+            || state.slots.is_in_pass(id)
+            || state.slots.pin(id).is_err()
+        {
+            return (state, ending);
+        }
+        // The pin keeps passes away; it ends with the allocation.
+        drop(state);
+        let ending = match self.look_at_guard(id) {
+            Ok(()) => ending,
+            Err(error) => self.condemn(id, error, "its guard could not be looked at"),
+        };
+        (self.state.lock(), ending)
     }
 
     /// When the bytes of an allocation that is freed now are anyone's.

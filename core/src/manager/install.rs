@@ -194,6 +194,7 @@ impl<B: Backend> Installed<B> {
                 if request.contents == Contents::Zero {
                     allocation.wipe()?;
                 }
+                allocation.lay_guard(request.contents)?;
                 Ok(Some(allocation))
             }
             Err(ErrorKind::Busy) => Ok(None),

@@ -78,7 +78,7 @@ impl<B: Backend> Manager<B> {
         if request.layout.size > heap.size {
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        let ask = pool.ask(request.layout, request.class)?;
+        let ask = pool.ask_guarded(request.layout, request.class)?;
         pool.shared.unsettled.fetch_add(ask.unsettled(pool.shared.unit), AcqRel);
         let climbed = self.climb_again(pool, ask, request);
         if let Ok((lane, slot)) = &climbed {
@@ -90,6 +90,7 @@ impl<B: Backend> Manager<B> {
         if request.contents == Contents::Zero {
             allocation.wipe()?;
         }
+        allocation.lay_guard(request.contents)?;
         Ok(allocation)
     }
 

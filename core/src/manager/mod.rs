@@ -11,6 +11,7 @@ mod domain;
 mod error;
 mod explain;
 mod free;
+mod guards;
 mod install;
 mod ladder;
 mod launch;
@@ -45,10 +46,11 @@ pub use transfer::Copy;
 
 use crate::defrag::Ledger;
 use crate::device::{Device, HeapUse};
+use crate::guard::Sentry;
 use crate::pool::{Names, Patience, Pool};
 use crate::sync::Mutex;
 use crate::{
-    Backend, Caps, Error, ErrorKind, HeapId, Ranking, Request, Result, TimelineId, Waiting,
+    Backend, Caps, Error, ErrorKind, Guards, HeapId, Ranking, Request, Result, TimelineId, Waiting,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -71,10 +73,12 @@ pub struct Manager<B: Backend> {
 struct Inner<B: Backend> {
     device: Arc<Device<B>>,
     names: Arc<Names>,
+    /// Who looks at guards, where they are laid.
+    sentry: Option<Arc<Sentry<B>>>,
     config: ManagerConfig,
     /// Heaps for requests that say nothing of their use.
     plain: Ranking,
-    /// The same for the fast path, and none where an observer sees every request.
+    /// The same for the fast path, and none where an observer sees every request or each has a guard.
     unseen: Ranking,
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,
@@ -120,17 +124,23 @@ impl<B: Backend> Manager<B> {
 
     fn over(device: Device<B>, config: ManagerConfig) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
+        let device = Arc::new(device.observed(config.observer.clone()));
         let caps = device.backend().caps();
         let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
         let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
         let ledger = Arc::new(Ledger::default());
         let windows = placed::Windows::new(caps);
+        let first = plain.as_slice().first().copied().unwrap_or(HeapId(0));
+        let sentry = (config.guards == Guards::On)
+            .then(|| Arc::new(Sentry::new(Arc::clone(&device), first)));
+        let is_seen = config.observer.is_some() || sentry.is_some();
         Self {
             inner: Arc::new(Inner {
-                device: Arc::new(device.observed(config.observer.clone())),
+                device,
+                sentry,
                 names: Arc::new(Names::new(NEXT.fetch_add(1, Relaxed))),
-                unseen: if config.observer.is_some() { Ranking::new() } else { plain },
+                unseen: if is_seen { Ranking::new() } else { plain },
                 config,
                 plain,
                 pools,
@@ -178,7 +188,14 @@ impl<B: Backend> Manager<B> {
     ) -> Result<Pool<B>> {
         let device = Arc::clone(&self.inner.device);
         let names = Arc::clone(&self.inner.names);
-        let pool = Pool::new(device, heap, config, self.inner.config.unit, names)?;
+        let pool = Pool::new(
+            device,
+            heap,
+            config,
+            self.inner.config.unit,
+            names,
+            self.inner.sentry.clone(),
+        )?;
         pool.prime(timeline)?;
         Ok(pool)
     }
@@ -242,7 +259,9 @@ impl<B: Backend> Manager<B> {
     /// `DeviceLost`.
     pub fn retire(&self) -> Result<u64> {
         let lanes = self.all_pools().into_iter().flat_map(|pool| pool.lanes());
-        lanes.map(|lane| lane.retire(Patience::Look)).sum()
+        let retired = lanes.map(|lane| lane.retire(Patience::Look)).sum();
+        self.look_at_guards(Patience::Look);
+        retired
     }
 
     /// Gives empty blocks and pages back to the driver, down to the pools' minimums; returns how many bytes.
@@ -252,6 +271,7 @@ impl<B: Backend> Manager<B> {
     /// `DeviceLost`.
     pub fn trim(&self) -> Result<u64> {
         self.retire()?;
+        self.forget_guards();
         self.all_pools().iter().map(|pool| pool.trim()).sum()
     }
 

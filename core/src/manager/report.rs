@@ -3,7 +3,7 @@ use super::{BlockNumber, Manager, Rung, ScheduleReport};
 use crate::defrag::{MoveCost, Moved};
 use crate::pool::{Divider, Lane, Note, Pool, Slot};
 use crate::strategy::PieceState;
-use crate::{Backend, HeapId, Span, Tag};
+use crate::{Backend, GuardReport, HeapId, Span, Tag};
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 /// Sums over all pools, or over one.
@@ -127,6 +127,8 @@ pub struct Report {
     pub move_costs: Vec<MoveCost>,
     /// Schedules that are installed, and how well programs keep to them.
     pub schedules: Vec<ScheduleReport>,
+    /// How guards fared, where the manager lays them.
+    pub guards: GuardReport,
     /// Pool by pool.
     pub pools: Vec<PoolReport>,
 }
@@ -153,6 +155,7 @@ impl<B: Backend> Manager<B> {
                 .heap_ids()
                 .map(|(heap, _)| device.cost(heap).rates().tell(heap))
                 .collect(),
+            guards: self.inner.sentry.as_ref().map(|sentry| sentry.report()).unwrap_or_default(),
             schedules: self.inner.courses.lock().iter().map(|course| course.report()).collect(),
             pools,
         }

@@ -31,12 +31,14 @@ impl<B: Backend> Lane<B> {
         let home = self.home(id);
         let Some(timelines) = self.shared.device.backend().as_timelines() else {
             self.shared.device.backend().wait_idle()?;
+            self.save_guard(id, home)?;
             self.wipe(id, home)?;
             return self.shared.device.backend().wait_idle().map(|()| None);
         };
         for point in uses.iter().filter(|point| point.timeline != home) {
             timelines.order(home, *point)?;
         }
+        self.save_guard(id, home)?;
         self.wipe(id, home)?;
         if self.timeline == Some(home) {
             return Ok(None); // Whoever gets the bytes next comes after the zeros in the same order.
@@ -51,7 +53,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Says that bytes could not be freed safely, and so are never used again.
-    pub(super) fn condemn(&self, id: SlotId, error: Error, why: &'static str) -> Ending {
+    pub(crate) fn condemn(&self, id: SlotId, error: Error, why: &'static str) -> Ending {
         let bytes = self.state.lock().granted(id).map_or(0, |span| span.size);
         tracing::error!(?error, why, "an allocation could not be freed");
         self.shared.device.quarantine(bytes, why);

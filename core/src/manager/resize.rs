@@ -37,6 +37,7 @@ impl<B: Backend> Manager<B> {
         let new =
             self.allocate_in(pool, &request, None).map_err(|error| Error::new(error.kind()))?;
         carry(old, &new, old.size().min(size))?;
+        new.mend_guard()?;
         Ok(new)
     }
 }

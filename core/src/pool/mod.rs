@@ -25,12 +25,13 @@ pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;
 pub(crate) use notes::{Consent, Ending, Home, Note};
 pub(crate) use pager::Pager;
-pub(crate) use quiet::Patience;
+pub(crate) use quiet::{Patience, unless_closed};
 pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
 
 use crate::device::Device;
+use crate::guard::{self, Sentry};
 use crate::sync::{Signal, thread_number};
-use crate::{Align, Backend, ErrorKind, HeapId, Result, TimelineId};
+use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use lane::State;
@@ -76,6 +77,7 @@ impl<B: Backend> Pool<B> {
         config: PoolConfig,
         unit: Align,
         names: Arc<Names>,
+        sentry: Option<Arc<Sentry<B>>>,
     ) -> Result<Self> {
         let about = device.heap(heap)?;
         config.check(about.size, about.max_block)?;
@@ -100,7 +102,7 @@ impl<B: Backend> Pool<B> {
         if largest < unit.get() {
             return Err(ErrorKind::InvalidConfig.into()); // No block could ever hold anything.
         }
-        let shared = Arc::new(Shared::new(device, heap, config, growth, unit));
+        let shared = Arc::new(Shared::new(device, heap, config, growth, unit, sentry));
         Ok(Self {
             shared,
             names,
@@ -168,6 +170,38 @@ impl<B: Backend> Pool<B> {
         let align = layout.align.max(self.shared.unit);
         let size = self.shared.unit.up(layout.size).ok_or(ErrorKind::SizeOverflow)?;
         Ok(Ask { layout: crate::Layout { size, align }, class, size: layout.size })
+    }
+
+    /// As [`ask`](Self::ask), with room for a guard where guards are laid and the pool can ever give it.
+    pub(crate) fn ask_guarded(
+        &self,
+        layout: crate::Layout,
+        class: crate::Class,
+    ) -> Result<Ask, ErrorKind> {
+        let plain = self.ask(layout, class)?;
+        let Some(size) = layout.size.checked_add(guard::LEAST).filter(|_| self.has_room()) else {
+            return Ok(plain);
+        };
+        match self.ask(crate::Layout { size, ..layout }, class) {
+            Ok(wide) if wide.layout.size <= self.most() => Ok(Ask { size: layout.size, ..wide }),
+            _ => Ok(plain),
+        }
+    }
+
+    /// Whether guards may take room of their own: not where all pieces have one size, and not in a small bank.
+    fn has_room(&self) -> bool {
+        let kind = self.shared.device.heap(self.shared.heap).map(|heap| heap.kind);
+        self.shared.sentry.is_some()
+            && kind != Ok(HeapKind::Constant)
+            && !matches!(self.shared.config.strategy, StrategyKind::Slab(_) | StrategyKind::Exact)
+    }
+
+    /// The most that one request can ever get.
+    fn most(&self) -> u64 {
+        match (self.shared.page(), self.shared.device.heap(self.shared.heap)) {
+            (Some(_), Ok(heap)) => heap.size.min(self.shared.config.maximum),
+            _ => self.shared.growth.largest,
+        }
     }
 
     /// Gives back what is empty; says how many bytes.

@@ -29,6 +29,10 @@ pub(crate) struct Note {
     pub(crate) published: bool,
     /// How it ends, when it was freed while a pass had it.
     pub(crate) ending: Option<Ending>,
+    /// Bytes behind its end that nobody may write, and that are looked at when it ends.
+    pub(crate) guard: u64,
+    /// Whether somebody is looking at its guard now: its bytes stay until that is done.
+    pub(crate) looked_at: bool,
 }
 
 impl Note {
@@ -39,6 +43,8 @@ impl Note {
             && self.sharing == Sharing::Shared
             && self.privacy == Privacy::Open
             && self.ending.is_none()
+            && self.guard == 0
+            && !self.looked_at
     }
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 use super::lane::{Lane, State};
 use super::slots::SlotId;
+use crate::sync::Guard;
 use crate::{Backend, Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
 use alloc::vec::Vec;
 
@@ -84,8 +85,9 @@ impl<B: Backend> Lane<B> {
         let mut returned = Vec::new();
         let mut state = self.state.lock();
         let mut deferred = core::mem::take(&mut state.deferred);
-        let ready = deferred.take_ready(reached, |id| may(&state, id));
+        let ready = deferred.take_ready(reached, |id| may(&state, id) && !state.is_looked_at(id));
         state.deferred = deferred;
+        let (mut state, ready) = self.look_at_ready(state, ready);
         ready.iter().for_each(|id| self.tell_free(*id));
         returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
         drop(state);
@@ -93,6 +95,26 @@ impl<B: Backend> Lane<B> {
             journey.arrive();
         }
         ready.len() as u64
+    }
+
+    /// Looks at the guards of freed allocations that are about to be the lane's again; those that may be.
+    fn look_at_ready<'a>(
+        &'a self,
+        state: Guard<'a, State<B>>,
+        mut ready: Vec<SlotId>,
+    ) -> (Guard<'a, State<B>>, Vec<SlotId>) {
+        if self.shared.sentry.is_none() {
+            return (state, ready);
+        }
+        drop(state);
+        ready.retain(|id| match self.look_at_guard(*id) {
+            Ok(()) => true,
+            Err(error) => {
+                self.condemn(*id, error, "its guard could not be looked at");
+                false
+            }
+        });
+        (self.state.lock(), ready)
     }
 
     /// How far the timelines of some points have come. Without timelines, everything is past.
@@ -113,7 +135,7 @@ impl<B: Backend> Lane<B> {
 }
 
 /// What a timeline answers, or `None` when it was closed: closing waits for its work, so all of it has passed.
-fn unless_closed<T>(answer: Result<T>) -> Result<Option<T>> {
+pub(crate) fn unless_closed<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Err(error) if error.kind() == ErrorKind::NoSuchTimeline => Ok(None),
         other => other.map(Some),

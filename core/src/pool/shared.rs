@@ -3,6 +3,7 @@
 use super::config::PoolConfig;
 use super::growth::Growth;
 use crate::device::{Block, Device};
+use crate::guard::Sentry;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
@@ -23,6 +24,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) unsettled: AtomicU64,
     /// Physical pages that are mapped nowhere.
     pub(crate) spare: Mutex<Vec<Page>>,
+    /// Who looks at guards, where they are laid.
+    pub(crate) sentry: Option<Arc<Sentry<B>>>,
 }
 
 impl<B: Backend> Shared<B> {
@@ -32,10 +35,23 @@ impl<B: Backend> Shared<B> {
         config: PoolConfig,
         growth: Growth,
         unit: Align,
+        sentry: Option<Arc<Sentry<B>>>,
     ) -> Self {
         let [reserved, high, needed, unsettled] = [const { AtomicU64::new(0) }; 4];
         let spare = Mutex::new(Vec::new());
-        Self { device, heap, config, growth, unit, reserved, high, needed, unsettled, spare }
+        Self {
+            device,
+            heap,
+            config,
+            growth,
+            unit,
+            reserved,
+            high,
+            needed,
+            unsettled,
+            spare,
+            sentry,
+        }
     }
 
     pub(crate) fn reserved(&self) -> u64 {

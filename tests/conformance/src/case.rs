@@ -1,6 +1,6 @@
 //! A case: one sentence that holds on every backend, and the function that proves it.
 use crate::world::{World, in_heap};
-use omniheap_core::{Backend, Copy, ErrorKind, HeapKind, Request, Source, TimelineId};
+use omniheap_core::{Backend, Copy, ErrorKind, Guards, HeapKind, Request, Source, TimelineId};
 use omniheap_shaders::SCALE;
 
 /// One promise, checked on a fresh device.
@@ -48,6 +48,8 @@ pub enum Need {
     Shared,
     /// Kernels that can be run.
     Launch,
+    /// Bytes and driver calls that are counted to the last one.
+    Unguarded,
 }
 
 /// Bytes of a block that [`Need::Large`] asks for.
@@ -81,6 +83,9 @@ impl Need {
                 "the device has no constant heap",
             ),
             Self::Shared => (backend.caps().shared.is_some(), "kernels have no shared memory"),
+            Self::Unguarded => {
+                (world.guards() == Guards::Off, "guards take bytes and calls of their own")
+            }
             Self::Launch => match extras.no_kernels {
                 Some(why) => (false, why),
                 None => (launches(world), "the backend runs no kernels, or has no compiler here"),

@@ -1,7 +1,7 @@
 //! One opened device, and what a test may do to it that no call of the seam does.
 use core::any::Any;
 use core::fmt;
-use omniheap_core::{AnyBackend, Backend, Result, TimelineId, erase};
+use omniheap_core::{AnyBackend, Backend, Guards, Result, TimelineId, erase};
 
 /// Keeps a timeline from finishing; dropping it lets the timeline go on.
 pub type Held = Box<dyn Any + Send>;
@@ -34,6 +34,7 @@ pub(crate) struct Extras {
     pub(crate) account: Account,
     kept: Option<Box<dyn Any + Send + Sync>>,
     pub(crate) no_kernels: Option<&'static str>,
+    pub(crate) guards: Guards,
 }
 
 impl<B: Backend + 'static> Rig<B> {
@@ -74,6 +75,13 @@ impl<B: Backend + 'static> Rig<B> {
     #[must_use]
     pub const fn without_kernels(mut self, why: &'static str) -> Self {
         self.extras.no_kernels = Some(why);
+        self
+    }
+
+    /// Has the cases run with guards behind all allocations too, from blocks and from pages.
+    #[must_use]
+    pub const fn with_guards(mut self) -> Self {
+        self.extras.guards = Guards::On;
         self
     }
 

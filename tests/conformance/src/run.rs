@@ -8,7 +8,7 @@ use core::fmt::Display;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use libtest_mimic::{Completion, Failed, Trial};
-use omniheap_core::{AnyBackend, Backend, DeviceInfo};
+use omniheap_core::{AnyBackend, Backend, DeviceInfo, Guards};
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -153,11 +153,19 @@ fn jobs<B: Backend + 'static>(open: &Open<B>, seed: u64) -> Result<(DeviceInfo, 
     let probe = open()?;
     let device = probe.backend.caps().device.clone();
     let has_pages = probe.backend.as_remap().is_some();
+    let has_guards =
+        probe.extras.guards == Guards::On || std::env::var_os("OMNIHEAP_GUARDS").is_some();
     drop(probe);
-    let mut jobs = jobs_of(open, "plain", Mode::Plain, seed, &device);
-    if has_pages {
-        jobs.extend(jobs_of(open, "paged", Mode::Paged, seed, &device));
-    }
+    let modes = [
+        ("plain", Mode::Plain, Guards::Off, true),
+        ("paged", Mode::Paged, Guards::Off, has_pages),
+        ("guarded", Mode::Plain, Guards::On, has_guards),
+        ("guarded_paged", Mode::Paged, Guards::On, has_guards && has_pages),
+    ];
+    let wanted = modes.into_iter().filter(|(.., wanted)| *wanted);
+    let mut jobs: Vec<Job> = wanted
+        .flat_map(|(name, pools, guards, _)| jobs_of(open, name, (pools, guards), seed, &device))
+        .collect();
     let inner = Arc::clone(open);
     let erased: Open<AnyBackend> = Arc::new(move || inner().map(Rig::erase));
     jobs.extend(erased_jobs(&erased, seed, &device));
@@ -166,13 +174,13 @@ fn jobs<B: Backend + 'static>(open: &Open<B>, seed: u64) -> Result<(DeviceInfo, 
 
 /// The cases through dynamic dispatch. Not generic: they are compiled once, here, and not again for every backend.
 fn erased_jobs(open: &Open<AnyBackend>, seed: u64, device: &DeviceInfo) -> Vec<Job> {
-    jobs_of(open, "erased", Mode::Paged, seed, device)
+    jobs_of(open, "erased", (Mode::Paged, Guards::Off), seed, device)
 }
 
 fn jobs_of<B: Backend + 'static>(
     open: &Open<B>,
     mode: &'static str,
-    pools: Mode,
+    pools: (Mode, Guards),
     seed: u64,
     device: &DeviceInfo,
 ) -> Vec<Job> {
@@ -197,12 +205,17 @@ fn judge(outcome: Outcome, known: Option<&str>) -> Outcome {
 }
 
 /// Runs a case on a thread of its own, so that a case that hangs is a failure and not the end.
-fn attempt<B: Backend + 'static>(open: Open<B>, case: Case<B>, pools: Mode, seed: u64) -> Outcome {
+fn attempt<B: Backend + 'static>(
+    open: Open<B>,
+    case: Case<B>,
+    (pools, guards): (Mode, Guards),
+    seed: u64,
+) -> Outcome {
     let (tell, told) = mpsc::channel();
     let body = move || {
         let outcome = open().map_or_else(
             |why| Outcome::Failed(format!("the device did not open again: {why}")),
-            |rig| check(World::new(rig, pools, seed), &case),
+            |rig| check(World::new(rig, pools, seed).with_guards(guards), &case),
         );
         let _ = tell.send(outcome);
     };

@@ -5,8 +5,8 @@ use crate::rng::{Rng, stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::layer::{Fault, Layer, Limit, Live, Record};
 use omniheap_core::{
-    Allocation, Backend, Caps, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request,
-    TimelineId, Timelines, Use,
+    Allocation, Backend, Caps, Guards, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
+    Request, TimelineId, Timelines, Use,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +30,7 @@ pub struct World<B: Backend> {
     backend: Arc<B>,
     extras: Extras,
     mode: Mode,
+    guards: Guards,
     seed: u64,
     stacks: Mutex<Vec<Stack<B>>>,
     managers: Mutex<Vec<Manager<Stack<B>>>>,
@@ -55,12 +56,26 @@ impl<B: Backend + 'static> World<B> {
             backend: Arc::new(rig.backend),
             extras: rig.extras,
             mode,
+            guards: Guards::Off,
             seed,
             stacks: Mutex::default(),
             managers: Mutex::default(),
             baseline,
             forgiven: AtomicBool::new(false),
         }
+    }
+
+    /// The same world with, or without, guards behind the allocations of its managers.
+    #[must_use]
+    pub const fn with_guards(mut self, guards: Guards) -> Self {
+        self.guards = guards;
+        self
+    }
+
+    /// Whether the managers of this world lay guards.
+    #[must_use]
+    pub const fn guards(&self) -> Guards {
+        self.guards
     }
 
     /// The bare device.
@@ -123,6 +138,7 @@ impl<B: Backend + 'static> World<B> {
     pub fn config(&self) -> ManagerConfig {
         let mut config = ManagerConfig::default();
         config.pool.lanes = Some(1);
+        config.guards = self.guards;
         if self.mode == Mode::Plain { config.plain() } else { config }
     }
 
@@ -241,6 +257,9 @@ fn settled<B: Backend>(manager: &Manager<B>) -> Result<(), String> {
     for _ in 0..3 {
         manager.backend().wait_idle().map_err(|error| format!("after the case: {error}"))?;
         manager.trim().map_err(|error| format!("the last trim: {error}"))?;
+    }
+    if let Some(found) = manager.overwrites().ok().and_then(|found| found.into_iter().next()) {
+        return Err(format!("somebody wrote behind the end of an allocation: {found:?}"));
     }
     let totals = manager.totals();
     if totals.live > 0 {

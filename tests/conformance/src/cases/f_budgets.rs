@@ -11,7 +11,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         a_budget_holds_against_sixteen_threads proves [38] needs [];
         freed_bytes_are_credited_once proves [39] needs [];
         an_inner_refusal_rolls_the_outer_claim_back proves [39] needs [];
-        a_budget_below_use_stops_growth_and_frees_nothing proves [41] needs [];
+        a_budget_below_use_stops_growth_and_frees_nothing proves [41] needs [Unguarded];
         the_driver_counts_what_we_take proves [42] needs [Budget];
         a_share_of_a_heap_lies_between_nothing_and_all proves [40] needs [];
         a_soft_limit_above_the_hard_one_is_refused proves [41] needs [];

@@ -10,11 +10,11 @@ use omniheap_core::{
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
         a_minimum_is_taken_at_once_and_kept proves [45] needs [];
-        a_maximum_lets_exactly_so_many_in proves [46] needs [];
+        a_maximum_lets_exactly_so_many_in proves [46] needs [Unguarded];
         a_pool_asks_for_nothing_until_it_is_used proves [47] needs [];
         growth_covers_the_request_and_obeys_the_cap proves [47] needs [];
-        trim_gives_back_empty_blocks_only proves [48] needs [];
-        trim_gives_back_empty_pages_only proves [48] needs [Pages];
+        trim_gives_back_empty_blocks_only proves [48] needs [Unguarded];
+        trim_gives_back_empty_pages_only proves [48] needs [Pages, Unguarded];
         a_dedicated_allocation_is_alone_at_offset_zero proves [49] needs [];
         pools_keep_to_themselves proves [50] needs [];
         a_pool_in_use_is_busy proves [51] needs [];

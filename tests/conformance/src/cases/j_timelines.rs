@@ -6,13 +6,13 @@ use omniheap_core::{Allocation, Backend, Copy, Manager, Point, Request, Timeline
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
-        the_same_timeline_reuses_at_once proves [80] needs [Transfer];
+        the_same_timeline_reuses_at_once proves [80] needs [Transfer, Unguarded];
         another_timeline_waits_for_queued_work proves [81] needs [Transfer, Timelines, Hold];
         a_used_timeline_keeps_the_bytes_until_it_has_passed proves [82] needs [Transfer, Timelines, Hold];
         only_the_full_join_makes_reuse_legal proves [83] needs [Timelines, Hold];
         a_free_after_a_point_waits_for_it proves [83] needs [Timelines, Hold];
         a_shortage_collects_what_waits proves [84] needs [Transfer, Timelines];
-        a_timeline_may_close_before_its_frees_are_collected proves [85] needs [Transfer, Timelines];
+        a_timeline_may_close_before_its_frees_are_collected proves [85] needs [Transfer, Timelines, Unguarded];
         a_stuck_timeline_delays_nobody_else proves [86] needs [Timelines, Hold];
         staging_is_not_reused_while_a_copy_reads_it proves [87] needs [Transfer, Timelines, Hold];
         every_call_works_from_every_thread proves [89] needs [Transfer];

@@ -31,6 +31,7 @@ mod m_placement;
 #[cfg(unix)]
 mod n_export;
 mod o_threads;
+mod p_guards;
 mod p_misuse;
 mod q_statistics;
 mod r_loss;
@@ -59,6 +60,7 @@ pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
         n_export::list(),
         o_threads::list(),
         p_misuse::list(),
+        p_guards::list(),
         q_statistics::list(),
         r_loss::list(),
         s_residue::list(),

@@ -11,9 +11,9 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;
     list! {
         a_lost_device_says_so_at_once_and_is_left_alone proves [135] needs [Transfer, Timelines, Loss];
-        frees_after_a_loss_leave_nothing proves [136] needs [Transfer, Timelines, Loss];
+        frees_after_a_loss_leave_nothing proves [136] needs [Transfer, Timelines, Loss, Unguarded];
         every_order_of_dropping_is_safe proves [145] needs [];
-        the_same_seed_gives_the_same_places proves [147] needs [];
+        the_same_seed_gives_the_same_places proves [147] needs [Unguarded];
     }
 }
 

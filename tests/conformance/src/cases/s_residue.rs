@@ -9,13 +9,13 @@ const SECRET: u8 = 0xA5;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
-        memory_that_changes_its_domain_reads_zero proves [137] needs [Transfer];
-        a_domain_alone_pays_for_no_clearing proves [137] needs [Transfer];
+        memory_that_changes_its_domain_reads_zero proves [137] needs [Transfer, Unguarded];
+        a_domain_alone_pays_for_no_clearing proves [137] needs [Transfer, Unguarded];
         a_domain_within_its_reserve_is_served_whatever_others_hold proves [43] needs [Transfer];
-        zeroed_memory_reads_zero_to_its_last_byte proves [138] needs [Transfer];
+        zeroed_memory_reads_zero_to_its_last_byte proves [138] needs [Transfer, Unguarded];
         zeros_arrive_in_the_order_of_the_timeline proves [139] needs [Transfer, Timelines];
-        a_secret_is_zeroed_before_its_bytes_are_used_again proves [137, 139] needs [Transfer];
-        memory_that_could_not_be_cleared_is_handed_to_nobody proves [139] needs [Transfer];
+        a_secret_is_zeroed_before_its_bytes_are_used_again proves [137, 139] needs [Transfer, Unguarded];
+        memory_that_could_not_be_cleared_is_handed_to_nobody proves [139] needs [Transfer, Unguarded];
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         a_failed_call_is_told_and_changes_nothing proves [141] needs [];
         a_driver_that_recovers_is_used_again proves [142] needs [];
         what_the_driver_refuses_to_take_back_is_quarantined proves [143] needs [];
-        a_block_that_is_too_short_harms_nobody proves [144] needs [Transfer];
+        a_block_that_is_too_short_harms_nobody proves [144] needs [Transfer, Unguarded];
         a_timeline_that_never_ends_harms_nobody proves [144] needs [Timelines];
     }
 }

@@ -1,0 +1,107 @@
+//! Guards of bytes that a timeline may still use: the device copies them in its order, and the copy is looked at later.
+#![forbid(unsafe_code)]
+use super::FREED;
+use super::log::{Cell, Sent, grow};
+use super::sentry::{Sentry, Suspect};
+use crate::pool::{Patience, unless_closed};
+use crate::{Backend, Error, ErrorKind, Move, Point, Result, TimelineId};
+use alloc::{vec, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
+
+impl<B: Backend> Sentry<B> {
+    /// Has the guard copied in the order of a timeline, to be looked at when the copy is there; nothing of the bytes is left.
+    pub(crate) fn send(&self, suspect: Suspect<B>, on: TimelineId) -> Result<()> {
+        let Some(timelines) = self.timelines() else { return self.look_now(suspect) };
+        let (Some(cell), Ok(transfer)) = (self.cell(), self.transfer()) else {
+            self.miss(ErrorKind::OutOfDeviceMemory.into());
+            return Ok(());
+        };
+        let window = suspect.window(self.align());
+        let from = suspect.place(window.offset);
+        let copied = transfer.copy(on, &[Move { from, to: cell.place(), size: window.size }]);
+        if let Err(error) = copied {
+            self.log.lock().put(cell);
+            // A timeline that was closed is gone, and with it its work.
+            if error.kind() == ErrorKind::NoSuchTimeline {
+                return self.look_now(suspect);
+            }
+            self.miss(error);
+            return Ok(());
+        }
+        let size = self.align().down(suspect.granted.size);
+        // Bytes that keep what they held are no harm.
+        let _ = transfer.fill(on, suspect.place(suspect.granted.offset), size, FREED);
+        match timelines.mark(on) {
+            Ok(epoch) => {
+                let point = Point { timeline: on, epoch };
+                self.log.lock().sent.push(Sent { cell, point, facts: suspect.facts });
+            }
+            Err(error) => self.forsake(cell, error),
+        }
+        Ok(())
+    }
+
+    /// Room for a copy: what was looked at meanwhile, or more memory.
+    fn cell(&self) -> Option<Cell<B>> {
+        if let Some(cell) = self.log.lock().take() {
+            return Some(cell);
+        }
+        self.look(Patience::Look);
+        if let Some(cell) = self.log.lock().take() {
+            return Some(cell);
+        }
+        let block = grow(&self.device, self.heap)?;
+        let mut log = self.log.lock();
+        log.add(block);
+        log.take()
+    }
+
+    /// Looks at the copies that are there; with patience, at all.
+    pub(crate) fn look(&self, patience: Patience) {
+        let sent = core::mem::take(&mut self.log.lock().sent);
+        let mut waiting = Vec::new();
+        for one in sent {
+            match self.is_there(one.point, patience) {
+                Ok(true) => self.look_at(one),
+                Ok(false) => waiting.push(one),
+                Err(error) => self.forsake(one.cell, error),
+            }
+        }
+        self.log.lock().sent.append(&mut waiting);
+    }
+
+    fn is_there(&self, point: Point, patience: Patience) -> Result<bool> {
+        let Some(timelines) = self.timelines() else { return Ok(true) };
+        if patience == Patience::Wait {
+            unless_closed(timelines.wait(point))?;
+            return Ok(true);
+        }
+        let reached = unless_closed(timelines.reached(point.timeline))?;
+        Ok(reached.is_none_or(|reached| reached >= point.epoch))
+    }
+
+    fn look_at(&self, sent: Sent<B>) {
+        let Sent { cell, point, facts } = sent;
+        let size = facts.size + facts.guard - self.align().down(facts.size);
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+        let line = self.line();
+        let ordered = self
+            .timelines()
+            .map_or(Ok(()), |timelines| unless_closed(timelines.order(line, point)).map(|_| ()));
+        let transfer = ordered.and_then(|()| self.transfer());
+        match transfer.and_then(|transfer| transfer.read(line, cell.place(), &mut bytes)) {
+            Ok(()) => {
+                self.checked.fetch_add(1, Relaxed);
+                self.find(facts.judge(&bytes, self.align()));
+            }
+            Err(error) => self.miss(error),
+        }
+        self.log.lock().put(cell);
+    }
+
+    /// Counts a guard whose copy could not be followed. Its cell may still be written, so it is not used again.
+    fn forsake(&self, cell: Cell<B>, error: Error) {
+        self.miss(error);
+        self.log.lock().lost.push(cell);
+    }
+}
