@@ -44,7 +44,9 @@ fn program(example: &str) -> Option<PathBuf> {
 fn run(example: &str, backend: BackendKind) -> Result<(), Failed> {
     let program =
         program(example).ok_or("the example is not built: run `cargo build --examples`")?;
-    let image = env::temp_dir().join(format!("omniheap-{}-{backend}.png", std::process::id()));
+    // Named after the example too: they run beside each other, and each removes its own.
+    let image = format!("omniheap-{}-{example}-{backend}.png", std::process::id());
+    let image = env::temp_dir().join(image);
     let done = Command::new(program)
         .args(["--backend", backend.name(), "--output"])
         .arg(&image)
