@@ -60,23 +60,30 @@ fn heaps_of_one_physical_memory_add_up() {
 #[test]
 fn sixteen_threads_never_exceed_a_heap() {
     let host = host(8 << 12);
-    let (live, peak, got) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (live, peak) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
-                for _ in 0..500 {
-                    if let Ok(block) = host.allocate(HEAP, 1) {
-                        got.fetch_add(1, Ordering::Relaxed);
-                        peak.fetch_max(live.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        live.fetch_sub(1, Ordering::SeqCst);
-                        free(&host, block).expect("idle");
-                    }
+                // Whoever is refused comes again: eight others hold one, and they give it back.
+                let mut got = 0;
+                while got < 500 {
+                    let block = match host.allocate(HEAP, 1) {
+                        Ok(block) => block,
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::OutOfDeviceMemory);
+                            thread::yield_now();
+                            continue;
+                        }
+                    };
+                    got += 1;
+                    peak.fetch_max(live.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    live.fetch_sub(1, Ordering::SeqCst);
+                    free(&host, block).expect("idle");
                 }
             });
         }
     });
     assert!(peak.load(Ordering::SeqCst) <= 8, "a heap of eight held {peak:?}");
-    assert!(got.load(Ordering::Relaxed) >= 500, "somebody always gets one");
     assert_eq!(used(&host), 0);
 }
 
