@@ -1,6 +1,6 @@
 //! Eight threads at random work, contents checked, while a ninth moves, aborts and steps, and the driver fails now and
 //! then. `OMNIHEAP_OPERATIONS` says how many operations.
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{
@@ -65,8 +65,8 @@ impl Item {
     }
 }
 
-/// Random work of one thread; `lines` are the timelines that it may use.
-fn work(manager: &Manager<Device>, seed: u64, count: u64, lines: &[TimelineId]) {
+/// Random work of one thread, and what lives after it; `lines` are the timelines that it may use.
+fn work(manager: &Manager<Device>, seed: u64, count: u64, lines: &[TimelineId]) -> Vec<Item> {
     let (mut random, mut live) = (Random(seed), Vec::<Item>::new());
     for step in 0..count {
         let at = (!live.is_empty()).then(|| random.index(live.len()));
@@ -95,6 +95,7 @@ fn work(manager: &Manager<Device>, seed: u64, count: u64, lines: &[TimelineId]) 
         }
     }
     live.iter().for_each(Item::check);
+    live
 }
 
 fn make(
@@ -117,10 +118,15 @@ fn make(
     Some(item)
 }
 
-/// Moves, aborts and steps until it is stopped; how many moves were committed.
+/// Rounds that the mover has to do its part after the others have done theirs: it may have come late.
+const LAST_ROUNDS: u32 = 1000;
+
+/// Moves, aborts and steps until it is stopped and has done each; how many moves were committed.
 fn move_about(manager: &Manager<Device>, stop: &AtomicBool) -> u64 {
-    let (mut random, mut aborts) = (Random(99), 0);
-    while !stop.load(Relaxed) {
+    let (mut random, mut aborts, mut late) = (Random(99), 0, 0);
+    let moves = || manager.report().defragmentation.moves;
+    while !stop.load(Relaxed) || (aborts == 0 || moves() == 0) && late < LAST_ROUNDS {
+        late += u32::from(stop.load(Relaxed));
         let budget = Budget::new().moves(1 + random.below(400));
         // The driver fails now and then; what that does to contents is what the workers check.
         let _ = match random.below(5) {
@@ -143,7 +149,7 @@ fn move_about(manager: &Manager<Device>, stop: &AtomicBool) -> u64 {
         std::thread::yield_now();
     }
     assert!(aborts > 0, "no pass was dropped half-way");
-    manager.report().defragmentation.moves
+    moves()
 }
 
 fn soak(paged: bool, faults: u32) {
@@ -163,34 +169,28 @@ fn soak(paged: bool, faults: u32) {
     println!("seed {seed}, {} operations, paged: {paged}", operations());
     let plan = Plan::Random { per_million: faults, seed };
     manager.backend().inject(if faults > 0 { plan } else { Plan::Never }, 0);
-    let (stop, left) = (AtomicBool::new(false), AtomicU64::new(THREADS));
+    let stop = AtomicBool::new(false);
     let moves = std::thread::scope(|scope| {
         let mover = scope.spawn(|| move_about(&manager, &stop));
-        for thread in 0..THREADS {
-            let (manager, lines, stop, left) = (&manager, &lines, &stop, &left);
-            scope.spawn(move || {
-                let _last = Last(left, stop);
-                work(manager, seed ^ (thread + 1) << 48, operations() / THREADS, lines);
-            });
-        }
-        mover.join().expect("no panic")
+        let start = |thread: u64| {
+            let (manager, lines) = (&manager, &lines);
+            let share = operations() / THREADS;
+            scope.spawn(move || work(manager, seed ^ (thread + 1) << 48, share, lines))
+        };
+        let workers: Vec<_> = (0..THREADS).map(start).collect();
+        // All of them before a panic goes on: the mover must be stopped.
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        stop.store(true, Relaxed);
+        let moves = mover.join().expect("no panic");
+        // What was left lived on, so that the mover had something to move however late it came.
+        ended.into_iter().flat_map(|left| left.expect("no panic")).for_each(|item| item.check());
+        moves
     });
     manager.backend().inject(Plan::Never, 0);
     println!("{moves} moves, {:?}", manager.report().defragmentation);
     assert!(moves > 0, "nothing moved");
     manager.validate().expect("sound");
     manager.retire().expect("alive");
-}
-
-/// Stops the mover when the last worker is gone, however it went.
-struct Last<'a>(&'a AtomicU64, &'a AtomicBool);
-
-impl Drop for Last<'_> {
-    fn drop(&mut self) {
-        if self.0.fetch_sub(1, Relaxed) == 1 {
-            self.1.store(true, Relaxed);
-        }
-    }
 }
 
 #[test]
