@@ -51,6 +51,12 @@ impl<B: Backend> Layer<B, Faults> {
         lock(&self.hooks().state).injected
     }
 
+    /// The kind of the first call that was answered with an error since the plan was set.
+    #[must_use]
+    pub fn first_injected(&self) -> Option<CallKind> {
+        lock(&self.hooks().state).first_injected
+    }
+
     /// What the driver kept because it refused to take it back, since the layer was made.
     #[must_use]
     pub fn quarantine(&self) -> Quarantine {
@@ -80,6 +86,7 @@ struct State {
     seen: u64,
     of_kind: [u64; CallKind::ALL.len()],
     injected: u64,
+    first_injected: Option<CallKind>,
     /// The kind that a plan which goes on has settled on, and how often it failed.
     chosen: Option<(CallKind, u64)>,
     first_address: Option<u64>,
@@ -134,6 +141,7 @@ impl State {
 
     fn fail(&mut self, call: &Call) -> Verdict {
         self.injected += 1;
+        self.first_injected.get_or_insert(call.kind);
         if matches!(self.plan, Plan::LoseDeviceAt(_)) {
             self.said_lost = true;
             let lost = Error::new(ErrorKind::DeviceLost);

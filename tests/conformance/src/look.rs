@@ -1,5 +1,7 @@
-//! A layer that shows other caps than the device has, and that can stop a call on its way to the driver.
+//! A layer that shows other caps than the device has, that can stop a call on its way to the driver, and that lets a held
+//! timeline go when a call would wait for it.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
+use crate::rig::Held;
 use core::fmt;
 use omniheap_core::Caps;
 use omniheap_core::layer::{Call, CallKind, Hooks, Verdict};
@@ -9,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 pub struct Look {
     caps: Caps,
     stop: Mutex<Option<(CallKind, Arc<Stop>)>>,
+    held: Mutex<Option<Held>>,
 }
 
 impl fmt::Debug for Look {
@@ -19,7 +22,18 @@ impl fmt::Debug for Look {
 
 impl Look {
     pub(crate) const fn new(caps: Caps) -> Self {
-        Self { caps, stop: Mutex::new(None) }
+        Self { caps, stop: Mutex::new(None), held: Mutex::new(None) }
+    }
+
+    /// Keeps a timeline held until a call reaches the driver that may wait for it, or until [`let_go`](Self::let_go).
+    pub(crate) fn hold_until_waited_for(&self, held: Held) {
+        *lock(&self.held) = Some(held);
+    }
+
+    /// Lets the held timeline go on, if it is still held.
+    pub(crate) fn let_go(&self) {
+        let held = lock(&self.held).take();
+        drop(held);
     }
 
     /// Stops every call of a kind before it reaches the driver, until the result is dropped.
@@ -61,6 +75,12 @@ impl Drop for Stopped {
     }
 }
 
+/// Whether a driver may wait for its timelines in a call of this kind.
+const fn may_wait(kind: CallKind) -> bool {
+    use CallKind::{Close, Read, Wait, WaitIdle};
+    matches!(kind, Wait | WaitIdle | Close | Read) || kind.gives_up()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -72,6 +92,9 @@ unsafe impl Hooks for Look {
     }
 
     fn before(&self, call: &Call) -> Verdict {
+        if may_wait(call.kind) {
+            self.let_go();
+        }
         let stop = lock(&self.stop).clone();
         if let Some((kind, stop)) = stop
             && kind == call.kind

@@ -2,10 +2,8 @@
 use super::{kind, place_of, take};
 use crate::case::Case;
 use crate::world::{World, pool_of, timelines};
-use core::time::Duration;
 use omniheap_core::layer::CallKind;
 use omniheap_core::{Backend, Copy, ErrorKind, Request, TimelineId};
-use std::time::Instant;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;
@@ -26,10 +24,14 @@ fn lose<B: Backend + 'static>(world: &World<B>) {
 fn a_lost_device_says_so_at_once_and_is_left_alone<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
     let manager = world.loose_manager(&stack);
-    let [one, other] = [(); 2].map(|()| take(&manager, &Request::new(1 << 20).dedicated()));
+    let request = Request::new(1 << 20).on(MAIN).dedicated();
+    let [one, other] = [(); 2].map(|()| take(&manager, &request));
     let line = timelines(&stack).open().expect("one more");
+    // Work that cannot end: a call that waited for the device would never come back.
+    let held = world.extras().hold.is_some().then(|| [world.hold(MAIN), world.hold(line)]);
+    one.fill(0, 64, 1).expect("queued");
+    other.fill(0, 64, 1).expect("queued");
     lose(world);
-    let start = Instant::now();
     let lost = ErrorKind::DeviceLost;
     assert_eq!(kind(one.write(0, &[1; 64])), lost);
     assert_eq!(kind(one.read(0, &mut [1; 64])), lost);
@@ -41,9 +43,9 @@ fn a_lost_device_says_so_at_once_and_is_left_alone<B: Backend + 'static>(world: 
     assert_eq!(kind(timelines(&stack).mark(line)), lost);
     assert_eq!(kind(timelines(&stack).open()), lost);
     assert_eq!(kind(stack.wait_idle()), lost);
-    assert!(start.elapsed() < Duration::from_secs(1), "no call waits for a device that is gone");
     let _sums = (manager.totals(), manager.report(), manager.validate());
     drop((one, other, manager));
+    drop(held);
 }
 
 fn frees_after_a_loss_leave_nothing<B: Backend + 'static>(world: &World<B>) {

@@ -81,15 +81,21 @@ impl<B: Backend + 'static> Scene<B> {
         Ok(self.stack.inner().take_log().iter().map(|entry| entry.call.kind).collect())
     }
 
-    /// Runs a scenario with a fault.
-    pub(super) fn run(&mut self, scenario: &Scenario<B>, plan: Plan, pick: usize) -> Result<()> {
+    /// Runs a scenario with a fault; says which kind of call failed first, and how the scenario ended.
+    pub(super) fn run(
+        &mut self,
+        scenario: &Scenario<B>,
+        plan: Plan,
+        pick: usize,
+    ) -> (Option<CallKind>, Result<()>) {
         self.stack.inject(plan, pick);
         let result = (scenario.run)(self);
+        let failed = self.stack.first_injected();
         // A device that is lost stays lost.
         if !matches!(plan, Plan::LoseDeviceAt(_)) {
             self.stack.inject(Plan::Never, 0);
         }
-        result
+        (failed, result)
     }
 
     /// Checks the invariants, runs the scenario again, and ends the world.

@@ -1,7 +1,6 @@
 //! Timelines.
 use crate::faults::scene::{LIMIT, Scene};
 use crate::world::in_heap;
-use core::time::Duration;
 use omniheap_core::{Backend, Copy, ErrorKind, Point, Request, Result, TimelineId};
 use std::sync::Arc;
 
@@ -48,18 +47,14 @@ pub(super) fn used_elsewhere<B: Backend + 'static>(scene: &mut Scene<B>) -> Resu
         let held = scene.world.hold(line);
         let copy = Copy { from: &source, from_offset: 0, to: &one, to_offset: 0, size: MIB };
         let queued = scene.manager.copy(line, &[copy]);
-        // Early reuse would let the copy, which is still to come, overwrite the next one. The free and the next request
-        // may wait for the held timeline, so another thread lets it go.
-        let (next, written) = std::thread::scope(|scope| {
-            scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(15));
-                drop(held);
-            });
-            one.free();
-            let next = scene.manager.allocate(&Request::new(MIB).on(MAIN));
-            let written = next.as_ref().ok().map(|next| next.write(0, &[1; 4096]));
-            (next, written)
-        });
+        // Early reuse would let the copy, which is still to come, overwrite the next one. After a fault the free and the
+        // next request may wait for the held timeline, and then it is let go.
+        let look = scene.stack.inner().inner().inner().hooks();
+        look.hold_until_waited_for(held);
+        one.free();
+        let next = scene.manager.allocate(&Request::new(MIB).on(MAIN));
+        let written = next.as_ref().ok().map(|next| next.write(0, &[1; 4096]));
+        look.let_go();
         scene.world.backend().wait_idle()?;
         queued?;
         let next = next?;
