@@ -84,22 +84,21 @@ impl<B: Backend> Sentry<B> {
         let Sent { cell, point, facts } = sent;
         let size = facts.size + facts.guard - self.align().down(facts.size);
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-        let line = self.line();
-        let ordered = self
-            .timelines()
-            .map_or(Ok(()), |timelines| unless_closed(timelines.order(line, point)).map(|_| ()));
-        let transfer = ordered.and_then(|()| self.transfer());
-        match transfer.and_then(|transfer| transfer.read(line, cell.place(), &mut bytes)) {
-            Ok(()) => {
-                self.checked.fetch_add(1, Relaxed);
-                self.find(facts.judge(&bytes, self.align()));
+        let read = self.line().and_then(|line| {
+            if let Some(timelines) = self.timelines() {
+                unless_closed(timelines.order(line, point))?;
             }
-            Err(error) => self.miss(error),
+            self.transfer()?.read(line, cell.place(), &mut bytes)
+        });
+        if let Err(error) = read {
+            return self.forsake(cell, error);
         }
+        self.checked.fetch_add(1, Relaxed);
+        self.find(facts.judge(&bytes, self.align()));
         self.log.lock().put(cell);
     }
 
-    /// Counts a guard whose copy could not be followed. Its cell may still be written, so it is not used again.
+    /// Counts a guard whose copy could not be followed. Something may still touch its cell, so it is not used again.
     fn forsake(&self, cell: Cell<B>, error: Error) {
         self.miss(error);
         self.log.lock().lost.push(cell);

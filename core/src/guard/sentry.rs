@@ -103,10 +103,24 @@ impl<B: Backend> Sentry<B> {
     }
 
     /// The timeline of guards that no other timeline orders; the main one where the device gives no further.
-    pub(crate) fn line(&self) -> TimelineId {
-        *self.line.get_or_init(|| {
-            self.timelines().and_then(|timelines| timelines.open().ok()).unwrap_or(TimelineId::MAIN)
-        })
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub(crate) fn line(&self) -> Result<TimelineId> {
+        if let Some(line) = self.line.get() {
+            return Ok(*line);
+        }
+        let Some(timelines) = self.timelines() else { return Ok(TimelineId::MAIN) };
+        let opened = match timelines.open() {
+            Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
+            other => other.unwrap_or(TimelineId::MAIN),
+        };
+        if self.line.set(opened).is_err() && opened != TimelineId::MAIN {
+            // Another thread was faster; nothing runs on this one.
+            let _ = timelines.close(opened);
+        }
+        Ok(*self.line.get().expect("set just above, by this thread or by another"))
     }
 
     /// Waits until everything on a timeline is done.
@@ -153,8 +167,8 @@ impl<B: Backend> Sentry<B> {
     ///
     /// On failure something may still touch the bytes.
     pub(crate) fn look_now(&self, suspect: Suspect<B>) -> Result<()> {
-        let line = self.line();
-        let looked = self.read(line, &suspect).and_then(|bytes| {
+        let looked = self.line().and_then(|line| {
+            let bytes = self.read(line, &suspect)?;
             self.checked.fetch_add(1, Relaxed);
             let granted = Span { size: self.align().down(suspect.granted.size), ..suspect.granted };
             let to = suspect.place(granted.offset);

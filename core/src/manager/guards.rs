@@ -19,7 +19,7 @@ impl<B: Backend> Allocation<B> {
             let (block, ..) = state.locate(self.slot())?;
             (block, state.granted(self.slot())?)
         };
-        let on = self.timeline().unwrap_or_else(|| sentry.line());
+        let on = self.timeline().map_or_else(|| sentry.line(), Ok)?;
         let guard = sentry.lay(on, &block, granted, self.size(), contents)?;
         if self.timeline().is_none() {
             // Whoever the host orders may use the bytes as soon as the call returns.
@@ -155,10 +155,12 @@ impl<B: Backend> Lane<B> {
                 Some(Home::Host) => None,
                 None => self.timeline,
             };
-            (suspect, home.unwrap_or_else(|| sentry.line()), note.used_on.clone())
+            (suspect, home, note.used_on.clone())
         };
-        let wait = |timeline: TimelineId| self.wait_for(timeline);
-        let read = others.into_iter().try_for_each(wait).and_then(|()| sentry.read(home, &suspect));
+        let waited = others.into_iter().try_for_each(|timeline| self.wait_for(timeline));
+        let read = waited
+            .and_then(|()| home.map_or_else(|| sentry.line(), Ok))
+            .and_then(|home| sentry.read(home, &suspect));
         let mut state = self.state.lock();
         state.slots.unpin(id);
         let note = state.notes.of(id.index);

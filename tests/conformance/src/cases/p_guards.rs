@@ -2,7 +2,7 @@
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, pool_of, timelines};
-use omniheap_core::layer::{CallKind, Plan};
+use omniheap_core::layer::{CallKind, Plan, Quarantine};
 use omniheap_core::{
     Allocation, Backend, Binding, Budget, Contents, ErrorKind, Event, Guards, Manager, Observer,
     Overwrite, Place, Point, PoolConfig, Request, StrategyKind, TimelineId,
@@ -20,6 +20,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         guards_stand_behind_every_kind_of_allocation proves [128] needs [Transfer];
         a_guard_that_cannot_be_laid_fails_the_request proves [128] needs [Transfer];
         a_guard_that_cannot_be_looked_at_is_counted proves [128] needs [Transfer, Timelines];
+        no_call_that_fails_makes_a_finding proves [128] needs [Transfer];
         without_guards_nothing_is_looked_for proves [128] needs [Transfer];
     }
 }
@@ -252,6 +253,8 @@ fn guards_stand_behind_every_kind_of_allocation<B: Backend + 'static>(world: &Wo
     let buddies = PoolConfig { strategy: StrategyKind::Buddy(256), ..PoolConfig::new() };
     let pool = manager.create_pool(heap, buddies).expect("buddies");
     let size = 1001;
+    let large = take(&manager, &Request::new(4096));
+    large.fill(0, 4096, WRONG).expect("whole words");
     let kinds = [
         take(&manager, &Request::new(size).zeroed()),
         take(&manager, &Request::new(size).zeroed().on(MAIN)),
@@ -261,7 +264,7 @@ fn guards_stand_behind_every_kind_of_allocation<B: Backend + 'static>(world: &Wo
         take(&manager, &Request::new(size).dedicated().on(MAIN)),
         take(&manager, &Request::new(size).pinned()),
         pool.allocate(&Request::new(1024)).expect("fits"),
-        manager.resize(take(&manager, &Request::new(4096)), size).expect("fits"),
+        manager.resize(large, size).expect("fits"),
         manager.resize(take(&manager, &Request::new(64)), size).expect("fits"),
     ];
     assert_eq!(found(&manager), [], "whole");
@@ -269,7 +272,7 @@ fn guards_stand_behind_every_kind_of_allocation<B: Backend + 'static>(world: &Wo
     let mut ids = kinds.iter().map(Allocation::id).collect::<Vec<_>>();
     drop(kinds);
     for one in found(&manager) {
-        assert_eq!(one.distance, 0, "{one:?}");
+        assert_eq!((one.distance, one.found), (0, WRONG), "{one:?}");
         ids.retain(|id| *id != one.id);
     }
     assert_eq!(ids, [], "not found");
@@ -309,6 +312,52 @@ fn a_guard_that_cannot_be_looked_at_is_counted<B: Backend + 'static>(world: &Wor
     assert_eq!(manager.report().guards.missed, 1);
     let next = take(&manager, &Request::new(1000).on(MAIN));
     assert_eq!(place_of(&next), place, "the bytes are free all the same");
+}
+
+/// Some of everything that lays guards, moves them and looks at them, whatever fails.
+fn session<B: Backend + 'static>(manager: &Manager<Stack<B>>) {
+    let one = Request::new(1001);
+    let requests = [one, one.on(MAIN), one.zeroed(), one.zeroed().on(MAIN)];
+    let others = [one.secret(), one.secret().on(MAIN), one.dedicated(), one.dedicated().on(MAIN)];
+    let requests = requests.iter().chain(&others);
+    let mut live: Vec<_> = requests.filter_map(|request| manager.allocate(request).ok()).collect();
+    if let Some(resized) = live.pop().and_then(|one| manager.resize(one, 4001).ok()) {
+        live.push(resized);
+    }
+    for one in &live {
+        let _ = one.use_on(MAIN);
+    }
+    let _ = manager.defragment();
+    let _ = manager.overwrites();
+    drop(live);
+    let _ = manager.backend().wait_idle();
+    let _ = manager.retire();
+    let _ = manager.overwrites();
+}
+
+fn no_call_that_fails_makes_a_finding<B: Backend + 'static>(world: &World<B>) {
+    for at in 0..10_000 {
+        let stack = world.stack();
+        let (manager, told) = guarded(world, &stack);
+        stack.inject(Plan::Nth(at), usize::try_from(at).expect("small"));
+        session(&manager);
+        let injected = stack.injected();
+        stack.inject(Plan::Never, 0);
+        manager.backend().wait_idle().expect("alive");
+        manager.retire().expect("alive");
+        manager.validate().expect("sound");
+        session(&manager);
+        assert_eq!(manager.overwrites(), Ok(Vec::new()), "call {at} failed");
+        drop(manager);
+        assert_eq!(told.found(), [], "call {at} failed");
+        if injected == 0 {
+            return;
+        }
+        if stack.quarantine() != Quarantine::default() {
+            world.forgive(&stack);
+        }
+    }
+    panic!("a short session makes fewer calls");
 }
 
 fn without_guards_nothing_is_looked_for<B: Backend + 'static>(world: &World<B>) {
