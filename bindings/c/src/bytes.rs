@@ -96,6 +96,11 @@ pub unsafe extern "C" fn omniheap_read(
         if data.is_null() {
             return Err(Failure::null("data"));
         }
+        // Before anything of the caller's is touched: a call that fails changes nothing.
+        let end = offset.checked_add(size as u64).ok_or(ErrorKind::SizeOverflow)?;
+        if end > bytes.allocation.size() {
+            return Err(ErrorKind::OutOfRange.into());
+        }
         // SAFETY: the caller's promise. The bytes may never have been written: they are set first, so that the slice holds
         // values.
         unsafe { data.cast::<u8>().write_bytes(0, size) };

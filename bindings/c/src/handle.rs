@@ -53,23 +53,27 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    pub(crate) fn new(backend: AnyBackend, native: Native, settings: Settings) -> Self {
-        let Settings { config, recorder } = settings;
+    pub(crate) fn new(
+        backend: AnyBackend,
+        native: Native,
+        settings: Settings,
+    ) -> Result<Self, Failure> {
+        let (config, recorder) = settings.recorded()?;
         let manager = Manager::with_config(backend, config);
-        Self { manager, native, recorder, handles: AtomicU64::new(0) }
+        Ok(Self { manager, native, recorder, handles: AtomicU64::new(0) })
     }
 
-    pub(crate) fn cuda(backend: Cuda, settings: Settings) -> Self {
+    pub(crate) fn cuda(backend: Cuda, settings: Settings) -> Result<Self, Failure> {
         let backend = Arc::new(backend);
         Self::new(erase(Arc::clone(&backend)), Native::Cuda(backend), settings)
     }
 
-    pub(crate) fn hip(backend: Hip, settings: Settings) -> Self {
+    pub(crate) fn hip(backend: Hip, settings: Settings) -> Result<Self, Failure> {
         let backend = Arc::new(backend);
         Self::new(erase(Arc::clone(&backend)), Native::Hip(backend), settings)
     }
 
-    pub(crate) fn vulkan(backend: Vulkan, settings: Settings) -> Self {
+    pub(crate) fn vulkan(backend: Vulkan, settings: Settings) -> Result<Self, Failure> {
         let backend = Arc::new(backend);
         Self::new(erase(Arc::clone(&backend)), Native::Vulkan(backend), settings)
     }

@@ -55,10 +55,20 @@ pub(crate) fn waiting(number: u32) -> Result<Waiting, Failure> {
     }
 }
 
-/// How a manager is set up, and what records it.
+/// How a manager is set up, and the file that is to hold its trace.
 pub(crate) struct Settings {
-    pub(crate) config: ManagerConfig,
-    pub(crate) recorder: Option<Arc<Recorder>>,
+    config: ManagerConfig,
+    trace: Option<String>,
+}
+
+impl Settings {
+    /// The settings with what records, if something does. Only once nothing else can fail: the file is written anew.
+    pub(crate) fn recorded(self) -> Result<(ManagerConfig, Option<Arc<Recorder>>), Failure> {
+        let Some(path) = self.trace else { return Ok((self.config, None)) };
+        let recorder = Recorder::create(&path)
+            .map_err(|error| Failure::new(OmniheapStatus::File, format!("{path}: {error}")))?;
+        Ok((self.config.observed(Arc::clone(&recorder) as _), Some(recorder)))
+    }
 }
 
 /// Reads settings; none are the usual ones.
@@ -69,7 +79,7 @@ pub(crate) struct Settings {
 pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<Settings, Failure> {
     let mut settings = ManagerConfig::default();
     if config.is_null() {
-        return Ok(Settings { config: settings, recorder: None });
+        return Ok(Settings { config: settings, trace: None });
     }
     // SAFETY: the caller's promise.
     let config = unsafe { get(config, "config") }?;
@@ -79,25 +89,26 @@ pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<Settings,
         unit.ok_or_else(|| Failure::invalid("config.unit is not a power of two; 256 is usual"))?;
     settings = if config.paged == 0 { settings.plain() } else { settings };
     if config.trace.is_null() {
-        return Ok(Settings { config: settings, recorder: None });
+        return Ok(Settings { config: settings, trace: None });
     }
     // SAFETY: the caller's promise.
     let path = unsafe { text(config.trace, "config.trace") }?;
-    let recorder = Recorder::create(path)
-        .map_err(|error| Failure::new(OmniheapStatus::File, format!("{path}: {error}")))?;
-    let config = settings.observed(Arc::clone(&recorder) as _);
-    Ok(Settings { config, recorder: Some(recorder) })
+    Ok(Settings { config: settings, trace: Some(path.to_owned()) })
 }
 
-/// Gives an open device a handle.
+/// Opens a device and gives it a handle.
 ///
 /// # Safety
 ///
 /// `manager` is null or may be written.
-pub(crate) unsafe fn publish(holder: Holder, manager: *mut OmniheapManager) -> Result<(), Failure> {
+pub(crate) unsafe fn publish(
+    open: impl FnOnce() -> Result<Holder, Failure>,
+    manager: *mut OmniheapManager,
+) -> Result<(), Failure> {
     if manager.is_null() {
         return Err(Failure::null("manager"));
     }
+    let holder = open()?;
     let id = MANAGERS.insert(Arc::new(holder))?;
     // SAFETY: the caller's promise.
     unsafe { put(manager, OmniheapManager { id }, "manager") }
@@ -112,12 +123,12 @@ fn kind(name: &str) -> Result<BackendKind, Failure> {
 
 fn open(backend: BackendKind, ordinal: u32, config: Settings) -> Result<Holder, Failure> {
     let index = usize::try_from(ordinal).map_err(|_| ErrorKind::Unsupported)?;
-    Ok(match backend {
+    match backend {
         BackendKind::Cuda => Holder::cuda(Cuda::open(ordinal)?, config),
         BackendKind::Hip => Holder::hip(Hip::open(ordinal)?, config),
         BackendKind::Vulkan => Holder::vulkan(Vulkan::open(index)?, config),
         other => Holder::new(omniheap::open(other, ordinal)?, Native::Other, config),
-    })
+    }
 }
 
 /// Every device of every backend as a JSON array, with the reason where a backend has none.
@@ -171,10 +182,10 @@ pub unsafe extern "C" fn omniheap_open(
         let backend = kind(unsafe { text(backend, "backend") }?)?;
         // SAFETY: as above.
         let settings = unsafe { settings(config) }?;
-        let holder =
-            open(backend, ordinal, settings).map_err(|failure| failure.of(backend.name()))?;
+        let opened =
+            || open(backend, ordinal, settings).map_err(|failure| failure.of(backend.name()));
         // SAFETY: as above.
-        unsafe { publish(holder, manager) }
+        unsafe { publish(opened, manager) }
     })
 }
 
@@ -191,14 +202,17 @@ pub unsafe extern "C" fn omniheap_open_best(
     call(|| {
         // SAFETY: the caller's promise.
         let settings = unsafe { settings(config) }?;
-        let backend = omniheap::open_best()?;
-        let name = backend.caps().device.backend;
-        let holder = match kind(name)? {
-            BackendKind::Wgpu | BackendKind::Host => Holder::new(backend, Native::Other, settings),
-            vendor => open(vendor, 0, settings)?,
+        let best = || {
+            let backend = omniheap::open_best()?;
+            match kind(backend.caps().device.backend)? {
+                BackendKind::Wgpu | BackendKind::Host => {
+                    Holder::new(backend, Native::Other, settings)
+                }
+                vendor => open(vendor, 0, settings),
+            }
         };
         // SAFETY: as above.
-        unsafe { publish(holder, manager) }
+        unsafe { publish(best, manager) }
     })
 }
 

@@ -82,7 +82,7 @@ pub unsafe extern "C" fn omniheap_wrap_cuda(
         // SAFETY: as above.
         let backend = unsafe { Cuda::wrap(context.cast(), stream, omniheap::cuda::Config::new()) }?;
         // SAFETY: as above.
-        unsafe { publish(Holder::cuda(backend, settings), manager) }
+        unsafe { publish(|| Holder::cuda(backend, settings), manager) }
     })
 }
 
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn omniheap_wrap_hip(
         // SAFETY: as above.
         let backend = unsafe { Hip::wrap(ordinal, stream, omniheap::hip::Config::new()) }?;
         // SAFETY: as above.
-        unsafe { publish(Holder::hip(backend, settings), manager) }
+        unsafe { publish(|| Holder::hip(backend, settings), manager) }
     })
 }
 
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn omniheap_wrap_vulkan(
         // SAFETY: as above.
         let backend = unsafe { adopt(device) }?;
         // SAFETY: as above.
-        unsafe { publish(Holder::vulkan(backend, settings), manager) }
+        unsafe { publish(|| Holder::vulkan(backend, settings), manager) }
     })
 }
 

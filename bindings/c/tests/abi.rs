@@ -222,6 +222,24 @@ fn threads_share_handles_without_harm() {
 }
 
 #[test]
+fn a_read_that_fails_touches_nothing_of_the_callers() {
+    let manager = open(0);
+    let made = ask(manager, &omniheap_request_default(4096)).expect("small");
+    let mut bytes = [7u8; 8];
+    for (offset, size, why) in [
+        (4090, 8, Status::OutOfRange),
+        (4097, 0, Status::OutOfRange),
+        (0, 1 << 60, Status::OutOfRange),
+        (u64::MAX, 8, Status::SizeOverflow),
+    ] {
+        let status = c!(omniheap_read(made, offset, bytes.as_mut_ptr().cast(), size));
+        assert_eq!((status, bytes), (why, [7; 8]), "{offset} and {size}");
+    }
+    assert_eq!(omniheap_free(made), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
 fn a_manager_records_what_it_does_until_it_is_closed() {
     let path = std::env::temp_dir().join(format!("omniheap-c-{}.trace", std::process::id()));
     let name = std::ffi::CString::new(path.to_str().expect("UTF-8")).expect("no zero byte");
@@ -236,6 +254,13 @@ fn a_manager_records_what_it_does_until_it_is_closed() {
     assert_eq!(omniheap_close(manager), Status::Ok);
     let trace = omniheap::trace::Trace::open(&path).expect("a whole trace");
     assert_eq!((trace.allocations(), trace.summary().peak_live_bytes), (1, 4096));
+    std::fs::remove_file(&path).expect("written above");
+    std::fs::write(&path, "precious").expect("a file to keep");
+    let absent = c!(omniheap_open(c"host".as_ptr(), 7, &raw const config, &raw mut manager));
+    assert_eq!(absent, Status::Unsupported);
+    let to_nothing = c!(omniheap_open(c"host".as_ptr(), 0, &raw const config, ptr::null_mut()));
+    assert_eq!(to_nothing, Status::NullArgument);
+    assert_eq!(std::fs::read(&path).expect("kept"), b"precious", "a failed call changes nothing");
     std::fs::remove_file(path).expect("written above");
     let nowhere = OmniheapConfig { trace: c"/no/such/folder/x".as_ptr(), ..config };
     let status = c!(omniheap_open(c"host".as_ptr(), 0, &raw const nowhere, &raw mut manager));
