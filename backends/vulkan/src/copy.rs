@@ -6,7 +6,7 @@ use crate::{
     kernel::Kernel,
     line::{Line, State},
     overlap::{self, Touch},
-    tasks::{Span, TASK, Tasks, stretch},
+    tasks::{Lengths, Span, TASK, Tasks},
     transfer::region,
 };
 use ash::vk;
@@ -160,10 +160,10 @@ impl Vulkan {
         moves: &[Move<'_, Block>],
     ) -> Result<()> {
         let bytes = moves.iter().map(|m| m.size).fold(0, u64::saturating_add);
-        let stretch = stretch(bytes, moves.len() as u64, line.longest_list() / TASK);
+        let lengths = Lengths::of(bytes, moves.len() as u64, line.longest_list() / TASK);
         let (mut tasks, mut regions) = (Tasks::for_moves(moves.len()), Regions::new());
         for m in checked(moves) {
-            for (skip, size) in tasks.add(m.span, stretch) {
+            for (skip, size) in tasks.add(m.span, lengths) {
                 m.leave(&mut regions, skip, size);
             }
         }
@@ -174,7 +174,7 @@ impl Vulkan {
             self.record_regions(commands, &regions);
             // SAFETY: recording on a queue that computes (`Copier::kernel` asked); the list was put there above, and
             // `batch` checked every range; blocks and kernel outlive the work that uses them.
-            unsafe { kernel.record(commands, address, tasks.count) };
+            unsafe { kernel.record(commands, address, tasks.count, lengths) };
         });
         if let Some(lists) = &mut state.lists {
             lists.ring.seal(start, *sent.as_ref().unwrap_or(&0));

@@ -1,6 +1,6 @@
 //! The compaction kernel: thousands of moves as one dispatch over device addresses.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
-use crate::{device::Device, driver::check};
+use crate::{device::Device, driver::check, tasks::Lengths};
 use ash::{util::read_spv, vk};
 use core::ffi::CStr;
 use omniheap_core::{ErrorKind, Result};
@@ -12,8 +12,8 @@ const ENTRY: &CStr = c"main";
 const WIDTH: u32 = 128;
 /// Groups along the first axis: the least that a device must offer.
 const ROW: u32 = 65_535;
-/// Bytes of push constants: the list's address and its length.
-const PUSH: u32 = 12;
+/// Bytes of push constants: the list's address and its length, groups that share a task, and bytes of each.
+const PUSH: u32 = 20;
 
 /// A pipeline, ready to be recorded.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Kernel {
         let compute = vk::ShaderStageFlags::COMPUTE;
         let push = [vk::PushConstantRange::default().stage_flags(compute).size(PUSH)];
         let info = vk::PipelineLayoutCreateInfo::default().push_constant_ranges(&push);
-        // SAFETY: the device is alive; 12 bytes are within every device's limit.
+        // SAFETY: the device is alive; 20 bytes are within every device's limit.
         let layout = check(unsafe { device.raw.create_pipeline_layout(&info, None) })?;
         let entries = [vk::SpecializationMapEntry { constant_id: 0, offset: 0, size: 4 }];
         let width = WIDTH.to_ne_bytes();
@@ -69,26 +69,36 @@ impl Kernel {
         }
     }
 
-    /// Records one dispatch over `count` tasks at device address `tasks`.
+    /// Records one dispatch over `count` tasks of some lengths at device address `tasks`.
     ///
     /// # Safety
     ///
     /// - `commands` is recording for a queue that computes, and stays alive no longer than `self`.
     /// - `tasks` holds `count` tasks when the device gets there, and each names two stretches of live memory of this
-    ///   device, aligned to its unit.
-    pub(crate) unsafe fn record(&self, commands: vk::CommandBuffer, tasks: u64, count: u32) {
+    ///   device, aligned to its unit and no longer than `lengths` say.
+    pub(crate) unsafe fn record(
+        &self,
+        commands: vk::CommandBuffer,
+        tasks: u64,
+        count: u32,
+        lengths: Lengths,
+    ) {
         let raw = &self.device.raw;
         let compute = vk::PipelineBindPoint::COMPUTE;
         // SAFETY: the caller promises that `commands` is recording; the pipeline lives as long as `self`.
         unsafe { raw.cmd_bind_pipeline(commands, compute, self.pipeline) };
         let mut push = [0; PUSH as usize];
         push[..8].copy_from_slice(&tasks.to_le_bytes());
-        push[8..].copy_from_slice(&count.to_le_bytes());
+        for (at, word) in [count, lengths.sharing, lengths.stretch()].into_iter().enumerate() {
+            push[8 + 4 * at..][..4].copy_from_slice(&word.to_le_bytes());
+        }
         let stage = vk::ShaderStageFlags::COMPUTE;
         // SAFETY: as above, and the layout has one range of exactly these bytes.
         unsafe { raw.cmd_push_constants(commands, self.layout, stage, 0, &push) };
+        // Tasks are as long as it takes to keep their number low, so their groups are about as many as stretches.
+        let groups = count.saturating_mul(lengths.sharing);
         // SAFETY: as above; the grid is within the limits of every device, and the caller answers for the addresses.
-        unsafe { raw.cmd_dispatch(commands, count.min(ROW), count.div_ceil(ROW), 1) };
+        unsafe { raw.cmd_dispatch(commands, groups.min(ROW), groups.div_ceil(ROW), 1) };
     }
 }
 

@@ -277,10 +277,11 @@ fn staging(table: &caps::Table, facts: &caps::Facts, size: u64) -> Result<Plan> 
 fn lists(table: &caps::Table, facts: &caps::Facts, bytes: Plan) -> Plan {
     let best = table.candidates(facts.buffer_types, HeapKind::Unified).into_iter().next();
     let found = best.and_then(|id| Some((id, table.caps.heap(id)?)));
-    let Some((id, heap)) = found.filter(|(_, heap)| heap.max_block >= LISTS) else { return bytes };
+    let size = LISTS.min(bytes.size);
+    let Some((id, heap)) = found.filter(|(_, heap)| heap.max_block >= size) else { return bytes };
     let memory_type = table.slots[usize::from(id.0)].memory_type;
-    Plan { memory_type, access: heap.host, atom: table.caps.atom, size: LISTS }
+    Plan { memory_type, access: heap.host, atom: table.caps.atom, size }
 }
 
-/// Bytes of each timeline's ring for lists.
+/// Bytes of each timeline's ring for lists at most; a device that is opened for little staging has less.
 const LISTS: u64 = 4 << 20;

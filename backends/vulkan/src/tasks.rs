@@ -4,9 +4,11 @@
 /// Bytes of a task in the kernel's list: two addresses, a count, a unit.
 pub(crate) const TASK: u64 = TASK_BYTES as u64;
 const TASK_BYTES: usize = 24;
-/// Bytes that one group of the kernel copies at most, unless the list would grow too long.
-const STRETCH: u64 = 32 << 10;
-/// The longest stretch: its count fits the list's 32 bits many times over.
+/// Bytes that one group of the kernel copies at most.
+///
+/// Groups that run together then read and write within tens of megabytes; the kernel's bandwidth was measured so.
+const STRETCH: u32 = 32 << 10;
+/// The longest task: its count fits the list's 32 bits many times over.
 const LONGEST: u64 = 1 << 30;
 /// The kernel copies quads where both ends are aligned alike, else words.
 const QUAD: u64 = 16;
@@ -36,12 +38,31 @@ impl Span {
     }
 }
 
-/// The stretch that keeps `bytes` in `moves` pieces within `most` tasks, where one does.
-///
-/// Each move adds one task for its last part and at most two for its edges.
-pub(crate) fn stretch(bytes: u64, moves: u64, most: u64) -> u64 {
-    let room = most.saturating_sub(moves.saturating_mul(3)).max(1);
-    bytes.div_ceil(room).clamp(STRETCH, LONGEST).next_multiple_of(QUAD)
+/// How long tasks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    /// Bytes of a task at most.
+    task: u64,
+    /// Groups that share one, each of which copies [`stretch`](Self::stretch) bytes.
+    pub(crate) sharing: u32,
+}
+
+impl Lengths {
+    /// Bytes that one group copies.
+    pub(crate) const fn stretch(self) -> u32 {
+        STRETCH
+    }
+
+    /// The shortest tasks that keep `bytes` of `moves` within `most` of them, where some do.
+    ///
+    /// Each move adds one task for its last part and at most two for its edges.
+    pub(crate) fn of(bytes: u64, moves: u64, most: u64) -> Self {
+        let room = most.saturating_sub(moves.saturating_mul(3)).max(1);
+        let stretch = u64::from(STRETCH);
+        let task = bytes.div_ceil(room).clamp(stretch, LONGEST).next_multiple_of(stretch);
+        let sharing = u32::try_from(task / stretch).expect("LONGEST has few stretches");
+        Self { task, sharing }
+    }
 }
 
 /// The kernel's list, as it lies in memory.
@@ -57,9 +78,9 @@ impl Tasks {
         Self { bytes: Vec::with_capacity(moves.saturating_mul(TASK_BYTES)), count: 0 }
     }
 
-    /// Adds a move in stretches of at most `stretch` bytes; returns what is left for the driver's own copy, as offset and
-    /// size inside the move: edges that are no whole words, or all of it where words do not line up.
-    pub(crate) fn add(&mut self, span: Span, stretch: u64) -> [(u64, u64); 2] {
+    /// Adds a move; returns what is left for the driver's own copy, as offset and size inside the move: edges that are no
+    /// whole words, or all of it where words do not line up.
+    pub(crate) fn add(&mut self, span: Span, lengths: Lengths) -> [(u64, u64); 2] {
         if !span.is_alike(WORD) {
             return [(0, span.size), (0, 0)];
         }
@@ -70,21 +91,21 @@ impl Tasks {
             let first = words.before(QUAD);
             let last = (words.size - first) % QUAD;
             let middle = words.size - first - last;
-            self.push(words.part(0, first), WORD, stretch);
-            self.push(words.part(first, middle), QUAD, stretch);
-            self.push(words.part(first + middle, last), WORD, stretch);
+            self.push(words.part(0, first), WORD, lengths.task);
+            self.push(words.part(first, middle), QUAD, lengths.task);
+            self.push(words.part(first + middle, last), WORD, lengths.task);
         } else {
-            self.push(words, WORD, stretch);
+            self.push(words, WORD, lengths.task);
         }
         [(0, head), (span.size - tail, tail)]
     }
 
-    fn push(&mut self, span: Span, unit: u64, stretch: u64) {
+    fn push(&mut self, span: Span, unit: u64, longest: u64) {
         let mut done = 0;
         while done < span.size {
-            let size = stretch.min(span.size - done);
+            let size = longest.min(span.size - done);
             let part = span.part(done, size);
-            let count = u32::try_from(size / unit).expect("no stretch is longer than LONGEST");
+            let count = u32::try_from(size / unit).expect("no task is longer than LONGEST");
             let unit = u32::try_from(unit).expect("4 or 16");
             let mut task = [0; TASK_BYTES];
             // The device reads addresses as two words, the low one first.
@@ -125,7 +146,7 @@ mod tests {
                 let base = 0x12_3456_7000;
                 let span = Span { from: base + from, to: 2 * base + to, size };
                 let mut tasks = Tasks::default();
-                let left = tasks.add(span, 48);
+                let left = tasks.add(span, Lengths { task: 48, sharing: 1 });
                 let mut seen = vec![0u8; usize::try_from(size).unwrap()];
                 let mut see = |at: u64, count: u64| {
                     let range = usize::try_from(at).unwrap()..usize::try_from(at + count).unwrap();
@@ -147,7 +168,8 @@ mod tests {
     #[test]
     fn aligned_moves_are_all_quads() {
         let mut tasks = Tasks::default();
-        let left = tasks.add(Span { from: 4096, to: 1 << 40, size: 8192 }, 4096);
+        let left = tasks
+            .add(Span { from: 4096, to: 1 << 40, size: 8192 }, Lengths { task: 4096, sharing: 1 });
         assert_eq!(left, [(0, 0), (8192, 0)]);
         assert_eq!(parts(&tasks).iter().map(|(_, unit)| *unit).collect::<Vec<_>>(), [16, 16]);
     }
@@ -155,9 +177,17 @@ mod tests {
     #[test]
     fn a_list_stays_within_its_room() {
         for (bytes, moves, most) in [(1 << 40, 10, 4096), (1 << 20, 1000, 4096), (1 << 31, 1, 8)] {
-            let stretch = stretch(bytes, moves, most);
-            assert!(bytes / stretch + 3 * moves <= most, "{bytes} in {moves}");
-            assert!(stretch.is_multiple_of(QUAD));
+            let lengths = Lengths::of(bytes, moves, most);
+            assert!(bytes / lengths.task + 3 * moves <= most, "{bytes} in {moves}");
+            assert_eq!(u64::from(lengths.sharing) * u64::from(STRETCH), lengths.task);
         }
+    }
+
+    #[test]
+    fn groups_copy_no_more_because_a_list_is_full() {
+        let short = Lengths::of(10_000 << 16, 10_000, 87_381);
+        assert_eq!((short.task, short.sharing), (32 << 10, 1));
+        let long = Lengths::of(10_000 << 20, 10_000, 87_381);
+        assert_eq!((long.task, long.sharing, long.stretch()), (192 << 10, 6, 32 << 10));
     }
 }

@@ -8,6 +8,7 @@ crate::cases! {
     thousands_of_mixed_moves_are_one_batch if has;
     a_long_move_is_split_among_groups if has;
     more_moves_than_a_list_holds_go_as_several if has;
+    groups_share_what_a_full_list_holds if has;
     a_queue_that_only_copies_still_copies if has;
     kernel_copies_are_ordered_with_writes_and_fills if has;
 }
@@ -90,6 +91,18 @@ fn more_moves_than_a_list_holds_go_as_several(rig: &Rig) {
     let vulkan = open(rig);
     let steps: Vec<_> = (0..60_000u64).map(|n| (n * 16, (59_999 - n) * 16, 12)).collect();
     check(&vulkan, 60_000 * 16, &steps);
+}
+
+fn groups_share_what_a_full_list_holds(rig: &Rig) {
+    // Half the ring holds 682 tasks, of which 160 moves may need 480: what is left is too few for tasks of one group each.
+    let vulkan = rig.open_with(rig.options.copies(Copies::Kernel).staging(32 << 10));
+    let each = 64 << 10;
+    let sizes = [60_000, 65_440, 32 << 10, (32 << 10) + 16, 48 << 10, 65_424];
+    // Both ends alike for quads, or for words only.
+    let steps: Vec<_> = (0..160u64)
+        .map(|n| (n * each + n % 3 * 16, (159 - n) * each + n % 5 * 4, sizes[index(n % 6)]))
+        .collect();
+    check(&vulkan, 160 * each, &steps);
 }
 
 fn a_queue_that_only_copies_still_copies(rig: &Rig) {
