@@ -1,10 +1,13 @@
-//! What defragmentation gains and what it costs. `defragment blank|gain|pause|moves|remap [host|cuda|vulkan]`
+//! What defragmentation gains and what it costs. `defragment blank|gain|pause|moves|remap|stamps [host|cuda|vulkan]`
 mod blank;
 mod gain;
 mod moves;
 mod pause;
 mod random;
 mod remap;
+mod stamps;
+#[path = "../../../backends/vulkan/benches/support/stopwatch.rs"]
+mod stopwatch;
 
 use omniheap::{AnyBackend, BackendKind, open};
 use std::process::ExitCode;
@@ -31,6 +34,9 @@ fn main() -> ExitCode {
 
 fn run(bench: &str, backend: &str) -> Result<(), Failure> {
     let kind: BackendKind = backend.parse()?;
+    if bench == "stamps" {
+        return stamps::run(kind);
+    }
     let device: AnyBackend = open(kind, 0)?;
     match bench {
         "blank" => blank::run(),
@@ -38,6 +44,6 @@ fn run(bench: &str, backend: &str) -> Result<(), Failure> {
         "pause" => pause::run(&device),
         "moves" => moves::run(&device),
         "remap" => remap::run(&device),
-        _ => Err("the benches are blank, gain, pause, moves and remap".into()),
+        _ => Err("the benches are blank, gain, pause, moves, remap and stamps".into()),
     }
 }

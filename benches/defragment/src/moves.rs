@@ -8,12 +8,12 @@ use omniheap::{
 use std::time::Instant;
 
 /// Moves of a pass.
-const MOVES: u64 = 10_000;
+pub(crate) const MOVES: u64 = 10_000;
 /// Moves of a short one, and how often both are made.
 const FEW: u64 = 2_500;
 const ROUNDS: usize = 3;
 
-type Live = Vec<(u8, Allocation<AnyBackend>)>;
+pub(crate) type Live = Vec<(u8, Allocation<AnyBackend>)>;
 
 pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
     println!(
@@ -69,12 +69,15 @@ struct Times {
 }
 
 /// Allocations of a size in a block.
-fn each(size: u64) -> u64 {
+pub(crate) fn each(size: u64) -> u64 {
     (64 << 20 | size << 10).min(1 << 30) / size
 }
 
 /// A pool whose blocks stay, so that a commit is a commit and no driver call.
-fn blocks(manager: &Manager<AnyBackend>, size: u64) -> Result<UserPool<AnyBackend>, Failure> {
+pub(crate) fn blocks(
+    manager: &Manager<AnyBackend>,
+    size: u64,
+) -> Result<UserPool<AnyBackend>, Failure> {
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     let heap = *heaps.as_slice().first().ok_or("no heap")?;
     let each = each(size);
@@ -195,7 +198,7 @@ fn print(size: u64, wall: &Times, device: Option<Duration>) {
 }
 
 /// Blocks half full, and twice as many that are three quarters full: the first go into the holes of the others.
-fn scatter(pool: &UserPool<AnyBackend>, size: u64, each: u64) -> Result<Live, Failure> {
+pub(crate) fn scatter(pool: &UserPool<AnyBackend>, size: u64, each: u64) -> Result<Live, Failure> {
     let sparse = MOVES.div_ceil(each / 2);
     let mut all = Vec::new();
     for number in 0..sparse * 3 * each {
@@ -215,7 +218,7 @@ fn scatter(pool: &UserPool<AnyBackend>, size: u64, each: u64) -> Result<Live, Fa
     Ok(live)
 }
 
-fn verify(live: &Live) -> Result<(), Failure> {
+pub(crate) fn verify(live: &Live) -> Result<(), Failure> {
     for (byte, one) in live.iter().step_by(7 * 16) {
         let mut found = vec![0; usize::try_from(one.size())?];
         one.read(0, &mut found)?;
