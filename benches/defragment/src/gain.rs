@@ -15,7 +15,7 @@ const LARGEST: u64 = 2 << 20;
 
 pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
     println!(
-        "    pools  reserved/live before  after  95 % of the free bytes before  after  moved/live   ms"
+        "    pools  reserved/live before  after  95 % of the free bytes before  after  moved/live   ms   MB compared"
     );
     let host = device.caps().device.backend == "host";
     let capacity = if host { 1 << 30 } else { 4 << 30 };
@@ -70,14 +70,17 @@ fn one(device: &AnyBackend, pools: Pools, capacity: u64) -> Result<(), Failure> 
     let before = manager.totals();
     let wanted = (capacity - before.granted_bytes) / 100 * 95;
     let asked = pool.allocate(&Request::new(wanted)).map(drop);
+    mark(&live)?;
+    manager.backend().wait_idle()?;
     let began = Instant::now();
     manager.defragment()?;
     let took = began.elapsed();
     let after = manager.totals();
     let served = pool.allocate(&Request::new(wanted)).map(drop);
     let moved = manager.report().defragmentation;
+    let compared = compare(&live)?;
     println!(
-        "{:>9}  {:>20.3}  {:>5.3}  {:>29}  {:>5}  {:>10.3}  {:>4}",
+        "{:>9}  {:>20.3}  {:>5.3}  {:>29}  {:>5}  {:>10.3}  {:>4}  {:>12}",
         format!("{pools:?}"),
         ratio(&before),
         ratio(&after),
@@ -85,10 +88,41 @@ fn one(device: &AnyBackend, pools: Pools, capacity: u64) -> Result<(), Failure> 
         if served.is_ok() { "fits" } else { "fails" },
         share(moved.bytes, after.live_bytes),
         took.as_millis(),
+        compared / 1_000_000,
     );
     manager.validate()?;
     drop(live);
     Ok(())
+}
+
+/// What an allocation is filled with, and what begins it.
+fn contents(number: u64) -> (u8, [u8; 8]) {
+    ((number % 251).to_le_bytes()[0], number.to_le_bytes())
+}
+
+fn mark(live: &[Allocation<Device>]) -> Result<(), Failure> {
+    for (number, one) in (0..).zip(live) {
+        let (byte, begin) = contents(number);
+        one.fill(0, one.size(), byte)?;
+        one.write(0, &begin)?;
+    }
+    Ok(())
+}
+
+/// Reads everything back; how many bytes were as they should be.
+fn compare(live: &[Allocation<Device>]) -> Result<u64, Failure> {
+    let mut compared = 0;
+    for (number, one) in (0..).zip(live) {
+        let (byte, begin) = contents(number);
+        let mut found = vec![0; usize::try_from(one.size())?];
+        one.read(0, &mut found)?;
+        let (first, rest) = found.split_at(begin.len());
+        if first != begin || rest.iter().any(|found| *found != byte) {
+            return Err(format!("allocation {number} lost its bytes").into());
+        }
+        compared += one.size();
+    }
+    Ok(compared)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
