@@ -1,14 +1,14 @@
 //! Memory that a driver ties to one resource.
 use super::*;
-use crate::open::Settings;
-use omniheap::ManagerConfig;
+use crate::open::settings;
 
 const SIZE: u64 = 100_000;
 
 fn open() -> Option<Arc<Holder>> {
-    let settings = Settings { config: ManagerConfig::default(), recorder: None };
+    // SAFETY: null stands for the usual settings.
+    let settings = unsafe { settings(core::ptr::null()) }.unwrap();
     match Vulkan::open(0) {
-        Ok(vulkan) => Some(Arc::new(Holder::vulkan(vulkan, settings))),
+        Ok(vulkan) => Some(Arc::new(Holder::vulkan(vulkan, settings).unwrap())),
         Err(why) => {
             println!("SKIPPED: no Vulkan device here: {why}");
             None
