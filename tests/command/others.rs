@@ -174,6 +174,16 @@ fn conformance_runs_cases_by_name_and_writes_results() {
 }
 
 #[test]
+fn conformance_runs_with_guards_where_it_is_asked_to() {
+    let suite = ["conformance", "--backend", "host", "--filter", "guarded", "--guards"];
+    let none = omniheap(&suite[..5]);
+    assert_eq!(none.status.code(), Some(2), "without guards no case is guarded");
+    let one = [&suite[..4], &["guarded::zero_bytes_are_refused_everywhere", "--guards"]].concat();
+    let results = &json(&one)[0];
+    assert_eq!((&results["passed"], &results["failed"]), (&1.into(), &0.into()), "{results}");
+}
+
+#[test]
 fn a_filter_that_selects_no_case_is_no_verdict() {
     let output = omniheap(&["conformance", "--backend", "host", "--filter", "nosuchcase"]);
     assert_eq!(output.status.code(), Some(2));

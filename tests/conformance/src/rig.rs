@@ -78,7 +78,7 @@ impl<B: Backend + 'static> Rig<B> {
         self
     }
 
-    /// Has the cases run with guards behind all allocations too, from blocks and from pages.
+    /// Has the cases run with guards behind all allocations too, from blocks and from pages; a soak runs with them.
     #[must_use]
     pub const fn with_guards(mut self) -> Self {
         self.extras.guards = Guards::On;

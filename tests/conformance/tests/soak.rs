@@ -43,3 +43,14 @@ fn several_threads_soak() {
         assert!(checked.expect("no oracle objects") > 0);
     }
 }
+
+#[test]
+fn guards_soak() {
+    for mode in [Mode::Plain, Mode::Paged] {
+        let rig = || open().expect("host memory is here").with_guards();
+        let done = soak(rig(), mode, seed() ^ 2, operations() / 20);
+        assert!(done.expect("no oracle objects, and no guard is overwritten").checked > 0);
+        let checked = soak_threads(rig(), mode, seed() ^ 3, 4, operations() / 20);
+        assert!(checked.expect("no oracle objects, and no guard is overwritten") > 0);
+    }
+}

@@ -4,8 +4,8 @@ use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, pool_of, timelines};
 use omniheap_core::layer::{CallKind, Plan, Quarantine};
 use omniheap_core::{
-    Allocation, Backend, Binding, Budget, Contents, ErrorKind, Event, Guards, Manager, Observer,
-    Overwrite, Place, Point, PoolConfig, Request, StrategyKind, TimelineId,
+    Allocation, Backend, Binding, Budget, Contents, ErrorKind, Event, Guards, Layout, Manager,
+    Observer, Overwrite, Place, Point, PoolConfig, Request, StrategyKind, TimelineId,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +17,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         guards_move_with_their_allocations proves [128] needs [Transfer];
         what_is_freed_while_it_moves_is_looked_at proves [128] needs [Transfer];
         what_lives_is_looked_at_on_request_and_named_once proves [128] needs [Transfer];
+        whoever_looks_disturbs_nobody proves [128] needs [Transfer];
         guards_stand_behind_every_kind_of_allocation proves [128] needs [Transfer];
         a_guard_that_cannot_be_laid_fails_the_request proves [128] needs [Transfer];
         a_guard_that_cannot_be_looked_at_is_counted proves [128] needs [Transfer, Timelines];
@@ -244,6 +245,30 @@ fn what_lives_is_looked_at_on_request_and_named_once<B: Backend + 'static>(world
     drop(live);
     assert_eq!(found(&manager).len(), 3, "their end says nothing new");
     assert_eq!(told.found().len(), 3);
+}
+
+fn whoever_looks_disturbs_nobody<B: Backend + 'static>(world: &World<B>) {
+    let stack = world.stack();
+    let (manager, told) = guarded(world, &stack);
+    let work = |request: Request<'_>| {
+        for round in 0..200 {
+            let size = world.whole(500 + round * 77);
+            let one = take(&manager, &Request { layout: Layout::new(size), ..request });
+            one.fill(0, size, WRONG).expect("whole words");
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [Request::new(1), Request::new(1).on(MAIN)];
+        let threads = threads.map(|request| scope.spawn(move || work(request)));
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            manager.overwrites().expect("alive");
+            manager.defragment().expect("alive");
+        }
+    });
+    assert_eq!(found(&manager), []);
+    assert_eq!((told.found(), manager.totals().live), (Vec::new(), 0));
+    let report = manager.report().guards;
+    assert_eq!((report.checked, report.missed), (400, 0), "{report:?}");
 }
 
 fn guards_stand_behind_every_kind_of_allocation<B: Backend + 'static>(world: &World<B>) {

@@ -88,7 +88,8 @@ pub fn soak<B: Backend + 'static>(
     seed: u64,
     operations: u64,
 ) -> Result<Soaked, String> {
-    let world = World::new(rig, mode, seed);
+    let guards = rig.extras.guards;
+    let world = World::new(rig, mode, seed).with_guards(guards);
     let done = run(&world, seed, operations).map_err(|why| format!("seed {seed}: {why}"))?;
     world.gate().map_err(|why| format!("seed {seed}: {why}"))?;
     Ok(done)

@@ -17,7 +17,8 @@ pub fn soak_threads<B: Backend + 'static>(
     threads: u64,
     operations: u64,
 ) -> Result<u64, String> {
-    let world = World::new(rig, mode, seed);
+    let guards = rig.extras.guards;
+    let world = World::new(rig, mode, seed).with_guards(guards);
     let mut config = world.config();
     config.pool.lanes = Some(4);
     let manager = world.manager_with(&world.stack(), config);
