@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::filter::Function;
 use crate::graph::PoolId;
-use crate::guard::{LAST_OOM, failed, guarded, say, text};
+use crate::guard::{FORKED, LAST_OOM, failed, guarded, say, text};
 use crate::state::{self, Settings, on};
 use crate::{lock, raise};
 use core::ffi::{c_char, c_double, c_int, c_void};
@@ -46,10 +46,7 @@ pub unsafe extern "C" fn omniheap_torch_configure(
 /// `stream` is a live stream of the device, and stays so for the life of the process.
 unsafe fn allocate(size: u64, device: c_int, stream: *mut c_void) -> Result<u64, String> {
     if state::is_forked() {
-        return Err(
-            "device memory cannot be used in a forked process; start it with the spawn method"
-                .into(),
-        );
+        return Err(FORKED.into());
     }
     let found = state::device(device)
         .map_err(|error| format!("device {device} cannot be opened: {error}"))?;
@@ -116,7 +113,7 @@ pub extern "C" fn omniheap_torch_free(
     device: c_int,
     _stream: *mut c_void,
 ) {
-    if pointer.is_null() || state::is_forked() {
+    if pointer.is_null() {
         return;
     }
     guarded(|| {
@@ -133,7 +130,7 @@ pub extern "C" fn omniheap_torch_free(
 /// `stream` is null or a live stream of the device, and stays so for the life of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
-    if pointer.is_null() || state::is_forked() {
+    if pointer.is_null() {
         return;
     }
     guarded(|| {

@@ -1,5 +1,6 @@
 //! What stands around every exported function: panics end here, and failures leave a text.
 #![expect(unsafe_code, reason = "reads C strings")]
+use crate::state;
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int};
 use core::panic::AssertUnwindSafe;
@@ -10,6 +11,10 @@ use std::sync::Mutex;
 
 /// What an allocation that failed said, for `omniheap_torch_explain_oom`.
 pub(crate) static LAST_OOM: Mutex<String> = Mutex::new(String::new());
+
+/// What a forked process is told.
+pub(crate) const FORKED: &str =
+    "device memory cannot be used in a forked process; start it with the spawn method";
 
 thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
@@ -35,7 +40,14 @@ pub(crate) fn last() -> *const c_char {
 }
 
 /// Runs something that may fail; on failure the thread's message says why, and the result is -1.
+///
+/// Nothing runs in a forked process: another thread may have held any lock when it was forked, and what the parent writes is
+/// the parent's.
 pub(crate) fn guarded(work: impl FnOnce() -> Result<(), String>) -> c_int {
+    if state::is_forked() {
+        say(FORKED);
+        return -1;
+    }
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => 0,
         Ok(Err(line)) => {

@@ -81,7 +81,7 @@ def check(code):
         raise OmniheapError(load().omniheap_torch_error().decode())
 
 
-def to_bytes(limit, backend):
+def to_bytes(limit, backend, device=0):
     """A limit as bytes: a number, a text such as "8GiB", or a share of the device such as 0.5."""
     if limit is None:
         return 0
@@ -89,7 +89,7 @@ def to_bytes(limit, backend):
         raise OmniheapError(f"limit is {limit!r}; pass bytes, a text such as '8GiB', or a share such as 0.5")
     if isinstance(limit, str):
         limit = _parse(limit)
-    whole = load().omniheap_torch_device_bytes(backend.encode(), 0)
+    whole = load().omniheap_torch_device_bytes(backend.encode(), device)
     if isinstance(limit, float):
         if not 0.0 < limit <= 1.0:
             raise OmniheapError(f"limit is {limit}; a share lies above 0.0 and is at most 1.0 (bytes are whole numbers)")
@@ -166,4 +166,4 @@ def explain_oom():
 def set_limit(limit, device=0):
     """Sets the most that may be held of a device: bytes, a text such as "8GiB", or None for no limit."""
     lib = require_enabled()
-    check(lib.omniheap_torch_set_limit(device, to_bytes(limit, _enabled)))
+    check(lib.omniheap_torch_set_limit(device, to_bytes(limit, _enabled, device)))

@@ -213,14 +213,27 @@ class Host(unittest.TestCase):
                 _library.report(os.path.join(folder, "no", "such", "folder.html"))
 
     def test_a_fork_lives_and_is_refused(self):
-        pointer = self.lib.omniheap_torch_alloc(4096, 0, None)
-        process = os.fork()
-        if process == 0:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "parent.trace")
+            _library.trace(path)
+            pointer = self.lib.omniheap_torch_alloc(4096, 0, None)
+            before = os.path.getsize(path)
+            process = os.fork()
+            if process == 0:
+                self.lib.omniheap_torch_free(pointer, 4096, 0, None)
+                refused = self.lib.omniheap_torch_alloc(1, 0, None) is None
+                told = "spawn" in self.lib.omniheap_torch_explain_oom().decode()
+                for call in (lambda: _library.trace(None), lambda: _library.report(path), _library.stats):
+                    try:
+                        call()
+                        told = False
+                    except omniheap.OmniheapError as error:
+                        told = told and "spawn" in str(error)
+                os._exit(0 if refused and told else 1)
+            self.assertEqual(os.waitpid(process, 0)[1], 0)
+            self.assertEqual(os.path.getsize(path), before, "the trace is the parent's")
             self.lib.omniheap_torch_free(pointer, 4096, 0, None)
-            refused = self.lib.omniheap_torch_alloc(1, 0, None) is None
-            os._exit(0 if refused and "spawn" in self.lib.omniheap_torch_explain_oom().decode() else 1)
-        self.assertEqual(os.waitpid(process, 0)[1], 0)
-        self.lib.omniheap_torch_free(pointer, 4096, 0, None)
+            _library.trace(None)
 
     def test_exits_are_clean(self):
         start = "from omniheap import _library; _library.configure('host', None, True); l = _library.load(); p = l.omniheap_torch_alloc(1 << 20, 0, 3); "
