@@ -1,9 +1,9 @@
 //! A ring of host-visible memory through which bytes travel, in the order of timelines.
-use super::{AllocateError, Allocation, Manager};
+use super::{AllocateError, Allocation, Binding, Manager};
 use crate::strategy::{Key, Ring, Strategy};
-use crate::sync::Mutex;
+use crate::sync::{Guard, Mutex, Signal};
 use crate::{
-    Align, Backend, Class, Error, ErrorKind, Layout, Move, Point, Request, Result, TimelineId,
+    Align, Backend, Class, Epoch, ErrorKind, Layout, Move, Point, Request, Result, TimelineId,
     Timelines, Transfer,
 };
 use alloc::collections::VecDeque;
@@ -17,6 +17,8 @@ pub struct Staging<B: Backend> {
     manager: Manager<B>,
     ring: Allocation<B>,
     state: Mutex<State>,
+    /// Raised whenever a piece that was in hand is on its way or given back.
+    settled: Signal,
     /// The largest piece: a quarter of the ring, so that copying and filling overlap.
     piece: u64,
 }
@@ -24,7 +26,18 @@ pub struct Staging<B: Backend> {
 struct State {
     ring: Ring,
     /// Pieces on their way, oldest first.
-    pending: VecDeque<(Key, Option<Point>)>,
+    pending: VecDeque<Pending>,
+    /// Pieces that a call has in hand: neither on their way nor free.
+    in_hand: u64,
+}
+
+/// A piece on its way.
+#[derive(Clone, Copy)]
+struct Pending {
+    key: Key,
+    on: TimelineId,
+    /// When it has arrived; `None` where only the whole device can be waited for.
+    epoch: Option<Epoch>,
 }
 
 impl<B: Backend> fmt::Debug for Staging<B> {
@@ -48,9 +61,10 @@ impl<B: Backend> Manager<B> {
         ring.map()?;
         let mut offsets = Ring::new(Align::ONE);
         offsets.add_block(size)?;
-        let state = Mutex::new(State { ring: offsets, pending: VecDeque::new() });
+        let state = State { ring: offsets, pending: VecDeque::new(), in_hand: 0 };
         let piece = Align::of(256).down(size / 4);
-        Ok(Staging { manager: self.clone(), ring, state, piece })
+        let (state, settled) = (Mutex::new(state), Signal::default());
+        Ok(Staging { manager: self.clone(), ring, state, settled, piece })
     }
 }
 
@@ -67,8 +81,8 @@ impl<B: Backend> Staging<B> {
     ///
     /// # Errors
     ///
-    /// `OutOfRange`, `Misaligned`, `Unsupported`, `NoSuchTimeline`, or what the driver says. Nothing was copied when
-    /// the range or the alignment is wrong.
+    /// `OutOfRange`, `Misaligned`, `Unsupported`, `NoSuchTimeline`, `Foreign` for another manager's allocation, `Published`
+    /// for bytes that are final, or what the driver says. Nothing was copied when the range or the alignment is wrong.
     pub fn upload(
         &self,
         on: TimelineId,
@@ -76,22 +90,19 @@ impl<B: Backend> Staging<B> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<()> {
+        self.check(to, offset, bytes.len() as u64)?;
+        to.check_writable()?;
         let binding = to.binding();
-        binding.place(offset, bytes.len() as u64)?;
-        self.check_alignment(offset, bytes.len() as u64)?;
         to.use_on(on)?;
-        let piece = usize::try_from(self.piece).map_err(|_| ErrorKind::SizeOverflow)?;
         let mut at = offset;
-        for part in bytes.chunks(piece) {
-            let size = part.len() as u64;
-            let (key, start) = self.take(size)?;
-            self.ring.map()?.write(start, part)?;
-            let source = self.ring.binding();
-            let copy =
-                Move { from: source.place(start, size)?, to: binding.place(at, size)?, size };
-            let copied = self.transfer()?.copy(on, &[copy]);
-            self.send(key, on, copied)?;
-            at += size;
+        for part in bytes.chunks(self.longest()?) {
+            let (key, start) = self.take(part.len() as u64)?;
+            let sent = self.ring.map().and_then(|ring| ring.write(start, part));
+            let sent = sent.and_then(|()| {
+                self.copy(on, (&self.ring.binding(), start), (&binding, at), part.len())
+            });
+            self.send(key, on, sent)?;
+            at += part.len() as u64;
         }
         Ok(())
     }
@@ -108,22 +119,18 @@ impl<B: Backend> Staging<B> {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<()> {
+        self.check(from, offset, bytes.len() as u64)?;
         let binding = from.binding();
-        binding.place(offset, bytes.len() as u64)?;
-        self.check_alignment(offset, bytes.len() as u64)?;
-        let piece = usize::try_from(self.piece).map_err(|_| ErrorKind::SizeOverflow)?;
         let mut at = offset;
-        for part in bytes.chunks_mut(piece) {
-            let size = part.len() as u64;
-            let (key, start) = self.take(size)?;
-            let target = self.ring.binding();
-            let copy =
-                Move { from: binding.place(at, size)?, to: target.place(start, size)?, size };
-            let copied = self.transfer()?.copy(on, &[copy]);
-            self.send(key, on, copied)?;
-            self.drain()?;
-            self.ring.map()?.read(start, part)?;
-            at += size;
+        for part in bytes.chunks_mut(self.longest()?) {
+            let (key, start) = self.take(part.len() as u64)?;
+            let copied = self.copy(on, (&binding, at), (&self.ring.binding(), start), part.len());
+            let sent = self.mark(key, on, copied);
+            // The piece stays in hand until its bytes are read: another thread would write over them.
+            let waited = sent.and_then(|piece| self.wait(&piece));
+            let read = waited.and_then(|()| self.ring.map()?.read(start, part));
+            self.give_back(key, on, read)?;
+            at += part.len() as u64;
         }
         Ok(())
     }
@@ -135,18 +142,41 @@ impl<B: Backend> Staging<B> {
     /// `DeviceLost`.
     pub fn drain(&self) -> Result<()> {
         loop {
-            let Some(oldest) = self.state.lock().pending.pop_front() else { return Ok(()) };
-            self.finish(oldest)?;
+            let state = self.state.lock();
+            if state.pending.is_empty() && state.in_hand == 0 {
+                return Ok(());
+            }
+            self.finish_oldest(state)?;
         }
     }
 
-    fn check_alignment(&self, offset: u64, size: u64) -> Result<()> {
-        let align = self.manager.caps().copy.align;
-        if align.divides(offset) && align.divides(size) {
-            Ok(())
-        } else {
-            Err(ErrorKind::Misaligned.into())
+    /// Refuses another manager's allocation, and ranges that the device cannot copy.
+    fn check(&self, what: &Allocation<B>, offset: u64, size: u64) -> Result<()> {
+        if what.lane().manager != self.manager.number() {
+            return Err(ErrorKind::Foreign.into());
         }
+        what.binding().place(offset, size)?;
+        let align = self.manager.caps().copy.align;
+        let is_aligned = align.divides(offset) && align.divides(size);
+        if is_aligned { Ok(()) } else { Err(ErrorKind::Misaligned.into()) }
+    }
+
+    /// The length of the largest piece.
+    fn longest(&self) -> Result<usize> {
+        usize::try_from(self.piece).map_err(|_| ErrorKind::SizeOverflow.into())
+    }
+
+    /// Has the device copy between a place and another.
+    fn copy(
+        &self,
+        on: TimelineId,
+        (from, start): (&Binding<'_, B>, u64),
+        (to, end): (&Binding<'_, B>, u64),
+        size: usize,
+    ) -> Result<()> {
+        let size = size as u64;
+        let copy = Move { from: from.place(start, size)?, to: to.place(end, size)?, size };
+        self.transfer()?.copy(on, &[copy])
     }
 
     /// A piece of the ring; waits for the oldest one on its way where the ring is full.
@@ -156,51 +186,105 @@ impl<B: Backend> Staging<B> {
             let align = self.manager.caps().copy.align.max(Align::of(16));
             let layout = Layout { size: align.up(size).ok_or(ErrorKind::SizeOverflow)?, align };
             match state.ring.allocate(layout, Class::Linear) {
-                Ok(grant) => return Ok((grant.key, grant.span.offset)),
-                Err(kind) => {
-                    let oldest = state.pending.pop_front().ok_or(Error::new(kind))?;
-                    drop(state);
-                    self.finish(oldest)?;
+                Ok(grant) => {
+                    state.in_hand += 1;
+                    return Ok((grant.key, grant.span.offset));
                 }
+                Err(kind) if state.pending.is_empty() && state.in_hand == 0 => {
+                    return Err(kind.into());
+                }
+                Err(_) => self.finish_oldest(state)?,
             }
+        }
+    }
+
+    /// When a copy that was made arrives.
+    fn mark(&self, key: Key, on: TimelineId, copied: Result<()>) -> Result<Pending> {
+        copied?;
+        let epoch = self.timelines().map(|timelines| timelines.mark(on)).transpose()?;
+        Ok(Pending { key, on, epoch })
+    }
+
+    fn wait(&self, piece: &Pending) -> Result<()> {
+        let waited = match (piece.epoch, self.timelines()) {
+            (Some(epoch), Some(timelines)) => timelines.wait(Point { timeline: piece.on, epoch }),
+            _ => self.manager.backend().wait_idle(),
+        };
+        match waited {
+            // Closing a timeline waits for its work.
+            Err(error) if error.kind() == ErrorKind::NoSuchTimeline => Ok(()),
+            other => other,
         }
     }
 
     /// Notes that a piece is on its way, or gives it back where the copy was refused.
     fn send(&self, key: Key, on: TimelineId, copied: Result<()>) -> Result<()> {
-        let point = copied.and_then(|()| {
-            let timelines = self.timelines();
-            timelines.map(|timelines| timelines.mark(on)).transpose()
-        });
-        match point {
-            Ok(epoch) => {
-                let point = epoch.map(|epoch| Point { timeline: on, epoch });
-                self.state.lock().pending.push_back((key, point));
+        match self.mark(key, on, copied) {
+            Ok(piece) => {
+                self.put(|state| state.pending.push_back(piece));
                 Ok(())
             }
-            Err(error) => {
-                // Whether the device took the copy is not known, so the piece waits for everything.
-                let idle = self.manager.backend().wait_idle();
-                self.state.lock().ring.free(key)?;
-                idle.and(Err(error))
-            }
+            Err(error) => self.give_back(key, on, Err(error)),
         }
     }
 
-    /// Waits for a piece and gives it back to the ring.
-    fn finish(&self, (key, point): (Key, Option<Point>)) -> Result<()> {
-        let waited = match (point, self.timelines()) {
-            (Some(point), Some(timelines)) => timelines.wait(point),
-            _ => self.manager.backend().wait_idle(),
+    /// Gives a piece back that nothing uses. After a failure the device may have its copy all the same: then the piece waits
+    /// for everything, now or later.
+    fn give_back(&self, key: Key, on: TimelineId, used: Result<()>) -> Result<()> {
+        let is_idle = used.is_ok() || is_over(self.manager.backend().wait_idle());
+        self.put(|state| match is_idle {
+            true => state.release(key),
+            false => state.pending.push_back(Pending { key, on, epoch: None }),
+        });
+        used
+    }
+
+    /// Waits for the oldest piece and gives it back to the ring; where the wait fails, it stays on its way. Where all pieces
+    /// are in hand, waits for one of those.
+    fn finish_oldest(&self, mut state: Guard<'_, State>) -> Result<()> {
+        let Some(oldest) = state.pending.pop_front() else {
+            let settled = self.settled.count();
+            drop(state);
+            self.settled.wait_beyond(settled);
+            return Ok(());
         };
-        self.state.lock().ring.free(key)?;
+        state.in_hand += 1;
+        drop(state);
+        let waited = self.wait(&oldest);
+        self.put(|state| match is_over(waited) {
+            true => state.release(oldest.key),
+            false => state.pending.push_front(oldest),
+        });
         waited
     }
+
+    /// Puts down what was in hand.
+    fn put(&self, down: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        down(&mut state);
+        state.in_hand -= 1;
+        drop(state);
+        self.settled.raise();
+    }
+}
+
+impl State {
+    fn release(&mut self, key: Key) {
+        let freed = self.ring.free(key);
+        debug_assert!(freed.is_ok(), "every piece is given back once");
+    }
+}
+
+/// Whether nothing runs any more: the wait succeeded, or the device is lost and runs nothing.
+fn is_over(waited: Result<()>) -> bool {
+    waited.err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
 }
 
 impl<B: Backend> Drop for Staging<B> {
     fn drop(&mut self) {
-        // The ring's memory is freed after this; a lost device copies nothing any more.
-        let _ = self.drain();
+        // The ring's memory is freed after this: where the wait fails, not before its copies have passed.
+        if self.drain().is_err() {
+            self.state.lock().pending.iter().for_each(|piece| self.ring.outlast(piece.on));
+        }
     }
 }

@@ -31,12 +31,15 @@ impl<B: Backend> Allocation<B> {
         let marked = timelines.mark(TimelineId::MAIN);
         let waited =
             marked.and_then(|epoch| timelines.wait(Point { timeline: TimelineId::MAIN, epoch }));
-        waited.inspect_err(|_| {
-            let mut state = lane.state.lock();
-            if state.slots.set_noted(self.slot()).is_ok() {
-                state.notes.add_use(self.slot().index, TimelineId::MAIN);
-            }
-        })
+        waited.inspect_err(|_| self.outlast(TimelineId::MAIN))
+    }
+
+    /// Lets a free wait for a timeline that may still use the bytes, whatever the device answers now.
+    pub(super) fn outlast(&self, timeline: TimelineId) {
+        let mut state = self.lane().state.lock();
+        if state.slots.set_noted(self.slot()).is_ok() {
+            state.notes.add_use(self.slot().index, timeline);
+        }
     }
 
     /// Writes bytes from the host, in the order of the allocation's timeline; without one, before it returns.
