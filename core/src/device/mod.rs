@@ -72,6 +72,15 @@ impl<B: Backend> fmt::Debug for Device<B> {
     }
 }
 
+impl<B: Backend> Drop for Device<B> {
+    /// What a domain was promised is anyone's again. All that it held is gone by now: blocks and pages keep it alive.
+    fn drop(&mut self) {
+        for (heap, _) in self.opened.backend.caps().heap_ids() {
+            let _ = self.promise(heap, 0);
+        }
+    }
+}
+
 impl<B: Backend> Device<B> {
     pub(crate) fn new(backend: B) -> Self {
         Self::over(Arc::new(Opened::new(backend)))

@@ -43,7 +43,8 @@ impl Sum {
     /// Changes one domain's unheld promise.
     pub(super) fn promise(&mut self, before: u64, after: u64, size: u64) -> Result<(), ErrorKind> {
         let promised = (self.promised - before).saturating_add(after);
-        if promised.saturating_add(self.held) > size {
+        // To ask for less is never too much.
+        if after > before && promised.saturating_add(self.held) > size {
             return Err(ErrorKind::ExceedsLimit);
         }
         self.promised = promised;

@@ -96,7 +96,8 @@ impl<B: Backend> Manager<B> {
 
     /// Remembers what a request says beyond its bytes.
     pub(super) fn note(&self, lane: &Lane<B>, slot: SlotId, request: &Request<'_>) {
-        if request.mobility == Mobility::Pinned {
+        // A move would leave a copy of a secret behind.
+        if request.mobility == Mobility::Pinned || request.privacy == Privacy::Secret {
             // The pin is never taken back: it ends with the allocation.
             let _ = lane.state.lock().slots.pin(slot);
         }

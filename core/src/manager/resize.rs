@@ -1,6 +1,7 @@
 //! More or fewer bytes, with what fits of the old ones.
 use super::{Allocation, FreeError, Manager};
-use crate::{Backend, Error, ErrorKind, InsideBlock, Move, Place, Request, Result};
+use crate::pool::Consent;
+use crate::{Backend, Error, ErrorKind, InsideBlock, Mobility, Move, Place, Request, Result};
 use alloc::sync::Arc;
 use alloc::vec;
 
@@ -8,7 +9,8 @@ use alloc::vec;
 const BOUNCE: u64 = 1 << 20;
 
 impl<B: Backend> Manager<B> {
-    /// Makes an allocation larger or smaller, in its own pool and timeline; the bytes that both sizes have stay.
+    /// Makes an allocation larger or smaller, in its own pool and timeline; the bytes that both sizes have stay, and so does
+    /// whether it may move, has a block of its own, or is secret.
     ///
     /// # Errors
     ///
@@ -29,8 +31,18 @@ impl<B: Backend> Manager<B> {
         let pools = self.all_pools();
         let pool = pools.iter().find(|pool| Arc::ptr_eq(&pool.shared, shared));
         let pool = pool.ok_or(Error::new(ErrorKind::Foreign))?;
-        let note = old.lane().state.lock().notes.get(old.slot().index).cloned().unwrap_or_default();
+        let state = old.lane().state.lock();
+        let note = state.notes.get(old.slot().index).cloned().unwrap_or_default();
+        // Whoever resizes owns the allocation and has no binding of it: a pin that is there is one for life.
+        let is_pinned = state.slots.get(old.slot())?.is_pinned();
+        drop(state);
         let mut request = Request::new(size);
+        request.sharing = note.sharing;
+        request.mobility = match note.consent {
+            _ if is_pinned => Mobility::Pinned,
+            Consent::Needed => Mobility::OnConsent,
+            Consent::Given => Mobility::Movable,
+        };
         request.name = note.name.as_deref();
         (request.tag, request.privacy, request.timeline) = (note.tag, note.privacy, old.timeline());
         request.layout.align = note.align.unwrap_or(request.layout.align);

@@ -1,7 +1,7 @@
 //! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Allocation, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Relief, Request, Rung,
+    Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Relief, Request, Rung,
     TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
@@ -210,4 +210,45 @@ fn a_block_of_its_own_gets_what_is_held_for_nobody() {
     assert_eq!(rungs[Rung::Trim as usize] + rungs[Rung::Wait as usize], 1);
     let short = manager.allocate(&Request::new(12 * MIB).dedicated()).expect_err("no room");
     assert!(short.kind().is_out_of_memory());
+}
+
+#[test]
+fn a_promise_ends_with_its_domain() {
+    let manager = plain(16 * MIB);
+    let domain = manager.domain(ManagerConfig::default().plain()).expect("host memory is cleared");
+    domain.set_reserve(DEVICE, 12 * MIB).expect("nobody holds anything");
+    let held = domain.allocate(&Request::new(MIB)).expect("promised");
+    let asked = || manager.allocate(&Request::new(8 * MIB)).map(Allocation::free);
+    assert_eq!(asked().map_err(|error| error.kind()), Err(ErrorKind::OverBudget));
+    drop(domain);
+    assert_eq!(asked().map_err(|error| error.kind()), Err(ErrorKind::OverBudget), "it has bytes");
+    drop(held);
+    assert_eq!(asked().map_err(|error| error.kind()), Ok(()), "nobody is promised anything");
+}
+
+#[test]
+fn a_resized_allocation_stays_what_it_was() {
+    let manager = plain(64 * MIB);
+    let guards: Vec<_> =
+        (0..64).map(|_| manager.allocate(&Request::new(MIB / 16)).expect("small")).collect();
+    let resized = |request: Request<'_>| {
+        let one = manager.allocate(&request).expect("small");
+        one.fill(0, one.size(), 5).expect("inside");
+        manager.resize(one, MIB / 8).map_err(|refused| refused.error).expect("fits")
+    };
+    let ask = Request::new(MIB / 16);
+    let kept = [resized(ask.pinned()), resized(ask.secret()), resized(ask.moved_on_consent())];
+    let alone = resized(ask.dedicated());
+    assert_eq!(alone.binding().span().offset, 0, "a block of its own");
+    let places = || kept.each_ref().map(|one| one.binding().address());
+    let before = places();
+    drop(guards);
+    manager.begin_defragment(&Budget::new()).expect("nothing fails").commit().expect("copies");
+    manager.defragment().expect("nothing fails");
+    assert_eq!(places(), before, "pinned, secret and asked-for bytes do not move");
+    for one in &kept {
+        let mut bytes = vec![0; 1 << 16];
+        one.read(0, &mut bytes).expect("inside");
+        assert!(bytes.iter().all(|byte| *byte == 5), "the bytes that both sizes have");
+    }
 }
