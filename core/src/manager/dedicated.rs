@@ -30,7 +30,7 @@ impl<B: Backend> Manager<B> {
         check(request)?;
         let pool = self.pool(request.heap.ok_or(ErrorKind::NoSuchHeap)?)?;
         let ask = pool.ask(request.layout, request.class)?;
-        let lane = pool.lane(request.timeline);
+        let lane = pool.lane_for(request.timeline)?;
         let (lane, slot) = self.dedicate(pool, lane, ask, request.layout.size, make)?;
         let request = request.dedicated().pinned();
         self.note(&lane, slot, &request);

@@ -121,10 +121,10 @@ impl<B: Backend> Manager<B> {
         let heap = *placement.heaps.as_slice().first().ok_or(ErrorKind::NoSuchHeap)?;
         let pool = self.pool(heap)?;
         let ask = pool.ask_guarded(request.layout, request.class)?;
-        let growth = &pool.shared.growth;
+        let (growth, lane) = (&pool.shared.growth, pool.lane_for(request.timeline)?);
         let (source, new_bytes) = if request.sharing == Sharing::Dedicated {
             (Source::Dedicated, growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)
-        } else if pool.lane(request.timeline).state.lock().would_fit(ask) {
+        } else if lane.state.lock().would_fit(ask) {
             (Source::Held, 0)
         } else if let Some(page) = pool.shared.page() {
             let pages = ask.layout.size.div_ceil(page);

@@ -182,7 +182,7 @@ impl<B: Backend> Installed<B> {
         if request.layout.align > self.manager.inner.device.heap(pool.shared.heap)?.align {
             return Err(ErrorKind::InvalidAlignment.into());
         }
-        let lane: &Arc<Lane<B>> = pool.lane(self.course.timeline);
+        let lane: &Arc<Lane<B>> = pool.lane_for(self.course.timeline)?;
         let mut slot = lane.state.lock().take(one.span);
         if slot == Err(ErrorKind::Busy) && lane.retire(Patience::Look)? > 0 {
             slot = lane.state.lock().take(one.span);

@@ -134,7 +134,7 @@ impl<B: Backend> Manager<B> {
         ask: Ask,
         request: &Request<'_>,
     ) -> Result<Taken<B>> {
-        let lane = pool.lane(request.timeline);
+        let lane = pool.lane_for(request.timeline)?;
         if request.sharing == Sharing::Dedicated {
             let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
             let make = || self.backend().allocate(pool.shared.heap, size);

@@ -230,8 +230,8 @@ impl<B: Backend> Manager<B> {
             && let Some(heap) = self.inner.unseen.as_slice().first()
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
             && let Ok(ask) = pool.ask(request.layout, request.class)
+            && let Some(lane) = pool.known_lane(request.timeline)
         {
-            let lane = pool.lane(request.timeline);
             let mut state = lane.state.lock_warm();
             if let Ok(id) = state.allocate(ask) {
                 return Ok(Allocation::claim(lane, &mut state, id, request.layout.size));

@@ -245,7 +245,7 @@ impl<B: Backend> Manager<B> {
         let heap = self.inner.plain.as_slice().first()?;
         let pool = self.inner.pools[usize::from(heap.0)].get()?;
         let ask = pool.ask(request.layout, request.class).ok()?;
-        let lane = pool.lane(request.timeline);
+        let lane = pool.known_lane(request.timeline)?;
         let mut state = lane.state.lock_warm();
         let slot = state.allocate(ask).ok()?;
         if is_labelled && state.slots.set_noted(slot).is_ok() {

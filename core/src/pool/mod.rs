@@ -43,6 +43,8 @@ use warm::StateLock;
 const FIRST: u64 = 64;
 /// Tables of lanes: enough for every timeline that 32 bits can name.
 const TABLES: usize = 27;
+/// Timelines on a device that has none, and so cannot say which there are.
+const MOST_UNKNOWN: u32 = 1 << 16;
 /// Lanes for threads at most.
 const MOST_LANES: u32 = 64;
 
@@ -121,7 +123,7 @@ impl<B: Backend> Pool<B> {
             let growth = &self.shared.growth;
             let missing = minimum - self.shared.reserved();
             let size = growth.exact(missing.min(growth.largest)).ok_or(ErrorKind::ExceedsLimit)?;
-            self.lane(timeline).prime(size.max(growth.smallest))?;
+            self.lane_for(timeline)?.prime(size.max(growth.smallest))?;
         }
         Ok(())
     }
@@ -145,9 +147,37 @@ impl<B: Backend> Pool<B> {
         })
     }
 
-    /// The lane of a timeline, or of the calling thread.
+    /// The lane of a timeline, or of the calling thread, where it was used before.
     #[inline]
-    pub(crate) fn lane(&self, timeline: Option<TimelineId>) -> &Arc<Lane<B>> {
+    pub(crate) fn known_lane(&self, timeline: Option<TimelineId>) -> Option<&Arc<Lane<B>>> {
+        let Some(timeline) = timeline else {
+            return self.threads[thread_number() as usize & (self.threads.len() - 1)].get();
+        };
+        let (table, at) = position(timeline);
+        self.timelines[table].get()?[at].get()
+    }
+
+    /// The lane of a timeline, or of the calling thread, made at first use.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline` where the device does not know it: any number would cost memory for all below it.
+    pub(crate) fn lane_for(&self, timeline: Option<TimelineId>) -> Result<&Arc<Lane<B>>> {
+        if let Some(known) = self.known_lane(timeline) {
+            return Ok(known);
+        }
+        match (timeline, self.shared.device.backend().as_timelines()) {
+            (Some(timeline), Some(timelines)) => drop(timelines.reached(timeline)?),
+            (Some(timeline), None) if timeline.0 >= MOST_UNKNOWN => {
+                return Err(ErrorKind::NoSuchTimeline.into());
+            }
+            _ => {}
+        }
+        Ok(self.lane(timeline))
+    }
+
+    #[inline]
+    fn lane(&self, timeline: Option<TimelineId>) -> &Arc<Lane<B>> {
         let Some(timeline) = timeline else {
             let slot = &self.threads[thread_number() as usize & (self.threads.len() - 1)];
             return slot.get_or_init(|| self.make_lane(None));

@@ -227,6 +227,29 @@ fn a_promise_ends_with_its_domain() {
 }
 
 #[test]
+fn a_timeline_that_nobody_opened_is_refused_whatever_its_number() {
+    let host = Host::new();
+    let line = host.open().expect("a timeline");
+    let manager = Manager::new(host);
+    let refused = |request: &Request<'_>| {
+        let asked = manager.allocate(request).map(Allocation::free).map_err(|error| error.kind());
+        let planned = manager.plan(request).map(drop).map_err(|error| error.kind());
+        assert_eq!(asked, planned);
+        asked
+    };
+    // The first goes the long way, the second would have gone the short one.
+    for known in [line, TimelineId::MAIN, line] {
+        assert_eq!(refused(&Request::new(MIB).on(known)), Ok(()));
+        for number in [99, 1 << 16, u32::MAX / 2, u32::MAX] {
+            let request = Request::new(MIB).on(TimelineId(number));
+            assert_eq!(refused(&request), Err(ErrorKind::NoSuchTimeline), "{number}");
+            assert_eq!(refused(&request.dedicated()), Err(ErrorKind::NoSuchTimeline), "{number}");
+            assert_eq!(refused(&request.name("it")), Err(ErrorKind::NoSuchTimeline), "{number}");
+        }
+    }
+}
+
+#[test]
 fn a_resized_allocation_stays_what_it_was() {
     let manager = plain(64 * MIB);
     let guards: Vec<_> =
