@@ -2,7 +2,8 @@
  *
  * Every function returns a status unless it cannot fail; zero is success, and `omniheap_error()` says what to do about the
  * last failure of the calling thread. Every function may be called from any thread. Handles are checked: one that was freed
- * is refused, never used. Sizes and offsets are bytes.
+ * is refused, never used. Sizes and offsets are bytes. Functions that omniheap calls return to it: an exception or a longjmp
+ * out of one ends the process.
  */
 
 #pragma once

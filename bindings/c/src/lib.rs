@@ -15,7 +15,7 @@
 //! | `hooks` | log messages, and memory pressure |
 //! | `vulkan` | memory for buffers and images that the caller made |
 //!
-//! No function unwinds. Every argument is checked. Every function may be called from any thread.
+//! No function unwinds, and no callback may. Every argument is checked. Every function may be called from any thread.
 mod allocation;
 mod bytes;
 mod defrag;

@@ -1,13 +1,13 @@
 //! From a request that nothing held fits to memory, or to an error that says why not.
 use super::error::{AllocateError, Rung};
-use super::{Allocation, Manager, Pressure, Relief};
+use super::{Allocation, Manager, Relief};
 use crate::pool::{Ask, Consent, Home, Lane, Miss, Patience, Pool, SlotId};
 use crate::{
     Backend, Contents, Driver, Error, ErrorKind, HeapId, Mobility, Placement, Privacy, Ranking,
     Request, Result, Sharing,
 };
-use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How often each rung served a request.
 #[derive(Debug, Default)]
@@ -79,12 +79,12 @@ impl<B: Backend> Manager<B> {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let ask = pool.ask_guarded(request.layout, request.class)?;
-        pool.shared.unsettled.fetch_add(ask.unsettled(pool.shared.unit), AcqRel);
+        let unsettled = pool.shared.unsettle(ask);
         let climbed = self.climb_again(pool, ask, request);
         if let Ok((lane, slot)) = &climbed {
             self.note(lane, *slot, request);
         }
-        pool.shared.unsettled.fetch_sub(ask.unsettled(pool.shared.unit), AcqRel);
+        drop(unsettled);
         let (lane, slot) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
         let allocation = self.claim(&lane, slot, request, placement);
         if request.contents == Contents::Zero {
@@ -323,20 +323,6 @@ impl<B: Backend> Manager<B> {
             }
         }
         Ok(bytes)
-    }
-
-    /// Runs the pressure callbacks, without a lock.
-    pub(super) fn relieve(&self, heap: HeapId, wanted: u64) -> Relief {
-        let callbacks: Vec<_> = self.inner.callbacks.lock().clone();
-        let reserved = self.inner.device.heap_use(heap).map_or(0, |heap| heap.reserved);
-        let pressure = Pressure { heap, wanted, reserved };
-        let mut relief = Relief::Nothing;
-        for callback in callbacks {
-            if callback(&pressure) == Relief::Freed {
-                relief = Relief::Freed;
-            }
-        }
-        relief
     }
 }
 

@@ -18,6 +18,7 @@ mod launch;
 mod observe;
 mod order;
 mod placed;
+mod pressure;
 mod publish;
 mod race;
 mod report;
@@ -332,7 +333,8 @@ impl<B: Backend> Manager<B> {
         self.inner.device.heap_use(heap)
     }
 
-    /// Calls `callback` when memory is short, before a request fails. It may free through this manager.
+    /// Calls `callback` when memory is short, before a request fails. It may free through this manager, and allocate; what it
+    /// asks for itself does not call it again.
     pub fn on_pressure(&self, callback: impl Fn(&Pressure) -> Relief + Send + Sync + 'static) {
         self.inner.callbacks.lock().push(Arc::new(callback));
     }

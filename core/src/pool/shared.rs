@@ -2,12 +2,13 @@
 #![forbid(unsafe_code)]
 use super::config::PoolConfig;
 use super::growth::Growth;
+use super::lane::Ask;
 use crate::device::{Block, Device};
 use crate::guard::Sentry;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 
 /// One pool's settings, accounts and spare pages.
 pub(crate) struct Shared<B: Backend> {
@@ -52,6 +53,13 @@ impl<B: Backend> Shared<B> {
             spare,
             sentry,
         }
+    }
+
+    /// Says that the alignment of a request is not noted yet, until the result is dropped: also by a callback that panics.
+    pub(crate) fn unsettle(&self, ask: Ask) -> Unsettled<'_> {
+        let by = ask.unsettled(self.unit);
+        self.unsettled.fetch_add(by, AcqRel);
+        Unsettled { count: &self.unsettled, by }
     }
 
     pub(crate) fn reserved(&self) -> u64 {
@@ -126,6 +134,18 @@ impl<B: Backend> Shared<B> {
     pub(crate) fn page(&self) -> Option<u64> {
         let page = self.device.heap(self.heap).ok()?.page?;
         (self.config.paged && self.device.remap().is_some()).then_some(page.get())
+    }
+}
+
+/// A request whose alignment is not noted yet.
+pub(crate) struct Unsettled<'a> {
+    count: &'a AtomicU64,
+    by: u64,
+}
+
+impl Drop for Unsettled<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(self.by, AcqRel);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Relief, Request, Rung,
-    TimelineId, Timelines,
+    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Relief,
+    Request, Rung, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use std::sync::{Arc, Barrier};
@@ -154,6 +154,53 @@ fn the_soft_limit_asks_and_the_hard_limit_refuses() {
         );
     }
     manager.set_budget_share(DEVICE, 0.5).expect("a share");
+}
+
+#[test]
+fn a_pressure_callback_that_allocates_is_not_asked_about_that() {
+    let manager = plain(16 * MIB);
+    let (asked, counter) = (Arc::new(AtomicU64::new(0)), manager.clone());
+    let (count, other) = (Arc::clone(&asked), plain(16 * MIB));
+    let all = manager.allocate(&Request::new(16 * MIB)).expect("fits");
+    let elsewhere = Arc::new(AtomicU64::new(0));
+    let there = Arc::clone(&elsewhere);
+    other.on_pressure(move |_| {
+        there.fetch_add(1, Ordering::Relaxed);
+        Relief::Nothing
+    });
+    manager.on_pressure(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        assert!(counter.allocate(&Request::new(MIB)).is_err(), "memory is short, and still is");
+        assert!(other.allocate_all(&[Request::new(12 * MIB), Request::new(12 * MIB)]).is_err());
+        Relief::Nothing
+    });
+    assert!(manager.allocate(&Request::new(MIB)).is_err());
+    // A request that lost a race climbs again, at most 32 times, and asks each time.
+    assert!((1..=33).contains(&asked.load(Ordering::Relaxed)), "asked without end");
+    assert!(elsewhere.load(Ordering::Relaxed) > 0, "another manager's callback is asked");
+    drop(all);
+    manager.allocate(&Request::new(MIB)).expect("there is room again").free();
+}
+
+#[test]
+fn a_pressure_callback_that_panics_leaves_data_movable() {
+    let manager = plain(16 * MIB);
+    let (panics, once) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
+    let seen = Arc::clone(&once);
+    manager.on_pressure(move |_| match panics.swap(0, Ordering::Relaxed) {
+        0 => Relief::Nothing,
+        _ => {
+            seen.store(1, Ordering::Relaxed);
+            std::panic::resume_unwind(Box::new("the program's own"));
+        }
+    });
+    let kept = half_full(&manager, || Request::new(MIB));
+    let aligned = Request::new(2 * MIB).align(Align::of(4096));
+    let ask = || manager.allocate(&aligned).map(Allocation::free);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).is_err());
+    assert_eq!(once.load(Ordering::Relaxed), 1, "it ran and panicked");
+    manager.allocate(&Request::new(8 * MIB)).expect("live data moves together").free();
+    kept.iter().for_each(|(n, allocation)| check(allocation, *n));
 }
 
 #[test]
