@@ -86,10 +86,17 @@ impl<B: Backend> Pass<B> {
     ///
     /// # Errors
     ///
-    /// `OutOfRange` where there is no such move; `Busy` once the pass has started.
+    /// `OutOfRange` where there is no such move, or it is not that of the allocation to destroy; `Busy` once the pass has
+    /// started. An allocation to destroy is freed whatever the answer.
     pub fn decide(&mut self, which: usize, decision: Decision<B>) -> Result<()> {
         if self.under_way.is_some() {
             return Err(ErrorKind::Busy.into());
+        }
+        let id = self.trips.list().get(which).map(|trip| self.trips.id(trip));
+        if let Decision::Destroy(allocation) = &decision
+            && id != Some(allocation.id())
+        {
+            return Err(ErrorKind::OutOfRange.into());
         }
         let trip = self.trips.get_mut(which).ok_or(ErrorKind::OutOfRange)?;
         trip.verdict = match decision {

@@ -159,14 +159,16 @@ fn owners_decide_move_by_move() {
         let at = live.iter().position(|(_, one)| one.id() == planned[which].0).expect("live");
         live.swap_remove(at)
     };
-    let [ignored, destroyed] = [taken(0), taken(1)];
+    let [ignored, destroyed, another] = [taken(0), taken(1), taken(2)];
     pass.decide(0, Decision::Ignore).expect("planned");
+    assert!(pass.decide(0, Decision::Destroy(another.1)).is_err(), "that is the move of another");
     pass.decide(1, Decision::Destroy(destroyed.1)).expect("planned");
     assert!(pass.decide(planned.len(), Decision::Ignore).is_err(), "there is no such move");
     let outcome = pass.commit().expect("alive");
     assert_eq!(outcome.fates[0], (planned[0].0, Fate::Stayed));
     assert_eq!(outcome.fates[1], (planned[1].0, Fate::Freed));
-    assert!(outcome.fates[2..].iter().all(|(_, fate)| *fate == Fate::Moved));
+    assert_eq!(outcome.fates[2], (planned[2].0, Fate::Freed), "whatever the answer was");
+    assert!(outcome.fates[3..].iter().all(|(_, fate)| *fate == Fate::Moved));
     assert_eq!(place(&ignored.1).1.offset, planned[0].1.offset);
     check(&ignored.1, ignored.0);
     sound(manager, &live);
