@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{
-    Align, Allocation, Background, Budget, Decision, Defragmentation, HeapKind, Manager,
-    ManagerConfig, Request, TimelineId, Timelines,
+    Align, Allocation, Background, Budget, Decision, Defragmentation, HeapKind, HostAccess,
+    Manager, ManagerConfig, Mapper, Request, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 
@@ -59,19 +59,31 @@ impl Item {
 
     fn check(&self) {
         let mut found = vec![0; usize::try_from(self.allocation.size()).expect("small")];
-        if let (Some(id), Ok(())) = (self.stamp, self.allocation.read(0, &mut found)) {
-            assert!(found == stamp(id, self.allocation.size()), "{id} lost its bytes");
+        let Some(expected) = self.stamp.map(|id| stamp(id, self.allocation.size())) else { return };
+        // Reading waits for what was written; a view then shows the same, whatever moves meanwhile.
+        if self.allocation.read(0, &mut found).is_err() {
+            return;
+        }
+        assert!(found == expected, "{:?} lost its bytes", self.stamp);
+        if let Ok(view) = self.allocation.map() {
+            std::thread::yield_now();
+            found.fill(0);
+            view.read(0, &mut found).expect("in range, and coherent");
+            assert!(found == expected, "a view of {:?} lost its bytes", self.stamp);
         }
     }
 }
 
-/// Random work of one thread, and what lives after it; `lines` are the timelines that it may use.
+/// Random work of one thread, which the upper bits of its seed number, and what lives after it; `lines` are the timelines
+/// that it may use.
 fn work(manager: &Manager<Device>, seed: u64, count: u64, lines: &[TimelineId]) -> Vec<Item> {
     let (mut random, mut live) = (Random(seed), Vec::<Item>::new());
+    // No two allocations of any threads have the same.
+    let id = |step: u64| seed >> 48 << 48 | step;
     for step in 0..count {
         let at = (!live.is_empty()).then(|| random.index(live.len()));
         match (random.below(10), at) {
-            (0..4, _) => live.extend(make(manager, &mut random, lines, seed << 40 | step)),
+            (0..4, _) => live.extend(make(manager, &mut random, lines, id(step))),
             (4..7, Some(at)) => {
                 let gone = live.swap_remove(at);
                 gone.check();
@@ -79,7 +91,7 @@ fn work(manager: &Manager<Device>, seed: u64, count: u64, lines: &[TimelineId]) 
                 gone.allocation.free();
             }
             (7, Some(at)) => live[at].check(),
-            (8, Some(at)) => live[at].write(seed << 40 | step),
+            (8, Some(at)) => live[at].write(id(step)),
             (_, Some(at)) => {
                 let binding = live[at].allocation.binding();
                 let place = (binding.address(), binding.span());
@@ -154,6 +166,9 @@ fn move_about(manager: &Manager<Device>, stop: &AtomicBool) -> u64 {
 
 fn soak(paged: bool, faults: u32) {
     let mut device = heap(HeapKind::Device, 96 << 20);
+    device.host = HostAccess::Cached;
+    // Where calls fail, requests may also be served by copying what is live instead of mapping.
+    device.mapper = if faults > 0 { Mapper::Queue } else { Mapper::Host };
     // Small pages, so that there are many to empty.
     device.page = device.page.map(|_| Align::of(64 << 10));
     let host = Host::builder().heap(device).open().expect("a device");
