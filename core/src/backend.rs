@@ -231,15 +231,15 @@ pub unsafe trait Remap: Backend {
     /// `OutOfDeviceMemory`, `Unsupported`, `DeviceLost`, `Driver`.
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()>;
 
-    /// As [`create`](Self::create), but a driver for which every page is a cost may make pieces of up to `most` pages.
+    /// As [`create`](Self::create), but a driver for which every page is a cost may make sheets of up to `most` pages.
     ///
-    /// The pages of a piece are equal to each other and to no other page, and stay together: they are mapped side by
+    /// The pages of a sheet are equal to each other and to no other page, and stay together: they are mapped side by
     /// side, unmapped and destroyed all at once.
     ///
     /// # Errors
     ///
     /// As for [`create`](Self::create).
-    fn create_pieces(
+    fn create_sheets(
         &self,
         heap: HeapId,
         count: u64,
@@ -258,7 +258,7 @@ pub unsafe trait Remap: Backend {
     ///
     /// # Safety
     ///
-    /// The pages came from `self` and `heap`, none is mapped, and of a piece all are named.
+    /// The pages came from `self` and `heap`, none is mapped, and of a sheet all are named.
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()>;
 
     /// Maps `pages` at positions `first..` of a reserved block: all or none.
@@ -270,7 +270,7 @@ pub unsafe trait Remap: Backend {
     /// # Safety
     ///
     /// `block` came from [`reserve`](Self::reserve) of this backend, the pages from [`create`](Self::create) for the
-    /// same heap, none of them is mapped, and of a piece all are named, side by side.
+    /// same heap, none of them is mapped, and of a sheet all are named, side by side.
     unsafe fn map_pages(&self, block: &Self::Block, first: u64, pages: &[Page]) -> Result<()>;
 
     /// Unmaps positions `first..first + count`, which are all mapped.
@@ -281,7 +281,7 @@ pub unsafe trait Remap: Backend {
     ///
     /// # Safety
     ///
-    /// No device work uses these positions any more, and of a piece all are unmapped.
+    /// No device work uses these positions any more, and of a sheet all are unmapped.
     unsafe fn unmap_pages(&self, block: &Self::Block, first: u64, count: u64) -> Result<()>;
 }
 

@@ -8,7 +8,7 @@ use crate::{
 use omniheap_core::{ErrorKind, HeapId, Page, Remap, Result};
 use omniheap_stream::{
     StreamDriver,
-    positions::{Positions, addresses_ran_out, bytes, lengths, pieces},
+    positions::{Positions, addresses_ran_out, bytes, lengths, sheets},
 };
 
 impl Cuda {
@@ -20,22 +20,22 @@ impl Cuda {
         unsafe { self.driver().unreserve(block.address(), bytes(block.size())?) }
     }
 
-    /// Maps each piece in turn; on failure, unmaps those before it.
+    /// Maps each sheet in turn; on failure, unmaps those before it.
     ///
     /// # Safety
     ///
     /// The range from `base` on is reserved and unmapped, and the pages are unmapped pages of `page` bytes.
     unsafe fn map_each(&self, base: u64, page: u64, pages: &[Page]) -> Result<()> {
         let mut done = 0;
-        for piece in pieces(pages) {
-            let count = piece.len() as u64;
+        for sheet in sheets(pages) {
+            let count = sheet.len() as u64;
             let mapped = bytes(page * count).and_then(|size| {
                 // SAFETY: the caller's promise.
-                unsafe { self.driver().map(base + done * page, size, piece[0].0) }
+                unsafe { self.driver().map(base + done * page, size, sheet[0].0) }
             });
             if let Err(error) = mapped {
                 let before = &pages[..usize::try_from(done).unwrap_or(0)];
-                // SAFETY: the pages before this piece were mapped just now and nobody knows them yet.
+                // SAFETY: the pages before this sheet were mapped just now and nobody knows them yet.
                 unsafe { self.undo(base, page, &lengths(before)) };
                 return Err(error);
             }
@@ -44,7 +44,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// Creates one piece after the other; the last one may be shorter.
+    /// Creates one sheet after the other; the last one may be shorter.
     fn create_each(
         &self,
         heap: HeapId,
@@ -70,23 +70,23 @@ impl Cuda {
     /// # Safety
     ///
     /// The pages are mapped, and no device work uses them.
-    unsafe fn undo(&self, base: u64, page: u64, pieces: &[u64]) {
+    unsafe fn undo(&self, base: u64, page: u64, sheets: &[u64]) {
         // SAFETY: the caller's promise.
-        let (undone, result) = unsafe { self.unmap_run(base, page, pieces) };
+        let (undone, result) = unsafe { self.unmap_run(base, page, sheets) };
         if let Err(error) = result {
-            let count: u64 = pieces.iter().sum();
+            let count: u64 = sheets.iter().sum();
             tracing::error!(base, count, undone, %error, "mapped pages could not be unmapped again");
         }
     }
 
-    /// Unmaps a run of pieces, each of so many pages: by one call, or one by one where the driver refuses that. Says how
+    /// Unmaps a run of sheets, each of so many pages: by one call, or one by one where the driver refuses that. Says how
     /// many pages are unmapped.
     ///
     /// # Safety
     ///
     /// The pages are mapped, and no device work uses them.
-    unsafe fn unmap_run(&self, base: u64, page: u64, pieces: &[u64]) -> (u64, Result<()>) {
-        let count: u64 = pieces.iter().sum();
+    unsafe fn unmap_run(&self, base: u64, page: u64, sheets: &[u64]) -> (u64, Result<()>) {
+        let count: u64 = sheets.iter().sum();
         let Ok(_current) = self.driver().enter() else {
             return (0, Err(ErrorKind::DeviceLost.into()));
         };
@@ -98,19 +98,19 @@ impl Cuda {
             unsafe { self.driver().unmap(base, whole) }
         });
         match whole {
-            Err(error) if error.kind() == ErrorKind::Driver && pieces.len() > 1 => {}
+            Err(error) if error.kind() == ErrorKind::Driver && sheets.len() > 1 => {}
             result => return (if result.is_ok() { count } else { 0 }, result),
         }
         let mut done = 0;
-        for piece in pieces {
-            let unmapped = bytes(page * piece).and_then(|size| {
+        for sheet in sheets {
+            let unmapped = bytes(page * sheet).and_then(|size| {
                 // SAFETY: the caller's promise.
                 unsafe { self.driver().unmap(base + done * page, size) }
             });
             if let Err(error) = unmapped {
                 return (done, Err(error));
             }
-            done += piece;
+            done += sheet;
         }
         (done, Ok(()))
     }
@@ -136,10 +136,10 @@ unsafe impl Remap for Cuda {
     }
 
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        self.create_pieces(heap, count, 1, pages)
+        self.create_sheets(heap, count, 1, pages)
     }
 
-    fn create_pieces(
+    fn create_sheets(
         &self,
         heap: HeapId,
         count: u64,
@@ -150,9 +150,9 @@ unsafe impl Remap for Cuda {
         let more = usize::try_from(count).map_err(|_| ErrorKind::ExceedsLimit)?;
         pages.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
         self.create_each(heap, count, most, pages).inspect_err(|_| {
-            for piece in pieces(&pages[before..]) {
+            for sheet in sheets(&pages[before..]) {
                 // SAFETY: created just above, mapped nowhere, forgotten below so released once.
-                let _ = unsafe { self.driver().release_page(piece[0].0) };
+                let _ = unsafe { self.driver().release_page(sheet[0].0) };
             }
             pages.truncate(before);
         })
@@ -161,9 +161,9 @@ unsafe impl Remap for Cuda {
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         self.device.page(heap)?;
         let mut result = Ok(());
-        for piece in pieces(pages) {
-            // SAFETY: the caller promises that the pages are ours and unmapped, and names all of a piece.
-            let released = unsafe { self.driver().release_page(piece[0].0) };
+        for sheet in sheets(pages) {
+            // SAFETY: the caller promises that the pages are ours and unmapped, and names all of a sheet.
+            let released = unsafe { self.driver().release_page(sheet[0].0) };
             result = result.and(released);
         }
         result
@@ -191,8 +191,8 @@ unsafe impl Remap for Cuda {
         let positions = block.positions()?;
         positions.unmap(first, count, |mapped| {
             let (base, page) = (block.at(first * positions.page()), positions.page());
-            // SAFETY: all positions are mapped, whole pieces of them; the caller promises that nothing uses them.
-            unsafe { self.unmap_run(base, page, &mapped.pieces(first, count)) }
+            // SAFETY: all positions are mapped, whole sheets of them; the caller promises that nothing uses them.
+            unsafe { self.unmap_run(base, page, &mapped.sheets(first, count)) }
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Which positions of a reserved block are mapped, and in which pieces. Pure bookkeeping: the driver is called elsewhere.
+//! Which positions of a reserved block are mapped, and in which sheets. Pure bookkeeping: the driver is called elsewhere.
 #![forbid(unsafe_code)]
 use crate::lock;
 use core::ops::Range;
@@ -18,7 +18,7 @@ pub struct Positions {
 pub struct Mapped {
     /// It is mapped.
     set: Vec<u64>,
-    /// It belongs to the same piece as the position before it.
+    /// It belongs to the same sheet as the position before it.
     continued: Vec<u64>,
 }
 
@@ -67,9 +67,9 @@ impl Mapped {
         }
     }
 
-    /// The pages of each piece from `first` on.
+    /// The pages of each sheet from `first` on.
     #[must_use]
-    pub fn pieces(&self, first: u64, count: u64) -> Vec<u64> {
+    pub fn sheets(&self, first: u64, count: u64) -> Vec<u64> {
         let mut lengths = Vec::new();
         for position in first..first + count {
             match lengths.last_mut() {
@@ -81,15 +81,15 @@ impl Mapped {
     }
 }
 
-/// The pieces that pages belong to: those of one are equal and side by side.
-pub fn pieces(pages: &[Page]) -> impl Iterator<Item = &[Page]> {
+/// The sheets that pages belong to: those of one are equal and side by side.
+pub fn sheets(pages: &[Page]) -> impl Iterator<Item = &[Page]> {
     pages.chunk_by(PartialEq::eq)
 }
 
-/// The pages of each piece.
+/// The pages of each sheet.
 #[must_use]
 pub fn lengths(pages: &[Page]) -> Vec<u64> {
-    pieces(pages).map(|piece| piece.len() as u64).collect()
+    sheets(pages).map(|sheet| sheet.len() as u64).collect()
 }
 
 impl Positions {

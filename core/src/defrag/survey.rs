@@ -75,7 +75,7 @@ impl Survey {
         let (mut number, last) = (span.offset / page, (span.end() - 1) / page);
         let moves = if resident.is_some() { span.size } else { 0 };
         while number <= last {
-            let Some(at) = self.find(number).or_else(|| self.add_piece(pager, number)) else {
+            let Some(at) = self.find(number).or_else(|| self.add_sheet(pager, number)) else {
                 return;
             };
             let region = &mut self.regions[at];
@@ -94,8 +94,8 @@ impl Survey {
 
     /// The region of a page, with the others that were made as one with it.
     #[cold]
-    fn add_piece(&mut self, pager: &Pager, number: u64) -> Option<usize> {
-        let pages = pager.piece_at(number)?;
+    fn add_sheet(&mut self, pager: &Pager, number: u64) -> Option<usize> {
+        let pages = pager.sheet_at(number)?;
         let size = (pages.end - pages.start) * pager.page();
         self.add(pages.clone(), Region { number: pages.start, size, ..Region::default() })
     }

@@ -58,10 +58,10 @@ pub(crate) struct Device<B: Backend> {
     pub(crate) hurried: AtomicBool,
 }
 
-/// Pieces of which a heap's pages consist at least: one that moves whole must be small beside all of them.
-const PIECES: u64 = 256;
-/// Pages of the largest piece.
-pub(crate) const LARGEST_PIECE: u64 = 8;
+/// Sheets of which a heap's pages consist at least: one that moves whole must be small beside all of them.
+const SHEETS: u64 = 256;
+/// Pages of the largest sheet.
+pub(crate) const LARGEST_SHEET: u64 = 8;
 
 /// The next block's number, over all devices: observers may watch several.
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(0);
@@ -348,12 +348,12 @@ impl<B: Backend> Device<B> {
         page: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        let most = (self.heap_use(heap)?.reserved / page / PIECES).clamp(1, LARGEST_PIECE);
+        let most = (self.heap_use(heap)?.reserved / page / SHEETS).clamp(1, LARGEST_SHEET);
         let remap = self.remap().ok_or(ErrorKind::Unsupported)?;
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;
         self.count_call();
-        remap.create_pieces(heap, count, most, pages).inspect_err(|_| self.release(heap, bytes))?;
+        remap.create_sheets(heap, count, most, pages).inspect_err(|_| self.release(heap, bytes))?;
         self.arrived(heap);
         self.tell(&Event::TakePages { heap, bytes });
         Ok(())

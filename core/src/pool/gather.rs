@@ -1,7 +1,7 @@
 //! Where the pages for a hole come from: what is free here, then elsewhere, then the driver.
 #![forbid(unsafe_code)]
 use super::lane::Lane;
-use super::pager::take_pieces;
+use super::pager::take_sheets;
 use super::quiet::Patience;
 use crate::{Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
@@ -93,7 +93,7 @@ impl<B: Backend> Lane<B> {
     }
 
     fn take_spare(&self, count: u64, pages: &mut Vec<Page>) {
-        take_pieces(&mut self.shared.spare.lock(), count, pages);
+        take_sheets(&mut self.shared.spare.lock(), count, pages);
     }
 
     fn create(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {

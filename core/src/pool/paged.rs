@@ -1,10 +1,10 @@
 //! Growing by pages: addresses stay where they are, memory goes where it is needed.
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
 use super::lane::{Ask, Divider, Lane, State};
-use super::pager::{Pager, take_pieces};
+use super::pager::{Pager, take_sheets};
 use super::quiet::Patience;
 use super::slots::SlotId;
-use crate::device::{Block, Journey, LARGEST_PIECE};
+use crate::device::{Block, Journey, LARGEST_SHEET};
 use crate::strategy::{Grant, Tlsf};
 use crate::{Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
@@ -292,7 +292,7 @@ impl<B: Backend> Lane<B> {
         self.trim_some_pages(u64::MAX)
     }
 
-    /// Gives free pages of at most so many bytes back, one piece at least; says how many bytes.
+    /// Gives free pages of at most so many bytes back, one sheet at least; says how many bytes.
     pub(crate) fn trim_some_pages(&self, most: u64) -> Result<u64> {
         let Some(page) = self.shared.page() else { return Ok(0) };
         self.surrender(most.max(page), None, Patience::Look)?;
@@ -300,9 +300,9 @@ impl<B: Backend> Lane<B> {
         let held = self.shared.reserved() / page;
         let mut spare = self.shared.spare.lock();
         let (mut pages, many) = (Vec::new(), held.saturating_sub(keep));
-        take_pieces(&mut spare, many.min((most / page).max(1)), &mut pages);
+        take_sheets(&mut spare, many.min((most / page).max(1)), &mut pages);
         if pages.is_empty() {
-            take_pieces(&mut spare, many.min(LARGEST_PIECE), &mut pages);
+            take_sheets(&mut spare, many.min(LARGEST_SHEET), &mut pages);
         }
         drop(spare);
         self.shared.device.destroy_pages(self.shared.heap, page, &pages);

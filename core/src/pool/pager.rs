@@ -50,7 +50,7 @@ impl Pager {
     }
 
     /// The positions of the pages that were made as one with the page here; `None` where there is no memory.
-    pub(crate) fn piece_at(&self, position: u64) -> Option<Range<u64>> {
+    pub(crate) fn sheet_at(&self, position: u64) -> Option<Range<u64>> {
         let at = usize::try_from(position).ok()?;
         let page = self.table.get(at).filter(|page| **page != NO_PAGE)?;
         let same = |other: &&Page| *other == page;
@@ -192,7 +192,7 @@ impl Pager {
         };
         tlsf.holes_from_largest(self.page, |key, _, hole| {
             if !touches(hole)
-                && let Some(span) = self.whole_pieces(hole, wanted - found)
+                && let Some(span) = self.whole_sheets(hole, wanted - found)
             {
                 chosen.push((key, span));
                 found += span.size;
@@ -202,8 +202,8 @@ impl Pager {
         chosen
     }
 
-    /// The last pieces that lie wholly inside a hole, of at most `wanted` bytes together.
-    fn whole_pieces(&self, hole: Span, wanted: u64) -> Option<Span> {
+    /// The last sheets that lie wholly inside a hole, of at most `wanted` bytes together.
+    fn whole_sheets(&self, hole: Span, wanted: u64) -> Option<Span> {
         let at = |offset: u64| usize::try_from(offset / self.page).expect("below the table's end");
         let (first, mut last) = (at(hole.offset.next_multiple_of(self.page)), at(hole.end()));
         let continues = |at: usize| {
@@ -213,11 +213,11 @@ impl Pager {
             last -= 1;
         }
         let (end, mut start, most) = (last, last, wanted / self.page);
-        let mut piece = last;
-        while piece > first && (end - piece) as u64 <= most {
-            piece -= 1;
-            if !continues(piece) && (end - piece) as u64 <= most {
-                start = piece;
+        let mut sheet = last;
+        while sheet > first && (end - sheet) as u64 <= most {
+            sheet -= 1;
+            if !continues(sheet) && (end - sheet) as u64 <= most {
+                start = sheet;
             }
         }
         let (offset, size) = (start as u64 * self.page, (end - start) as u64 * self.page);
@@ -288,17 +288,17 @@ impl Pager {
     }
 }
 
-/// Moves whole pieces of at most `count` pages together from one list to another, the last ones; they keep their order.
-pub(crate) fn take_pieces(from: &mut Vec<Page>, count: u64, to: &mut Vec<Page>) {
+/// Moves whole sheets of at most `count` pages together from one list to another, the last ones; they keep their order.
+pub(crate) fn take_sheets(from: &mut Vec<Page>, count: u64, to: &mut Vec<Page>) {
     let mut left = usize::try_from(count).unwrap_or(usize::MAX);
     let (mut end, mut taken) = (from.len(), Vec::new());
     while left > 0 && end > 0 {
-        let piece = from[..end].chunk_by(PartialEq::eq).next_back().map_or(0, <[Page]>::len);
-        if piece <= left {
-            left -= piece;
-            taken.push(end - piece..end);
+        let sheet = from[..end].chunk_by(PartialEq::eq).next_back().map_or(0, <[Page]>::len);
+        if sheet <= left {
+            left -= sheet;
+            taken.push(end - sheet..end);
         }
-        end -= piece;
+        end -= sheet;
     }
     for range in taken.iter().rev() {
         to.extend_from_slice(&from[range.clone()]);

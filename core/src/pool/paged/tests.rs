@@ -137,9 +137,9 @@ unsafe impl Remap for Pieces {
         Ok(Addresses::default())
     }
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        self.create_pieces(heap, count, 1, pages)
+        self.create_sheets(heap, count, 1, pages)
     }
-    fn create_pieces(&self, _: HeapId, count: u64, most: u64, to: &mut Vec<Page>) -> Result<()> {
+    fn create_sheets(&self, _: HeapId, count: u64, most: u64, to: &mut Vec<Page>) -> Result<()> {
         self.most.fetch_max(most, Relaxed);
         let mut left = count;
         while left > 0 {

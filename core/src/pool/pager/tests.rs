@@ -1,4 +1,4 @@
-//! Pieces are taken whole or not at all.
+//! Sheets are taken whole or not at all.
 use super::*;
 use crate::Align;
 
@@ -25,7 +25,7 @@ fn taken(pager: &mut Pager, tlsf: &mut Tlsf, wanted: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_piece_that_something_lives_in_stays() {
+fn a_sheet_that_something_lives_in_stays() {
     let (mut pager, mut tlsf) = table(&[1, 1, 1, 2, 3, 3, 3, 3]);
     tlsf.carve(pager.block(), Span { offset: PAGE, size: 1 }, Class::Linear).unwrap();
     assert_eq!(taken(&mut pager, &mut tlsf, 100), [(3, 5)]);
@@ -44,13 +44,13 @@ fn no_more_is_taken_than_is_wanted() {
 }
 
 #[test]
-fn spare_pieces_that_are_too_long_are_passed_over() {
+fn spare_sheets_that_are_too_long_are_passed_over() {
     let (mut from, mut to) = (pages(&[1, 1, 1, 2, 2, 2, 2, 3]), Vec::new());
-    take_pieces(&mut from, 2, &mut to);
+    take_sheets(&mut from, 2, &mut to);
     assert_eq!((&from, &to), (&pages(&[1, 1, 1, 2, 2, 2, 2]), &pages(&[3])));
-    take_pieces(&mut from, 3, &mut to);
+    take_sheets(&mut from, 3, &mut to);
     assert_eq!((&from, &to), (&pages(&[2, 2, 2, 2]), &pages(&[3, 1, 1, 1])));
     let (mut from, mut to) = (pages(&[5, 6, 7, 8]), Vec::new());
-    take_pieces(&mut from, 3, &mut to);
+    take_sheets(&mut from, 3, &mut to);
     assert_eq!((from, to), (pages(&[5]), pages(&[6, 7, 8])));
 }
