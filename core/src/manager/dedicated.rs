@@ -47,7 +47,7 @@ impl<B: Backend> Manager<B> {
         mut make: impl FnMut() -> Result<B::Block>,
     ) -> Result<Taken<B>> {
         let mut take = || {
-            let slot = lane.grow_by(ask, size, Sharing::Dedicated, &mut make);
+            let slot = lane.grow_by(ask, size, Sharing::Dedicated, &pool.lanes(), &mut make);
             slot.map(|slot| (Arc::clone(lane), slot))
         };
         let refused = match take() {

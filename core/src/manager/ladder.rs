@@ -210,12 +210,13 @@ impl<B: Backend> Manager<B> {
             }
             lane.grow_paged(ask, &pool.lanes())
         } else {
+            let lanes = pool.lanes();
             let growth = &pool.shared.growth;
             let size = growth.block_for(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
             let exact = growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-            match lane.grow(ask, size, Sharing::Shared) {
+            match lane.grow(ask, size, &lanes) {
                 Err(error) if error.kind().is_out_of_memory() && exact < size => {
-                    lane.grow(ask, exact, Sharing::Shared)
+                    lane.grow(ask, exact, &lanes)
                 }
                 other => other,
             }

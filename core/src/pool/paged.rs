@@ -10,8 +10,10 @@ use crate::{Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Shari
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
 
-/// Addresses reserved for each byte of the heap: holes in addresses cost nothing, running out of them does.
-const ADDRESSES_PER_BYTE: u64 = 4;
+/// Addresses reserved for each byte of the heap: holes in addresses cost nothing, running out of them does. A few small
+/// allocations that outlive large ones leave no room for another large one between them when there are only a few times
+/// as many addresses as bytes.
+const ADDRESSES_PER_BYTE: u64 = 16;
 /// How often a hole that another thread took is made again.
 const ATTEMPTS: u32 = 8;
 
@@ -196,7 +198,7 @@ impl<B: Backend> Lane<B> {
         if device.has_neighbours() { device.clear(block.raw(), span) } else { Ok(()) }
     }
 
-    /// Moves whole free pages of this lane to the pool's spare list.
+    /// Moves whole free pages of this lane to the pool's spare list; says how many bytes.
     ///
     /// Only memory that the device no longer uses is unmapped; with [`Patience::Wait`] that may mean waiting for it.
     pub(crate) fn surrender(
@@ -204,12 +206,12 @@ impl<B: Backend> Lane<B> {
         bytes: u64,
         keep: Option<Span>,
         patience: Patience,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         self.settle(Patience::Look)?;
         let Some((journey, (block, pieces))) = self.take_quiet_pages(bytes, keep, patience)? else {
-            return Ok(());
+            return Ok(0);
         };
-        let mut unmapped = Vec::new();
+        let mut unmapped: Vec<Grant> = Vec::new();
         let mut failed = None;
         for piece in pieces {
             let done = if failed.is_none() {
@@ -225,6 +227,7 @@ impl<B: Backend> Lane<B> {
                 }
             }
         }
+        let bytes = unmapped.iter().map(|piece| piece.span.size).sum();
         let pages = self.with_pager(|pager, tlsf| {
             Ok(unmapped
                 .into_iter()
@@ -233,7 +236,7 @@ impl<B: Backend> Lane<B> {
         })?;
         self.shared.spare.lock().extend(pages);
         journey.arrive();
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(bytes), Err)
     }
 
     /// Carves whole pages out of quiet holes. `None` where there are none to have.

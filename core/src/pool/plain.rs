@@ -51,10 +51,12 @@ impl<B: Backend> Lane<B> {
 
     /// Takes a new block from the driver and the request from it.
     ///
-    /// Cached empty blocks are returned first where the pool would otherwise hold more than it ever did.
-    pub(crate) fn grow(&self, ask: Ask, size: u64, sharing: Sharing) -> Result<SlotId> {
+    /// Cached empty blocks, of any of the pool's `lanes`, are returned first where the pool would otherwise hold more than
+    /// it ever did.
+    pub(crate) fn grow(&self, ask: Ask, size: u64, lanes: &[Arc<Self>]) -> Result<SlotId> {
         let shared = &self.shared;
-        self.grow_by(ask, size, sharing, || shared.device.backend().allocate(shared.heap, size))
+        let make = || shared.device.backend().allocate(shared.heap, size);
+        self.grow_by(ask, size, Sharing::Shared, lanes, make)
     }
 
     /// As [`grow`](Self::grow); `make` asks the driver.
@@ -63,10 +65,10 @@ impl<B: Backend> Lane<B> {
         ask: Ask,
         size: u64,
         sharing: Sharing,
+        lanes: &[Arc<Self>],
         make: impl FnOnce() -> Result<B::Block>,
     ) -> Result<SlotId> {
-        self.settle(Patience::Look)?;
-        let trimmed = self.make_room(size, ask.layout.size);
+        let trimmed = self.make_room(size, ask.layout.size, lanes)?;
         let journey = self.shared.device.transit.begin();
         let block = self.shared.take_made(size, make)?;
         let mut state = self.state.lock();
@@ -103,23 +105,43 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Returns empty blocks so that the pool stays below the most it ever held; says how many.
-    fn make_room(&self, block: u64, request: u64) -> u64 {
+    /// Returns empty blocks so that the pool stays below the most it ever held, its own first, then those of the pool's
+    /// other lanes; says how many.
+    fn make_room(&self, block: u64, request: u64, lanes: &[Arc<Self>]) -> Result<u64> {
+        let shared = &self.shared;
+        let granted = |lane: &Arc<Self>| lane.state.lock().counts.granted_bytes;
+        let granted: u64 = lanes.iter().map(granted).sum();
+        let floor = shared.high().max(granted.saturating_add(request));
+        let others = lanes.iter().map(Arc::as_ref).filter(|lane| !core::ptr::eq(self, *lane));
+        let mut returned = 0;
+        for lane in core::iter::once(self).chain(others) {
+            let excess = shared.reserved().saturating_add(block).saturating_sub(floor);
+            if excess == 0 {
+                break;
+            }
+            lane.settle(Patience::Look)?;
+            returned += lane.return_empty(excess);
+        }
+        Ok(returned)
+    }
+
+    /// Returns empty blocks of so many bytes together, or all; says how many blocks.
+    fn return_empty(&self, mut excess: u64) -> u64 {
         let shared = &self.shared;
         let journey = shared.device.transit.begin();
         let mut state = self.state.lock();
-        let floor = shared.high().max(state.counts.granted_bytes.saturating_add(request));
-        let mut excess = shared.reserved().saturating_add(block).saturating_sub(floor);
         let mut returned = Vec::new();
-        let mut empty = if excess > 0 { state.empty_blocks(self.timeline) } else { Vec::new() };
+        let mut left = shared.reserved();
+        let mut empty = state.empty_blocks(self.timeline);
         empty.sort_unstable();
         while excess > 0 && !empty.is_empty() {
             // The smallest block that is enough, else the largest.
             let at = empty.partition_point(|(size, _)| *size < excess).min(empty.len() - 1);
             let (size, id) = empty.remove(at);
-            if shared.reserved().saturating_sub(size) < shared.config.minimum {
+            if left.saturating_sub(size) < shared.config.minimum {
                 break;
             }
+            left = left.saturating_sub(size);
             returned.extend(state.remove_block(id));
             excess = excess.saturating_sub(size);
         }

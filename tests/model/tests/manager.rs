@@ -1,8 +1,8 @@
 //! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Relief,
-    Request, Rung, TimelineId, Timelines,
+    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
+    Relief, Request, Rung, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use std::sync::{Arc, Barrier};
@@ -249,7 +249,8 @@ fn threads_that_grow_a_small_heap_together_all_find_its_hole() {
 #[test]
 fn a_block_of_its_own_gets_what_is_held_for_nobody() {
     let manager = plain(16 * MIB);
-    manager.allocate(&Request::new(12 * MIB).on(TimelineId::MAIN)).expect("fits").free();
+    let pool = manager.create_pool(DEVICE, PoolConfig::new()).expect("valid");
+    pool.allocate(&Request::new(12 * MIB)).expect("fits").free();
     assert!(manager.totals().reserved_bytes >= 12 * MIB, "the empty block is kept");
     let own = manager.allocate(&Request::new(8 * MIB).dedicated()).expect("the empty one goes");
     assert_eq!(own.binding().span().offset, 0);

@@ -323,3 +323,32 @@ fn a_timeline_that_borrows_in_order_all_the_time_waits_once_for_pages_of_its_own
     assert!((1..=64).contains(&lent), "{lent}");
     assert!((1..=4).contains(&waits.load(Relaxed)), "{waits:?}");
 }
+
+#[test]
+fn blocks_that_another_timeline_left_empty_go_back_before_more_is_held() {
+    let config = ManagerConfig::default().plain();
+    let manager = Manager::with_config(Pieces::new(Work::AtOnce), config);
+    drop(ask(&manager, ONE, 64));
+    let _larger = ask(&manager, TWO, 72);
+    assert_eq!(held(&manager), 72);
+    let config = ManagerConfig::default().plain();
+    let manager = Manager::with_config(Pieces::new(Work::Late), config);
+    drop(ask(&manager, ONE, 64));
+    let _larger = ask(&manager, TWO, 72);
+    assert_eq!(held(&manager), 136, "the device may still use them");
+}
+
+#[test]
+fn small_allocations_that_stay_leave_addresses_for_large_ones() {
+    let manager = Manager::new(Pieces::new(Work::AtOnce));
+    let mut small = Vec::new();
+    for round in 0..12 {
+        // One takes what the large one leaves of its last page, and another the start of the hole that stays behind.
+        let large = ask(&manager, ONE, 6 * 1024 + 16 * round + 1);
+        small.push(ask(&manager, ONE, 1));
+        drop(large);
+        small.push(ask(&manager, ONE, 1));
+    }
+    let most = 6 * 1024 + 16 * 12 + 2 * 24;
+    assert!(held(&manager) <= most, "{} MiB are held", held(&manager));
+}
