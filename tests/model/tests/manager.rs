@@ -197,7 +197,7 @@ fn a_pressure_callback_that_panics_leaves_data_movable() {
     let kept = half_full(&manager, || Request::new(MIB));
     let aligned = Request::new(2 * MIB).align(Align::of(4096));
     let ask = || manager.allocate(&aligned).map(Allocation::free);
-    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).is_err());
+    assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(ask)).is_err());
     assert_eq!(once.load(Ordering::Relaxed), 1, "it ran and panicked");
     manager.allocate(&Request::new(8 * MIB)).expect("live data moves together").free();
     kept.iter().for_each(|(n, allocation)| check(allocation, *n));
