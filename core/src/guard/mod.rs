@@ -24,7 +24,8 @@ pub enum Guards {
     /// None: nothing is filled and nothing is looked at.
     #[default]
     Off,
-    /// Every allocation has a guard from its last byte to the end of what it occupies, where there is room for one.
+    /// Every allocation has a guard from its last byte to the end of what it occupies, where there is room for one. Requests
+    /// fail with `Unsupported` where the device moves no bytes, and with what it says where a guard cannot be laid.
     On,
 }
 

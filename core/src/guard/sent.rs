@@ -1,6 +1,5 @@
 //! Guards of bytes that a timeline may still use: the device copies them in its order, and the copy is looked at later.
 #![forbid(unsafe_code)]
-use super::FREED;
 use super::log::{Cell, Sent, grow};
 use super::sentry::{Sentry, Suspect};
 use crate::pool::{Patience, unless_closed};
@@ -28,9 +27,8 @@ impl<B: Backend> Sentry<B> {
             self.miss(error);
             return Ok(());
         }
-        let size = self.align().down(suspect.granted.size);
         // Bytes that keep what they held are no harm.
-        let _ = transfer.fill(on, suspect.place(suspect.granted.offset), size, FREED);
+        let _ = self.poison(on, &suspect);
         match timelines.mark(on) {
             Ok(epoch) => {
                 let point = Point { timeline: on, epoch };

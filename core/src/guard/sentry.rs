@@ -167,29 +167,55 @@ impl<B: Backend> Sentry<B> {
     ///
     /// On failure something may still touch the bytes.
     pub(crate) fn look_now(&self, suspect: Suspect<B>) -> Result<()> {
-        let looked = self.line().and_then(|line| {
-            let bytes = self.read(line, &suspect)?;
-            self.checked.fetch_add(1, Relaxed);
-            let granted = Span { size: self.align().down(suspect.granted.size), ..suspect.granted };
-            let to = suspect.place(granted.offset);
-            let filled = self.transfer()?.fill(line, to, granted.size, FREED);
-            self.find(suspect.facts.judge(&bytes, self.align()));
-            filled.and_then(|()| self.settle(line))
-        });
-        let Err(error) = looked else { return Ok(()) };
-        self.miss(error);
+        let line = self.line();
+        let ended = match line.and_then(|line| self.read(line, &suspect)) {
+            Ok(bytes) => {
+                let poisoned = line.and_then(|line| self.poison(line, &suspect));
+                self.checked.fetch_add(1, Relaxed);
+                self.find(suspect.facts.judge(&bytes, self.align()));
+                poisoned.and_then(|()| self.settle(line?))
+            }
+            Err(error) => {
+                self.miss(error);
+                Err(error)
+            }
+        };
+        if ended.is_ok() {
+            return Ok(());
+        }
         match self.device.backend().wait_idle() {
             Err(error) if error.kind() != ErrorKind::DeviceLost => Err(error),
             _ => Ok(()),
         }
     }
 
+    /// Fills the bytes of an allocation that has ended, so that whoever reads them notices.
+    pub(super) fn poison(&self, on: TimelineId, suspect: &Suspect<B>) -> Result<()> {
+        let size = self.align().down(suspect.granted.size);
+        self.transfer()?.fill(on, suspect.place(suspect.granted.offset), size, FREED)
+    }
+
     /// The guard's bytes, after everything on a timeline.
-    pub(crate) fn read(&self, on: TimelineId, suspect: &Suspect<B>) -> Result<Vec<u8>> {
+    fn read(&self, on: TimelineId, suspect: &Suspect<B>) -> Result<Vec<u8>> {
         let window = suspect.window(self.align());
         let mut bytes = vec![0; usize::try_from(window.size).unwrap_or(0)];
         self.transfer()?.read(on, suspect.place(window.offset), &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// The guard's bytes of an allocation that lives on, after what its timeline has to do now.
+    pub(crate) fn read_live(
+        &self,
+        home: Option<TimelineId>,
+        suspect: &Suspect<B>,
+    ) -> Result<Vec<u8>> {
+        match home.map(|home| self.read(home, suspect)) {
+            // A timeline that was closed is gone, and with it its work.
+            Some(Err(error)) if error.kind() == ErrorKind::NoSuchTimeline => {}
+            Some(read) => return read,
+            None => {}
+        }
+        self.read(self.line()?, suspect)
     }
 
     /// What a look at an allocation that lives on has found.

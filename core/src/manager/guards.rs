@@ -158,9 +158,7 @@ impl<B: Backend> Lane<B> {
             (suspect, home, note.used_on.clone())
         };
         let waited = others.into_iter().try_for_each(|timeline| self.wait_for(timeline));
-        let read = waited
-            .and_then(|()| home.map_or_else(|| sentry.line(), Ok))
-            .and_then(|home| sentry.read(home, &suspect));
+        let read = waited.and_then(|()| sentry.read_live(home, &suspect));
         let mut state = self.state.lock();
         state.slots.unpin(id);
         let note = state.notes.of(id.index);

@@ -401,5 +401,8 @@ impl<B: Backend> Drop for Inner<B> {
             let _ = lane.retire(Patience::Wait);
             report::warn_of_leaks(&lane);
         }
+        if let Some(sentry) = &self.sentry {
+            sentry.look(Patience::Wait);
+        }
     }
 }

@@ -153,8 +153,9 @@ fn jobs<B: Backend + 'static>(open: &Open<B>, seed: u64) -> Result<(DeviceInfo, 
     let probe = open()?;
     let device = probe.backend.caps().device.clone();
     let has_pages = probe.backend.as_remap().is_some();
-    let has_guards =
+    let is_wanted =
         probe.extras.guards == Guards::On || std::env::var_os("OMNIHEAP_GUARDS").is_some();
+    let has_guards = is_wanted && probe.backend.as_transfer().is_some();
     drop(probe);
     let modes = [
         ("plain", Mode::Plain, Guards::Off, true),
