@@ -1,8 +1,13 @@
 //! What a vendor must provide, and nothing else.
 #![expect(unsafe_code, reason = "declares the contract every vendor crate signs")]
+mod place;
+mod remap;
+
 use crate::{Argument, Caps, Epoch, HeapId, Kernel, Point, ProgramId, Result, TimelineId};
-use alloc::vec::Vec;
 use core::ptr::NonNull;
+
+pub use place::{Move, Place};
+pub use remap::{Page, Remap};
 
 /// A source of raw device memory.
 ///
@@ -204,87 +209,6 @@ pub trait Timelines: Send + Sync {
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()>;
 }
 
-/// A physical page: a number that means something to the backend that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Page(pub u64);
-
-/// Capability: blocks whose pages are mapped one by one.
-///
-/// A reserved block has addresses but no memory. Pages have memory but no address. Positions and counts are in pages
-/// of [`Heap::page`](crate::Heap::page). One call covers a whole range: that is what makes it cheap.
-///
-/// # Safety
-///
-/// Implementors back position `first + i` with exactly `pages[i]`, and keep a page's bytes while it is unmapped.
-pub unsafe trait Remap: Backend {
-    /// Reserves addresses for `size` bytes, a multiple of the page size, without memory behind them.
-    ///
-    /// # Errors
-    ///
-    /// `NoSuchHeap`, `Unsupported` (the heap has no pages), `ExceedsLimit`, `OutOfHostMemory`, `DeviceLost`.
-    fn reserve(&self, heap: HeapId, size: u64) -> Result<Self::Block>;
-
-    /// Creates `count` physical pages and appends them to `pages`: all or none.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfDeviceMemory`, `Unsupported`, `DeviceLost`, `Driver`.
-    fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()>;
-
-    /// As [`create`](Self::create), but a driver for which every page is a cost may make sheets of up to `most` pages.
-    ///
-    /// The pages of a sheet are equal to each other and to no other page, and stay together: they are mapped side by
-    /// side, unmapped and destroyed all at once.
-    ///
-    /// # Errors
-    ///
-    /// As for [`create`](Self::create).
-    fn create_sheets(
-        &self,
-        heap: HeapId,
-        count: u64,
-        most: u64,
-        pages: &mut Vec<Page>,
-    ) -> Result<()> {
-        let _ = most;
-        self.create(heap, count, pages)
-    }
-
-    /// Returns physical pages to the driver. They are gone whatever the result says.
-    ///
-    /// # Errors
-    ///
-    /// When the driver refused one of them; the rest are returned all the same.
-    ///
-    /// # Safety
-    ///
-    /// The pages came from `self` and `heap`, none is mapped, and of a sheet all are named.
-    unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()>;
-
-    /// Maps `pages` at positions `first..` of a reserved block: all or none.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfRange`, `Busy` (a position is mapped already), `OutOfHostMemory`, `DeviceLost`, `Driver`.
-    ///
-    /// # Safety
-    ///
-    /// `block` came from [`reserve`](Self::reserve) of this backend, the pages from [`create`](Self::create) for the
-    /// same heap, none of them is mapped, and of a sheet all are named, side by side.
-    unsafe fn map_pages(&self, block: &Self::Block, first: u64, pages: &[Page]) -> Result<()>;
-
-    /// Unmaps positions `first..first + count`, which are all mapped.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfRange`, `DeviceLost`, `Driver`; the positions then count as mapped still.
-    ///
-    /// # Safety
-    ///
-    /// No device work uses these positions any more, and of a sheet all are unmapped.
-    unsafe fn unmap_pages(&self, block: &Self::Block, first: u64, count: u64) -> Result<()>;
-}
-
 /// What the driver says about one heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapBudget {
@@ -382,37 +306,3 @@ pub trait Launch: Backend {
         parameters: &[u8],
     ) -> Result<()>;
 }
-
-/// A byte position inside a block.
-#[derive(Debug)]
-pub struct Place<'a, B: ?Sized> {
-    /// The block.
-    pub block: &'a B,
-    /// Bytes from its base.
-    pub offset: u64,
-}
-
-impl<B: ?Sized> Clone for Place<'_, B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<B: ?Sized> Copy for Place<'_, B> {}
-
-/// One copy to perform.
-#[derive(Debug)]
-pub struct Move<'a, B: ?Sized> {
-    /// Where the bytes are.
-    pub from: Place<'a, B>,
-    /// Where they go.
-    pub to: Place<'a, B>,
-    /// How many.
-    pub size: u64,
-}
-
-impl<B: ?Sized> Clone for Move<'_, B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<B: ?Sized> Copy for Move<'_, B> {}

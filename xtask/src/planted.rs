@@ -242,7 +242,7 @@ planted! {
         "if trip.verdict == Verdict::Ignore {" => "if trip.verdict == Verdict::Ignore && !PLANTED {";
     moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/ending.rs":
         "outcome.moved.bytes += trip.bytes();" => "outcome.moved.bytes += trip.bytes() + u64::from(PLANTED);";
-    a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "pool/slots.rs":
+    a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "pool/slots/moving.rs":
         "if slot.state == State::MovingFreed { Owner::Gone }" =>
         "if slot.state == State::MovingFreed && !PLANTED { Owner::Gone }";
     dropped_passes_are_not_undone caught by a_pass_dropped_at_any_step_changes_nothing in "defrag/pass.rs":

@@ -1,5 +1,7 @@
 //! What a lane holds, as the planner sees it.
 #![forbid(unsafe_code)]
+mod by_block;
+
 use super::book::Holes;
 use super::mobile::{Found, Mobile};
 use super::plan::{Region, Resident};
@@ -8,6 +10,8 @@ use crate::strategy::{BlockId, Key, Tlsf};
 use crate::{Backend, Class, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
+
+pub(super) use by_block::SlotsByBlock;
 
 /// No region.
 const NONE: u32 = u32::MAX;
@@ -125,58 +129,6 @@ impl Survey {
                 self.by_number[usize::try_from(number).expect("added before")] = at;
             }
         }
-    }
-}
-
-/// The slots of each block, for when it is the block's turn.
-#[derive(Debug, Default)]
-pub(super) struct SlotsByBlock {
-    /// Blocks and slots, as they were seen.
-    seen: Vec<(u32, u32)>,
-    /// Slots in order of their blocks.
-    slots: Vec<u32>,
-    /// Where each block's slots end among them, by number.
-    ends: Vec<usize>,
-}
-
-impl SlotsByBlock {
-    /// Forgets everything, but keeps the memory.
-    pub(super) fn clear(&mut self) {
-        self.seen.clear();
-        self.slots.clear();
-        self.ends.clear();
-    }
-
-    /// Slots for which there is memory.
-    pub(super) fn capacity(&self) -> usize {
-        self.seen.capacity().max(self.slots.capacity())
-    }
-
-    /// Puts what was seen in order, block by block.
-    fn sort(&mut self) {
-        let seen = core::mem::take(&mut self.seen);
-        let blocks = seen.iter().map(|(block, _)| *block as usize + 1).max().unwrap_or(0);
-        self.ends.resize(blocks, 0);
-        seen.iter().for_each(|(block, _)| self.ends[*block as usize] += 1);
-        let mut first = 0;
-        for end in &mut self.ends {
-            (*end, first) = (first, first + *end);
-        }
-        self.slots.resize(seen.len(), 0);
-        for (block, slot) in &seen {
-            let end = &mut self.ends[*block as usize];
-            self.slots[*end] = *slot;
-            *end += 1;
-        }
-        self.seen = seen;
-    }
-
-    /// The slots of one block.
-    fn of(&self, block: BlockId) -> &[u32] {
-        let end = |block: usize| self.ends.get(block).copied();
-        let block = block.0 as usize;
-        let first = block.checked_sub(1).and_then(end).unwrap_or(0);
-        &self.slots[first..end(block).unwrap_or(first)]
     }
 }
 

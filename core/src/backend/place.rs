@@ -1,0 +1,35 @@
+//! Where bytes are, and where they go.
+
+/// A byte position inside a block.
+#[derive(Debug)]
+pub struct Place<'a, B: ?Sized> {
+    /// The block.
+    pub block: &'a B,
+    /// Bytes from its base.
+    pub offset: u64,
+}
+
+impl<B: ?Sized> Clone for Place<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<B: ?Sized> Copy for Place<'_, B> {}
+
+/// One copy to perform.
+#[derive(Debug)]
+pub struct Move<'a, B: ?Sized> {
+    /// Where the bytes are.
+    pub from: Place<'a, B>,
+    /// Where they go.
+    pub to: Place<'a, B>,
+    /// How many.
+    pub size: u64,
+}
+
+impl<B: ?Sized> Clone for Move<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<B: ?Sized> Copy for Move<'_, B> {}

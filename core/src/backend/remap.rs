@@ -1,0 +1,86 @@
+//! Addresses and memory apart: what a vendor provides who can map pages.
+#![expect(unsafe_code, reason = "declares the contract that a vendor signs who maps pages")]
+use super::Backend;
+use crate::{HeapId, Result};
+use alloc::vec::Vec;
+
+/// A physical page: a number that means something to the backend that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Page(pub u64);
+
+/// Capability: blocks whose pages are mapped one by one.
+///
+/// A reserved block has addresses but no memory. Pages have memory but no address. Positions and counts are in pages
+/// of [`Heap::page`](crate::Heap::page). One call covers a whole range: that is what makes it cheap.
+///
+/// # Safety
+///
+/// Implementors back position `first + i` with exactly `pages[i]`, and keep a page's bytes while it is unmapped.
+pub unsafe trait Remap: Backend {
+    /// Reserves addresses for `size` bytes, a multiple of the page size, without memory behind them.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `Unsupported` (the heap has no pages), `ExceedsLimit`, `OutOfHostMemory`, `DeviceLost`.
+    fn reserve(&self, heap: HeapId, size: u64) -> Result<Self::Block>;
+
+    /// Creates `count` physical pages and appends them to `pages`: all or none.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfDeviceMemory`, `Unsupported`, `DeviceLost`, `Driver`.
+    fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()>;
+
+    /// As [`create`](Self::create), but a driver for which every page is a cost may make sheets of up to `most` pages.
+    ///
+    /// The pages of a sheet are equal to each other and to no other page, and stay together: they are mapped side by
+    /// side, unmapped and destroyed all at once.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create`](Self::create).
+    fn create_sheets(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        let _ = most;
+        self.create(heap, count, pages)
+    }
+
+    /// Returns physical pages to the driver. They are gone whatever the result says.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refused one of them; the rest are returned all the same.
+    ///
+    /// # Safety
+    ///
+    /// The pages came from `self` and `heap`, none is mapped, and of a sheet all are named.
+    unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()>;
+
+    /// Maps `pages` at positions `first..` of a reserved block: all or none.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange`, `Busy` (a position is mapped already), `OutOfHostMemory`, `DeviceLost`, `Driver`.
+    ///
+    /// # Safety
+    ///
+    /// `block` came from [`reserve`](Self::reserve) of this backend, the pages from [`create`](Self::create) for the
+    /// same heap, none of them is mapped, and of a sheet all are named, side by side.
+    unsafe fn map_pages(&self, block: &Self::Block, first: u64, pages: &[Page]) -> Result<()>;
+
+    /// Unmaps positions `first..first + count`, which are all mapped.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange`, `DeviceLost`, `Driver`; the positions then count as mapped still.
+    ///
+    /// # Safety
+    ///
+    /// No device work uses these positions any more, and of a sheet all are unmapped.
+    unsafe fn unmap_pages(&self, block: &Self::Block, first: u64, count: u64) -> Result<()>;
+}
