@@ -1,4 +1,4 @@
-//! Pools over a driver whose pages come in pieces: it refuses to divide one, as real ones do.
+//! Pools over a driver whose pages come in sheets: it refuses to divide one, as real ones do.
 use crate::*;
 use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,11 +6,11 @@ use std::sync::Mutex;
 
 const PAGE: u64 = 1 << 21;
 
-/// Addresses without bytes, and pieces that exist.
-struct Pieces {
+/// Addresses without bytes, and sheets that exist.
+struct Sheets {
     caps: Caps,
     next: AtomicU64,
-    /// Pages of every piece that exists.
+    /// Pages of every sheet that exists.
     made: Mutex<BTreeMap<u64, u64>>,
     most: AtomicU64,
     work: Work,
@@ -37,7 +37,7 @@ enum Work {
 #[derive(Default)]
 struct Addresses(Mutex<BTreeMap<u64, u64>>);
 
-impl Pieces {
+impl Sheets {
     fn new(work: Work) -> Self {
         let page = Align::of(PAGE);
         let heap = Heap {
@@ -68,19 +68,19 @@ impl Pieces {
         Self { caps, next, made, most, work, marks, reached, waits, orders, blocks }
     }
 
-    /// Whole pieces, and nothing else.
+    /// Whole sheets, and nothing else.
     fn check(&self, pages: impl Iterator<Item = u64>) {
         let made = self.made.lock().unwrap();
         let mut counts = BTreeMap::<u64, u64>::new();
         pages.for_each(|page| *counts.entry(page).or_default() += 1);
-        for (piece, count) in counts {
-            assert_eq!(made.get(&piece), Some(&count), "piece {piece} was divided");
+        for (sheet, count) in counts {
+            assert_eq!(made.get(&sheet), Some(&count), "sheet {sheet} was divided");
         }
     }
 }
 
 // SAFETY: no block has bytes, so none shares any.
-unsafe impl Backend for Pieces {
+unsafe impl Backend for Sheets {
     type Block = Addresses;
     fn caps(&self) -> &Caps {
         &self.caps
@@ -105,7 +105,7 @@ unsafe impl Backend for Pieces {
     }
 }
 
-impl Timelines for Pieces {
+impl Timelines for Sheets {
     fn open(&self) -> Result<TimelineId> {
         Err(ErrorKind::Unsupported.into())
     }
@@ -131,7 +131,7 @@ impl Timelines for Pieces {
 }
 
 // SAFETY: positions have no bytes, so whichever page backs one has the same.
-unsafe impl Remap for Pieces {
+unsafe impl Remap for Sheets {
     fn reserve(&self, _: HeapId, _: u64) -> Result<Addresses> {
         self.blocks.fetch_add(1, Relaxed);
         Ok(Addresses::default())
@@ -143,9 +143,9 @@ unsafe impl Remap for Pieces {
         self.most.fetch_max(most, Relaxed);
         let mut left = count;
         while left > 0 {
-            let (length, piece) = (left.min(most), self.next.fetch_add(1, Relaxed));
-            self.made.lock().unwrap().insert(piece, length);
-            to.extend((0..length).map(|_| Page(piece)));
+            let (length, sheet) = (left.min(most), self.next.fetch_add(1, Relaxed));
+            self.made.lock().unwrap().insert(sheet, length);
+            to.extend((0..length).map(|_| Page(sheet)));
             left -= length;
         }
         Ok(())
@@ -153,7 +153,7 @@ unsafe impl Remap for Pieces {
     unsafe fn destroy(&self, _: HeapId, pages: &[Page]) -> Result<()> {
         self.check(pages.iter().map(|page| page.0));
         let mut made = self.made.lock().unwrap();
-        made.retain(|piece, _| !pages.contains(&Page(*piece)));
+        made.retain(|sheet, _| !pages.contains(&Page(*sheet)));
         Ok(())
     }
     unsafe fn map_pages(&self, block: &Addresses, first: u64, pages: &[Page]) -> Result<()> {
@@ -173,8 +173,8 @@ unsafe impl Remap for Pieces {
 }
 
 #[test]
-fn pieces_move_whole_and_all_of_them_go_back() {
-    let manager = Manager::new(Pieces::new(Work::AtOnce));
+fn sheets_move_whole_and_all_of_them_go_back() {
+    let manager = Manager::new(Sheets::new(Work::AtOnce));
     let (mut live, mut seed) = (Vec::new(), 1_u64);
     for _ in 0..4000 {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -188,7 +188,7 @@ fn pieces_move_whole_and_all_of_them_go_back() {
             manager.trim().unwrap();
         }
     }
-    assert!(manager.backend().most.load(Relaxed) > 1, "there were pieces");
+    assert!(manager.backend().most.load(Relaxed) > 1, "there were sheets");
     live.clear();
     manager.trim().unwrap();
     assert_eq!(manager.heap_use(HeapId(0)).unwrap().reserved, 0);
@@ -196,14 +196,14 @@ fn pieces_move_whole_and_all_of_them_go_back() {
 }
 
 /// A manager of a device that does nothing before someone waits for it.
-fn late(waiting: Waiting) -> Manager<Pieces> {
+fn late(waiting: Waiting) -> Manager<Sheets> {
     let mut config = ManagerConfig::default();
     config.pool.waiting = waiting;
-    Manager::with_config(Pieces::new(Work::Late), config)
+    Manager::with_config(Sheets::new(Work::Late), config)
 }
 
 /// Fills a lane with ten allocations, frees every second one, and asks for two in one; says what is held then.
-fn held_after_holes(manager: &Manager<Pieces>, size: u64) -> u64 {
+fn held_after_holes(manager: &Manager<Sheets>, size: u64) -> u64 {
     let ask = |size| manager.allocate(&Request::new(size).on(TimelineId(1))).unwrap();
     let mut live: Vec<_> = (0..10).map(|_| Some(ask(size))).collect();
     live.iter_mut().step_by(2).for_each(|slot| *slot = None);
@@ -230,7 +230,7 @@ fn little_waste_is_not_worth_waiting() {
 
 #[test]
 fn a_timeline_that_borrows_all_the_time_gets_pages_of_its_own() {
-    let manager = Manager::new(Pieces::new(Work::AtOnce));
+    let manager = Manager::new(Sheets::new(Work::AtOnce));
     let ask = |on| manager.allocate(&Request::new(16 << 20).on(TimelineId(on))).unwrap();
     drop(ask(1));
     for _ in 0..1000 {
@@ -244,11 +244,11 @@ fn a_timeline_that_borrows_all_the_time_gets_pages_of_its_own() {
 const ONE: TimelineId = TimelineId(1);
 const TWO: TimelineId = TimelineId(2);
 
-fn ask(manager: &Manager<Pieces>, on: TimelineId, mib: u64) -> Allocation<Pieces> {
+fn ask(manager: &Manager<Sheets>, on: TimelineId, mib: u64) -> Allocation<Sheets> {
     manager.allocate(&Request::new(mib << 20).on(on)).unwrap()
 }
 
-fn held(manager: &Manager<Pieces>) -> u64 {
+fn held(manager: &Manager<Sheets>) -> u64 {
     manager.heap_use(HeapId(0)).unwrap().reserved >> 20
 }
 
@@ -327,12 +327,12 @@ fn a_timeline_that_borrows_in_order_all_the_time_waits_once_for_pages_of_its_own
 #[test]
 fn blocks_that_another_timeline_left_empty_go_back_before_more_is_held() {
     let config = ManagerConfig::default().plain();
-    let manager = Manager::with_config(Pieces::new(Work::AtOnce), config);
+    let manager = Manager::with_config(Sheets::new(Work::AtOnce), config);
     drop(ask(&manager, ONE, 64));
     let _larger = ask(&manager, TWO, 72);
     assert_eq!(held(&manager), 72);
     let config = ManagerConfig::default().plain();
-    let manager = Manager::with_config(Pieces::new(Work::Late), config);
+    let manager = Manager::with_config(Sheets::new(Work::Late), config);
     drop(ask(&manager, ONE, 64));
     let _larger = ask(&manager, TWO, 72);
     assert_eq!(held(&manager), 136, "the device may still use them");
@@ -340,7 +340,7 @@ fn blocks_that_another_timeline_left_empty_go_back_before_more_is_held() {
 
 #[test]
 fn small_allocations_that_stay_leave_addresses_for_large_ones() {
-    let manager = Manager::new(Pieces::new(Work::AtOnce));
+    let manager = Manager::new(Sheets::new(Work::AtOnce));
     let mut small = Vec::new();
     for round in 0..12 {
         // One takes what the large one leaves of its last page, and another the start of the hole that stays behind.
