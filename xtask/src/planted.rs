@@ -71,13 +71,13 @@ planted! {
         "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
     other_pools_keep_their_blocks caught by empty_blocks_of_other_pools_are_given_back_first in "manager/ladder.rs":
         "bytes += other.trim()?;" => "bytes += if PLANTED { 0 } else { other.trim()? };";
-    relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/ladder.rs":
+    relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/pressure.rs":
         "let mut relief = Relief::Nothing;" =>
         "let mut relief = Relief::Nothing; if PLANTED { for callback in &callbacks { callback(&pressure); } }";
     relief_for_every_error caught by only_a_shortage_calls_for_relief in "manager/ladder.rs":
         "Err(error) if error.kind().is_out_of_memory() => {" =>
         "Err(error) if PLANTED || error.kind().is_out_of_memory() => {";
-    relief_is_never_asked_for caught by the_pressure_callback_is_told_and_may_free in "manager/ladder.rs":
+    relief_is_never_asked_for caught by the_pressure_callback_is_told_and_may_free in "manager/pressure.rs":
         "if callback(&pressure) == Relief::Freed {" =>
         "if !PLANTED && callback(&pressure) == Relief::Freed {";
     what_waits_is_not_collected caught by a_shortage_collects_what_waits in "pool/quiet.rs":
