@@ -1,12 +1,13 @@
-//! `cargo xtask bite`: proves that the suite catches bugs in the core, by planting them in a copy of it.
-use crate::planted::{PLANTED, Planted};
+//! `cargo xtask bite`: proves that the suite and the tests of processes catch bugs, by planting them in a copy of the tree.
+use crate::planted::{BEDS, Bed, Planted};
 use crate::step::{Outcome, status};
 use crate::{cargo, root, target};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Which bug of the list is on, in a copy of the core that has them all.
+/// Which bug of the lists is on, in a copy that has them all.
 const SWITCH: &str = "
 /// Whether the bug with this number is the one of this run.
 pub(crate) fn is_planted(number: usize) -> bool {
@@ -17,13 +18,14 @@ pub(crate) fn is_planted(number: usize) -> bool {
 
 /// Plants every bug, or those whose name contains `only`, and runs the case that must catch it.
 pub(crate) fn run(only: &str) -> Outcome {
-    let suite = build()?;
+    let built = build()?;
     let mut missed = Vec::new();
-    for (number, bug) in PLANTED.iter().enumerate().filter(|(_, bug)| bug.name.contains(only)) {
-        if !passes(&suite, bug.case, None)? {
+    for (number, bed, bug) in all().filter(|(.., bug)| bug.name.contains(only)) {
+        let suite = built.get(bed.binary).ok_or(format!("cargo built no {}", bed.binary))?;
+        if !passes(suite, bug.case, None)? {
             return Err(format!("{} does not pass without a bug", bug.case));
         }
-        let is_caught = !passes(&suite, bug.case, Some(number))?;
+        let is_caught = !passes(suite, bug.case, Some(number))?;
         println!("    {} {}", if is_caught { "caught:" } else { "MISSED:" }, bug.name);
         if !is_caught {
             missed.push(format!("{} by {}", bug.name, bug.case));
@@ -32,18 +34,26 @@ pub(crate) fn run(only: &str) -> Outcome {
     if missed.is_empty() { Ok(()) } else { Err(format!("not caught: {}", missed.join("; "))) }
 }
 
-/// Builds the suite on host memory over a copy of the core with every bug; returns where it is.
-fn build() -> Result<PathBuf, String> {
+/// Every bug with its number and its bed.
+fn all() -> impl Iterator<Item = (usize, Bed, &'static Planted)> {
+    let bugs = BEDS.into_iter().flat_map(|bed| bed.bugs.iter().map(move |bug| (bed, bug)));
+    bugs.enumerate().map(|(number, (bed, bug))| (number, bed, bug))
+}
+
+/// Builds the tests of host memory over a copy of the tree with every bug; returns where each binary is.
+fn build() -> Result<BTreeMap<String, PathBuf>, String> {
     let tree = target().join("bite/tree");
     copy(&tree)?;
-    for (number, bug) in PLANTED.iter().enumerate() {
-        plant(&tree.join("core/src").join(bug.file), bug, number)?;
+    for (number, bed, bug) in all() {
+        plant(&tree.join(bed.folder).join(bug.file), bug, number)?;
     }
-    let library = tree.join("core/src/lib.rs");
-    let text = read(&library)? + SWITCH;
-    save(&library, &text)?;
+    for folder in BEDS.map(|bed| bed.folder).into_iter().collect::<BTreeSet<_>>() {
+        let library = tree.join(folder).join("lib.rs");
+        let text = read(&library)? + SWITCH;
+        save(&library, &text)?;
+    }
     let mut command = cargo(&["test", "--no-run", "--message-format=json", "-p", "omniheap-host"]);
-    command.args(["--test", "conformance"]).current_dir(&tree);
+    command.args(["--test", "conformance", "--test", "host"]).current_dir(&tree);
     // The edits are short, not pretty.
     command
         .env("RUSTFLAGS", "--cap-lints allow")
@@ -51,14 +61,15 @@ fn build() -> Result<PathBuf, String> {
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cargo: {error}"))?;
     if !output.status.success() {
-        return Err("the core with planted bugs does not build".into());
+        return Err("the copy with planted bugs does not build".into());
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let messages = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-    let suite = messages
-        .filter_map(|message: serde_json::Value| message["executable"].as_str().map(PathBuf::from))
-        .next_back();
-    suite.ok_or("cargo built no suite".into())
+    let binary = |message: serde_json::Value| {
+        let path = message["executable"].as_str().map(PathBuf::from)?;
+        Some((message["target"]["name"].as_str()?.to_owned(), path))
+    };
+    Ok(messages.filter_map(binary).collect())
 }
 
 /// Copies what git knows of the working tree.
@@ -115,18 +126,25 @@ fn save(path: &Path, text: &str) -> Outcome {
 mod tests {
     use super::*;
 
+    /// Everything in a folder of sources, as one text.
+    fn texts(folder: &str) -> String {
+        let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
+        entries.map(|entry| read(&entry.expect("it can be listed").path()).expect("text")).collect()
+    }
+
     #[test]
     fn every_bug_has_one_place_and_a_case() {
-        let cases = root().join("tests/conformance/src/cases");
-        let cases: String = fs::read_dir(&cases)
-            .expect("the cases are there")
-            .map(|entry| read(&entry.expect("it can be listed").path()).expect("text"))
-            .collect();
-        for bug in PLANTED {
-            let text = read(&root().join("core/src").join(bug.file)).expect(bug.name);
+        let cases = texts("tests/conformance/src/cases");
+        let tests = texts("backends/host/tests/host");
+        for (_, bed, bug) in all() {
+            let text = read(&root().join(bed.folder).join(bug.file)).expect(bug.name);
             assert_eq!(text.matches(bug.right).count(), 1, "{}: {}", bug.name, bug.right);
             assert!(bug.wrong.contains("PLANTED"), "{} can be switched off", bug.name);
-            assert!(cases.contains(&format!("fn {}<", bug.case)), "{}: {}", bug.name, bug.case);
+            let is_there = match bed.binary {
+                "conformance" => cases.contains(&format!("fn {}<", bug.case)),
+                _ => tests.contains(&format!("fn {}(", bug.case)),
+            };
+            assert!(is_there, "{}: {}", bug.name, bug.case);
         }
     }
 }

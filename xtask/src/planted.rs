@@ -1,4 +1,4 @@
-//! Bugs that are planted in the core, each with the case of the suite that must catch it.
+//! Bugs that are planted, each with the case of the suite, or the test of processes, that must catch it.
 //!
 //! An edit replaces a text that its file holds exactly once. `PLANTED` in the new text asks whether this bug is the one
 //! of this run, so that one build holds them all.
@@ -8,9 +8,9 @@
 pub(crate) struct Planted {
     /// What it is called.
     pub(crate) name: &'static str,
-    /// The case that must fail.
+    /// The case or test that must fail.
     pub(crate) case: &'static str,
-    /// The file, below `core/src`.
+    /// The file, below the folder of its [`Bed`].
     pub(crate) file: &'static str,
     /// The text as it is.
     pub(crate) right: &'static str,
@@ -18,10 +18,28 @@ pub(crate) struct Planted {
     pub(crate) wrong: &'static str,
 }
 
+/// Bugs of one folder, and the test binary of the host backend that must catch them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bed {
+    /// The library's folder.
+    pub(crate) folder: &'static str,
+    /// The binary.
+    pub(crate) binary: &'static str,
+    /// The bugs.
+    pub(crate) bugs: &'static [Planted],
+}
+
+/// Every bug: those that the suite catches, and those that show when a process ends in the middle.
+pub(crate) const BEDS: [Bed; 3] = [
+    Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
+    Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
+    Bed { folder: "backends/host/src", binary: "host", bugs: IN_HOST },
+];
+
 macro_rules! planted {
-    ($($name:ident caught by $case:ident in $file:literal: $right:literal => $wrong:literal;)*) => {
-        /// Every bug.
-        pub(crate) const PLANTED: &[Planted] = &[$(Planted {
+    ($(#[$about:meta])* $list:ident: $($name:ident caught by $case:ident in $file:literal: $right:literal => $wrong:literal;)*) => {
+        $(#[$about])*
+        const $list: &[Planted] = &[$(Planted {
             name: stringify!($name),
             case: stringify!($case),
             file: $file,
@@ -32,6 +50,8 @@ macro_rules! planted {
 }
 
 planted! {
+    /// In the core, for the suite.
+    IN_CORE:
     // Requests.
     a_batch_keeps_what_it_got caught by a_batch_is_served_whole_or_not_at_all in "manager/mod.rs":
         "requests.iter().map(|request| self.allocate(request)).collect()" =>
@@ -292,4 +312,34 @@ planted! {
         "let written = transfer.write(on, place(start), &word); if !PLANTED { written?; }";
     guards_that_fail_are_not_counted caught by a_guard_that_cannot_be_looked_at_is_counted in "guard/sentry.rs":
         "self.missed.fetch_add(1, Relaxed);" => "self.missed.fetch_add(u64::from(!PLANTED), Relaxed);";
+}
+
+planted! {
+    /// In the core, for processes that end with live memory.
+    AT_EXIT:
+    a_lock_needs_what_its_thread_has_dropped caught by a_process_may_end_with_live_memory_in_statics in "sync/primitive.rs":
+        "!taken.swap(true, Acquire)" =>
+        "std::thread_local! { static GONE: alloc::boxed::Box<u32> = alloc::boxed::Box::new(0); }
+    if PLANTED { GONE.with(|_| ()) }
+    !taken.swap(true, Acquire)";
+}
+
+planted! {
+    /// In the host backend, for processes that hand memory over and are killed.
+    IN_HOST:
+    what_others_write_is_not_seen caught by an_importer_that_is_killed_leaves_the_memory_to_its_exporter in "driver/unix.rs":
+        "libc::MAP_SHARED" => "(if PLANTED { libc::MAP_PRIVATE } else { libc::MAP_SHARED })";
+    shared_memory_stays_counted caught by an_importer_that_is_killed_leaves_the_memory_to_its_exporter in "backend.rs":
+        "let reserved = block.body.is_reserved();" =>
+        "let reserved = block.body.is_reserved() || PLANTED && matches!(block.body.backing, crate::block::Backing::Shared(_));";
+    imports_are_not_counted caught by an_importer_outlives_an_exporter_that_is_killed in "export.rs":
+        "close(exported.fd)?;" => "close(exported.fd)?; if PLANTED { self.ledger.refund(heap, exported.size, 1); }";
+    an_import_is_empty_memory caught by an_importer_outlives_an_exporter_that_is_killed in "export.rs":
+        "let file = File::duplicate(exported.fd)?;" =>
+        "let file = File::duplicate(exported.fd)?;
+        let file = if PLANTED { let fresh = File::new()?; fresh.resize(exported.size)?; fresh.seal()?; fresh } else { file };";
+    descriptors_stay_open caught by many_hand_overs_leave_nothing_open_on_either_side in "export.rs":
+        "Ok(Exported { fd: copy.into_descriptor(), size, uuid })" =>
+        "if PLANTED { let _kept = File::duplicate(file.descriptor())?.into_descriptor(); }
+        Ok(Exported { fd: copy.into_descriptor(), size, uuid })";
 }

@@ -192,13 +192,21 @@ fn hand_over() {
 fn leave_with_live_memory(is_early: bool) {
     static MANAGER: OnceLock<Manager<Host>> = OnceLock::new();
     static LIVE: Mutex<Vec<Allocation<Host>>> = Mutex::new(Vec::new());
-    thread_local! { static LOCAL: RefCell<Vec<Allocation<Host>>> = const { RefCell::new(Vec::new()) }; }
+    thread_local! {
+        static FIRST: RefCell<Vec<Allocation<Host>>> = const { RefCell::new(Vec::new()) };
+        static LAST: RefCell<Vec<Allocation<Host>>> = const { RefCell::new(Vec::new()) };
+    }
+    // What a thread touched first ends last: then nothing of its own that the manager uses is there any more.
+    FIRST.with_borrow_mut(Vec::clear);
     let manager = MANAGER.get_or_init(|| Manager::new(Host::new()));
     let take = || manager.allocate(&Request::new(100_000).on(MAIN)).expect("fits");
     let one = take();
     one.fill(0, 100_000, 1).expect("inside");
     LIVE.lock().expect("no panic").push(one);
-    LOCAL.with_borrow_mut(|local| local.push(take()));
+    for local in [&FIRST, &LAST] {
+        let loose = manager.allocate(&Request::new(100_000)).expect("fits");
+        local.with_borrow_mut(|local| local.extend([take(), loose]));
+    }
     drop(take());
     if is_early {
         std::process::exit(0);
