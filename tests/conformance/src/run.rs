@@ -14,8 +14,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Instant;
 
-/// Longer than any case takes; a case that takes longer hangs.
-const DEADLINE: Duration = Duration::from_secs(180);
+/// Longer than any case takes on a slow and loaded machine; a case that takes longer hangs.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Longer than any thread of a case is kept from its work on such a machine; one that takes longer is stuck.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 type Open<B> = Arc<dyn Fn() -> Result<Rig<B>, String> + Send + Sync>;
 

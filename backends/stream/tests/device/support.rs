@@ -11,7 +11,7 @@ pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
 pub(crate) const DEVICE: HeapId = HeapId(0);
 pub(crate) const MIB: u64 = 1 << 20;
 /// A gate that nobody opens opens itself after this long.
-const LONGEST_HOLD_NS: u64 = 20_000_000_000;
+const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 const DELAY: &str = include_str!("../../../../shaders/delay/delay.cu");
 
 /// What a case needs beyond a device.

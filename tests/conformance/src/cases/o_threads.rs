@@ -2,6 +2,7 @@
 use super::{assert_disjoint, take};
 use crate::case::Case;
 use crate::rng::Rng;
+use crate::run::PATIENCE;
 use crate::world::{Stack, World, check_stamp, write_stamp};
 use core::time::Duration;
 use omniheap_core::layer::{CallKind, Plan};
@@ -116,7 +117,7 @@ fn no_lock_is_held_over_a_driver_call<B: Backend + 'static>(world: &World<B>) {
             let _seen = (manager.report(), manager.totals(), manager.retire(), manager.validate());
             done.send(()).expect("listening");
         });
-        let answer = told.recv_timeout(Duration::from_secs(10));
+        let answer = told.recv_timeout(PATIENCE);
         drop(stopped);
         others.join().expect("no panic");
         drop(slow.join().expect("no panic"));
@@ -147,8 +148,7 @@ fn a_callback_may_come_back_in<B: Backend + 'static>(world: &World<B>) {
     });
     let why = super::kind(manager.allocate(&Request::new(6 << 20).heap(heap)));
     assert!(why.is_out_of_memory());
-    let ((live_inside, trimmed, sound), _) =
-        told.recv_timeout(Duration::from_secs(10)).expect("called");
+    let ((live_inside, trimmed, sound), _) = told.try_recv().expect("called before it failed");
     assert_eq!((live_inside, trimmed, sound), (live.len() as u64, true, Ok(())));
 }
 

@@ -1,8 +1,8 @@
 //! The world of one injection: what lives before it, and what must hold after it.
 use super::Scenario;
 use crate::rig::Rig;
+use crate::run::PATIENCE;
 use crate::world::{Mode, Stack, World, check_stamp, write_stamp};
-use core::time::Duration;
 use omniheap_core::layer::{CallKind, Plan, Quarantine};
 use omniheap_core::{Allocation, Backend, ErrorKind, Manager, Request, Result, Span, TimelineId};
 use std::sync::mpsc;
@@ -198,7 +198,7 @@ impl<B: Backend + 'static> Scene<B> {
             drop(manager);
             let _ = tell.send(answer);
         });
-        let answer = told.recv_timeout(Duration::from_secs(20)).map_err(|_| "a lock is held")?;
+        let answer = told.recv_timeout(PATIENCE).map_err(|_| "a lock is held")?;
         answer.map_err(|error| format!("another thread: {error}"))
     }
 }
