@@ -113,9 +113,11 @@ impl<D: StreamDriver> Bounce<D> {
     ) -> Result<()> {
         let (stream, length) = (timeline.stream()?, bytes.len());
         // SAFETY: the caller promises `from`; the bounce is touched again only after `wait`.
-        unsafe { self.driver.read(self.host.as_ptr(), from, length, stream) }?;
+        let sent = unsafe { self.driver.read(self.host.as_ptr(), from, length, stream) };
+        // Also where it failed: the device may write the bytes all the same.
         self.depart(timeline)?;
         self.wait()?;
+        sent?;
         // SAFETY: the caller keeps `length <= BOUNCE`, the copy into the bounce has run, and a slice never overlaps it.
         unsafe { self.host.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), length) };
         Ok(())

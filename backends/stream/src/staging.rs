@@ -149,9 +149,10 @@ impl<D: StreamDriver> Staging<D> {
             *filling = Filling { bounce: Some(bounce), used: 0 };
         }
         let bounce = filling.bounce.as_ref().expect("put there just above");
-        work(bounce, filling.used)?;
+        let done = work(bounce, filling.used);
+        // Also where it failed: the device may use the bytes all the same.
         filling.used = (filling.used + length).next_multiple_of(FILLING_ALIGN).min(BOUNCE);
-        Ok(())
+        done
     }
 
     /// Writes a slice through the timeline's filling.

@@ -55,9 +55,9 @@ impl<D: Driver> Device<D> {
             return unsafe { self.staging().write_small(&timeline, to, bytes) };
         }
         if self.is_pinned(bytes) {
-            // SAFETY: `range` as above; the slice is borrowed until the copy has run, which is waited for.
-            unsafe { self.driver().write(to, bytes.as_ptr(), bytes.len(), stream) }?;
-            return self.timelines().settle(&timeline);
+            // SAFETY: `range` as above; the slice is borrowed until the copy has run, which is waited for, also where it failed.
+            let sent = unsafe { self.driver().write(to, bytes.as_ptr(), bytes.len(), stream) };
+            return self.timelines().settle(&timeline).and(sent);
         }
         let workers = workers(&timeline, bytes.len());
         // SAFETY: `range` saw the bytes inside a live block.
@@ -82,9 +82,9 @@ impl<D: Driver> Device<D> {
             return Ok(());
         }
         if self.is_pinned(bytes) {
-            // SAFETY: `range` as above; the slice is borrowed until the copy has run, which is waited for.
-            unsafe { self.driver().read(bytes.as_mut_ptr(), from, bytes.len(), stream) }?;
-            return self.timelines().settle(&timeline);
+            // SAFETY: `range` as above; the slice is borrowed until the copy has run, which is waited for, also where it failed.
+            let sent = unsafe { self.driver().read(bytes.as_mut_ptr(), from, bytes.len(), stream) };
+            return self.timelines().settle(&timeline).and(sent);
         }
         let workers = workers(&timeline, bytes.len());
         // SAFETY: `range` saw the bytes inside a live block.

@@ -269,3 +269,32 @@ fn what_fails_when_a_device_is_opened_is_left_out() {
     assert_eq!(kind(verdicts()), Some(ErrorKind::DeviceLost));
     assert_eq!(driver.calls().last(), Some(&Call::DestroyStream));
 }
+
+#[test]
+fn a_call_that_failed_may_run_all_the_same_and_its_pinned_bytes_wait() {
+    let device = open();
+    let (driver, target) = (device.driver(), block(&device, 2 << 20));
+    let source = || driver.written_from.load(Ordering::Relaxed);
+    device.write(MAIN, at(&target, 0), &[1; 100]).expect("in range");
+    let first = source();
+    driver.is_unsure.store(true, Ordering::Relaxed);
+    assert_eq!(kind(device.write(MAIN, at(&target, 0), &[2; 100])), Some(ErrorKind::Driver));
+    let (failed, recorded) = (source(), driver.records.load(Ordering::Relaxed));
+    assert_ne!(first, failed);
+    let mut bytes = [0; 100];
+    assert_eq!(kind(device.read(MAIN, at(&target, 0), &mut bytes)), Some(ErrorKind::Driver));
+    assert!(driver.records.load(Ordering::Relaxed) > recorded, "an event says when it has passed");
+    // Slices that are pinned already go as they are, and are the caller's again afterwards.
+    let mut pinned = vec![9; 2 << 20];
+    let records = || driver.records.load(Ordering::Relaxed);
+    let before = records();
+    assert_eq!(kind(device.write(MAIN, at(&target, 0), &pinned)), Some(ErrorKind::Driver));
+    assert_eq!(source(), pinned.as_ptr().expose_provenance() as u64);
+    assert_eq!(kind(device.read(MAIN, at(&target, 0), &mut pinned)), Some(ErrorKind::Driver));
+    assert_eq!(records(), before + 2, "both are waited for");
+    driver.is_unsure.store(false, Ordering::Relaxed);
+    device.write(MAIN, at(&target, 0), &[3; 100]).expect("in range");
+    assert_ne!(source(), failed, "the device may still read there");
+    assert_eq!(read(&device, &target, 0, 100), [3; 100]);
+    free(&device, target).expect("idle");
+}

@@ -4,7 +4,7 @@ use core::{
     alloc::Layout,
     ffi::{CStr, c_void},
     ptr::{self, NonNull},
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 use omniheap_core::{ErrorKind, Result};
 use omniheap_stream::{
@@ -54,6 +54,12 @@ pub(crate) struct Plain {
     pub(crate) is_lost: AtomicBool,
     /// Whether other processes' memory is shorter than they say.
     pub(crate) is_short: AtomicBool,
+    /// Whether reads and writes of the host say that they failed, though the device has them.
+    pub(crate) is_unsure: AtomicBool,
+    /// Events that were recorded.
+    pub(crate) records: AtomicU32,
+    /// Where the host's bytes of the last write lie.
+    pub(crate) written_from: AtomicU64,
 }
 
 impl Plain {
@@ -65,6 +71,11 @@ impl Plain {
     fn note(&self, call: Call) -> Result<()> {
         lock(&self.calls).push(call);
         Ok(())
+    }
+
+    /// What a call of the host is told.
+    fn verdict(&self) -> Result<()> {
+        if self.is_unsure.load(Ordering::Relaxed) { Err(ErrorKind::Driver.into()) } else { Ok(()) }
     }
 
     /// Where the symbol of every module is.
@@ -119,6 +130,7 @@ unsafe impl StreamDriver for Plain {
         Ok(())
     }
     unsafe fn record(&self, _: u32, _: u32) -> Result<()> {
+        self.records.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
     unsafe fn progress(&self, _: u32) -> Result<Progress> {
@@ -145,12 +157,13 @@ unsafe impl StreamDriver for Plain {
     unsafe fn write(&self, to: u64, from: *const u8, size: usize, _: u32) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { ptr::copy(from, pointer(to), size) };
-        Ok(())
+        self.written_from.store(from.expose_provenance() as u64, Ordering::Relaxed);
+        self.verdict()
     }
     unsafe fn read(&self, to: *mut u8, from: u64, size: usize, _: u32) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { ptr::copy(pointer(from), to, size) };
-        Ok(())
+        self.verdict()
     }
 }
 
