@@ -106,12 +106,16 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 
 /// Reads a file that is text and not too long.
 fn read(path: &Path) -> Result<String, Failure> {
-    let wrong = |why: &dyn core::fmt::Display| Failure::input(format!("{}: {why}", path.display()));
+    let shown = path.display();
+    let wrong = |error: std::io::Error| {
+        let advice = "check the path and its permissions";
+        Failure::input(format!("{shown}: cannot read: {error}; {advice}"))
+    };
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| wrong(&error))?;
-    file.take(LONGEST_FILE + 1).read_to_string(&mut text).map_err(|error| wrong(&error))?;
+    let file = File::open(path).map_err(wrong)?;
+    file.take(LONGEST_FILE + 1).read_to_string(&mut text).map_err(wrong)?;
     if text.len() as u64 > LONGEST_FILE {
-        return Err(wrong(&"longer than 1 GiB"));
+        return Err(Failure::input(format!("{shown}: longer than 1 GiB; plan fewer buffers")));
     }
     Ok(text)
 }

@@ -23,7 +23,8 @@ fn files_that_are_no_traces_are_refused() {
         refuses(&["compare", &path], 2, name);
         refuses(&["report", &path, "-o", "never.html"], 2, name);
     }
-    refuses(&["replay", "there-is-no-such-file.csv"], 2, "cannot read");
+    refuses(&["replay", "there-is-no-such-file.csv"], 2, "file.csv: cannot read");
+    refuses(&["plan", "there-is-no-such-file.csv"], 2, "file.csv: cannot read");
     refuses(&["replay", "."], 2, "cannot read");
 }
 

@@ -27,6 +27,14 @@ impl fmt::Display for Position {
     }
 }
 
+/// What an error begins with: where it is, unless that is everywhere.
+fn lead(position: &Position) -> String {
+    match position {
+        Position::Input => String::new(),
+        place => format!("{place}: "),
+    }
+}
+
 /// A column of a text format or a field of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -69,7 +77,7 @@ impl fmt::Display for Field {
 
 /// A trace that was refused. Nothing of it is returned.
 #[derive(Debug, thiserror::Error)]
-#[error("{position}: {kind}")]
+#[error("{}{kind}", lead(.position))]
 pub struct Error {
     position: Position,
     kind: ErrorKind,
