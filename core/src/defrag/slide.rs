@@ -69,6 +69,22 @@ impl<B: Backend> Lane<B> {
         self.run(ask.unsettled(self.shared.unit), choose)
     }
 
+    /// Makes a hole of at least `size` bytes out of smaller ones; says what moved, or `None` where it cannot. `own` are the
+    /// caller's requests whose alignment is not noted yet. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`make_hole`](Self::make_hole).
+    pub(crate) fn join_holes(&self, size: u64, own: u64) -> Result<Option<Slid>> {
+        self.run(own, |pieces| {
+            let smaller = |piece: &Piece<SlotId>| match piece {
+                Piece::Hole(hole) if hole.size >= size => Piece::Fixed,
+                other => *other,
+            };
+            cheapest(&pieces.iter().map(smaller).collect::<Vec<_>>(), size)
+        })
+    }
+
     /// Makes one hole of the holes of a block where they are scattered; says what moved, or `None` where nothing can be
     /// gained any more. Waits for the device.
     ///

@@ -37,7 +37,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Slides live data over holes and counts it; whether something moved.
-    fn slide(&self, slide: impl FnOnce() -> Result<Option<Slid>>) -> Result<bool> {
+    pub(super) fn slide(&self, slide: impl FnOnce() -> Result<Option<Slid>>) -> Result<bool> {
         let began = Instant::now();
         let Some(Slid { moves, bytes }) = slide()? else { return Ok(false) };
         let host_time = began.elapsed();
@@ -114,11 +114,13 @@ impl<B: Backend> Manager<B> {
         }
         let own = ask.unsettled(pool.shared.unit);
         let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
-        if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves == 0 {
-            return Ok(None);
+        if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
+            self.trim_for(pool)?;
+            if let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)? {
+                return Ok(Some(taken));
+            }
         }
-        self.trim_for(pool)?;
-        self.retry(pool, lane, ask, Rung::Defragment)
+        self.free_pages_by_sliding(pool, lane, ask)
     }
 
     /// Serves a request of a paged lane by copying live data together, where that is expected to take less than mapping

@@ -17,6 +17,7 @@ mod ladder;
 mod launch;
 mod observe;
 mod order;
+mod pages;
 mod placed;
 mod pressure;
 mod publish;

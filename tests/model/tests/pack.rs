@@ -159,3 +159,31 @@ fn a_call_that_fails_at_any_point_loses_nothing() {
         }
     }
 }
+
+#[test]
+fn a_request_gets_the_pages_that_many_small_holes_add_up_to() {
+    // What stays divides the memory into eight stretches. In each, five holes add up to more than two pages, and none is
+    // long enough for anything that could move there.
+    let (moves, hole) = (28 << 10, 27 << 10);
+    let manager = manager(35 * PAGE);
+    let ask = |size| manager.allocate(&Request::new(size)).expect("fits");
+    let (mut live, mut holes, mut stays) = (Live::new(), Vec::new(), Vec::new());
+    for _ in 0..8 {
+        for _ in 0..5 {
+            let id = live.len() as u64;
+            live.push((id, ask(moves)));
+            live[live.len() - 1].1.write(0, &stamp(id, moves)).expect("in range");
+            holes.push(ask(hole));
+        }
+        stays.push(manager.allocate(&Request::new(2 << 10).pinned()).expect("fits"));
+    }
+    holes.clear();
+    let large = manager.allocate(&Request::new(7 * PAGE)).expect("eight pages can be had");
+    large.fill(0, 7 * PAGE, 0xee).expect("in range");
+    manager.validate().expect("sound");
+    for (id, one) in &live {
+        let mut found = vec![0; usize::try_from(moves).expect("small")];
+        one.read(0, &mut found).expect("in range");
+        assert!(found == stamp(*id, moves), "allocation {id} lost its bytes");
+    }
+}
