@@ -210,10 +210,10 @@ impl<B: Backend> Lane<B> {
     /// The smallest hole of a quiet block that fits.
     fn lend_quiet(&self, state: &mut State<B>, ask: Ask) -> Result<SlotId, ErrorKind> {
         let mut best: Option<(Key, Span)> = None;
-        let quiet: Vec<BlockId> = (0u32..)
+        let quiet: Vec<bool> = (0u32..)
             .map(BlockId)
             .take(state.blocks.len())
-            .filter(|id| state.is_quiet(self.timeline, *id))
+            .map(|id| state.is_quiet(self.timeline, id))
             .collect();
         let Some(tlsf) = state.divider.general() else { return Err(ErrorKind::OutOfDeviceMemory) };
         tlsf.holes_from_largest(ask.layout.size, |key, block, hole| {
@@ -222,7 +222,7 @@ impl<B: Backend> Lane<B> {
                 .and_then(|start| start.checked_add(ask.layout.size))
                 .is_some_and(|end| end <= hole.end());
             if fits
-                && quiet.contains(&block)
+                && quiet[block.0 as usize]
                 && best.is_none_or(|(_, known)| hole.size < known.size)
             {
                 best = Some((key, hole));
