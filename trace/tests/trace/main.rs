@@ -13,7 +13,6 @@ mod export;
 mod hostile;
 mod imports;
 mod model;
-mod names;
 mod real;
 mod recorder;
 mod report;

@@ -1,6 +1,12 @@
 //! The events that the core says through `tracing` have the names that `docs/tracing.md` promises.
+//!
+//! Alone in its process: `tracing` decides for all threads together whether anyone listens to a name, and a thread without a
+//! listener that says it first at the wrong moment would decide that nobody does.
+#![expect(clippy::unwrap_used, reason = "a test that is wrong stops where it is wrong")]
 
-use omniheap_core::{Manager, ManagerConfig, PoolConfig, Request};
+use omniheap_core::{
+    Backend as _, Manager, ManagerConfig, Place, PoolConfig, Request, TimelineId, Transfer as _,
+};
 use omniheap_host::Host;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -8,7 +14,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
 
-const PROMISES: &str = include_str!("../../../docs/tracing.md");
+const PROMISES: &str = include_str!("../../docs/tracing.md");
 
 /// Keeps the names of what was said, with their fields.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +47,19 @@ impl Subscriber for Heard {
     fn exit(&self, _: &Id) {}
 }
 
+/// Writes one byte behind the end of a guarded allocation, and asks.
+fn overwrite() {
+    let manager = Manager::with_config(Host::new(), ManagerConfig::default().guarded());
+    let one = manager.allocate(&Request::new(1000).name("one")).unwrap();
+    let binding = one.binding();
+    let behind = Place { block: binding.block(), offset: binding.span().end() };
+    manager.backend().write(TimelineId::MAIN, behind, &[7]).unwrap();
+    manager.backend().wait_idle().unwrap();
+    drop(binding);
+    drop(one);
+    assert_eq!(manager.overwrites().unwrap().len(), 1);
+}
+
 #[test]
 fn every_name_is_promised_and_every_promise_is_kept() {
     let heard = Heard::default();
@@ -59,6 +78,7 @@ fn every_name_is_promised_and_every_promise_is_kept() {
         let kept = pool.allocate(&Request::new(600 << 10)).unwrap();
         pool.allocate(&Request::new(600 << 10)).expect_err("it does not fit");
         drop(kept);
+        overwrite();
     });
     let names = heard.0.lock().unwrap().clone();
     let promised: BTreeSet<_> = PROMISES
