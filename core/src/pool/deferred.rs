@@ -57,11 +57,34 @@ impl Deferred {
                 .iter()
                 .any(|(timeline, epoch)| *timeline == point.timeline && *epoch >= point.epoch)
         };
-        let mine = self.0.iter_mut().filter(|waiting| may(waiting.id));
-        mine.for_each(|waiting| waiting.points.retain(|point| !passed(point)));
-        self.0
-            .extract_if(.., |waiting| waiting.points.is_empty())
-            .map(|waiting| waiting.id)
-            .collect()
+        let is_ready = |waiting: &mut Waiting| {
+            if !may(waiting.id) {
+                return false;
+            }
+            waiting.points.retain(|point| !passed(point));
+            waiting.points.is_empty()
+        };
+        let ready = self.0.extract_if(.., |waiting| is_ready(waiting));
+        ready.map(|waiting| waiting.id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_not_be_taken_stays_also_when_it_waits_for_nothing() {
+        let id = |index| SlotId { index, generation: 1 };
+        let point = Point { timeline: TimelineId(3), epoch: Epoch(5) };
+        let mut deferred = Deferred::new();
+        deferred.push(id(0), 10, Vec::new());
+        deferred.push(id(1), 20, [point].into());
+        deferred.push(id(2), 30, Vec::new());
+        let reached = [(point.timeline, Epoch(5))];
+        assert_eq!(deferred.take_ready(&reached, |_| false), []);
+        assert_eq!(deferred.take_ready(&[], |one| one != id(0)), [id(2)]);
+        assert_eq!(deferred.take_ready(&reached, |_| true), [id(0), id(1)]);
+        assert!(deferred.is_empty());
     }
 }
