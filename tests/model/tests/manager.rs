@@ -323,3 +323,18 @@ fn a_resized_allocation_stays_what_it_was() {
         assert!(bytes.iter().all(|byte| *byte == 5), "the bytes that both sizes have");
     }
 }
+
+#[test]
+fn a_pool_that_cannot_grow_still_holds_its_minimum() {
+    let manager = plain(64 * MIB);
+    let _others = manager.allocate(&Request::new(16 * MIB).dedicated()).expect("fits");
+    let config = PoolConfig { minimum: 8 * MIB, lanes: Some(1), ..PoolConfig::new() };
+    let pool = manager.create_pool(DEVICE, config).expect("valid");
+    let all: Vec<_> = (0..32).map(|_| pool.allocate(&Request::new(MIB)).expect("fits")).collect();
+    drop(all);
+    assert!(pool.reserved() >= 32 * MIB, "empty blocks are kept for what comes next");
+    // Larger than what the others leave, whatever the pool gives back for it.
+    let why = pool.allocate(&Request::new(50 * MIB)).expect_err("too large");
+    assert!(why.kind().is_out_of_memory(), "{why}");
+    assert!(pool.reserved() >= 8 * MIB, "{} MiB", pool.reserved() / MIB);
+}
