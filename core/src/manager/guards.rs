@@ -5,9 +5,6 @@ use crate::pool::{Home, Lane, LaneState, Patience, SlotId, unless_closed};
 use crate::{Backend, Contents, ErrorKind, Overwrite, Place, Point, Result, Sharing, TimelineId};
 use alloc::{sync::Arc, vec, vec::Vec};
 
-/// Whether an allocation has a block of its own, which goes back to the driver with it.
-type Alone = Sharing;
-
 impl<B: Backend> Allocation<B> {
     /// Fills what nobody has written yet, and lays a guard behind the end, where the manager lays guards.
     pub(super) fn lay_guard(&self, contents: Contents) -> Result<()> {
@@ -61,8 +58,9 @@ impl<B: Backend> Allocation<B> {
 }
 
 impl<B: Backend> LaneState<B> {
-    /// What is known of an allocation with a guard, live or freed. This is the locked state of `lane`.
-    fn suspect(&self, lane: &Lane<B>, id: SlotId) -> Option<(Suspect<B>, Alone)> {
+    /// What is known of an allocation with a guard, live or freed, and whether it has a block of its own. This is the locked
+    /// state of `lane`.
+    fn suspect(&self, lane: &Lane<B>, id: SlotId) -> Option<(Suspect<B>, Sharing)> {
         let (found, slot) = self.slots.at(id.index)?;
         let note = self.notes.get(id.index).filter(|note| note.guard > 0 && found == id)?;
         let grant = self.divider.as_strategy().grant(slot.key).ok()?;
@@ -75,7 +73,7 @@ impl<B: Backend> LaneState<B> {
     }
 
     /// As [`suspect`](Self::suspect); the guard is looked at once, by the caller.
-    fn take_suspect(&mut self, lane: &Lane<B>, id: SlotId) -> Option<(Suspect<B>, Alone)> {
+    fn take_suspect(&mut self, lane: &Lane<B>, id: SlotId) -> Option<(Suspect<B>, Sharing)> {
         let taken = self.suspect(lane, id)?;
         self.notes.of(id.index).guard = 0;
         Some(taken)
@@ -109,12 +107,12 @@ impl<B: Backend> Lane<B> {
     /// What the device says when something may still touch the bytes: they must not be used again.
     pub(crate) fn look_at_guard(&self, id: SlotId) -> Result<()> {
         let Some(sentry) = &self.shared.sentry else { return Ok(()) };
-        let Some((suspect, alone)) = self.state.lock().take_suspect(self, id) else {
+        let Some((suspect, sharing)) = self.state.lock().take_suspect(self, id) else {
             return Ok(());
         };
         match self.timeline {
             // A block of its own goes back to the driver, which knows no order: its uses have passed.
-            Some(timeline) if alone == Sharing::Shared => sentry.send(suspect, timeline),
+            Some(timeline) if sharing == Sharing::Shared => sentry.send(suspect, timeline),
             _ => sentry.look_now(suspect),
         }
     }

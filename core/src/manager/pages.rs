@@ -24,15 +24,8 @@ impl<B: Backend> Manager<B> {
         while hole >= page / 2 {
             let mut gained = 0;
             for each in &lanes {
-                gained += self.pages_from(
-                    each,
-                    hole.max(page),
-                    ask.layout.size.saturating_sub(gained),
-                    ask,
-                )?;
-                if gained >= ask.layout.size {
-                    break;
-                }
+                let wanted = ask.layout.size.saturating_sub(gained);
+                gained += self.pages_from(each, hole.max(page), wanted, ask)?;
             }
             if gained > 0
                 && let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)?
