@@ -284,8 +284,8 @@ planted! {
         "if (ending != Ending::After(Vec::new()) && !PLANTED)
             ||";
     guards_are_looked_at_out_of_order caught by guards_are_looked_at_after_every_use in "manager/guards.rs":
-        "Some(timeline) if alone == Sharing::Shared =>" =>
-        "Some(timeline) if alone == Sharing::Shared && !PLANTED =>";
+        "Some(timeline) if sharing == Sharing::Shared =>" =>
+        "Some(timeline) if sharing == Sharing::Shared && !PLANTED =>";
     guards_stay_behind caught by guards_move_with_their_allocations in "defrag/trips.rs":
         "Move { from, to, size: trip.bytes() }" =>
         "Move { from, to, size: if PLANTED { trip.size } else { trip.bytes() } }";
