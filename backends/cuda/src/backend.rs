@@ -127,7 +127,7 @@ unsafe impl Backend for Cuda {
                 Source::Device => self.allocate_device(bytes)?,
                 Source::Combined => self.allocate_pinned(bytes, Caching::Combined)?,
                 Source::Cached => self.allocate_pinned(bytes, Caching::Cached)?,
-                Source::Managed => (self.driver().allocate_managed(bytes)?, Kind::Managed),
+                Source::Managed => (self.device.allocate_managed(bytes)?, Kind::Managed),
                 Source::Constant => (self.bank.take(bytes as u64)?, Kind::Constant),
             })
         };

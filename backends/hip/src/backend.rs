@@ -116,7 +116,7 @@ unsafe impl Backend for Hip {
                 Source::Device => self.allocate_device(bytes)?,
                 Source::Combined => self.allocate_pinned(bytes, Caching::Combined)?,
                 Source::Cached => self.allocate_pinned(bytes, Caching::Cached)?,
-                Source::Managed => (self.driver().allocate_managed(bytes)?, Kind::Managed),
+                Source::Managed => (self.device.allocate_managed(bytes)?, Kind::Managed),
                 Source::Constant => (self.allocate_constant(heap, bytes)?, Kind::Constant),
             })
         };

@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "answers for the addresses of blocks")]
 use crate::{
     Block, BlockKind, Driver, Finding, Memory, Programs, Registry, Source, Staging,
-    compact::Compactor,
+    compact::Compactor, selftest,
 };
 use core::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use omniheap_core::{Caps, ErrorKind, Heap, HeapId, Place, Point, Result, TimelineId};
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub struct Device<D: Driver> {
     id: u64,
     described: Described,
     used: Vec<AtomicU64>,
+    /// Whether the device has touched managed memory.
+    is_managed_tried: AtomicBool,
     timelines: Registry<D>,
     staging: Staging<D>,
     pub(crate) programs: Programs<D>,
@@ -44,6 +46,7 @@ impl<D: Driver> Device<D> {
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             used: described.sources.iter().map(|_| AtomicU64::new(0)).collect(),
+            is_managed_tried: AtomicBool::new(false),
             described,
             timelines,
             staging: Staging::new(&driver),
@@ -132,6 +135,19 @@ impl<D: Driver> Device<D> {
         tracing::error!(base, heap = heap.0, "the driver broke the heap's alignment");
         let _ = give_back(block);
         Err(ErrorKind::Driver.into())
+    }
+
+    /// Allocates memory that host and device share. The first time, the device tries a little of it before.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says, or `Driver` when host and device see different bytes.
+    pub fn allocate_managed(&self, bytes: usize) -> Result<u64> {
+        if !self.is_managed_tried.load(Ordering::Relaxed) {
+            selftest::touch_managed(&*self.driver)?;
+            self.is_managed_tried.store(true, Ordering::Relaxed);
+        }
+        self.driver.allocate_managed(bytes)
     }
 
     /// Refuses a size that a heap can never give; says where its blocks come from, and the size as drivers take it.

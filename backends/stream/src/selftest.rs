@@ -165,7 +165,7 @@ pub fn run<D: Driver, P>(
     let stream = driver.create_stream()?;
     let try_all = || {
         let (page, pages) = judge(Feature::Pages, claims.pages(), || pages(stream))?;
-        let probe = || managed(&**driver, stream);
+        let probe = || managed(&**driver);
         let (managed, managed_finding) = judge(Feature::Managed, claims.managed(), probe)?;
         let (pool, pool_finding) = judge(Feature::AsyncPool, claims.pool(), || pool(stream))?;
         let usable = Usable { page, managed: managed.map(|()| Source::Managed) };
@@ -197,22 +197,54 @@ pub unsafe fn stamp<D: CopyDriver>(driver: &D, address: u64, stream: D::Stream) 
     if seen == [STAMP; PROBE] { Ok(()) } else { Err(ErrorKind::Driver.into()) }
 }
 
-fn managed<D: CopyDriver + MemoryDriver>(driver: &D, stream: D::Stream) -> Result<()> {
+/// Takes managed memory and uses it on the host.
+///
+/// The device's part waits until somebody wants such memory: its first touch costs 128 MiB of an H200 for as long as the
+/// context lives, and most programs never use any.
+fn managed<D: MemoryDriver>(driver: &D) -> Result<()> {
+    with_managed(driver, |address| {
+        let last = last_byte(address)?;
+        // SAFETY: managed memory is the host's too, at the same address, and the device does not use it.
+        unsafe { last.write_volatile(STAMP) };
+        host_sees(address)
+    })
+}
+
+/// Lets the device write managed memory and the host read it.
+///
+/// # Errors
+///
+/// `Driver` for other bytes, or what the driver says.
+pub(crate) fn touch_managed<D: CopyDriver + MemoryDriver>(driver: &D) -> Result<()> {
+    let stream = driver.create_stream()?;
+    let result = with_managed(driver, |address| {
+        // SAFETY: the bytes are live, and so is the stream.
+        unsafe { stamp(driver, address, stream) }?;
+        host_sees(address)
+    });
+    // SAFETY: created above; `stamp` has waited for its work, or failed to queue any.
+    result.and(unsafe { driver.destroy_stream(stream) })
+}
+
+/// Runs `work` on [`PROBE`] bytes of managed memory.
+fn with_managed<D: MemoryDriver>(driver: &D, work: impl FnOnce(u64) -> Result<()>) -> Result<()> {
     let address = driver.allocate_managed(PROBE)?;
-    // SAFETY: allocated just above with `PROBE` bytes.
-    let result = unsafe { stamp(driver, address, stream) }.and_then(|()| host_sees(address));
+    let result = work(address);
     // SAFETY: allocated above, used by nothing any more.
-    let freed = unsafe { driver.free(address) };
-    result.and(freed)
+    result.and(unsafe { driver.free(address) })
+}
+
+/// Where the host finds the last byte of a probe.
+fn last_byte(address: u64) -> Result<*mut u8> {
+    let address = usize::try_from(address).map_err(|_| ErrorKind::Driver)?;
+    Ok(core::ptr::with_exposed_provenance_mut(address + PROBE - 1))
 }
 
 /// Whether the host finds the stamp at the device's address.
 fn host_sees(address: u64) -> Result<()> {
-    let address = usize::try_from(address).map_err(|_| ErrorKind::Driver)?;
-    let bytes = core::ptr::with_exposed_provenance::<u8>(address + PROBE - 1);
     // SAFETY: managed memory is the host's too, at the same address; it is claimed only where both sides may touch it at any
-    // time, and `stamp` has waited.
-    let last = unsafe { bytes.read_volatile() };
+    // time, and whoever wrote it has finished.
+    let last = unsafe { last_byte(address)?.read_volatile() };
     if last == STAMP { Ok(()) } else { Err(ErrorKind::Driver.into()) }
 }
 

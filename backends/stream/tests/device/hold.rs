@@ -7,8 +7,8 @@ use core::{
 };
 use omniheap_conformance::{Held, Rig};
 use omniheap_core::{
-    Backend, ErrorKind, Heap, HeapId, HostAccess, Map, Place, Point, Result, TimelineId, Timelines,
-    Transfer,
+    Backend, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Map, Place, Point, Result, TimelineId,
+    Timelines, Transfer,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -83,7 +83,14 @@ fn warm_up(device: &Device) -> Result<()> {
     device.write(TimelineId::MAIN, place, &bytes)?;
     device.read(TimelineId::MAIN, place, &mut bytes)?;
     // SAFETY: `read` has waited for everything before it.
-    unsafe { device.free(block) }
+    unsafe { device.free(block) }?;
+    let is_unified = |heap: &Heap| heap.kind == HeapKind::Unified;
+    if let Some((heap, _)) = device.caps().heap_ids().find(|(_, heap)| is_unified(heap)) {
+        let block = device.allocate(heap, 64)?;
+        // SAFETY: nothing used it.
+        unsafe { device.free(block) }?;
+    }
+    Ok(())
 }
 
 /// A device, with a hold where the kernel can be compiled. A gate that nobody opens opens itself after `longest`.

@@ -262,12 +262,34 @@ fn what_fails_when_a_device_is_opened_is_left_out() {
     assert_eq!(verdicts(), Ok([Verdict::Absent, Verdict::Works, Verdict::Works]));
     driver.is_broken.store(true, Ordering::Relaxed);
     let [_, managed, pooled] = verdicts().expect("it opens all the same");
-    assert!(matches!(managed, Verdict::Quarantined(_)) && managed == pooled);
+    assert_eq!(managed, Verdict::Works, "the device has not touched it yet");
+    assert!(matches!(pooled, Verdict::Quarantined(_)));
     assert_eq!(driver.live(), 0, "nothing is left behind");
     driver.calls();
     driver.is_lost.store(true, Ordering::Relaxed);
     assert_eq!(kind(verdicts()), Some(ErrorKind::DeviceLost));
     assert_eq!(driver.calls().last(), Some(&Call::DestroyStream));
+}
+
+#[test]
+fn the_device_touches_managed_memory_when_somebody_wants_some() {
+    let device = open();
+    let (driver, fills) = (device.driver(), |calls: Vec<Call>| {
+        calls.into_iter().filter(|call| matches!(call, Call::Fill { .. })).count()
+    });
+    assert_eq!(fills(driver.calls()), 0, "opening a device costs none of its memory");
+    driver.is_broken.store(true, Ordering::Relaxed);
+    let before = driver.live();
+    assert_eq!(kind(device.allocate_managed(4096)), Some(ErrorKind::Driver));
+    assert_eq!(driver.live(), before, "nothing is left behind");
+    driver.is_broken.store(false, Ordering::Relaxed);
+    driver.calls();
+    for tries in [1, 0] {
+        let memory = device.allocate_managed(4096).expect("it works now");
+        assert_eq!(fills(driver.calls()), tries, "tried once");
+        // SAFETY: allocated just above, used by nothing.
+        unsafe { driver.free(memory) }.expect("allocated");
+    }
 }
 
 #[test]
