@@ -1,6 +1,6 @@
 //! The manager: any order of calls, any settings, any driver.
 //!
-//! `tests/model/tests/corpus.rs` runs the same functions on the corpus, with a stable compiler.
+//! `tests/model/tests/manager/corpus.rs` runs the same functions on the corpus, with a stable compiler.
 
 /// Calls of the public interface in any order, with contents checked.
 pub fn operations(data: &[u8]) {

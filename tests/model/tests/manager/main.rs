@@ -1,0 +1,16 @@
+//! What managers promise, on host memory.
+//!
+//! One binary, because each builds the manager anew; `footprint` is another, because it counts for its whole process.
+mod corpus;
+mod defragment;
+mod defragment_soak;
+mod holes;
+mod ordered;
+mod pack;
+mod promises;
+mod remap_or_copy;
+mod schedule;
+mod session;
+mod staging;
+mod vma_issues;
+mod warm;
