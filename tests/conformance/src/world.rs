@@ -1,7 +1,7 @@
 //! What a case works with: a fresh device under layers that count, limit and fail.
 use crate::look::Look;
 use crate::rig::{Account, Extras, Held, Rig};
-use crate::rng::{Rng, stamp};
+use crate::rng::{Rng, difference, stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::layer::{Fault, Layer, Limit, Live, Record};
 use omniheap_core::{
@@ -306,7 +306,7 @@ pub(crate) fn check_stamp<B: Backend>(allocation: &Allocation<B>, id: u64) {
     let mut wanted = found.clone();
     stamp(id, 0, &mut wanted);
     allocation.read(0, &mut found).expect("an allocation can be read");
-    if let Some(at) = found.iter().zip(&wanted).position(|(a, b)| a != b) {
+    if let Some(at) = difference(&found, &wanted) {
         panic!("byte {at} of {} is {} and should be {}", found.len(), found[at], wanted[at]);
     }
 }

@@ -1,6 +1,7 @@
 //! S: what one domain leaves behind, another never reads.
 use super::{kind, take};
 use crate::case::{Case, Need};
+use crate::rng::difference;
 use crate::world::{Stack, World, in_heap, timelines};
 use omniheap_core::layer::{CallKind, Plan};
 use omniheap_core::{Allocation, Backend, ErrorKind, HeapKind, Manager, Request, TimelineId};
@@ -28,8 +29,9 @@ fn bytes_of<B: Backend>(allocation: &Allocation<B>) -> Vec<u8> {
 
 #[track_caller]
 fn assert_zero<B: Backend>(allocation: &Allocation<B>) {
-    let left = bytes_of(allocation).iter().filter(|byte| **byte != 0).count();
-    assert_eq!(left, 0, "bytes of another owner");
+    let found = bytes_of(allocation);
+    let other = difference(&found, &vec![0; found.len()]);
+    assert_eq!(other, None, "the first byte of another owner");
 }
 
 /// Sizes that fill their padding, so that reading them reads all that was granted.
