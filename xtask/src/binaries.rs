@@ -89,7 +89,11 @@ pub(crate) fn test(mut binaries: Vec<Binary>, root: &Path) -> Outcome {
 }
 
 /// Runs everything, `count` at a time and in order; what failed.
-fn beside<T: Send>(count: usize, all: Vec<T>, run: impl Fn(&T) -> bool + Sync) -> Vec<T> {
+pub(crate) fn beside<T: Send>(
+    count: usize,
+    all: Vec<T>,
+    run: impl Fn(&T) -> bool + Sync,
+) -> Vec<T> {
     let (queue, failed) = (Mutex::new(VecDeque::from(all)), Mutex::new(Vec::new()));
     // A call of its own: in the loop's head, the lock would be held until the run ends, and no two would be under way.
     let next = || lock(&queue).pop_front();
@@ -140,7 +144,8 @@ fn run(binary: &Binary, root: &Path) -> bool {
     true
 }
 
-fn said(output: &Output) -> String {
+/// All that a process said.
+pub(crate) fn said(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }

@@ -1,8 +1,9 @@
 //! What needs the nightly compiler: `cargo xtask fuzz` and `cargo xtask sanitize`.
+use crate::binaries::{beside, said};
 use crate::step::{Outcome, status};
 use crate::{root, target};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Where both are known to work.
@@ -54,28 +55,40 @@ fn run(seconds: u64, only: Option<&str>, seed: Option<u32>) -> Outcome {
     if names.is_empty() {
         return Err("no target has this name: fuzz/fuzz_targets lists them".into());
     }
-    for name in names {
-        let found = built.join("found").join(&name);
-        fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
-        println!("    {name}");
-        let mut fuzzer = Command::new(built.join(TRIPLE).join("release").join(&name));
-        // New inputs go to the first folder; the committed ones are only read.
-        fuzzer.arg(&found).arg(folder.join("corpus").join(&name));
-        fuzzer.args([
-            format!("-max_total_time={seconds}"),
-            "-verbosity=0".into(),
-            "-print_final_stats=1".into(),
-            "-max_len=4096".into(),
-            "-rss_limit_mb=4096".into(),
-            format!("-artifact_prefix={}/", found.display()),
-        ]);
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let failed = beside(count, names, |name| {
+        let mut fuzzer = Command::new(built.join(TRIPLE).join("release").join(name));
+        fuzzer.arg(format!("-max_total_time={seconds}"));
         fuzzer.args(seed.map(|seed| format!("-seed={seed}")));
-        status(
-            &format!("{name}: the input that fails is named above, in {}", found.display()),
-            &mut fuzzer,
-        )?;
+        let done = one(fuzzer, &built.join("found").join(name), &folder.join("corpus").join(name));
+        match &done {
+            Ok(said) => println!("    {name}: {said}"),
+            Err(why) => println!("{why}\n    {name}: FAILED"),
+        }
+        done.is_ok()
+    });
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Runs one target; says how many inputs it tried, or all that a failed one said.
+fn one(mut fuzzer: Command, found: &Path, corpus: &Path) -> Result<String, String> {
+    fs::create_dir_all(found).map_err(|error| format!("{}: {error}", found.display()))?;
+    // New inputs go to the first folder; the committed ones are only read.
+    fuzzer.arg(found).arg(corpus);
+    fuzzer.args(["-verbosity=0", "-print_final_stats=1", "-max_len=4096", "-rss_limit_mb=4096"]);
+    fuzzer.arg(format!("-artifact_prefix={}/", found.display()));
+    let output = fuzzer.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let text = said(&output);
+    if !output.status.success() {
+        return Err(format!("{text}\n    {}; the input that fails is named above", output.status));
     }
-    Ok(())
+    Ok(format!("{} inputs", executed(&text).unwrap_or("an unknown number of")))
+}
+
+/// How many inputs a fuzzer says that it tried.
+fn executed(text: &str) -> Option<&str> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix("stat::number_of_executed_units:")).map(str::trim)
 }
 
 /// Every target, by name.
@@ -154,4 +167,27 @@ fn rustup(tool: &str) -> Command {
         command.env_remove(name);
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{executed, one};
+    use std::process::Command;
+
+    #[test]
+    fn the_number_of_inputs_is_read_from_the_statistics() {
+        let text = "INFO: seed\nstat::number_of_executed_units: 994\nstat::new_units_added: 163";
+        assert_eq!(executed(text), Some("994"));
+        assert_eq!(executed("nothing"), None);
+    }
+
+    #[test]
+    fn a_fuzzer_that_fails_is_told_from_one_that_ends_well() {
+        let folder = std::env::temp_dir().join(format!("omniheap-fuzz-{}", std::process::id()));
+        let run = |program: &str| one(Command::new(program), &folder, &folder);
+        assert!(run("true").is_ok());
+        assert!(run("false").is_err_and(|why| why.contains("the input that fails")));
+        assert!(run("no such program").is_err());
+        std::fs::remove_dir_all(&folder).expect("the folder was made");
+    }
 }
