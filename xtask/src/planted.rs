@@ -67,8 +67,8 @@ planted! {
         "if request.sharing == Sharing::Dedicated {" =>
         "if request.sharing == Sharing::Dedicated && !PLANTED {";
     dedicated_stays caught by a_dedicated_allocation_is_alone_at_offset_zero in "pool/lane.rs":
-        "Sharing::Dedicated => self.remove_block(grant.block)," =>
-        "Sharing::Dedicated => if PLANTED { None } else { self.remove_block(grant.block) },";
+        "Sharing::Dedicated => self.remove_block(grant.block).map(Left::Block)," =>
+        "Sharing::Dedicated => if PLANTED { None } else { self.remove_block(grant.block).map(Left::Block) },";
     zeros_are_forgotten caught by zeroed_memory_reads_zero_to_its_last_byte in "manager/ladder.rs":
         "if request.contents == Contents::Zero {" => "if request.contents == Contents::Zero && !PLANTED {";
     zeros_come_on_another_timeline caught by zeros_arrive_in_the_order_of_the_timeline in "manager/residue.rs":
@@ -269,6 +269,37 @@ planted! {
         "undo(&mut trips, 0);" => "if !PLANTED { undo(&mut trips, 0); }";
     moves_are_not_counted caught by two_half_empty_blocks_become_one_by_four_moves in "defrag/ending.rs":
         "outcome.moved.moves += 1;" => "outcome.moved.moves += u64::from(!PLANTED);";
+
+    // Recalls.
+    wishes_are_forgotten caught by what_spilled_is_called_back_when_there_is_room in "manager/placed.rs":
+        "self.wish(&allocation, request, &placement.heaps);" =>
+        "if !PLANTED { self.wish(&allocation, request, &placement.heaps); }";
+    old_places_are_told caught by what_spilled_is_called_back_when_there_is_room in "manager/recall.rs":
+        "map_or(self.lane().shared.heap, Guest::heap)" =>
+        "filter(|_| !PLANTED).map_or(self.lane().shared.heap, Guest::heap)";
+    guests_are_counted_twice caught by what_spilled_is_called_back_when_there_is_room in "pool/guest.rs":
+        "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
+    guests_never_leave caught by what_spilled_is_called_back_when_there_is_room in "pool/guest.rs":
+        "Ok(self.guests.remove(&id.index).map(Left::Guest))" =>
+        "Ok(self.guests.remove(&id.index).and_then(|guest| if PLANTED { core::mem::forget(guest); None } else { Some(Left::Guest(guest)) }))";
+    budgets_are_not_for_recalls caught by what_spilled_is_called_back_when_there_is_room in "defrag/recall.rs":
+        "|| !purse.pay(size) {" => "|| !(purse.pay(size) || PLANTED) {";
+    refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "defrag/recall.rs":
+        "here.state.lock().facts_of(trip.slot).filter(|_| copied == Copied::Yes)" =>
+        "here.state.lock().facts_of(trip.slot).filter(|_| PLANTED || copied == Copied::Yes)";
+    held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "pool/guest.rs":
+        "        state.held_bytes -= held.span.size;
+        let freed" =>
+        "        if PLANTED { return; }
+        state.held_bytes -= held.span.size;
+        let freed";
+    aborted_recalls_keep_memory caught by a_recall_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
+        "if trips.taken_bytes > 0 {" => "if trips.taken_bytes > 0 && !PLANTED {";
+    views_are_lost caught by a_view_of_the_host_outlasts_a_recall in "manager/recall.rs":
+        "state.notes.of(index).stay = Stay::Home;" => "if !PLANTED { state.notes.of(index).stay = Stay::Home; }";
+    room_in_use_is_written caught by a_recall_waits_for_work_on_the_room_that_it_takes in "defrag/submit.rs":
+        "for lane in self.trips.lanes_abroad() {" =>
+        "for lane in self.trips.lanes_abroad().into_iter().filter(|_| !PLANTED) {";
 
     // Guards.
     guards_begin_late caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "guard/sentry.rs":

@@ -597,6 +597,20 @@ enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
                                               void *user,
                                               struct omniheap_moved *moved);
 
+// One guarded pass that brings back what lies in a farther heap than its request preferred, because that was full; the only
+// one that leaves a heap. Otherwise as `omniheap_defragment_pass`.
+//
+// What was mapped stays where it can be mapped. `OMNIHEAP_STATUS_UNSUPPORTED` where the device has one heap only.
+//
+// # Safety
+//
+// As for `omniheap_defragment_pass`.
+enum omniheap_status omniheap_recall_pass(struct omniheap_manager manager,
+                                          const struct omniheap_budget *budget,
+                                          omniheap_mover mover,
+                                          void *user,
+                                          struct omniheap_moved *moved);
+
 // Says what all defragmentation of a manager has done until now, whoever asked for it.
 //
 // # Safety

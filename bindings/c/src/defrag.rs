@@ -8,7 +8,9 @@ use ash::vk::Handle as _;
 use core::ffi::c_void;
 use core::time::Duration;
 use omniheap::vulkan::Block;
-use omniheap::{AllocationId, AnyBackend, AnyBlock, Budget, Decision, Moved, PlannedMove, Spot};
+use omniheap::{
+    AllocationId, AnyBackend, AnyBlock, Budget, Decision, Moved, Pass, PlannedMove, Spot,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -103,29 +105,68 @@ pub unsafe extern "C" fn omniheap_defragment_pass(
     call(|| {
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
-        let limits = unsafe { get(budget, "budget") }?;
-        let time = Duration::from_micros(limits.microseconds);
-        let budget = Budget::new().bytes(limits.bytes).moves(limits.moves).time(time);
+        let budget = limits(unsafe { get(budget, "budget") }?);
         let pass = holder.manager.begin_defragment(&budget)?;
-        let outcome = match mover {
-            None => pass.commit()?,
-            Some(mover) => {
-                let mut asker = Asker { handles: handles(&holder), failure: None, freed: vec![] };
-                let outcome = pass.run(|planned| {
-                    let shown = show(planned, &asker.handles);
-                    // SAFETY: the caller's promise; the description outlives the call.
-                    let answer = unsafe { mover(&raw const shown, user) };
-                    asker.decide(answer, shown.allocation)
-                })?;
-                match asker.failure {
-                    Some(failure) => return Err(failure),
-                    None => outcome,
-                }
-            }
-        };
+        // SAFETY: the caller's promise.
+        let sums = unsafe { run(pass, &holder, mover, user) }?;
         // SAFETY: as above.
-        unsafe { put(moved, outcome.moved.into(), "moved") }
+        unsafe { put(moved, sums, "moved") }
     })
+}
+
+/// One guarded pass that brings back what lies in a farther heap than its request preferred, because that was full; the only
+/// one that leaves a heap. Otherwise as `omniheap_defragment_pass`.
+///
+/// What was mapped stays where it can be mapped. `OMNIHEAP_STATUS_UNSUPPORTED` where the device has one heap only.
+///
+/// # Safety
+///
+/// As for `omniheap_defragment_pass`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_recall_pass(
+    manager: OmniheapManager,
+    budget: *const OmniheapBudget,
+    mover: OmniheapMover,
+    user: *mut c_void,
+    moved: *mut OmniheapMoved,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        // SAFETY: the caller's promise.
+        let budget = limits(unsafe { get(budget, "budget") }?);
+        let pass = holder.manager.begin_recall(&budget)?;
+        // SAFETY: the caller's promise.
+        let sums = unsafe { run(pass, &holder, mover, user) }?;
+        // SAFETY: as above.
+        unsafe { put(moved, sums, "moved") }
+    })
+}
+
+fn limits(budget: &OmniheapBudget) -> Budget {
+    let time = Duration::from_micros(budget.microseconds);
+    Budget::new().bytes(budget.bytes).moves(budget.moves).time(time)
+}
+
+/// Asks `mover`, where there is one, about every move of a pass, and commits it.
+///
+/// # Safety
+///
+/// `mover` may be called on this thread with `user`.
+unsafe fn run(
+    pass: Pass<AnyBackend>,
+    holder: &Arc<Holder>,
+    mover: OmniheapMover,
+    user: *mut c_void,
+) -> Result<OmniheapMoved, Failure> {
+    let Some(mover) = mover else { return Ok(pass.commit()?.moved.into()) };
+    let mut asker = Asker { handles: handles(holder), failure: None, freed: vec![] };
+    let outcome = pass.run(|planned| {
+        let shown = show(planned, &asker.handles);
+        // SAFETY: the caller's promise; the description outlives the call.
+        let answer = unsafe { mover(&raw const shown, user) };
+        asker.decide(answer, shown.allocation)
+    })?;
+    asker.failure.map_or(Ok(outcome.moved.into()), Err)
 }
 
 /// Says what all defragmentation of a manager has done until now, whoever asked for it.

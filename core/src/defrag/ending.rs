@@ -1,7 +1,8 @@
 //! How passes end: places are shown, and what is empty goes back.
 #![forbid(unsafe_code)]
 use super::ledger::{Moved, Outcome};
-use super::trip::{Copied, Fate, Verdict};
+use super::recall::end_abroad;
+use super::trip::{Copied, Fate, Trip, Verdict};
 use super::trips::Trips;
 use crate::Backend;
 use crate::pool::{Ending, Lane, Patience};
@@ -11,16 +12,28 @@ use alloc::vec::Vec;
 pub(super) fn publish<B: Backend>(trips: &Trips<B>) -> Outcome {
     let moved = Moved { taken_bytes: trips.taken_bytes, ..Moved::default() };
     let mut outcome = Outcome { fates: Vec::with_capacity(trips.len()), moved };
+    let mut note = |id, trip: &Trip, fate| {
+        outcome.fates.push((id, fate));
+        if fate == Fate::Moved {
+            outcome.moved.moves += 1;
+            outcome.moved.bytes += trip.bytes();
+        }
+    };
     trips.each_few(0, |lane, few| {
+        let copied = |trip: &Trip| {
+            if trip.verdict == Verdict::Ignore { Copied::No } else { Copied::Yes }
+        };
+        if let Some(there) = trips.abroad(&few[0]) {
+            for trip in few {
+                let fate = end_abroad(lane, there, trip, copied(trip));
+                note(lane.id_of(trip.slot), trip, fate);
+            }
+            return;
+        }
         let mut state = lane.state.lock();
         for trip in few {
-            let copied = if trip.verdict == Verdict::Ignore { Copied::No } else { Copied::Yes };
-            let fate = state.end_trip(lane, trip, copied);
-            outcome.fates.push((lane.id_of(trip.slot), fate));
-            if fate == Fate::Moved {
-                outcome.moved.moves += 1;
-                outcome.moved.bytes += trip.bytes();
-            }
+            let fate = state.end_trip(lane, trip, copied(trip));
+            note(lane.id_of(trip.slot), trip, fate);
         }
     });
     outcome

@@ -15,6 +15,9 @@ pub(super) struct SlotsByKey(Vec<(u32, u32)>);
 impl SlotsByKey {
     #[inline]
     pub(super) fn note(&mut self, id: SlotId, key: Key) {
+        if key == Key::ELSEWHERE {
+            return;
+        }
         let at = key.index as usize;
         if at >= self.0.len() {
             self.0.resize(at + 1, (NONE, 0));

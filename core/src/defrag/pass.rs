@@ -32,7 +32,7 @@ pub struct Pass<B: Backend> {
     pub(super) order: Order,
     pub(super) trips: Trips<B>,
     pub(super) under_way: Option<UnderWay<B>>,
-    host_time: Duration,
+    pub(super) host_time: Duration,
 }
 
 impl<B: Backend> fmt::Debug for Pass<B> {
@@ -67,6 +67,17 @@ impl<B: Backend> Pass<B> {
             }
         }
         let host_time = began.elapsed();
+        Self { device, ledger, on, order, trips, under_way: None, host_time }
+    }
+
+    /// A pass whose trips are still to be booked.
+    pub(super) fn of(
+        device: Arc<Device<B>>,
+        ledger: Arc<Ledger>,
+        on: TimelineId,
+        trips: Trips<B>,
+    ) -> Self {
+        let (order, host_time) = (Order::Timelines, Duration::ZERO);
         Self { device, ledger, on, order, trips, under_way: None, host_time }
     }
 
@@ -223,6 +234,11 @@ impl<B: Backend> Drop for Pass<B> {
             return;
         }
         undo(&mut trips, 0);
+        if trips.taken_bytes > 0 {
+            // Of another heap, which is to be as it was.
+            let lanes = trips.lanes_abroad();
+            lanes.iter().for_each(|lane| lane.give_back_empty(Portion::All, &mut Moved::default()));
+        }
         self.ledger.shelf.put_trips(trips.into_list());
     }
 }

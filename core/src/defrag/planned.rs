@@ -54,10 +54,16 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
         self.trip.size
     }
 
-    /// Its heap, which it does not leave.
+    /// The heap that it is in.
     #[must_use]
     pub fn heap(&self) -> HeapId {
         self.trips.lane(self.trip).shared.heap
+    }
+
+    /// The heap that it goes to: the same, unless the pass is a [recall](crate::Manager::begin_recall).
+    #[must_use]
+    pub fn to_heap(&self) -> HeapId {
+        self.trips.abroad(self.trip).unwrap_or_else(|| self.trips.lane(self.trip)).shared.heap
     }
 
     /// Whether it stays unless its owner decides otherwise.

@@ -53,6 +53,13 @@ impl<B: Backend> Pass<B> {
                 }
             }
         });
+        // What is free in another heap may still be in use by the timeline that freed it.
+        for lane in self.trips.lanes_abroad() {
+            let timeline = lane.timeline.unwrap_or(TimelineId::MAIN);
+            if !timelines.contains(&timeline) {
+                timelines.push(timeline);
+            }
+        }
         timelines
     }
 

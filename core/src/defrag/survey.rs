@@ -16,7 +16,7 @@ pub(super) use by_block::SlotsByBlock;
 /// No region.
 const NONE: u32 = u32::MAX;
 /// Slots that are looked at while the lock is held.
-const SLOTS_TOGETHER: usize = 4096;
+pub(super) const SLOTS_TOGETHER: usize = 4096;
 
 /// The regions of a lane at one moment. What is done with them later is checked against what is then.
 #[derive(Debug, Default)]
@@ -265,7 +265,13 @@ impl<B: Backend> Lane<B> {
         })
     }
 
-    fn resident(&self, mobile: Mobile, block: BlockId, span: Span, class: Class) -> Resident {
+    pub(super) fn resident(
+        &self,
+        mobile: Mobile,
+        block: BlockId,
+        span: Span,
+        class: Class,
+    ) -> Resident {
         let align = mobile.align.unwrap_or(self.shared.unit);
         Resident { slot: mobile.slot, block, span, align, class }
     }

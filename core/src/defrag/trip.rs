@@ -1,5 +1,6 @@
 //! One allocation on its way to another place, which is held for it.
 #![forbid(unsafe_code)]
+use super::recall::end_abroad;
 use super::trips::Trips;
 use crate::pool::{Consent, Ending, Home, Lane, LaneState, Owner, SlotId};
 use crate::strategy::Grant;
@@ -15,6 +16,16 @@ pub enum Fate {
     Stayed,
     /// Its owner freed it meanwhile; both places are free.
     Freed,
+}
+
+impl Fate {
+    pub(super) const fn of(owner: Owner, arrives: bool) -> Self {
+        match (owner, arrives) {
+            (Owner::Gone, _) => Self::Freed,
+            (Owner::Present, true) => Self::Moved,
+            (Owner::Present, false) => Self::Stayed,
+        }
+    }
 }
 
 /// A place that a pass shows: a native block and a span of it.
@@ -36,6 +47,8 @@ pub(super) struct Trip {
     pub(super) to: Grant,
     pub(super) name: Option<Box<str>>,
     pub(super) lane: u32,
+    /// The lane that it goes to: the same, unless it is called back to its heap.
+    pub(super) to_lane: u32,
     pub(super) from_block: u32,
     pub(super) to_block: u32,
     pub(super) consent: Consent,
@@ -57,6 +70,11 @@ impl Trip {
     /// Bytes that a copy carries.
     pub(super) const fn bytes(&self) -> u64 {
         self.from.size
+    }
+
+    /// Whether another trip has the same lane, and goes to the same.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.lane, self.to_lane) == (other.lane, other.to_lane)
     }
 }
 
@@ -103,11 +121,7 @@ impl<B: Backend> LaneState<B> {
         self.held_bytes -= trip.to.span.size;
         let freed = self.divider.free(left);
         debug_assert!(freed.is_ok(), "both ends of a trip are held");
-        match (self.let_go(lane, trip.slot), arrives) {
-            (Owner::Gone, _) => Fate::Freed,
-            (Owner::Present, true) => Fate::Moved,
-            (Owner::Present, false) => Fate::Stayed,
-        }
+        Fate::of(self.let_go(lane, trip.slot), arrives)
     }
 
     /// Ends a pass's hold on an allocation, and the allocation if its owner let go of it meanwhile.
@@ -143,6 +157,12 @@ impl<B: Backend> LaneState<B> {
 /// Gives back the places of trips that are not made, from a position on.
 pub(super) fn undo<B: Backend>(trips: &mut Trips<B>, first: usize) {
     trips.each_few(first, |lane, few| {
+        if let Some(there) = trips.abroad(&few[0]) {
+            for trip in few {
+                end_abroad(lane, there, trip, Copied::No);
+            }
+            return;
+        }
         let mut state = lane.state.lock();
         for trip in few {
             state.end_trip(lane, trip, Copied::No);

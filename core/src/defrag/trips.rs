@@ -3,7 +3,7 @@
 use super::plan::Resident;
 use super::trip::{Spot, Trip, Verdict};
 use crate::device::Block;
-use crate::pool::{Consent, Lane, LaneState};
+use crate::pool::{Consent, Lane, LaneState, Lodging};
 use crate::strategy::{BlockId, Grant};
 use crate::{AllocationId, Backend, Class, Move, Place, Span};
 use alloc::{sync::Arc, vec::Vec};
@@ -12,11 +12,17 @@ use alloc::{sync::Arc, vec::Vec};
 pub(super) const TOGETHER: usize = 32;
 /// Not in the table.
 const NONE: u32 = u32::MAX;
+/// Marks the number of a lane of another heap.
+const ABROAD: u32 = 1 << 31;
 
 /// The trips of one pass, lane by lane.
 pub(super) struct Trips<B: Backend> {
     list: Vec<Trip>,
     lanes: Vec<Arc<Lane<B>>>,
+    /// Lanes of other heaps that something goes to.
+    abroad: Vec<Arc<Lane<B>>>,
+    /// The lane that was entered last.
+    entered: u32,
     blocks: Vec<Arc<Block<B>>>,
     /// Where the last lane's blocks are in the table, by number.
     by_number: Vec<u32>,
@@ -27,7 +33,15 @@ pub(super) struct Trips<B: Backend> {
 impl<B: Backend> Trips<B> {
     /// No trips yet, in the memory of an empty list.
     pub(super) const fn new(list: Vec<Trip>) -> Self {
-        Self { list, lanes: Vec::new(), blocks: Vec::new(), by_number: Vec::new(), taken_bytes: 0 }
+        Self {
+            list,
+            lanes: Vec::new(),
+            abroad: Vec::new(),
+            entered: NONE,
+            blocks: Vec::new(),
+            by_number: Vec::new(),
+            taken_bytes: 0,
+        }
     }
 
     /// Takes the trips out: none are left.
@@ -67,16 +81,46 @@ impl<B: Backend> Trips<B> {
 
     /// Takes in a lane: what is added from now on is of that one.
     pub(super) fn enter(&mut self, lane: &Arc<Lane<B>>) {
-        self.lanes.push(Arc::clone(lane));
-        self.by_number.clear();
+        let at = place_in(&mut self.lanes, lane);
+        if at != self.entered {
+            self.entered = at;
+            self.by_number.clear();
+        }
     }
 
     /// Marks an allocation of the lane that was entered last as being copied to a place that is held for it.
     pub(super) fn set_out(&mut self, state: &mut LaneState<B>, resident: &Resident, to: Grant) {
+        state.held_bytes += to.span.size;
+        let blocks = [self.block(state, resident.block), self.block(state, to.block)];
+        self.add(state, resident, to, [self.entered; 2], blocks);
+    }
+
+    /// As [`set_out`](Self::set_out), to a place in a lane of another heap.
+    pub(super) fn set_out_abroad(
+        &mut self,
+        state: &mut LaneState<B>,
+        resident: &Resident,
+        to: Lodging<B>,
+    ) {
+        let from_block = self.block(state, resident.block);
+        let lanes = [self.entered, ABROAD | place_in(&mut self.abroad, &to.lane)];
+        let to_block = u32::try_from(self.blocks.len()).expect("block numbers have 31 bits");
+        self.blocks.push(to.block);
+        self.add(state, resident, to.grant, lanes, [from_block, to_block]);
+    }
+
+    /// Adds a trip; `lanes` and `blocks` are where it is and where it goes.
+    fn add(
+        &mut self,
+        state: &mut LaneState<B>,
+        resident: &Resident,
+        to: Grant,
+        [lane, to_lane]: [u32; 2],
+        [from_block, to_block]: [u32; 2],
+    ) {
         let marked = state.slots.set_copying(resident.slot);
         debug_assert!(marked.is_some(), "looked at under the same lock");
         let (size, noted) = marked.unwrap_or((0, false));
-        state.held_bytes += to.span.size;
         let note = if noted { state.notes.get(resident.slot.index) } else { None };
         let needed = resident.class == Class::Tiled
             || note.is_some_and(|note| note.consent == Consent::Needed);
@@ -86,13 +130,24 @@ impl<B: Backend> Trips<B> {
             from: resident.span,
             to,
             name: note.and_then(|note| note.name.clone()),
-            lane: u32::try_from(self.lanes.len() - 1).expect("few lanes"),
-            from_block: self.block(state, resident.block),
-            to_block: self.block(state, to.block),
+            lane,
+            to_lane,
+            from_block,
+            to_block,
             consent: if needed { Consent::Needed } else { Consent::Given },
             verdict: if needed { Verdict::Ignore } else { Verdict::Copy },
         };
         self.list.push(trip);
+    }
+
+    /// The lane of another heap that a trip goes to, if it leaves its own.
+    pub(super) fn abroad(&self, trip: &Trip) -> Option<&Arc<Lane<B>>> {
+        (trip.to_lane & ABROAD != 0).then(|| &self.abroad[(trip.to_lane & !ABROAD) as usize])
+    }
+
+    /// The lanes of other heaps that something goes to.
+    pub(super) fn lanes_abroad(&self) -> Vec<Arc<Lane<B>>> {
+        self.abroad.clone()
     }
 
     /// Where a block of the lane that was entered last is in the table.
@@ -140,7 +195,7 @@ impl<B: Backend> Trips<B> {
 
     /// Shows trips from a position on, a few of one lane at a time.
     pub(super) fn each_few(&self, first: usize, mut visit: impl FnMut(&Arc<Lane<B>>, &[Trip])) {
-        for of_lane in self.list[first..].chunk_by(|a, b| a.lane == b.lane) {
+        for of_lane in self.list[first..].chunk_by(Trip::is_like) {
             for few in of_lane.chunks(TOGETHER) {
                 visit(self.lane(&few[0]), few);
             }
@@ -158,7 +213,20 @@ impl<B: Backend> Trips<B> {
 
     /// The lanes that something moves in.
     pub(super) fn lanes(&self) -> Vec<Arc<Lane<B>>> {
-        let groups = self.list.chunk_by(|a, b| a.lane == b.lane);
-        groups.map(|group| Arc::clone(self.lane(&group[0]))).collect()
+        let mut lanes = Vec::new();
+        for group in self.list.chunk_by(|a, b| a.lane == b.lane) {
+            place_in(&mut lanes, self.lane(&group[0]));
+        }
+        lanes
     }
+}
+
+/// Where a lane is in a table; it is added where it is not there yet.
+fn place_in<B: Backend>(lanes: &mut Vec<Arc<Lane<B>>>, lane: &Arc<Lane<B>>) -> u32 {
+    let known = lanes.iter().rposition(|known| Arc::ptr_eq(known, lane));
+    let at = known.unwrap_or_else(|| {
+        lanes.push(Arc::clone(lane));
+        lanes.len() - 1
+    });
+    u32::try_from(at).expect("few lanes")
 }

@@ -159,6 +159,8 @@ impl<B: Backend> Allocation<B> {
             state.notes.set_name(self.slot.index, name);
             self.lane().shared.device.tell(&Event::Name { id: self.id(), name });
         }
+        drop(state);
+        self.rename_guest(name);
     }
 
     /// Frees it: at once for its own timeline, after they have passed for the others that use it.

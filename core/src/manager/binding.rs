@@ -33,7 +33,7 @@ impl<B: Backend> Allocation<B> {
     #[must_use]
     pub fn binding(&self) -> Binding<'_, B> {
         let state = self.pin_here();
-        let (block, _, span) = state.locate(self.slot()).expect("an owned allocation is live");
+        let (block, span) = state.locate(self.slot()).expect("an owned allocation is live");
         Binding { allocation: self, block, span }
     }
 
@@ -58,7 +58,7 @@ impl<B: Backend> Allocation<B> {
     /// As for [`binding`](Self::binding).
     pub fn pin_for_life(&self) -> Option<u64> {
         let state = self.pin_here();
-        let (block, _, span) = state.locate(self.slot()).expect("an owned allocation is live");
+        let (block, span) = state.locate(self.slot()).expect("an owned allocation is live");
         drop(state);
         let backend = self.lane().shared.device.backend();
         Some(backend.as_address()?.address(block.raw()) + span.offset)
@@ -90,7 +90,8 @@ impl<B: Backend> Allocation<B> {
         self.check_writable()?;
         let binding = self.binding();
         let backend = self.lane().shared.device.backend();
-        let access = self.lane().shared.device.heap(self.lane().shared.heap)?.host;
+        self.keep_in_view()?;
+        let access = self.lane().shared.device.heap(self.heap())?.host;
         let map = backend.as_map().filter(|_| access.is_visible()).ok_or(ErrorKind::NotMappable)?;
         let base = map.map(binding.block())?;
         Ok(Mapped { binding, base, access })

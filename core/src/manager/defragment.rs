@@ -275,7 +275,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// The timeline on which bytes are moved: one of its own, where the device has one to spare.
-    fn mover(&self) -> Result<TimelineId> {
+    pub(super) fn mover(&self) -> Result<TimelineId> {
         if let Some(mover) = self.inner.mover.get() {
             return Ok(*mover);
         }

@@ -1,6 +1,6 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, AllocationId, FreeError, Manager};
-use crate::pool::{Ended, Ending, Home, Lane, LaneState, Note, Noted, SlotId};
+use crate::pool::{Ended, Ending, Home, Lane, LaneState, Note, Noted, SlotId, Stay};
 use crate::sync::Guard;
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
@@ -43,7 +43,7 @@ impl<B: Backend> Lane<B> {
             self.tell_free(id);
             let returned = state.free(id);
             drop(state);
-            if self.shared.give_back(returned.ok().flatten().into_iter().collect()) > 0 {
+            if self.shared.give_back_left(returned.ok().flatten()) > 0 {
                 journey.arrive();
             }
         } else {
@@ -111,12 +111,8 @@ impl<B: Backend> Lane<B> {
         if let Some(Home::Timeline(home)) = note.home {
             timelines.push(home);
         }
-        let alone = state.locate(id).is_ok_and(|(_, block, _)| {
-            state.blocks[block.0 as usize]
-                .as_ref()
-                .is_some_and(|held| held.sharing == Sharing::Dedicated)
-        });
-        if alone {
+        // The order of a lane protects only what goes back to that lane.
+        if note.sharing == Sharing::Dedicated || note.stay == Stay::Away {
             timelines.extend(self.timeline);
         }
         timelines

@@ -1,7 +1,7 @@
 //! Guards behind allocations: laid at hand-out, looked at in the end, and on request.
 use super::{Allocation, Manager};
 use crate::guard::{FRESH, Facts, Sentry, Suspect};
-use crate::pool::{Home, Lane, LaneState, Patience, SlotId, unless_closed};
+use crate::pool::{Guest, Home, Lane, LaneState, Patience, SlotId, Stay, unless_closed};
 use crate::{Backend, Contents, ErrorKind, Overwrite, Place, Point, Result, Sharing, TimelineId};
 use alloc::{sync::Arc, vec, vec::Vec};
 
@@ -13,7 +13,7 @@ impl<B: Backend> Allocation<B> {
         let binding = self.binding();
         let (block, granted) = {
             let state = lane.state.lock();
-            let (block, ..) = state.locate(self.slot())?;
+            let (block, _) = state.locate(self.slot())?;
             (block, state.granted(self.slot())?)
         };
         let on = self.timeline().map_or_else(|| sentry.line(), Ok)?;
@@ -58,18 +58,17 @@ impl<B: Backend> Allocation<B> {
 }
 
 impl<B: Backend> LaneState<B> {
-    /// What is known of an allocation with a guard, live or freed, and whether it has a block of its own. This is the locked
-    /// state of `lane`.
+    /// What is known of an allocation with a guard, live or freed, and whether the lane's order protects it: not what has a
+    /// block of its own or lies in another lane. This is the locked state of `lane`.
     fn suspect(&self, lane: &Lane<B>, id: SlotId) -> Option<(Suspect<B>, Sharing)> {
         let (found, slot) = self.slots.at(id.index)?;
         let note = self.notes.get(id.index).filter(|note| note.guard > 0 && found == id)?;
-        let grant = self.divider.as_strategy().grant(slot.key).ok()?;
-        let held = self.blocks[grant.block.0 as usize].as_ref()?;
+        let (block, granted) = self.spot(id, slot).ok()?;
         let (name, guard) = (note.name.clone(), note.guard);
-        let facts =
-            Facts { id: lane.id_of(id), name, size: slot.size, heap: lane.shared.heap, guard };
-        let suspect = Suspect { block: Arc::clone(&held.block), granted: grant.span, facts };
-        Some((suspect, held.sharing))
+        let heap = self.guests.get(&id.index).map_or(lane.shared.heap, Guest::heap);
+        let facts = Facts { id: lane.id_of(id), name, size: slot.size, heap, guard };
+        let sharing = if note.stay == Stay::Away { Sharing::Dedicated } else { note.sharing };
+        Some((Suspect { block: Arc::clone(block), granted, facts }, sharing))
     }
 
     /// As [`suspect`](Self::suspect); the guard is looked at once, by the caller.

@@ -52,6 +52,7 @@ impl<B: Backend> Manager<B> {
                 Ok(allocation) => {
                     if position > 0 {
                         self.climbed(Rung::NextHeap, request.layout.size, request.timeline);
+                        self.wish(&allocation, request, &heaps);
                     }
                     return Ok(allocation);
                 }

@@ -22,6 +22,7 @@ mod placed;
 mod pressure;
 mod publish;
 mod race;
+mod recall;
 mod report;
 mod residue;
 mod resize;

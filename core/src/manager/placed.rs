@@ -57,7 +57,7 @@ impl<B: Backend> Manager<B> {
     /// As for [`explain`](Self::explain).
     pub fn placed(&self, request: &Request<'_>, allocation: &Allocation<B>) -> Result<Placement> {
         let placement = self.explain(request)?.placement;
-        Ok(self.corrected(placement, allocation.lane().shared.heap))
+        Ok(self.corrected(placement, allocation.heap()))
     }
 
     /// A placement, given the heap that served it.
@@ -158,6 +158,7 @@ impl<B: Backend> Manager<B> {
             let spilled = self.corrected(*placement, *heap);
             if let Ok(allocation) = self.allocate_in(self.pool(*heap)?, request, Some(&spilled)) {
                 self.climbed(Rung::Spill, request.layout.size, request.timeline);
+                self.wish(&allocation, request, &placement.heaps);
                 return Ok(allocation);
             }
         }

@@ -1,7 +1,7 @@
 //! A snapshot for people and tools.
 use super::{BlockNumber, Manager, Rung, ScheduleReport};
 use crate::defrag::{MoveCost, Moved};
-use crate::pool::{Divider, Lane, Note, Pool, Slot};
+use crate::pool::{Divider, Lane, Note, Pool, Slot, SlotId, Stay};
 use crate::strategy::PieceState;
 use crate::{Backend, GuardReport, HeapId, Span, Tag};
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
@@ -275,7 +275,8 @@ fn validate_lane<B: Backend>(lane: &Lane<B>) -> Result<(), &'static str> {
     let state = lane.state.lock();
     state.divider.as_strategy().validate()?;
     let (mut live, mut bytes, mut granted) = (0, 0, 0);
-    for (_, slot) in state.slots.iter() {
+    let here = |id: &SlotId| !state.guests.contains_key(&id.index);
+    for (_, slot) in state.slots.iter().filter(|(id, _)| here(id)) {
         let grant =
             state.divider.as_strategy().grant(slot.key).map_err(|_| "a slot's span is not live")?;
         if grant.span.size < slot.size {
@@ -304,8 +305,11 @@ fn validate_lane<B: Backend>(lane: &Lane<B>) -> Result<(), &'static str> {
 pub(super) fn warn_of_leaks<B: Backend>(lane: &Lane<B>) {
     let state = lane.state.lock();
     for (id, slot) in state.slots.iter() {
-        let name =
-            state.notes.get(id.index).and_then(|note| note.name.as_deref()).unwrap_or("unnamed");
+        let note = state.notes.get(id.index);
+        if note.is_some_and(|note| note.stay == Stay::Guest) {
+            continue; // It is named by the lane of its owner.
+        }
+        let name = note.and_then(|note| note.name.as_deref()).unwrap_or("unnamed");
         tracing::warn!(name, bytes = slot.size, "an allocation outlives its manager");
     }
 }

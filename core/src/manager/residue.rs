@@ -9,7 +9,7 @@ impl<B: Backend> Lane<B> {
     /// The allocation does not move meanwhile: it is pinned, or its owner is on the way out.
     fn wipe(&self, id: SlotId, on: TimelineId) -> Result<()> {
         let state = self.state.lock();
-        let ((block, ..), span) = (state.locate(id)?, state.granted(id)?);
+        let ((block, _), span) = (state.locate(id)?, state.granted(id)?);
         drop(state);
         let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
         transfer.fill(on, Place { block: block.raw(), offset: span.offset }, span.size, 0)

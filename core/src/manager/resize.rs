@@ -9,7 +9,7 @@ use alloc::vec;
 const BOUNCE: u64 = 1 << 20;
 
 impl<B: Backend> Manager<B> {
-    /// Makes an allocation larger or smaller, in its own pool and timeline; the bytes that both sizes have stay, and so does
+    /// Makes an allocation larger or smaller, in the pool that it lies in and on its own timeline; the bytes that both sizes have stay, and so does
     /// whether it may move, has a block of its own, or is secret.
     ///
     /// # Errors
@@ -27,9 +27,9 @@ impl<B: Backend> Manager<B> {
     }
 
     fn resized(&self, old: &Allocation<B>, size: u64) -> Result<Allocation<B>> {
-        let shared = &old.lane().shared;
+        let shared = old.shared_here();
         let pools = self.all_pools();
-        let pool = pools.iter().find(|pool| Arc::ptr_eq(&pool.shared, shared));
+        let pool = pools.iter().find(|pool| Arc::ptr_eq(&pool.shared, &shared));
         let pool = pool.ok_or(Error::new(ErrorKind::Foreign))?;
         let state = old.lane().state.lock();
         let note = state.notes.get(old.slot().index).cloned().unwrap_or_default();
@@ -48,6 +48,7 @@ impl<B: Backend> Manager<B> {
         request.layout.align = note.align.unwrap_or(request.layout.align);
         let new =
             self.allocate_in(pool, &request, None).map_err(|error| Error::new(error.kind()))?;
+        new.set_wish(note.stay);
         carry(old, &new, old.size().min(size))?;
         new.mend_guard()?;
         Ok(new)

@@ -2,16 +2,17 @@
 #![forbid(unsafe_code)]
 use super::deferred::Deferred;
 use super::growth::{Ration, Thrift};
+use super::guest::{Guest, Left};
 use super::notes::Notes;
 use super::pager::Pager;
 use super::shared::Shared;
-use super::slots::{Ended, Noted, SlotId, Slots};
+use super::slots::{Ended, Noted, Slot, SlotId, Slots};
 use super::warm::{StateLock, Warm};
 use crate::device::Block;
 use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf, Usage};
 use crate::sync::Signal;
 use crate::{Align, Backend, Class, Epoch, ErrorKind, Layout, Sharing, Span, TimelineId};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::AtomicU32;
 
 /// A rounded layout, and the bytes that were really asked for.
@@ -119,6 +120,8 @@ pub(crate) struct State<B: Backend> {
     pub(crate) slots: Slots,
     pub(crate) notes: Notes,
     pub(crate) deferred: Deferred,
+    /// Where allocations lie whose bytes are in another lane, by slot.
+    pub(crate) guests: BTreeMap<u32, Guest<B>>,
     pub(crate) counts: Counts,
     pub(crate) ration: Ration,
     pub(crate) thrift: Thrift,
@@ -170,6 +173,7 @@ impl<B: Backend> State<B> {
             slots: Slots::new(),
             notes: Notes::new(),
             deferred: Deferred::new(),
+            guests: BTreeMap::new(),
             counts: Counts {
                 live_bytes: 0,
                 granted_bytes: 0,
@@ -238,9 +242,9 @@ impl<B: Backend> State<B> {
         self.slots.insert(grant.key, size)
     }
 
-    /// Frees an allocation at once. Returns its block when that was made for it alone.
+    /// Frees an allocation at once. Returns its block when that was made for it alone, and its place in another lane.
     #[inline]
-    pub(crate) fn free(&mut self, id: SlotId) -> Result<Option<Arc<Block<B>>>, ErrorKind> {
+    pub(crate) fn free(&mut self, id: SlotId) -> Result<Option<Left<B>>, ErrorKind> {
         match self.slots.end_ownership(id)? {
             Ended::Now(key) => self.finish(id, key),
             Ended::AfterMove => Ok(None),
@@ -264,13 +268,16 @@ impl<B: Backend> State<B> {
     }
 
     /// Frees an allocation that was deferred and whose timelines have passed.
-    pub(crate) fn free_deferred(&mut self, id: SlotId) -> Option<Arc<Block<B>>> {
+    pub(crate) fn free_deferred(&mut self, id: SlotId) -> Option<Left<B>> {
         let key = self.slots.deferred_key(id)?;
         self.finish(id, key).ok().flatten()
     }
 
     #[inline]
-    fn finish(&mut self, id: SlotId, key: Key) -> Result<Option<Arc<Block<B>>>, ErrorKind> {
+    fn finish(&mut self, id: SlotId, key: Key) -> Result<Option<Left<B>>, ErrorKind> {
+        if key == Key::ELSEWHERE {
+            return self.see_off(id);
+        }
         let grant = self.divider.free(key)?;
         let slot = self.slots.remove(id)?;
         if matches!(slot.noted, Noted::Yes | Noted::YesAndWatched) {
@@ -286,7 +293,7 @@ impl<B: Backend> State<B> {
         held.last_free = self.clock;
         Ok(match held.sharing {
             Sharing::Shared => None,
-            Sharing::Dedicated => self.remove_block(grant.block),
+            Sharing::Dedicated => self.remove_block(grant.block).map(Left::Block),
         })
     }
 
@@ -322,35 +329,40 @@ impl<B: Backend> State<B> {
         held.is_none_or(|held| held.sharing == Sharing::Dedicated)
     }
 
-    /// Where an allocation is.
-    pub(crate) fn locate(&self, id: SlotId) -> Result<(Arc<Block<B>>, BlockId, Span), ErrorKind> {
-        let slot = self.slots.get(id)?;
-        let grant = self.divider.as_strategy().grant(slot.key)?;
-        let held =
-            self.blocks[grant.block.0 as usize].as_ref().expect("a live span's block is held");
-        Ok((
-            Arc::clone(&held.block),
-            grant.block,
-            Span { offset: grant.span.offset, size: slot.size },
-        ))
-    }
-
-    /// Everything that an allocation occupies, padding included.
-    pub(crate) fn granted(&self, id: SlotId) -> Result<Span, ErrorKind> {
-        let slot = self.slots.get(id)?;
-        Ok(self.divider.as_strategy().grant(slot.key)?.span)
-    }
-
-    /// Where an allocation is, in an observer's words.
-    pub(crate) fn place_of(&self, id: SlotId) -> Result<(crate::BlockNumber, u64), ErrorKind> {
-        let slot = self.slots.get(id)?;
+    /// The block of what is in a slot, and everything that it occupies there, padding included.
+    pub(crate) fn spot(
+        &self,
+        id: SlotId,
+        slot: &Slot,
+    ) -> Result<(&Arc<Block<B>>, Span), ErrorKind> {
+        if let Some(guest) = self.guests.get(&id.index) {
+            return Ok((&guest.block, guest.span));
+        }
         let grant = match &self.divider {
             Divider::General(tlsf) => tlsf.grant(slot.key),
             Divider::Other(other) => other.grant(slot.key),
         }?;
         let held =
             self.blocks[grant.block.0 as usize].as_ref().expect("a live span's block is held");
-        Ok((held.block.number(), grant.span.offset))
+        Ok((&held.block, grant.span))
+    }
+
+    /// Where an allocation is.
+    pub(crate) fn locate(&self, id: SlotId) -> Result<(Arc<Block<B>>, Span), ErrorKind> {
+        let slot = self.slots.get(id)?;
+        let (block, Span { offset, .. }) = self.spot(id, slot)?;
+        Ok((Arc::clone(block), Span { offset, size: slot.size }))
+    }
+
+    /// Everything that an allocation occupies, padding included.
+    pub(crate) fn granted(&self, id: SlotId) -> Result<Span, ErrorKind> {
+        Ok(self.spot(id, self.slots.get(id)?)?.1)
+    }
+
+    /// Where an allocation is, in an observer's words.
+    pub(crate) fn place_of(&self, id: SlotId) -> Result<(crate::BlockNumber, u64), ErrorKind> {
+        let (block, span) = self.spot(id, self.slots.get(id)?)?;
+        Ok((block.number(), span.offset))
     }
 
     /// Whether nothing on the device uses a block's holes any more.

@@ -7,6 +7,7 @@ mod config;
 mod deferred;
 mod gather;
 mod growth;
+mod guest;
 mod lane;
 mod notes;
 mod ordered;
@@ -21,9 +22,10 @@ mod warm;
 
 pub use config::{PoolConfig, StrategyKind, Waiting};
 pub use growth::Growth;
+pub(crate) use guest::{Guest, Lodging};
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;
-pub(crate) use notes::{Consent, Ending, Home, Note};
+pub(crate) use notes::{Consent, Ending, Home, Note, Stay};
 pub(crate) use pager::Pager;
 pub(crate) use quiet::{Patience, unless_closed};
 pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
@@ -36,6 +38,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use lane::State;
 use shared::Shared;
+pub(crate) use shared::Shared as PoolShared;
 use std::sync::OnceLock;
 use warm::StateLock;
 
@@ -248,8 +251,10 @@ impl<B: Backend> Pool<B> {
 
 impl<B: Backend> Drop for Lane<B> {
     fn drop(&mut self) {
-        let held = self.state.lock().blocks.iter().flatten().count();
-        if held == 0 {
+        let state = self.state.lock();
+        let is_bare = state.blocks.iter().flatten().next().is_none() && state.guests.is_empty();
+        drop(state);
+        if is_bare {
             return;
         }
         // A lost device has nothing in flight, so its answer does not matter.

@@ -1,6 +1,6 @@
 //! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
 #![forbid(unsafe_code)]
-use crate::{Align, Point, Privacy, Request, Sharing, TimelineId};
+use crate::{Align, HeapId, Point, Privacy, Request, Sharing, TimelineId};
 use alloc::{boxed::Box, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
@@ -33,6 +33,8 @@ pub(crate) struct Note {
     pub(crate) guard: u64,
     /// Whether somebody is looking at its guard now: its bytes stay until that is done.
     pub(crate) looked_at: bool,
+    /// What it has to do with heaps other than its lane's.
+    pub(crate) stay: Stay,
 }
 
 impl Note {
@@ -45,6 +47,7 @@ impl Note {
             && self.ending.is_none()
             && self.guard == 0
             && !self.looked_at
+            && self.stay != Stay::Away
     }
 }
 
@@ -62,6 +65,20 @@ impl Consent {
     pub(crate) fn is_within(self, asked: Self) -> bool {
         self == Self::Given || self == asked
     }
+}
+
+/// What an allocation has to do with heaps other than its lane's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// Nothing.
+    #[default]
+    Home,
+    /// It lies here because a heap that suits it better was full.
+    Wishes(HeapId),
+    /// Its bytes lie in another lane, which has them as a guest.
+    Away,
+    /// It stands for a guest: the owner has a slot of another lane.
+    Guest,
 }
 
 /// When the bytes of a freed allocation are anyone's.

@@ -91,7 +91,7 @@ impl<B: Backend> Lane<B> {
         ready.iter().for_each(|id| self.tell_free(*id));
         returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
         drop(state);
-        if self.shared.give_back(returned) > 0 {
+        if self.shared.give_back_left(returned) > 0 {
             journey.arrive();
         }
         ready.len() as u64

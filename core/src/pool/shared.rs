@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 use super::config::PoolConfig;
 use super::growth::Growth;
+use super::guest::Left;
 use super::lane::Ask;
 use crate::device::{Block, Device};
 use crate::guard::Sentry;
@@ -128,6 +129,18 @@ impl<B: Backend> Shared<B> {
         self.release(bytes);
         drop(blocks);
         bytes
+    }
+
+    /// Gives back what freed allocations left; call it without a lock. Says how many bytes are somebody's to take.
+    pub(crate) fn give_back_left(&self, left: impl IntoIterator<Item = Left<B>>) -> u64 {
+        let (mut blocks, mut bytes) = (Vec::new(), 0);
+        for one in left {
+            match one {
+                Left::Block(block) => blocks.push(block),
+                Left::Guest(guest) => bytes += guest.span.size,
+            }
+        }
+        bytes + self.give_back(blocks)
     }
 
     /// The size of a page, where the pool is made of pages.

@@ -1,6 +1,8 @@
 //! A case: one sentence that holds on every backend, and the function that proves it.
 use crate::world::{World, in_heap};
-use omniheap_core::{Backend, Copy, ErrorKind, Guards, HeapKind, Request, Source, TimelineId};
+use omniheap_core::{
+    Backend, Budget, Copy, ErrorKind, Guards, HeapKind, Request, Source, TimelineId,
+};
 use omniheap_shaders::SCALE;
 
 /// One promise, checked on a fresh device.
@@ -48,6 +50,8 @@ pub enum Need {
     Shared,
     /// Kernels that can be run.
     Launch,
+    /// Host memory beside the device heap, for what spills.
+    Spill,
     /// Bytes and driver calls that are counted to the last one.
     Unguarded,
 }
@@ -83,6 +87,7 @@ impl Need {
                 "the device has no constant heap",
             ),
             Self::Shared => (backend.caps().shared.is_some(), "kernels have no shared memory"),
+            Self::Spill => (world.spill_heap().is_some(), "there is no host memory to spill to"),
             Self::Unguarded => {
                 (world.guards() == Guards::Off, "guards take bytes and calls of their own")
             }
@@ -122,6 +127,7 @@ impl Need {
                     world.manager().load(&SCALE, 0).map(drop).map_err(|error| error.kind());
                 assert_eq!(refused, Err(ErrorKind::Unsupported));
             }
+            Self::Spill => refuses_recall(world),
             // Their absence is the refusal: there is nothing that could be called.
             _ => {}
         }
@@ -155,6 +161,20 @@ fn refuses_map<B: Backend + 'static>(world: &World<B>) {
     for (heap, _) in world.backend().caps().heap_ids() {
         let one = manager.allocate(&in_heap(heap, 64)).expect("fits");
         assert_eq!(one.map().err().map(|error| error.kind()), Some(ErrorKind::NotMappable));
+    }
+}
+
+/// With one heap there is nowhere to call anything back from; with others that nothing spills to, nothing is there.
+fn refuses_recall<B: Backend + 'static>(world: &World<B>) {
+    let heaps = world.backend().caps().heaps.iter();
+    let is_one = heaps.filter(|heap| heap.kind != HeapKind::Constant).count() < 2;
+    let recall = world.manager().begin_recall(&Budget::new());
+    match recall.map_err(|error| error.kind()) {
+        Ok(pass) => assert!(!is_one && pass.is_empty()),
+        Err(kind) => {
+            let cannot = is_one || world.backend().as_transfer().is_none();
+            assert!(cannot && kind == ErrorKind::Unsupported, "{kind:?}");
+        }
     }
 }
 

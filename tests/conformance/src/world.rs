@@ -195,6 +195,18 @@ impl<B: Backend + 'static> World<B> {
         heaps.find(|(_, heap)| !heap.host.is_visible()).map(|(id, _)| id)
     }
 
+    /// Host memory that may have what the device heap is too full for.
+    #[must_use]
+    pub fn spill_heap(&self) -> Option<HeapId> {
+        let near = self.device_heap();
+        let mut heaps = self.backend.caps().heap_ids();
+        heaps
+            .find(|(id, heap)| {
+                *id != near && heap.kind == HeapKind::Staging && heap.use_when == Use::Normal
+            })
+            .map(|(id, _)| id)
+    }
+
     /// `size` rounded up to what the device can copy.
     ///
     /// # Panics

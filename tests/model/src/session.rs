@@ -179,6 +179,7 @@ impl Session {
             4 => request.pinned(),
             5 => request.held_only(),
             6 => request.heap(HeapId(1)),
+            7..=9 => request.may_spill(),
             _ => request,
         };
         let legal = [ErrorKind::ZeroSize, ErrorKind::SizeOverflow, ErrorKind::ExceedsLimit];
@@ -311,6 +312,9 @@ impl Session {
                 1 => manager.retire().map(drop),
                 2 => manager.defragment().map(drop),
                 3 => self.pass(manager, pick).map(drop),
+                4 if pick > 127 => {
+                    manager.begin_recall(&Budget::new()).and_then(Pass::commit).map(drop)
+                }
                 4 => manager.begin_defragment(&Budget::new()).and_then(Pass::commit).map(drop),
                 _ => self.device.wait_idle(),
             };
@@ -320,7 +324,11 @@ impl Session {
 
     /// A pass of a few moves that is dropped on its way.
     fn pass(&self, manager: &Manager<Device>, pick: u8) -> Result<(), Error> {
-        let mut pass = manager.begin_defragment(&Budget::new().moves(4))?;
+        let budget = Budget::new().moves(4);
+        let mut pass = match pick & 64 {
+            0 => manager.begin_defragment(&budget)?,
+            _ => manager.begin_recall(&budget)?,
+        };
         if pick > 127 { pass.start() } else { Ok(()) }
     }
 

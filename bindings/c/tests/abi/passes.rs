@@ -99,3 +99,38 @@ fn what_packing_took_and_gave_back_is_told() {
     free(2);
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
+
+#[test]
+fn what_spilled_is_called_back() {
+    let manager = open(0);
+    const SIZE: usize = 256 << 10;
+    let mut request = omniheap_request_default(SIZE as u64);
+    request.flags = OMNIHEAP_MAY_SPILL;
+    assert_eq!(omniheap_set_budget(manager, 0, 0, 0), Status::Ok, "the first heap is full");
+    let spilled: Vec<_> = (0..3).map(|_| ask(manager, &request).expect("host memory")).collect();
+    for (value, one) in (1_u8..).zip(&spilled) {
+        assert_eq!(write(*one, &vec![value; SIZE]), Status::Ok);
+    }
+    let recall = |seen: &mut Seen| {
+        let (budget, mut moved) = (omniheap_budget_default(), OmniheapMoved::default());
+        let (user, moved_at) = ((&raw mut *seen).cast(), &raw mut moved);
+        let status =
+            c!(omniheap_recall_pass(manager, &raw const budget, Some(agree), user, moved_at));
+        assert_eq!(status, Status::Ok, "{}", message());
+        moved
+    };
+    let mut seen = Seen::default();
+    assert_eq!((recall(&mut seen).moves, seen.moves), (0, 0), "there is no room");
+    assert_eq!(omniheap_set_budget(manager, 0, u64::MAX, u64::MAX), Status::Ok);
+    assert_eq!((recall(&mut seen).moves, seen.moves), (1, 3), "one was left, one destroyed");
+    let mut about = OmniheapTotals::default();
+    assert_eq!(c!(omniheap_totals(manager, &raw mut about)), Status::Ok);
+    assert_eq!(about.live, 2);
+    for (value, one) in (1_u8..).zip(&spilled) {
+        if seen.destroyed != Some(one.id) {
+            assert!(read(*one, SIZE).iter().all(|byte| *byte == value), "the bytes came along");
+            assert_eq!(omniheap_free(*one), Status::Ok);
+        }
+    }
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}

@@ -24,6 +24,7 @@ mod g_pools;
 mod h_strategies;
 mod i_defrag;
 mod i_passes;
+mod i_recall;
 mod j_timelines;
 mod k_mapping;
 mod l_copies;
@@ -52,6 +53,7 @@ pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
         h_strategies::list(),
         i_defrag::list(),
         i_passes::list(),
+        i_recall::list(),
         j_timelines::list(),
         k_mapping::list(),
         l_copies::list(),

@@ -9,7 +9,7 @@ use bytes::{copy_batch, download, fill, map, map_twice, staging_to_device, uploa
 use memory::{
     aligned, array, buddy_pool, constants, dedicated, defragment, first, grow, held_only,
     ladder_with_callback, many_small, named, next_heap, over_budget, pool, pool_to_its_maximum,
-    pool_with_minimum, ring_pool, slab_pool, trim, trim_and_grow,
+    pool_with_minimum, recall, ring_pool, slab_pool, trim, trim_and_grow,
 };
 use omniheap_core::{Backend, Result};
 use rest::{budget_query, explain, export, report, teardown, threads, two_managers};
@@ -36,5 +36,5 @@ scenarios! {
     held_only, over_budget, trim, trim_and_grow, pool, pool_with_minimum, pool_to_its_maximum, slab_pool, ring_pool,
     buddy_pool, upload, download, fill, copy_batch, staging_to_device, map, map_twice, cross_timeline, used_elsewhere,
     free_after, collect, shortage_waits, closed_timeline, ordered, threads, budget_query, report, explain, teardown,
-    two_managers, export, defragment,
+    two_managers, export, defragment, recall,
 }

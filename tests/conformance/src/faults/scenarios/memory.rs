@@ -2,8 +2,8 @@
 use crate::faults::scene::Scene;
 use crate::world::{in_heap, pool_of};
 use omniheap_core::{
-    Access, Align, Allocation, Backend, ErrorKind, Layout, Manager, Pattern, PoolConfig, Relief,
-    Request, Result, StrategyKind, UserPool, Writer,
+    Access, Align, Allocation, Backend, Budget, ErrorKind, Layout, Manager, Pattern, PoolConfig,
+    Relief, Request, Result, StrategyKind, UserPool, Writer,
 };
 use std::sync::{Arc, Mutex};
 
@@ -208,4 +208,19 @@ pub(super) fn defragment<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<(
         at % 4 == 1
     });
     manager.defragment().map(|_| ())
+}
+
+pub(super) fn recall<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
+    if scene.world.spill_heap().is_none() || scene.world.backend().as_transfer().is_none() {
+        return Ok(());
+    }
+    let manager = scene.world.loose_manager(&scene.stack);
+    let heap = scene.world.device_heap();
+    manager.set_budget(heap, 0, 0)?;
+    let request = Request::new(MIB).may_spill();
+    let spilled = [manager.allocate(&request)?, manager.allocate(&request)?];
+    manager.set_budget(heap, u64::MAX, u64::MAX)?;
+    let moved = manager.begin_recall(&Budget::new())?.commit()?.moved;
+    assert!(moved.moves == 0 || spilled.iter().any(|one| one.heap() == heap), "told as success");
+    Ok(())
 }

@@ -1,0 +1,215 @@
+//! Calling back what had to go to a farther heap: the largest first, as much as the nearer heap has room for.
+#![forbid(unsafe_code)]
+use super::book::Presence;
+use super::budget::Purse;
+use super::ledger::Ledger;
+use super::mobile::Found;
+use super::pass::Pass;
+use super::plan::Resident;
+use super::survey::SLOTS_TOGETHER;
+use super::trip::{Copied, Fate, Trip, Verdict};
+use super::trips::Trips;
+use crate::device::Device;
+use crate::pool::{Divider, Lane, Lodging, Stay};
+use crate::{Backend, HeapId, Layout, Result, TimelineId};
+use alloc::{sync::Arc, vec::Vec};
+use std::time::Instant;
+
+/// An allocation that lies in a farther heap than it should.
+pub(crate) struct Spilled<B: Backend> {
+    lane: Arc<Lane<B>>,
+    resident: Resident,
+    /// The heap that it should be in.
+    wished: HeapId,
+}
+
+impl<B: Backend> Spilled<B> {
+    /// What of the heap it needs, and where.
+    pub(crate) const fn wants(&self) -> (HeapId, Layout, crate::Class) {
+        let Resident { span, align, class, .. } = self.resident;
+        (self.wished, Layout { size: span.size, align }, class)
+    }
+
+    /// In whose order its bytes are used, as far as its lane tells.
+    pub(crate) fn timeline(&self) -> Option<TimelineId> {
+        self.lane.timeline
+    }
+
+    fn rank(&self) -> Rank {
+        Rank::new(self.resident.span.size, self.lane.number, self.resident.slot.index)
+    }
+}
+
+/// What decides who comes back first.
+///
+/// The largest is the hardest to place: what is left for the others are the holes that it does not fit. Among equals the
+/// order is that of lanes and slots, so the same calls give the same plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    smaller_than: u64,
+    lane: u32,
+    slot: u32,
+}
+
+impl Rank {
+    const fn new(size: u64, lane: u32, slot: u32) -> Self {
+        Self { smaller_than: u64::MAX - size, lane, slot }
+    }
+}
+
+/// Sizes that found no room, heap by heap.
+#[derive(Debug, Default)]
+struct NoRoom(Vec<(HeapId, u64)>);
+
+impl NoRoom {
+    fn note(&mut self, heap: HeapId, size: u64) {
+        self.0.retain(|(known, _)| *known != heap);
+        self.0.push((heap, size));
+    }
+
+    /// Whether as many bytes, or fewer, found no room. They come in falling order.
+    fn covers(&self, heap: HeapId, size: u64) -> bool {
+        self.0.iter().any(|(known, least)| *known == heap && size >= *least)
+    }
+}
+
+impl<B: Backend> Lane<B> {
+    /// Adds what lies here and should be in another heap.
+    pub(crate) fn find_spilled(self: &Arc<Self>, found: &mut Vec<Spilled<B>>) {
+        for from in (0..).step_by(SLOTS_TOGETHER) {
+            let state = self.state.lock();
+            let Divider::General(tlsf) = &state.divider else { return };
+            let seen = state.slots.visit(from, SLOTS_TOGETHER, |id, slot| {
+                let note = if slot.is_noted() { state.notes.get(id.index) } else { None };
+                let Some(Stay::Wishes(wished)) = note.map(|note| note.stay) else { return };
+                let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
+                if let Found::Mobile(mobile) = state.mobile_in(id, slot, class) {
+                    let resident = self.resident(mobile, grant.block, grant.span, class);
+                    found.push(Spilled { lane: Arc::clone(self), resident, wished });
+                }
+            });
+            if !seen {
+                return;
+            }
+        }
+    }
+}
+
+impl<B: Backend> Pass<B> {
+    /// Books the moves of a recall; `lodge` holds a place in another heap, and says how many bytes the driver gave for it.
+    pub(crate) fn recall(
+        (device, ledger, on): (Arc<Device<B>>, Arc<Ledger>, TimelineId),
+        mut spilled: Vec<Spilled<B>>,
+        purse: &mut Purse,
+        mut lodge: impl FnMut(&Spilled<B>) -> Result<Option<(Lodging<B>, u64)>>,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        spilled.sort_by_key(Spilled::rank);
+        let trips = Trips::new(ledger.shelf.take_trips());
+        // From here on an error aborts the pass.
+        let mut pass = Self::of(device, ledger, on, trips);
+        let mut no_room = NoRoom::default();
+        for one in &spilled {
+            let (heap, size) = (one.wished, one.resident.span.size);
+            if purse.is_empty() || purse.is_late() {
+                break;
+            }
+            purse.set_rates(pass.device.cost(one.lane.shared.heap).rates());
+            if no_room.covers(heap, size) || !purse.pay(size) {
+                continue;
+            }
+            match lodge(one)? {
+                Some((lodging, taken)) => {
+                    pass.trips.taken_bytes += taken;
+                    if !pass.call_back(one, lodging) {
+                        purse.refund(size);
+                    }
+                }
+                None => {
+                    no_room.note(heap, size);
+                    purse.refund(size);
+                }
+            }
+        }
+        if pass.trips.is_empty() && purse.too_dear {
+            spilled.iter().for_each(|one| pass.device.cost(one.lane.shared.heap).doubt());
+        }
+        pass.host_time = began.elapsed();
+        Ok(pass)
+    }
+
+    /// Books a move to a place that is held; `false`, and the place is free, where the allocation may not move any more.
+    fn call_back(&mut self, one: &Spilled<B>, lodging: Lodging<B>) -> bool {
+        self.trips.enter(&one.lane);
+        let mut state = one.lane.state.lock();
+        if matches!(state.look_at(&one.resident), Presence::Free) {
+            self.trips.set_out_abroad(&mut state, &one.resident, lodging);
+            return true;
+        }
+        drop(state);
+        lodging.lane.let_go_of(lodging.grant);
+        false
+    }
+}
+
+/// Ends a trip to a lane of another heap: there, if its bytes are there and nobody asked for the old place; else here.
+///
+/// One lock at a time: a lane may have guests of another that has guests of it.
+pub(super) fn end_abroad<B: Backend>(
+    here: &Arc<Lane<B>>,
+    there: &Arc<Lane<B>>,
+    trip: &Trip,
+    copied: Copied,
+) -> Fate {
+    let facts = here.state.lock().facts_of(trip.slot).filter(|_| copied == Copied::Yes);
+    let guest = facts.and_then(|facts| there.admit_guest(trip.to, trip.bytes(), facts));
+    if guest.is_none() {
+        there.let_go_of(trip.to);
+    }
+    let mut state = here.state.lock();
+    let (arrives, too_late) = match guest {
+        Some(guest) if state.slots.is_copying(trip.slot) => {
+            if trip.verdict == Verdict::OwnerCopies {
+                state.give_up_guard(here, trip.slot);
+            }
+            let gone = state.go_away(trip.slot, guest);
+            debug_assert_eq!(gone, Ok(()), "a pass keeps the slots that it moves");
+            here.tell_move(&state, trip.slot);
+            (true, None)
+        }
+        other => (false, other),
+    };
+    let owner = state.let_go(here, trip.slot);
+    drop(state);
+    drop(too_late); // It frees its place, under the other lane's lock.
+    Fate::of(owner, arrives)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_comes_back_first_and_equals_in_order_of_lanes_and_slots() {
+        let mut ranks = [(4, 1, 0), (9, 2, 7), (4, 0, 5), (4, 0, 2), (u64::MAX, 3, 1), (0, 0, 0)]
+            .map(|(size, lane, slot)| Rank::new(size, lane, slot));
+        ranks.sort();
+        let order = ranks.map(|rank| (u64::MAX - rank.smaller_than, rank.lane, rank.slot));
+        assert_eq!(
+            order,
+            [(u64::MAX, 3, 1), (9, 2, 7), (4, 0, 2), (4, 0, 5), (4, 1, 0), (0, 0, 0)]
+        );
+    }
+
+    #[test]
+    fn what_found_no_room_is_not_tried_again_and_less_is() {
+        let (near, far) = (HeapId(0), HeapId(1));
+        let mut no_room = NoRoom::default();
+        assert!(!no_room.covers(near, u64::MAX));
+        no_room.note(near, 100);
+        assert!(no_room.covers(near, 100) && no_room.covers(near, 101));
+        assert!(!no_room.covers(near, 99) && !no_room.covers(far, 100));
+        no_room.note(near, 10);
+        assert!(no_room.covers(near, 50) && !no_room.covers(near, 9));
+    }
+}

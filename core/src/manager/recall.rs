@@ -1,0 +1,159 @@
+//! Back to the heap that suits best: what went elsewhere because that was full.
+use super::{Allocation, Manager};
+use crate::defrag::{Budget, Pass, Purse, Spilled};
+use crate::pool::{Ask, Guest, Lodging, Pool, PoolShared, Stay};
+use crate::{
+    Backend, ErrorKind, HeapId, HeapKind, Mobility, Privacy, Ranking, Request, Result, Sharing,
+    TimelineId,
+};
+use alloc::{sync::Arc, vec::Vec};
+use std::time::Instant;
+
+impl<B: Backend> Manager<B> {
+    /// Plans a pass that brings back, within a budget, what lies in a farther heap than its request preferred: it spilled,
+    /// or the next heap served it, because the first was full. Copies nothing yet.
+    ///
+    /// It is a pass like that of [`begin_defragment`](Self::begin_defragment), with the same decisions, pins and end; only
+    /// such a pass leaves a heap. The largest come first. Each gets a hole of the heap that it prefers, or memory from the
+    /// driver as long as the heap stays within its soft limit; no other data is moved for it, and no pressure callback runs.
+    /// An allocation stays where it is when it is pinned, secret or dedicated, when its request names its heap, or when its
+    /// host view would be lost: it was mapped, and the heap that it prefers cannot be.
+    ///
+    /// What came back has the same id, and lies where it is until it is freed. An empty pass says that nothing is to be
+    /// brought back, or that there is no room.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the device has only one heap, or copies nothing; what the driver says.
+    pub fn begin_recall(&self, budget: &Budget) -> Result<Pass<B>> {
+        let heaps = self.caps().heaps.iter().filter(|heap| heap.kind != HeapKind::Constant);
+        if heaps.count() < 2 || self.backend().as_transfer().is_none() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        self.retire()?;
+        let mut purse = Purse::new(budget, Instant::now());
+        let mut spilled: Vec<Spilled<B>> = Vec::new();
+        for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
+            lane.find_spilled(&mut spilled);
+        }
+        let on = if spilled.is_empty() { TimelineId::MAIN } else { self.mover()? };
+        let parts = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.ledger), on);
+        Pass::recall(parts, spilled, &mut purse, |one| self.lodge(one))
+    }
+
+    /// Holds a place in the heap that an allocation prefers, and says how many bytes the driver gave for it; `None` where
+    /// there is no room.
+    fn lodge(&self, one: &Spilled<B>) -> Result<Option<(Lodging<B>, u64)>> {
+        let (heap, layout, class) = one.wants();
+        let pool = self.pool(heap)?;
+        if layout.align > self.inner.device.heap(heap)?.align {
+            return Ok(None);
+        }
+        let Ok(ask) = pool.ask(layout, class) else { return Ok(None) };
+        if let Some(held) = pool.lanes().iter().find_map(|lane| lane.hold(ask)) {
+            return Ok(Some((held, 0)));
+        }
+        let before = pool.shared.reserved();
+        let grown = self.grow_for_guest(pool, ask, one.timeline());
+        match grown {
+            Err(error)
+                if error.kind().is_out_of_memory() || error.kind() == ErrorKind::ExceedsLimit =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+            Ok(held) => Ok(held.map(|held| (held, pool.shared.reserved().saturating_sub(before)))),
+        }
+    }
+
+    /// Takes memory from the driver for an allocation that comes back, within the heap's soft limit.
+    fn grow_for_guest(
+        &self,
+        pool: &Arc<Pool<B>>,
+        ask: Ask,
+        timeline: Option<TimelineId>,
+    ) -> Result<Option<Lodging<B>>> {
+        let (lanes, lane) = (pool.lanes(), pool.lane_for(timeline)?);
+        let held = self.inner.device.heap_use(pool.shared.heap)?;
+        let room = held.soft_limit.saturating_sub(held.reserved);
+        let size = ask.layout.size;
+        let slot = if let Some(page) = pool.shared.page() {
+            if size.checked_next_multiple_of(page).is_none_or(|most| most > room) {
+                return Ok(None);
+            }
+            lane.grow_paged(ask, &lanes)?
+        } else {
+            let growth = &pool.shared.growth;
+            let sizes = [growth.block_for(size), growth.exact(size)];
+            let mut sizes = sizes.into_iter().flatten().filter(|size| *size <= room);
+            let Some(block) = sizes.next() else { return Ok(None) };
+            match (lane.grow(ask, block, &lanes), sizes.next()) {
+                (Err(error), Some(exact)) if error.kind().is_out_of_memory() && exact < block => {
+                    lane.grow(ask, exact, &lanes)?
+                }
+                (grown, _) => grown?,
+            }
+        };
+        Ok(lane.hold_taken(slot))
+    }
+
+    /// Remembers that an allocation lies elsewhere because the best heap of its request was full.
+    pub(super) fn wish(&self, allocation: &Allocation<B>, request: &Request<'_>, heaps: &Ranking) {
+        let stays = request.mobility == Mobility::Pinned
+            || request.privacy == Privacy::Secret
+            || request.sharing == Sharing::Dedicated;
+        let Some(best) = heaps.as_slice().first().filter(|_| !stays) else { return };
+        // Constants are read in another way than other memory: whoever uses them must know which it is.
+        if self.caps().heap(*best).is_some_and(|heap| heap.kind != HeapKind::Constant) {
+            allocation.set_wish(Stay::Wishes(*best));
+        }
+    }
+}
+
+impl<B: Backend> Allocation<B> {
+    /// The heap that the bytes lie in. Only a [recall](Manager::begin_recall) changes it.
+    #[must_use]
+    pub fn heap(&self) -> HeapId {
+        let state = self.lane().state.lock();
+        state.guests.get(&self.slot().index).map_or(self.lane().shared.heap, Guest::heap)
+    }
+
+    /// The pool that the bytes lie in.
+    pub(super) fn shared_here(&self) -> Arc<PoolShared<B>> {
+        let state = self.lane().state.lock();
+        let guest = state.guests.get(&self.slot().index);
+        Arc::clone(guest.map_or(&self.lane().shared, |guest| &guest.lane().shared))
+    }
+
+    /// Remembers which heap it should be in, if it should be in another.
+    pub(super) fn set_wish(&self, stay: Stay) {
+        let Stay::Wishes(_) = stay else { return };
+        let mut state = self.lane().state.lock();
+        if state.slots.set_noted(self.slot()).is_ok() {
+            state.notes.of(self.slot().index).stay = stay;
+        }
+    }
+
+    /// Has the host's view outlast a recall: whoever has mapped an allocation may map it again.
+    pub(super) fn keep_in_view(&self) -> Result<()> {
+        let mut state = self.lane().state.lock();
+        let index = self.slot().index;
+        if let Some(Stay::Wishes(heap)) = state.notes.get(index).map(|note| note.stay)
+            && !self.lane().shared.device.heap(heap)?.host.is_visible()
+        {
+            state.notes.of(index).stay = Stay::Home;
+        }
+        Ok(())
+    }
+
+    /// Tells the lane that has it as a guest what it is called now.
+    pub(super) fn rename_guest(&self, name: &str) {
+        let state = self.lane().state.lock();
+        let guest = state.guests.get(&self.slot().index);
+        let Some((lane, slot)) = guest.map(|guest| (Arc::clone(guest.lane()), guest.slot())) else {
+            return;
+        };
+        drop(state);
+        lane.state.lock().notes.set_name(slot.index, name);
+    }
+}

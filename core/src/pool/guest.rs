@@ -1,0 +1,170 @@
+//! Allocations whose bytes lie in a lane of another heap: what a recall has brought back.
+//!
+//! The owner's slot, with its pins, timelines and notes, stays where it was made, so the owner notices nothing. The bytes
+//! have a slot of their own in the other lane, which counts them; it is pinned, and ends with the owner's.
+#![forbid(unsafe_code)]
+use super::lane::{Ask, Lane, State};
+use super::notes::{Stay, Tag};
+use super::slots::{SlotId, Standing};
+use crate::device::Block;
+use crate::strategy::{Grant, Key};
+use crate::{Backend, ErrorKind, HeapId, Span};
+use alloc::{boxed::Box, sync::Arc};
+
+/// Where an allocation lies that is in another lane than its slot. Dropping it frees the bytes there: not under a lock.
+pub(crate) struct Guest<B: Backend> {
+    lane: Arc<Lane<B>>,
+    slot: SlotId,
+    pub(crate) block: Arc<Block<B>>,
+    /// Everything that it occupies there, padding included.
+    pub(crate) span: Span,
+}
+
+impl<B: Backend> Guest<B> {
+    pub(crate) fn heap(&self) -> HeapId {
+        self.lane.shared.heap
+    }
+
+    pub(crate) const fn lane(&self) -> &Arc<Lane<B>> {
+        &self.lane
+    }
+
+    pub(crate) const fn slot(&self) -> SlotId {
+        self.slot
+    }
+}
+
+impl<B: Backend> Drop for Guest<B> {
+    fn drop(&mut self) {
+        let mut state = self.lane.state.lock();
+        let freed = state.free(self.slot);
+        drop(state);
+        debug_assert!(matches!(freed, Ok(None)), "a guest's slot lives as long as it does");
+    }
+}
+
+/// What a freed allocation leaves, to be given back without a lock.
+pub(crate) enum Left<B: Backend> {
+    /// A block that was its own.
+    Block(Arc<Block<B>>),
+    /// Its place in another lane.
+    Guest(Guest<B>),
+}
+
+/// A place in a lane that is held for a guest.
+pub(crate) struct Lodging<B: Backend> {
+    pub(crate) lane: Arc<Lane<B>>,
+    pub(crate) block: Arc<Block<B>>,
+    pub(crate) grant: Grant,
+}
+
+impl<B: Backend> Lane<B> {
+    /// Holds a place in what the lane has; `None` where nothing fits.
+    pub(crate) fn hold(self: &Arc<Self>, ask: Ask) -> Option<Lodging<B>> {
+        let mut state = self.state.lock();
+        let grant = state.divider.as_strategy_mut().allocate(ask.layout, ask.class).ok()?;
+        state.held_bytes += grant.span.size;
+        let block = state.blocks[grant.block.0 as usize].as_ref();
+        let block = Arc::clone(&block.expect("a span's block is held").block);
+        drop(state);
+        Some(Lodging { lane: Arc::clone(self), block, grant })
+    }
+
+    /// Makes an allocation without an owner a place that is held; `None`, and it is free, where something moves it already.
+    pub(crate) fn hold_taken(self: &Arc<Self>, slot: SlotId) -> Option<Lodging<B>> {
+        let mut state = self.state.lock();
+        let held = state.detach(slot);
+        if held.is_none() {
+            // Nobody has it, so what moves it frees it.
+            let _ = state.free(slot);
+        }
+        let (block, grant) = held?;
+        drop(state);
+        Some(Lodging { lane: Arc::clone(self), block, grant })
+    }
+
+    /// Gives up a place that was held.
+    pub(crate) fn let_go_of(&self, held: Grant) {
+        let mut state = self.state.lock();
+        state.held_bytes -= held.span.size;
+        let freed = state.divider.free(held.key);
+        debug_assert!(freed.is_ok(), "held until now");
+    }
+
+    /// Makes a place that is held a guest's; `None`, and it is still held, where there is no host memory for it.
+    pub(crate) fn admit_guest(
+        self: &Arc<Self>,
+        held: Grant,
+        occupied: u64,
+        facts: Facts,
+    ) -> Option<Guest<B>> {
+        let mut state = self.state.lock();
+        state.slots.reserve().ok()?;
+        let block =
+            state.blocks[held.block.0 as usize].as_ref().map(|held| Arc::clone(&held.block));
+        let block = block.expect("a held span's block is held");
+        state.held_bytes -= held.span.size;
+        let slot = state.admit(held, facts.size);
+        // It ends with the slot.
+        let pinned = state.slots.pin(slot).and_then(|()| state.slots.set_noted(slot));
+        debug_assert_eq!(pinned, Ok(()), "just admitted");
+        let note = state.notes.of(slot.index);
+        (note.name, note.tag, note.stay) = (facts.name, facts.tag, Stay::Guest);
+        drop(state);
+        let span = Span { size: occupied, ..held.span };
+        Some(Guest { lane: Arc::clone(self), slot, block, span })
+    }
+}
+
+/// What a lane that has a guest knows of it.
+pub(crate) struct Facts {
+    /// Bytes asked for.
+    pub(crate) size: u64,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) tag: Option<Tag>,
+}
+
+impl<B: Backend> State<B> {
+    /// Takes the slot away from a span that stays held.
+    fn detach(&mut self, id: SlotId) -> Option<(Arc<Block<B>>, Grant)> {
+        let slot = *self.slots.get(id).ok().filter(|slot| slot.standing() == Standing::Free)?;
+        let grant = self.divider.as_strategy().grant(slot.key).ok()?;
+        let block = Arc::clone(&self.blocks[grant.block.0 as usize].as_ref()?.block);
+        self.slots.remove(id).ok()?;
+        self.counts.allocated -= 1;
+        self.counts.live_bytes -= slot.size;
+        self.counts.granted_bytes -= grant.span.size;
+        self.held_bytes += grant.span.size;
+        Some((block, grant))
+    }
+
+    /// What another lane is told of an allocation that a pass is copying there; `None` where it stays.
+    pub(crate) fn facts_of(&self, id: SlotId) -> Option<Facts> {
+        let slot = self.slots.get(id).ok().filter(|_| self.slots.is_copying(id))?;
+        let note = self.notes.get(id.index);
+        let (name, tag) = note.map_or((None, None), |note| (note.name.clone(), note.tag));
+        Some(Facts { size: slot.size, name, tag })
+    }
+
+    /// Ends a move to another lane: from now on the allocation is there, and its old place is free.
+    pub(crate) fn go_away(&mut self, id: SlotId, guest: Guest<B>) -> Result<(), ErrorKind> {
+        let key = self.slots.moving_key(id).ok_or(ErrorKind::Stale)?;
+        let size = self.slots.get(id)?.size;
+        let grant = self.divider.free(key)?;
+        self.counts.freed += 1;
+        self.counts.live_bytes -= size;
+        self.counts.granted_bytes -= grant.span.size;
+        self.slots.set_noted(id)?;
+        self.slots.set_key(id, Key::ELSEWHERE);
+        self.notes.of(id.index).stay = Stay::Away;
+        self.guests.insert(id.index, guest);
+        Ok(())
+    }
+
+    /// Ends an allocation whose bytes are in another lane; its place there is given back without the lock.
+    pub(super) fn see_off(&mut self, id: SlotId) -> Result<Option<Left<B>>, ErrorKind> {
+        self.slots.remove(id)?;
+        self.notes.forget(id.index);
+        Ok(self.guests.remove(&id.index).map(Left::Guest))
+    }
+}
