@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::rng::Rng;
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, write_stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use omniheap_core::{Allocation, Backend, Manager, Request, TimelineId};
+use omniheap_core::{Allocation, Backend, Manager, PoolConfig, Request, TimelineId, UserPool};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;
@@ -102,25 +102,56 @@ fn what_is_bound_does_not_move<B: Backend + 'static>(world: &World<B>) {
     intact(&live);
 }
 
+/// A pool that nobody else uses, with data that a full defragmentation must move: blocks that are half empty, or pages whose
+/// holes add up.
+fn restless<B: Backend + 'static>(
+    world: &World<B>,
+    manager: &Manager<Stack<B>>,
+) -> (UserPool<Stack<B>>, Stamped<B>) {
+    let heap = world.device_heap();
+    let page = world.backend().caps().heap(heap).and_then(|heap| heap.page);
+    let (config, sizes) = match page.filter(|_| world.is_paged()) {
+        // No hole is large enough for what stays, but together they are.
+        Some(page) => {
+            let config = PoolConfig { paged: true, lanes: Some(1), ..PoolConfig::new() };
+            (config, [page.get() / 16 * 10, page.get() / 16 * 6])
+        }
+        None => (pool_of(2 * MIB), [MIB / 4 - 16; 2]),
+    };
+    let pool = manager.create_pool(heap, config).expect("valid");
+    let sizes = sizes.into_iter().cycle().take(16);
+    let one = |size| pool.allocate(&Request::new(size)).expect("fits");
+    let mut all: Stamped<B> = (1000..).zip(sizes).map(|(id, size)| (id, one(size))).collect();
+    all.iter().for_each(|(id, one)| write_stamp(one, *id));
+    world.backend().wait_idle().expect("alive");
+    all.retain(|(id, _)| id % 2 == 0);
+    (pool, all)
+}
+
 fn threads_work_on_while_data_moves<B: Backend + 'static>(world: &World<B>) {
     let mut config = world.config();
     config.pool.lanes = Some(4);
     let manager = world.manager_with(&world.stack(), config);
-    let stop = AtomicBool::new(false);
+    let (pool, others) = restless(world, &manager);
+    let before: Vec<_> = others.iter().map(|(_, one)| place_of(one)).collect();
+    let (has_moved, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let mover = scope.spawn(|| {
+            let _told = Tell(&has_moved);
             while !stop.load(Relaxed) {
                 manager.defragment().expect("alive");
+                has_moved.store(true, Relaxed);
                 std::thread::yield_now();
             }
         });
         let work = |seed: u64| {
             let (mut rng, mut live): (Rng, Stamped<B>) = (Rng::new(seed), Vec::new());
-            for step in 0..60 {
+            // At least until data has moved once.
+            for step in (0..).take_while(|step| *step < 60 || !has_moved.load(Relaxed)) {
                 let one = take(&manager, &Request::new(world.whole(rng.size(60_000))));
                 write_stamp(&one, seed << 32 | step);
                 live.push((seed << 32 | step, one));
-                if rng.below(2) == 0 {
+                if rng.below(2) == 0 || live.len() > 60 {
                     let (id, one) = live.swap_remove(rng.index(live.len()));
                     check_stamp(&one, id);
                 }
@@ -133,6 +164,19 @@ fn threads_work_on_while_data_moves<B: Backend + 'static>(world: &World<B>) {
         mover.join().expect("no panic");
         ended.into_iter().for_each(|thread| thread.expect("no panic"));
     });
+    assert!(!others.iter().map(|(_, one)| place_of(one)).eq(before), "nothing has moved");
+    intact(&others);
+    drop(others);
+    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+}
+
+/// Tells when it is dropped, also by a thread that panics: others wait for it.
+struct Tell<'a>(&'a AtomicBool);
+
+impl Drop for Tell<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 fn views_of_moved_bytes_show_them<B: Backend + 'static>(world: &World<B>) {

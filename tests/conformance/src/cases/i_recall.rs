@@ -89,7 +89,7 @@ fn what_spilled_is_called_back_when_there_is_room<B: Backend + 'static>(world: &
     let (far, totals) = (flood.heaps(), flood.manager.totals());
     flood.manager.defragment().expect("alive");
     assert_eq!(flood.heaps(), far, "nothing leaves its heap unless it is asked for");
-    let two = flood.manager.begin_recall(&Budget::new().moves(2)).expect("alive");
+    let two = flood.manager.begin_recall(&Budget::new().bytes(5 * MIB / 2)).expect("alive");
     assert_eq!(two.commit().expect("alive").moved.moves, 2, "the budget");
     assert_eq!(flood.begin().commit().expect("alive").moved.moves, 3);
     let (now, manager) = (flood.heaps(), &flood.manager);

@@ -80,32 +80,48 @@ fn issue_156_passes_end_and_the_last_one_moves_nothing() {
     }
 }
 
+/// Tells when it is dropped, also by a thread that panics: others wait for it.
+struct Tell<'a>(&'a AtomicBool);
+
+impl Drop for Tell<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// #313: threads that allocate while another defragments.
 #[test]
 fn issue_313_threads_allocate_while_another_defragments() {
     let manager = manager();
-    let (pool, stop) = (pool(&manager), AtomicBool::new(false));
+    // Nobody else uses this pool, and it comes first: the first pass moves what is in its half empty blocks.
+    let first = pool(&manager);
+    let mut others: Vec<_> = (0..16).map(|n| (n, take(&first, 32 * KIB, Class::Linear))).collect();
+    others.iter().for_each(|(_, one)| one.fill(0, one.size(), 9).expect("in range"));
+    others.retain(|(n, _)| n % 2 == 0);
+    let (pool, stop, has_moved) = (pool(&manager), AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let mover = scope.spawn(|| {
+            let _told = Tell(&has_moved);
             while !stop.load(Relaxed) {
                 let pass = manager.begin_defragment(&Budget::new().moves(20)).expect("alive");
-                pass.commit().expect("alive");
+                let moved = pass.commit().expect("alive").moved;
+                let was_first = !has_moved.swap(true, Relaxed);
+                assert!(!was_first || moved.moves >= 4, "half of a block: {moved:?}");
             }
         });
         let workers: Vec<_> = (1..=3u8)
             .map(|byte| {
-                let pool = &pool;
+                let (pool, has_moved) = (&pool, &has_moved);
                 scope.spawn(move || {
                     let mut live = std::collections::VecDeque::new();
-                    for n in 0..600u64 {
+                    // At least until data has moved once.
+                    for n in (0..).take_while(|n| *n < 600 || !has_moved.load(Relaxed)) {
                         let one = take(pool, (1 + n * 7 % 40) * KIB, Class::Linear);
                         one.fill(0, one.size(), byte).expect("in range");
                         live.push_back(one);
                         if n % 3 != 0 || live.len() > 60 {
                             let old: Allocation<Host> = live.pop_front().expect("pushed");
-                            let mut found = vec![0; usize::try_from(old.size()).expect("small")];
-                            old.read(0, &mut found).expect("in range");
-                            assert!(found.iter().all(|found| *found == byte), "another's bytes");
+                            assert!(is_full_of(&old, byte), "another's bytes");
                         }
                     }
                 })
@@ -116,7 +132,14 @@ fn issue_313_threads_allocate_while_another_defragments() {
         mover.join().expect("no panic");
         ended.into_iter().for_each(|worker| worker.expect("no panic"));
     });
+    assert!(others.iter().all(|(_, one)| is_full_of(one, 9)), "another's bytes");
     manager.validate().expect("sound");
+}
+
+fn is_full_of(one: &Allocation<Host>, byte: u8) -> bool {
+    let mut found = vec![!byte; usize::try_from(one.size()).expect("small")];
+    one.read(0, &mut found).expect("in range");
+    found.iter().all(|found| *found == byte)
 }
 
 /// #517: a span that was checked against its neighbour on one side only.
