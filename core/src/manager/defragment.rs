@@ -24,10 +24,11 @@ pub enum Defragmentation {
 /// How a pool of pages makes room when it is short of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remapping {
-    /// [`WhereCheaper`](Self::WhereCheaper) on heaps whose pages a queue maps, [`Always`](Self::Always) on all others.
+    /// [`WhereCheaper`](Self::WhereCheaper) on heaps whose pages a queue maps, [`Always`](Self::Always) on all others: on the
+    /// former, places depend on timing.
     #[default]
     ByDevice,
-    /// Free pages are mapped elsewhere, always: the same calls give the same places.
+    /// Free pages are mapped elsewhere, always: the same calls give the same places on every device.
     Always,
     /// Or live data is copied together, where that is expected to take less by what both took before: places depend on
     /// timing.
