@@ -2,7 +2,7 @@
 use omniheap_core::layer::{Fault, Plan, Quarantine};
 use omniheap_core::{
     Allocation, Backend, Budget, Decision, ErrorKind, Fate, Guards, HeapId, HeapKind, Manager,
-    ManagerConfig, Pass, Reason, Region, Request, SpanState, TimelineId,
+    ManagerConfig, Pass, Place, Reason, Region, Request, SpanState, TimelineId,
 };
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
@@ -383,5 +383,26 @@ fn a_call_that_fails_at_any_point_aborts_and_loses_nothing() {
                 break;
             }
         }
+    }
+}
+
+#[test]
+fn guards_come_along_and_find_who_writes_behind_the_end() {
+    for config in [config(Guards::On), config(Guards::On).plain()] {
+        let manager = Manager::with_config(host(), config);
+        let (near, live) = spill(&manager, Request::new(1).name("torn"), &[MIB, 5000]);
+        drop(near);
+        assert_eq!(begin(&manager).commit().expect("alive").moved.moves, 2);
+        assert_eq!(manager.overwrites().expect("guarded"), [], "untouched by the move");
+        let binding = live[1].1.binding();
+        let behind = Place { block: binding.block(), offset: binding.span().end() + 3 };
+        let transfer = manager.backend().as_transfer().expect("host memory");
+        transfer.write(TimelineId::MAIN, behind, &[7]).expect("inside the block");
+        drop(binding);
+        manager.backend().wait_idle().expect("alive");
+        drop(live);
+        let found = manager.overwrites().expect("guarded");
+        let told = found.iter().map(|one| (one.name.as_deref(), one.heap, one.distance, one.size));
+        assert!(told.eq([(Some("torn"), NEAR, 3, 5000)]), "{found:?}");
     }
 }
