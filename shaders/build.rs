@@ -16,48 +16,69 @@ const PLACED: &[(&str, u32)] = &[("convolution", 64), ("bilateral", 128)];
 
 /// A kernel that only looks up a table: its folder holds the body of `shaders/table`. How it reads, how many bytes for one
 /// item and a table of so many rows, and how many of the table's bytes a group touches with every item, zero for all.
-type Lookup = (&'static str, &'static str, fn(u32) -> u32, u32);
+type Lookup = (&'static str, Words, fn(u32) -> u32, u32);
+
+/// What whoever wrote a kernel knows of it: pattern, work, dependence.
+type Words = [&'static str; 3];
+
+const BROADCAST: Words = ["Broadcast", "Any", "Any"];
+const BROADCAST_LIGHT: Words = ["Broadcast", "Light", "Any"];
+const UNIFORM: Words = ["Uniform", "Any", "Any"];
+const COALESCED: Words = ["Coalesced", "Any", "Independent"];
+const RECORDS: Words = ["Records", "Any", "Any"];
+const GATHERED: Words = ["Gathered", "Any", "Independent"];
+const GATHERED_CHAINED: Words = ["Gathered", "Any", "Chained"];
+const GATHERED_LIGHT: Words = ["Gathered", "Light", "Independent"];
+const GATHERED_LIGHT_CHAINED: Words = ["Gathered", "Light", "Chained"];
+const FIELDS: Words = ["Fields", "Any", "Independent"];
+const FIELDS_LIGHT: Words = ["Fields", "Light", "Independent"];
+const FIELDS_LIGHT_CHAINED: Words = ["Fields", "Light", "Chained"];
 
 /// What calibration measures, for each pattern. Two kernels of one pattern gain from different things: an address that the
 /// compiler knows costs no instruction but must be in the first cache, and reads that wait for each other want the
 /// nearest memory rather than the widest.
 const PROBES: &[Lookup] = &[
-    ("whole", "Broadcast", |rows| 16 * rows, 0),
-    ("unrolled", "Broadcast", |rows| 16 * rows, 0),
-    ("walk", "Uniform", |_| 1024, 0),
-    ("lanes", "Coalesced", |_| 32, 0),
-    ("codes", "Gathered", |_| 64, 0),
-    ("hops", "Gathered", |_| 32, 0),
-    ("records", "Records", |_| 128, 0),
+    ("whole", BROADCAST_LIGHT, |rows| 16 * rows, 0),
+    ("unrolled", BROADCAST_LIGHT, |rows| 16 * rows, 0),
+    ("busy", BROADCAST, |rows| 16 * rows, 0),
+    ("walk", UNIFORM, |_| 1024, 0),
+    ("lanes", COALESCED, |_| 32, 0),
+    ("codes", GATHERED_LIGHT, |_| 64, 0),
+    ("hops", GATHERED_LIGHT_CHAINED, |_| 32, 0),
+    ("records", RECORDS, |_| 128, 0),
 ];
 
 /// What placements are judged with; calibration never sees them.
 const JUDGED: &[Lookup] = &[
-    ("bands", "Uniform", |_| 128, 128),
-    ("blend", "Gathered", |_| 128, 0),
-    ("bodies", "Broadcast", |rows| 16 * rows, 0),
-    ("centroids", "Broadcast", |rows| 8 * rows, 0),
-    ("chain", "Gathered", |_| 64, 0),
-    ("checksum", "Gathered", |_| 16, 0),
-    ("codebook", "Records", |_| 128, 256),
-    ("curve", "Gathered", |_| 16, 0),
-    ("density", "Broadcast", |rows| 16 * rows, 0),
-    ("dither", "Coalesced", |_| 4, 256),
-    ("gain", "Coalesced", |_| 4, 0),
-    ("interpolate", "Gathered", |_| 8, 0),
-    ("joints", "Records", |_| 96, 0),
-    ("lights", "Broadcast", |rows| 16 * rows, 0),
-    ("material", "Uniform", |_| 16, 16),
-    ("palette", "Gathered", |_| 8, 0),
-    ("polynomial", "Broadcast", |rows| 16 * rows, 0),
-    ("rules", "Uniform", |_| 512, 512),
-    ("search", "Gathered", |rows| 4 * rows.ilog2(), 0),
-    ("segments", "Broadcast", |rows| 16 * rows, 0),
-    ("substitute", "Gathered", |_| 64, 0),
-    ("tone", "Gathered", |_| 8, 0),
-    ("tree", "Records", |_| 128, 0),
-    ("twiddle", "Gathered", |rows| 8 * rows.ilog2(), 0),
-    ("window", "Coalesced", |_| 8, 0),
+    ("automaton", GATHERED_LIGHT_CHAINED, |_| 48, 0),
+    ("bands", UNIFORM, |_| 128, 128),
+    ("blend", GATHERED_LIGHT, |_| 128, 0),
+    ("bodies", BROADCAST, |rows| 16 * rows, 0),
+    ("centroids", BROADCAST, |rows| 8 * rows, 0),
+    ("chain", FIELDS_LIGHT_CHAINED, |_| 64, 0),
+    ("checksum", GATHERED_CHAINED, |_| 16, 0),
+    ("codebook", RECORDS, |_| 128, 256),
+    ("curve", GATHERED, |_| 16, 0),
+    ("density", BROADCAST, |rows| 16 * rows, 0),
+    ("dither", COALESCED, |_| 4, 256),
+    ("envelope", BROADCAST_LIGHT, |rows| 16 * rows, 0),
+    ("gain", COALESCED, |_| 4, 0),
+    ("interpolate", FIELDS, |_| 8, 0),
+    ("joints", RECORDS, |_| 96, 0),
+    ("lights", BROADCAST_LIGHT, |rows| 16 * rows, 0),
+    ("material", UNIFORM, |_| 16, 16),
+    ("pairs", GATHERED_LIGHT, |_| 48, 0),
+    ("palette", FIELDS, |_| 8, 0),
+    ("polynomial", BROADCAST_LIGHT, |rows| 16 * rows, 0),
+    ("rules", UNIFORM, |_| 512, 512),
+    ("search", FIELDS_LIGHT_CHAINED, |rows| 4 * rows.ilog2(), 0),
+    ("segments", BROADCAST_LIGHT, |rows| 16 * rows, 0),
+    ("steps", BROADCAST, |rows| 16 * rows, 0),
+    ("substitute", FIELDS_LIGHT, |_| 64, 0),
+    ("tone", GATHERED_CHAINED, |_| 8, 0),
+    ("tree", RECORDS, |_| 128, 0),
+    ("twiddle", FIELDS_LIGHT, |rows| 8 * rows.ilog2(), 0),
+    ("window", COALESCED, |_| 8, 0),
 ];
 
 /// Tables of probes, in rows: 256 bytes to 1 MiB, closer where caches end.
@@ -124,15 +145,15 @@ fn main() {
 fn lookups(list: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> String {
     let (wgsl, cpp) = (read("table", "wgsl"), read("table", "cu"));
     let mut text = String::new();
-    for (name, pattern, reads, touches) in kernels {
+    for (name, [pattern, work, dependence], reads, touches) in kernels {
         let fill = |frame: &str, body: &str| frame.replace("$body", body).replace("$name", name);
         let texts = (&*fill(&wgsl, &read(name, "wgsl")), &*fill(&cpp, &read(name, "cu")));
         for rows in sizes {
             let (placed, reads) = (placed(name, texts, *rows), reads(*rows));
             write!(
                 text,
-                "Lookup {{ table: {placed}, pattern: Pattern::{pattern}, reads: {reads}, touches: {touches} \
-                 }}, "
+                "Lookup {{ table: {placed}, pattern: Pattern::{pattern}, work: Work::{work}, dependence: \
+                 Dependence::{dependence}, reads: {reads}, touches: {touches} }}, "
             )
             .expect("a string takes everything");
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const LONGEST: u64 = 8192;
 
 /// The first line of every profile.
-const HEADER: &str = "omniheap profile 3";
+const HEADER: &str = "omniheap profile 4";
 
 /// Why a profile was not read.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Requests that files write: what a data structure is, told in words.
 use core::fmt;
 use omniheap_core::{
-    Access, Align, Coherence, Lifetime, Pattern, Privacy, Request, Spill, Substitution, Writer,
+    Access, Align, Coherence, Dependence, Lifetime, Pattern, Privacy, Request, Spill, Substitution,
+    Work, Writer,
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -41,6 +42,12 @@ pub struct WrittenRequest {
     /// How kernels read it.
     #[serde(default, with = "by_word")]
     pub pattern: Pattern,
+    /// What kernels do beside reading it.
+    #[serde(default, with = "by_word")]
+    pub work: Work,
+    /// Whether their reads wait for each other.
+    #[serde(default, with = "by_word")]
+    pub dependence: Dependence,
     /// How often a group reads each byte, on average.
     #[serde(default = "once")]
     pub reuse: u32,
@@ -194,6 +201,8 @@ impl WrittenRequest {
             writer: self.writes,
             access: self.reads,
             pattern: self.pattern,
+            work: self.work,
+            dependence: self.dependence,
             reuse: self.reuse,
             touches: self.touches,
             lifetime: self.lifetime,

@@ -57,11 +57,11 @@ pub use {
         SpanReport, SpanState, Staging, Step, Totals, UserPool, Verdict,
     },
     policy::{
-        Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Driver,
-        Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Probe,
-        Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray,
-        SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Walk, Word,
-        Writer, choose_constants,
+        Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy,
+        Dependence, Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy,
+        Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection,
+        Request, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
+        TableSize, Walk, Word, Work, Writer, choose_constants,
     },
     pool::{Growth, PoolConfig, StrategyKind, Tag, Waiting},
 };

@@ -20,7 +20,7 @@ pub use placed::{Lookup, Placed};
 /// The kernels, as the build script made them of the folders beside this one.
 mod kernels {
     use crate::{Lookup, Placed};
-    use omniheap_core::{Kernel, Pattern, Slot};
+    use omniheap_core::{Dependence, Kernel, Pattern, Slot, Work};
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 

@@ -143,6 +143,16 @@ pub(crate) fn whole(launch: &mut HostLaunch<'_>) {
 
 pub(crate) use whole as unrolled;
 
+pub(crate) fn busy(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let bump = |row: &Row| {
+            let near = x * row[0] + row[1];
+            row[2] * near / (1.0 + near * near) + near.abs().sqrt() * row[3]
+        };
+        table.iter().map(bump).sum()
+    });
+}
+
 pub(crate) fn walk(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         let start = i / 256 * 31;
@@ -315,6 +325,53 @@ pub(crate) fn bands(launch: &mut HostLaunch<'_>) {
         (0..8).fold(0.0, |value, k| {
             let row = table[(i / 256 * 8 + k) % table.len()];
             value * row[0] + x.max(row[1]).min(row[2]) * row[3]
+        })
+    });
+}
+
+pub(crate) fn envelope(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let line = |value: f32, row: &Row| (value * row[0] + row[1]).max(x * row[2] + row[3]);
+        table.iter().fold(0.0, line)
+    });
+}
+
+pub(crate) fn steps(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let step = |row: &Row| {
+            let t = (x * row[0] + row[1]).clamp(0.0, 1.0);
+            t * t * (3.0 - 2.0 * t) * row[2] + row[3]
+        };
+        table.iter().map(step).sum()
+    });
+}
+
+pub(crate) fn pairs(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let words = table.as_flattened();
+        let mut h = bits(x);
+        let mut next = || {
+            h = h.wrapping_mul(2_246_822_519).wrapping_add(374_761_393);
+            let at = index(h >> 7) % (words.len() - 1);
+            words[at] * words[at + 1]
+        };
+        (0..6).map(|_| next()).sum()
+    });
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sixteen bits of a number, as on the device"
+)]
+pub(crate) fn automaton(launch: &mut HostLaunch<'_>) {
+    each(launch, |table, _, x| {
+        let words = table.as_flattened();
+        let mut at = (x * 65536.0) as usize % words.len();
+        (0..12).fold(0.0, |value, _| {
+            let word = words[at];
+            at = (5 * at + (word.abs() * 65536.0) as usize + 1) % words.len();
+            value + word
         })
     });
 }

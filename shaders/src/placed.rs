@@ -1,5 +1,5 @@
 //! Kernels with a table that may lie in more than one place.
-use omniheap_core::{Kernel, Pattern, Region, Request, Writer};
+use omniheap_core::{Dependence, Kernel, Pattern, Region, Request, Work, Writer};
 
 /// A kernel with a table, once for each place where the table may lie.
 ///
@@ -47,6 +47,10 @@ pub struct Lookup {
     pub table: Placed,
     /// How it reads.
     pub pattern: Pattern,
+    /// What it does beside.
+    pub work: Work,
+    /// Whether its reads wait for each other.
+    pub dependence: Dependence,
     /// Bytes of the table that one item reads.
     pub reads: u32,
     /// Bytes of the table that a group touches with one item for each thread; zero for all of them.
@@ -60,6 +64,7 @@ impl Lookup {
         let reuse = u64::from(self.reads) * 256 * u64::from(load) / self.table.bytes();
         let request = Request::new(self.table.bytes()).writer(Writer::HostOnce);
         let request = request.pattern(self.pattern).name(self.table.name());
+        let request = request.work(self.work).dependence(self.dependence);
         let request = request.reuse(u32::try_from(reuse).unwrap_or(u32::MAX));
         match u64::from(self.touches) * u64::from(load) {
             0 => request,

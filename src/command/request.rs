@@ -4,8 +4,8 @@ use super::output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use omniheap::{
-    Access, Coherence, Lifetime, Pattern, Privacy, Spill, Substitution, Word, Writer,
-    WrittenRequest, read_requests,
+    Access, Coherence, Dependence, Lifetime, Pattern, Privacy, Spill, Substitution, Word, Work,
+    Writer, WrittenRequest, read_requests,
 };
 use std::path::Path;
 
@@ -16,12 +16,14 @@ fn words<T: Word>() -> impl TypedValueParser<Value = T> {
 }
 
 /// Every option of a request: a file of requests says them itself.
-pub(super) const OPTIONS: [&str; 12] = [
+pub(super) const OPTIONS: [&str; 14] = [
     "size",
     "align",
     "writes",
     "reads",
     "pattern",
+    "work",
+    "dependence",
     "reuse",
     "touches",
     "lifetime",
@@ -49,6 +51,12 @@ pub(super) struct Options {
     /// How kernels read it
     #[arg(long, value_parser = words::<Pattern>(), default_value = "coalesced")]
     pattern: Pattern,
+    /// What kernels do beside reading it: light is at most a multiplication and an addition for each number
+    #[arg(long, value_parser = words::<Work>(), default_value = "any")]
+    work: Work,
+    /// Whether their reads wait for each other
+    #[arg(long, value_parser = words::<Dependence>(), default_value = "any")]
+    dependence: Dependence,
     /// How often a group of threads reads each byte
     #[arg(long, default_value_t = 1)]
     reuse: u32,
@@ -83,6 +91,8 @@ impl Options {
             writes: self.writes,
             reads: self.reads,
             pattern: self.pattern,
+            work: self.work,
+            dependence: self.dependence,
             reuse: self.reuse,
             touches: self.touches,
             lifetime: self.lifetime,

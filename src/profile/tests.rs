@@ -29,7 +29,7 @@ fn what_is_no_profile_is_refused_with_its_line() {
     };
     let head = format!("{HEADER}\ndevice Test device 9\ndriver driver 1.2\n");
     assert_eq!(line(""), 1);
-    assert_eq!(line("omniheap profile 2\n"), 1);
+    assert_eq!(line("omniheap profile 3\n"), 1);
     assert_eq!(line(&format!("{HEADER}\n")), 2);
     assert_eq!(line(&format!("{HEADER}\ndevice Test device 9\nwhole 256 1 2 3\n")), 3);
     assert_eq!(line(&format!("{head}whole 256 1 2\n")), 4);

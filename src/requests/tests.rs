@@ -4,13 +4,15 @@ use omniheap_core::Contents;
 #[test]
 fn a_file_says_everything_that_the_builder_says() {
     let text = r#"[{"name": "keys", "size": 4096, "align": 256, "writes": "host-per-frame", "reads": "both",
-        "pattern": "gathered", "reuse": 9, "touches": 512, "lifetime": "frame", "coherence": "needed",
+        "pattern": "fields", "work": "light", "dependence": "chained", "reuse": 9, "touches": 512, "lifetime": "frame", "coherence": "needed",
         "substitute": "forbidden", "spill": "allowed", "privacy": "secret"}]"#;
     let read = parse_requests(text).expect("a list");
     let built = Request::upload(4096)
         .align(Align::of(256))
         .access(Access::Both)
-        .pattern(Pattern::Gathered)
+        .pattern(Pattern::Fields)
+        .work(Work::Light)
+        .dependence(Dependence::Chained)
         .reuse(9)
         .touches(512)
         .lifetime(Lifetime::Frame)

@@ -67,7 +67,8 @@ fn explain_reads_a_file_of_requests_and_names_limits() {
 fn explain_takes_the_whole_vocabulary() {
     let line = ["explain", "--backend", "host", "--size", "1M", "--reads", "both", "--coherence"];
     let rest = ["needed", "--spill", "allowed", "--privacy", "secret", "--lifetime", "frame"];
-    let decision = &json(&[&line[..], &rest].concat())[0];
+    let kernel = ["--pattern", "fields", "--work", "light", "--dependence", "chained"];
+    let decision = &json(&[&line[..], &rest, &kernel].concat())[0];
     assert_eq!(decision["when_full"], "it spills to host memory");
     let decision = &json(&["explain", "--backend", "host", "--size", "1M"])[0];
     assert_eq!(decision["when_full"], "it fails");

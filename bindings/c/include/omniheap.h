@@ -111,7 +111,7 @@
 // Every lane reads the same address, and the compiler knows which: a loop over a whole table.
 #define OMNIHEAP_PATTERN_BROADCAST 1
 
-// Every lane reads a number where it likes.
+// Every lane reads a number where it likes, from numbers side by side.
 #define OMNIHEAP_PATTERN_GATHERED 2
 
 // A group reads the same tile many times.
@@ -122,6 +122,25 @@
 
 // Every lane reads a whole record, 16 bytes or so, where it likes.
 #define OMNIHEAP_PATTERN_RECORDS 5
+
+// Every lane reads a number or two of a record, 16 bytes or so, where it likes.
+#define OMNIHEAP_PATTERN_FIELDS 6
+
+// Nobody says what kernels do beside reading the bytes, or they do much.
+#define OMNIHEAP_WORK_ANY 0
+
+// Kernels do little beside: at most a multiplication and an addition for each number that they read here, addresses aside, and
+// several numbers from here for each one of other memory.
+#define OMNIHEAP_WORK_LIGHT 1
+
+// Nobody says whether reads wait for each other.
+#define OMNIHEAP_DEPENDENCE_ANY 0
+
+// Every address is known without what was read before.
+#define OMNIHEAP_DEPENDENCE_INDEPENDENT 1
+
+// What is read says where to read next.
+#define OMNIHEAP_DEPENDENCE_CHAINED 2
 
 // The bytes live until they are freed.
 #define OMNIHEAP_LIFETIME_PERSISTENT 0
@@ -264,6 +283,10 @@ typedef struct omniheap_request {
   uint32_t access;
   // `OMNIHEAP_PATTERN_…`.
   uint32_t pattern;
+  // `OMNIHEAP_WORK_…`.
+  uint32_t work;
+  // `OMNIHEAP_DEPENDENCE_…`.
+  uint32_t dependence;
   // `OMNIHEAP_LIFETIME_…`.
   uint32_t lifetime;
   // `OMNIHEAP_CLASS_…`.

@@ -3,7 +3,8 @@
 use crate::status::{Failure, get, text};
 use core::ffi::c_char;
 use omniheap::{
-    Access, Align, Class, HeapId, Layout, Lifetime, Pattern, Request, Tag, TimelineId, Writer,
+    Access, Align, Class, Dependence, HeapId, Layout, Lifetime, Pattern, Request, Tag, TimelineId,
+    Work, Writer,
 };
 
 /// Kernels write the bytes.
@@ -22,7 +23,7 @@ pub const OMNIHEAP_ACCESS_BOTH: u32 = 2;
 pub const OMNIHEAP_PATTERN_COALESCED: u32 = 0;
 /// Every lane reads the same address, and the compiler knows which: a loop over a whole table.
 pub const OMNIHEAP_PATTERN_BROADCAST: u32 = 1;
-/// Every lane reads a number where it likes.
+/// Every lane reads a number where it likes, from numbers side by side.
 pub const OMNIHEAP_PATTERN_GATHERED: u32 = 2;
 /// A group reads the same tile many times.
 pub const OMNIHEAP_PATTERN_TILED: u32 = 3;
@@ -30,6 +31,19 @@ pub const OMNIHEAP_PATTERN_TILED: u32 = 3;
 pub const OMNIHEAP_PATTERN_UNIFORM: u32 = 4;
 /// Every lane reads a whole record, 16 bytes or so, where it likes.
 pub const OMNIHEAP_PATTERN_RECORDS: u32 = 5;
+/// Every lane reads a number or two of a record, 16 bytes or so, where it likes.
+pub const OMNIHEAP_PATTERN_FIELDS: u32 = 6;
+/// Nobody says what kernels do beside reading the bytes, or they do much.
+pub const OMNIHEAP_WORK_ANY: u32 = 0;
+/// Kernels do little beside: at most a multiplication and an addition for each number that they read here, addresses aside, and
+/// several numbers from here for each one of other memory.
+pub const OMNIHEAP_WORK_LIGHT: u32 = 1;
+/// Nobody says whether reads wait for each other.
+pub const OMNIHEAP_DEPENDENCE_ANY: u32 = 0;
+/// Every address is known without what was read before.
+pub const OMNIHEAP_DEPENDENCE_INDEPENDENT: u32 = 1;
+/// What is read says where to read next.
+pub const OMNIHEAP_DEPENDENCE_CHAINED: u32 = 2;
 /// The bytes live until they are freed.
 pub const OMNIHEAP_LIFETIME_PERSISTENT: u32 = 0;
 /// The bytes live for one frame.
@@ -77,6 +91,10 @@ pub struct OmniheapRequest {
     pub access: u32,
     /// `OMNIHEAP_PATTERN_…`.
     pub pattern: u32,
+    /// `OMNIHEAP_WORK_…`.
+    pub work: u32,
+    /// `OMNIHEAP_DEPENDENCE_…`.
+    pub dependence: u32,
     /// `OMNIHEAP_LIFETIME_…`.
     pub lifetime: u32,
     /// `OMNIHEAP_CLASS_…`.
@@ -106,6 +124,8 @@ pub extern "C" fn omniheap_request_default(size: u64) -> OmniheapRequest {
         writer: OMNIHEAP_WRITER_DEVICE,
         access: OMNIHEAP_ACCESS_DEVICE,
         pattern: OMNIHEAP_PATTERN_COALESCED,
+        work: OMNIHEAP_WORK_ANY,
+        dependence: OMNIHEAP_DEPENDENCE_ANY,
         lifetime: OMNIHEAP_LIFETIME_PERSISTENT,
         class_: OMNIHEAP_CLASS_LINEAR,
         flags: 0,
@@ -118,13 +138,14 @@ pub extern "C" fn omniheap_request_default(size: u64) -> OmniheapRequest {
 }
 
 /// Patterns in the order of their numbers.
-const PATTERNS: [Pattern; 6] = [
+const PATTERNS: [Pattern; 7] = [
     Pattern::Coalesced,
     Pattern::Broadcast,
     Pattern::Gathered,
     Pattern::Tiled,
     Pattern::Uniform,
     Pattern::Records,
+    Pattern::Fields,
 ];
 
 /// What a number stands for.
@@ -155,6 +176,12 @@ pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request
         )?,
         access: choose(asked.access, &[Access::Device, Access::Host, Access::Both], "access")?,
         pattern: choose(asked.pattern, &PATTERNS, "pattern")?,
+        work: choose(asked.work, &[Work::Any, Work::Light], "work")?,
+        dependence: choose(
+            asked.dependence,
+            &[Dependence::Any, Dependence::Independent, Dependence::Chained],
+            "dependence",
+        )?,
         lifetime: choose(
             asked.lifetime,
             &[Lifetime::Persistent, Lifetime::Frame, Lifetime::Kernel],

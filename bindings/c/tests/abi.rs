@@ -100,6 +100,8 @@ fn senseless_requests_are_refused() {
         (OmniheapRequest { size: u64::MAX, ..good }, Status::ExceedsLimit),
         (OmniheapRequest { writer: 9, ..good }, Status::InvalidArgument),
         (OmniheapRequest { pattern: 9, ..good }, Status::InvalidArgument),
+        (OmniheapRequest { work: 2, ..good }, Status::InvalidArgument),
+        (OmniheapRequest { dependence: 3, ..good }, Status::InvalidArgument),
         (OmniheapRequest { flags: 1 << 31, ..good }, Status::InvalidArgument),
         (OmniheapRequest { tag: 65_536, ..good }, Status::InvalidArgument),
         (OmniheapRequest { heap: 77, ..good }, Status::NoSuchHeap),

@@ -145,7 +145,7 @@ impl<B: Backend> Manager<B> {
     fn candidate(&self, request: &Request<'_>) -> Candidate {
         let size = request.layout.size;
         let profile = self.inner.config.policy.profile(self.caps());
-        let costs = Probe::of(request.pattern).map(|probe| profile.cost(probe, size).constant);
+        let costs = Probe::like(request).map(|probe| profile.cost(probe, size).constant);
         let (sum, count) = costs.fold((0, 0), |(sum, count), cost| (sum + cost, count + 1));
         let saved = u64::from(100u32.saturating_sub(sum / count.max(1)).max(1));
         let reads = size.saturating_mul(u64::from(request.reuse.max(1)));

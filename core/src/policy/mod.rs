@@ -22,6 +22,6 @@ pub use rules::{DefaultPolicy, MeasuredPolicy, Policy};
 pub(crate) use rules::{judge, refused, reject, spill};
 pub use shared::{Clear, OptIn, SharedArray, SharedError, SharedLayout, SharedSpan, Walk};
 pub use words::{
-    Access, Coherence, Contents, Driver, Lifetime, Mobility, Pattern, Privacy, Region, Sharing,
-    Spill, Substitution, Word, Writer,
+    Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Region,
+    Sharing, Spill, Substitution, Word, Work, Writer,
 };

@@ -1,6 +1,7 @@
 //! What reading a table costs from each region: assumed, or measured by `calibrate`.
 use super::assumed;
-use super::words::{Pattern, Word};
+use super::request::Request;
+use super::words::{Dependence, Pattern, Word, Work};
 use crate::{Caps, Heap, HeapKind};
 
 /// What reads cost from one region beside device memory, in percent of the time from device memory.
@@ -15,7 +16,7 @@ pub struct Cost {
 }
 
 /// A class of tables that are told apart by size: 256 bytes to 1 MiB, closer where caches end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableSize(u8);
 
 /// How many classes there are.
@@ -43,12 +44,6 @@ impl TableSize {
         MOST[self.0 as usize] * 256
     }
 
-    /// The class above, or the last one.
-    #[must_use]
-    pub const fn above(self) -> Self {
-        if self.0 as usize + 1 < CLASSES { Self(self.0 + 1) } else { self }
-    }
-
     /// The class of a size in bytes.
     #[must_use]
     pub const fn of(size: u64) -> Self {
@@ -63,8 +58,8 @@ impl TableSize {
 /// A kernel that calibration measures: one of the ways in which kernels read a table.
 ///
 /// Kernels of one pattern do not all gain from the same place, so a pattern may have more than one probe: an address that the
-/// compiler knows costs no instruction but must be in the first cache, and reads that wait for each other want the
-/// nearest memory rather than the widest.
+/// compiler knows costs no instruction but must be in the first cache, which counts for little where there is much to
+/// compute, and reads that wait for each other want the nearest memory rather than the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Probe {
@@ -72,6 +67,8 @@ pub enum Probe {
     Whole,
     /// The same loop unrolled, so that addresses are known when it is compiled.
     Unrolled,
+    /// The same loop with much to compute for every number.
+    Busy,
     /// Rows from where the group begins: the same for every lane, but computed.
     Walk,
     /// Neighbours read neighbouring rows.
@@ -92,7 +89,7 @@ impl Probe {
     #[must_use]
     pub const fn pattern(self) -> Pattern {
         match self {
-            Self::Whole | Self::Unrolled => Pattern::Broadcast,
+            Self::Whole | Self::Unrolled | Self::Busy => Pattern::Broadcast,
             Self::Walk => Pattern::Uniform,
             Self::Lanes => Pattern::Coalesced,
             Self::Codes | Self::Hops => Pattern::Gathered,
@@ -100,12 +97,22 @@ impl Probe {
         }
     }
 
-    /// The probes that kernels of a pattern may resemble: its own, and where lanes read what they like also the one that
-    /// spends little time in its table, because what such a kernel loses is what a copy in shared memory costs.
-    pub fn of(pattern: Pattern) -> impl Iterator<Item = Self> {
-        let pattern = if pattern == Pattern::Tiled { Pattern::Coalesced } else { pattern };
-        let is_like = move |probe: &Self| {
-            probe.pattern() == pattern || (pattern == Pattern::Gathered && *probe == Self::Lanes)
+    /// The probes that kernels may resemble which read as a request says, at least one.
+    ///
+    /// Where lanes read what they like, that is also the one that spends little time in its table, unless the request says
+    /// that the kernel does little else: what the others lose by a copy in shared memory is what the copy costs. Parts of
+    /// records meet in few banks of shared memory, more or less by how many are read, so nothing is left out for them.
+    pub fn like(request: &Request<'_>) -> impl Iterator<Item = Self> {
+        let Request { pattern, work, dependence, .. } = *request;
+        let is_like = move |probe: &Self| match (pattern, probe) {
+            (Pattern::Broadcast, Self::Busy) | (Pattern::Gathered, Self::Lanes) => {
+                work != Work::Light
+            }
+            (Pattern::Gathered, Self::Codes) => dependence != Dependence::Chained,
+            (Pattern::Gathered, Self::Hops) => dependence != Dependence::Independent,
+            (Pattern::Fields, probe) => matches!(probe, Self::Codes | Self::Hops | Self::Lanes),
+            (Pattern::Tiled, probe) => *probe == Self::Lanes,
+            (pattern, probe) => probe.pattern() == pattern,
         };
         Self::WORDS.iter().map(|(_, probe)| *probe).filter(is_like)
     }

@@ -13,6 +13,10 @@ const MARGIN: u64 = 5;
 /// Reads of a byte that are too few for caches to matter.
 const FEW: u32 = 4;
 
+/// Bytes of a kernel's own in the cache of constants, parameters and literals: near the end of that cache a table is as good
+/// as beyond it.
+const BESIDE: u64 = 512;
+
 /// Of a heap that everyone wants a little of, one request takes at most this part.
 const SHARE: u64 = 8;
 
@@ -145,7 +149,7 @@ fn touched(request: &Request<'_>) -> u64 {
 /// What a group's reads cost from a region, in percent of reading each byte once from device memory: the mean of what the
 /// probes say.
 fn cost(request: &Request<'_>, profile: &Profile, region: Region) -> u64 {
-    let costs = Probe::of(request.pattern).map(|probe| cost_of(probe, request, profile, region));
+    let costs = Probe::like(request).map(|probe| cost_of(probe, request, profile, region));
     let (sum, count) = costs.fold((0u64, 0), |(sum, count), cost| (sum + cost, count + 1));
     sum / count.max(1)
 }
@@ -160,9 +164,11 @@ fn cost_of(probe: Probe, request: &Request<'_>, profile: &Profile, region: Regio
             (100 - MARGIN) * reuse
         }
         Region::Constant => {
-            // A kernel's parameters and literals are in the same cache: near its end a table is as good as beyond it.
-            let above = profile.cost(probe, TableSize::of(touched(request)).above().most());
-            u64::from(reads.constant.max(above.constant)) * reuse
+            let table = touched(request);
+            let classes = TableSize::of(table)..=TableSize::of(table.saturating_add(BESIDE));
+            let reached = TableSize::ALL.into_iter().filter(|class| classes.contains(class));
+            let costs = reached.map(|class| profile.cost(probe, class.most()).constant);
+            u64::from(costs.max().unwrap_or(reads.constant)) * reuse
         }
         // A tile is read often by definition.
         Region::Shared if request.pattern == Pattern::Tiled => 0,

@@ -1,7 +1,7 @@
 //! What is wanted, in intent rather than in heaps.
 use super::words::{
-    Access, Coherence, Contents, Driver, Lifetime, Mobility, Pattern, Privacy, Sharing, Spill,
-    Substitution, Writer,
+    Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Sharing,
+    Spill, Substitution, Work, Writer,
 };
 use crate::{Align, Class, HeapId, Layout, Tag, TimelineId};
 
@@ -24,6 +24,10 @@ pub struct Request<'a> {
     pub access: Access,
     /// How kernels read it.
     pub pattern: Pattern,
+    /// What kernels do beside reading it.
+    pub work: Work,
+    /// Whether their reads wait for each other.
+    pub dependence: Dependence,
     /// How often a group reads each of its bytes, on average; 0 is less than once.
     pub reuse: u32,
     /// Bytes of it that one group reads; `None` for all of them.
@@ -66,6 +70,8 @@ impl<'a> Request<'a> {
             writer: Writer::Device,
             access: Access::Device,
             pattern: Pattern::Coalesced,
+            work: Work::Any,
+            dependence: Dependence::Any,
             reuse: 1,
             touches: None,
             coherence: Coherence::Any,
@@ -128,6 +134,20 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn pattern(mut self, pattern: Pattern) -> Self {
         self.pattern = pattern;
+        self
+    }
+
+    /// Read by kernels that do so much beside.
+    #[must_use]
+    pub const fn work(mut self, work: Work) -> Self {
+        self.work = work;
+        self
+    }
+
+    /// Read by kernels whose reads wait for each other, or do not.
+    #[must_use]
+    pub const fn dependence(mut self, dependence: Dependence) -> Self {
+        self.dependence = dependence;
         self
     }
 

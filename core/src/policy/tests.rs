@@ -2,6 +2,7 @@
 mod bank;
 mod devices;
 mod layout;
+mod likeness;
 
 use super::*;
 use crate::{Align, ErrorKind};
@@ -103,7 +104,7 @@ fn a_slow_window_is_not_used() {
 /// The same cost for every probe of a pattern.
 fn with(profile: Profile, pattern: Pattern, size: u64, cost: Cost) -> Profile {
     let set = |profile: Profile, probe| profile.with(probe, TableSize::of(size), cost);
-    Probe::of(pattern).fold(profile, set)
+    Probe::like(&table(size, pattern, 1)).fold(profile, set)
 }
 
 #[test]
@@ -147,9 +148,6 @@ fn every_size_has_the_class_above_it() {
     }
     assert_eq!(TableSize::of(u64::MAX).most(), MIB, "the last one serves the rest");
     assert_eq!(TableSize::ALL.map(TableSize::most).map(TableSize::of), TableSize::ALL);
-    let next = TableSize::ALL.map(TableSize::above);
-    assert_eq!(next[..19], TableSize::ALL[1..]);
-    assert_eq!(next[19], TableSize::ALL[19]);
 }
 
 #[test]
@@ -164,8 +162,10 @@ fn words_stand_for_one_value_each() {
     check::<Region>(5);
     check::<Writer>(3);
     check::<Access>(3);
-    check::<Pattern>(6);
-    check::<Probe>(7);
+    check::<Pattern>(7);
+    check::<Work>(2);
+    check::<Dependence>(3);
+    check::<Probe>(8);
     check::<Lifetime>(3);
     check::<Coherence>(2);
     check::<Substitution>(2);
@@ -232,7 +232,8 @@ fn the_mean_of_the_probes_decides() {
     let unrolled = Cost { constant: 100, shared: 50, stage: 0 };
     let size = TableSize::of(2 * KIB);
     let both = |size, first, second| {
-        Profile::ASSUMED.with(Probe::Whole, size, first).with(Probe::Unrolled, size, second)
+        let profile = with(Profile::ASSUMED, Pattern::Broadcast, 2 * KIB, second);
+        profile.with(Probe::Whole, size, first).with(Probe::Busy, size, first)
     };
     let region = |profile| {
         let request = table(2 * KIB, Pattern::Broadcast, 100);
@@ -279,13 +280,14 @@ fn index(value: u64) -> usize {
 
 /// A request that says anything.
 fn anything(next: &mut impl FnMut(u64) -> u64) -> Request<'static> {
-    let patterns = [Pattern::Broadcast, Pattern::Coalesced, Pattern::Gathered, Pattern::Tiled];
     let most = 1 << (1 + next(30));
     let request = Request::new(1 + next(most))
         .align(Align::of(1 << next(8)))
         .writer([Writer::Device, Writer::HostOnce, Writer::HostPerFrame][index(next(3))])
         .access([Access::Device, Access::Host, Access::Both][index(next(3))])
-        .pattern(patterns[index(next(4))])
+        .pattern(Pattern::WORDS[index(next(7))].1)
+        .work(Work::WORDS[index(next(2))].1)
+        .dependence(Dependence::WORDS[index(next(3))].1)
         .reuse(u32::try_from(next(1000)).expect("small"));
     match next(4) {
         0 => request.coherent(),

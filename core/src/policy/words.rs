@@ -52,12 +52,38 @@ pub enum Pattern {
     Broadcast,
     /// Every lane reads the same address, which the kernel computes.
     Uniform,
-    /// Every lane reads a number where it likes.
+    /// Every lane reads a number where it likes, from numbers side by side.
     Gathered,
+    /// Every lane reads a number or two of a record, 16 bytes or so, where it likes.
+    Fields,
     /// Every lane reads a whole record, 16 bytes or so, where it likes.
     Records,
     /// A group reads the same tile many times.
     Tiled,
+}
+
+/// What a kernel does beside reading the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Work {
+    /// Nobody says, or much.
+    #[default]
+    Any,
+    /// Little: at most a multiplication and an addition for each number that it reads here, addresses aside, and several
+    /// numbers from here for each one of other memory.
+    Light,
+}
+
+/// Whether a read waits for the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Dependence {
+    /// Nobody says.
+    #[default]
+    Any,
+    /// No: every address is known without what was read before.
+    Independent,
+    /// Yes: what is read says where to read next.
+    Chained,
 }
 
 /// How long the bytes live.
@@ -192,8 +218,10 @@ words!(Region: "device" => Device, "constant" => Constant, "shared" => Shared, "
 words!(HeapKind: "device" => Device, "constant" => Constant, "staging" => Staging, "unified" => Unified);
 words!(Writer: "device" => Device, "host-once" => HostOnce, "host-per-frame" => HostPerFrame);
 words!(Access: "device" => Device, "host" => Host, "both" => Both);
-words!(Pattern: "coalesced" => Coalesced, "broadcast" => Broadcast, "uniform" => Uniform, "gathered" => Gathered, "records" => Records, "tiled" => Tiled);
-words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
+words!(Pattern: "coalesced" => Coalesced, "broadcast" => Broadcast, "uniform" => Uniform, "gathered" => Gathered, "fields" => Fields, "records" => Records, "tiled" => Tiled);
+words!(Work: "any" => Any, "light" => Light);
+words!(Dependence: "any" => Any, "independent" => Independent, "chained" => Chained);
+words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "busy" => Busy, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
 words!(Rung: "retire" => Retire, "lend" => Lend, "driver" => Driver, "trim" => Trim, "wait" => Wait, "pressure" => Pressure, "defragment" => Defragment, "next-heap" => NextHeap, "spill" => Spill);
 words!(Lifetime: "persistent" => Persistent, "frame" => Frame, "kernel" => Kernel);
 words!(Coherence: "any" => Any, "needed" => Needed);

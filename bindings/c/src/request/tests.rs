@@ -26,6 +26,7 @@ fn every_number_is_the_word_that_its_constant_names() {
         (OMNIHEAP_PATTERN_TILED, Pattern::Tiled),
         (OMNIHEAP_PATTERN_UNIFORM, Pattern::Uniform),
         (OMNIHEAP_PATTERN_RECORDS, Pattern::Records),
+        (OMNIHEAP_PATTERN_FIELDS, Pattern::Fields),
     ];
     assert_eq!(patterns.len(), Pattern::WORDS.len(), "a pattern has no number");
     for (pattern, word) in patterns {
@@ -55,6 +56,24 @@ fn every_number_is_the_word_that_its_constant_names() {
     ];
     for (lifetime, word) in lifetimes {
         assert_eq!(understood(OmniheapRequest { lifetime, ..plain() }).lifetime, word);
+    }
+}
+
+#[test]
+fn what_kernels_do_has_numbers_too() {
+    let works = [(OMNIHEAP_WORK_ANY, Work::Any), (OMNIHEAP_WORK_LIGHT, Work::Light)];
+    assert_eq!(works.len(), Work::WORDS.len(), "a kind of work has no number");
+    for (work, word) in works {
+        assert_eq!(understood(OmniheapRequest { work, ..plain() }).work, word);
+    }
+    let dependences = [
+        (OMNIHEAP_DEPENDENCE_ANY, Dependence::Any),
+        (OMNIHEAP_DEPENDENCE_INDEPENDENT, Dependence::Independent),
+        (OMNIHEAP_DEPENDENCE_CHAINED, Dependence::Chained),
+    ];
+    assert_eq!(dependences.len(), Dependence::WORDS.len(), "a dependence has no number");
+    for (dependence, word) in dependences {
+        assert_eq!(understood(OmniheapRequest { dependence, ..plain() }).dependence, word);
     }
 }
 
