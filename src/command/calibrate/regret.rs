@@ -19,6 +19,8 @@ struct Line {
     kernel: &'static str,
     table_bytes: u64,
     pattern: &'static str,
+    work: &'static str,
+    dependence: &'static str,
     /// Bytes of the table that one item reads.
     reads: u32,
     reuse: u32,
@@ -39,6 +41,33 @@ struct Line {
     agree: bool,
 }
 
+/// One lookup that the device did not run, and why.
+#[derive(Debug, Serialize)]
+struct Refused {
+    backend: &'static str,
+    kernel: &'static str,
+    table_bytes: u64,
+    error: String,
+}
+
+/// What a run has to say of one lookup.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Row {
+    Judged(Line),
+    Refused(Refused),
+}
+
+impl Row {
+    /// What was measured, where it ran.
+    const fn judged(&self) -> Option<&Line> {
+        match self {
+            Self::Judged(line) => Some(line),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
 /// Measures every lookup whose name contains `filter`.
 pub(super) fn run(
     bench: &Bench,
@@ -57,29 +86,46 @@ pub(super) fn run(
         return Err(Failure::nothing_named("kernel", part));
     }
     let bar = output::progress(format, kernels.len() as u64);
-    let (mut lines, mut refused) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
     for kernel in kernels {
         bar.set_message(kernel.table.name());
-        // A driver that refuses one kernel may run all others: they are not given up.
-        match line(bench, found.as_deref(), kernel) {
-            Err(why) => {
-                let table = output::bytes(kernel.table.bytes());
-                refused.push(format!("{} with {table}: {why}", kernel.table.name()));
-            }
-            Ok(line) => {
-                if format == Format::Json {
-                    output::print_json(&line)?;
-                }
-                lines.push(line);
-            }
+        let backend = bench.manager.caps().device.backend;
+        let row = row(backend, kernel, line(bench, found.as_deref(), kernel));
+        if format == Format::Json {
+            output::print_json(&row)?;
         }
+        rows.push(row);
         bar.inc(1);
     }
     bar.finish_and_clear();
     if format == Format::Text {
-        show(&lines)?;
+        show(&rows)?;
     }
-    if refused.is_empty() { Ok(()) } else { Err(Failure::failed(refused.join("; "))) }
+    verdict(&rows)
+}
+
+/// What is said of a lookup. A driver that refuses one kernel may run all others: they are not given up.
+fn row(backend: &'static str, judged: &Lookup, line: Result<Line, Failure>) -> Row {
+    let (kernel, table_bytes) = (judged.table.name(), judged.table.bytes());
+    let refused = |why: Failure| Refused { backend, kernel, table_bytes, error: why.to_string() };
+    line.map_or_else(|why| Row::Refused(refused(why)), Row::Judged)
+}
+
+/// Fails where a lookup was refused, naming each.
+fn verdict(rows: &[Row]) -> Result<(), Failure> {
+    let told = |row: &Row| match row {
+        Row::Judged(_) => None,
+        Row::Refused(one) => {
+            let table = output::bytes(one.table_bytes);
+            Some(format!("{} with {table}: {}", one.kernel, one.error))
+        }
+    };
+    let refused: Vec<String> = rows.iter().filter_map(told).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let (count, all) = (refused.len(), rows.len());
+    Err(Failure::failed(format!("{count} of {all} lookups did not run: {}", refused.join("; "))))
 }
 
 fn line(bench: &Bench, found: Option<&dyn Policy>, judged: &Lookup) -> Result<Line, Failure> {
@@ -102,6 +148,8 @@ fn line(bench: &Bench, found: Option<&dyn Policy>, judged: &Lookup) -> Result<Li
         kernel: judged.table.name(),
         table_bytes: judged.table.bytes(),
         pattern: judged.pattern.word(),
+        work: judged.work.word(),
+        dependence: judged.dependence.word(),
         reads: judged.reads,
         reuse: request.reuse,
         touches: request.touches,
@@ -118,9 +166,10 @@ fn line(bench: &Bench, found: Option<&dyn Policy>, judged: &Lookup) -> Result<Li
     })
 }
 
-fn show(lines: &[Line]) -> Result<(), Failure> {
+fn show(rows: &[Row]) -> Result<(), Failure> {
+    let lines: Vec<&Line> = rows.iter().filter_map(Row::judged).collect();
     let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |us| format!("{us:.1}"));
-    let row = |line: &Line| {
+    let row = |line: &&Line| {
         vec![
             line.kernel.to_owned(),
             line.table_bytes.to_string(),
@@ -164,3 +213,6 @@ fn summary(name: &str, mut regrets: Vec<f64>) -> Result<(), Failure> {
     };
     output::print_line(&format!("{name}: median regret {middle:.3}, worst {worst:.3}"))
 }
+
+#[cfg(test)]
+mod tests;
