@@ -51,6 +51,23 @@ fn constants_that_are_operands_pay_where_there_is_little_to_compute() {
 }
 
 #[test]
+fn the_built_in_numbers_tell_light_work_from_any() {
+    let at = |caps: &crate::Caps, request: &Request<'_>| {
+        DefaultPolicy.place(request, caps).expect("it fits").region
+    };
+    let looped = table(9 * KIB / 2, Pattern::Broadcast, 1000);
+    let ranges = rtx_4090();
+    assert_eq!(at(&ranges, &looped.work(Work::Light)), Region::Constant);
+    assert_eq!(at(&ranges, &looped), Region::Shared);
+    assert_eq!(at(&h200(), &looped.work(Work::Light)), Region::Shared, "a bank of 2 KiB at first");
+    let numbers = table(40 * KIB, Pattern::Gathered, 4).work(Work::Light);
+    let alone = numbers.dependence(Dependence::Independent);
+    assert_eq!(at(&ranges, &alone), Region::Shared);
+    assert_eq!(at(&ranges, &numbers.dependence(Dependence::Chained)), Region::Device);
+    assert_eq!(at(&ranges, &alone.pattern(Pattern::Fields)), Region::Device);
+}
+
+#[test]
 fn reads_that_wait_for_each_other_want_many_groups() {
     // Shared memory that leaves room for few groups: widest for reads on their own, slow where each waits.
     let size = TableSize::of(40 * KIB);
