@@ -109,6 +109,6 @@ const ATTEMPTS: u32 = 8;
 
 /// Makes a call again while the driver refuses it, a few times. Also where it says that the device is lost: on one that
 /// is, nothing is harmed by that, and where it was wrong, copies that are still under way must not be forgotten.
-pub(super) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
+pub(crate) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
     (1..ATTEMPTS).fold(call(), |answer, _| answer.or_else(|_| call()))
 }

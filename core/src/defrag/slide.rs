@@ -7,7 +7,7 @@
 use super::bounce;
 use super::mobile::{Found, SlotsByKey};
 use super::road::{Road, insist};
-use super::window::{Piece, Slide, Window, cheapest, widest};
+use super::window::{Piece, Slide, Window, cheapest, last, widest};
 use crate::device::Block;
 use crate::pool::{Ask, Consent, Divider, Lane, LaneState, SlotId};
 use crate::strategy::{BlockId, Key, Strategy, Tlsf};
@@ -83,6 +83,16 @@ impl<B: Backend> Lane<B> {
             };
             cheapest(&pieces.iter().map(smaller).collect::<Vec<_>>(), size)
         })
+    }
+
+    /// Makes a hole of at least `size` bytes, or of all that can be had, behind everything that lives in a lane of pages, where
+    /// new pages can lengthen it; says what moved, or `None` where nothing has to. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`make_hole`](Self::make_hole).
+    pub(crate) fn lay_hole_last(&self, size: u64, own: u64) -> Result<Option<Slid>> {
+        self.run(own, |pieces| last(pieces, size))
     }
 
     /// Makes one hole of the holes of a block where they are scattered; says what moved, or `None` where nothing can be

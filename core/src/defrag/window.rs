@@ -102,6 +102,19 @@ pub(super) fn widest<T: Copy>(pieces: &[Piece<T>]) -> Option<Window<T>> {
     (gain > 0 && gain >= all / SCATTERED && cheap).then_some(window)
 }
 
+/// The window that leaves a hole of `size` bytes at the end of the last stretch, or one of all that is free there; `None`
+/// where nothing has to move for that.
+pub(super) fn last<T: Copy>(pieces: &[Piece<T>], size: u64) -> Option<Window<T>> {
+    let mut stretches = pieces.split(|piece| matches!(piece, Piece::Fixed));
+    let stretch = stretches.rfind(|stretch| !stretch.is_empty())?;
+    let (mut free, mut first) = (0u64, stretch.len());
+    while free < size && first > 0 {
+        first -= 1;
+        free += if let Piece::Hole(hole) = &stretch[first] { hole.size } else { 0 };
+    }
+    Some(slide(&stretch[first..])).filter(|window| !window.slides.is_empty())
+}
+
 /// The sums of a window without its first piece.
 fn without_first<T>(
     pieces: &[Piece<T>],
@@ -190,6 +203,17 @@ mod tests {
         let pieces = [hole(0, 8), Piece::Fixed, hole(16, 8)];
         assert_eq!(cheapest(&pieces, 9), None);
         assert_eq!(cheapest(&pieces, 8).map(|window| window.bytes), Some(0));
+    }
+
+    #[test]
+    fn a_hole_at_the_end_takes_the_last_holes_first() {
+        let pieces =
+            [hole(0, 9), Piece::Fixed, hole(20, 4), live(24, 6, 1), hole(30, 3), live(33, 2, 2)];
+        let window = last(&pieces, 3).expect("the last hole is enough");
+        assert_eq!((window.slides.len(), window.slides[0].to), (1, 30));
+        let window = last(&pieces, 100).expect("both are joined");
+        assert_eq!((window.slides.len(), window.slides[1].to), (2, 26));
+        assert_eq!(last(&pieces[..3], 100), None, "it is at the end already");
     }
 
     #[test]

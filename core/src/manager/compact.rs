@@ -95,6 +95,30 @@ impl<B: Backend> Manager<B> {
         if self.inner.config.defragmentation == Defragmentation::Off {
             return Ok(None);
         }
+        if let Some(taken) = self.slide_for(pool, lane, ask)? {
+            return Ok(Some(taken));
+        }
+        let own = ask.unsettled(pool.shared.unit);
+        let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
+        if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
+            self.trim_for(pool)?;
+            if let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)? {
+                return Ok(Some(taken));
+            }
+        }
+        if let Some(taken) = self.free_pages_by_sliding(pool, lane, ask)? {
+            return Ok(Some(taken));
+        }
+        self.slide_without_runs(pool, lane, ask)
+    }
+
+    /// Slides live data of one lane together until it has a hole for a request, the request's own lane first.
+    pub(super) fn slide_for(
+        &self,
+        pool: &Arc<Pool<B>>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+    ) -> Result<Option<Taken<B>>> {
         let mut lanes = pool.lanes();
         lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
         for each in lanes {
@@ -112,15 +136,7 @@ impl<B: Backend> Manager<B> {
                 return Ok(Some((each, slot)));
             }
         }
-        let own = ask.unsettled(pool.shared.unit);
-        let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
-        if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
-            self.trim_for(pool)?;
-            if let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)? {
-                return Ok(Some(taken));
-            }
-        }
-        self.free_pages_by_sliding(pool, lane, ask)
+        Ok(None)
     }
 
     /// Serves a request of a paged lane by copying live data together, where that is expected to take less than mapping

@@ -37,6 +37,49 @@ impl<B: Backend> Manager<B> {
         Ok(None)
     }
 
+    /// Closes the runs of a paged pool, so that slides can join holes that lay on both sides of one, and slides again.
+    pub(super) fn slide_without_runs(
+        &self,
+        pool: &Arc<Pool<B>>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+    ) -> Result<Option<Taken<B>>> {
+        let (own, mut closed) = (ask.unsettled(pool.shared.unit), false);
+        for each in pool.lanes() {
+            closed |= self.slide(|| each.close_runs(own))?;
+        }
+        if closed {
+            if let Some(taken) = self.slide_for(pool, lane, ask)? {
+                return Ok(Some(taken));
+            }
+            if let Some(taken) = self.free_pages_by_sliding(pool, lane, ask)? {
+                return Ok(Some(taken));
+            }
+        }
+        self.lengthen_last_hole(pool, lane, ask)
+    }
+
+    /// Serves a request from a hole behind everything else and the pages that can still be had: what is not a whole page is
+    /// of use to it only there.
+    fn lengthen_last_hole(
+        &self,
+        pool: &Arc<Pool<B>>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+    ) -> Result<Option<Taken<B>>> {
+        let Some(page) = pool.shared.page() else { return Ok(None) };
+        let own = ask.unsettled(pool.shared.unit);
+        let rest = (ask.layout.size - 1) % page + 1;
+        for size in [rest, u64::MAX] {
+            if self.slide(|| lane.lay_hole_last(size, own))?
+                && let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)?
+            {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(None)
+    }
+
     /// Joins holes of a lane to ones of at least `hole` bytes, and frees their pages, until those are `wanted` bytes; says
     /// how many bytes they are.
     fn pages_from(&self, lane: &Lane<B>, hole: u64, wanted: u64, ask: Ask) -> Result<u64> {

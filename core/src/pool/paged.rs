@@ -4,6 +4,7 @@ use super::lane::{Ask, Divider, Lane, State};
 use super::pager::{Pager, take_sheets};
 use super::quiet::Patience;
 use super::slots::SlotId;
+use crate::defrag::insist;
 use crate::device::{Block, Journey, LARGEST_SHEET};
 use crate::strategy::{Grant, Tlsf};
 use crate::{Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span};
@@ -186,7 +187,7 @@ impl<B: Backend> Lane<B> {
         device.count_call();
         let began = Instant::now();
         // SAFETY: `block` is this lane's reservation, the pages were created for its heap and taken from the spare
-        // list or fresh, so they are mapped nowhere.
+        // list or fresh, or unmapped by `shift_pages` just now, so they are mapped nowhere.
         unsafe { remap.map_pages(block.raw(), span.offset / page, pages) }?;
         device.cost(self.shared.heap).learn_mapping(pages.len() as u64, began.elapsed());
         Ok(())
@@ -284,10 +285,32 @@ impl<B: Backend> Lane<B> {
         device.count_call();
         let began = Instant::now();
         // SAFETY: the span was carved out of a hole whose last use the device has passed (`is_quiet`), and nobody
-        // else can be granted it meanwhile.
+        // else can be granted it meanwhile; or its owner holds all of it and has waited for the device
+        // (`shift_pages`, `dismantle`).
         unsafe { remap.unmap_pages(block.raw(), span.offset / page, span.size / page) }?;
         device.cost(self.shared.heap).learn_unmapping(span.size / page, began.elapsed());
         Ok(())
+    }
+
+    /// Maps the pages of a span `by` bytes further down, where nothing is mapped; on failure they are where they were.
+    ///
+    /// The span is this lane's, held by the caller, and the device is idle.
+    pub(crate) fn shift_pages(
+        &self,
+        block: &Block<B>,
+        span: Span,
+        by: u64,
+        pages: &[Page],
+    ) -> Result<()> {
+        let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
+        let below = Span { offset: span.offset - by, ..span };
+        self.unmap(block, span)?;
+        self.map(block, below, page, pages).inspect_err(|_| {
+            let back = insist(|| self.map(block, span, page, pages));
+            if back.is_err() {
+                tracing::error!(?back, "the driver maps nothing any more; bytes are lost");
+            }
+        })
     }
 
     /// Gives every free page back to the driver; says how many bytes.

@@ -163,6 +163,41 @@ impl Pager {
         self.runs.insert(piece.span.offset, piece.key);
     }
 
+    /// Whether a live span of the strategy is a run.
+    pub(crate) fn is_run(&self, key: Key, span: Span) -> bool {
+        self.runs.get(&span.offset) == Some(&key)
+    }
+
+    /// Sets a whole run apart.
+    pub(crate) fn take_run(&mut self, run: Span) {
+        self.runs.remove(&run.offset);
+        self.transit += run.size;
+    }
+
+    /// The pages of a span that has memory.
+    pub(crate) fn pages_at(&self, span: Span) -> Vec<Page> {
+        self.table[self.slots(span)].to_vec()
+    }
+
+    /// Notes that the pages of `span`, up to the live span `last`, were mapped where a run set apart before them was; the run
+    /// is now behind them.
+    pub(crate) fn shifted(&mut self, tlsf: &mut Tlsf, run: Key, last: Key, span: Span) {
+        let put = tlsf.put_behind(run, last);
+        debug_assert!(put.is_ok(), "what is held stays side by side");
+        if let Ok(Grant { span: run, .. }) = put {
+            let both = Span { offset: span.offset - run.size, size: span.size + run.size };
+            let (slots, (_, by)) = (self.slots(both), self.positions(run));
+            self.table[slots].rotate_left(usize::try_from(by).expect("within the table"));
+        }
+    }
+
+    /// Takes back a run that was set apart, wherever it is now.
+    pub(crate) fn abandon_run(&mut self, tlsf: &mut Tlsf, run: Key) {
+        if let Ok(piece) = tlsf.grant(run) {
+            self.abandon(tlsf, piece);
+        }
+    }
+
     /// Takes whole pages out of holes, the largest first, until `wanted` bytes are found.
     ///
     /// Holes that touch `keep` are left alone: they are about to be used.

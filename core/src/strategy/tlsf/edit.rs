@@ -113,6 +113,32 @@ impl Tlsf {
         Ok(self.grant_of(index))
     }
 
+    /// Moves a live span behind all that follow it up to `last`, which come down by its size. Keys stay.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when one of the two is not live, `OutOfRange` when `last` does not follow, or a hole is between them.
+    pub fn put_behind(&mut self, key: Key, last: Key) -> Result<Grant, ErrorKind> {
+        let (index, last) = (self.live_index(key)?, self.live_index(last)?);
+        let Node { size, .. } = self.nodes.get(index);
+        let mut at = index;
+        while at != last {
+            at = self.nodes.next(at);
+            let node = self.nodes.get(at);
+            if node.is_hole() || node.is_edge() {
+                return Err(ErrorKind::OutOfRange);
+            }
+        }
+        at = index;
+        while at != last {
+            at = self.nodes.next(at);
+            self.nodes.set_offset(at, self.nodes.offset(at) - size);
+        }
+        self.nodes.set_offset(index, self.nodes.end(last));
+        self.nodes.move_behind(index, last);
+        Ok(self.grant_of(index))
+    }
+
     /// Part of the hole stays before the span, the rest goes behind it.
     fn slide_inside(&mut self, before: u32, index: u32, offset: u64, hole_behind: Option<u32>) {
         let freed = self.nodes.end(before) - offset;

@@ -224,6 +224,18 @@ impl Nodes {
         self.at_mut(next).previous = before;
     }
 
+    /// Takes a node out of its place in the ring and puts it behind another one of the ring.
+    pub(super) fn move_behind(&mut self, index: u32, last: u32) {
+        if index == last {
+            return;
+        }
+        let Node { previous, next, .. } = *self.at(index);
+        (self.at_mut(previous).next, self.at_mut(next).previous) = (next, previous);
+        let behind = self.at(last).next;
+        (self.at_mut(index).previous, self.at_mut(index).next) = (last, behind);
+        (self.at_mut(last).next, self.at_mut(behind).previous) = (index, index);
+    }
+
     pub(super) fn set_offset(&mut self, index: u32, offset: u64) {
         self.at_mut(index).offset = offset;
     }
