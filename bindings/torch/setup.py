@@ -19,9 +19,12 @@ class Build(build_py):
         if cargo is None:
             raise SystemExit("omniheap is written in Rust: install it from https://rustup.rs and try again")
         workspace = os.path.dirname(os.path.dirname(HERE))
-        subprocess.run([cargo, "build", "--release", "-p", "omniheap-torch"], cwd=workspace, check=True)
+        profile = os.environ.get("OMNIHEAP_CARGO_PROFILE") or "release"
+        subprocess.run([cargo, "build", "--profile", profile, "-p", "omniheap-torch"], cwd=workspace, check=True)
         target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(workspace, "target")
-        shutil.copy2(os.path.join(target, "release", NAME), os.path.join(self.build_lib, "omniheap", NAME))
+        # Cargo calls the folder of its profile "dev" by another name.
+        folder = "debug" if profile == "dev" else profile
+        shutil.copy2(os.path.join(target, folder, NAME), os.path.join(self.build_lib, "omniheap", NAME))
 
 
 class Binary(Distribution):

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Installs into a folder of the build, then builds and runs the examples against it; says which tool is missing.
-pub(crate) fn test() -> Outcome {
+/// Installs the libraries that lie in `built`, then builds and runs the examples against them; says which tool is missing.
+pub(crate) fn test(built: &Path) -> Outcome {
     let prefix = target().join("installed-c");
     if prefix.exists() {
         fs::remove_dir_all(&prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
     }
-    install::run(&prefix.display().to_string())?;
+    install::put(built, &prefix)?;
     if runs("cc") && runs("pkg-config") {
         with_pkg_config(&prefix)?;
     } else {

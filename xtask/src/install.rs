@@ -6,10 +6,15 @@ use std::path::Path;
 
 /// Builds and installs under `prefix`.
 pub(crate) fn run(prefix: &str) -> Outcome {
-    fs::create_dir_all(prefix).map_err(|error| format!("{prefix}: {error}"))?;
-    let prefix = fs::canonicalize(prefix).map_err(|error| format!("{prefix}: {error}"))?;
     status("build", &mut cargo(&["build", "--release", "-p", "omniheap-c"]))?;
-    let (source, built) = (root().join("bindings/c"), target().join("release"));
+    put(&target().join("release"), Path::new(prefix))
+}
+
+/// Installs the libraries that lie in the folder `built` under `prefix`.
+pub(crate) fn put(built: &Path, prefix: &Path) -> Outcome {
+    fs::create_dir_all(prefix).map_err(|error| name(prefix, &error))?;
+    let prefix = fs::canonicalize(prefix).map_err(|error| name(prefix, &error))?;
+    let source = root().join("bindings/c");
     for library in ["libomniheap_c.so", "libomniheap_c.a"] {
         copy(&built.join(library), &prefix.join("lib").join(library))?;
     }

@@ -23,8 +23,9 @@ pub(crate) fn test() -> Outcome {
         "--disable-pip-version-check",
         "--force-reinstall",
     ]);
-    // Cargo builds what is not built; it finds the tools of this run in the environment.
-    install.arg(root().join("bindings/torch"));
+    // Cargo builds what is not built; it finds the tools of this run in the environment. Without optimisation: what is
+    // tested is how the package is made and what it calls.
+    install.arg(root().join("bindings/torch")).env("OMNIHEAP_CARGO_PROFILE", "dev");
     if let Err(why) = status("pip install", &mut install) {
         println!(
             "    the package could not be installed: pip needs an index, or setuptools and wheel"

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
-use crate::{cargo, embed, header, nightly, python, root, system, table, words};
+use crate::{cargo, embed, header, nightly, python, root, system, table, target, words};
 use std::process::Command;
 
 /// Crates whose tests also run optimised: those with `unsafe` or threads, or whose random walks are longer then, and
@@ -53,7 +53,7 @@ fn steps() -> Vec<Step> {
         Step::new("examples on host", || of(WORKSPACE, examples)),
         Step::new("engines", || of(WORKSPACE, engines)),
         Step::new("Python package", python::test),
-        Step::new("C library as installed", embed::test),
+        Step::new("C library as installed", installed),
         Step::new("optimised tests", || of(&optimised(), tests)),
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
@@ -76,6 +76,12 @@ const WORKSPACE: &[&str] = &["--workspace"];
 /// The optimised build of some packages.
 fn optimised() -> Vec<&'static str> {
     core::iter::once("--release").chain(OPTIMISED.iter().flat_map(|name| ["-p", name])).collect()
+}
+
+/// Installs the C library that the tests were built with.
+fn installed() -> Outcome {
+    build(WORKSPACE)?;
+    embed::test(&target().join("debug/deps"))
 }
 
 /// Builds a selection and runs something of it.
