@@ -92,16 +92,23 @@ impl<B: Backend> Manager<B> {
         lane: &Arc<Lane<B>>,
         ask: Ask,
     ) -> Result<Option<Taken<B>>> {
-        if self.inner.config.defragmentation == Defragmentation::Off {
+        if self.inner.config.defragmentation == Defragmentation::Off
+            || !self.could_fit(pool, ask)?
+        {
             return Ok(None);
         }
         if let Some(taken) = self.slide_for(pool, lane, ask)? {
             return Ok(Some(taken));
         }
+        if self.close_runs(pool, ask)?
+            && let Some(taken) = self.slide_for(pool, lane, ask)?
+        {
+            return Ok(Some(taken));
+        }
         let own = ask.unsettled(pool.shared.unit);
         let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
         if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
-            self.trim_for(pool)?;
+            self.trim_beside(pool)?;
             if let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)? {
                 return Ok(Some(taken));
             }
@@ -109,7 +116,17 @@ impl<B: Backend> Manager<B> {
         if let Some(taken) = self.free_pages_by_sliding(pool, lane, ask)? {
             return Ok(Some(taken));
         }
-        self.slide_without_runs(pool, lane, ask)
+        self.lengthen_last_hole(pool, lane, ask)
+    }
+
+    /// Whether a request fits beside what lives in its pool, however that lies: nothing is moved for one that does not.
+    fn could_fit(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
+        let device = &self.inner.device;
+        let most = device.heap(pool.shared.heap)?.size.min(pool.shared.config.maximum);
+        let most = most.min(device.heap_use(pool.shared.heap)?.hard_limit);
+        let lanes = pool.lanes();
+        let live: u64 = lanes.iter().map(|lane| lane.state.lock().counts.granted_bytes).sum();
+        Ok(live.saturating_add(ask.layout.size) <= most)
     }
 
     /// Slides live data of one lane together until it has a hole for a request, the request's own lane first.

@@ -253,7 +253,7 @@ impl<B: Backend> Manager<B> {
         if let Ok(slot) = lane.state.lock().allocate_anyhow(ask) {
             return Ok((Arc::clone(lane), slot));
         }
-        if self.trim_for(pool)? > 0
+        if self.trim_beside(pool)? > 0
             && let Some(taken) = self.retry(pool, lane, ask, Rung::Trim)?
         {
             return Ok(taken);
@@ -262,7 +262,7 @@ impl<B: Backend> Manager<B> {
             self.climbed(Rung::Wait, ask.size, lane.timeline);
             return Ok(taken);
         }
-        if self.trim_for(pool)? > 0
+        if self.trim_beside(pool)? > 0
             && let Some(taken) = self.retry(pool, lane, ask, Rung::Wait)?
         {
             return Ok(taken);
@@ -273,6 +273,13 @@ impl<B: Backend> Manager<B> {
             return Ok(taken);
         }
         if let Some(taken) = self.defragment_for(pool, lane, ask)? {
+            return Ok(taken);
+        }
+        // Sheets that are too long for the request go back, for shorter ones.
+        if pool.shared.page().is_some()
+            && self.trim_for(pool)? > 0
+            && let Some(taken) = self.retry(pool, lane, ask, Rung::Trim)?
+        {
             return Ok(taken);
         }
         Err(refused)
@@ -288,7 +295,7 @@ impl<B: Backend> Manager<B> {
             self.climbed(Rung::Pressure, ask.size, lane.timeline);
             return Ok(Some(taken));
         }
-        self.trim_for(pool)?;
+        self.trim_beside(pool)?;
         self.retry(pool, lane, ask, Rung::Pressure)
     }
 
@@ -317,10 +324,20 @@ impl<B: Backend> Manager<B> {
 
     /// Gives back everything empty that shares physical memory with the pool's heap; says how many bytes.
     pub(super) fn trim_for(&self, pool: &Pool<B>) -> Result<u64> {
+        self.trim_if(pool, |_| true)
+    }
+
+    /// As [`trim_for`](Self::trim_for), but a pool of pages keeps its own: it can use them as they are.
+    pub(super) fn trim_beside(&self, pool: &Pool<B>) -> Result<u64> {
+        let is_paged = pool.shared.page().is_some();
+        self.trim_if(pool, |other| !is_paged || !Arc::ptr_eq(&other.shared, &pool.shared))
+    }
+
+    fn trim_if(&self, pool: &Pool<B>, may: impl Fn(&Pool<B>) -> bool) -> Result<u64> {
         let physical = self.inner.device.heap(pool.shared.heap)?.physical;
         let mut bytes = 0;
         for other in self.all_pools() {
-            if self.inner.device.heap(other.shared.heap)?.physical == physical {
+            if self.inner.device.heap(other.shared.heap)?.physical == physical && may(&other) {
                 bytes += other.trim()?;
             }
         }

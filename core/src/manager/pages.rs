@@ -37,31 +37,18 @@ impl<B: Backend> Manager<B> {
         Ok(None)
     }
 
-    /// Closes the runs of a paged pool, so that slides can join holes that lay on both sides of one, and slides again.
-    pub(super) fn slide_without_runs(
-        &self,
-        pool: &Arc<Pool<B>>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-    ) -> Result<Option<Taken<B>>> {
+    /// Closes the runs of a pool, so that slides can join holes that lay on both sides of one; whether there were any.
+    pub(super) fn close_runs(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
         let (own, mut closed) = (ask.unsettled(pool.shared.unit), false);
-        for each in pool.lanes() {
-            closed |= self.slide(|| each.close_runs(own))?;
+        for lane in pool.lanes() {
+            closed |= self.slide(|| lane.close_runs(own))?;
         }
-        if closed {
-            if let Some(taken) = self.slide_for(pool, lane, ask)? {
-                return Ok(Some(taken));
-            }
-            if let Some(taken) = self.free_pages_by_sliding(pool, lane, ask)? {
-                return Ok(Some(taken));
-            }
-        }
-        self.lengthen_last_hole(pool, lane, ask)
+        Ok(closed)
     }
 
     /// Serves a request from a hole behind everything else and the pages that can still be had: what is not a whole page is
     /// of use to it only there.
-    fn lengthen_last_hole(
+    pub(super) fn lengthen_last_hole(
         &self,
         pool: &Arc<Pool<B>>,
         lane: &Arc<Lane<B>>,

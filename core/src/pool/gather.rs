@@ -1,6 +1,6 @@
 //! Where the pages for a hole come from: what is free here, then elsewhere, then the driver.
 #![forbid(unsafe_code)]
-use super::lane::Lane;
+use super::lane::{Divider, Lane};
 use super::pager::take_sheets;
 use super::quiet::Patience;
 use crate::{Backend, ErrorKind, Page, Result, Span};
@@ -42,6 +42,9 @@ impl<B: Backend> Lane<B> {
     ) -> Result<()> {
         let missing = |pages: &Vec<Page>| count - pages.len() as u64;
         self.take_spare(missing(pages), pages);
+        if patience == Patience::Look {
+            self.create_what_is_not_free(pages, missing(pages), page, keep, others)?;
+        }
         if missing(pages) > 0 {
             self.surrender(missing(pages) * page, Some(keep), Patience::Look)?;
             self.take_spare(missing(pages), pages);
@@ -63,6 +66,49 @@ impl<B: Backend> Lane<B> {
             created = self.create(missing(pages), page, pages);
         }
         created
+    }
+
+    /// Creates as many of `missing` pages as holes do not have: where the driver has no more, no page is unmapped in vain, and
+    /// slides find the holes as they were.
+    fn create_what_is_not_free(
+        &self,
+        pages: &mut Vec<Page>,
+        missing: u64,
+        page: u64,
+        keep: Span,
+        others: &[Arc<Self>],
+    ) -> Result<()> {
+        let lacking = || {
+            let others = others.iter().map(Arc::as_ref).filter(|lane| !core::ptr::eq(self, *lane));
+            let mut left = missing - self.free_pages(missing, page, Some(keep))?;
+            for lane in others {
+                if left > 0 {
+                    left -= lane.free_pages(left, page, None)?;
+                }
+            }
+            Ok(left)
+        };
+        let created = lacking().and_then(|count| self.create(count, page, pages));
+        if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
+            // What the timeline freed counts once it has passed.
+            self.settle(Patience::Wait)?;
+            return lacking().and_then(|count| self.create(count, page, pages));
+        }
+        created
+    }
+
+    /// How many of so many pages could be unmapped now.
+    fn free_pages(&self, most: u64, page: u64, keep: Option<Span>) -> Result<u64> {
+        self.settle(Patience::Look)?;
+        let state = self.state.lock();
+        let (Some(pager), Divider::General(tlsf)) = (&state.pager, &state.divider) else {
+            return Ok(0);
+        };
+        if !state.is_quiet(self.timeline, pager.block()) {
+            return Ok(0);
+        }
+        let chosen = pager.choose_pages(tlsf, most * page, keep);
+        Ok(chosen.iter().map(|(_, span)| span.size / page).sum())
     }
 
     /// Waits for pages that the device may still use, in holes or freed: of this lane, then of those with the most to give.
