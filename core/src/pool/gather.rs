@@ -5,6 +5,7 @@ use super::pager::take_sheets;
 use super::quiet::Patience;
 use crate::{Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
 
 impl<B: Backend> Lane<B> {
     /// Finds `count` pages: spare ones, then pages of holes here, then of other lanes, then new ones.
@@ -42,7 +43,7 @@ impl<B: Backend> Lane<B> {
     ) -> Result<()> {
         let missing = |pages: &Vec<Page>| count - pages.len() as u64;
         self.take_spare(missing(pages), pages);
-        if patience == Patience::Look {
+        if patience == Patience::Look && self.shared.refused.load(Relaxed) {
             self.create_what_is_not_free(pages, missing(pages), page, keep, others)?;
         }
         if missing(pages) > 0 {
@@ -69,7 +70,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Creates as many of `missing` pages as holes do not have: where the driver has no more, no page is unmapped in vain, and
-    /// slides find the holes as they were.
+    /// slides find the holes as they were. Worth the search only after the driver has refused.
     fn create_what_is_not_free(
         &self,
         pages: &mut Vec<Page>,
@@ -150,6 +151,7 @@ impl<B: Backend> Lane<B> {
         self.shared.claim(bytes)?;
         let heap = self.shared.heap;
         let created = self.shared.device.create_pages(heap, count, page, pages);
+        self.shared.refused.store(created.is_err(), Relaxed);
         created.inspect_err(|_| self.shared.release(bytes))?;
         self.shared.settle();
         self.state.lock().ration.spend(1);

@@ -9,7 +9,7 @@ use crate::guard::Sentry;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 
 /// One pool's settings, accounts and spare pages.
 pub(crate) struct Shared<B: Backend> {
@@ -24,6 +24,8 @@ pub(crate) struct Shared<B: Backend> {
     needed: AtomicU64,
     /// Requests whose alignment is not noted with their allocation yet: nothing moves meanwhile.
     pub(crate) unsettled: AtomicU64,
+    /// Whether the driver had no more pages when it was last asked.
+    pub(crate) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
     pub(crate) spare: Mutex<Vec<Page>>,
     /// Who looks at guards, where they are laid.
@@ -51,6 +53,7 @@ impl<B: Backend> Shared<B> {
             high,
             needed,
             unsettled,
+            refused: AtomicBool::new(false),
             spare,
             sentry,
         }
