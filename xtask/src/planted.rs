@@ -163,7 +163,7 @@ planted! {
     half_is_credited caught by freed_bytes_are_credited_once in "device/mod.rs":
         "account.reserved.store(held - bytes, Relaxed);" =>
         "account.reserved.store(held - if PLANTED { bytes / 2 } else { bytes }, Relaxed);";
-    shares_are_not_checked caught by a_share_of_a_heap_lies_between_nothing_and_all in "manager/mod.rs":
+    shares_are_not_checked caught by a_share_of_a_heap_lies_between_nothing_and_all in "manager/budget.rs":
         "if !(0.0..=1.0).contains(&share) {" => "if !PLANTED && !(0.0..=1.0).contains(&share) {";
     promises_bind_nobody caught by a_domain_within_its_reserve_is_served_whatever_others_hold in "device/opened.rs":
         "pub(super) const fn claim(
@@ -202,7 +202,7 @@ planted! {
     a_pool_keeps_a_refused_claim caught by an_inner_refusal_rolls_the_outer_claim_back in "pool/shared.rs":
         "taken.inspect_err(|_| self.release(size))?;" =>
         "taken.inspect_err(|_| if !PLANTED { self.release(size) })?;";
-    pools_in_use_are_destroyed caught by a_pool_in_use_is_busy in "manager/mod.rs":
+    pools_in_use_are_destroyed caught by a_pool_in_use_is_busy in "manager/pools.rs":
         "if lane.state.lock().counts.live() > 0 {" => "if lane.state.lock().counts.live() > 0 && !PLANTED {";
     settings_may_contradict caught by pool_settings_that_contradict_are_refused in "pool/config.rs":
         "if wrong {" => "if wrong && !PLANTED {";

@@ -1,6 +1,7 @@
 //! What users hold: pools, policy and budgets of one device, behind `&self`.
 mod allocation;
 mod binding;
+mod budget;
 mod buffer;
 mod compact;
 mod config;
@@ -19,6 +20,7 @@ mod observe;
 mod order;
 mod pages;
 mod placed;
+mod pools;
 mod pressure;
 mod publish;
 mod race;
@@ -48,13 +50,11 @@ pub use staging::Staging;
 pub use transfer::Copy;
 
 use crate::defrag::Ledger;
-use crate::device::{Device, HeapUse};
+use crate::device::Device;
 use crate::guard::Sentry;
 use crate::pool::{Names, Patience, Pool};
 use crate::sync::Mutex;
-use crate::{
-    Backend, Caps, Error, ErrorKind, Guards, HeapId, Ranking, Request, Result, TimelineId, Waiting,
-};
+use crate::{Backend, Caps, Guards, HeapId, Ranking, Request, Result, TimelineId, Waiting};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -178,49 +178,9 @@ impl<B: Backend> Manager<B> {
         self.backend().caps()
     }
 
-    /// The default pool of a heap, made at first use.
-    fn pool(&self, heap: HeapId) -> Result<&Arc<Pool<B>>> {
-        let slot = self.inner.pools.get(usize::from(heap.0)).ok_or(ErrorKind::NoSuchHeap)?;
-        if let Some(pool) = slot.get() {
-            return Ok(pool);
-        }
-        let config = self.inner.config.pool_for(self.caps(), heap);
-        let made = Arc::new(self.make_pool(heap, config, None)?);
-        Ok(slot.get_or_init(|| made))
-    }
-
-    /// A pool with its minimum, which is for a timeline where one is named.
-    fn make_pool(
-        &self,
-        heap: HeapId,
-        config: crate::PoolConfig,
-        timeline: Option<TimelineId>,
-    ) -> Result<Pool<B>> {
-        let device = Arc::clone(&self.inner.device);
-        let names = Arc::clone(&self.inner.names);
-        let pool = Pool::new(
-            device,
-            heap,
-            config,
-            self.inner.config.unit,
-            names,
-            self.inner.sentry.clone(),
-        )?;
-        pool.prime(timeline)?;
-        Ok(pool)
-    }
-
     /// Tells this manager from all others.
     fn number(&self) -> u32 {
         self.inner.names.manager
-    }
-
-    /// Every pool that exists.
-    fn all_pools(&self) -> Vec<Arc<Pool<B>>> {
-        let mut pools: Vec<_> =
-            self.inner.pools.iter().filter_map(OnceLock::get).cloned().collect();
-        pools.extend(self.inner.user_pools.lock().iter().cloned());
-        pools
     }
 
     /// Allocates.
@@ -285,37 +245,6 @@ impl<B: Backend> Manager<B> {
         self.all_pools().iter().map(|pool| pool.trim()).sum()
     }
 
-    /// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
-    ///
-    /// A limit below what is held frees nothing by force; it only stops growth.
-    ///
-    /// # Errors
-    ///
-    /// `NoSuchHeap`; `InvalidConfig` when `soft` is above `hard`.
-    pub fn set_budget(&self, heap: HeapId, soft: u64, hard: u64) -> Result<()> {
-        self.inner.device.set_limits(heap, soft, hard)
-    }
-
-    /// Sets the hard limit of a heap to a share of its size; the soft limit is the same.
-    ///
-    /// # Errors
-    ///
-    /// `NoSuchHeap`; `InvalidConfig` unless the share is between 0 and 1.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a share of a size: checked to lie between nothing and all of it"
-    )]
-    pub fn set_budget_share(&self, heap: HeapId, share: f64) -> Result<()> {
-        let size = self.inner.device.heap(heap)?.size;
-        if !(0.0..=1.0).contains(&share) {
-            return Err(ErrorKind::InvalidConfig.into());
-        }
-        let limit = (size as f64 * share) as u64;
-        self.set_budget(heap, limit, limit)
-    }
-
     /// Sets when pools wait that were made for [`Waiting::Thrift`]: with `LastResort` they neither wait for timelines to save
     /// memory nor order them, with `Thrift` they do so again.
     ///
@@ -324,72 +253,10 @@ impl<B: Backend> Manager<B> {
         self.inner.device.hurried.store(waiting == Waiting::LastResort, Relaxed);
     }
 
-    /// Starts the peaks of the report again at what is live and held now.
-    pub fn reset_peaks(&self) {
-        self.inner.device.reset_peaks();
-        for lane in self.all_pools().into_iter().flat_map(|pool| pool.lanes()) {
-            let counts = &mut lane.state.lock().counts;
-            counts.peak_live_bytes = counts.live_bytes;
-        }
-    }
-
-    /// How much of a heap is held and may be held.
-    ///
-    /// # Errors
-    ///
-    /// `NoSuchHeap`.
-    pub fn heap_use(&self, heap: HeapId) -> Result<HeapUse> {
-        self.inner.device.heap_use(heap)
-    }
-
     /// Calls `callback` when memory is short, before a request fails. It may free through this manager, and allocate; what it
     /// asks for itself does not call it again.
     pub fn on_pressure(&self, callback: impl Fn(&Pressure) -> Relief + Send + Sync + 'static) {
         self.inner.callbacks.lock().push(Arc::new(callback));
-    }
-
-    /// Makes a pool of your own.
-    ///
-    /// # Errors
-    ///
-    /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; when the pool has a minimum, what the driver says.
-    pub fn create_pool(&self, heap: HeapId, config: crate::PoolConfig) -> Result<UserPool<B>> {
-        let pool = Arc::new(self.make_pool(heap, config, None)?);
-        self.inner.user_pools.lock().push(Arc::clone(&pool));
-        Ok(UserPool::new(self.clone(), pool))
-    }
-
-    /// Ends a pool. Its blocks go back to the driver.
-    ///
-    /// # Errors
-    ///
-    /// `Busy` with the pool when something in it is live or waits for a timeline; `Foreign` for another manager's.
-    pub fn destroy_pool(&self, pool: UserPool<B>) -> Result<(), (UserPool<B>, Error)> {
-        let find = |pools: &Vec<Arc<Pool<B>>>| {
-            pools.iter().position(|known| Arc::ptr_eq(known, pool.pool()))
-        };
-        if find(&self.inner.user_pools.lock()).is_none() {
-            return Err((pool, ErrorKind::Foreign.into()));
-        }
-        if let Err(error) = Self::check_idle(pool.pool()) {
-            return Err((pool, error));
-        }
-        let mut pools = self.inner.user_pools.lock();
-        let removed = find(&pools).map(|at| pools.swap_remove(at));
-        drop(pools);
-        drop((pool, removed));
-        Ok(())
-    }
-
-    /// Retires what it can; `Busy` when something in the pool is live or waits for a timeline.
-    fn check_idle(pool: &Pool<B>) -> Result<()> {
-        for lane in pool.lanes() {
-            lane.retire(Patience::Look)?;
-            if lane.state.lock().counts.live() > 0 {
-                return Err(ErrorKind::Busy.into());
-            }
-        }
-        Ok(())
     }
 }
 
