@@ -301,6 +301,9 @@ planted! {
         "for lane in self.trips.lanes_abroad() {" =>
         "for lane in self.trips.lanes_abroad().into_iter().filter(|_| !PLANTED) {";
 
+    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "defrag/shift.rs":
+        "before + stretch.run.1.size);" => "if PLANTED { 0 } else { before } + stretch.run.1.size);";
+
     // Guards.
     guards_begin_late caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "guard/sentry.rs":
         "bytes.iter().skip(skipped)" => "bytes.iter().skip(skipped + usize::from(PLANTED))";

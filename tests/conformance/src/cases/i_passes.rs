@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::world::{Stack, World, check_stamp, pool_of, write_stamp};
 use omniheap_core::layer::Plan;
 use omniheap_core::{
-    Allocation, Backend, Budget, Decision, Fate, Manager, Pass, Request, UserPool,
+    Allocation, Backend, Budget, Decision, Fate, InsideBlock, Manager, Pass, Request, UserPool,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -20,6 +20,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         a_place_asked_for_during_a_pass_holds proves [66, 70] needs [Transfer];
         a_pass_takes_no_memory_and_counts_truly proves [79] needs [Transfer];
         pages_whose_holes_add_up_are_packed proves [64, 67] needs [Transfer, Pages];
+        the_last_pages_are_had_wherever_they_lie proves [31] needs [Transfer, Pages, Unguarded];
     }
 }
 
@@ -318,5 +319,27 @@ fn pages_whose_holes_add_up_are_packed<B: Backend + 'static>(world: &World<B>) {
     let totals = manager.totals();
     assert!(totals.reserved_bytes < totals.live_bytes + 2 * page, "{totals:?}");
     intact(&live);
+    manager.validate().expect("sound");
+}
+
+fn the_last_pages_are_had_wherever_they_lie<B: Backend + 'static>(world: &World<B>) {
+    let heap = world.backend().caps().heap(world.device_heap()).expect("the device heap");
+    let page = heap.page.expect("this case needs pages").get();
+    let manager = world.manager_over(&world.limited(11 * page, u64::MAX));
+    let ask = |halves: u64| take(&manager, &Request::new(halves * page / 2));
+    let mut live: Stamped<B> = (0..).zip([3, 6, 3, 1, 6, 3].map(ask)).collect();
+    live.iter().for_each(|(id, one)| write_stamp(one, *id));
+    // Two holes of three pages, of which the four whole ones are mapped behind all others: what is left is two pages in
+    // five pieces of half a page or less, with addresses without memory between them.
+    live.retain(|(id, _)| ![1, 4].contains(id));
+    live.push((6, ask(8)));
+    live.extend(manager.allocate(&Request::new(2 * page)).ok().map(|one| (7, one)));
+    // Where copies inside a block are forbidden, nothing is left to carry bytes through.
+    let may_fail = world.backend().caps().copy.inside_block == InsideBlock::Forbidden;
+    assert!(live.len() == 6 || may_fail, "two pages are free");
+    live[4..].iter().for_each(|(id, one)| write_stamp(one, *id));
+    intact(&live);
+    let halves = if live.len() == 6 { 22 } else { 18 };
+    assert_eq!(manager.totals().live_bytes, halves * page / 2);
     manager.validate().expect("sound");
 }
