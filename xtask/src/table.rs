@@ -99,8 +99,8 @@ fn table(runs: &[Value]) -> String {
         let _ = writeln!(
             out,
             "| {shown} | {} | {} | {} | {} | {} | {} |",
-            text(run, "device"),
-            text(run, "driver"),
+            quoted(&text(run, "device")),
+            quoted(&text(run, "driver")),
             run["passed"],
             run["refused"],
             run["known"],
@@ -108,6 +108,12 @@ fn table(runs: &[Value]) -> String {
         );
     }
     out
+}
+
+/// A name whose words with an underscore, which Markdown would take for emphasis, are set as code.
+fn quoted(name: &str) -> String {
+    let word = |word: &str| if word.contains('_') { format!("`{word}`") } else { word.to_owned() };
+    name.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn replaced(old: &str, table: &str, path: &Path) -> Result<String, String> {
@@ -127,6 +133,12 @@ mod tests {
         let new = replaced(&old, "| new |\n", Path::new("x")).expect("both markers");
         assert_eq!(new, format!("a\n{BEGIN}| new |\n{END}\nb\n"));
         assert!(replaced("nothing", "", Path::new("x")).is_err());
+    }
+
+    #[test]
+    fn names_with_underscores_are_code() {
+        assert_eq!(quoted("NVIDIA H200 (sm_90)"), "NVIDIA H200 `(sm_90)`");
+        assert_eq!(quoted("host memory"), "host memory");
     }
 
     #[test]

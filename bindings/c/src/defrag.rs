@@ -102,16 +102,12 @@ pub unsafe extern "C" fn omniheap_defragment_pass(
     user: *mut c_void,
     moved: *mut OmniheapMoved,
 ) -> OmniheapStatus {
-    call(|| {
-        let holder = holder(manager)?;
-        // SAFETY: the caller's promise.
-        let budget = limits(unsafe { get(budget, "budget") }?);
-        let pass = holder.manager.begin_defragment(&budget)?;
-        // SAFETY: the caller's promise.
-        let sums = unsafe { run(pass, &holder, mover, user) }?;
-        // SAFETY: as above.
-        unsafe { put(moved, sums, "moved") }
-    })
+    // SAFETY: the caller's promise.
+    let run = |holder: &Arc<Holder>, budget: &Budget| unsafe {
+        run(holder.manager.begin_defragment(budget)?, holder, mover, user)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { one_pass(manager, budget, moved, run) }
 }
 
 /// One guarded pass that brings back what lies in a farther heap than its request preferred, because that was full; the only
@@ -130,13 +126,30 @@ pub unsafe extern "C" fn omniheap_recall_pass(
     user: *mut c_void,
     moved: *mut OmniheapMoved,
 ) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    let run = |holder: &Arc<Holder>, budget: &Budget| unsafe {
+        run(holder.manager.begin_recall(budget)?, holder, mover, user)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { one_pass(manager, budget, moved, run) }
+}
+
+/// Runs a pass of a manager within a budget, and says what it moved.
+///
+/// # Safety
+///
+/// `budget` is null or a budget; `moved` is null or may be written.
+unsafe fn one_pass(
+    manager: OmniheapManager,
+    budget: *const OmniheapBudget,
+    moved: *mut OmniheapMoved,
+    run: impl FnOnce(&Arc<Holder>, &Budget) -> Result<OmniheapMoved, Failure>,
+) -> OmniheapStatus {
     call(|| {
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
         let budget = limits(unsafe { get(budget, "budget") }?);
-        let pass = holder.manager.begin_recall(&budget)?;
-        // SAFETY: the caller's promise.
-        let sums = unsafe { run(pass, &holder, mover, user) }?;
+        let sums = run(&holder, &budget)?;
         // SAFETY: as above.
         unsafe { put(moved, sums, "moved") }
     })
