@@ -255,6 +255,9 @@ impl<B: Backend> Manager<B> {
 
     /// Calls `callback` when memory is short, before a request fails. It may free through this manager, and allocate; what it
     /// asks for itself does not call it again.
+    ///
+    /// A callback lives as long as its manager, so one that holds a clone of the manager keeps both alive for ever: give it a
+    /// way there that you can end.
     pub fn on_pressure(&self, callback: impl Fn(&Pressure) -> Relief + Send + Sync + 'static) {
         self.inner.callbacks.lock().push(Arc::new(callback));
     }

@@ -5,7 +5,7 @@ use omniheap_core::{
     Relief, Request, Rung, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 const MIB: u64 = 1 << 20;
@@ -159,7 +159,9 @@ fn the_soft_limit_asks_and_the_hard_limit_refuses() {
 #[test]
 fn a_pressure_callback_that_allocates_is_not_asked_about_that() {
     let manager = plain(16 * MIB);
-    let (asked, counter) = (Arc::new(AtomicU64::new(0)), manager.clone());
+    // A callback that held the manager itself would keep it alive for ever.
+    let way = Arc::new(Mutex::new(Some(manager.clone())));
+    let (asked, back) = (Arc::new(AtomicU64::new(0)), Arc::clone(&way));
     let (count, other) = (Arc::clone(&asked), plain(16 * MIB));
     let all = manager.allocate(&Request::new(16 * MIB)).expect("fits");
     let elsewhere = Arc::new(AtomicU64::new(0));
@@ -170,7 +172,8 @@ fn a_pressure_callback_that_allocates_is_not_asked_about_that() {
     });
     manager.on_pressure(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
-        assert!(counter.allocate(&Request::new(MIB)).is_err(), "memory is short, and still is");
+        let own = back.lock().expect("no panic").clone().expect("until the end");
+        assert!(own.allocate(&Request::new(MIB)).is_err(), "memory is short, and still is");
         assert!(other.allocate_all(&[Request::new(12 * MIB), Request::new(12 * MIB)]).is_err());
         Relief::Nothing
     });
@@ -180,6 +183,7 @@ fn a_pressure_callback_that_allocates_is_not_asked_about_that() {
     assert!(elsewhere.load(Ordering::Relaxed) > 0, "another manager's callback is asked");
     drop(all);
     manager.allocate(&Request::new(MIB)).expect("there is room again").free();
+    way.lock().expect("no panic").take();
 }
 
 #[test]
