@@ -3,7 +3,7 @@
 //! [`Subject`] names the strategy under test and what it promises; [`Shadow`] is the oracle; [`Driver`] runs operations
 //! on both and compares them after each; [`decode`] makes operations from any bytes, so that property tests and fuzzers
 //! share one reader; [`explore`] runs every sequence of operations in a small world. [`session`] does for the manager what
-//! [`run`] does for strategies, and [`configuration`] for its settings.
+//! [`run`] does for strategies, and [`configuration`] for its settings. [`Random`], [`stamp`] and [`sound`] are for tests that need no more.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -11,14 +11,18 @@ pub mod configuration;
 mod decode;
 mod driver;
 mod explore;
+mod random;
 mod seed;
 pub mod session;
 mod shadow;
+mod stamp;
 mod subject;
 
 pub use decode::{Geometry, decode, run};
 pub use driver::{Driver, Op, Outcome};
 pub use explore::{World, explore};
+pub use random::Random;
 pub use seed::seed;
 pub use shadow::{Live, Shadow};
+pub use stamp::{sound, stamp};
 pub use subject::{Alike, Subject};

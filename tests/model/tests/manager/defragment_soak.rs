@@ -8,41 +8,14 @@ use omniheap_core::{
     Manager, ManagerConfig, Mapper, Request, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
+use omniheap_model::{Random, stamp};
 
 type Device = Fault<Host>;
 
 const THREADS: u64 = 8;
 
-/// A stream of numbers that depends on its seed alone (`SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    const fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).expect("a position")
-    }
-}
-
 fn operations() -> u64 {
     std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(16_000)
-}
-
-/// Eight bytes that tell allocations and places apart, again and again.
-fn stamp(id: u64, size: u64) -> Vec<u8> {
-    let words = (0..size.div_ceil(8)).map(|at| id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at);
-    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    bytes.truncate(usize::try_from(size).expect("small"));
-    bytes
 }
 
 /// An allocation and what is in it; `None` where a write failed.

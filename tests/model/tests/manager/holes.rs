@@ -1,10 +1,11 @@
 //! Blocks that stay: their holes are closed, by passes that nobody waits for and by one full defragmentation.
 use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{
-    Align, Allocation, Backend, Budget, Defragmentation, Fate, HeapId, HeapKind, InsideBlock,
-    Manager, ManagerConfig, PoolConfig, Request, Span, UserPool,
+    Align, Allocation, Budget, Defragmentation, Fate, HeapId, HeapKind, InsideBlock, Manager,
+    ManagerConfig, PoolConfig, Request, Span, UserPool,
 };
 use omniheap_host::{Host, heap};
+use omniheap_model::{Random, sound, stamp};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of a block.
@@ -25,37 +26,7 @@ fn pool(manager: &Manager<Host>, block: u64, most: u64) -> UserPool<Host> {
     manager.create_pool(HeapId(0), config).expect("valid")
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) % end
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).expect("small")
-    }
-}
-
 type Live = Vec<(u64, Allocation<Host>)>;
-
-fn stamp(id: u64, size: u64) -> Vec<u8> {
-    let words = (0..size.div_ceil(8)).map(|at| id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at);
-    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    bytes.truncate(usize::try_from(size).expect("small"));
-    bytes
-}
-
-#[track_caller]
-fn sound<B: Backend>(manager: &Manager<B>, live: &[(u64, Allocation<B>)]) {
-    manager.validate().expect("sound");
-    for (id, one) in live {
-        let mut found = vec![0; usize::try_from(one.size()).expect("small")];
-        one.read(0, &mut found).expect("in range");
-        assert!(found == stamp(*id, one.size()), "allocation {id} lost its bytes");
-    }
-}
 
 /// Fills a pool, frees and fills again at random, then frees until half of it is free; stamps what is left.
 fn churn(pool: &UserPool<Host>, largest: u64, capacity: u64) -> Live {

@@ -2,28 +2,17 @@
 use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{Align, Allocation, Backend, HeapKind, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
+use omniheap_model::Random;
 
 const PAGE: u64 = 64 << 10;
 
 type Device = Fault<Host>;
 type Live = Vec<(u64, Allocation<Device>)>;
 
-/// A stream of numbers that depends on its seed alone (`SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    const fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-
-    /// From a sixty-fourth of `most` to `most`, each doubling as often as every other.
-    const fn size(&mut self, most: u64) -> u64 {
-        let base = most >> (1 + self.below(6));
-        base + self.below(base)
-    }
+/// From a sixty-fourth of `most` to `most`, each doubling as often as every other.
+const fn size_up_to(random: &mut Random, most: u64) -> u64 {
+    let base = most >> (1 + random.below(6));
+    base + random.below(base)
 }
 
 fn manager(capacity: u64) -> Manager<Device> {
@@ -55,7 +44,7 @@ fn scattered(manager: &Manager<Device>, seed: u64, fill: u64, most: u64, keep: u
     let (mut random, mut live) = (Random(seed), Live::new());
     while manager.totals().live_bytes < fill {
         let id = live.len() as u64;
-        let request = Request::new(random.size(most)).align(align_of(id));
+        let request = Request::new(size_up_to(&mut random, most)).align(align_of(id));
         live.push((id, manager.allocate(&request).expect("fits")));
     }
     live.retain(|_| random.below(keep) == 0);

@@ -2,6 +2,7 @@
 use omniheap_core::layer::{CallKind, Fault, Plan};
 use omniheap_core::{Align, Allocation, Backend, HeapKind, Manager, ManagerConfig, Request, Span};
 use omniheap_host::{Host, heap};
+use omniheap_model::{Random, sound, stamp};
 
 const PAGE: u64 = 64 << 10;
 const HALF: u64 = PAGE / 2;
@@ -19,27 +20,9 @@ fn manager(pages: u64) -> Manager<Device> {
     Manager::with_config(Fault::new(host), config)
 }
 
-/// Words that tell allocations apart, and places at any distance.
-fn stamp(id: u64, size: u64) -> Vec<u8> {
-    let words = (0..size.div_ceil(8)).map(|at| id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at);
-    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    bytes.truncate(usize::try_from(size).expect("small"));
-    bytes
-}
-
 fn stamped(id: u64, one: Allocation<Device>) -> (u64, Allocation<Device>) {
     one.write(0, &stamp(id, one.size())).expect("in range");
     (id, one)
-}
-
-#[track_caller]
-fn sound(manager: &Manager<Device>, live: &Live) {
-    manager.validate().expect("sound");
-    for (id, one) in live {
-        let mut found = vec![0; usize::try_from(one.size()).expect("small")];
-        one.read(0, &mut found).expect("in range");
-        assert!(found == stamp(*id, one.size()), "allocation {id} lost its bytes");
-    }
 }
 
 /// Eleven pages in three stretches with runs between them. Two pages are free, in five pieces of half a page or less, of
@@ -112,21 +95,9 @@ fn a_call_that_fails_at_any_point_loses_nothing() {
     }
 }
 
-/// A stream of numbers that depends on its seed alone (`SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-
-    fn size(&mut self) -> u64 {
-        let most = PAGE >> self.below(6) << self.below(4);
-        (1 + self.below(most)).next_multiple_of(256)
-    }
+fn any_size(random: &mut Random) -> u64 {
+    let most = PAGE >> random.below(6) << random.below(4);
+    (1 + random.below(most)).next_multiple_of(256)
 }
 
 #[test]
@@ -136,7 +107,7 @@ fn no_request_fails_that_leaves_a_page_free() {
         let (manager, mut random, mut live) = (manager(PAGES), Random(seed), Live::new());
         let mut used = 0;
         for id in 0..400 {
-            let size = random.size();
+            let size = any_size(&mut random);
             while used + size + PAGE > PAGES * PAGE {
                 let at = usize::try_from(random.below(live.len() as u64)).expect("small");
                 let (_, one) = live.swap_remove(at);
@@ -158,7 +129,7 @@ fn what_is_aligned_to_more_than_a_page_stays_aligned() {
     let wide = |id: u64| Align::of(if id.is_multiple_of(8) { 4 * PAGE } else { 1 });
     let (manager, mut random, mut live) = (manager(PAGES), Random(9), Live::new());
     for id in 0..400 {
-        let request = Request::new(random.size()).align(wide(id));
+        let request = Request::new(any_size(&mut random)).align(wide(id));
         // Whether it fits depends on what the strict ones leave; what lives is sound in any case.
         live.extend(manager.allocate(&request).ok().map(|one| stamped(id, one)));
         if manager.totals().live_bytes + 2 * PAGE > PAGES * PAGE {

@@ -6,6 +6,7 @@ use omniheap_core::{
     Request, Span, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
+use omniheap_model::Random;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -102,21 +103,6 @@ fn another_timeline_gets_it_too() {
     assert!(on(MAIN).is_err(), "and now somebody does");
     drop(held);
     on(MAIN).expect("and back again").free();
-}
-
-/// A small generator (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) % end
-    }
-
-    fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).expect("below a length")
-    }
 }
 
 /// The same work on two strategies, of which one keeps what [`Tlsf::would_come_back`] says would come back.

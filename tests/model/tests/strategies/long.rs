@@ -4,7 +4,7 @@
 //! in some strings after each of them.
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{Align, Class, Layout};
-use omniheap_model::{Driver, Geometry, Op, Subject, decode, run, seed};
+use omniheap_model::{Driver, Geometry, Op, Random, Subject, decode, run, seed};
 
 /// Bytes in a string of operations, which take one to four each.
 const LENGTH: usize = 1500;
@@ -20,28 +20,8 @@ fn operations() -> u64 {
     set.unwrap_or(if cfg!(debug_assertions) { 20_000 } else { 5_000_000 })
 }
 
-/// Numbers from a seed, the same on every machine.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::try_from(self.below(of.len() as u64)).expect("an index of theirs")]
-    }
-}
-
 /// Any strategy in blocks of one of five sizes.
-fn world(numbers: &mut Numbers) -> (Subject, Geometry) {
+fn world(numbers: &mut Random) -> (Subject, Geometry) {
     let size: u64 = numbers.pick(&[1000, 4096, 65_536, 1 << 20, 3 << 21]);
     let granularity = Align::of(numbers.pick(&[1, 1, 256, 1024]));
     // A block of thousands of units takes longer to look through than all else together.
@@ -62,9 +42,9 @@ fn world(numbers: &mut Numbers) -> (Subject, Geometry) {
 }
 
 /// Runs one string of operations; says how many.
-fn string(numbers: &mut Numbers, is_full: bool) -> u64 {
+fn string(numbers: &mut Random, is_full: bool) -> u64 {
     let (subject, geometry) = world(numbers);
-    let bytes: Vec<u8> = (0..LENGTH / 8).flat_map(|_| numbers.next().to_le_bytes()).collect();
+    let bytes: Vec<u8> = (0..LENGTH / 8).flat_map(|_| numbers.number().to_le_bytes()).collect();
     if is_full {
         return run(subject, &geometry, &bytes).len() as u64;
     }
@@ -101,7 +81,7 @@ fn every_strategy_follows_the_shadow_for_long() {
     let work = || {
         while done.load(Relaxed) < wanted {
             let number = next.fetch_add(1, Relaxed);
-            let mut numbers = Numbers(seed ^ number.wrapping_mul(0xa076_1d64_78bd_642f));
+            let mut numbers = Random(seed ^ number.wrapping_mul(0xa076_1d64_78bd_642f));
             let count = string(&mut numbers, number.is_multiple_of(FULL));
             done.fetch_add(count, Relaxed);
         }
