@@ -295,6 +295,10 @@ impl<B: Backend> Lane<B> {
     /// Maps the pages of a span `by` bytes further down, where nothing is mapped; on failure they are where they were.
     ///
     /// The span is this lane's, held by the caller, and the device is idle.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; `DeviceLost` where it maps nothing any more, not even what was mapped before: the bytes are gone.
     pub(crate) fn shift_pages(
         &self,
         block: &Block<B>,
@@ -305,12 +309,10 @@ impl<B: Backend> Lane<B> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         let below = Span { offset: span.offset - by, ..span };
         self.unmap(block, span)?;
-        self.map(block, below, page, pages).inspect_err(|_| {
-            let back = insist(|| self.map(block, span, page, pages));
-            if back.is_err() {
-                tracing::error!(?back, "the driver maps nothing any more; bytes are lost");
-            }
-        })
+        let Err(why) = self.map(block, below, page, pages) else { return Ok(()) };
+        let Err(back) = insist(|| self.map(block, span, page, pages)) else { return Err(why) };
+        tracing::error!(%back, "the driver maps nothing any more; bytes are lost");
+        Err(ErrorKind::DeviceLost.into())
     }
 
     /// Gives every free page back to the driver; says how many bytes.

@@ -1,6 +1,8 @@
 //! Pools of pages that are nearly full: what is free is had to the last page, wherever it lies.
 use omniheap_core::layer::{CallKind, Fault, Plan};
-use omniheap_core::{Align, Allocation, Backend, HeapKind, Manager, ManagerConfig, Request, Span};
+use omniheap_core::{
+    Align, Allocation, Backend, ErrorKind, HeapKind, Manager, ManagerConfig, Request, Span,
+};
 use omniheap_host::{Host, heap};
 use omniheap_model::{Random, sound, stamp};
 
@@ -71,11 +73,44 @@ fn what_is_pinned_keeps_its_stretch_where_it_is() {
 
 #[test]
 fn a_call_that_fails_at_any_point_loses_nothing() {
+    fails_at_any_point(Plan::Nth);
+}
+
+#[test]
+fn a_driver_that_recovers_soon_loses_nothing() {
+    // What was unmapped is mapped again, insistently.
+    fails_at_any_point(|at| Plan::NthThenOk { at, times: 5 });
+}
+
+#[test]
+fn a_driver_that_maps_nothing_any_more_is_lost() {
+    let mut lost = 0;
+    for nth in 0.. {
+        let manager = manager(11);
+        let live = three_stretches(&manager);
+        manager.backend().wait_idle().expect("alive");
+        manager.backend().inject(Plan::From(nth), 0);
+        let taken = manager.allocate(&Request::new(4 * HALF));
+        let failed = manager.backend().injected() > 0;
+        manager.backend().inject(Plan::Never, 0);
+        match taken {
+            // Bytes may be gone then, and whoever asks is told so.
+            Err(error) if error.kind() == ErrorKind::DeviceLost => lost += 1,
+            _ => sound(&manager, &live),
+        }
+        if !failed {
+            assert!(lost > 0, "no pages were between two places");
+            return;
+        }
+    }
+}
+
+fn fails_at_any_point(plan: impl Fn(u64) -> Plan) {
     for nth in 0.. {
         let manager = manager(11);
         let mut live = three_stretches(&manager);
         manager.backend().wait_idle().expect("alive");
-        manager.backend().inject(Plan::Nth(nth), 0);
+        manager.backend().inject(plan(nth), 0);
         let taken = manager.allocate(&Request::new(4 * HALF));
         let failed = manager.backend().injected() > 0;
         // What the driver does not take back is its own.
