@@ -1,6 +1,6 @@
 //! What may move, and what stands in the way.
 #![forbid(unsafe_code)]
-use crate::pool::{Consent, LaneState, Slot, SlotId, Standing};
+use crate::pool::{Consent, ELSEWHERE, LaneState, Slot, SlotId, Standing};
 use crate::strategy::Key;
 use crate::{Align, Backend, Class};
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ pub(super) struct SlotsByKey(Vec<(u32, u32)>);
 impl SlotsByKey {
     #[inline]
     pub(super) fn note(&mut self, id: SlotId, key: Key) {
-        if key == Key::ELSEWHERE {
+        if key == ELSEWHERE {
             return;
         }
         let at = key.index as usize;

@@ -11,6 +11,9 @@ use crate::strategy::{Grant, Key};
 use crate::{Backend, ErrorKind, HeapId, Span};
 use alloc::{boxed::Box, sync::Arc};
 
+/// The key of a slot whose bytes another lane has; no strategy grants it.
+pub(crate) const ELSEWHERE: Key = Key::new(u32::MAX, u32::MAX);
+
 /// Where an allocation lies that is in another lane than its slot. Dropping it frees the bytes there: not under a lock.
 pub(crate) struct Guest<B: Backend> {
     lane: Arc<Lane<B>>,
@@ -155,7 +158,7 @@ impl<B: Backend> State<B> {
         self.counts.live_bytes -= size;
         self.counts.granted_bytes -= grant.span.size;
         self.slots.set_noted(id)?;
-        self.slots.set_key(id, Key::ELSEWHERE);
+        self.slots.set_key(id, ELSEWHERE);
         self.notes.of(id.index).stay = Stay::Away;
         self.guests.insert(id.index, guest);
         Ok(())

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::deferred::Deferred;
 use super::growth::{Ration, Thrift};
-use super::guest::{Guest, Left};
+use super::guest::{ELSEWHERE, Guest, Left};
 use super::notes::Notes;
 use super::pager::Pager;
 use super::shared::Shared;
@@ -275,7 +275,7 @@ impl<B: Backend> State<B> {
 
     #[inline]
     fn finish(&mut self, id: SlotId, key: Key) -> Result<Option<Left<B>>, ErrorKind> {
-        if key == Key::ELSEWHERE {
+        if key == ELSEWHERE {
             return self.see_off(id);
         }
         let grant = self.divider.free(key)?;

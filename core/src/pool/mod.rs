@@ -22,7 +22,7 @@ mod warm;
 
 pub use config::{PoolConfig, StrategyKind, Waiting};
 pub use growth::Growth;
-pub(crate) use guest::{Guest, Lodging};
+pub(crate) use guest::{ELSEWHERE, Guest, Lodging};
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;
 pub(crate) use notes::{Consent, Ending, Home, Note, Stay};

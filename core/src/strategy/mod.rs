@@ -36,9 +36,6 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of a span that another strategy has.
-    pub(crate) const ELSEWHERE: Self = Self { index: u32::MAX, stamp: u32::MAX };
-
     /// A key of your own strategy: `index` finds the span, `stamp` tells it from an earlier one at the same index.
     #[must_use]
     pub const fn new(index: u32, stamp: u32) -> Self {
