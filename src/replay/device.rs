@@ -116,20 +116,43 @@ impl Device {
         match (self, capacity) {
             (Self::Host, _) => {
                 let host = Host::like(host_caps(bytes(capacity)))?;
-                play(host, Clock::new(None), config, program, Until::End)
+                play(host, Clock::new(None), config, program, Until::End, |_, _| ())
             }
             (Self::Null(_), _) => {
                 let null = self.null(bytes(capacity))?;
-                play(null, Clock::new(None), config, program, Until::End)
+                play(null, Clock::new(None), config, program, Until::End, |_, _| ())
             }
-            (Self::Real(device), Capacity::Whole) => {
-                play(AnyBackend::clone(&device.0), device.clock()?, config, program, Until::End)
-            }
+            (Self::Real(device), Capacity::Whole) => play(
+                AnyBackend::clone(&device.0),
+                device.clock()?,
+                config,
+                program,
+                Until::End,
+                |_, _| (),
+            ),
             (Self::Real(device), Capacity::Bytes(capacity)) => {
                 let limited = limited(AnyBackend::clone(&device.0), capacity)?;
-                play(limited, device.clock()?, config, program, Until::End)
+                play(limited, device.clock()?, config, program, Until::End, |_, _| ())
             }
         }
+    }
+
+    /// Replays on a fresh manager of a null device, and returns the bytes reserved over time: each change as the number of
+    /// steps before it and the bytes from then on.
+    pub(crate) fn reserved_curve(
+        &self,
+        program: &Program,
+        paging: Paging,
+    ) -> Result<(Played, Vec<(u64, u64)>)> {
+        let (config, null) = (config(paging, Capacity::Whole), self.null(WIDE)?);
+        let mut curve: Vec<(u64, u64)> = Vec::new();
+        let played = play(null, Clock::new(None), config, program, Until::End, |step, device| {
+            let bytes = device.live().bytes();
+            if curve.last().map_or(0, |&(_, held)| held) != bytes {
+                curve.push((step as u64, bytes));
+            }
+        })?;
+        Ok((played, curve))
     }
 
     /// Replays by the schedule of the program's trace on a fresh manager.
@@ -151,7 +174,8 @@ impl Device {
     ) -> Result<Option<u64>> {
         let device = self.null(capacity)?;
         let config = config(paging, Capacity::Bytes(capacity));
-        let played = play(device, Clock::new(None), config, program, Until::FirstFailure)?;
+        let played =
+            play(device, Clock::new(None), config, program, Until::FirstFailure, |_, _| ())?;
         Ok(played.failed.is_empty().then_some(played.peak_reserved))
     }
 }

@@ -3,19 +3,19 @@ mod compact;
 mod map;
 mod page;
 mod place;
+mod record;
 mod reuse;
 
 use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
 use compact::Compaction;
-use omniheap::trace::Recorder;
-use omniheap::{AnyBackend, Backend as _, config_for, open, open_best};
+use omniheap::{Backend as _, config_for, open, open_best};
 use place::Placed;
+use record::Recording;
 use reuse::Reuse;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 /// The main job on the best device here: place, upload, reuse, fragment, defragment, verify
 #[derive(clap::Args, Debug)]
@@ -65,11 +65,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         Some(backend) => open(backend.kind(), arguments.device)
             .map_err(|error| Failure::no_device(Some(backend.kind()), arguments.device, error))?,
     };
-    let recorder = arguments.record.as_deref().map(record).transpose()?;
-    let (mut config, rules) = config_for(device.caps());
-    if let Some(recorder) = &recorder {
-        config = config.observed(Arc::<Recorder>::clone(recorder));
-    }
+    let recording = Recording::start(arguments.record.as_deref())?;
+    let (config, rules) = config_for(device.caps());
+    let config = recording.observe(config);
     let bar = output::progress(format, 4);
     bar.set_message("placing");
     let (placements, placed_bytes) = place::run(&device, &config)?;
@@ -80,9 +78,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     bar.set_message("compacting");
     let compactions = compact::run(&device, &config, || bar.inc(1))?;
     bar.finish_and_clear();
-    if let (Some(recorder), Some(path)) = (recorder, &arguments.record) {
-        recorder.finish().map_err(|error| Failure::unwritable(path, &error))?;
-    }
+    let trace = recording.finish()?;
     let info = &device.caps().device;
     let verified = compactions.iter().map(|one| one.verified_bytes).sum::<u64>();
     let demo = Demo {
@@ -96,23 +92,10 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         verified_bytes: placed_bytes + verified,
         html: arguments.out.display().to_string(),
     };
-    finish(&demo, &device, &arguments.out, format)
-}
-
-/// Starts a recording: CSV where the name says so, else the binary format.
-fn record(path: &Path) -> Result<Arc<Recorder>, Failure> {
-    let csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
-    let recorder = if csv { Recorder::create_csv(path) } else { Recorder::create(path) };
-    let recorder = recorder.map_err(|error| Failure::unwritable(path, &error))?;
-    recorder.title("omniheap demo");
-    Ok(recorder)
-}
-
-fn finish(demo: &Demo, device: &AnyBackend, out: &Path, format: Format) -> Result<(), Failure> {
-    super::report::write(&page::build(demo, device.caps()), out)?;
+    super::report::write(&page::build(&demo, device.caps(), &trace), &arguments.out)?;
     match format {
-        Format::Json => output::print_json(demo),
-        Format::Text => output::print_line(&text(demo)),
+        Format::Json => output::print_json(&demo),
+        Format::Text => output::print_line(&text(&demo)),
     }
 }
 
