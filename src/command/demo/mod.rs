@@ -15,7 +15,7 @@ use place::Placed;
 use record::Recording;
 use reuse::Reuse;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The main job on the best device here: place, upload, reuse, fragment, defragment, verify
 #[derive(clap::Args, Debug)]
@@ -60,6 +60,10 @@ struct Demo {
 /// Plays every act, prints what happened, writes the page.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     output::keep_apart(&arguments.out, &[arguments.record.as_deref()])?;
+    if arguments.out == Path::new("-") {
+        let why = "standard output is for what the demo says; name a file for the page";
+        return Err(Failure::input(format!("-: {why}")));
+    }
     let device = match arguments.backend {
         None => open_best()?,
         Some(backend) => open(backend.kind(), arguments.device)

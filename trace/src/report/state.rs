@@ -101,12 +101,12 @@ impl<'t> State<'t> {
                 }
             }
             Op::BlockAllocate { block, size, heap, backing } => {
-                *self.reserved.entry(heap.0).or_default() += memory(size, backing);
+                self.take(heap.0, memory(size, backing));
                 self.instances.insert(block, self.next_instance);
                 self.held.insert(self.next_instance, Held { size, heap: heap.0, backing });
                 self.next_instance += 1;
             }
-            Op::PagesTake { bytes, heap } => *self.reserved.entry(heap.0).or_default() += bytes,
+            Op::PagesTake { bytes, heap } => self.take(heap.0, bytes),
             Op::PagesReturn { bytes, heap } => self.give_back(heap.0, bytes),
             Op::BlockFree { block, size, backing } => {
                 self.last_freed = self.instance(block);
@@ -119,7 +119,13 @@ impl<'t> State<'t> {
         }
     }
 
-    /// Readers check the sum over all heaps only: a hostile trace may return more pages of one heap than it took.
+    /// Saturates, as [`Self::give_back`] does: readers check the sum over all heaps only, and a hostile trace may take
+    /// pages of one heap and return those of another.
+    fn take(&mut self, heap: u8, bytes: u64) {
+        let held = self.reserved.entry(heap).or_default();
+        *held = held.saturating_add(bytes);
+    }
+
     fn give_back(&mut self, heap: u8, bytes: u64) {
         let held = self.reserved.entry(heap).or_default();
         *held = held.saturating_sub(bytes);
