@@ -130,14 +130,14 @@ fn requests(trace: &Trace) -> u64 {
 fn facts(trace: &Trace) -> Vec<Fact> {
     let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
     let source = match trace.meta().source {
-        Source::Memory => "this program",
-        Source::Csv => "a CSV trace",
-        Source::Binary => "omniheap",
-        Source::PyTorch => "PyTorch (memory snapshot)",
-        Source::Rmm => "RMM (log)",
-        Source::Vma => "VMA (statistics dump)",
+        Source::Memory => "a trace in memory",
+        Source::Csv => "CSV trace",
+        Source::Binary => "omniheap recording",
+        Source::PyTorch => "PyTorch memory snapshot",
+        Source::Rmm => "RMM log",
+        Source::Vma => "VMA statistics dump",
     };
-    let mut facts = vec![fact("recorded by", source)];
+    let mut facts = vec![fact("source", source)];
     if !trace.meta().title.is_empty() {
         facts.push(fact("recording", &trace.meta().title));
     }

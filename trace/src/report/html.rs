@@ -6,10 +6,11 @@ use std::io::{self, Write};
 const STYLE: &str = include_str!("page/style.css");
 const BODY: &str = include_str!("page/body.html");
 /// What all panels use, in order: each file uses only what the ones before define.
-const PROGRAM: [&str; 16] = [
+const PROGRAM: [&str; 17] = [
     include_str!("page/base/units.js"),
     include_str!("page/base/dom.js"),
     include_str!("page/base/colors.js"),
+    include_str!("page/base/legend.js"),
     include_str!("page/data/decode.js"),
     include_str!("page/data/peaks.js"),
     include_str!("page/data/labels.js"),

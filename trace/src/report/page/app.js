@@ -92,6 +92,7 @@ class App {
   }
 
   name(allocation) { return this.labels.text[this.store.label[allocation]] || `#${allocation}`; }
+  tag(allocation) { return this.labels.text[this.labels.parent[this.store.label[allocation]]]; }
   /** Everything that is known of an allocation, a line each. */
   describe(allocation, event) {
     const { store } = this;

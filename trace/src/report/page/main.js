@@ -1,6 +1,6 @@
 // Reads the report and builds the panels that it has something for.
 async function linesOf(report, store) {
-  const recorded = store.blocks > 0 && !report.placed_by_model ? [new Line("reserved", "recorded", null, store.reserved)] : [];
+  const recorded = store.driver.length > 0 && !report.placed_by_model ? [new Line("reserved", "recorded", null, store.reserved)] : [];
   const others = report.comparison.filter((each) => each.curve).map(async (each) => {
     const { events, values } = await decodeCurve(each.curve, store);
     return new Line(each.name, each.origin, events, values);

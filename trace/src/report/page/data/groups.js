@@ -1,11 +1,13 @@
 // What colours stand for: tags, streams, classes of size, or classes of lifetime.
 const LIFE_CLASSES = [100, 1e3, 1e4, 1e5, 1e6];
 
+const allSpans = (report) => report.moments.flatMap((moment) => moment.blocks).flatMap((block) => block.spans);
+
 /** Calls `each(label, size, weight)` for all allocations, or for all spans of maps without a recording. Weights are what the
  * timeline shows as area: bytes times lifetime. */
 function weighAll(app, each) {
   const { store, report } = app;
-  if (!store) for (const span of report.moments.flatMap((moment) => moment.blocks).flatMap((block) => block.spans)) each(span.label, span.size, span.size);
+  if (!store) for (const span of allSpans(report)) each(span.label, span.size, span.size);
   for (let index = 0; index < (store?.allocations ?? 0); index += 1) {
     each(store.label[index], store.size[index], store.size[index] * (1 + store.lifetime(index)), store.stream[index]);
   }
@@ -104,7 +106,7 @@ class Groups {
     const { store } = app;
     this.group = new Uint8Array(store?.allocations ?? 0);
     for (let index = 0; index < this.group.length; index += 1) { this.group[index] = of(index); this.used[this.group[index]] = 1; }
-    if (!store) for (const moment of app.report.moments) for (const block of moment.blocks) for (const span of block.spans) this.used[ofSpan(span)] = 1;
+    if (!store) for (const span of allSpans(app.report)) this.used[ofSpan(span)] = 1;
   }
   name(group) { return group < this.names.length ? this.names[group] : this.by === "tag" ? "other or no tag" : `other ${this.by}s`; }
   /** The groups that something is in. */

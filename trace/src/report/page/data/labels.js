@@ -6,6 +6,8 @@ class Labels {
     for (const label of labels) { this.text.push(label.text); this.parent.push(label.parent); }
   }
   get any() { return this.text.length > 1; }
+  /** Whether names stand below tags. */
+  get tagged() { return this.parent.some((parent) => parent > 0); }
   path(label) {
     const parts = [];
     for (let at = label; at; at = this.parent[at]) parts.unshift(this.text[at]);

@@ -53,6 +53,8 @@ function reservedAt(store, event) {
   return [...heaps].map(([heap, amount]) => ({ heap, bytes: amount }));
 }
 
+/** Bytes held from the driver at a moment. */
+const reservedIn = (moment) => sumOf(moment.reserved, (heap) => heap.bytes);
 const sumOf = (list, value) => list.reduce((sum, each) => sum + value(each), 0);
 
 /** Free runs of memory in a block: where neither an allocation nor an unmapped address is. */

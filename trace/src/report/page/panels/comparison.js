@@ -11,12 +11,12 @@ panel({
   offered: (app) => app.report.comparison.length > 0,
   build(app, body) {
     const { figures, comparison } = app.report;
-    const recorded = figures.peak_reserved_bytes === null ? []
-      : [{ name: "this recording", origin: "recorded", peak_reserved_bytes: figures.peak_reserved_bytes, ratio: figures.peak_reserved_bytes / figures.peak_live_bytes }];
+    const { peak_live_bytes: live, peak_reserved_bytes: held } = figures;
+    const recorded = held === null ? [] : [{ name: "this recording", origin: "recorded", peak_reserved_bytes: held, ratio: held / live }];
     const [table, scroll] = [make("table"), make("div", undefined, "scroll")];
     row(table, [["Allocator", "text"], "Peak reserved", "÷ peak live", ["Above live", "extra"]], "th");
     for (const each of [...recorded, ...comparison]) {
-      const above = Math.max(0, each.peak_reserved_bytes - figures.peak_live_bytes);
+      const above = Math.max(0, each.peak_reserved_bytes - live);
       const line = row(table, [[each.name, "text"], bytes(each.peak_reserved_bytes), each.ratio.toFixed(3), [bytes(above), "extra"]]);
       line.cells[0].append(make("span", HOW[each.origin], "origin"));
     }

@@ -65,11 +65,16 @@ class EventList {
     const ref = store.ref[event];
     switch (store.kinds[event]) {
       case 0: case 1: case 6: return [this.app.name(ref), bytes(store.size[ref]), String(store.stream[ref])];
-      case 5: { const index = store.moveAllocation[ref]; return [`${this.app.name(index)} to block ${store.moveBlock[ref]}`, bytes(store.size[index]), String(store.stream[index])]; }
+      case 5: return this.aboutMove(ref);
       case 4: return ["", bytes(store.failures[ref].size), String(store.failures[ref].stream)];
       case 7: case 8: return ["", bytes(Math.abs(store.driver[ref].bytes)), ""];
       default: return [`block ${ref}`, bytes(store.blockSize[ref]), ""];
     }
+  }
+  aboutMove(move) {
+    const { store } = this.app;
+    const index = store.moveAllocation[move];
+    return [`${this.app.name(index)} to block ${store.moveBlock[move]}`, bytes(store.size[index]), String(store.stream[index])];
   }
   /** Block events are the model's where the recording has none. */
   kind(event) {
@@ -84,8 +89,9 @@ class EventList {
       const line = make("div", undefined, `line${event === chosen ? " chosen" : ""}${store.kinds[event] === 4 ? " warn" : ""}`);
       line.dataset.event = event;
       const [name, size, stream] = this.about(event);
-      line.append(make("span", whole(event), "extra"), make("span", instant(store.time[event])), make("span", this.kind(event), "text"), make("span", name, "text name"),
-        make("span", size), make("span", stream, "extra"), make("span", bytes(store.live[event]), "extra"));
+      const cells = [[whole(event), "extra"], [instant(store.time[event])], [this.kind(event), "text"], [name, "text"], [size],
+        [stream, "extra"], [bytes(store.live[event]), "extra"]];
+      line.append(...cells.map(([text, className]) => make("span", text, className)));
       this.page.append(line);
     }
   }
@@ -98,7 +104,8 @@ panel({
   offered: (app) => app.store !== null,
   build(app, body) {
     const [head, scroll] = [make("div", undefined, "line head"), make("div", undefined, "scroll list")];
-    for (const [title, className] of [["#", "extra"], ["Time"], ["Event", "text"], ["Allocation", "text"], ["Size"], ["Stream", "extra"], ["Live after", "extra"]]) head.append(make("span", title, className));
+    const titles = [["#", "extra"], ["Time"], ["Event", "text"], ["Allocation", "text"], ["Size"], ["Stream", "extra"], ["Live after", "extra"]];
+    head.append(...titles.map(([title, className]) => make("span", title, className)));
     scroll.tabIndex = 0;
     scroll.id = "event-list";
     scroll.setAttribute("aria-label", "Events; arrow keys choose");

@@ -6,7 +6,7 @@ function figureCards(app) {
     const ratio = figures.peak_live_bytes > 0 ? (figures.peak_reserved_bytes / figures.peak_live_bytes).toFixed(3) : "–";
     cards.push(["Peak reserved", bytes(figures.peak_reserved_bytes)], ["Reserved ÷ live", ratio]);
   } else cards.push(["Peak reserved", "not recorded"]);
-  if (!app.store && moments.length) cards.push(["Reserved now", bytes(sumOf(moments.at(-1).reserved, (heap) => heap.bytes))]);
+  if (!app.store && moments.length) cards.push(["Reserved now", bytes(reservedIn(moments.at(-1)))]);
   cards.push(["Allocations", whole(figures.allocations)], ["Events", whole(figures.events)]);
   if (figures.driver_calls !== null) cards.push(["Driver calls", whole(figures.driver_calls)]);
   cards.push(["Failed requests", whole(figures.oom), figures.oom > 0 ? "warn" : ""]);

@@ -6,8 +6,8 @@ const ALLOCATION_COLUMNS = [
   { title: "Allocation", text: true, say: (row) => row.name, key: (row) => row.name },
   { title: "Size", say: (row) => bytes(row.size), key: (row) => row.size },
   { title: "Share", say: (row) => percent(row.share), key: (row) => row.size },
+  { title: "Tag", text: true, extra: true, offered: (app) => app.labels.tagged, say: (row) => row.tag, key: (row) => row.tag },
   { title: "Stream", extra: true, say: (row) => String(row.stream), key: (row) => row.stream },
-  { title: "Age", extra: true, say: (row) => duration(row.age), key: (row) => row.age },
   { title: "Lifetime", say: (row) => duration(row.life), key: (row) => row.life },
 ];
 const SUM_COLUMNS = [
@@ -17,6 +17,8 @@ const SUM_COLUMNS = [
   { title: "Allocations", say: (row) => whole(row.count), key: (row) => row.count },
   { title: "Largest", extra: true, say: (row) => bytes(row.largest), key: (row) => row.largest },
 ];
+
+const columnClass = (column) => `${column.text ? "text" : ""} ${column.extra ? "extra" : ""}`;
 
 class LiveTable {
   constructor(app, head, table, more) {
@@ -31,13 +33,28 @@ class LiveTable {
     if (part === "event" || part === "groups" || part === "allocation") this.draw();
   }
   show(mode) { this.mode = mode; this.sort = { column: 1, down: true }; this.rows = ROWS; this.draw(); }
-  /** One row for each live allocation. */
+  /** The live allocations that can be shown: all, or where they are sorted by size only the largest. There may be very many. */
+  candidates() {
+    const { store, event } = this.app;
+    const live = store.liveAt(event);
+    if (this.sort.column !== 1 || !this.sort.down || live.length <= this.rows) return live;
+    const sizes = Float64Array.from(live, (index) => store.size[index]).sort();
+    const least = sizes[sizes.length - this.rows];
+    return live.filter((index) => store.size[index] >= least);
+  }
+  /** One row for each of them. */
   allocations() {
     const { store, event } = this.app;
     const total = store.live[event];
-    return store.liveAt(event).map((index) => ({
-      index, name: this.app.name(index), group: this.app.groups.group[index], size: store.size[index], share: store.size[index] / total,
-      stream: store.stream[index], age: store.time[event] - store.time[store.start[index]], life: store.lifetime(index),
+    return this.candidates().map((index) => ({
+      index,
+      name: this.app.name(index),
+      tag: this.app.tag(index),
+      group: this.app.groups.group[index],
+      size: store.size[index],
+      share: store.size[index] / total,
+      stream: store.stream[index],
+      life: store.lifetime(index),
     }));
   }
   /** One row for each key, with the sum of its allocations. */
@@ -59,7 +76,7 @@ class LiveTable {
     const { store, groups, labels } = this.app;
     if (this.mode === "groups") return [SUM_COLUMNS, this.sums((index) => groups.group[index], (group) => groups.name(group))];
     if (this.mode === "names") return [SUM_COLUMNS, this.sums((index) => store.label[index], (label) => labels.path(label) || "no name")];
-    return [ALLOCATION_COLUMNS, this.allocations()];
+    return [ALLOCATION_COLUMNS.filter((column) => column.offered?.(this.app) ?? true), this.allocations()];
   }
   fill() {
     const { store, event } = this.app;
@@ -67,19 +84,20 @@ class LiveTable {
     const { key } = columns[this.sort.column];
     const order = (a, b) => (typeof key(a) === "string" ? key(a).localeCompare(key(b)) : key(a) - key(b));
     rows.sort((a, b) => (this.sort.down ? order(b, a) : order(a, b)) || b.size - a.size);
-    const count = store.liveAt(event).length;
-    this.head.textContent = `At ${instant(store.time[event])} (event ${whole(event)}): ${bytes(store.live[event])} in ${counted(count, "allocation")}`;
+    const live = store.liveAt(event).length;
+    this.head.textContent = `At ${instant(store.time[event])} (event ${whole(event)}): ${bytes(store.live[event])} in ${counted(live, "allocation")}`;
     this.table.replaceChildren();
     this.fillHead(columns);
-    for (const each of rows.slice(0, this.rows)) this.fillRow(columns, each);
-    const rest = rows.slice(this.rows);
-    this.more.hidden = !rest.length;
-    this.more.textContent = `Show ${counted(rest.length, "more row")} (${bytes(sumOf(rest, (each) => each.size))})`;
+    const shown = rows.slice(0, this.rows);
+    for (const each of shown) this.fillRow(columns, each);
+    const rest = (this.mode === "largest" ? live : rows.length) - shown.length;
+    this.more.hidden = rest === 0;
+    this.more.textContent = `Show more: ${counted(rest, "row")} with ${bytes(store.live[event] - sumOf(shown, (each) => each.size))}`;
   }
   fillHead(columns) {
     const line = this.table.createTHead().insertRow();
     columns.forEach((column, at) => {
-      const cell = make("th", undefined, `${column.text ? "text" : ""} ${column.extra ? "extra" : ""}`);
+      const cell = make("th", undefined, columnClass(column));
       const sorted = this.sort.column === at;
       cell.setAttribute("aria-sort", sorted ? (this.sort.down ? "descending" : "ascending") : "none");
       cell.append(button(`${column.title}${sorted ? (this.sort.down ? " ▾" : " ▴") : ""}`, "Sort", () => {
@@ -90,8 +108,10 @@ class LiveTable {
     });
   }
   fillRow(columns, each) {
-    const line = row(this.table.tBodies[0] ?? this.table.createTBody(), columns.map((column) => [column.say(each), `${column.text ? "text" : ""} ${column.extra ? "extra" : ""}`]));
-    const name = button(each.name, `Show its band: ${this.app.labels.path(this.app.store.label[each.index])}`, () => this.app.reveal(each.index));
+    const body = this.table.tBodies[0] ?? this.table.createTBody();
+    const line = row(body, columns.map((column) => [column.say(each), columnClass(column)]));
+    const path = this.app.labels.path(this.app.store.label[each.index]);
+    const name = button(each.name, `Show its band: ${path}`, () => this.app.reveal(each.index));
     const swatch = make("i", undefined, "swatch");
     swatch.style.background = groupColor(each.group);
     line.cells[0].replaceChildren(swatch, name);

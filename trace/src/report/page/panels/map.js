@@ -23,7 +23,10 @@ function paintBlock(context, app, block, box, view) {
   };
   fill(0, block.size, style("--free"));
   if (!block.unmapped) fill(0, block.size, stripes(context));
-  for (const gap of block.unmapped ?? []) { fill(gap.offset, gap.offset + gap.size, style("--back")); fill(gap.offset, gap.offset + gap.size, stripes(context)); }
+  for (const { offset, size } of block.unmapped ?? []) {
+    fill(offset, offset + size, style("--back"));
+    fill(offset, offset + size, stripes(context));
+  }
   const { spans } = block;
   let drawn = -1;
   const first = firstIndex(spans.length, (index) => spans[index].offset + spans[index].size > view.from);
@@ -165,7 +168,7 @@ class MemoryMap {
     const spans = moment.blocks.flatMap((block) => block.spans);
     const when = moment.time_us ? `At ${instant(moment.time_us)}: ` : "";
     const model = report.placed_by_model ? ` Places and blocks: ${report.placed_by_model} (model), not recorded.` : "";
-    this.say.textContent = `${when}${bytes(sumOf(moment.reserved, (heap) => heap.bytes))} reserved in ${counted(moment.blocks.length, "block")}, `
+    this.say.textContent = `${when}${bytes(reservedIn(moment))} reserved in ${counted(moment.blocks.length, "block")}, `
       + `${bytes(sumOf(spans, (span) => span.size))} live in ${counted(spans.length, "allocation")}, largest hole ${bytes(largestHole(moment))}.${model}`;
   }
   paintHeap(context, { heap: id, blocks }, y, width) {
@@ -173,8 +176,10 @@ class MemoryMap {
     context.fillStyle = style("--card");
     context.fillRect(0, y, width, MAP_ROW);
     context.font = `600 ${FONT}`;
+    const [name, model] = [heap?.name ?? `heap ${id}`, this.app.report.placed_by_model ? " (model)" : ""];
     const size = heap?.size && width > 520 ? ` of ${bytes(heap.size)}` : "";
-    caption(context, `${heap?.name ?? `heap ${id}`}: ${bytes(this.reserved(id))} reserved${this.app.report.placed_by_model ? " (model)" : ""}${size}, ${counted(blocks.length, "block")}`, 8, y + 17, width - 10, style("--text"));
+    const text = `${name}: ${bytes(this.reserved(id))} reserved${model}${size}, ${counted(blocks.length, "block")}`;
+    caption(context, text, 8, y + 17, width - 10, style("--text"));
     context.font = FONT;
   }
   paintRow(context, block, y, width) {
@@ -195,8 +200,17 @@ function fillHoles(app, table) {
     if (!piece) return edge;
     return piece.unmapped ? "no memory" : `${app.labels.short(piece.label) || "no name"}, ${bytes(piece.size)}`;
   };
-  for (const hole of holes.slice(0, 10)) row(table, [[`block ${hole.block.block}`, "text"], bytes(hole.size), [side(hole.before, "start of block"), "text"], [side(hole.after, "end of block"), "text"]]);
+  for (const { block, size, before, after } of holes.slice(0, 10)) {
+    row(table, [[`block ${block.block}`, "text"], bytes(size), [side(before, "start of block"), "text"], [side(after, "end of block"), "text"]]);
+  }
   if (!holes.length) row(table, [["No byte is free in any block.", "text"]]);
+}
+
+/** The choice of a moment: the timeline's, or one of the maps that the report has. */
+function momentChooser(app) {
+  const own = app.store?.placed ? [["chosen", "chosen on the timeline"]] : [];
+  const others = app.report.moments.map(({ title, time_us: time }, index) => [String(index), time ? `${title} (${instant(time)})` : title]);
+  return chooser("Moment", "map-moment", [...own, ...others], (value) => app.showMap(value === "chosen" ? null : Number(value)));
 }
 
 panel({
@@ -204,18 +218,21 @@ panel({
   title: "Memory map",
   offered: (app) => app.store?.placed || app.report.moments.length > 0,
   build(app, body) {
-    const [scroll, canvas, space, say, holes, table] = [make("div", undefined, "map"), make("canvas"), make("div"), make("p", undefined, "readout"), make("details"), make("table")];
-    canvas.id = "map-canvas";
-    say.id = "map-readout";
+    const [scroll, canvas, space, say] = [make("div", undefined, "map"), make("canvas"), make("div"), make("p", undefined, "readout")];
+    const [holes, table, bar] = [make("details"), make("table"), make("div", undefined, "bar")];
+    [canvas.id, say.id] = ["map-canvas", "map-readout"];
     scroll.append(canvas, space);
     const map = new MemoryMap(app, { scroll, canvas, space, say });
-    const moments = app.report.moments.map((moment, index) => [String(index), moment.time_us ? `${moment.title} (${instant(moment.time_us)})` : moment.title]);
-    const choice = chooser("Moment", "map-moment", [...(app.store?.placed ? [["chosen", "chosen on the timeline"]] : []), ...moments], (value) => app.showMap(value === "chosen" ? null : Number(value)));
-    const scale = chooser("Rows", "map-scale", [["fill", "each block fills its row"], ["common", "one scale for all blocks"]], (value) => { map.common = value === "common"; map.reset(); });
-    const bar = make("div", undefined, "bar");
-    bar.append(choice.label, scale.label, button("Zoom out", "", () => map.reset()), make("span", "Ctrl and wheel zooms into a block, drag pans. Stripes have no memory behind them.", "hint"));
+    const choice = momentChooser(app);
+    const rows = [["fill", "each block fills its row"], ["common", "one scale for all blocks"]];
+    const scale = chooser("Rows", "map-scale", rows, (value) => { map.common = value === "common"; map.reset(); });
+    const hint = make("span", "Ctrl and wheel zooms into a block, drag pans. Stripes have no memory behind them.", "hint");
+    bar.append(choice.label, scale.label, button("Zoom out", "", () => map.reset()), hint);
     holes.append(make("summary", "Largest holes"), table);
-    body.append(bar, scroll, say, holes);
+    // The timeline has the legend where there is one.
+    const legend = app.store ? null : new Legend(app);
+    if (legend) bar.prepend(colorChooser(app));
+    body.append(bar, ...(legend ? [legend.box] : []), scroll, say, holes);
     const follow = () => {
       choice.select.value = app.mapIndex === null ? "chosen" : String(app.mapIndex);
       if (holes.open) fillHoles(app, table);
@@ -223,6 +240,9 @@ panel({
     holes.addEventListener("toggle", follow);
     follow();
     map.lay();
-    return { update: (part) => { map.update(part); if (part === "event" || part === "moment") follow(); }, draw: map.draw };
+    return {
+      update: (part) => { map.update(part); legend?.update(part); if (part === "event" || part === "moment") follow(); },
+      draw: () => { map.draw(); legend?.draw(); },
+    };
   },
 });

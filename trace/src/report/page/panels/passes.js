@@ -24,7 +24,8 @@ panel({
       for (const [name, index] of [["Before", pass.before], ["After", pass.after]]) {
         if (index === null) continue;
         const moment = app.report.moments[index];
-        box.append(make("p", `${name}: ${bytes(sumOf(moment.reserved, (heap) => heap.bytes))} reserved in ${counted(moment.blocks.length, "block")}, largest hole ${bytes(largestHole(moment))}`));
+        const held = `${bytes(reservedIn(moment))} reserved in ${counted(moment.blocks.length, "block")}`;
+        box.append(make("p", `${name}: ${held}, largest hole ${bytes(largestHole(moment))}`));
         const { canvas, paint } = miniature(app, moment);
         box.append(canvas);
         paints.push(paint);

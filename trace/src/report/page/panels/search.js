@@ -46,7 +46,8 @@ panel({
   offered: (app) => app.store !== null || app.report.moments.length > 0,
   build(app, body) {
     const [field, count, label] = [make("input"), make("output"), make("label", "Search ")];
-    Object.assign(field, { type: "search", id: "search-field", placeholder: app.labels.any ? "name, tag, size>64M, stream:2 …" : "size>64M, life>10ms, stream:2, #42 …", title: SEARCH_HINT, spellcheck: false });
+    const placeholder = app.labels.any ? "name, tag, size>64M, stream:2 …" : "size>64M, life>10ms, #42 …";
+    Object.assign(field, { type: "search", id: "search-field", placeholder, title: SEARCH_HINT, spellcheck: false });
     count.id = "search-count";
     label.append(field);
     const search = new Search(app, field, count);

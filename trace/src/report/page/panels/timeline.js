@@ -1,15 +1,13 @@
 // Live and reserved bytes over time: by group, or allocation by allocation.
-const DASHES = { recorded: [], model: [7, 4], replay: [2, 3] };
-const ORIGINS = { recorded: "recorded", model: "model", replay: "replay" };
-
 class Timeline {
-  constructor(app, parts) {
-    Object.assign(this, { app }, parts);
+  constructor(app, parts, say) {
+    Object.assign(this, { app, plot: parts.plot, over: parts.over, say });
+    [this.bytesAxis, this.timeAxis] = [parts["bytes-axis"], parts["time-axis"]];
     const top = Math.max(1, app.store.live[app.peak], ...app.lines.map((line) => line.top)) * 1.04;
     this.view = new View(new Axis(app.store, app.store.duration > 0 ? "time" : "events"), top);
     this.mode = "allocations";
     this.bands = new Bands(app);
-    this.overview = new Overview(app, this, this.strip);
+    this.overview = new Overview(app, this, parts.overview);
     this.hovered = null;
     const paint = framed(() => this.paint());
     this.draw = () => { paint(); this.overview.draw(); };
@@ -55,10 +53,11 @@ class Timeline {
     const column = Math.max(0, Math.min(columns.width - 1, Math.floor((x / this.plot.clientWidth) * columns.width)));
     const value = view.high - (y / this.plot.clientHeight) * view.height;
     const sample = columns.sample[column];
-    const found = { x, y, place: view.from + (x / this.plot.clientWidth) * view.width, event: Math.max(0, sample), value, allocation: -1, group: -1 };
+    const found = { place: view.from + (x / this.plot.clientWidth) * view.width, event: Math.max(0, sample), allocation: -1, group: -1, rest: 0 };
     if (sample < 0) return found;
-    if (this.mode === "allocations") found.allocation = this.bands.hit(column, value);
-    else found.group = this.layers.hit(sample, value);
+    if (this.mode === "groups") found.group = this.layers.hit(sample, value);
+    else found.allocation = this.bands.hit(column, value);
+    if (this.mode === "allocations" && found.allocation < 0 && value < this.app.store.live[sample]) found.rest = this.bands.restAt(column, sample);
     return found;
   }
   hover(event) {
@@ -68,10 +67,11 @@ class Timeline {
     this.drawOver();
   }
   leave(event) { this.hovered = null; tip(event, ""); this.drawOver(); }
-  explain({ event, allocation, group }) {
+  explain({ event, allocation, group, rest }) {
     const { app } = this;
     const lines = allocation >= 0 ? app.describe(allocation, event) : [];
     if (group >= 0) lines.push(`${app.groups.name(group)}: ${bytes(this.layers.at(event)[group])}`);
+    if (rest > 0) lines.push(`${bytes(rest)} in allocations below ${bytes(this.bands.least)} each; zoom in to see them`);
     lines.push(this.sayMoment(event));
     return lines.join("\n");
   }
@@ -138,7 +138,8 @@ class Timeline {
       context.globalAlpha = this.app.hits && !this.app.hits.mark[index] ? 0.3 : 1;
       const visible = Math.min(height, y + tall) - Math.max(0, y);
       const text = this.app.store.label[index] ? this.app.name(index) : bytes(this.app.store.size[index]);
-      if (visible >= 13 * ratio) caption(context, text, x + 5 * ratio, Math.max(0, y) + visible / 2 + 4 * ratio, (wide - 10 * ratio) / ratio, inkOn(color));
+      const middle = Math.max(0, y) + visible / 2 + 4 * ratio;
+      if (visible >= 13 * ratio) caption(context, text, x + 5 * ratio, middle, wide / ratio - 10, inkOn(color));
     }
     context.globalAlpha = 1;
   }
@@ -170,7 +171,10 @@ class Timeline {
     context.globalAlpha = 0.4;
     trace((x) => store.live[columns.sample[x]], style("--text"), 1, []);
     context.globalAlpha = 1;
-    for (const line of lines) trace((x) => line.most(Math.max(0, columns.first[x]), columns.last[x] + 1), lineColor(line), 2, DASHES[line.origin]);
+    for (const line of lines) {
+      const most = (x) => line.most(Math.max(0, columns.first[x]), columns.last[x] + 1);
+      trace(most, lineColor(line), 2, LINES[line.origin].dash);
+    }
   }
   /** The chosen moment, the chosen band, the pointer and failed requests: on a canvas of their own, because they change often. */
   paintOver() {
@@ -208,31 +212,43 @@ class Timeline {
   }
 }
 
-function lineColor(line) { return style(line.origin === "recorded" ? "--text" : line.origin === "model" ? "--model" : "--replay"); }
-const lineName = (line) => (line.origin === "recorded" ? "reserved (recorded)" : `reserved by ${line.name} (${ORIGINS[line.origin]})`);
-
-/** The colours and dashes, and what they stand for. */
-function paintLegend(app, box) {
-  box.replaceChildren();
-  const entry = (mark, text) => { const item = make("span"); item.append(mark, text); box.append(item); };
-  for (const group of app.groups.shown) {
-    const swatch = make("i");
-    swatch.style.background = groupColor(group);
-    entry(swatch, app.groups.name(group));
-  }
-  for (const line of app.lines) {
-    const stroke = make("i", undefined, "stroke");
-    stroke.style.borderTop = `2px ${line.origin === "recorded" ? "solid" : line.origin === "model" ? "dashed" : "dotted"} ${lineColor(line)}`;
-    entry(stroke, lineName(line));
-  }
+/** Says what the recording does not know, and where what is shown instead comes from. */
+function originNote(app) {
+  const model = app.report.placed_by_model;
+  if (!model) return [];
+  const lines = app.lines.map((line) => `${line.name} (${line.origin})`);
+  const reserved = lines.length ? ` Reserved lines are computed: ${lines.join(", ")}.` : "";
+  const text = "The recording says what was allocated and freed, not what was reserved or where it lay.";
+  return [make("p", `${text}${reserved} Blocks and offsets are those of ${model} (model).`, "note")];
 }
 
-/** Says what the recording does not know. */
-function originNote(app) {
-  const { placed_by_model: model } = app.report;
-  if (!model) return null;
-  return make("p", `The recording says what was allocated and freed, not what was reserved or where it lay. Reserved lines are computed: ${app.lines.map((line) => `${line.name} (${ORIGINS[line.origin]})`).join(", ")}. `
-    + `Blocks and offsets are those of ${model} (model).`, "note");
+/** The canvases: bytes to the left, time below, the whole recording under that. */
+function timelineFrame() {
+  const parts = {};
+  for (const id of ["bytes-axis", "plot", "over", "time-axis", "overview"]) {
+    parts[id] = make("canvas");
+    parts[id].id = id;
+  }
+  parts.plot.tabIndex = 0;
+  parts.plot.setAttribute("role", "img");
+  parts.plot.setAttribute("aria-label", `Live and reserved bytes over time. ${TIMELINE_KEYS}`);
+  const [frame, stack] = [make("div", undefined, "frame"), make("div", undefined, "stack")];
+  stack.append(parts.plot, parts.over);
+  frame.append(parts["bytes-axis"], stack, parts["time-axis"], parts.overview);
+  return { frame, parts };
+}
+
+function timelineBar(app, timeline) {
+  const bar = make("div", undefined, "bar");
+  const modes = [["allocations", "Allocations"], ["groups", "Categories"]];
+  const mode = tabs("mode", modes, (value) => { timeline.mode = value; timeline.draw(); });
+  mode.choose(timeline.mode);
+  const axis = chooser("Across", "axis", [["time", "time"], ["events", "events"]], (value) => timeline.setAxis(value));
+  axis.select.value = timeline.view.axis.kind;
+  const peak = button("Peak", "Choose the moment with the most live bytes (p)", () => app.select(app.peak));
+  const all = button("Whole recording", "Show everything (0)", () => { timeline.view.reset(); timeline.draw(); });
+  bar.append(mode.box, colorChooser(app), axis.label, peak, all);
+  return bar;
 }
 
 panel({
@@ -240,34 +256,16 @@ panel({
   title: "Memory over time",
   offered: (app) => app.store !== null,
   build(app, body) {
-    const legend = make("div", undefined, "legend");
-    const [bytesAxis, stack, timeAxis, strip, say] = [make("canvas"), make("div", undefined, "stack"), make("canvas"), make("canvas"), make("p", undefined, "readout")];
-    const [plot, over] = [make("canvas"), make("canvas")];
-    const frame = make("div", undefined, "frame");
-    Object.entries({ "bytes-axis": bytesAxis, plot, over, "time-axis": timeAxis, overview: strip, readout: say }).forEach(([id, element]) => { element.id = id; });
-    plot.tabIndex = 0;
-    plot.setAttribute("role", "img");
-    plot.setAttribute("aria-label", `Live and reserved bytes over time. ${TIMELINE_KEYS}`);
-    stack.append(plot, over);
-    frame.append(bytesAxis, stack, timeAxis, strip);
-    const timeline = new Timeline(app, { plot, over, bytesAxis, timeAxis, strip, say });
-    const mode = tabs("mode", [["allocations", "Allocations"], ["groups", "Categories"]], (value) => { timeline.mode = value; timeline.draw(); });
-    mode.choose(timeline.mode);
-    const by = chooser("Colour by", "color-by", app.groupings, (value) => app.color(value));
-    const axis = chooser("Across", "axis", [["time", "time"], ["events", "events"]], (value) => timeline.setAxis(value));
-    axis.select.value = timeline.view.axis.kind;
-    const bar = make("div", undefined, "bar");
-    bar.append(mode.box, by.label, axis.label, button("Peak", "Choose the moment with the most live bytes (p)", () => app.select(app.peak)),
-      button("Whole recording", "Show everything (0)", () => { timeline.view.reset(); timeline.draw(); }));
-    const help = make("details", undefined, "hint");
+    const { frame, parts } = timelineFrame();
+    const [say, legend, help] = [make("p", undefined, "readout"), new Legend(app), make("details", undefined, "hint")];
+    say.id = "readout";
+    const timeline = new Timeline(app, parts, say);
     help.append(make("summary", "Keys and mouse"), make("p", TIMELINE_KEYS));
-    const note = originNote(app);
-    body.append(bar, legend, frame, say, ...(note ? [note] : []), help);
+    body.append(timelineBar(app, timeline), legend.box, frame, say, ...originNote(app), help);
     timeline.readout();
-    paintLegend(app, legend);
     return {
-      update: (part) => { timeline.update(part); if (part === "groups") paintLegend(app, legend); },
-      draw: () => { timeline.draw(); paintLegend(app, legend); },
+      update: (part) => { timeline.update(part); legend.update(part); },
+      draw: () => { timeline.draw(); legend.draw(); },
     };
   },
 });

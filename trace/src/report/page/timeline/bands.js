@@ -1,7 +1,7 @@
 // Each allocation as a band: as tall as its bytes, as long as its life, older ones below.
 
 /** Bands times columns that one picture may cost. What is smaller is drawn as one grey band on top. */
-const BUDGET = 5e6;
+const BUDGET = 3e6;
 
 class Bands {
   constructor(app) {
@@ -86,6 +86,16 @@ class Bands {
       start = x;
     }
     if (length > 40 * pixelRatio()) captions.push({ index: this.list[at], x: best, width: length, y: rows[best] - tall, height: tall });
+  }
+  /** Bytes at a column that are too small to be drawn one by one. */
+  restAt(x, event) {
+    if (!this.least) return 0;
+    const { size, live } = this.app.store;
+    let drawn = 0;
+    for (let at = 0; at < this.count; at += 1) {
+      if (this.from[at] <= x && this.to[at] > x && size[this.list[at]] >= this.least) drawn += size[this.list[at]];
+    }
+    return live[event] - drawn;
   }
   /** The allocation at a column and a number of bytes; -1 where none is drawn. */
   hit(x, value) {

@@ -1,6 +1,7 @@
 // Mouse, touch and keys of the timeline.
-const TIMELINE_KEYS = "w and s zoom, a and d pan, 0 shows everything, p goes to the peak, comma and period step by one event, f fits the chosen allocation, / searches. "
-  + "With the timeline in focus, arrow keys pan and zoom too. The wheel zooms in time, with Shift it pans, with Ctrl it zooms in bytes; a double click fits what is under it.";
+const TIMELINE_KEYS = "w and s zoom, a and d pan, 0 shows everything, p goes to the peak, comma and period step by one event, "
+  + "f fits the chosen allocation, / searches. With the timeline in focus, arrow keys pan and zoom too. "
+  + "The wheel zooms in time, with Shift it pans, with Ctrl it zooms in bytes; a double click fits what is under it.";
 
 /** Makes a timeline follow the pointer and the wheel. */
 function followPointer(timeline, canvas) {
