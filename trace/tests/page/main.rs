@@ -24,6 +24,7 @@ macro_rules! tests {
 
 const TESTS: &[(&str, Test)] = tests![
     timeline::bands_are_where_allocations_are,
+    timeline::no_peak_is_too_short_to_be_seen,
     timeline::the_axis_ends_at_the_last_event,
     timeline::hovering_names_the_allocation,
     timeline::names_never_become_elements,

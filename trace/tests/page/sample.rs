@@ -53,6 +53,16 @@ pub(crate) fn modelled() -> ReportData {
     data
 }
 
+/// One second with 4 MiB live, and at 0.3 s 32 MiB more for two microseconds.
+pub(crate) fn spike() -> Trace {
+    let mut recorder = Writer::new(Vec::new());
+    recorder.record(0, &allocation(0, 4 * MIB, 0, LabelId::NONE));
+    recorder.record(300_000, &allocation(1, 32 * MIB, 0, LabelId::NONE));
+    recorder.record(300_002, &Record::FreeCompleted { id: 1, stream: StreamId(0) });
+    recorder.record(1_000_000, &Record::FreeCompleted { id: 0, stream: StreamId(0) });
+    read(&recorder.finish().expect("a vector takes every byte"))
+}
+
 /// A gibibyte of addresses with six mebibytes of pages.
 pub(crate) fn paged() -> Trace {
     let (heap, backing) = (HeapId(0), Backing::Pages);

@@ -29,11 +29,19 @@ pub(crate) fn bands_are_where_allocations_are(browser: &mut Browser) {
         assert!(at[0] != at[1] && at[1] != at[2] && at[2] != at[0], "{mode}: {at:?}");
         assert_eq!(color(page, 100_000.0, mib(8)), at[0], "weights live from the start");
         assert!(at[1..].contains(&color(page, 300_000.0, mib(20))), "activations from 0.2 s");
-        assert!(is_empty(page, 500_000.0, mib(54)), "{mode}: nothing above 48 MiB");
+        assert!(is_empty(page, 500_000.0, 48.25 * mib(1)), "{mode}: nothing above 48 MiB");
         assert!(is_empty(page, 100_000.0, mib(20)), "{mode}: activations not before 0.2 s");
         assert!(is_empty(page, 700_000.0, mib(30)), "{mode}: the third not after 0.6 s");
         assert!(color(page, 100_000.0, mib(64))[3] > 0, "{mode}: a line at what is reserved");
     }
+}
+
+pub(crate) fn no_peak_is_too_short_to_be_seen(browser: &mut Browser) {
+    let page = &mut open(browser, &report::from_trace(&sample::spike(), "spike"));
+    assert!(!is_empty(page, 300_000.0, mib(20)), "two microseconds of a second are drawn");
+    let at = point(page, 300_000.0, mib(20));
+    page.click(at);
+    assert!(page.text_of("#live .readout").contains("36.0 MiB in 2 allocations"));
 }
 
 pub(crate) fn the_axis_ends_at_the_last_event(browser: &mut Browser) {
@@ -187,6 +195,7 @@ pub(crate) fn colors_follow_the_choice(browser: &mut Browser) {
 pub(crate) fn models_are_called_models(browser: &mut Browser) {
     let mut page = open(browser, &sample::modelled());
     assert!(page.text_of(".legend").contains("reserved by PyTorch's default policy (model)"));
+    assert!(!page.text_of(".legend").contains("(recorded)"));
     assert!(page.text_of("#figures").contains("not recorded"));
     assert!(page.text_of(".note").contains("PyTorch's default policy (model)"));
     assert!(page.text_of("#map-readout").contains("(model), not recorded"));
