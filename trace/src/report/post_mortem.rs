@@ -125,7 +125,8 @@ mod tests {
 
         // Where nobody recorded which pages are mapped, only the sums are known.
         paged.unmapped = None;
-        let found = explain(&moment(40, vec![paged]), 15, 0, 20);
+        let empty = MapBlock { unmapped: None, ..block(1, 50, Vec::new()) };
+        let found = explain(&moment(40, vec![paged, empty]), 15, 0, 20);
         assert_eq!((found.largest_hole, found.trimmable_bytes), (None, 0));
         assert!(found.fits_after_defragment);
     }
