@@ -33,8 +33,9 @@ class Labels {
     for (const list of children.values()) list.sort((a, b) => sum[b] - sum[a]);
     return { sum, children };
   }
-  /** The labels that get a colour: from the top down, the heaviest is split as long as the colours still cover most of
-   * the whole. Call stacks share their first frames, which tell nothing apart. */
+  /** The labels that get a colour: from the top down, the heaviest is split as long as there are colours for its parts. One
+   * that is nearly everything is split in any case, if the colours still cover most: call stacks share their first frames,
+   * which tell nothing apart. */
   heaviest(own) {
     const { sum, children } = this.sums(own);
     const byWeight = (labels) => [...labels].sort((a, b) => sum[b] - sum[a]);
@@ -46,7 +47,8 @@ class Labels {
       const [heaviest] = byWeight(open);
       const split = groups.filter((label) => label !== heaviest).concat(children.get(heaviest));
       const covered = byWeight(split).slice(0, SHOWN).reduce((all, label) => all + sum[label], 0);
-      if (covered < 0.75 * sum[0]) entire.add(heaviest); else groups = split;
+      const worthIt = split.length <= SHOWN || (sum[heaviest] > 0.8 * sum[0] && covered > 0.75 * sum[0]);
+      if (worthIt) groups = split; else entire.add(heaviest);
     }
     return byWeight(groups).slice(0, SHOWN);
   }
