@@ -10,7 +10,7 @@ use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
 use compact::Compaction;
-use omniheap::{Backend as _, config_for, open, open_best};
+use omniheap::{AnyBackend, Backend as _, config_for, open, open_best};
 use place::Placed;
 use record::Recording;
 use reuse::Reuse;
@@ -64,11 +64,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         let why = "standard output is for what the demo says; name a file for the page";
         return Err(Failure::input(format!("-: {why}")));
     }
-    let device = match arguments.backend {
-        None => open_best()?,
-        Some(backend) => open(backend.kind(), arguments.device)
-            .map_err(|error| Failure::no_device(Some(backend.kind()), arguments.device, error))?,
-    };
+    let device = device(arguments)?;
     let recording = Recording::start(arguments.record.as_deref())?;
     let (config, rules) = config_for(device.caps());
     let config = recording.observe(config);
@@ -101,6 +97,12 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         Format::Json => output::print_json(&demo),
         Format::Text => output::print_line(&text(&demo)),
     }
+}
+
+fn device(arguments: &Arguments) -> Result<AnyBackend, Failure> {
+    let Some(backend) = arguments.backend else { return Ok(open_best()?) };
+    open(backend.kind(), arguments.device)
+        .map_err(|error| Failure::no_device(Some(backend.kind()), arguments.device, error))
 }
 
 fn text(demo: &Demo) -> String {
