@@ -111,7 +111,7 @@ fn the_demos_page_agrees_with_itself() {
     let (_, data) = page.split_once("id=\"data\">").expect("the data is there");
     let (data, _) = data.split_once("</script>").expect("it ends");
     let report: Value = serde_json::from_str(data).expect("JSON");
-    assert!(report["events"]["count"].as_u64() > Some(3000), "everything is recorded");
+    assert!(report["events"]["count"].as_u64() > Some(1000), "what happened is recorded");
     assert_eq!(report["figures"]["oom"], 0);
     let sum = |list: &Value, field: &str| {
         list.as_array().expect("a list").iter().filter_map(|one| one[field].as_u64()).sum::<u64>()

@@ -44,7 +44,7 @@ pub(super) fn run(device: &AnyBackend, config: &ManagerConfig) -> Result<Reuse, 
 /// Every timeline allocates, fills and frees; the bytes are reusable in its order at once.
 fn round(manager: &Manager<AnyBackend>, timelines: &[Option<TimelineId>]) -> Result<(), Failure> {
     for timeline in timelines {
-        let mut request = Request::new(SIZE).name("scratch");
+        let mut request = Request::new(SIZE);
         request.timeline = *timeline;
         let allocation =
             manager.allocate(&request).map_err(|error| Failure::failed(error.to_string()))?;
