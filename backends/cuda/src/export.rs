@@ -99,7 +99,11 @@ impl Cuda {
     }
 }
 
-impl Export for Cuda {
+// SAFETY: exportable memory is mapped for one block alone; imported memory keeps a reference of its own, and its size is the
+// driver's to check.
+unsafe impl Export for Cuda {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         self.device.page(heap)?;
         let granule = self.share_granule()?;

@@ -139,7 +139,11 @@ impl Hip {
     }
 }
 
-impl Export for Hip {
+// SAFETY: exportable memory is mapped for one block alone; imported memory keeps a reference of its own, and its size is the
+// driver's to check.
+unsafe impl Export for Hip {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         let granule = Align::new(self.device.page(heap)?).ok_or(ErrorKind::Driver)?;
         let (size, bytes) = self.device.admit_export(heap, size, granule)?;

@@ -1,10 +1,14 @@
 //! Hand-over: a block that is an anonymous file of its own.
+#![expect(unsafe_code, reason = "signs the contract of Export")]
 use crate::block::{Backing, Block};
 use crate::device::Host;
 use crate::driver::{File, Memory, close};
 use omniheap_core::{ErrorKind, Export, Exported, HeapId, Result};
 
-impl Export for Host {
+// SAFETY: every block has a mapping of its own over a file whose size is sealed, so its bytes stay until it is freed.
+unsafe impl Export for Host {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         self.admit(heap, size, |heap, size| {
             let file = File::new()?;

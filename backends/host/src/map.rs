@@ -35,7 +35,11 @@ impl Host {
     }
 }
 
-impl Map for Host {
+// SAFETY: the pointer is to the block's memory, or to its host copy of the same length, which both stay until the block is
+// freed; all copies go through raw pointers, and `transcribe` stays inside a span that was checked.
+unsafe impl Map for Host {
+    type Block = Block;
+
     fn map(&self, block: &Block) -> Result<NonNull<u8>> {
         let body = self.own(block)?;
         if self.access(body)? != HostAccess::Incoherent {

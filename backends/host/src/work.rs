@@ -6,7 +6,7 @@ use crate::hold::Gate;
 use crate::launch::Run;
 use crate::timeline::Line;
 use core::ptr;
-use omniheap_core::{Epoch, ErrorKind, Result};
+use omniheap_core::Epoch;
 use std::sync::{Arc, PoisonError};
 
 /// One piece of work, with everything that it keeps alive.
@@ -95,40 +95,11 @@ fn copy_step(from: &Claim, to: &Claim, start: usize, size: usize) {
     // SAFETY: the claim covers `start + size` mapped bytes, which nobody writes while `copy` holds `access`.
     let source =
         unsafe { core::slice::from_raw_parts(from.start().as_ptr().wrapping_add(start), size) };
-    // SAFETY: as above; `disjoint` checked that the claims share no byte, so this is the only reference to them.
+    // SAFETY: as above; `Host::copy` checked that the claims share no byte, so this is the only reference to them.
     let target =
         unsafe { core::slice::from_raw_parts_mut(to.start().as_ptr().wrapping_add(start), size) };
     let zero = |bytes: &[u8]| bytes.iter().fold(0, |any, byte| any | byte) == 0;
     if !zero(source) || !zero(target) {
         target.copy_from_slice(source);
     }
-}
-
-/// Refuses a batch in which a byte is a destination twice, or a source and a destination.
-pub(crate) fn disjoint(moves: &[(Claim, Claim)]) -> Result<()> {
-    let mut ends: Vec<_> = moves
-        .iter()
-        .flat_map(|(from, to)| [(from, Role::Source), (to, Role::Destination)])
-        .map(|(claim, role)| (Arc::as_ptr(&claim.body).addr(), claim.span, role))
-        .collect();
-    ends.sort_unstable_by_key(|(block, span, _)| (*block, span.offset));
-    let (mut read, mut written, mut here) = (0, 0, 0);
-    for (block, span, role) in ends {
-        if block != here {
-            (read, written, here) = (0, 0, block);
-        }
-        let taken = if role == Role::Source { written } else { written.max(read) };
-        if span.offset < taken {
-            return Err(ErrorKind::OutOfRange.into());
-        }
-        let end = if role == Role::Source { &mut read } else { &mut written };
-        *end = span.end().max(*end);
-    }
-    Ok(())
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Source,
-    Destination,
 }

@@ -148,7 +148,11 @@ mod descriptor {
     pub(super) fn close(_: &Exported) {}
 }
 
-impl Export for Vulkan {
+// SAFETY: exportable blocks are driver allocations of their own; imported memory keeps a reference of its own to bytes whose
+// length was checked.
+unsafe impl Export for Vulkan {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         if !self.sharing.works() {
             return Err(ErrorKind::Unsupported.into());
