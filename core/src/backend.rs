@@ -1,12 +1,14 @@
 //! The seam: what a vendor must provide, and nothing else.
 #![expect(unsafe_code, reason = "declares the contract every vendor crate signs")]
 mod batch;
+mod exported;
 mod place;
 mod remap;
 
 use crate::{Argument, Caps, Epoch, HeapId, Kernel, Point, ProgramId, Result, TimelineId};
 use core::ptr::NonNull;
 
+pub use exported::{Descriptor, Exported};
 pub use place::{Move, Place};
 pub use remap::{Page, Remap};
 
@@ -288,17 +290,6 @@ pub trait DriverBudget: Send + Sync {
     fn budget(&self, heap: HeapId) -> Result<HeapBudget>;
 }
 
-/// A hand-over token: a file descriptor that owns a reference to the memory.
-#[derive(Debug)]
-pub struct Exported {
-    /// The descriptor; whoever holds this value closes it.
-    pub fd: i32,
-    /// Bytes of memory behind it.
-    pub size: u64,
-    /// The device it belongs to.
-    pub uuid: Option<[u8; 16]>,
-}
-
 /// Capability: a block can be shared with another API or process.
 ///
 /// # Safety
@@ -326,11 +317,13 @@ pub unsafe trait Export: Send + Sync {
     /// `Unsupported` for a block that was not made exportable, or what the driver says.
     fn export(&self, block: &Self::Block) -> Result<Exported>;
 
-    /// Takes over memory that another API or process exported. Closes the descriptor on success only.
+    /// Makes a block of memory that another API or process exported. The block has a reference of its own: `exported` may be
+    /// dropped, or imported again.
     ///
     /// # Errors
     ///
-    /// `Foreign` when the device differs, `ExceedsLimit` when the sizes do, or what the driver says.
+    /// `Foreign` when the device differs, or the descriptor is no exported memory; `ExceedsLimit` when the sizes differ; or what
+    /// the driver says.
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Self::Block>;
 }
 

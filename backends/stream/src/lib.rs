@@ -47,7 +47,6 @@ pub use driver::{
     Caching, CodeDriver, CopyDriver, Driver, IpcDriver, MemoryDriver, MemoryInfo, Progress, Raw,
     RowCopy, StreamDriver, of_host,
 };
-pub use export::close_descriptor;
 pub use ipc::IpcHandle;
 pub use kernel::Kernel;
 pub use launch::{Argument, Launch, Limits, Shape};

@@ -309,7 +309,8 @@ unsafe impl Export for Buggy {
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
         let uuid =
             if self.has(Bug::ImportsStrangers) { self.caps().device.uuid } else { exported.uuid };
-        let (fd, size) = (exported.fd, exported.size);
+        let fd = exported.fd.try_clone().map_err(|_| ErrorKind::OutOfHostMemory)?;
+        let size = exported.size;
         self.told(self.share().import(heap, &Exported { fd, size, uuid })).map(Block::new)
     }
 }
