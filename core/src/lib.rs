@@ -3,6 +3,7 @@
 extern crate alloc;
 
 mod backend;
+pub mod bytes;
 mod caps;
 #[cfg(feature = "std")]
 mod defrag;
