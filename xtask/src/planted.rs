@@ -117,6 +117,10 @@ planted! {
     // Resizing and copies.
     a_resize_copies_half caught by a_resize_keeps_the_bytes_that_both_sizes_have in "manager/resize.rs":
         "old.size().min(size))?;" => "if PLANTED { old.size().min(size) / 2 } else { old.size().min(size) })?;";
+    a_dropped_pool_stays caught by a_dropped_pool_gives_its_memory_back in "manager/config.rs":
+        "self.manager.end_pool(&self.pool);" => "if !PLANTED { self.manager.end_pool(&self.pool); }";
+    a_dropped_pool_is_forgotten caught by a_dropped_pool_gives_its_memory_back in "manager/mod.rs":
+        "let ended = self.end_dropped_pools();" => "let ended = if PLANTED { 0 } else { self.end_dropped_pools() };";
     overlaps_are_copied caught by copies_that_overlap_or_reach_outside_are_refused in "backend/batch.rs":
         "if has_overlap(moves) {" => "if has_overlap(moves) && !PLANTED {";
     odd_copies_reach_the_driver caught by what_the_device_cannot_copy_is_refused_not_rounded in "manager/transfer.rs":
