@@ -34,6 +34,10 @@ pub struct Driver {
     device: c_int,
 }
 
+impl omniheap_stream::Driver for Driver {
+    type Kind = crate::block::Kind;
+}
+
 /// While it lives, the driver's device is the thread's; then the caller's is again.
 #[derive(Debug)]
 pub struct Current {

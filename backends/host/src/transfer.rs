@@ -6,26 +6,15 @@ use crate::timeline::Line;
 use crate::work::{self, Task};
 use core::sync::atomic::Ordering;
 use omniheap_core::{
-    Epoch, ErrorKind, InsideBlock, Move, Place, Point, Result, TimelineId, Timelines, Transfer,
+    Epoch, ErrorKind, Move, Place, Point, Result, TimelineId, Timelines, Transfer,
 };
 use std::sync::{Arc, PoisonError};
 
 impl Host {
     fn claim(&self, place: Place<'_, Block>, size: u64) -> Result<Claim> {
         let body = self.own(place.block)?;
-        let align = self.caps.copy.align;
-        if !align.divides(place.offset) || !align.divides(size) {
-            return Err(ErrorKind::Misaligned.into());
-        }
+        self.caps.copy.check_range(body.size, place.offset, size)?;
         body.claim(place.offset, size)
-    }
-
-    fn pair(&self, step: &Move<'_, Block>) -> Result<(Claim, Claim)> {
-        let inside = Arc::ptr_eq(&step.from.block.body, &step.to.block.body);
-        if inside && self.caps.copy.inside_block == InsideBlock::Forbidden {
-            return Err(ErrorKind::Unsupported.into());
-        }
-        Ok((self.claim(step.from, step.size)?, self.claim(step.to, step.size)?))
     }
 
     /// The timeline of a point that was marked.
@@ -38,6 +27,8 @@ impl Host {
 
 // SAFETY: every byte touched is covered by a claim, which checked its span.
 unsafe impl Transfer for Host {
+    type Block = Block;
+
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
         self.check_alive()?;
         if bytes.is_empty() {
@@ -71,18 +62,20 @@ unsafe impl Transfer for Host {
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
         self.check_alive()?;
+        self.caps.copy.check_batch(moves, |block| Ok(self.own(block)?.size))?;
         let moves = moves.iter().filter(|step| step.size > 0);
-        let pairs = moves.map(|step| self.pair(step)).collect::<Result<Vec<_>>>()?;
-        if pairs.is_empty() {
-            return Ok(());
-        }
-        work::disjoint(&pairs)?;
-        self.submit(on, Task::Copy(pairs))
+        let pair = |step: &Move<'_, Block>| {
+            Ok((self.claim(step.from, step.size)?, self.claim(step.to, step.size)?))
+        };
+        let pairs = moves.map(pair).collect::<Result<Vec<_>>>()?;
+        if pairs.is_empty() { Ok(()) } else { self.submit(on, Task::Copy(pairs)) }
     }
 }
 
 /// Epochs that were never marked are `OutOfRange`: waiting for them could last for ever.
-impl Timelines for Host {
+// SAFETY: a timeline's epoch counts its finished jobs, which run in the order of submission; `After` jobs wait for their
+// point; ids count up, and `close` joins the thread that runs the jobs.
+unsafe impl Timelines for Host {
     fn open(&self) -> Result<TimelineId> {
         self.check_alive()?;
         let take = |id: u32| id.checked_add(1);

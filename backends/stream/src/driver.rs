@@ -9,6 +9,7 @@ pub use code::CodeDriver;
 pub use copies::{CopyDriver, RowCopy};
 pub use memory::{Caching, IpcDriver, MemoryDriver, MemoryInfo, of_host};
 
+use crate::BlockKind;
 use core::ptr::NonNull;
 use omniheap_core::Result;
 
@@ -37,8 +38,10 @@ unsafe impl<T> Send for Raw<T> {}
 unsafe impl<T> Sync for Raw<T> {}
 
 /// A driver with every call that backends over streams share.
-pub trait Driver: CopyDriver + MemoryDriver + IpcDriver + CodeDriver {}
-impl<D: CopyDriver + MemoryDriver + IpcDriver + CodeDriver> Driver for D {}
+pub trait Driver: CopyDriver + MemoryDriver + IpcDriver + CodeDriver {
+    /// What freeing a block needs.
+    type Kind: BlockKind;
+}
 
 /// One device's driver: streams, events, pinned memory and copies. Errors are what the driver says.
 ///

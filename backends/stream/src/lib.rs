@@ -1,12 +1,12 @@
 //! What backends over streams share: everything but the calls of a vendor's driver, its numbers, and its quirks.
 //!
 //! A vendor's crate implements the traits of `driver` for its driver, one call each, and [`BlockKind`] for what its blocks
-//! are; its backend holds a [`Device`] and says [`forward!`]. What is the vendor's stays there: nothing here names one.
+//! are; its backend holds a [`Device`], returns it for the capabilities of the seam, and dereferences to it. What is the vendor's stays there: nothing here names one.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `driver` | the calls: [`StreamDriver`], [`CopyDriver`], [`MemoryDriver`], [`IpcDriver`], [`CodeDriver`] |
-//! | `device`, `forward` | [`Device`], and [`forward!`] to it |
+//! | `device` | [`Device`] |
 //! | `block`, `view` | [`Block`]s, their addresses, and the host's view of them |
 //! | `caps`, [`selftest`] | what a device is, and what is tried when it is opened |
 //! | `event` | events, used again and again |
@@ -24,7 +24,6 @@ mod device;
 mod driver;
 mod event;
 mod export;
-mod forward;
 mod ipc;
 mod kernel;
 mod launch;
@@ -48,7 +47,6 @@ pub use driver::{
     Caching, CodeDriver, CopyDriver, Driver, IpcDriver, MemoryDriver, MemoryInfo, Progress, Raw,
     RowCopy, StreamDriver, of_host,
 };
-pub use export::close_descriptor;
 pub use ipc::IpcHandle;
 pub use kernel::Kernel;
 pub use launch::{Argument, Launch, Limits, Shape};
@@ -60,9 +58,6 @@ pub use rows::Rows;
 pub use selftest::{BlockSource, Feature, Finding, Verdict};
 pub use staging::Staging;
 pub use timeline::{DefaultStream, StreamOwner, Timeline};
-
-#[doc(hidden)]
-pub use omniheap_core as seam;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -36,6 +36,10 @@ pub struct Driver {
     ownership: Ownership,
 }
 
+impl omniheap_stream::Driver for Driver {
+    type Kind = crate::block::Kind;
+}
+
 /// While it lives, the driver's context is current on this thread; then the caller's is again.
 pub struct Current<'a> {
     fns: &'a Functions,

@@ -32,6 +32,8 @@ bugs! {
     CopyDoesNothing Plain [random_copies_match_a_shadow];
     /// A batch loses its last copy.
     CopyLosesTheLast Plain [a_batch_of_copies_is_done_whole];
+    /// A batch is copied one by one, so that nobody sees its copies overlap.
+    CopiesOneByOne Plain [a_bad_batch_is_refused_by_the_backend_itself];
     /// A write goes one unit too far.
     WriteOneUnitOff Plain [every_byte_asked_for_can_be_written_and_read, random_copies_match_a_shadow];
     /// A write loses its last unit.
