@@ -180,7 +180,8 @@ pub trait Timelines: Send + Sync {
 
     /// An epoch that is reached once everything submitted to `timeline` so far has finished.
     ///
-    /// Marks on one timeline never decrease.
+    /// Marks on one timeline never decrease. [`TimelineId::ALL`] can be marked where the device can follow all of its work
+    /// at once; elsewhere it is `NoSuchTimeline`. Such a mark may count later than it was made, never earlier.
     ///
     /// # Errors
     ///
@@ -198,14 +199,14 @@ pub trait Timelines: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`.
+    /// `NoSuchTimeline`, `DeviceLost`; `Busy` for a mark of [`TimelineId::ALL`] that the device cannot follow now.
     fn wait(&self, point: Point) -> Result<()>;
 
     /// Makes later work on `timeline` run only after `point`. Does not block the calling thread.
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`.
+    /// As for [`wait`](Self::wait).
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()>;
 }
 
