@@ -20,6 +20,18 @@ macro_rules! forward {
                 self.device.timelines().spare_events()
             }
 
+            /// Calls nothing any more that would spoil a capture, until [`end_capture`](Self::end_capture) was called as
+            /// often: marks of [`TimelineId::ALL`](omniheap_core::TimelineId::ALL) are not reached meanwhile. Call it before a
+            /// capture begins.
+            pub fn begin_capture(&self) {
+                self.device.timelines().begin_capture();
+            }
+
+            /// Ends what [`begin_capture`](Self::begin_capture) began.
+            pub fn end_capture(&self) {
+                self.device.timelines().end_capture();
+            }
+
             /// Builds the kernel that carries batches of copies now, not with the first batch; does nothing where opening
             /// the device has done so.
             ///
