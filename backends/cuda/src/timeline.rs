@@ -1,8 +1,8 @@
 //! Streams as timelines: those that the driver reserves, and those that callers hand in.
 #![expect(unsafe_code, reason = "takes over streams")]
-use crate::{backend::Cuda, sys::CUstream};
+use crate::{Graph, backend::Cuda, sys::CUstream};
 use core::sync::atomic::AtomicBool;
-use cudarc::driver::sys::{CUgraph_st, CUstream_st};
+use cudarc::driver::sys::CUstream_st;
 use omniheap_core::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Raw, Standing, StreamOwner};
 use std::{sync::Arc, thread};
@@ -85,7 +85,7 @@ impl Cuda {
     ///
     /// `stream` is a live stream of this device.
     #[inline]
-    pub unsafe fn standing(&self, stream: CUstream) -> Result<Standing<Raw<CUgraph_st>>> {
+    pub unsafe fn standing(&self, stream: CUstream) -> Result<Standing<Graph>> {
         // SAFETY: the caller's promise.
         unsafe { self.device.timelines().standing(Raw(stream)) }
     }
@@ -99,7 +99,7 @@ impl Cuda {
     /// # Safety
     ///
     /// `graph` is live, or being captured.
-    pub unsafe fn watch_graph(&self, graph: Raw<CUgraph_st>) -> Result<Arc<AtomicBool>> {
+    pub unsafe fn watch_graph(&self, graph: Graph) -> Result<Arc<AtomicBool>> {
         // SAFETY: the caller's promise.
         unsafe { self.device.timelines().watch(graph) }
     }

@@ -4,8 +4,9 @@
 //! may have to wait for work of another one that shares its queue: order is kept, only overlap is lost.
 #![expect(unsafe_code, reason = "takes over streams")]
 use crate::{
+    Graph,
     backend::Hip,
-    sys::{hipGraph_t, hipStream_t, hipStreamPerThread},
+    sys::{hipStream_t, hipStreamPerThread},
 };
 use core::sync::atomic::AtomicBool;
 use omniheap_core::{Result, TimelineId};
@@ -71,7 +72,7 @@ impl Hip {
     /// # Safety
     ///
     /// `stream` is a live stream of this device.
-    pub unsafe fn standing(&self, stream: hipStream_t) -> Result<Standing<hipGraph_t>> {
+    pub unsafe fn standing(&self, stream: hipStream_t) -> Result<Standing<Graph>> {
         // SAFETY: the caller's promise.
         unsafe { self.device.timelines().standing(stream) }
     }
@@ -85,7 +86,7 @@ impl Hip {
     /// # Safety
     ///
     /// `graph` is live, or being captured.
-    pub unsafe fn watch_graph(&self, graph: hipGraph_t) -> Result<Arc<AtomicBool>> {
+    pub unsafe fn watch_graph(&self, graph: Graph) -> Result<Arc<AtomicBool>> {
         // SAFETY: the caller's promise.
         unsafe { self.device.timelines().watch(graph) }
     }

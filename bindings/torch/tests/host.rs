@@ -47,8 +47,7 @@ fn ask(size: isize, device: i32, on: usize) -> *mut c_void {
 }
 
 fn use_on(pointer: *mut c_void, on: usize) {
-    // SAFETY: as above.
-    unsafe { omniheap_torch_record_stream(pointer, stream(on)) }
+    omniheap_torch_record_stream(pointer, stream(on));
 }
 
 fn cupy(size: usize) -> *mut c_void {
@@ -77,7 +76,7 @@ fn bytes_are_ours_until_they_are_freed() {
         .map(|at| {
             let size = 1 + usize::from(at) * 997;
             let pointer = allocate(size, 0);
-            assert!(!pointer.is_null() && pointer.addr().is_multiple_of(256));
+            assert!(!pointer.is_null() && pointer.addr().is_multiple_of(512));
             fill(pointer, size, at);
             (pointer, size, at)
         })

@@ -5,6 +5,9 @@ use omniheap_core::{Error, ErrorKind, Result};
 /// The code for "the event or stream has not finished yet".
 pub(crate) const NOT_READY: Code = 600;
 
+/// The code for "this thread has no context".
+pub(crate) const NO_CONTEXT: Code = 201;
+
 /// Separates success from every other code.
 pub(super) const fn success(code: Code) -> core::result::Result<(), Code> {
     if code == 0 { Ok(()) } else { Err(code) }

@@ -1,8 +1,8 @@
 //! Streams, events, and the pinned memory that copies go through.
 #![expect(unsafe_code, reason = "calls the driver")]
-use super::check::NOT_READY;
+use super::check::{NO_CONTEXT, NOT_READY};
 use super::{Current, Driver, check};
-use crate::sys::CUstream;
+use crate::sys::{CUstream, Code, Functions};
 use core::{
     ffi::c_void,
     ptr::{self, NonNull},
@@ -48,6 +48,19 @@ impl Driver {
         // SAFETY: `context` is a valid out-pointer; the caller promises the stream.
         check(unsafe { (self.fns.stream_context)(stream, &raw mut context) })?;
         if context == self.context.0 { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
+    }
+
+    /// Asks about a stream. Who uses it has its context current as a rule, which is not looked at first: every allocation of
+    /// a framework comes through here.
+    #[inline]
+    fn ask(&self, mut call: impl FnMut(&Functions) -> Code) -> Result<()> {
+        match call(self.fns) {
+            NO_CONTEXT => {
+                let _current = self.enter()?;
+                check(call(self.fns))
+            }
+            code => check(code),
+        }
     }
 }
 
@@ -124,16 +137,11 @@ unsafe impl StreamDriver for Driver {
             return Ok(None); // The legacy stream cannot be captured.
         }
         let (mut status, mut id, mut graph) = (0, 0, ptr::null_mut());
-        // SAFETY: the caller promises the stream; those that are not null are valid out-pointers.
-        check(unsafe {
-            (self.fns.stream_capture)(
-                stream.0,
-                &raw mut status,
-                &raw mut id,
-                &raw mut graph,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
+        self.ask(|fns| {
+            let (status, id, graph) = (&raw mut status, &raw mut id, &raw mut graph);
+            let (nodes, count) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: the caller promises the stream; those that are not null are valid out-pointers.
+            unsafe { (fns.stream_capture)(stream.0, status, id, graph, nodes, count) }
         })?;
         Ok((status != NOT_CAPTURED).then(|| {
             let graph = (status == CAPTURED).then_some(Raw(graph));
@@ -148,7 +156,7 @@ unsafe impl StreamDriver for Driver {
         }
         let mut number = 0;
         // SAFETY: the caller promises the stream; `number` is a valid out-pointer.
-        check(unsafe { (self.fns.stream_number)(stream.0, &raw mut number) })?;
+        self.ask(|fns| unsafe { (fns.stream_number)(stream.0, &raw mut number) })?;
         Ok(Some(number))
     }
 

@@ -93,6 +93,36 @@ class Refusals(unittest.TestCase):
             self.assertIn(word, str(caught.exception))
             self.assertFalse(omniheap.cupy.is_enabled())
 
+    def test_cupy_says_when_it_captures(self):
+        said = []
+
+        class Stream:
+            ptr, fails = 7, False
+
+            def begin_capture(self, mode=None):
+                said.append(("begins", mode))
+                if self.fails:
+                    raise RuntimeError
+
+            def end_capture(self):
+                return "graph"
+
+        say = lambda what: lambda device, stream: said.append((what, device, stream))
+        library = types.SimpleNamespace(omniheap_cupy_begin_capture=say("hold"), omniheap_cupy_end_capture=say("release"))
+        runtime = types.SimpleNamespace(getDevice=lambda: 3)
+        cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, stream=types.SimpleNamespace(_BaseStream=Stream)))
+        self.addCleanup(setattr, _library, "load", _library.load)
+        _library.load = lambda: library
+        omniheap.cupy._announce_captures(cupy)
+        stream = Stream()
+        stream.begin_capture(2)
+        self.assertEqual(stream.end_capture(), "graph")
+        self.assertEqual(said, [("hold", 3, 7), ("begins", 2), ("release", 3, 7)])
+        said.clear()
+        stream.fails = True
+        self.assertRaises(RuntimeError, stream.begin_capture)
+        self.assertEqual(said, [("hold", 3, 7), ("begins", None), ("release", 3, 7)])
+
     def test_figures_before_enable(self):
         earlier, _library._enabled = _library._enabled, None
         self.addCleanup(setattr, _library, "_enabled", earlier)
