@@ -3,7 +3,7 @@
 use crate::filter::Function;
 use crate::graph::{Graphs, Kept, PoolId, Shared, wait_for_all};
 use crate::live::Live;
-use crate::meter::Meter;
+use crate::meter::{Meter, UNIT};
 use crate::record;
 use crate::seats::{Seat, Seats};
 use crate::state::Settings;
@@ -18,10 +18,6 @@ use omniheap::{
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// What every address and every size is a multiple of, as PyTorch and CuPy have it: programs write a little behind the end of
-/// what they asked for, and nobody noticed.
-const UNIT: u64 = 512;
 
 /// Device memory or nothing: PyTorch asks for no other, and host memory would be a silent slowdown.
 #[derive(Debug)]
@@ -332,6 +328,10 @@ impl<B: Streams> Device<B> {
             "peak_live": self.meter.count.peak(),
             "live_bytes": self.meter.bytes.now(),
             "peak_live_bytes": self.meter.bytes.peak(),
+            "rounded_bytes": self.meter.rounded.now(),
+            "peak_rounded_bytes": self.meter.rounded.peak(),
+            "rounded_allocated_bytes": self.meter.rounded.added(),
+            "rounded_freed_bytes": self.meter.rounded.taken(),
             "padding_bytes": totals.padding_bytes(),
             "free_bytes": totals.free_bytes,
             "largest_hole": totals.largest_hole,
@@ -354,14 +354,34 @@ impl<B: Streams> Device<B> {
         omniheap::picture(&self.manager, "omniheap under PyTorch")
     }
 
-    /// What an error message says of a request that failed here.
+    /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.
     pub(crate) fn explain(&self, size: u64, error: &AllocateError) -> String {
         let held = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
+        let backend = self.manager.backend();
+        let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());
+        let free = told.map_or(0, |told| told.budget.saturating_sub(told.used));
+        let total = backend.caps().heap(self.heap).map_or(0, |heap| heap.size);
         format!(
-            "{} out of memory on device {}: omniheap could not allocate {size} bytes and holds {held}; {error}",
+            "{} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
+             omniheap could not allocate {size} bytes and holds {held}; {error}",
             B::NAME,
+            human(size),
             self.ordinal,
+            human(total),
+            human(free),
         )
+    }
+}
+
+/// Bytes as PyTorch writes them.
+fn human(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+    let scaled = |shift: u32| bytes as f64 / (1_u64 << shift) as f64;
+    match bytes {
+        ..=0x400 => format!("{bytes} bytes"),
+        0x401..=0x10_0000 => format!("{:.2} KiB", scaled(10)),
+        0x10_0001..=0x4000_0000 => format!("{:.2} MiB", scaled(20)),
+        _ => format!("{:.2} GiB", scaled(30)),
     }
 }
 

@@ -272,7 +272,7 @@ class Host(unittest.TestCase):
 
     def test_pytorch_shows_our_figures(self):
         torch = FakeTorch()
-        torch._C = types.SimpleNamespace()
+        torch._C = types.SimpleNamespace(_accelerator_getDeviceStats=None)
         _stats.install(torch)
         torch._C._cuda_resetPeakMemoryStats(0)
         torch._C._cuda_resetAccumulatedMemoryStats(0)
@@ -282,12 +282,15 @@ class Host(unittest.TestCase):
         [self.lib.omniheap_torch_free(pointer, size, 0, None) for pointer, size in held]
         self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
         after = torch._C._cuda_memoryStats(0)
-        total = sum(size for _, size in held)
+        asked = sum(size for _, size in held)
+        total = sum(-(-size // 512) * 512 for _, size in held)
         got = lambda shown, name, key: shown[name]["all"][key]
         self.assertEqual(got(grown, "allocated_bytes", "current") - got(before, "allocated_bytes", "current"), total)
         self.assertEqual(got(after, "allocated_bytes", "current"), got(before, "allocated_bytes", "current"))
         self.assertEqual(got(after, "allocated_bytes", "peak") - got(before, "allocated_bytes", "current"), total)
-        self.assertEqual((got(after, "requested_bytes", "allocated"), got(after, "requested_bytes", "freed")), (total, total))
+        self.assertEqual((got(after, "requested_bytes", "allocated"), got(after, "requested_bytes", "freed")), (asked, asked))
+        self.assertEqual((got(after, "allocated_bytes", "allocated"), got(after, "allocated_bytes", "freed")), (total, total))
+        self.assertNotEqual(asked, total)
         self.assertEqual((got(after, "allocation", "allocated"), got(after, "allocation", "freed"), after["num_ooms"]), (3, 3, 1))
         self.assertGreaterEqual(got(grown, "reserved_bytes", "peak"), got(grown, "reserved_bytes", "current"))
         self.assertGreaterEqual(got(grown, "reserved_bytes", "current"), total)
@@ -296,6 +299,8 @@ class Host(unittest.TestCase):
         again = torch._C._cuda_memoryStats(0)
         self.assertEqual(got(again, "allocated_bytes", "peak"), got(again, "allocated_bytes", "current"))
         self.assertEqual((got(again, "allocation", "allocated"), again["num_ooms"]), (0, 0))
+        self.assertEqual(torch._C._accelerator_getDeviceStats(0), again)
+        self.assertFalse(hasattr(torch._C, "_accelerator_resetPeakStats"), "this version has none")
 
     def test_stats_are_whole(self):
         stats = _library.stats()
