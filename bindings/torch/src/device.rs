@@ -19,6 +19,9 @@ use omniheap::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// From here on PyTorch names no size: a product has overflowed.
+const EXABYTE: u64 = 1 << 60;
+
 /// Device memory or nothing: PyTorch asks for no other, and host memory would be a silent slowdown.
 #[derive(Debug)]
 struct DeviceOnly;
@@ -356,6 +359,10 @@ impl<B: Streams> Device<B> {
 
     /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.
     pub(crate) fn explain(&self, size: u64, error: &AllocateError) -> String {
+        if size >= EXABYTE {
+            let name = B::NAME;
+            return format!("{name} out of memory. Tried to allocate more than 1EB memory.");
+        }
         let held = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
         let backend = self.manager.backend();
         let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());

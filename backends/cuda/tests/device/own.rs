@@ -5,7 +5,7 @@ use crate::shared::support::{
 };
 use core::sync::atomic::Ordering;
 use cudarc::driver::sys::{self, CUcontext, CUresult, CUstream};
-use omniheap_core::{ErrorKind, Map, Point, Result, TimelineId, Timelines as _};
+use omniheap_core::{Backend as _, ErrorKind, Map, Point, Result, TimelineId, Timelines as _};
 pub(crate) use omniheap_cuda::{
     Argument, Block, BlockSource, Config, Cuda as Device, DefaultStream, Feature, IpcHandle,
     Kernel, Launch, Memory, Rows, Standing, Verdict,
@@ -127,7 +127,10 @@ fn capture(device: &Device, stream: CUstream, mode: sys::CUstreamCaptureMode) {
             write(device, &block, 0, &[1; 64]);
             let epoch = device.mark(TimelineId::ALL).expect("it is given out");
             assert!(device.reached(TimelineId::ALL).expect("alive") < epoch);
-            free(device, block);
+            let written = device.mark(MAIN).expect("alive");
+            device.wait(Point { timeline: MAIN, epoch: written }).expect("alive");
+            // SAFETY: the write has finished. To wait for the whole device would spoil the capture.
+            unsafe { device.free(block) }.expect("the driver takes it back");
         }));
     });
     let mut graph = core::ptr::null_mut();
