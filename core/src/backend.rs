@@ -223,7 +223,8 @@ pub unsafe trait Address: Send + Sync {
 /// Core reuses and frees memory when a timeline has passed. The implementer guarantees:
 ///
 /// - An epoch from [`mark`](Self::mark) counts as reached, by [`reached`](Self::reached) or a successful
-///   [`wait`](Self::wait), only when everything submitted to the timeline before the mark has finished.
+///   [`wait`](Self::wait), only when everything submitted to the timeline before the mark has finished; a mark of
+///   [`TimelineId::ALL`] covers the work of all timelines.
 /// - Epochs of one timeline never decrease, and those that are reached stay reached.
 /// - After a successful [`order`](Self::order), work submitted to the timeline starts only after the point.
 /// - An id is never used twice. A timeline that was open and is now `NoSuchTimeline` has finished all its work.
@@ -244,6 +245,9 @@ pub unsafe trait Timelines: Send + Sync {
 
     /// Returns an epoch that is reached once everything submitted to `timeline` so far has finished.
     ///
+    /// Marks on one timeline never decrease. [`TimelineId::ALL`] can be marked where the device can follow all of its work
+    /// at once; elsewhere it is `NoSuchTimeline`. Such a mark may count later than it was made, never earlier.
+    ///
     /// # Errors
     ///
     /// `NoSuchTimeline`, `DeviceLost`.
@@ -260,14 +264,14 @@ pub unsafe trait Timelines: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`.
+    /// `NoSuchTimeline`, `DeviceLost`; `Busy` for a mark of [`TimelineId::ALL`] that the device cannot follow now.
     fn wait(&self, point: Point) -> Result<()>;
 
     /// Makes later work on `timeline` run only after `point`. Does not block the calling thread.
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`.
+    /// As for [`wait`](Self::wait).
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()>;
 }
 

@@ -64,5 +64,5 @@ pub use {
         Request, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
         TableSize, Walk, Word, Work, Writer, choose_constants,
     },
-    pool::{Growth, PoolConfig, StrategyKind, Tag, Waiting},
+    pool::{Growth, PoolConfig, StrategyKind, Tag, Uses, Waiting},
 };

@@ -20,7 +20,7 @@ impl Host {
     /// The timeline of a point that was marked.
     fn line_of(&self, point: Point) -> Result<Arc<Line>> {
         self.check_alive()?;
-        let line = self.with_line(point.timeline, Arc::clone)?;
+        let line = self.watch_line(point.timeline, Arc::clone)?;
         if point.epoch > line.mark() { Err(ErrorKind::OutOfRange.into()) } else { Ok(line) }
     }
 }
@@ -89,19 +89,24 @@ unsafe impl Timelines for Host {
         if timeline == TimelineId::MAIN {
             return Err(ErrorKind::Unsupported.into());
         }
-        let line = self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&timeline);
-        line.ok_or(ErrorKind::NoSuchTimeline)?.close();
+        // Its work ends before it goes, so that whoever marks all timelines meanwhile waits for it too.
+        self.with_line(timeline, Arc::clone)?.close();
+        let closed = self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&timeline);
+        closed.ok_or(ErrorKind::NoSuchTimeline)?;
         self.check_alive()
     }
 
     fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
         self.check_alive()?;
-        self.with_line(timeline, |line| line.mark())
+        match timeline {
+            TimelineId::ALL => self.mark_all(),
+            _ => self.with_line(timeline, |line| line.mark()),
+        }
     }
 
     fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
         self.check_alive()?;
-        self.with_line(timeline, |line| line.reached())
+        self.watch_line(timeline, |line| line.reached())
     }
 
     fn wait(&self, point: Point) -> Result<()> {

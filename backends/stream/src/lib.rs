@@ -9,8 +9,9 @@
 //! | `device` | [`Device`] |
 //! | `block`, `view` | [`Block`]s, their addresses, and the host's view of them |
 //! | `caps`, [`selftest`] | what a device is, and what is tried when it is opened |
-//! | `event` | events, used again and again |
+//! | `event`, `marks` | events, used again and again |
 //! | `timeline`, `registry` | streams with their marks, and those that are open |
+//! | `whole` | all work of a device as one timeline |
 //! | `bounce`, `staging` | pinned memory between slices and the device |
 //! | `transfer`, `rows`, `compact`, [`pieces`] | byte movement, and batches of copies as one table that one kernel carries |
 //! | [`positions`], `export`, `ipc` | pages that are mapped, and memory that leaves the process |
@@ -27,6 +28,7 @@ mod export;
 mod ipc;
 mod kernel;
 mod launch;
+mod marks;
 mod module;
 pub mod pieces;
 pub mod positions;
@@ -38,14 +40,15 @@ mod staging;
 mod timeline;
 mod transfer;
 mod view;
+mod whole;
 
 pub use block::{Block, BlockKind, Memory};
 pub use bounce::{BOUNCE, address_of_pinned};
 pub use caps::{ConstantHeap, Facts, Source, Usable, host_memory};
 pub use device::{Described, Device};
 pub use driver::{
-    Caching, CodeDriver, CopyDriver, Driver, IpcDriver, MemoryDriver, MemoryInfo, Progress, Raw,
-    RowCopy, StreamDriver, of_host,
+    Caching, Capture, CodeDriver, CopyDriver, Driver, IpcDriver, MemoryDriver, MemoryInfo,
+    Progress, Raw, RowCopy, Standing, StreamDriver, of_host,
 };
 pub use ipc::IpcHandle;
 pub use kernel::Kernel;

@@ -2,7 +2,7 @@
 use super::{Allocation, AllocationId, FreeError, Manager};
 use crate::pool::{Ended, Ending, Home, Lane, LaneState, Note, Noted, SlotId, Stay};
 use crate::sync::Guard;
-use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
+use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId, Uses};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
@@ -79,7 +79,9 @@ impl<B: Backend> Lane<B> {
             match self.mark(timeline) {
                 Ok(point) => points.extend(point),
                 // A timeline that was closed is gone, and with it its work.
-                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
+                Err(error)
+                    if error.kind() == ErrorKind::NoSuchTimeline && timeline != TimelineId::ALL => {
+                }
                 Err(error) if !self.has_stopped() => {
                     return self.condemn(id, error, "its work could not be followed");
                 }
@@ -115,7 +117,10 @@ impl<B: Backend> Lane<B> {
         if note.sharing == Sharing::Dedicated || note.stay == Stay::Away {
             timelines.extend(self.timeline);
         }
-        timelines
+        match self.shared.config.uses {
+            Uses::Undeclared if !timelines.is_empty() => Vec::from([TimelineId::ALL]),
+            _ => timelines,
+        }
     }
 
     /// The point after everything that a timeline has to do now.

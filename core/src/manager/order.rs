@@ -32,7 +32,7 @@ impl<B: Backend> Manager<B> {
         let lent = others.filter(|_| lane.may_borrow()).find_map(|other| {
             let lend = || other.lend_in_order(ask, timeline).ok().flatten();
             // A lane whose holes do not fit takes back what waits, running after others itself, and looks again.
-            let slot = lend().or_else(|| match other.retire_in_order() {
+            let slot = lend().or_else(|| match other.retire_in_order_for_others() {
                 Ok(1..) => lend(),
                 _ => None,
             })?;

@@ -69,7 +69,10 @@ impl<B: Backend> Manager<B> {
             return Err((pool, ErrorKind::Foreign.into()));
         }
         match Self::check_idle(pool.pool()) {
-            Ok(()) => Ok(drop(pool)),
+            Ok(()) => {
+                drop(pool);
+                Ok(())
+            }
             Err(error) => Err((pool, error)),
         }
     }

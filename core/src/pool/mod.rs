@@ -20,7 +20,7 @@ mod shared;
 mod slots;
 mod warm;
 
-pub use config::{PoolConfig, StrategyKind, Waiting};
+pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
 pub use growth::Growth;
 pub(crate) use guest::{ELSEWHERE, Guest, Lodging};
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
@@ -164,12 +164,14 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline` where the device does not know it: any number would cost memory for all below it.
+    /// `NoSuchTimeline` where the device does not know it: any number would cost memory for all below it. Also for
+    /// [`TimelineId::ALL`], which runs nothing.
     pub(crate) fn lane_for(&self, timeline: Option<TimelineId>) -> Result<&Arc<Lane<B>>> {
         if let Some(known) = self.known_lane(timeline) {
             return Ok(known);
         }
         match (timeline, self.shared.device.backend().as_timelines()) {
+            (Some(TimelineId::ALL), _) => return Err(ErrorKind::NoSuchTimeline.into()),
             (Some(timeline), Some(timelines)) => drop(timelines.reached(timeline)?),
             (Some(timeline), None) if timeline.0 >= MOST_UNKNOWN => {
                 return Err(ErrorKind::NoSuchTimeline.into());

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::lane::{Ask, Lane};
 use super::slots::SlotId;
-use crate::{Backend, Point, Result, TimelineId, Waiting};
+use crate::{Backend, Point, Result, TimelineId, Uses, Waiting};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -58,9 +58,18 @@ impl<B: Backend> Lane<B> {
         Ok(self.take_back(&passed, |state, id| !state.is_alone(id)))
     }
 
+    /// As [`retire_in_order`](Self::retire_in_order), for a lane that asks for nothing itself: only where its timeline is
+    /// sure to live.
+    pub(crate) fn retire_in_order_for_others(&self) -> Result<u64> {
+        match self.shared.config.uses {
+            Uses::Declared => self.retire_in_order(),
+            Uses::Undeclared => Ok(0),
+        }
+    }
+
     /// A span that this lane's timeline may still use, for a request of another timeline, which runs after it from now on.
     pub(crate) fn lend_in_order(&self, ask: Ask, to: TimelineId) -> Result<Option<SlotId>> {
-        let (Some(timeline), Some(timelines)) = (self.timeline, self.timelines()) else {
+        let (Some(timeline), Some(timelines)) = (self.leaving(), self.timelines()) else {
             return Ok(None);
         };
         // Taken before the mark: what used it until now was submitted before.

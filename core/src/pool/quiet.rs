@@ -3,7 +3,7 @@
 use super::lane::{Lane, State};
 use super::slots::SlotId;
 use crate::sync::Guard;
-use crate::{Backend, Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
+use crate::{Backend, Epoch, ErrorKind, Point, Result, TimelineId, Timelines, Uses};
 use alloc::vec::Vec;
 
 /// Whether to wait for a timeline, or only look.
@@ -18,9 +18,17 @@ impl<B: Backend> Lane<B> {
         self.shared.device.backend().as_timelines()
     }
 
+    /// The timeline whose marks say that bytes may leave this lane; `None` where they may at once.
+    pub(super) fn leaving(&self) -> Option<TimelineId> {
+        self.timeline.map(|own| match self.shared.config.uses {
+            Uses::Declared => own,
+            Uses::Undeclared => TimelineId::ALL,
+        })
+    }
+
     /// Finds out how much of what was freed so far is out of use on the device. No lock is held over a driver call.
     pub(crate) fn settle(&self, patience: Patience) -> Result<()> {
-        let Some(timeline) = self.timeline else { return Ok(()) };
+        let Some(timeline) = self.leaving() else { return Ok(()) };
         let Some(timelines) = self.timelines() else {
             // Nothing runs beside the host, so what is freed is out of use.
             let mut state = self.state.lock();
@@ -36,9 +44,23 @@ impl<B: Backend> Lane<B> {
             }
             state.clock
         };
-        let epoch = unless_closed(timelines.mark(timeline))?.unwrap_or(Epoch::START);
+        let epoch = match unless_closed(timelines.mark(timeline))? {
+            Some(epoch) => epoch,
+            None if timeline == TimelineId::ALL => return self.settle_idle(clock, patience),
+            None => Epoch::START,
+        };
         self.state.lock().marked = Some((clock, epoch));
         self.check_mark(timelines, timeline, patience)
+    }
+
+    /// As [`settle`](Self::settle), on a device that cannot mark all of its work: only an idle one has passed it.
+    fn settle_idle(&self, clock: u64, patience: Patience) -> Result<()> {
+        if patience == Patience::Wait {
+            self.shared.device.backend().wait_idle()?;
+            let mut state = self.state.lock();
+            state.quiet = state.quiet.max(clock);
+        }
+        Ok(())
     }
 
     /// Lets the last mark count if it was reached.
@@ -50,8 +72,9 @@ impl<B: Backend> Lane<B> {
     ) -> Result<()> {
         let Some((clock, epoch)) = self.state.lock().marked else { return Ok(()) };
         if patience == Patience::Wait {
-            unless_closed(timelines.wait(Point { timeline, epoch }))?;
-        } else if unless_closed(timelines.reached(timeline))?.is_some_and(|now| now < epoch) {
+            wait(timelines, Point { timeline, epoch })?;
+        }
+        if unless_closed(timelines.reached(timeline))?.is_some_and(|now| now < epoch) {
             return Ok(());
         }
         let mut state = self.state.lock();
@@ -125,12 +148,20 @@ impl<B: Backend> Lane<B> {
         let mut reached = Vec::with_capacity(points.len());
         for point in points {
             if patience == Patience::Wait {
-                unless_closed(timelines.wait(*point))?;
+                wait(timelines, *point)?;
             }
             let now = unless_closed(timelines.reached(point.timeline))?.unwrap_or(point.epoch);
             reached.push((point.timeline, now));
         }
         Ok(reached)
+    }
+}
+
+/// Waits for a point, unless it cannot be waited for now: then it is not reached.
+fn wait(timelines: &dyn Timelines, point: Point) -> Result<()> {
+    match unless_closed(timelines.wait(point)) {
+        Err(error) if error.kind() == ErrorKind::Busy => Ok(()),
+        other => other.map(|_| ()),
     }
 }
 

@@ -70,6 +70,10 @@ bugs! {
     InvalidateDoesNothing Strange [host_and_device_see_the_same_bytes];
     /// A mark is reached one job too early.
     MarkEarly Plain [a_free_after_a_point_waits_for_it];
+    /// A mark of all work stands for nothing.
+    MarkAllEarly Plain [
+        a_mark_of_all_work_waits_for_every_timeline, bytes_that_leave_a_timeline_wait_for_uses_that_nobody_declared
+    ];
     /// Every epoch is reached.
     ReachedTooFar Plain [only_the_full_join_makes_reuse_legal, a_free_after_a_point_waits_for_it];
     /// No epoch is ever reached.
