@@ -41,10 +41,11 @@ impl Windows {
 /// What a policy calls memory of this kind.
 pub(super) const fn region_of(kind: HeapKind) -> Region {
     match kind {
-        HeapKind::Device => Region::Device,
         HeapKind::Constant => Region::Constant,
         HeapKind::Staging => Region::Staging,
         HeapKind::Unified => Region::Unified,
+        // The device's own memory, and kinds that the seam may get later.
+        _ => Region::Device,
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::rig::Held;
 use core::fmt;
 use omniheap_core::Caps;
-use omniheap_core::layer::{Call, CallKind, Hooks, Verdict};
+use omniheap_layers::{Call, CallKind, Hooks, Verdict};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the layer does.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls mmap, and owns what it returns")]
 use super::narrow;
 use core::ptr::{self, NonNull};
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 
 /// An address range of this process. Dropping it gives addresses and memory back.
 pub(crate) struct Memory {

@@ -1,7 +1,7 @@
 //! When a driver fails, and what it says then.
-use super::CallKind;
-use crate::ErrorKind;
+use crate::CallKind;
 use core::time::Duration;
+use omniheap_seam::ErrorKind;
 
 /// Which calls fail. Calls are counted from zero since the plan was set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! The whole seam, forwarded once for every layer.
 #![expect(unsafe_code, reason = "forwards the unsafe contract of Backend")]
-use super::{Call, CallKind, Hooks, Layer, Wrapped};
-use crate::{
+use crate::{Call, CallKind, Hooks, Layer, Wrapped};
+use core::ptr::NonNull;
+use omniheap_seam::{
     Address, Argument, Backend, Caps, DriverBudget, Epoch, Export, Exported, HeapBudget, HeapId,
     Kernel, Launch, Map, Move, Page, Place, Point, ProgramId, Remap, Result, TimelineId, Timelines,
     Transfer,
 };
-use alloc::vec::Vec;
-use core::ptr::NonNull;
 
 const fn place<'a, T>(place: &Place<'a, Wrapped<T>>) -> Place<'a, T> {
     Place { block: &place.block.inner, offset: place.offset }

@@ -1,8 +1,7 @@
 //! A backend that offers less than it has.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
-use super::{Call, CallKind, Hooks, Layer, Verdict, lock};
-use crate::{Backend, Caps, ErrorKind, HeapBudget, HeapId, Result};
-use alloc::vec::Vec;
+use crate::{Call, CallKind, Hooks, Layer, Verdict, lock};
+use omniheap_seam::{Backend, Caps, ErrorKind, HeapBudget, HeapId, Result};
 use std::sync::Mutex;
 
 /// Lets at most so many bytes of each heap, and so many blocks, live at once.
@@ -23,7 +22,7 @@ impl<B: Backend> Layer<B, Limits> {
             heap.max_block = heap.max_block.min(*limit);
         }
         caps.max_blocks = caps.max_blocks.min(blocks);
-        let used = Mutex::new(Used { heaps: alloc::vec![0; caps.heaps.len()], blocks: 0 });
+        let used = Mutex::new(Used { heaps: vec![0; caps.heaps.len()], blocks: 0 });
         Self::wrap(backend, Limits { caps, used })
     }
 }

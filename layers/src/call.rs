@@ -1,5 +1,5 @@
 //! The calls of the seam, as data.
-use crate::{HeapId, TimelineId};
+use omniheap_seam::{HeapId, TimelineId};
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
@@ -18,61 +18,61 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// [`Backend::allocate`](crate::Backend::allocate).
+    /// [`Backend::allocate`](omniheap_seam::Backend::allocate).
     Allocate,
-    /// [`Backend::free`](crate::Backend::free).
+    /// [`Backend::free`](omniheap_seam::Backend::free).
     Free,
-    /// [`Backend::wait_idle`](crate::Backend::wait_idle).
+    /// [`Backend::wait_idle`](omniheap_seam::Backend::wait_idle).
     WaitIdle,
-    /// [`Map::map`](crate::Map::map).
+    /// [`Map::map`](omniheap_seam::Map::map).
     Map,
-    /// [`Map::flush`](crate::Map::flush).
+    /// [`Map::flush`](omniheap_seam::Map::flush).
     Flush,
-    /// [`Map::invalidate`](crate::Map::invalidate).
+    /// [`Map::invalidate`](omniheap_seam::Map::invalidate).
     Invalidate,
-    /// [`Transfer::write`](crate::Transfer::write).
+    /// [`Transfer::write`](omniheap_seam::Transfer::write).
     Write,
-    /// [`Transfer::read`](crate::Transfer::read).
+    /// [`Transfer::read`](omniheap_seam::Transfer::read).
     Read,
-    /// [`Transfer::fill`](crate::Transfer::fill).
+    /// [`Transfer::fill`](omniheap_seam::Transfer::fill).
     Fill,
-    /// [`Transfer::copy`](crate::Transfer::copy).
+    /// [`Transfer::copy`](omniheap_seam::Transfer::copy).
     Copy,
-    /// [`Timelines::open`](crate::Timelines::open).
+    /// [`Timelines::open`](omniheap_seam::Timelines::open).
     Open,
-    /// [`Timelines::close`](crate::Timelines::close).
+    /// [`Timelines::close`](omniheap_seam::Timelines::close).
     Close,
-    /// [`Timelines::mark`](crate::Timelines::mark).
+    /// [`Timelines::mark`](omniheap_seam::Timelines::mark).
     Mark,
-    /// [`Timelines::reached`](crate::Timelines::reached).
+    /// [`Timelines::reached`](omniheap_seam::Timelines::reached).
     Reached,
-    /// [`Timelines::wait`](crate::Timelines::wait).
+    /// [`Timelines::wait`](omniheap_seam::Timelines::wait).
     Wait,
-    /// [`Timelines::order`](crate::Timelines::order).
+    /// [`Timelines::order`](omniheap_seam::Timelines::order).
     Order,
-    /// [`Remap::reserve`](crate::Remap::reserve).
+    /// [`Remap::reserve`](omniheap_seam::Remap::reserve).
     Reserve,
-    /// [`Remap::create`](crate::Remap::create).
+    /// [`Remap::create`](omniheap_seam::Remap::create).
     Create,
-    /// [`Remap::destroy`](crate::Remap::destroy).
+    /// [`Remap::destroy`](omniheap_seam::Remap::destroy).
     Destroy,
-    /// [`Remap::map_pages`](crate::Remap::map_pages).
+    /// [`Remap::map_pages`](omniheap_seam::Remap::map_pages).
     MapPages,
-    /// [`Remap::unmap_pages`](crate::Remap::unmap_pages).
+    /// [`Remap::unmap_pages`](omniheap_seam::Remap::unmap_pages).
     UnmapPages,
-    /// [`DriverBudget::budget`](crate::DriverBudget::budget).
+    /// [`DriverBudget::budget`](omniheap_seam::DriverBudget::budget).
     Budget,
-    /// [`Export::allocate_exportable`](crate::Export::allocate_exportable).
+    /// [`Export::allocate_exportable`](omniheap_seam::Export::allocate_exportable).
     AllocateExportable,
-    /// [`Export::export`](crate::Export::export).
+    /// [`Export::export`](omniheap_seam::Export::export).
     Export,
-    /// [`Export::import`](crate::Export::import).
+    /// [`Export::import`](omniheap_seam::Export::import).
     Import,
-    /// [`Launch::load`](crate::Launch::load).
+    /// [`Launch::load`](omniheap_seam::Launch::load).
     Load,
-    /// [`Launch::unload`](crate::Launch::unload).
+    /// [`Launch::unload`](omniheap_seam::Launch::unload).
     Unload,
-    /// [`Launch::launch`](crate::Launch::launch).
+    /// [`Launch::launch`](omniheap_seam::Launch::launch).
     Launch,
 }
 

@@ -1,7 +1,4 @@
-//! Backends that wrap a backend: one that limits, one that records, one that fails.
-//!
-//! [`Layer`] forwards the whole seam once; what a layer does is said by its [`Hooks`]. Layers stack: a test usually
-//! holds `Fault<Record<B>>`, so that the record sees only what really happened.
+#![doc = include_str!("../README.md")]
 #![expect(unsafe_code, reason = "declares what a layer owes to the contract of Backend")]
 mod call;
 mod fault;
@@ -18,8 +15,8 @@ pub use limit::{Limit, Limits};
 pub use plan::{Lie, Plan, errors};
 pub use record::{Calls, Entry, Live, Record, Records};
 
-use crate::{Backend, Caps, Epoch, Error, HeapBudget, HeapId, Result};
 use core::sync::atomic::{AtomicU64, Ordering};
+use omniheap_seam::{Backend, Caps, Epoch, Error, HeapBudget, HeapId, Result};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,9 +1,9 @@
 //! A backend that remembers what was asked of it.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
-use super::{Call, CallKind, Hooks, Layer, lock};
-use crate::{Backend, Error, Result};
-use alloc::{collections::BTreeMap, vec::Vec};
+use crate::{Call, CallKind, Hooks, Layer, lock};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use omniheap_seam::{Backend, Error, Result};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 /// Counts every call, keeps a ledger of what lives, and writes a log when asked to.

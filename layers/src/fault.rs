@@ -1,8 +1,8 @@
 //! A backend that fails on purpose.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
-use super::plan::{Lie, Plan, errors};
-use super::{Call, CallKind, Hooks, Layer, Verdict, lock};
-use crate::{Backend, Epoch, Error, ErrorKind};
+use crate::plan::{Lie, Plan, errors};
+use crate::{Call, CallKind, Hooks, Layer, Verdict, lock};
+use omniheap_seam::{Backend, Epoch, Error, ErrorKind};
 use std::sync::Mutex;
 
 /// Fails, delays or falsifies calls by a [`Plan`], so that a test can see what its caller makes of it.
@@ -192,7 +192,7 @@ unsafe impl Hooks for Faults {
         verdict
     }
 
-    fn after(&self, call: &Call, _: crate::Result<()>) {
+    fn after(&self, call: &Call, _: omniheap_seam::Result<()>) {
         let plan = lock(&self.state).plan;
         if let Plan::Delay(kind, time) = plan
             && kind == call.kind

@@ -1,12 +1,11 @@
 //! Plans and counts, over a backend that only counts.
 #![expect(unsafe_code, reason = "implements and frees a fake")]
-use super::{CallKind, Fault, Limit, Plan, Record};
-use crate::{
+use crate::{CallKind, Fault, Limit, Plan, Record};
+use core::time::Duration;
+use omniheap_seam::{
     Align, Backend, Caps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapId, HeapKind, HostAccess,
     InsideBlock, Mapper, Result, Use,
 };
-use alloc::vec::Vec;
-use core::time::Duration;
 
 const HEAP: HeapId = HeapId(0);
 
@@ -28,7 +27,7 @@ fn fake() -> Fake {
     };
     Fake(Caps {
         device: DeviceInfo::default(),
-        heaps: alloc::vec![heap],
+        heaps: vec![heap],
         max_blocks: 4,
         copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
         neighbour_granularity: Align::ONE,

@@ -28,7 +28,7 @@ pub use remap::{Page, Remap};
 /// is touched, or when, is an `unsafe trait`, and its `# Safety` section lists what the implementer guarantees.
 ///
 /// ```compile_fail,E0200
-/// # use omniheap_core::{Address, Result};
+/// # use omniheap_seam::{Address, Result};
 /// struct Mine;
 /// impl Address for Mine { // `unsafe impl`: its author answers for the address.
 ///     type Block = ();
