@@ -13,13 +13,18 @@ mod manager;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(feature = "std")]
-mod policy;
-#[cfg(feature = "std")]
 mod pool;
 pub mod strategy;
 #[cfg(feature = "std")]
 mod sync;
 
+pub use omniheap_placement::{
+    Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Dependence,
+    Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Probe,
+    Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray,
+    SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Tag, Walk,
+    Word, Work, Writer, choose_constants,
+};
 pub use omniheap_seam::{
     Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, Caps, Class, ConstantCaps,
     CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export, Exported,
@@ -41,12 +46,5 @@ pub use {
         Schedule, ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source,
         SpanReport, SpanState, Staging, Step, Totals, UserPool, Verdict,
     },
-    policy::{
-        Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy,
-        Dependence, Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy,
-        Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection,
-        Request, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
-        TableSize, Walk, Word, Work, Writer, choose_constants,
-    },
-    pool::{Growth, PoolConfig, StrategyKind, Tag, Uses, Waiting},
+    pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
 };

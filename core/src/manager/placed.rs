@@ -1,13 +1,13 @@
 //! Where bytes really went: windows that fill up, and what spills to host memory.
 use super::error::{AllocateError, Rung};
 use super::{Allocation, Manager};
-use crate::policy::spill;
 use crate::{
     Backend, Caps, HeapId, HeapKind, Placement, Ranking, Reason, Region, Request, Result, Spill,
     Substitution,
 };
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use omniheap_placement::spill;
 
 /// A window is left when more than this part of it would be live, in sixteenths.
 const LEAVE: u64 = 14;

@@ -24,7 +24,6 @@ pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
 pub use growth::Growth;
 pub(crate) use guest::{ELSEWHERE, Guest, Lodging};
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
-pub use notes::Tag;
 pub(crate) use notes::{Consent, Ending, Home, Note, Stay};
 pub(crate) use pager::Pager;
 pub(crate) use quiet::{Patience, unless_closed};

@@ -1,7 +1,7 @@
 //! The order in which arrays are laid out, and how low that gets them. Pure.
 use super::SharedArray;
-use crate::Span;
 use alloc::vec::Vec;
+use omniheap_seam::Span;
 
 /// With this many arrays or fewer, every order is tried, so the layout is the smallest there is.
 const EXACT: usize = 7;

@@ -1,12 +1,12 @@
 //! The built-in rules.
-use super::placement::{Placement, Ranking, Reason, Rejection};
-use super::profile::Profile;
-use super::regions::{self, Refusal, RegionVerdict};
-use super::request::Request;
-use super::words::{Access, Coherence, Region, Substitution, Writer};
-use crate::{Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
+use crate::placement::{Placement, Ranking, Reason, Rejection};
+use crate::profile::Profile;
+use crate::regions::{self, Refusal, RegionVerdict};
+use crate::request::Request;
+use crate::words::{Access, Coherence, Region, Substitution, Writer};
 use alloc::vec::Vec;
 use core::fmt;
+use omniheap_seam::{Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
 
 /// Chooses where a request goes. A pure function of what it is shown.
 pub trait Policy: fmt::Debug + Send + Sync {
@@ -45,7 +45,7 @@ const fn kind_of(region: Region) -> HeapKind {
 
 /// Why a heap cannot serve a request, or nothing when it can.
 #[must_use]
-pub(crate) fn reject(request: &Request<'_>, heap: &Heap) -> Option<Rejection> {
+pub fn reject(request: &Request<'_>, heap: &Heap) -> Option<Rejection> {
     if heap.use_when == Use::OnRequest {
         return Some(Rejection::OnRequest);
     }
@@ -69,7 +69,7 @@ pub(super) const fn must_be_coherent(request: &Request<'_>) -> bool {
 }
 
 /// Host memory that may serve a request when every heap of its placement is full, best first.
-pub(crate) fn spill(request: &Request<'_>, caps: &Caps) -> Ranking {
+pub fn spill(request: &Request<'_>, caps: &Caps) -> Ranking {
     let fits = |heap: &(HeapId, &Heap)| {
         heap.1.kind == HeapKind::Staging && reject(request, heap.1).is_none()
     };
@@ -160,7 +160,7 @@ fn place(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Result<Placem
 }
 
 /// What the rules think of every region, given the one that was chosen.
-pub(crate) fn judge(
+pub fn judge(
     request: &Request<'_>,
     caps: &Caps,
     profile: &Profile,
@@ -174,7 +174,7 @@ pub(crate) fn judge(
 }
 
 /// The region that suits a request best, and why it cannot have it: for errors of [`Policy::place`].
-pub(crate) fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionVerdict {
+pub fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionVerdict {
     let region = regions::wanted(request, caps, profile).0[0];
     let refusal = regions::refuse(request, caps, profile, region);
     let is_final = matches!(refusal, Refusal::Missing | Refusal::TooLarge { .. });

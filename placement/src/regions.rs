@@ -1,11 +1,11 @@
 //! Which regions suit a request, and why the others do not.
-use super::placement::Reason;
-use super::profile::{Probe, Profile, TableSize};
-use super::request::Request;
-use super::rules::must_be_coherent;
-use super::words::{Access, Pattern, Region, Writer};
-use crate::{Caps, Heap, HeapKind, HostAccess, Use};
+use crate::placement::Reason;
+use crate::profile::{Probe, Profile, TableSize};
+use crate::request::Request;
+use crate::rules::must_be_coherent;
+use crate::words::{Access, Pattern, Region, Writer};
 use core::fmt;
+use omniheap_seam::{Caps, Heap, HeapKind, HostAccess, Use};
 
 /// A region must save this many percent to be worth leaving device memory: below that, noise would decide.
 const MARGIN: u64 = 5;

@@ -1,8 +1,8 @@
 //! What reading a table costs from each region: assumed, or measured by `calibrate`.
-use super::assumed;
-use super::request::Request;
-use super::words::{Dependence, Pattern, Word, Work};
-use crate::{Caps, Heap, HeapKind};
+use crate::assumed;
+use crate::request::Request;
+use crate::words::{Dependence, Pattern, Word, Work};
+use omniheap_seam::{Caps, Heap, HeapKind};
 
 /// What reads cost from one region beside device memory, in percent of the time from device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,8 @@
-//! Where a request goes, and why: a pure function of the request and the device.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+extern crate alloc;
+
 mod assumed;
 mod constants;
 mod placement;
@@ -17,9 +20,8 @@ pub use constants::{Candidate, ConstantChoice, choose_constants};
 pub use placement::{Placement, Ranking, Reason, Rejection};
 pub use profile::{Cost, Probe, Profile, TableSize};
 pub use regions::{Refusal, RegionVerdict};
-pub use request::Request;
-pub use rules::{DefaultPolicy, MeasuredPolicy, Policy};
-pub(crate) use rules::{judge, refused, reject, spill};
+pub use request::{Request, Tag};
+pub use rules::{DefaultPolicy, MeasuredPolicy, Policy, judge, refused, reject, spill};
 pub use shared::{Clear, OptIn, SharedArray, SharedError, SharedLayout, SharedSpan, Walk};
 pub use words::{
     Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Region,

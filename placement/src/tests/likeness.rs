@@ -52,7 +52,7 @@ fn constants_that_are_operands_pay_where_there_is_little_to_compute() {
 
 #[test]
 fn the_built_in_numbers_tell_light_work_from_any() {
-    let at = |caps: &crate::Caps, request: &Request<'_>| {
+    let at = |caps: &omniheap_seam::Caps, request: &Request<'_>| {
         DefaultPolicy.place(request, caps).expect("it fits").region
     };
     let looped = table(9 * KIB / 2, Pattern::Broadcast, 1000);

@@ -5,8 +5,8 @@ mod layout;
 mod likeness;
 
 use super::*;
-use crate::{Align, ErrorKind};
 use devices::*;
+use omniheap_seam::{Align, ErrorKind};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -85,15 +85,19 @@ fn a_coherent_request_leaves_out_what_needs_a_flush() {
         let placed = DefaultPolicy.place(request, &lazy_phone()).expect("it fits");
         placed.heaps.as_slice().to_vec()
     };
-    assert_eq!(heaps(&back), [crate::HeapId(1), crate::HeapId(0)], "cached memory reads faster");
-    assert_eq!(heaps(&back.coherent()), [crate::HeapId(0)]);
+    assert_eq!(
+        heaps(&back),
+        [omniheap_seam::HeapId(1), omniheap_seam::HeapId(0)],
+        "cached memory reads faster"
+    );
+    assert_eq!(heaps(&back.coherent()), [omniheap_seam::HeapId(0)]);
 }
 
 #[test]
 fn a_slow_window_is_not_used() {
     let frame = Request::upload(MIB);
     let slow = MeasuredPolicy { profile: Profile::ASSUMED.with_window(110) };
-    let region = |policy: &dyn Policy, device: &crate::Caps| {
+    let region = |policy: &dyn Policy, device: &omniheap_seam::Caps| {
         policy.place(&frame, device).expect("it fits").region
     };
     assert_eq!(region(&DefaultPolicy, &rtx_4090()), Region::Unified);
@@ -178,7 +182,7 @@ fn a_substitute_is_named_and_can_be_forbidden() {
     let large = table(16 * MIB, Pattern::Broadcast, 1);
     let placed = DefaultPolicy.place(&large, &h200()).expect("device memory");
     assert_eq!(placed.reason, Reason::TooLargeFor(Region::Constant));
-    let kind = |request: &Request<'_>, caps: &crate::Caps| {
+    let kind = |request: &Request<'_>, caps: &omniheap_seam::Caps| {
         DefaultPolicy.place(request, caps).map(|_| ()).map_err(|error| error.kind())
     };
     assert_eq!(kind(&large.no_substitute(), &h200()), Err(ErrorKind::ExceedsLimit));
@@ -248,7 +252,7 @@ fn the_mean_of_the_probes_decides() {
 
 #[test]
 fn a_bank_and_ranges_of_buffers_are_different_constants() {
-    let region = |device: &crate::Caps, request: &Request<'_>| {
+    let region = |device: &omniheap_seam::Caps, request: &Request<'_>| {
         DefaultPolicy.place(request, device).expect("it fits").region
     };
     let edge = table(3 * KIB / 2, Pattern::Broadcast, 100);
@@ -304,16 +308,16 @@ fn no_limit_is_exceeded_and_every_decision_is_pure() {
     for _ in 0..20_000 {
         let request = anything(&mut next);
         let device = &devices[index(next(9))];
-        let fits = |heap: &crate::HeapId| {
+        let fits = |heap: &omniheap_seam::HeapId| {
             let heap = device.heap(*heap).expect("named by the device");
             assert!(request.layout.size <= heap.max_block && request.layout.align <= heap.align);
             let used = request.access != Access::Device || request.writer == Writer::HostPerFrame;
-            let lazy = heap.host == crate::HostAccess::Incoherent;
+            let lazy = heap.host == omniheap_seam::HostAccess::Incoherent;
             assert!(!(lazy && used && request.coherence == Coherence::Needed), "{request:?}");
             heap.kind
         };
         let spilled = spill(&request, device);
-        let is_host = |heap| fits(heap) == crate::HeapKind::Staging;
+        let is_host = |heap| fits(heap) == omniheap_seam::HeapKind::Staging;
         assert!(spilled.as_slice().iter().all(is_host), "host memory only");
         let Ok(placed) = DefaultPolicy.place(&request, device) else { continue };
         assert_eq!(DefaultPolicy.place(&request, device), Ok(placed));
@@ -344,7 +348,8 @@ fn the_order_of_a_devices_heaps_does_not_matter_where_kinds_differ() {
             let told = |placed: &Placement| (placed.region, placed.reason);
             assert_eq!(a.as_ref().map(told), b.as_ref().map(told), "{request:?}");
             let (Ok(a), Ok(b)) = (a, b) else { continue };
-            let numbers = b.heaps.as_slice().iter().map(|heap| crate::HeapId(last - heap.0));
+            let numbers =
+                b.heaps.as_slice().iter().map(|heap| omniheap_seam::HeapId(last - heap.0));
             assert!(numbers.eq(a.heaps.as_slice().iter().copied()), "{request:?}");
         }
     }

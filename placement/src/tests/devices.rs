@@ -1,5 +1,5 @@
 //! Real devices by their public limits.
-use crate::*;
+use omniheap_seam::*;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

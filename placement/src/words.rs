@@ -1,6 +1,6 @@
 //! The words of a request, one enum each.
-use super::profile::Probe;
-use crate::{HeapKind, Rung};
+use crate::profile::Probe;
+use omniheap_seam::HeapKind;
 
 /// What a policy chooses among.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,7 +183,7 @@ pub enum Spill {
 /// A value that files, command lines and reports write as one word.
 ///
 /// ```
-/// use omniheap_core::{Word, Writer};
+/// use omniheap_placement::{Word, Writer};
 /// assert_eq!(Writer::from_word("host-once"), Some(Writer::HostOnce));
 /// assert_eq!(Writer::HostPerFrame.word(), "host-per-frame");
 /// ```
@@ -222,7 +222,6 @@ words!(Pattern: "coalesced" => Coalesced, "broadcast" => Broadcast, "uniform" =>
 words!(Work: "any" => Any, "light" => Light);
 words!(Dependence: "any" => Any, "independent" => Independent, "chained" => Chained);
 words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "busy" => Busy, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
-words!(Rung: "retire" => Retire, "lend" => Lend, "driver" => Driver, "trim" => Trim, "wait" => Wait, "pressure" => Pressure, "defragment" => Defragment, "next-heap" => NextHeap, "spill" => Spill);
 words!(Lifetime: "persistent" => Persistent, "frame" => Frame, "kernel" => Kernel);
 words!(Coherence: "any" => Any, "needed" => Needed);
 words!(Substitution: "allowed" => Allowed, "forbidden" => Forbidden);

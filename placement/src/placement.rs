@@ -1,7 +1,7 @@
 //! A decision, with its reason and what was rejected.
-use super::words::{Region, Word as _};
-use crate::{HeapId, HeapKind};
+use crate::words::{Region, Word as _};
 use core::fmt;
+use omniheap_seam::{HeapId, HeapKind};
 
 /// Most heaps that one decision names.
 const MOST: usize = 8;

@@ -5,7 +5,7 @@
 //! the constant cache, about 2 KiB with the kernel's own parameters and literals. Where constants are ranges of any buffer,
 //! the driver compiles the kernel, loads them in loops as well, and keeps less shared memory ready: a group that takes
 //! much of it leaves little room for others.
-use super::profile::{CLASSES, Cost, PROBES, TableSize};
+use crate::profile::{CLASSES, Cost, PROBES, TableSize};
 
 /// The most bytes of every step but the last.
 const STEPS: [u64; 7] = [1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 16 << 10, 32 << 10];

@@ -1,6 +1,6 @@
 //! Many requests, one small constant bank: who gets in. Pure.
-use crate::Align;
 use alloc::vec::Vec;
+use omniheap_seam::Align;
 
 /// Table cells that an exact answer may cost.
 const CELLS: u64 = 1 << 24;
@@ -36,7 +36,8 @@ pub struct ConstantChoice {
 /// O(candidates × bank / granule) where exact, O(candidates × log candidates) otherwise.
 ///
 /// ```
-/// use omniheap_core::{Align, Candidate, choose_constants};
+/// use omniheap_placement::{Candidate, choose_constants};
+/// use omniheap_seam::Align;
 /// let wanted = [(600, 10), (500, 9), (500, 9)].map(|(size, benefit)| Candidate { size, benefit });
 /// let choice = choose_constants(&wanted, 1024, Align::of(4));
 /// assert_eq!(choice.chosen, [1, 2], "two small ones are worth more than the large one");

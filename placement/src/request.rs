@@ -1,14 +1,19 @@
 //! What is wanted, in intent rather than in heaps.
-use super::words::{
+use crate::words::{
     Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Sharing,
     Spill, Substitution, Work, Writer,
 };
-use crate::{Align, Class, HeapId, Layout, Tag, TimelineId};
+use omniheap_seam::{Align, Class, HeapId, Layout, TimelineId};
+
+/// A label that groups allocations in reports: weights, frames, textures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u16);
 
 /// What is wanted: layout, intended use, name. Built by chaining; the default is device memory.
 ///
 /// ```
-/// use omniheap_core::{Access, Align, Request, Writer};
+/// use omniheap_placement::{Access, Request, Writer};
+/// use omniheap_seam::Align;
 /// let upload = Request::new(4096).align(Align::of(256)).writer(Writer::HostPerFrame).name("uniforms");
 /// assert_eq!(upload.layout.size, 4096);
 /// ```
@@ -221,7 +226,7 @@ impl<'a> Request<'a> {
         self.pinned()
     }
 
-    /// Moved only where its owner is asked: by [`Manager::begin_defragment`](crate::Manager::begin_defragment).
+    /// Moved only where its owner is asked: by a defragmentation that its caller decides move by move.
     #[must_use]
     pub const fn moved_on_consent(mut self) -> Self {
         self.mobility = Mobility::OnConsent;
@@ -265,7 +270,8 @@ impl<'a> Request<'a> {
 
     /// Whether the request says nothing of its use, so that it goes to device memory without a decision.
     #[inline]
-    pub(crate) const fn is_usual(&self) -> bool {
+    #[must_use]
+    pub const fn is_usual(&self) -> bool {
         matches!(self.writer, Writer::Device)
             && matches!(self.access, Access::Device)
             && matches!(self.sharing, Sharing::Shared)
@@ -277,13 +283,15 @@ impl<'a> Request<'a> {
 
     /// Whether the request says what it is called.
     #[inline]
-    pub(crate) const fn is_labelled(&self) -> bool {
+    #[must_use]
+    pub const fn is_labelled(&self) -> bool {
         self.tag.is_some() || self.name.is_some()
     }
 
     /// Whether the request says nothing but how many bytes.
     #[inline]
-    pub(crate) const fn is_plain(&self) -> bool {
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
         self.is_usual() && !self.is_labelled()
     }
 }

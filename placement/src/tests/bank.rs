@@ -1,6 +1,7 @@
 //! The constant bank: never worse than any set, never more than fits.
 use super::random;
-use crate::{Align, Candidate, choose_constants};
+use crate::{Candidate, choose_constants};
+use omniheap_seam::Align;
 
 /// The best benefit, by trying every set.
 fn brute(candidates: &[Candidate], room: u64, granule: Align) -> u64 {

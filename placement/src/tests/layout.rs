@@ -1,7 +1,8 @@
 //! Shared layouts: nothing that meets overlaps, nothing is larger than it must be.
 use super::devices::shared;
 use super::random;
-use crate::{Align, Clear, OptIn, SharedArray, SharedError, SharedLayout, Span, Walk};
+use crate::{Clear, OptIn, SharedArray, SharedError, SharedLayout, Walk};
+use omniheap_seam::{Align, Span};
 
 const KIB: u64 = 1 << 10;
 

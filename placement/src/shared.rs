@@ -1,10 +1,10 @@
 //! Shared memory as a layout: named arrays with phases, laid out for one launch. Pure.
 mod order;
 
-use super::words::{Contents, Privacy};
-use crate::{Align, SharedCaps, Span};
+use crate::words::{Contents, Privacy};
 use alloc::vec::Vec;
 use core::fmt;
+use omniheap_seam::{Align, SharedCaps, Span};
 use order::{lower_bound, place};
 
 /// Whether the threads of a group also walk an array's columns.
@@ -20,7 +20,7 @@ pub enum Walk {
 /// One array that a kernel keeps in shared memory.
 ///
 /// ```
-/// use omniheap_core::{SharedArray, Walk};
+/// use omniheap_placement::{SharedArray, Walk};
 /// let tile = SharedArray::new("tile", 4, 16).rows(16).walk(Walk::Columns).phases(0, 1);
 /// assert_eq!(tile.name, "tile");
 /// ```
@@ -257,13 +257,14 @@ impl SharedLayout {
     /// with more, [`lower_bound`](Self::lower_bound) says how much could be missing.
     ///
     /// ```
-    /// use omniheap_core::{SharedArray, SharedCaps, SharedLayout};
+    /// use omniheap_placement::{SharedArray, SharedLayout};
+    /// use omniheap_seam::SharedCaps;
     /// # let caps = SharedCaps { per_group: 49152, per_group_opt_in: 49152, per_multiprocessor: 65536, banks: 32, bank_width: 4 };
     /// let load = SharedArray::new("load", 4, 1024).phases(0, 0);
     /// let sums = SharedArray::new("sums", 4, 1024).phases(1, 1);
     /// let layout = SharedLayout::plan(&[load, sums], 0, &caps)?;
     /// assert_eq!(layout.bytes, 4096, "the two never meet, so they overlay");
-    /// # Ok::<(), omniheap_core::SharedError>(())
+    /// # Ok::<(), omniheap_placement::SharedError>(())
     /// ```
     ///
     /// # Errors
