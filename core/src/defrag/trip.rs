@@ -134,7 +134,7 @@ impl<B: Backend> LaneState<B> {
                 None if self.is_guarded(slot) => self.defer(slot, Ending::After(Vec::new())),
                 None => {
                     // What moves has no block of its own to return.
-                    lane.tell_free(slot);
+                    lane.tell_free(self, slot);
                     let _ = self.free(slot);
                 }
                 Some(ending) => self.defer(slot, ending),

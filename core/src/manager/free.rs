@@ -17,7 +17,7 @@ impl<B: Backend> Lane<B> {
             Some(Noted::No) | None => false,
         };
         if is_simple {
-            self.tell_free(id);
+            self.tell_free(state, id);
             state.notes.forget(id.index);
             state.slots.clear_noted(id);
         }
@@ -33,14 +33,14 @@ impl<B: Backend> Lane<B> {
         let at_once = ending == Ending::After(Vec::new()) && !state.is_looked_at(id);
         if state.slots.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.
-            self.tell_free_requested(id);
+            self.tell_free_requested(&state, id);
             let ended = state.slots.end_ownership(id);
             debug_assert_eq!(ended, Ok(Ended::AfterMove), "seen just above");
             if !at_once && state.slots.set_noted(id).is_ok() {
                 state.notes.of(id.index).ending = Some(ending);
             }
         } else if at_once {
-            self.tell_free(id);
+            self.tell_free(&state, id);
             let returned = state.free(id);
             drop(state);
             if self.shared.give_back_left(returned.ok().flatten()) > 0 {
@@ -48,7 +48,7 @@ impl<B: Backend> Lane<B> {
             }
         } else {
             state.defer(id, ending);
-            self.tell_free_requested(id);
+            self.tell_free_requested(&state, id);
         }
     }
 
@@ -108,7 +108,9 @@ impl<B: Backend> Lane<B> {
         let state = self.state.lock();
         let Some(note) = state.notes.get(id.index) else { return Vec::new() };
         let mut timelines = note.used_on.clone();
-        if let Some(Home::Timeline(home)) = note.home {
+        if let Some(Home::Timeline(home)) = note.home
+            && !timelines.contains(&home)
+        {
             timelines.push(home);
         }
         // The order of a lane protects only what goes back to that lane.

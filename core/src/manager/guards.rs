@@ -1,7 +1,7 @@
 //! Guards behind allocations: laid at hand-out, looked at in the end, and on request.
 use super::{Allocation, Manager};
 use crate::guard::{FRESH, Facts, Sentry, Suspect};
-use crate::pool::{Guest, Home, Lane, LaneState, Patience, SlotId, Stay, unless_closed};
+use crate::pool::{Guest, Lane, LaneState, Patience, SlotId, Stay, unless_closed};
 use crate::{Backend, Contents, ErrorKind, Overwrite, Place, Point, Result, Sharing, TimelineId};
 use alloc::{sync::Arc, vec, vec::Vec};
 
@@ -16,10 +16,13 @@ impl<B: Backend> Allocation<B> {
             let (block, _) = state.locate(self.slot())?;
             (block, state.granted(self.slot())?)
         };
-        let on = self.timeline().map_or_else(|| sentry.line(), Ok)?;
+        // The host may use the bytes as soon as the call returns, unless only work of a timeline does.
+        let order = self.timeline().filter(|_| !self.has_host_access());
+        let on = order.map_or_else(|| sentry.line(), Ok)?;
         let guard = sentry.lay(on, &block, granted, self.size(), contents)?;
-        if self.timeline().is_none() {
-            // Whoever the host orders may use the bytes as soon as the call returns.
+        if order.is_some() {
+            self.touch();
+        } else {
             sentry.settle(on).inspect_err(|_| {
                 let mut state = lane.state.lock();
                 if state.slots.set_noted(self.slot()).is_ok() {
@@ -53,7 +56,7 @@ impl<B: Backend> Allocation<B> {
             *byte = FRESH;
         });
         transfer.write(home, place, &word)?;
-        self.settle_transfer()
+        self.settle_own_work()
     }
 }
 
@@ -145,13 +148,9 @@ impl<B: Backend> Lane<B> {
                 state.slots.unpin(id);
                 return Ok(());
             };
+            let home = state.home(self.timeline, id.index);
             let note = state.notes.of(id.index);
             note.looked_at = true;
-            let home = match note.home {
-                Some(Home::Timeline(home)) => Some(home),
-                Some(Home::Host) => None,
-                None => self.timeline,
-            };
             (suspect, home, note.used_on.clone())
         };
         let waited = others.into_iter().try_for_each(|timeline| self.wait_for(timeline));

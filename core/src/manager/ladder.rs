@@ -3,8 +3,8 @@ use super::error::{AllocateError, Rung};
 use super::{Allocation, Manager, Relief};
 use crate::pool::{Ask, Consent, Home, Lane, Miss, Patience, Pool, SlotId};
 use crate::{
-    Backend, Contents, Driver, Error, ErrorKind, HeapId, Mobility, Placement, Privacy, Ranking,
-    Request, Result, Sharing,
+    Backend, Contents, Driver, Error, ErrorKind, HeapId, HeapKind, Mobility, Placement, Privacy,
+    Ranking, Request, Result, Sharing, TimelineId,
 };
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -81,9 +81,13 @@ impl<B: Backend> Manager<B> {
         }
         let ask = pool.ask_guarded(request.layout, request.class)?;
         let unsettled = pool.shared.unsettle(ask);
-        let climbed = self.climb_again(pool, ask, request);
+        let timeline = self.lane_timeline(pool, request, placement)?;
+        let climbed = self.climb_again(pool, ask, &Request { timeline, ..*request });
         if let Ok((lane, slot)) = &climbed {
             self.note(lane, *slot, request);
+            if timeline != request.timeline {
+                lane.state.lock().set_host_access(*slot);
+            }
         }
         drop(unsettled);
         let (lane, slot) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
@@ -93,6 +97,28 @@ impl<B: Backend> Manager<B> {
         }
         allocation.lay_guard(request.contents)?;
         Ok(allocation)
+    }
+
+    /// The timeline whose lane serves a request: its own, or none where the host accesses the bytes directly, which no timeline
+    /// orders. The lanes of threads hold only bytes that nothing on the device uses.
+    ///
+    /// The host accesses what a request says it does, and staging memory that the caller named.
+    pub(super) fn lane_timeline(
+        &self,
+        pool: &Pool<B>,
+        request: &Request<'_>,
+        placement: Option<&Placement>,
+    ) -> Result<Option<TimelineId>> {
+        let heap = self.inner.device.heap(pool.shared.heap)?;
+        let is_named = placement.is_none() && heap.kind == HeapKind::Staging;
+        let is_mapped = (request.is_for_host() || is_named)
+            && heap.host.is_visible()
+            && self.backend().as_map().is_some();
+        if request.timeline.is_none() || !is_mapped {
+            return Ok(request.timeline);
+        }
+        // Refuses a timeline that the device does not know.
+        pool.lane_for(request.timeline).map(|_| None)
     }
 
     /// Remembers what a request says beyond its bytes.

@@ -69,7 +69,8 @@ type Callback = Arc<dyn Fn(&Pressure) -> Relief + Send + Sync>;
 /// # Determinism
 ///
 /// The same calls in the same order on one thread give the same places, on every run and on every device with equal caps,
-/// where nothing depends on time. Three things do: whether a timeline has passed when memory is short, passes with a budget
+/// where nothing depends on time. Three things do: whether a timeline has passed when memory is short or the host
+/// accesses it, passes with a budget
 /// in time, and on heaps whose pages a queue maps ([`Heap::mapper`](crate::Heap::mapper)) whether a request is served by mapping
 /// pages or by copying, which is decided by what both took. [`Remapping::Always`] takes the last one away.
 ///

@@ -204,17 +204,18 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Tells the observer that an allocation's bytes are about to be anyone's. Call it under the lane's lock.
-    pub(crate) fn tell_free(&self, slot: SlotId) {
+    /// Tells the observer that an allocation's bytes are about to be anyone's. `state` is the locked state of this lane.
+    pub(crate) fn tell_free(&self, state: &LaneState<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
-            observer.observe(&Event::Free { id: self.id_of(slot), timeline: self.timeline });
+            let (id, timeline) = (self.id_of(slot), state.home(self.timeline, slot.index));
+            observer.observe(&Event::Free { id, timeline });
         }
     }
 
-    /// Tells the observer that an allocation's owner let go of it.
-    pub(super) fn tell_free_requested(&self, slot: SlotId) {
+    /// Tells the observer that an allocation's owner let go of it. `state` is the locked state of this lane.
+    pub(super) fn tell_free_requested(&self, state: &LaneState<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
-            let (id, timeline) = (self.id_of(slot), self.timeline);
+            let (id, timeline) = (self.id_of(slot), state.home(self.timeline, slot.index));
             observer.observe(&Event::FreeRequested { id, timeline });
         }
     }

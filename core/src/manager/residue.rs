@@ -1,6 +1,6 @@
 //! Nothing left behind: memory that holds zeros at first, and secrets that are gone at the end.
 use super::Allocation;
-use crate::pool::{Ending, Home, Lane, SlotId};
+use crate::pool::{Ending, Lane, SlotId};
 use crate::{Backend, Error, ErrorKind, Place, Point, Privacy, Result, TimelineId};
 
 impl<B: Backend> Lane<B> {
@@ -17,11 +17,7 @@ impl<B: Backend> Lane<B> {
 
     /// The timeline in whose order an allocation's bytes are used; the main one for those that the host orders.
     fn home(&self, id: SlotId) -> TimelineId {
-        match self.state.lock().notes.get(id.index).and_then(|note| note.home) {
-            Some(Home::Timeline(home)) => home,
-            Some(Home::Host) => TimelineId::MAIN,
-            None => self.timeline.unwrap_or(TimelineId::MAIN),
-        }
+        self.state.lock().home(self.timeline, id.index).unwrap_or(TimelineId::MAIN)
     }
 
     /// Zeroes a secret after everything that uses it; says when the zeros are there, where somebody must wait for it.
@@ -66,6 +62,6 @@ impl<B: Backend> Allocation<B> {
     pub(super) fn wipe(&self) -> Result<()> {
         let _stays = self.binding();
         self.lane().wipe(self.slot(), self.home())?;
-        self.settle_transfer()
+        self.settle_own_work()
     }
 }

@@ -1,7 +1,9 @@
 //! More or fewer bytes, with what fits of the old ones.
 use super::{Allocation, FreeError, Manager};
 use crate::pool::Consent;
-use crate::{Backend, Error, ErrorKind, InsideBlock, Mobility, Move, Place, Request, Result};
+use crate::{
+    Access, Backend, Error, ErrorKind, InsideBlock, Mobility, Move, Place, Request, Result,
+};
 use alloc::sync::Arc;
 use alloc::vec;
 
@@ -45,6 +47,9 @@ impl<B: Backend> Manager<B> {
         };
         request.name = note.name.as_deref();
         (request.tag, request.privacy, request.timeline) = (note.tag, note.privacy, old.timeline());
+        if note.host_access {
+            request.access = Access::Both;
+        }
         request.layout.align = note.align.unwrap_or(request.layout.align);
         let new =
             self.allocate_in(pool, &request, None).map_err(|error| Error::new(error.kind()))?;
@@ -74,5 +79,5 @@ fn carry<B: Backend>(old: &Allocation<B>, new: &Allocation<B>, size: u64) -> Res
     } else {
         transfer.copy(home, &[Move { from, to, size }])?;
     }
-    new.settle_transfer()
+    new.settle_own_work()
 }

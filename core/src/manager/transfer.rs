@@ -34,6 +34,37 @@ impl<B: Backend> Allocation<B> {
         waited.inspect_err(|_| self.outlast(TimelineId::MAIN))
     }
 
+    /// As [`settle_transfer`](Self::settle_transfer), for what the manager itself did to the bytes: the host, which may write them
+    /// next, comes after it.
+    pub(super) fn settle_own_work(&self) -> Result<()> {
+        let (lane, timeline) = (self.lane(), self.home());
+        let timelines = lane.shared.device.backend().as_timelines();
+        match timelines.filter(|_| self.has_host_access()) {
+            Some(timelines) => {
+                let epoch = timelines.mark(timeline)?;
+                timelines.wait(Point { timeline, epoch })
+            }
+            None => {
+                self.touch();
+                self.settle_transfer()
+            }
+        }
+    }
+
+    /// Has a map wait for what the manager itself did to the bytes in the order of their timeline.
+    pub(super) fn touch(&self) {
+        let shared = &self.lane().shared;
+        if shared.device.heap(shared.heap).is_ok_and(|heap| heap.host.is_visible()) {
+            self.lane().state.lock().touch(self.slot());
+        }
+    }
+
+    /// Whether the host was said to access the bytes directly.
+    pub(super) fn has_host_access(&self) -> bool {
+        let state = self.lane().state.lock();
+        state.notes.get(self.slot().index).is_some_and(|note| note.host_access)
+    }
+
     /// Lets a free wait for a timeline that may still use the bytes, whatever the device answers now.
     pub(super) fn outlast(&self, timeline: TimelineId) {
         let mut state = self.lane().state.lock();

@@ -3,7 +3,7 @@
 use super::deferred::Deferred;
 use super::growth::{Ration, Thrift};
 use super::guest::{ELSEWHERE, Guest, Left};
-use super::notes::Notes;
+use super::notes::{Home, Notes};
 use super::pager::Pager;
 use super::shared::Shared;
 use super::slots::{Ended, Noted, Slot, SlotId, Slots};
@@ -309,7 +309,8 @@ impl<B: Backend> State<B> {
         if at == self.blocks.len() {
             self.blocks.push(None);
         }
-        self.blocks[at] = Some(Held { block, last_free: self.clock, sharing });
+        // Nothing was freed in it yet, so nothing on the device uses it.
+        self.blocks[at] = Some(Held { block, last_free: 0, sharing });
         Ok(id)
     }
 
@@ -363,6 +364,43 @@ impl<B: Backend> State<B> {
     pub(crate) fn place_of(&self, id: SlotId) -> Result<(crate::BlockNumber, u64), ErrorKind> {
         let (block, span) = self.spot(id, self.slots.get(id)?)?;
         Ok((block.number(), span.offset))
+    }
+
+    /// The timeline in whose order an allocation's bytes are used, if it has one. `lane` is that of this lane.
+    pub(crate) fn home(&self, lane: Option<TimelineId>, slot: u32) -> Option<TimelineId> {
+        match self.notes.get(slot).and_then(|note| note.home) {
+            Some(Home::Timeline(home)) => Some(home),
+            Some(Home::Host) => None,
+            None => lane,
+        }
+    }
+
+    /// Notes that the host accesses an allocation's bytes directly; nothing on the device uses them now.
+    pub(crate) fn set_host_access(&mut self, id: SlotId) {
+        if self.slots.set_noted(id).is_ok() {
+            self.notes.of(id.index).host_access = true;
+        }
+    }
+
+    /// Counts work of the manager itself on an allocation as a use that has to pass, as a free would.
+    pub(crate) fn touch(&mut self, id: SlotId) {
+        let key = self.slots.get(id).map(|slot| slot.key);
+        let Ok(grant) = key.and_then(|key| self.divider.as_strategy().grant(key)) else { return };
+        self.clock += 1;
+        if let Some(held) = self.blocks[grant.block.0 as usize].as_mut() {
+            held.last_free = self.clock;
+        }
+    }
+
+    /// Whether the device may still use the bytes of an allocation on behalf of earlier owners. `lane` is that of this lane.
+    pub(crate) fn may_be_in_use(&self, lane: Option<TimelineId>, id: SlotId) -> bool {
+        if self.notes.get(id.index).is_some_and(|note| note.host_access) {
+            return false;
+        }
+        // Bytes that are in another lane were copied there, after everything that used their place.
+        let key = self.slots.get(id).map(|slot| slot.key);
+        let grant = key.and_then(|key| self.divider.as_strategy().grant(key));
+        grant.is_ok_and(|grant| !self.is_quiet(lane, grant.block))
     }
 
     /// Whether nothing on the device uses a block's holes any more.

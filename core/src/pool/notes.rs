@@ -17,6 +17,9 @@ pub(crate) struct Note {
     pub(crate) align: Option<Align>,
     /// In whose order the bytes are used, where the lane of another lent them.
     pub(crate) home: Option<Home>,
+    /// Whether the host accesses the bytes directly, outside every timeline's order: nothing on the device used them when they
+    /// were handed out.
+    pub(crate) host_access: bool,
     /// For reports: what kind of thing it is.
     pub(crate) tag: Option<Tag>,
     /// Whether it has a block of its own.

@@ -88,7 +88,7 @@ impl<B: Backend> Lane<B> {
         let ready = deferred.take_ready(reached, |id| may(&state, id) && !state.is_looked_at(id));
         state.deferred = deferred;
         let (mut state, ready) = self.look_at_ready(state, ready);
-        ready.iter().for_each(|id| self.tell_free(*id));
+        ready.iter().for_each(|id| self.tell_free(&state, *id));
         returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
         drop(state);
         if self.shared.give_back_left(returned) > 0 {

@@ -15,5 +15,6 @@ mod runs;
 mod schedule;
 mod session;
 mod staging;
+mod uploads;
 mod vma_issues;
 mod warm;
