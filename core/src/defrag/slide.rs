@@ -171,7 +171,8 @@ impl<B: Backend> Lane<B> {
         if inside == InsideBlock::Forbidden && bounce.is_none() {
             return (0, Ok(()));
         }
-        let on = self.timeline.unwrap_or(TimelineId::MAIN);
+        // The device is idle before and after, so any timeline will do; this one is never closed.
+        let on = TimelineId::MAIN;
         let road = Road { transfer, on, block: &begun.block, bounce: bounce.as_ref(), inside };
         let mut made = 0;
         let there = road.go(&begun.window.slides, &mut made);

@@ -138,11 +138,8 @@ impl<B: Backend> Pass<B> {
             (Order::Timelines, Some(timelines)) => timelines,
         };
         for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
-            match timelines.mark(timeline) {
-                Ok(epoch) => timelines.order(self.on, Point { timeline, epoch })?,
-                // A timeline that was closed is gone, and with it its work.
-                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
-                Err(error) => return Err(error),
+            if let Some(epoch) = self.device.unless_closed(timeline, timelines.mark(timeline))? {
+                timelines.order(self.on, Point { timeline, epoch })?;
             }
         }
         Ok(())

@@ -78,8 +78,6 @@ impl<B: Backend> Lane<B> {
         for timeline in self.timelines_of(id) {
             match self.mark(timeline) {
                 Ok(point) => points.extend(point),
-                // A timeline that was closed is gone, and with it its work.
-                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
                 Err(error) if !self.has_stopped() => {
                     return self.condemn(id, error, "its work could not be followed");
                 }
@@ -120,15 +118,18 @@ impl<B: Backend> Lane<B> {
         timelines
     }
 
-    /// The point after everything that a timeline has to do now.
+    /// The point after everything that a timeline has to do now; none where it was closed.
     fn mark(&self, timeline: TimelineId) -> Result<Option<Point>> {
         let Some(timelines) = self.shared.device.backend().as_timelines() else { return Ok(None) };
-        Ok(Some(Point { timeline, epoch: timelines.mark(timeline)? }))
+        let marked = self.shared.device.unless_closed(timeline, timelines.mark(timeline))?;
+        Ok(marked.map(|epoch| Point { timeline, epoch }))
     }
 }
 
 impl<B: Backend> Allocation<B> {
     /// Frees it once `point` has passed; on the allocation's own timeline, in its order and so at once.
+    ///
+    /// A point that is never marked keeps the bytes until the manager ends: the report counts them as deferred.
     pub fn free_after(self, point: Point) {
         let after = Some(point).filter(|point| self.lane().timeline != Some(point.timeline));
         self.end(after);

@@ -1,8 +1,8 @@
 //! Guards behind allocations: laid at hand-out, looked at in the end, and on request.
 use super::{Allocation, Manager};
 use crate::guard::{FRESH, Facts, Sentry, Suspect};
-use crate::pool::{Guest, Lane, LaneState, Patience, SlotId, Stay, unless_closed};
-use crate::{Backend, Contents, ErrorKind, Overwrite, Place, Point, Result, Sharing, TimelineId};
+use crate::pool::{Guest, Lane, LaneState, Patience, SlotId, Stay};
+use crate::{Backend, Contents, ErrorKind, Overwrite, Place, Result, Sharing, TimelineId};
 use alloc::{sync::Arc, vec, vec::Vec};
 
 impl<B: Backend> Allocation<B> {
@@ -50,12 +50,12 @@ impl<B: Backend> Allocation<B> {
         let start = align.down(self.size());
         let place = Place { block: binding.block(), offset: binding.span().offset + start };
         let mut word = vec![FRESH; usize::try_from(align.get()).unwrap_or(0)];
-        let (transfer, home) = (self.transfer()?, self.home());
-        transfer.read(home, place, &mut word)?;
-        word.iter_mut().zip(start..).filter(|(_, at)| *at >= self.size()).for_each(|(byte, _)| {
-            *byte = FRESH;
-        });
-        transfer.write(home, place, &word)?;
+        self.in_order(|transfer, on| {
+            transfer.read(on, place, &mut word)?;
+            let behind = word.iter_mut().zip(start..).filter(|(_, at)| *at >= self.size());
+            behind.for_each(|(byte, _)| *byte = FRESH);
+            transfer.write(on, place, &word)
+        })?;
         self.settle_own_work()
     }
 }
@@ -153,7 +153,7 @@ impl<B: Backend> Lane<B> {
             note.looked_at = true;
             (suspect, home, note.used_on.clone())
         };
-        let waited = others.into_iter().try_for_each(|timeline| self.wait_for(timeline));
+        let waited = others.into_iter().try_for_each(|timeline| self.shared.device.drain(timeline));
         let read = waited.and_then(|()| sentry.read_live(home, &suspect));
         let mut state = self.state.lock();
         state.slots.unpin(id);
@@ -170,13 +170,6 @@ impl<B: Backend> Lane<B> {
         drop(state);
         sentry.find(found);
         Ok(())
-    }
-
-    /// Waits for everything that a timeline has to do now.
-    fn wait_for(&self, timeline: TimelineId) -> Result<()> {
-        let Some(timelines) = self.shared.device.backend().as_timelines() else { return Ok(()) };
-        let Some(epoch) = unless_closed(timelines.mark(timeline))? else { return Ok(()) };
-        unless_closed(timelines.wait(Point { timeline, epoch })).map(|_| ())
     }
 }
 

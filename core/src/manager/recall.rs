@@ -73,7 +73,11 @@ impl<B: Backend> Manager<B> {
         ask: Ask,
         timeline: Option<TimelineId>,
     ) -> Result<Option<Lodging<B>>> {
-        let (lanes, lane) = (pool.lanes(), pool.lane_for(timeline)?);
+        let open = match timeline {
+            Some(timeline) if self.inner.device.is_closed(timeline)? => None,
+            open => open,
+        };
+        let (lanes, lane) = (pool.lanes(), pool.lane_for(open)?);
         let held = self.inner.device.heap_use(pool.shared.heap)?;
         let room = held.soft_limit.saturating_sub(held.reserved);
         let size = ask.layout.size;

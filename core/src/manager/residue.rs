@@ -25,6 +25,7 @@ impl<B: Backend> Lane<B> {
     /// On failure the caller never uses the bytes again.
     pub(super) fn forget_secret(&self, id: SlotId, uses: &[Point]) -> Result<Option<Point>> {
         let home = self.home(id);
+        let home = if self.shared.device.is_closed(home)? { TimelineId::MAIN } else { home };
         let Some(timelines) = self.shared.device.backend().as_timelines() else {
             self.shared.device.backend().wait_idle()?;
             self.save_guard(id, home)?;
@@ -32,7 +33,8 @@ impl<B: Backend> Lane<B> {
             return self.shared.device.backend().wait_idle().map(|()| None);
         };
         for point in uses.iter().filter(|point| point.timeline != home) {
-            timelines.order(home, *point)?;
+            let ordered = timelines.order(home, *point);
+            self.shared.device.unless_closed(point.timeline, ordered)?;
         }
         self.save_guard(id, home)?;
         self.wipe(id, home)?;
@@ -61,7 +63,7 @@ impl<B: Backend> Allocation<B> {
     /// Zeroes all of it, padding included, before anyone else has it.
     pub(super) fn wipe(&self) -> Result<()> {
         let _stays = self.binding();
-        self.lane().wipe(self.slot(), self.home())?;
+        self.in_order(|_, on| self.lane().wipe(self.slot(), on))?;
         self.settle_own_work()
     }
 }

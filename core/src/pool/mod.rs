@@ -27,7 +27,7 @@ pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
 pub use notes::Tag;
 pub(crate) use notes::{Consent, Ending, Home, Note, Stay};
 pub(crate) use pager::Pager;
-pub(crate) use quiet::{Patience, unless_closed};
+pub(crate) use quiet::Patience;
 pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
 
 use crate::device::Device;

@@ -1,6 +1,7 @@
 //! Reuse across timelines without a wait: whoever takes bytes that another timeline may still use runs after it.
 #![forbid(unsafe_code)]
 use super::lane::{Ask, Lane};
+use super::quiet::is_unknown;
 use super::slots::SlotId;
 use crate::{Backend, Point, Result, TimelineId, Waiting};
 use alloc::{sync::Arc, vec::Vec};
@@ -49,11 +50,17 @@ impl<B: Backend> Lane<B> {
         let (Some(timeline), Some(timelines)) = (self.timeline, self.timelines()) else {
             return Ok(0);
         };
-        let points = self.state.lock().deferred.latest();
-        for point in points.iter().filter(|point| point.timeline != timeline) {
-            timelines.order(timeline, *point)?;
+        let mut passed = Vec::new();
+        for point in self.state.lock().deferred.latest() {
+            if point.timeline != timeline {
+                let ordered = timelines.order(timeline, point);
+                match self.shared.device.unless_closed(point.timeline, ordered) {
+                    Err(error) if is_unknown(error) => continue, // It may never come.
+                    ordered => ordered?,
+                };
+            }
+            passed.push((point.timeline, point.epoch));
         }
-        let passed: Vec<_> = points.iter().map(|point| (point.timeline, point.epoch)).collect();
         // A block of its own would go back to the driver, which must wait for the device itself.
         Ok(self.take_back(&passed, |state, id| !state.is_alone(id)))
     }
@@ -65,9 +72,11 @@ impl<B: Backend> Lane<B> {
         };
         // Taken before the mark: what used it until now was submitted before.
         let Ok(slot) = self.state.lock().allocate_anyhow(ask) else { return Ok(None) };
-        let ordered = timelines
-            .mark(timeline)
-            .and_then(|epoch| timelines.order(to, Point { timeline, epoch }));
+        let marked = self.shared.device.unless_closed(timeline, timelines.mark(timeline));
+        let ordered = marked.and_then(|epoch| match epoch {
+            Some(epoch) => timelines.order(to, Point { timeline, epoch }),
+            None => Ok(()),
+        });
         if let Err(error) = ordered {
             self.state.lock().free(slot)?;
             return Err(error);

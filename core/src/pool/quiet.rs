@@ -3,7 +3,7 @@
 use super::lane::{Lane, State};
 use super::slots::SlotId;
 use crate::sync::Guard;
-use crate::{Backend, Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
+use crate::{Backend, Epoch, Error, ErrorKind, Point, Result, TimelineId, Timelines};
 use alloc::vec::Vec;
 
 /// Whether to wait for a timeline, or only look.
@@ -36,7 +36,12 @@ impl<B: Backend> Lane<B> {
             }
             state.clock
         };
-        let epoch = unless_closed(timelines.mark(timeline))?.unwrap_or(Epoch::START);
+        let device = &self.shared.device;
+        let epoch = match device.unless_closed(timeline, timelines.mark(timeline)) {
+            // Only another thread may mark it: nothing is known yet.
+            Err(error) if error.kind() == ErrorKind::NoSuchTimeline => return Ok(()),
+            marked => marked?.unwrap_or(Epoch::START),
+        };
         self.state.lock().marked = Some((clock, epoch));
         self.check_mark(timelines, timeline, patience)
     }
@@ -49,9 +54,13 @@ impl<B: Backend> Lane<B> {
         patience: Patience,
     ) -> Result<()> {
         let Some((clock, epoch)) = self.state.lock().marked else { return Ok(()) };
+        let device = &self.shared.device;
         if patience == Patience::Wait {
-            unless_closed(timelines.wait(Point { timeline, epoch }))?;
-        } else if unless_closed(timelines.reached(timeline))?.is_some_and(|now| now < epoch) {
+            device.unless_closed(timeline, timelines.wait(Point { timeline, epoch }))?;
+        } else if device
+            .unless_closed(timeline, timelines.reached(timeline))?
+            .is_some_and(|now| now < epoch)
+        {
             return Ok(());
         }
         let mut state = self.state.lock();
@@ -125,19 +134,31 @@ impl<B: Backend> Lane<B> {
         let mut reached = Vec::with_capacity(points.len());
         for point in points {
             if patience == Patience::Wait {
-                unless_closed(timelines.wait(*point))?;
+                wait_for(timelines, *point)?;
             }
-            let now = unless_closed(timelines.reached(point.timeline))?.unwrap_or(point.epoch);
-            reached.push((point.timeline, now));
+            let answer = timelines.reached(point.timeline);
+            let now = self.shared.device.unless_closed(point.timeline, answer)?;
+            reached.push((point.timeline, now.unwrap_or(point.epoch)));
         }
         Ok(reached)
     }
 }
 
-/// What a timeline answers, or `None` when it was closed: closing waits for its work, so all of it has passed.
-pub(crate) fn unless_closed<T>(answer: Result<T>) -> Result<Option<T>> {
-    match answer {
-        Err(error) if error.kind() == ErrorKind::NoSuchTimeline => Ok(None),
-        other => other.map(Some),
+/// Waits for a point; for one that was never marked, and so may never come, until everything submitted so far has passed.
+fn wait_for(timelines: &dyn Timelines, point: Point) -> Result<()> {
+    match timelines.wait(point) {
+        Err(error) if is_unknown(error) => {}
+        other => return other,
     }
+    let timeline = point.timeline;
+    let marked = timelines.mark(timeline);
+    match marked.and_then(|epoch| timelines.wait(Point { timeline, epoch })) {
+        Err(error) if is_unknown(error) => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a backend refused a point or a timeline that it does not know.
+pub(super) fn is_unknown(error: Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoSuchTimeline | ErrorKind::OutOfRange)
 }

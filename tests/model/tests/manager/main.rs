@@ -1,6 +1,8 @@
 //! What managers promise, on host memory.
 //!
 //! One binary, because each builds the manager anew; `footprint` is another, because it counts for its whole process.
+mod before;
+mod closed;
 mod corpus;
 mod defragment;
 mod defragment_soak;
