@@ -96,8 +96,12 @@ impl Timelines for Host {
         if timeline == TimelineId::MAIN {
             return Err(ErrorKind::Unsupported.into());
         }
-        let line = self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&timeline);
-        line.ok_or(ErrorKind::NoSuchTimeline)?.close();
+        self.check_process()?;
+        // It is there until its work has finished: whoever is told that it is not may use its memory.
+        if !self.with_line(timeline, Arc::clone)?.close() {
+            return Err(ErrorKind::NoSuchTimeline.into()); // Another thread was faster.
+        }
+        self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&timeline);
         self.check_alive()
     }
 
