@@ -87,8 +87,10 @@ impl<B: Backend> Lane<B> {
         if self.is_secret(id) {
             match self.forget_secret(id, &points) {
                 Ok(zeroed) => points = zeroed.into_iter().collect(),
-                // Nobody reads a lost device.
-                Err(error) if error.kind() == ErrorKind::DeviceLost => points.clear(),
+                // Nobody reads a lost device. One call may be wrong about that, so it is asked once more.
+                Err(error) if error.kind() == ErrorKind::DeviceLost && self.is_lost() => {
+                    points.clear();
+                }
                 Err(error) => return self.condemn(id, error, "its secret could not be zeroed"),
             }
         }
@@ -99,6 +101,11 @@ impl<B: Backend> Lane<B> {
     fn has_stopped(&self) -> bool {
         let idle = self.shared.device.backend().wait_idle();
         idle.err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
+    }
+
+    fn is_lost(&self) -> bool {
+        let idle = self.shared.device.backend().wait_idle();
+        idle.is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
     }
 
     /// Timelines whose work must pass before the bytes are anyone's.

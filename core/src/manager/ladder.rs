@@ -23,6 +23,20 @@ impl Climbs {
     }
 }
 
+/// A span that nobody owns yet, while the program's own code runs: a callback that panics does not leak it.
+struct Unclaimed<'a, B: Backend> {
+    lane: &'a Lane<B>,
+    slot: Option<SlotId>,
+}
+
+impl<B: Backend> Drop for Unclaimed<'_, B> {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot.take() else { return };
+        let freed = self.lane.state.lock().free(slot);
+        self.lane.shared.give_back_left(freed.ok().flatten());
+    }
+}
+
 /// A span, and the lane that it lies in.
 pub(super) type Taken<B> = (Arc<Lane<B>>, SlotId);
 
@@ -248,9 +262,10 @@ impl<B: Backend> Manager<B> {
                 other => other,
             }
         };
-        let slot = grown?;
+        let mut unclaimed = Unclaimed { lane, slot: Some(grown?) };
         self.climbed(Rung::Driver, ask.size, lane.timeline);
         self.ease(pool.shared.heap, ask.size);
+        let slot = unclaimed.slot.take().expect("taken just above");
         Ok((Arc::clone(lane), slot))
     }
 

@@ -1,5 +1,6 @@
 //! What a manager promises of an installed schedule: places, owned bytes, and deviations that are served and counted.
 use super::before::asked;
+use core::time::Duration;
 use omniheap_core::layer::{CallKind, Verdict};
 use omniheap_core::strategy::{Exact, Strategy as _, TakeSpan as _};
 use omniheap_core::{
@@ -11,7 +12,6 @@ use omniheap_host::{Host, heap};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
 
 const KIB: u64 = 1 << 10;
 
