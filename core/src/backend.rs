@@ -180,7 +180,7 @@ pub trait Timelines: Send + Sync {
 
     /// An epoch that is reached once everything submitted to `timeline` so far has finished.
     ///
-    /// Marks on one timeline never decrease.
+    /// What [`order`](Self::order) made the timeline wait for counts as submitted to it. Marks on one timeline never decrease.
     ///
     /// # Errors
     ///

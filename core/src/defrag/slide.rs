@@ -21,6 +21,8 @@ struct Begun<B: Backend> {
     block: Arc<Block<B>>,
     window: Window<SlotId>,
     held: Vec<Key>,
+    /// The lane's time: what was freed until then has passed once the device is idle.
+    time: u64,
 }
 
 /// Slides of one block.
@@ -126,7 +128,10 @@ impl<B: Backend> Lane<B> {
         cost.learn_waiting(asked.elapsed());
         let began = Instant::now();
         let (made, done) = match idle {
-            Ok(()) => self.slide(transfer, &begun),
+            Ok(()) => {
+                self.state.lock().pass_all(begun.time);
+                self.slide(transfer, &begun)
+            }
             Err(error) => (0, Err(error)),
         };
         let slides = &begun.window.slides[..made];
@@ -160,7 +165,7 @@ impl<B: Backend> Lane<B> {
         let Some(held) = hold(tlsf, id, &window)? else { return Ok(None) };
         state.held_bytes += window.holes.iter().map(|hole| hole.size).sum::<u64>();
         window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
-        Ok(Some(Begun { block, window, held }))
+        Ok(Some(Begun { block, window, held, time: state.users.clock() }))
     }
 
     fn granularity(&self) -> Align {

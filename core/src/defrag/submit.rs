@@ -49,15 +49,17 @@ impl<B: Backend> Pass<B> {
                     trip.verdict = Verdict::Ignore;
                 }
                 if trip.verdict == Verdict::Copy {
-                    state.timelines_of_trip(lane, trip, &mut timelines);
+                    state.timelines_of_trip(trip, &mut timelines);
                 }
             }
         });
         // What is free in another heap may still be in use by the timeline that freed it.
         for lane in self.trips.lanes_abroad() {
-            let timeline = lane.timeline.unwrap_or(TimelineId::MAIN);
-            if !timelines.contains(&timeline) {
-                timelines.push(timeline);
+            let state = lane.state.lock();
+            for timeline in state.users.busy().chain([TimelineId::MAIN]) {
+                if !timelines.contains(&timeline) {
+                    timelines.push(timeline);
+                }
             }
         }
         timelines

@@ -124,7 +124,7 @@ impl<B: Backend> Allocation<B> {
     /// The timeline in whose order the bytes are used, if the request named one.
     #[must_use]
     pub fn timeline(&self) -> Option<TimelineId> {
-        self.lane().state.lock().home(self.lane().timeline, self.slot.index)
+        self.lane().state.lock().home_of(self.slot)
     }
 
     /// Says that another timeline uses the bytes too: after a free they wait for it.
@@ -134,7 +134,7 @@ impl<B: Backend> Allocation<B> {
     /// `NoSuchTimeline` where the backend does not know it.
     pub fn use_on(&self, timeline: TimelineId) -> Result<()> {
         let lane = self.lane();
-        if lane.timeline == Some(timeline) || self.timeline() == Some(timeline) {
+        if self.timeline() == Some(timeline) {
             return Ok(());
         }
         if let Some(timelines) = lane.shared.device.backend().as_timelines() {
@@ -178,7 +178,7 @@ impl<B: Backend> Allocation<B> {
     fn release(&self) {
         let lane = self.lane();
         let mut state = lane.state.lock_warm();
-        if !state.free_plain(self.slot, lane.timeline) {
+        if !state.free_plain(self.slot) {
             self.release_noted(state, None);
             return;
         }

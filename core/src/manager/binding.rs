@@ -98,7 +98,7 @@ impl<B: Backend> Allocation<B> {
         let access = self.lane().shared.device.heap(self.heap())?.host;
         let map = backend.as_map().filter(|_| access.is_visible()).ok_or(ErrorKind::NotMappable)?;
         let base = map.map(binding.block())?;
-        if self.lane().state.lock().may_be_in_use(self.lane().timeline, self.slot()) {
+        if self.lane().state.lock().may_be_in_use(self.slot()) {
             self.lane().settle(Patience::Wait)?;
         }
         Ok(Mapped { binding, base, access })

@@ -1,6 +1,6 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, AllocationId, FreeError, Manager};
-use crate::pool::{Ended, Ending, Home, Lane, LaneState, Note, Noted, SlotId, Stay};
+use crate::pool::{Ended, Ending, Lane, LaneState, Note, Noted, Origin, SlotId, Stay};
 use crate::sync::Guard;
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ impl<B: Backend> Lane<B> {
             state.notes.forget(id.index);
             state.slots.clear_noted(id);
         }
-        is_simple && state.free_plain(id, self.timeline)
+        is_simple && state.free_plain(id)
     }
 
     /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has.
@@ -30,7 +30,7 @@ impl<B: Backend> Lane<B> {
         let ending = self.ending_of(id, after);
         let journey = self.shared.device.transit.begin();
         let (mut state, ending) = self.look_first(id, ending);
-        let at_once = ending == Ending::After(Vec::new()) && !state.is_looked_at(id);
+        let at_once = ending == Ending::NOW && !state.is_looked_at(id);
         if state.slots.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.
             self.tell_free_requested(&state, id);
@@ -55,7 +55,7 @@ impl<B: Backend> Lane<B> {
     /// The lane's state, locked; the guard of an allocation that ends now was looked at.
     fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, LaneState<B>>, Ending) {
         let mut state = self.state.lock();
-        if ending != Ending::After(Vec::new())
+        if ending != Ending::NOW
             || !state.is_guarded(id)
             || state.is_looked_at(id)
             || state.slots.is_in_pass(id)
@@ -74,6 +74,7 @@ impl<B: Backend> Lane<B> {
 
     /// When the bytes of an allocation that is freed now are anyone's.
     fn ending_of(&self, id: SlotId, after: Option<Point>) -> Ending {
+        let origin = if after.is_some() { Origin::Named } else { Origin::Marked };
         let mut points: Vec<Point> = after.into_iter().collect();
         for timeline in self.timelines_of(id) {
             match self.mark(timeline) {
@@ -94,7 +95,10 @@ impl<B: Backend> Lane<B> {
                 Err(error) => return self.condemn(id, error, "its secret could not be zeroed"),
             }
         }
-        Ending::After(points)
+        match points.is_empty() {
+            true => Ending::NOW,
+            false => Ending::After(points, origin),
+        }
     }
 
     /// Waits for the device; whether nothing runs on it any more. A lost device runs nothing.
@@ -113,14 +117,9 @@ impl<B: Backend> Lane<B> {
         let state = self.state.lock();
         let Some(note) = state.notes.get(id.index) else { return Vec::new() };
         let mut timelines = note.used_on.clone();
-        if let Some(Home::Timeline(home)) = note.home
-            && !timelines.contains(&home)
-        {
-            timelines.push(home);
-        }
-        // The order of a lane protects only what goes back to that lane.
-        if note.sharing == Sharing::Dedicated || note.stay == Stay::Away {
-            timelines.extend(self.timeline);
+        // The order of its own timeline protects only what goes back to the lane, and nothing from the host.
+        if note.sharing == Sharing::Dedicated || note.stay == Stay::Away || note.host_access {
+            timelines.extend(state.home_of(id).filter(|home| !note.used_on.contains(home)));
         }
         timelines
     }
@@ -138,7 +137,7 @@ impl<B: Backend> Allocation<B> {
     ///
     /// A point that is never marked keeps the bytes until the manager ends: the report counts them as deferred.
     pub fn free_after(self, point: Point) {
-        let after = Some(point).filter(|point| self.lane().timeline != Some(point.timeline));
+        let after = Some(point).filter(|point| self.timeline() != Some(point.timeline));
         self.end(after);
     }
 }

@@ -109,10 +109,12 @@ impl<B: Backend> Lane<B> {
     /// What the device says when something may still touch the bytes: they must not be used again.
     pub(crate) fn look_at_guard(&self, id: SlotId) -> Result<()> {
         let Some(sentry) = &self.shared.sentry else { return Ok(()) };
-        let Some((suspect, sharing)) = self.state.lock().take_suspect(self, id) else {
-            return Ok(());
-        };
-        match self.timeline {
+        let mut state = self.state.lock();
+        let home = state.home_of(id).filter(|_| !state.has_host_access(id));
+        let taken = state.take_suspect(self, id);
+        drop(state);
+        let Some((suspect, sharing)) = taken else { return Ok(()) };
+        match home {
             // A block of its own goes back to the driver, which knows no order: its uses have passed.
             Some(timeline) if sharing == Sharing::Shared => sentry.send(suspect, timeline),
             _ => sentry.look_now(suspect),
@@ -148,7 +150,7 @@ impl<B: Backend> Lane<B> {
                 state.slots.unpin(id);
                 return Ok(());
             };
-            let home = state.home(self.timeline, id.index);
+            let home = state.home_of(id);
             let note = state.notes.of(id.index);
             note.looked_at = true;
             (suspect, home, note.used_on.clone())

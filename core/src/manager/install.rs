@@ -202,8 +202,8 @@ impl<B: Backend> Installed<B> {
             if request.layout.align > self.manager.inner.device.heap(pool.shared.heap)?.align {
                 return Err(ErrorKind::InvalidAlignment.into());
             }
-            let lane = pool.known_lane(self.course.timeline).ok_or(ErrorKind::NoSuchTimeline)?;
-            let slot = lane.state.lock().take(spans[at].span);
+            let lane = pool.lane();
+            let slot = lane.state.lock().take(spans[at].span, self.course.timeline);
             match slot {
                 Ok(slot) => {
                     state.pass(due, at, spans.len());
@@ -275,7 +275,7 @@ impl<B: Backend> Manager<B> {
             let size = granule.up(region.size.max(1)).ok_or(ErrorKind::ExceedsLimit)?;
             let mut config = PoolConfig { strategy: StrategyKind::Exact, ..PoolConfig::new() };
             (config.minimum, config.maximum, config.block) = (size, size, Some(size));
-            pools.push(Arc::new(self.make_pool(heap, config, timeline)?));
+            pools.push(Arc::new(self.make_pool(heap, config)?));
             heaps.push(heap);
         }
         let report = ScheduleReport {

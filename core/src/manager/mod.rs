@@ -52,7 +52,7 @@ pub use transfer::Copy;
 use crate::defrag::Ledger;
 use crate::device::Device;
 use crate::guard::Sentry;
-use crate::pool::{Names, Patience, Pool};
+use crate::pool::{Ask, Lane, Miss, Names, Patience, Pending, Pool};
 use crate::sync::Mutex;
 use crate::{Backend, Caps, Guards, HeapId, Ranking, Request, Result, TimelineId, Waiting};
 use alloc::{sync::Arc, vec::Vec};
@@ -200,15 +200,37 @@ impl<B: Backend> Manager<B> {
             && request.layout.align <= self.inner.config.unit
             && let Some(heap) = self.inner.unseen.as_slice().first()
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
-            && let Ok(ask) = pool.ask(request.layout, request.class)
-            && let Some(lane) = pool.known_lane(request.timeline)
+            && let Ok(ask) = pool.ask(request)
+            && let Some(lane) = pool.known_lane()
         {
             let mut state = lane.state.lock_warm();
-            if let Ok(id) = state.allocate(ask) {
-                return Ok(Allocation::claim(lane, &mut state, id, request.layout.size));
+            match state.allocate(ask) {
+                Ok(id) => return Ok(Allocation::claim(lane, &mut state, id, ask.size)),
+                Err(Miss::InUse(last)) => {
+                    let users = state.users.to_ask(last);
+                    drop(state);
+                    if let Some(allocation) = Self::allocate_after(lane, ask, &users) {
+                        return Ok(allocation);
+                    }
+                }
+                Err(_) => {}
             }
         }
         self.allocate_slowly(request)
+    }
+
+    /// The fast path once more, when it is known how far the timelines have come that may use a hole.
+    #[inline(never)]
+    fn allocate_after(lane: &Arc<Lane<B>>, ask: Ask, users: &[Pending]) -> Option<Allocation<B>> {
+        let mut passed = Vec::with_capacity(users.len());
+        for user in users {
+            passed.push(lane.time_passed(*user, Patience::Look).ok()?);
+        }
+        let mut state = lane.state.lock_warm();
+        let passed = users.iter().zip(passed);
+        state.pass(passed.filter_map(|(user, time)| Some((user, time?))));
+        let id = state.allocate(ask).ok()?;
+        Some(Allocation::claim(lane, &mut state, id, ask.size))
     }
 
     /// Allocates everything or nothing.

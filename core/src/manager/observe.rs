@@ -207,7 +207,7 @@ impl<B: Backend> Lane<B> {
     /// Tells the observer that an allocation's bytes are about to be anyone's. `state` is the locked state of this lane.
     pub(crate) fn tell_free(&self, state: &LaneState<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
-            let (id, timeline) = (self.id_of(slot), state.home(self.timeline, slot.index));
+            let (id, timeline) = (self.id_of(slot), state.home_of(slot));
             observer.observe(&Event::Free { id, timeline });
         }
     }
@@ -215,7 +215,7 @@ impl<B: Backend> Lane<B> {
     /// Tells the observer that an allocation's owner let go of it. `state` is the locked state of this lane.
     pub(super) fn tell_free_requested(&self, state: &LaneState<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
-            let (id, timeline) = (self.id_of(slot), state.home(self.timeline, slot.index));
+            let (id, timeline) = (self.id_of(slot), state.home_of(slot));
             observer.observe(&Event::FreeRequested { id, timeline });
         }
     }
@@ -245,8 +245,8 @@ impl<B: Backend> Manager<B> {
         }
         let heap = self.inner.plain.as_slice().first()?;
         let pool = self.inner.pools[usize::from(heap.0)].get()?;
-        let ask = pool.ask(request.layout, request.class).ok()?;
-        let lane = pool.known_lane(request.timeline)?;
+        let ask = pool.ask(request).ok()?;
+        let lane = pool.known_lane()?;
         let mut state = lane.state.lock_warm();
         let slot = state.allocate(ask).ok()?;
         if is_labelled && state.slots.set_noted(slot).is_ok() {

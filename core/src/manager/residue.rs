@@ -17,7 +17,7 @@ impl<B: Backend> Lane<B> {
 
     /// The timeline in whose order an allocation's bytes are used; the main one for those that the host orders.
     fn home(&self, id: SlotId) -> TimelineId {
-        self.state.lock().home(self.timeline, id.index).unwrap_or(TimelineId::MAIN)
+        self.state.lock().home_of(id).unwrap_or(TimelineId::MAIN)
     }
 
     /// Zeroes a secret after everything that uses it; says when the zeros are there, where somebody must wait for it.
@@ -38,9 +38,11 @@ impl<B: Backend> Lane<B> {
         }
         self.save_guard(id, home)?;
         self.wipe(id, home)?;
-        if self.timeline == Some(home) {
+        let state = self.state.lock();
+        if state.home_of(id) == Some(home) && !state.has_host_access(id) {
             return Ok(None); // Whoever gets the bytes next comes after the zeros in the same order.
         }
+        drop(state);
         Ok(Some(Point { timeline: home, epoch: timelines.mark(home)? }))
     }
 

@@ -55,8 +55,7 @@ impl<B: Backend> Allocation<B> {
 
     /// Whether the host was said to access the bytes directly.
     pub(super) fn has_host_access(&self) -> bool {
-        let state = self.lane().state.lock();
-        state.notes.get(self.slot().index).is_some_and(|note| note.host_access)
+        self.lane().state.lock().has_host_access(self.slot())
     }
 
     /// Lets a free wait for a timeline that may still use the bytes, whatever the device answers now.

@@ -102,10 +102,12 @@ impl<B: Backend + 'static> Soak<'_, B> {
         self.lines.iter().filter_map(|line| self.mark(*line)).collect()
     }
 
-    /// A timeline for a request, or none; never the one that is held, whose turn could come only after ours.
+    /// A timeline for a request, or none; never the one that is held, whose turn could come only after ours, unless others may
+    /// have to run after it anyhow.
     fn pick_line(&mut self) -> Option<TimelineId> {
         let at = self.rng.index(self.lines.len() + 1);
-        self.lines.get(at).copied().filter(|line| !self.is_held(Some(*line)))
+        let line = self.lines.get(at).copied();
+        line.filter(|line| self.orders || !self.is_held(Some(*line)))
     }
 
     fn allocate(&mut self) -> Result<(), String> {
@@ -127,6 +129,9 @@ impl<B: Backend + 'static> Soak<'_, B> {
         };
         let lines = self.stack.as_timelines();
         let reached = |line| lines.and_then(|lines| lines.reached(line).ok());
+        for (timeline, point) in self.stack.inner().inner().inner().hooks().take_orders() {
+            self.shadow.order(timeline, point);
+        }
         self.shadow.hand_out(block, span, home, reached)?;
         self.done.allocated += 1;
         let id = self.done.allocated;
@@ -191,7 +196,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
         for _ in 0..if self.live.len() < 2 { 0 } else { count } {
             let (a, b) = (self.rng.index(self.live.len()), self.rng.index(self.live.len()));
             let (from, to) = (&self.live[a], &self.live[b]);
-            let is_held = self.held.as_ref().is_some_and(|(line, _)| Some(*line) == to.home);
+            let is_held = self.is_held(to.home);
             let alike = from.home == to.home && from.block != to.block && fits(from) && fits(to);
             if a != b && alike && !is_held && !touched[a] && !touched[b] {
                 (touched[a], touched[b]) = (true, true);
