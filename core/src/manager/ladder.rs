@@ -184,24 +184,12 @@ impl<B: Backend> Manager<B> {
             lane.settle_use(last)?;
             miss = lane.state.lock().allocate(ask);
         }
-        match miss {
-            Ok(slot) => return Ok((Arc::clone(lane), slot)),
-            Err(Miss::Refused(kind))
-                if !kind.is_out_of_memory() && kind != ErrorKind::ExceedsLimit =>
-            {
-                return Err(kind.into());
-            }
-            Err(miss @ (Miss::Refused(_) | Miss::InUse(_))) => {
-                if matches!(miss, Miss::InUse(_))
-                    && let Some(taken) = self.take_in_order(pool, lane, ask)
-                {
-                    return Ok(taken);
-                }
-                if let Some(taken) = self.search(pool, lane, ask, Patience::Look)? {
-                    return Ok(taken);
-                }
-            }
-            Err(Miss::WouldBreak) => {}
+        let found = match miss {
+            Ok(slot) => Some((Arc::clone(lane), slot)),
+            Err(miss) => self.find_elsewhere(pool, lane, ask, miss)?,
+        };
+        if let Some(taken) = found {
+            return Ok(taken);
         }
         if request.driver == Driver::Forbidden {
             let held = lane.state.lock().allocate_usable(ask);
@@ -215,6 +203,27 @@ impl<B: Backend> Manager<B> {
                 self.climb_higher(pool, lane, ask, error)
             }
             other => other,
+        }
+    }
+
+    /// What the pool holds beside the holes that the fast path looks at.
+    fn find_elsewhere(
+        &self,
+        pool: &Pool<B>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+        miss: Miss,
+    ) -> Result<Option<Taken<B>>> {
+        match miss {
+            Miss::Refused(kind) if !kind.is_out_of_memory() && kind != ErrorKind::ExceedsLimit => {
+                Err(kind.into())
+            }
+            Miss::Refused(_) => self.search(pool, lane, ask, Patience::Look),
+            Miss::InUse(_) => match self.take_in_order(pool, lane, ask) {
+                None => self.search(pool, lane, ask, Patience::Look),
+                taken => Ok(taken),
+            },
+            Miss::WouldBreak => Ok(None),
         }
     }
 

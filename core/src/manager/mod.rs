@@ -207,7 +207,7 @@ impl<B: Backend> Manager<B> {
             match state.allocate(ask) {
                 Ok(id) => return Ok(Allocation::claim(lane, &mut state, id, ask.size)),
                 Err(Miss::InUse(last)) => {
-                    let users = state.users.to_ask(last);
+                    let users = state.users.whom_to_ask(last);
                     drop(state);
                     if let Some(allocation) = Self::allocate_after(lane, ask, &users) {
                         return Ok(allocation);
@@ -268,8 +268,8 @@ impl<B: Backend> Manager<B> {
         self.all_pools().iter().map(|pool| pool.trim()).sum()
     }
 
-    /// Sets when pools wait that were made for [`Waiting::Thrift`]: with `LastResort` they neither wait for timelines to save
-    /// memory nor order them, with `Thrift` they do so again.
+    /// With `LastResort`, pools neither wait for timelines to save memory nor let one run after another; with `Thrift` they do
+    /// again what they were made for.
     ///
     /// For the while that a stream is captured into a graph: to mark it, or to wait for it, would spoil the capture.
     pub fn set_waiting(&self, waiting: Waiting) {

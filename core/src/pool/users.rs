@@ -312,7 +312,7 @@ impl Users {
 
     /// Whom to ask so that a request may have bytes that were used last as said: everyone, from time to time, because others
     /// will come and want the rest; else the one who used them.
-    pub(crate) fn to_ask(&mut self, last: LastUse) -> Vec<Pending> {
+    pub(crate) fn whom_to_ask(&mut self, last: LastUse) -> Vec<Pending> {
         let is_due = self.clock - self.asked >= u64::from(self.busy);
         if !is_due {
             return self.pending(last).collect();

@@ -32,7 +32,6 @@ impl LastUse {
     /// The only user; `None` where there were several. Number 0 is nobody.
     #[inline]
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the upper 16 bits")]
     pub const fn user(self) -> Option<u16> {
         let user = (self.0 >> TIME) as u16;
         if user == SEVERAL { None } else { Some(user) }

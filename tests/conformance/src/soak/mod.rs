@@ -65,8 +65,9 @@ struct Soak<'a, B: Backend + 'static> {
     manager: Manager<Stack<B>>,
     rng: Rng,
     lines: Vec<TimelineId>,
-    held: Option<(TimelineId, Held)>,
-    /// Whether the manager lets timelines run after each other: a held one may then hold up all.
+    held: Option<(TimelineId, Option<Held>)>,
+    /// Whether the manager lets timelines run after each other: a held one may then hold up all, so it goes on when the manager
+    /// waits.
     orders: bool,
     live: Vec<Entry<B>>,
     /// None where the device moves no bytes.
@@ -193,7 +194,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
 
     /// Checks everything once more and frees it, also after a loss.
     fn finish(mut self) -> Result<Soaked, String> {
-        self.held = None;
+        self.let_go();
         let live = core::mem::take(&mut self.live);
         let checked = self.compare(&live.iter().collect::<Vec<_>>());
         drop(live);

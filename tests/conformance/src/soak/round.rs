@@ -1,5 +1,6 @@
 //! One round of a soak.
 use super::{Entry, Soak, each_line, stamped};
+use crate::look::Look;
 use omniheap_core::{Backend, Copy, Point, Request, TimelineId};
 
 /// Operations of a round.
@@ -129,7 +130,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
         };
         let lines = self.stack.as_timelines();
         let reached = |line| lines.and_then(|lines| lines.reached(line).ok());
-        for (timeline, point) in self.stack.inner().inner().inner().hooks().take_orders() {
+        for (timeline, point) in self.look().take_orders() {
             self.shadow.order(timeline, point);
         }
         self.shadow.hand_out(block, span, home, reached)?;
@@ -223,13 +224,27 @@ impl<B: Backend + 'static> Soak<'_, B> {
 
     /// Holds a timeline for a few rounds, or lets it go on.
     fn toggle_hold(&mut self) {
-        if self.rng.below(3) > 0 || self.held.take().is_some() {
+        if self.rng.below(3) > 0 || self.let_go() {
             return;
         }
         if self.world.extras().hold.is_some() && self.lines.len() > 1 {
             let line = self.lines[1 + self.rng.index(self.lines.len() - 1)];
-            self.held = Some((line, self.world.hold(line)));
+            let mut held = Some(self.world.hold(line));
+            if self.orders {
+                held.take().into_iter().for_each(|held| self.look().hold_until_waited_for(held));
+            }
+            self.held = Some((line, held));
             self.done.held += 1;
         }
+    }
+
+    /// Lets the held timeline go on; whether one was held.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.look().let_go();
+        self.held.take().is_some()
+    }
+
+    fn look(&self) -> &Look {
+        self.stack.inner().inner().inner().hooks()
     }
 }
