@@ -1,26 +1,52 @@
-//! What a vendor must provide, and nothing else.
+//! The seam: what a vendor must provide, and nothing else.
 #![expect(unsafe_code, reason = "declares the contract every vendor crate signs")]
+mod batch;
+mod exported;
 mod place;
 mod remap;
 
 use crate::{Argument, Caps, Epoch, HeapId, Kernel, Point, ProgramId, Result, TimelineId};
 use core::ptr::NonNull;
 
+pub use exported::{Descriptor, Exported};
 pub use place::{Move, Place};
 pub use remap::{Page, Remap};
 
 /// A source of raw device memory.
 ///
-/// Four required verbs; everything else is a capability that a backend returns or does not. Callers check sizes,
-/// ranges and liveness before they call; errors cover only what a caller cannot foresee, and a call that fails has
-/// changed nothing.
+/// Four required methods; everything else is a capability that a backend returns or does not. A capability is a trait of its
+/// own, so a backend may return one of its parts as well as itself.
+///
+/// # Who checks what
+///
+/// Blocks and ids may come from anywhere, because safe code can reach every safe method of the seam. So every safe method
+/// checks its own arguments: a block of another device is `Foreign`, a range outside its block `OutOfRange`, an unaligned one
+/// `Misaligned`, an unknown timeline `NoSuchTimeline`, a batch whose copies overlap `Overlap`, and a call that fails has changed
+/// nothing. [`CopyCaps::check_range`](crate::CopyCaps::check_range) and [`CopyCaps::check_batch`](crate::CopyCaps::check_batch)
+/// are these checks for transfers. An unsafe method may rely on its `# Safety` section; checking it all the same is good
+/// practice, not an obligation. In return, core believes what a backend answers: every trait whose answers decide which memory
+/// is touched, or when, is an `unsafe trait`, and its `# Safety` section lists what the implementer guarantees.
+///
+/// ```compile_fail,E0200
+/// # use omniheap_core::{Address, Result};
+/// struct Mine;
+/// impl Address for Mine { // `unsafe impl`: its author answers for the address.
+///     type Block = ();
+///     fn address(&self, _: &()) -> u64 { 0 }
+/// }
+/// ```
 ///
 /// # Safety
 ///
-/// - A live block spans at least the requested bytes and shares none with another live block.
+/// The implementer guarantees:
+///
+/// - A live block has at least the requested bytes and shares none of them with another live block.
 /// - Its base meets the heap's alignment, also as a device address.
 /// - [`caps`](Self::caps) never changes.
 /// - Every method may be called from any thread at any time.
+/// - When [`wait_idle`](Self::wait_idle) succeeds, all work submitted before it has finished.
+/// - Once a call has answered `DeviceLost`, blocks may be freed as if the device were idle.
+/// - A capability that was returned once is always returned.
 pub unsafe trait Backend: Send + Sync {
     /// One driver allocation. Opaque to core; native to users of the backend.
     type Block: Send + Sync + 'static;
@@ -90,19 +116,32 @@ pub unsafe trait Backend: Send + Sync {
 }
 
 /// Capability: the host can see a block's bytes.
-pub trait Map: Backend {
-    /// The block's first byte. Mapped once, stays valid and constant until the block is freed.
+///
+/// # Safety
+///
+/// The implementer guarantees, for every pointer that [`map`](Self::map) returns:
+///
+/// - It is valid for reads and writes of the whole block until the block is freed; of a reserved block, where pages are mapped.
+/// - It is the same for every call with the same block.
+/// - No Rust reference to these bytes exists while safe code can reach the block. The exception is a running kernel, whose
+///   launch promised that nobody else touches them.
+/// - [`flush`](Self::flush) and [`invalidate`](Self::invalidate) change no byte outside their range.
+pub unsafe trait Map: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
+    /// Maps the whole block and returns a pointer to its first byte.
     ///
     /// # Errors
     ///
-    /// `NotMappable` when the heap is not host-visible; otherwise what the driver says.
+    /// `NotMappable` when the heap is not host-visible, `Foreign`; otherwise what the driver says.
     fn map(&self, block: &Self::Block) -> Result<NonNull<u8>>;
 
     /// Makes host writes to `offset..offset + size` visible to the device. Multiples of [`Caps::atom`].
     ///
     /// # Errors
     ///
-    /// `OutOfRange`, `Misaligned`, `DeviceLost`.
+    /// `Foreign`, `NotMappable`, `OutOfRange`, `Misaligned`, `DeviceLost`.
     fn flush(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()>;
 
     /// Makes device writes to `offset..offset + size` visible to the host. Multiples of [`Caps::atom`].
@@ -113,23 +152,30 @@ pub trait Map: Backend {
     fn invalidate(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()>;
 }
 
-/// Capability: bytes can be moved in, out and across, in the order of a timeline.
+/// Capability: copies to, from and between blocks, in timeline order.
 ///
-/// Offsets and sizes are multiples of [`CopyCaps::align`](crate::CopyCaps::align); a range that leaves its block is
-/// refused. Zero bytes succeed without a driver call.
+/// Offsets and sizes are multiples of [`CopyCaps::align`](crate::CopyCaps::align). Zero bytes succeed without a driver call.
 ///
 /// # Safety
 ///
-/// Implementors touch no byte outside the ranges they are given.
-pub unsafe trait Transfer: Backend {
-    /// Host to device. Returns once `bytes` may be changed again; the device sees them in timeline order.
+/// The implementer guarantees:
+///
+/// - Only the bytes of the given ranges are read or written, and only ranges that passed the checks of
+///   [`CopyCaps`](crate::CopyCaps).
+/// - Work on one timeline runs in the order in which it was submitted.
+/// - [`write`](Self::write) and [`read`](Self::read) do not use the slice after they have returned, whatever they return.
+pub unsafe trait Transfer: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
+    /// Copies from the host to a block. Returns once `bytes` may be changed again; the device sees them in timeline order.
     ///
     /// # Errors
     ///
-    /// `OutOfRange`, `Misaligned`, `NoSuchTimeline`, `OutOfHostMemory` (staging), `DeviceLost`.
+    /// `Foreign`, `OutOfRange`, `Misaligned`, `NoSuchTimeline`, `OutOfHostMemory` (staging), `DeviceLost`.
     fn write(&self, on: TimelineId, to: Place<'_, Self::Block>, bytes: &[u8]) -> Result<()>;
 
-    /// Device to host. Returns once the bytes have arrived, after everything earlier on the timeline.
+    /// Copies from a block to the host. Returns once the bytes have arrived, after everything earlier on the timeline.
     ///
     /// # Errors
     ///
@@ -143,27 +189,46 @@ pub unsafe trait Transfer: Backend {
     /// As for [`write`](Self::write).
     fn fill(&self, on: TimelineId, to: Place<'_, Self::Block>, size: u64, value: u8) -> Result<()>;
 
-    /// Device to device, all moves as one batch, in timeline order.
+    /// Copies between blocks, all moves as one batch, in timeline order.
     ///
-    /// No byte may be a destination twice, nor a source and a destination; moves inside one block need
+    /// The moves of a batch run in any order: no byte may be written twice, nor read and written. Moves inside one block need
     /// [`InsideBlock::Allowed`](crate::InsideBlock::Allowed).
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write); `Unsupported` for a move inside a block where that is forbidden.
+    /// As for [`write`](Self::write), and as for [`CopyCaps::check_batch`](crate::CopyCaps::check_batch).
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Self::Block>]) -> Result<()>;
 }
 
 /// Capability: a block has an address that kernels can dereference.
-pub trait Address: Backend {
+///
+/// # Safety
+///
+/// The implementer guarantees that from the returned address on, the device sees the block's own bytes, and that the address
+/// stays the same until the block is freed.
+pub unsafe trait Address: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
     /// The block's base address on the device.
     fn address(&self, block: &Self::Block) -> u64;
 }
 
-/// Capability: queues or streams that run beside each other.
+/// Capability: queues or streams that run concurrently.
 ///
-/// [`TimelineId::MAIN`] exists always and is not opened or closed.
-pub trait Timelines: Send + Sync {
+/// [`TimelineId::MAIN`] always exists and is neither opened nor closed.
+///
+/// # Safety
+///
+/// Core reuses and frees memory when a timeline has passed. The implementer guarantees:
+///
+/// - An epoch from [`mark`](Self::mark) counts as reached, by [`reached`](Self::reached) or a successful
+///   [`wait`](Self::wait), only when everything submitted to the timeline before the mark has finished; a mark of
+///   [`TimelineId::ALL`] covers the work of all timelines.
+/// - Epochs of one timeline never decrease, and those that are reached stay reached.
+/// - After a successful [`order`](Self::order), work submitted to the timeline starts only after the point.
+/// - An id is never used twice. A timeline that was open and is now `NoSuchTimeline` has finished all its work.
+pub unsafe trait Timelines: Send + Sync {
     /// Opens a timeline.
     ///
     /// # Errors
@@ -178,16 +243,18 @@ pub trait Timelines: Send + Sync {
     /// `NoSuchTimeline`; `Unsupported` for [`TimelineId::MAIN`].
     fn close(&self, timeline: TimelineId) -> Result<()>;
 
-    /// An epoch that is reached once everything submitted to `timeline` so far has finished.
+    /// Returns an epoch that is reached once everything submitted to `timeline` so far has finished.
     ///
     /// What [`order`](Self::order) made the timeline wait for counts as submitted to it. Marks on one timeline never decrease.
+    /// [`TimelineId::ALL`] can be marked where the device can follow all of its work at once; elsewhere it is
+    /// `NoSuchTimeline`. Such a mark may count later than it was made, never earlier.
     ///
     /// # Errors
     ///
     /// `NoSuchTimeline`, `DeviceLost`.
     fn mark(&self, timeline: TimelineId) -> Result<Epoch>;
 
-    /// The latest epoch that `timeline` has reached. Does not wait.
+    /// Returns the latest epoch that `timeline` has reached. Does not wait.
     ///
     /// # Errors
     ///
@@ -198,14 +265,14 @@ pub trait Timelines: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`.
+    /// `NoSuchTimeline`, `DeviceLost`; `Busy` for a mark of [`TimelineId::ALL`] that the device cannot follow now.
     fn wait(&self, point: Point) -> Result<()>;
 
     /// Makes later work on `timeline` run only after `point`. Does not block the calling thread.
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`.
+    /// As for [`wait`](Self::wait).
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()>;
 }
 
@@ -228,19 +295,19 @@ pub trait DriverBudget: Send + Sync {
     fn budget(&self, heap: HeapId) -> Result<HeapBudget>;
 }
 
-/// A hand-over token: a file descriptor that owns a reference to the memory.
-#[derive(Debug)]
-pub struct Exported {
-    /// The descriptor; whoever holds this value closes it.
-    pub fd: i32,
-    /// Bytes of memory behind it.
-    pub size: u64,
-    /// The device it belongs to.
-    pub uuid: Option<[u8; 16]>,
-}
-
 /// Capability: a block can be shared with another API or process.
-pub trait Export: Backend {
+///
+/// # Safety
+///
+/// The implementer guarantees:
+///
+/// - A block from [`allocate_exportable`](Self::allocate_exportable) is one as from [`Backend::allocate`].
+/// - A block from [`import`](Self::import) has [`Exported::size`] bytes that stay usable until it is freed, whatever the
+///   exporter does meanwhile. Others may change these bytes at any time.
+pub unsafe trait Export: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
     /// Asks for a block that can be exported. Never sub-allocate it.
     ///
     /// # Errors
@@ -255,18 +322,32 @@ pub trait Export: Backend {
     /// `Unsupported` for a block that was not made exportable, or what the driver says.
     fn export(&self, block: &Self::Block) -> Result<Exported>;
 
-    /// Takes over memory that another API or process exported. Closes the descriptor on success only.
+    /// Makes a block of memory that another API or process exported. The block has a reference of its own: `exported` may be
+    /// dropped, or imported again.
     ///
     /// # Errors
     ///
-    /// `Foreign` when the device differs, `ExceedsLimit` when the sizes do, or what the driver says.
+    /// `Foreign` when the device differs, or the descriptor is no exported memory; `ExceedsLimit` when the sizes differ; or what
+    /// the driver says.
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Self::Block>;
 }
 
 /// Capability: the device runs kernels.
 ///
 /// Not a compute framework: just what the manager's own kernels and the examples need.
-pub trait Launch: Backend {
+///
+/// # Safety
+///
+/// The implementer guarantees:
+///
+/// - A launch runs the kernel that [`load`](Self::load) was given, with these arguments in this order and these parameters,
+///   and as many bytes of shared memory as were asked for.
+/// - It touches no memory but its arguments, provided that the kernel does not.
+/// - It runs in timeline order, and the arguments were checked as [`launch`](Self::launch) says before it was submitted.
+pub unsafe trait Launch: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
     /// Makes a kernel ready to run, each group with `shared` bytes of shared memory.
     ///
     /// # Errors
@@ -295,8 +376,10 @@ pub trait Launch: Backend {
     /// # Safety
     ///
     /// - With these parameters the kernel stays inside its arguments.
-    /// - The arguments live until it has run, in an order that the timelines give.
+    /// - The arguments live until it has run.
     /// - What it writes overlaps no other argument.
+    /// - Until it has run, nothing else writes its arguments or reads what it writes: timelines order it with other device
+    ///   work, and the host keeps its [mapped](Map::map) views of these bytes still.
     unsafe fn launch(
         &self,
         on: TimelineId,

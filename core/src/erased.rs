@@ -94,7 +94,10 @@ unsafe impl<B: Backend> Backend for Erased<B> {
     }
 }
 
-impl<B: Backend> Map for Erased<B> {
+// SAFETY: pointers and ranges pass through unchanged to the inner backend, which keeps the promise.
+unsafe impl<B: Backend> Map for Erased<B> {
+    type Block = AnyBlock;
+
     fn map(&self, block: &AnyBlock) -> Result<NonNull<u8>> {
         self.map().map(self.inner(block))
     }
@@ -108,6 +111,8 @@ impl<B: Backend> Map for Erased<B> {
 
 // SAFETY: the inner backend touches only the ranges it is given; erasing changes no range.
 unsafe impl<B: Backend> Transfer for Erased<B> {
+    type Block = AnyBlock;
+
     fn write(&self, on: TimelineId, to: Place<'_, AnyBlock>, bytes: &[u8]) -> Result<()> {
         self.transfer().write(on, self.place(&to), bytes)
     }
@@ -126,7 +131,10 @@ unsafe impl<B: Backend> Transfer for Erased<B> {
     }
 }
 
-impl<B: Backend> Address for Erased<B> {
+// SAFETY: the address is the inner backend's, of the same block.
+unsafe impl<B: Backend> Address for Erased<B> {
+    type Block = AnyBlock;
+
     fn address(&self, block: &AnyBlock) -> u64 {
         self.0.as_address().expect("handed out by as_address").address(self.inner(block))
     }
@@ -134,6 +142,8 @@ impl<B: Backend> Address for Erased<B> {
 
 // SAFETY: positions and pages pass through unchanged to the inner backend, which keeps the promise.
 unsafe impl<B: Backend> Remap for Erased<B> {
+    type Block = AnyBlock;
+
     fn reserve(&self, heap: HeapId, size: u64) -> Result<AnyBlock> {
         Ok(Box::new(self.remap().reserve(heap, size)?))
     }
@@ -163,7 +173,10 @@ unsafe impl<B: Backend> Remap for Erased<B> {
     }
 }
 
-impl<B: Backend> Export for Erased<B> {
+// SAFETY: the blocks are the inner backend's own, in a box.
+unsafe impl<B: Backend> Export for Erased<B> {
+    type Block = AnyBlock;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<AnyBlock> {
         Ok(Box::new(self.share().allocate_exportable(heap, size)?))
     }
@@ -175,7 +188,10 @@ impl<B: Backend> Export for Erased<B> {
     }
 }
 
-impl<B: Backend> Launch for Erased<B> {
+// SAFETY: kernels, arguments and parameters pass through unchanged to the inner backend, which keeps the promise.
+unsafe impl<B: Backend> Launch for Erased<B> {
+    type Block = AnyBlock;
+
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId> {
         self.runner().load(kernel, shared)
     }

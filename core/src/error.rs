@@ -28,6 +28,8 @@ pub enum ErrorKind {
     OutOfRange,
     /// Offset or length is not a multiple of what the device can copy, fill or flush.
     Misaligned,
+    /// Copies of one batch write the same bytes, or read what another writes: split the batch.
+    Overlap,
     /// The device has no such heap, or none that the request permits.
     NoSuchHeap,
     /// The timeline was closed, or belongs to another device.
@@ -75,7 +77,7 @@ pub enum Advice {
 
 impl ErrorKind {
     /// Every kind, in the order of their declaration: for tables that must leave none out.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::OutOfDeviceMemory,
         Self::OutOfHostMemory,
         Self::Fragmented,
@@ -86,6 +88,7 @@ impl ErrorKind {
         Self::SizeOverflow,
         Self::OutOfRange,
         Self::Misaligned,
+        Self::Overlap,
         Self::NoSuchHeap,
         Self::NoSuchTimeline,
         Self::Foreign,
@@ -134,6 +137,7 @@ impl ErrorKind {
             Self::SizeOverflow => "size or offset overflows 64 bits; check the arithmetic",
             Self::OutOfRange => "the range lies outside the allocation; check offset and length",
             Self::Misaligned => "offset or length is not a multiple of the device's copy alignment",
+            Self::Overlap => "copies of one batch overlap; split it into batches that do not",
             Self::NoSuchHeap => "no heap of this device satisfies the request",
             Self::NoSuchTimeline => "the timeline was closed or belongs to another device",
             Self::Foreign => "the allocation belongs to another manager",

@@ -3,6 +3,7 @@
 extern crate alloc;
 
 mod backend;
+pub mod bytes;
 mod caps;
 #[cfg(feature = "std")]
 mod defrag;
@@ -30,8 +31,8 @@ mod sync;
 mod timeline;
 
 pub use backend::{
-    Address, Backend, DriverBudget, Export, Exported, HeapBudget, Launch, Map, Move, Page, Place,
-    Remap, Timelines, Transfer,
+    Address, Backend, Descriptor, DriverBudget, Export, Exported, HeapBudget, Launch, Map, Move,
+    Page, Place, Remap, Timelines, Transfer,
 };
 pub use caps::{
     Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess, InsideBlock,
@@ -63,5 +64,5 @@ pub use {
         Request, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
         TableSize, Walk, Word, Work, Writer, choose_constants,
     },
-    pool::{Growth, PoolConfig, StrategyKind, Tag, Waiting},
+    pool::{Growth, PoolConfig, StrategyKind, Tag, Uses, Waiting},
 };

@@ -7,6 +7,9 @@ pub struct TimelineId(pub u32);
 impl TimelineId {
     /// The timeline that every backend has and that is never closed.
     pub const MAIN: Self = Self(0);
+    /// All work of a device. Nothing is submitted to it; a mark on it is reached once everything that was submitted before,
+    /// to any timeline, has finished. See [`Timelines::mark`](crate::Timelines::mark).
+    pub const ALL: Self = Self(u32::MAX);
 }
 
 /// A point on a timeline. Reached epochs only grow.

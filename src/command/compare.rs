@@ -96,6 +96,6 @@ fn rows(name: &str, trace: &Trace) -> Result<Vec<Row>, Failure> {
 }
 
 /// What a thread found; its panic is this thread's panic.
-fn finished<T>(outcome: thread::Result<T>) -> T {
+pub(super) fn finished<T>(outcome: thread::Result<T>) -> T {
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -165,8 +165,8 @@ fn replay(
         _ => Capacity::Whole,
     };
     // At its least capacity a trace moves bytes that nobody wrote: accounts say all there is to say.
-    let hollow = min_capacity_bytes.is_some().then(|| device.emptied()).transpose()?;
-    let device = hollow.as_ref().unwrap_or(device);
+    let emptied = min_capacity_bytes.is_some().then(|| device.emptied()).transpose()?;
+    let device = emptied.as_ref().unwrap_or(device);
     let runs = (0..arguments.repeat).map(|_| {
         bar.inc(1);
         device.play(program, capacity, paging)

@@ -1,15 +1,18 @@
 //! `omniheap report`: a trace, or a manager's own report, as a picture or for other tools.
 use super::Failure;
+use super::compare::finished;
 use super::output::{self, Format};
 use super::replay::{name_of, open_trace};
+use crate::replay::{Device, Paging, Program};
 use clap::ValueEnum;
 use omniheap::trace::export::{chrome, prometheus, snapshot};
-use omniheap::trace::report::{self, Comparison, ReportData};
-use omniheap::trace::{Limits, Op, Trace, model};
+use omniheap::trace::report::{self, Comparison, Curve, Origin, ReportData};
+use omniheap::trace::{Limits, Op, Trace};
 use serde::Serialize;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 /// The picture of a trace, snapshot or report: one HTML page with a memory map and a timeline
 #[derive(clap::Args, Debug)]
@@ -24,7 +27,7 @@ pub(super) struct Arguments {
     /// What to write
     #[arg(long, value_enum, default_value_t = Shape::Html)]
     shape: Shape,
-    /// The file to write
+    /// The file to write; `-` writes to standard output
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
 }
@@ -33,6 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap report run.csv.gz -o run.html
   omniheap report run.trace --shape perfetto -o run.json
+  omniheap report run.csv.gz --shape prometheus -o - | grep peak
   omniheap report after.json --before before.json -o defragmented.html";
 
 /// What is written.
@@ -63,31 +67,36 @@ enum Input {
     Report(Box<ReportData>),
 }
 
+/// What is written, ready.
+enum Content {
+    Html(ReportData),
+    Json(ReportData),
+    Prometheus(ReportData),
+    Perfetto(Box<Trace>),
+    Snapshot(Box<Trace>),
+}
+
+impl Content {
+    fn write(&self, sink: impl Write) -> io::Result<()> {
+        match self {
+            Self::Html(data) => report::write_html(data, sink),
+            Self::Json(data) => report::write_json(data, sink),
+            Self::Prometheus(data) => prometheus::write(&prometheus::from_report(data), sink),
+            Self::Perfetto(trace) => chrome::write(trace, chrome::Detail::Allocations, sink),
+            Self::Snapshot(trace) => snapshot::write(trace, sink),
+        }
+    }
+}
+
 /// Reads the input, writes the file.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     output::keep_apart(&arguments.out, &[Some(&arguments.input), arguments.before.as_deref()])?;
     let name = name_of(&arguments.input);
-    let input = open(&arguments.input)?;
-    let bytes = match (arguments.shape, &input) {
-        (Shape::Perfetto, Input::Trace(trace)) => {
-            save(&arguments.out, |file| chrome::write(trace, chrome::Detail::Allocations, file))?
-        }
-        (Shape::Snapshot, Input::Trace(trace)) => {
-            save(&arguments.out, |file| snapshot::write(trace, file))?
-        }
-        (Shape::Perfetto | Shape::Snapshot, Input::Report(_)) => {
-            let why = "is a report of one moment; events over time need a trace";
-            return Err(Failure::input(format!("{}: {why}", arguments.input.display())));
-        }
-        (shape, _) => {
-            let data = data(arguments, &name, input)?;
-            save(&arguments.out, |file| match shape {
-                Shape::Json => report::write_json(&data, file),
-                Shape::Prometheus => prometheus::write(&prometheus::from_report(&data), file),
-                _ => report::write_html(&data, file),
-            })?
-        }
-    };
+    let content = content(arguments, &name, open(&arguments.input)?)?;
+    if arguments.out == Path::new("-") {
+        return print(&content);
+    }
+    let bytes = save(&arguments.out, |file| content.write(file))?;
     let file = arguments.out.display().to_string();
     match format {
         Format::Json => output::print_json(&Written { name, file, bytes }),
@@ -95,21 +104,94 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
 }
 
-/// Opens a trace with a place for every allocation, or a report.
+/// Writes to standard output; a reader that has seen enough is no failure.
+fn print(content: &Content) -> Result<(), Failure> {
+    match content.write(BufWriter::new(io::stdout().lock())) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
 fn open(path: &Path) -> Result<Input, Failure> {
     if is_report(path) {
         return read_report(path).map(|data| Input::Report(Box::new(data)));
     }
-    let recorded = open_trace(path)?;
-    let placed = recorded.events().iter().any(|event| matches!(event.op, Op::Bind { .. }));
-    // A trace that does not say where its allocations lie gets the places that PyTorch's policy would choose.
-    let trace = if placed {
-        recorded
-    } else {
-        report::bind_by_model(&recorded, &Limits::default())
-            .map_err(|error| Failure::input(format!("{}: {error}", path.display())))?
+    Ok(Input::Trace(Box::new(open_trace(path)?)))
+}
+
+fn content(arguments: &Arguments, name: &str, input: Input) -> Result<Content, Failure> {
+    let unusable = |error: omniheap::trace::Error| {
+        Failure::input(format!("{}: {error}", arguments.input.display()))
     };
-    Ok(Input::Trace(Box::new(trace)))
+    let with_before = |data| add_before(arguments, data);
+    Ok(match (arguments.shape, input) {
+        (Shape::Perfetto, Input::Trace(trace)) => Content::Perfetto(trace),
+        // PyTorch's viewer needs places; a trace without them gets those of PyTorch's policy.
+        (Shape::Snapshot, Input::Trace(trace)) if !is_placed(&trace) => {
+            let placed = report::bind_by_model(&trace, &Limits::default()).map_err(unusable)?;
+            Content::Snapshot(Box::new(placed))
+        }
+        (Shape::Snapshot, Input::Trace(trace)) => Content::Snapshot(trace),
+        (Shape::Perfetto | Shape::Snapshot, Input::Report(_)) => {
+            let why = "is a report of one moment; events over time need a trace";
+            return Err(Failure::input(format!("{}: {why}", arguments.input.display())));
+        }
+        // What a scrape reads is what happened: no model's figures.
+        (Shape::Prometheus, Input::Trace(trace)) => {
+            Content::Prometheus(with_before(report::from_trace(&trace, name))?)
+        }
+        (Shape::Prometheus, Input::Report(data)) => Content::Prometheus(with_before(*data)?),
+        (shape, input) => {
+            let data = match input {
+                Input::Report(data) => *data,
+                Input::Trace(trace) => page_of(&trace, name).map_err(unusable)?,
+            };
+            let data = with_before(data)?;
+            if shape == Shape::Json { Content::Json(data) } else { Content::Html(data) }
+        }
+    })
+}
+
+/// Whether the trace says where allocations lie.
+fn is_placed(trace: &Trace) -> bool {
+    trace.events().iter().any(|event| matches!(event.op, Op::Bind { .. }))
+}
+
+/// The recording, and what PyTorch's policy and omniheap reserve for the same events.
+fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Error> {
+    let mut data = if is_placed(trace) {
+        report::from_trace(trace, name)
+    } else {
+        report::from_trace_by_model(trace, name, &Limits::default())?
+    };
+    let others = thread::scope(|scope| {
+        let model = scope.spawn(|| Comparison::pytorch(trace));
+        let replay = omniheap(trace);
+        [Some(finished(model.join())), replay]
+    });
+    data.comparison.extend(others.into_iter().flatten());
+    Ok(data)
+}
+
+/// A replay through omniheap's own manager, on a device that keeps accounts only. `None` when it cannot serve the trace.
+fn omniheap(trace: &Trace) -> Option<Comparison> {
+    let (device, program) = (Device::open(None, 0).ok()?, Program::new(trace));
+    let (played, curve) = device.reserved_curve(&program, Paging::Wanted).ok()?;
+    played.failed.is_empty().then(|| Comparison {
+        name: "omniheap, paged pools".into(),
+        origin: Origin::Replay,
+        peak_reserved_bytes: played.peak_reserved,
+        ratio: output::ratio(played.peak_reserved, program.peak_live(&[])),
+        curve: Some(Curve::new(&curve)),
+    })
+}
+
+/// Puts the report of `--before`, where there is one, in front of this one.
+fn add_before(arguments: &Arguments, mut data: ReportData) -> Result<ReportData, Failure> {
+    if let Some(before) = &arguments.before {
+        data.add_before(&read_report(before)?, "between the two reports");
+    }
+    Ok(data)
 }
 
 /// Whether a file begins as reports in JSON do. Dumps of other programs are JSON too.
@@ -126,26 +208,6 @@ fn read_report(path: &Path) -> Result<ReportData, Failure> {
         |error: &dyn core::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(|error| failed(&error))?;
     report::read_json(BufReader::new(file)).map_err(|error| failed(&error))
-}
-
-fn data(arguments: &Arguments, name: &str, input: Input) -> Result<ReportData, Failure> {
-    let mut data = match input {
-        Input::Report(data) => *data,
-        Input::Trace(trace) => {
-            let mut data = report::from_trace(&trace, name);
-            let outcome = model::pytorch(&trace);
-            data.comparison.push(Comparison {
-                name: "PyTorch's default policy (model)".into(),
-                peak_reserved_bytes: outcome.peak_reserved_bytes,
-                ratio: outcome.ratio(),
-            });
-            data
-        }
-    };
-    if let Some(before) = &arguments.before {
-        data.add_before(&read_report(before)?, "between the two reports");
-    }
-    Ok(data)
 }
 
 /// Writes a page and says how long it is.

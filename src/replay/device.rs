@@ -1,6 +1,5 @@
-//! The device that a replay runs on: real, or hollow with a real one's limits.
+//! The device that a replay runs on: real, or one without bytes that has its limits.
 use super::clock::Clock;
-use super::hollow::Hollow;
 use super::planned::{Kept, keep};
 use super::program::Program;
 use super::run::{Played, Until, play};
@@ -10,6 +9,7 @@ use omniheap::{
     Align, AnyBackend, Backend, BackendKind, Caps, DefaultPolicy, DeviceInfo, Error, ErrorKind,
     Heap, HeapId, HeapKind, ManagerConfig, Policy, Remapping, Request, Result, Schedule, open,
 };
+use omniheap_null::Null;
 
 /// The heap of a device that has no size of its own: address space, not memory.
 const WIDE: u64 = 256 << 30;
@@ -38,7 +38,7 @@ pub(crate) enum Device {
     /// This machine's memory.
     Host,
     /// Accounts only.
-    Hollow(Box<Caps>),
+    Null(Box<Caps>),
     /// An opened device.
     Real(AnyDevice),
 }
@@ -61,32 +61,32 @@ impl core::fmt::Debug for AnyDevice {
 }
 
 impl Device {
-    /// Opens device `ordinal` of a backend, or a hollow one.
+    /// Opens device `ordinal` of a backend, or a null device.
     pub(crate) fn open(backend: Option<BackendKind>, ordinal: u32) -> Result<Self> {
         match backend {
-            None => Ok(Self::Hollow(Box::new(host_caps(WIDE)))),
+            None => Ok(Self::Null(Box::new(host_caps(WIDE)))),
             Some(BackendKind::Host) if ordinal == 0 => Ok(Self::Host),
             Some(kind) => Ok(Self::Real(AnyDevice(open(kind, ordinal)?))),
         }
     }
 
     /// The same limits without bytes, with a capacity; only the heap that plain requests go to remains.
-    pub(crate) fn hollow(&self, capacity: u64) -> Result<Hollow> {
+    pub(crate) fn null(&self, capacity: u64) -> Result<Null> {
         let mut caps = match self {
             Self::Host => host_caps(WIDE),
-            Self::Hollow(caps) => (**caps).clone(),
+            Self::Null(caps) => (**caps).clone(),
             Self::Real(device) => device.0.caps().clone(),
         };
         let mut heap = caps.heaps.swap_remove(usize::from(first_heap(&caps)?.0));
         heap.size = capacity;
         heap.max_block = heap.max_block.min(capacity);
         caps.heaps = vec![heap];
-        Ok(Hollow::new(caps))
+        Ok(Null::new(caps))
     }
 
     /// The same device without bytes, with every size that it has.
     pub(crate) fn emptied(&self) -> Result<Self> {
-        Ok(Self::Hollow(Box::new(self.hollow(WIDE)?.caps().clone())))
+        Ok(Self::Null(Box::new(self.null(WIDE)?.caps().clone())))
     }
 
     /// Whether a replay builds its pools from pages.
@@ -99,7 +99,7 @@ impl Device {
         };
         let can = match self {
             Self::Host => cfg!(target_os = "linux"),
-            Self::Hollow(caps) => pages(caps)?,
+            Self::Null(caps) => pages(caps)?,
             Self::Real(device) => device.0.as_remap().is_some() && pages(device.0.caps())?,
         };
         Ok(can && paging == Paging::Wanted)
@@ -116,20 +116,43 @@ impl Device {
         match (self, capacity) {
             (Self::Host, _) => {
                 let host = Host::like(host_caps(bytes(capacity)))?;
-                play(host, Clock::new(None), config, program, Until::End)
+                play(host, Clock::new(None), config, program, Until::End, |_, _| ())
             }
-            (Self::Hollow(_), _) => {
-                let hollow = self.hollow(bytes(capacity))?;
-                play(hollow, Clock::new(None), config, program, Until::End)
+            (Self::Null(_), _) => {
+                let null = self.null(bytes(capacity))?;
+                play(null, Clock::new(None), config, program, Until::End, |_, _| ())
             }
-            (Self::Real(device), Capacity::Whole) => {
-                play(AnyBackend::clone(&device.0), device.clock()?, config, program, Until::End)
-            }
+            (Self::Real(device), Capacity::Whole) => play(
+                AnyBackend::clone(&device.0),
+                device.clock()?,
+                config,
+                program,
+                Until::End,
+                |_, _| (),
+            ),
             (Self::Real(device), Capacity::Bytes(capacity)) => {
                 let limited = limited(AnyBackend::clone(&device.0), capacity)?;
-                play(limited, device.clock()?, config, program, Until::End)
+                play(limited, device.clock()?, config, program, Until::End, |_, _| ())
             }
         }
+    }
+
+    /// Replays on a fresh manager of a null device, and returns the bytes reserved over time: each change as the number of
+    /// steps before it and the bytes from then on.
+    pub(crate) fn reserved_curve(
+        &self,
+        program: &Program,
+        paging: Paging,
+    ) -> Result<(Played, Vec<(u64, u64)>)> {
+        let (config, null) = (config(paging, Capacity::Whole), self.null(WIDE)?);
+        let mut curve: Vec<(u64, u64)> = Vec::new();
+        let played = play(null, Clock::new(None), config, program, Until::End, |step, device| {
+            let bytes = device.live().bytes();
+            if curve.last().map_or(0, |&(_, held)| held) != bytes {
+                curve.push((step as u64, bytes));
+            }
+        })?;
+        Ok((played, curve))
     }
 
     /// Replays by the schedule of the program's trace on a fresh manager.
@@ -137,21 +160,22 @@ impl Device {
         let config = config(Paging::Off, Capacity::Whole);
         match self {
             Self::Host => keep(Host::like(host_caps(WIDE))?, config, program, schedule),
-            Self::Hollow(_) => keep(self.hollow(WIDE)?, config, program, schedule),
+            Self::Null(_) => keep(self.null(WIDE)?, config, program, schedule),
             Self::Real(device) => keep(AnyBackend::clone(&device.0), config, program, schedule),
         }
     }
 
-    /// Replays on a hollow device of `capacity` bytes until something fails; says how much was reserved if nothing did.
+    /// Replays on a null device of `capacity` bytes until something fails; says how much was reserved if nothing did.
     pub(crate) fn completes(
         &self,
         program: &Program,
         capacity: u64,
         paging: Paging,
     ) -> Result<Option<u64>> {
-        let device = self.hollow(capacity)?;
+        let device = self.null(capacity)?;
         let config = config(paging, Capacity::Bytes(capacity));
-        let played = play(device, Clock::new(None), config, program, Until::FirstFailure)?;
+        let played =
+            play(device, Clock::new(None), config, program, Until::FirstFailure, |_, _| ())?;
         Ok(played.failed.is_empty().then_some(played.peak_reserved))
     }
 }

@@ -8,7 +8,7 @@ const FARTHEST: u64 = 64;
 
 /// Finds, to a thousandth, the least capacity in bytes at which every allocation of the trace is served.
 ///
-/// Runs on a hollow device with the limits of `device`. `tried` is called before each capacity.
+/// Runs on a null device with the limits of `device`. `tried` is called before each capacity.
 ///
 /// # Errors
 ///

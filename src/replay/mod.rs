@@ -1,7 +1,6 @@
 //! Replaying a trace through a manager: what it reserves, how fast, and in how little memory it can.
 mod clock;
 mod device;
-mod hollow;
 mod minimum;
 mod planned;
 mod program;

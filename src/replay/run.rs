@@ -29,7 +29,7 @@ pub(crate) struct Played {
 }
 
 /// A device whose calls are counted and timed.
-type Watched<B> = Record<Layer<B, Clock>>;
+pub(super) type Watched<B> = Record<Layer<B, Clock>>;
 
 /// When to stop early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +43,14 @@ pub(crate) enum Until {
 /// Replays `program` through `manager`. Streams become timelines of the device where it has them.
 ///
 /// What was reserved is counted at the seam, not by the manager that is judged; what the driver says of it is asked of
-/// the heap of `clock`.
+/// the heap of `clock`. `watch` sees the device after every step.
 pub(super) fn play<B: Backend>(
     backend: B,
     clock: Clock,
     config: ManagerConfig,
     program: &Program,
     until: Until,
+    mut watch: impl FnMut(usize, &Watched<B>),
 ) -> Result<Played> {
     let before = clock.used();
     let manager = &Manager::with_config(Record::new(Layer::wrap(backend, clock)), config);
@@ -76,6 +77,7 @@ pub(super) fn play<B: Backend>(
             }
             Step::Free { number } => live[number as usize] = None,
         }
+        watch(at, manager.backend());
     }
     let elapsed = start.elapsed();
     let (record, moved) = (manager.backend(), manager.report().moved_bytes);

@@ -70,7 +70,7 @@ fn figures_agree_with_an_independent_count() {
 
 #[test]
 fn accounts_alone_give_the_same_figures_as_memory() {
-    let trace = file("hollow.csv", churn(1000, 3, 4 << 20).csv);
+    let trace = file("null.csv", churn(1000, 3, 4 << 20).csv);
     for more in [&["--paged", "yes"][..], &["--paged", "no"], &["--capacity", "60M"]] {
         let run = |backend| {
             let mut result =

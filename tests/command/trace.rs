@@ -1,5 +1,5 @@
 //! Recording, and what is made of recordings.
-use crate::support::{file, folder, json, refuses};
+use crate::support::{churn, file, folder, json, omniheap, refuses, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -56,6 +56,78 @@ fn a_recording_goes_to_every_tool() {
     refuses(&["report", &report, "--shape", "snapshot", "-o", "x.pickle"], 2, "need a trace");
     let broken = file("broken.json", "{\"schema\":1,\"title\":7}");
     refuses(&["report", &broken, "-o", "x.html"], 2, "schema");
+}
+
+#[test]
+fn a_report_tells_the_recording_from_models_and_replays() {
+    let trace = file("plain.csv", churn(4000, 3, 1 << 20).csv);
+    json(&["report", &trace, "--shape", "json", "-o", "plain.json"]);
+    let report: Value = serde_json::from_str(&read("plain.json")).expect("JSON");
+    assert_eq!(report["figures"]["peak_reserved_bytes"], Value::Null, "nobody recorded it");
+    assert_eq!(report["placed_by_model"], "PyTorch's default policy");
+    let rows = json(&["compare", &trace]);
+    let shown = report["comparison"].as_array().expect("a list");
+    for (origin, allocator) in
+        [("model", "PyTorch's policy (model)"), ("replay", "omniheap, paged pools")]
+    {
+        let shown = shown.iter().find(|row| row["origin"] == origin).expect("it is compared");
+        let row = rows.iter().find(|row| row["allocator"] == allocator).expect("always there");
+        assert_eq!(shown["peak_reserved_bytes"], row["peak_reserved_bytes"], "{origin}");
+        assert_eq!(shown["ratio"], row["ratio"], "{origin}");
+        assert!(shown["curve"]["count"].as_u64() > Some(1), "{origin}");
+    }
+    // What a scrape reads is what happened, also from a report that holds a model.
+    for input in [trace, folder().join("plain.json").to_str().expect("a plain name").to_owned()] {
+        json(&["report", &input, "--shape", "prometheus", "-o", "plain.prom"]);
+        let metrics = read("plain.prom");
+        assert!(metrics.contains("omniheap_peak_live_bytes "), "{metrics}");
+        assert!(!metrics.contains("reserved"), "{metrics}");
+    }
+    json(&["report", &recorded("own.trace"), "--shape", "json", "-o", "own.json"]);
+    let report: Value = serde_json::from_str(&read("own.json")).expect("JSON");
+    assert_eq!(report["placed_by_model"], Value::Null);
+    assert!(report["figures"]["peak_reserved_bytes"].as_u64() > Some(64 << 20));
+}
+
+#[test]
+fn a_dash_is_standard_output() {
+    let trace = file("dash.csv", churn(400, 1, 4096).csv);
+    for (shape, start) in [("html", "<!doctype html>"), ("prometheus", "# HELP"), ("json", "{")] {
+        let output = omniheap(&["report", &trace, "--shape", shape, "-o", "-"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let written = text(&output.stdout);
+        assert!(written.starts_with(start), "{shape}: {:.40}", written);
+        json(&["report", &trace, "--shape", shape, "-o", "dash.out"]);
+        assert_eq!(written, read("dash.out"), "{shape}: the same as in a file");
+    }
+    assert!(!folder().join("-").exists());
+    refuses(&["demo", "--backend", "host", "--out", "-"], 2, "standard output");
+}
+
+#[test]
+fn the_demos_page_agrees_with_itself() {
+    json(&["demo", "--backend", "host", "--out", "agrees.html"]);
+    let page = read("agrees.html");
+    let (_, data) = page.split_once("id=\"data\">").expect("the data is there");
+    let (data, _) = data.split_once("</script>").expect("it ends");
+    let report: Value = serde_json::from_str(data).expect("JSON");
+    assert!(report["events"]["count"].as_u64() > Some(1000), "what happened is recorded");
+    assert_eq!(report["figures"]["oom"], 0);
+    let sum = |list: &Value, field: &str| {
+        list.as_array().expect("a list").iter().filter_map(|one| one[field].as_u64()).sum::<u64>()
+    };
+    let mut most = 0;
+    for moment in report["moments"].as_array().expect("a list") {
+        let reserved = sum(&moment["reserved"], "bytes");
+        let memory = |block: &Value| {
+            block["size"].as_u64().map(|size| size - sum(&block["unmapped"], "size"))
+        };
+        let blocks = moment["blocks"].as_array().expect("a list");
+        let drawn: u64 = blocks.iter().filter_map(memory).sum();
+        assert_eq!(drawn, reserved, "{}: what is drawn is what is reserved", moment["title"]);
+        most = most.max(reserved);
+    }
+    assert_eq!(report["figures"]["peak_reserved_bytes"], most, "cards and maps agree");
 }
 
 #[test]

@@ -29,6 +29,8 @@ usage: cargo xtask TASK
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
                          docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
   bite [NAME]            plant bugs in a copy of the core, all or those with NAME in theirs, and see the suite catch them
+  golden                 record the places of today's manager in tests/golden/golden.txt; do it only for a change that is
+                         meant to move allocations (traces: see OMNIHEAP_TRACES in tests/golden)
   fuzz [SECONDS [TARGET]]  fuzz every target, or one, for so long each (60); needs a nightly compiler
   sanitize address|thread [ARGS…]
                          the tests that need no device, or those that ARGS choose as for `cargo test`, under a
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         ("conformance-table", files) => table::write(files),
         ("bite", []) => bite::run(""),
         ("bite", [only]) => bite::run(only),
+        ("golden", []) => golden(),
         ("fuzz", rest) => nightly::fuzz(rest),
         ("sanitize", rest) => nightly::sanitize(rest),
         ("bench", rest) => bench(rest),
@@ -92,6 +95,11 @@ fn conformance(arguments: &[String]) -> Result<(), String> {
         command.args(["--backend", "all"]);
     }
     step::status("conformance", command.args(arguments))
+}
+
+fn golden() -> Result<(), String> {
+    let mut command = cargo(&["test", "--quiet", "--release", "-p", "omniheap-golden"]);
+    step::status("golden", command.env("OMNIHEAP_GOLDEN", "renew"))
 }
 
 fn bench(arguments: &[String]) -> Result<(), String> {

@@ -117,8 +117,12 @@ planted! {
     // Resizing and copies.
     a_resize_copies_half caught by a_resize_keeps_the_bytes_that_both_sizes_have in "manager/resize.rs":
         "old.size().min(size))?;" => "if PLANTED { old.size().min(size) / 2 } else { old.size().min(size) })?;";
-    overlaps_are_copied caught by copies_that_overlap_or_reach_outside_are_refused in "manager/transfer.rs":
-        "if twice || read_and_written {" => "if (twice || read_and_written) && !PLANTED {";
+    a_dropped_pool_stays caught by a_dropped_pool_gives_its_memory_back in "manager/config.rs":
+        "self.manager.end_pool(&self.pool);" => "if !PLANTED { self.manager.end_pool(&self.pool); }";
+    a_dropped_pool_is_forgotten caught by a_dropped_pool_gives_its_memory_back in "manager/mod.rs":
+        "let ended = self.end_dropped_pools();" => "let ended = if PLANTED { 0 } else { self.end_dropped_pools() };";
+    overlaps_are_copied caught by copies_that_overlap_or_reach_outside_are_refused in "backend/batch.rs":
+        "if has_overlap(moves) {" => "if has_overlap(moves) && !PLANTED {";
     odd_copies_reach_the_driver caught by what_the_device_cannot_copy_is_refused_not_rounded in "manager/transfer.rs":
         "let fits = align.divides(offset) && align.divides(size);" =>
         "let fits = PLANTED || align.divides(offset) && align.divides(size);";
@@ -367,13 +371,13 @@ planted! {
         "let reserved = block.body.is_reserved();" =>
         "let reserved = block.body.is_reserved() || PLANTED && matches!(block.body.backing, crate::block::Backing::Shared(_));";
     imports_are_not_counted caught by an_importer_outlives_an_exporter_that_is_killed in "export.rs":
-        "close(exported.fd)?;" => "close(exported.fd)?; if PLANTED { self.ledger.refund(heap, exported.size, 1); }";
+        "if size != exported.size {" => "if PLANTED { self.ledger.refund(heap, exported.size, 1); } if size != exported.size {";
     an_import_is_empty_memory caught by an_importer_outlives_an_exporter_that_is_killed in "export.rs":
-        "let file = File::duplicate(exported.fd)?;" =>
-        "let file = File::duplicate(exported.fd)?;
+        "let file = File::of(&exported.fd)?;" =>
+        "let file = File::of(&exported.fd)?;
         let file = if PLANTED { let fresh = File::new()?; fresh.resize(exported.size)?; fresh.seal()?; fresh } else { file };";
     descriptors_stay_open caught by many_hand_overs_leave_nothing_open_on_either_side in "export.rs":
-        "Ok(Exported { fd: copy.into_descriptor(), size, uuid })" =>
-        "if PLANTED { let _kept = File::duplicate(file.descriptor())?.into_descriptor(); }
-        Ok(Exported { fd: copy.into_descriptor(), size, uuid })";
+        "Ok(Exported { fd: file.duplicate()?, size, uuid })" =>
+        "if PLANTED { core::mem::forget(file.duplicate()?); }
+        Ok(Exported { fd: file.duplicate()?, size, uuid })";
 }

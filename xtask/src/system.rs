@@ -1,25 +1,27 @@
-//! What tests need from the system: a Vulkan loader, a software driver, validation layers; what C programs build with.
+//! What tests need from the system: a Vulkan loader, a software driver, validation layers; what C programs build with; a
+//! browser.
 use crate::step::{Outcome, status};
 use std::process::{Command, Stdio};
 
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "libvulkan1",
     "mesa-vulkan-drivers",
     "vulkan-validationlayers",
     "cmake",
     "pkg-config",
     "valgrind",
+    "chromium",
 ];
 
 /// Installs what is missing where that is possible, and says what to install where it is not.
 ///
-/// Never fails: without these packages the Vulkan and wgpu tests report that no device is here, and the C tests what
-/// they skip.
+/// Never fails: without these packages the Vulkan and wgpu tests report that no device is here, the C tests what
+/// they skip, and the tests of the report's page that they were ignored.
 pub(crate) fn prepare() -> Outcome {
     if !runs("dpkg-query", &["--version"]) {
         println!("    not Debian or Ubuntu: for the Vulkan tests, install a Vulkan loader, Mesa's");
         println!("    lavapipe driver and the Khronos validation layers; for the C tests, CMake,");
-        println!("    pkg-config and valgrind");
+        println!("    pkg-config and valgrind; for the report's page, Chromium");
         return Ok(());
     }
     let missing: Vec<_> = PACKAGES.into_iter().filter(|package| !is_installed(package)).collect();

@@ -11,10 +11,10 @@ use crate::{
     sys::{CUcontext, CUstream},
     timeline::owner_of,
 };
-use core::fmt;
+use core::{fmt, ops::Deref};
 use omniheap_core::{
-    Address, Backend, Caps, DriverBudget, Export, HeapBudget, HeapId, Launch, Map, Remap, Result,
-    Timelines, Transfer,
+    Address, Backend, Caps, DriverBudget, Export, HeapId, Launch, Map, Remap, Result, Timelines,
+    Transfer,
 };
 use omniheap_stream::{
     Caching, Described, Device, IpcDriver, MemoryDriver, Registry, Source, StreamDriver,
@@ -163,38 +163,39 @@ unsafe impl Backend for Cuda {
     }
 
     fn as_map(&self) -> Option<&dyn Map<Block = Block>> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_transfer(&self) -> Option<&dyn Transfer<Block = Block>> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_address(&self) -> Option<&dyn Address<Block = Block>> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_timelines(&self) -> Option<&dyn Timelines> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_remap(&self) -> Option<&dyn Remap<Block = Block>> {
         self.caps().heaps.iter().any(|heap| heap.page.is_some()).then_some(self as _)
     }
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
         (cfg!(unix) && self.has_fd_handles && self.as_remap().is_some()).then_some(self as _)
     }
 }
 
-impl DriverBudget for Cuda {
-    fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
-        self.device.budget(heap)
+/// What every device over streams can do beside the seam.
+impl Deref for Cuda {
+    type Target = Device<Driver>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.device
     }
 }
-
-omniheap_stream::forward!(Cuda, Driver, Kind);
 
 impl fmt::Debug for Cuda {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,5 @@
 //! Memory that leaves the process, or comes from another process or API, as a file descriptor.
-#![expect(unsafe_code, reason = "calls the driver and closes descriptors")]
+#![expect(unsafe_code, reason = "calls the driver and takes descriptors over")]
 use crate::{
     backend::Cuda,
     block::{Block, Kind},
@@ -7,7 +7,7 @@ use crate::{
 };
 use cudarc::driver::sys::CUextMemory_st;
 use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
-use omniheap_stream::{MemoryDriver, Raw, close_descriptor};
+use omniheap_stream::{MemoryDriver, Raw};
 
 impl Cuda {
     /// The size that exported memory is a multiple of, and aligned to.
@@ -62,7 +62,7 @@ impl Cuda {
 
     /// Takes over memory that CUDA exported.
     fn import_cuda(&self, heap: HeapId, exported: &Exported, size: usize) -> Result<Block> {
-        let page = self.driver().import_page(exported.fd)?;
+        let page = self.driver().import_page(exported.number())?;
         let placed = self.share_granule().and_then(|granule| self.place(page, size, granule));
         match placed {
             Ok(base) => {
@@ -81,9 +81,9 @@ impl Cuda {
         }
     }
 
-    /// Takes over memory that another API exported. On success the driver closes the descriptor.
+    /// Takes over memory that another API exported. On success the driver keeps the descriptor that it is given.
     fn import_external(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
-        let memory = self.driver().import_external(exported.fd, exported.size)?;
+        let memory = exported.give_copy(|fd| self.driver().import_external(fd, exported.size))?;
         // SAFETY: imported just above.
         match unsafe { self.driver().external_address(memory, exported.size) } {
             Ok(base) => {
@@ -99,7 +99,11 @@ impl Cuda {
     }
 }
 
-impl Export for Cuda {
+// SAFETY: exportable memory is mapped for one block alone; imported memory keeps a reference of its own, and its size is the
+// driver's to check.
+unsafe impl Export for Cuda {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         self.device.page(heap)?;
         let granule = self.share_granule()?;
@@ -123,17 +127,14 @@ impl Export for Cuda {
         };
         // SAFETY: the block is live, so its page is, and was created exportable.
         let fd = unsafe { self.driver().export_page(page) }?;
-        Ok(Exported { fd, size: block.size(), uuid: self.device.caps().device.uuid })
+        // SAFETY: the driver just made it, for us to close.
+        unsafe { Exported::own(fd, block.size(), self.device.caps().device.uuid) }
     }
 
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
         let bytes = self.device.admit_import(heap, exported)?;
         match self.import_cuda(heap, exported, bytes) {
-            Ok(block) => {
-                // SAFETY: on success the descriptor is ours, and the memory no longer needs it.
-                unsafe { close_descriptor(exported.fd) };
-                Ok(block)
-            }
+            Ok(block) => Ok(block),
             // The descriptor is CUDA's, only the size is not.
             Err(error) if error.kind() == ErrorKind::ExceedsLimit => Err(error),
             Err(_) => self.import_external(heap, exported),

@@ -46,9 +46,12 @@ pub use cudarc::driver::sys::{CUcontext, CUstream};
 pub use module::{Arch, Kernel, Module};
 pub use nvtx::Nvtx;
 pub use omniheap_stream::{
-    Argument, BlockSource, BuildError, DefaultStream, Feature, Finding, IpcHandle, Launch, Memory,
-    Verdict,
+    Argument, BlockSource, BuildError, Capture, DefaultStream, Feature, Finding, IpcHandle, Launch,
+    Memory, Standing, Verdict,
 };
+
+/// A graph of the driver.
+pub type Graph = omniheap_stream::Raw<cudarc::driver::sys::CUgraph_st>;
 
 /// A copy of rows, from one rectangle to another.
 pub type Rows<'a> = omniheap_stream::Rows<'a, block::Kind>;

@@ -118,6 +118,8 @@ impl Cuda {
 
 // SAFETY: `map_each` maps `pages[i]` at `first + i`; a page is a driver handle that keeps its memory until released.
 unsafe impl Remap for Cuda {
+    type Block = Block;
+
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
         let page = self.device.admit_reservation(heap, size)?;
         let base = self.driver().reserve(bytes(size)?, bytes(page)?).map_err(addresses_ran_out)?;

@@ -7,8 +7,8 @@ use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 pub(crate) use cudarc::driver::sys::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_MEMCPY2D, CUcontext,
     CUdevice, CUdevice_attribute as Attribute, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,
-    CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle,
-    CUmemPoolProps, CUmemoryPool, CUmodule, CUstream, CUuuid,
+    CUgraph, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUmemPoolProps, CUmemoryPool, CUmodule, CUstream, CUuserObject, CUuuid,
 };
 use std::sync::OnceLock;
 
@@ -80,6 +80,7 @@ functions! {
         context_pop = b"cuCtxPopCurrent_v2\0": fn(*mut CUcontext);
         context_device = b"cuCtxGetDevice\0": fn(*mut CUdevice);
         context_synchronize = b"cuCtxSynchronize\0": fn();
+        capture_mode = b"cuThreadExchangeStreamCaptureMode\0": fn(*mut c_uint);
         mem_info = b"cuMemGetInfo_v2\0": fn(*mut usize, *mut usize);
         mem_alloc = b"cuMemAlloc_v2\0": fn(*mut CUdeviceptr, usize);
         mem_free = b"cuMemFree_v2\0": fn(CUdeviceptr);
@@ -101,6 +102,11 @@ functions! {
         stream_create = b"cuStreamCreate\0": fn(*mut CUstream, c_uint);
         stream_destroy = b"cuStreamDestroy_v2\0": fn(CUstream);
         stream_context = b"cuStreamGetCtx\0": fn(CUstream, *mut CUcontext);
+        stream_number = b"cuStreamGetId\0": fn(CUstream, *mut c_ulonglong);
+        stream_is_captured = b"cuStreamIsCapturing\0": fn(CUstream, *mut c_uint);
+        stream_capture = b"cuStreamGetCaptureInfo_v2\0": fn(
+            CUstream, *mut c_uint, *mut c_ulonglong, *mut CUgraph, *mut *const c_void, *mut usize,
+        );
         stream_synchronize = b"cuStreamSynchronize\0": fn(CUstream);
         stream_wait = b"cuStreamWaitEvent\0": fn(CUstream, CUevent, c_uint);
         event_create = b"cuEventCreate\0": fn(*mut CUevent, c_uint);
@@ -122,6 +128,11 @@ functions! {
         );
     }
     optional {
+        event_record_all = b"cuCtxRecordEvent\0": fn(CUcontext, CUevent);
+        object_create = b"cuUserObjectCreate\0":
+            fn(*mut CUuserObject, *mut c_void, unsafe extern "C" fn(*mut c_void), c_uint, c_uint);
+        object_release = b"cuUserObjectRelease\0": fn(CUuserObject, c_uint);
+        graph_retain = b"cuGraphRetainUserObject\0": fn(CUgraph, CUuserObject, c_uint, c_uint);
         granularity = b"cuMemGetAllocationGranularity\0":
             fn(*mut usize, *const CUmemAllocationProp, c_uint);
         address_reserve = b"cuMemAddressReserve\0":

@@ -1,10 +1,11 @@
 //! Streams as timelines: those that the driver reserves, and those that callers hand in.
 #![expect(unsafe_code, reason = "takes over streams")]
-use crate::{backend::Cuda, sys::CUstream};
+use crate::{Graph, backend::Cuda, sys::CUstream};
+use core::sync::atomic::AtomicBool;
 use cudarc::driver::sys::CUstream_st;
 use omniheap_core::{Result, TimelineId};
-use omniheap_stream::{DefaultStream, Raw, StreamOwner};
-use std::thread;
+use omniheap_stream::{DefaultStream, Raw, Standing, StreamOwner};
+use std::{sync::Arc, thread};
 
 /// The driver's reserved handle of a default stream.
 fn handle(which: DefaultStream) -> Raw<CUstream_st> {
@@ -38,6 +39,69 @@ impl Cuda {
         // SAFETY: the caller promises a live stream.
         unsafe { self.driver().owns_stream(stream.0) }?;
         self.device.timelines().add(stream, owner)
+    }
+
+    /// Opens a timeline over a stream that the caller may destroy at any time, but for the calls that name the timeline.
+    ///
+    /// Its marks are those of the whole device ([`TimelineId::ALL`]).
+    ///
+    /// # Errors
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream now, and whenever a call names the timeline.
+    pub unsafe fn borrow_stream(&self, stream: CUstream) -> Result<TimelineId> {
+        let (stream, _) = owner_of(stream);
+        // SAFETY: the caller promises a live stream.
+        unsafe { self.driver().owns_stream(stream.0) }?;
+        self.device.timelines().add(stream, StreamOwner::Borrowed)
+    }
+
+    /// Lets a timeline of [`borrow_stream`](Self::borrow_stream) go on with another stream.
+    ///
+    /// # Errors
+    ///
+    /// As for [`borrow_stream`](Self::borrow_stream); `NoSuchTimeline`.
+    ///
+    /// # Safety
+    ///
+    /// As there, and all work of the earlier stream has finished.
+    pub unsafe fn borrow_again(&self, timeline: TimelineId, stream: CUstream) -> Result<()> {
+        let (stream, _) = owner_of(stream);
+        // SAFETY: the caller promises a live stream.
+        unsafe { self.driver().owns_stream(stream.0) }?;
+        self.device.timelines().lend_again(timeline, stream)
+    }
+
+    /// What a stream is now: which of all, or which capture it takes part in.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream of this device.
+    #[inline]
+    pub unsafe fn standing(&self, stream: CUstream) -> Result<Standing<Graph>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.timelines().standing(Raw(stream)) }
+    }
+
+    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; `Unsupported` where it does not tell.
+    ///
+    /// # Safety
+    ///
+    /// `graph` is live, or being captured.
+    pub unsafe fn watch_graph(&self, graph: Graph) -> Result<Arc<AtomicBool>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.timelines().watch(graph) }
     }
 
     /// Opens a timeline over a default stream.

@@ -2,12 +2,13 @@
 //!
 //! Without both drivers on one device every case is *ignored*; `OMNIHEAP_REQUIRE=cuda,vulkan` turns that into failure.
 use libtest_mimic::{Arguments, Failed, Trial};
-use omniheap_core::{Backend, Export, HeapId, HeapKind, Place, Result, TimelineId, Transfer};
+use omniheap_core::{Backend, HeapId, HeapKind, Place, Result, TimelineId};
 use omniheap_cuda::Cuda;
 use omniheap_vulkan::{Options, Vulkan, Which};
 use std::process::ExitCode;
 
 const MAIN: TimelineId = TimelineId::MAIN;
+const NONE: &str = "a backend lacks a capability that it must have";
 /// A multiple of what either side rounds to.
 const SIZE: u64 = 4 << 20;
 
@@ -39,18 +40,19 @@ fn pattern(seed: u64) -> Vec<u8> {
 }
 
 /// Writes on one side and looks on the other, both ways.
-fn hand_over<A: Transfer + Export, B: Transfer + Export>(from: &A, to: &B) -> Result<(), Failed> {
-    let block = from.allocate_exportable(device_heap(from), SIZE)?;
-    let exported = from.export(&block)?;
+fn hand_over(from: &impl Backend, to: &impl Backend) -> Result<(), Failed> {
+    let (giver, taker) = (from.as_export().ok_or(NONE)?, to.as_export().ok_or(NONE)?);
+    let block = giver.allocate_exportable(device_heap(from), SIZE)?;
+    let exported = giver.export(&block)?;
     if exported.uuid != to.caps().device.uuid {
         return Err("the two sides name the device differently".into());
     }
-    let seen = to.import(device_heap(to), &exported)?;
+    let seen = taker.import(device_heap(to), &exported)?;
     check(from, &block, to, &seen, 1)?;
     check(to, &seen, from, &block, 2)
 }
 
-fn check<A: Transfer, B: Transfer>(
+fn check<A: Backend, B: Backend>(
     from: &A,
     source: &A::Block,
     to: &B,
@@ -58,9 +60,9 @@ fn check<A: Transfer, B: Transfer>(
     seed: u64,
 ) -> Result<(), Failed> {
     let (sent, mut found) = (pattern(seed), vec![0; pattern(seed).len()]);
-    from.write(MAIN, Place { block: source, offset: 0 }, &sent)?;
+    from.as_transfer().ok_or(NONE)?.write(MAIN, Place { block: source, offset: 0 }, &sent)?;
     from.wait_idle()?;
-    to.read(MAIN, Place { block: seen, offset: 0 }, &mut found)?;
+    to.as_transfer().ok_or(NONE)?.read(MAIN, Place { block: seen, offset: 0 }, &mut found)?;
     if sent == found { Ok(()) } else { Err(format!("other bytes, with seed {seed}").into()) }
 }
 

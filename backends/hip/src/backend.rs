@@ -11,7 +11,7 @@ use crate::{
     sys::hipStream_t,
     timeline::owner_of,
 };
-use core::fmt;
+use core::{fmt, ops::Deref};
 use omniheap_core::{
     Address, Backend, Caps, DriverBudget, Export, HeapBudget, HeapId, Launch, Map, Remap, Result,
     Timelines, Transfer,
@@ -148,16 +148,16 @@ unsafe impl Backend for Hip {
     }
 
     fn as_map(&self) -> Option<&dyn Map<Block = Block>> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_transfer(&self) -> Option<&dyn Transfer<Block = Block>> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_address(&self) -> Option<&dyn Address<Block = Block>> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_timelines(&self) -> Option<&dyn Timelines> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_remap(&self) -> Option<&dyn Remap<Block = Block>> {
         self.caps().heaps.iter().any(|heap| heap.page.is_some()).then_some(self as _)
@@ -166,7 +166,7 @@ unsafe impl Backend for Hip {
         Some(self)
     }
     fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
-        Some(self)
+        Some(&self.device)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
         (cfg!(unix) && self.as_remap().is_some()).then_some(self as _)
@@ -181,7 +181,14 @@ impl DriverBudget for Hip {
     }
 }
 
-omniheap_stream::forward!(Hip, Driver, Kind);
+/// What every device over streams can do beside the seam.
+impl Deref for Hip {
+    type Target = Device<Driver>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.device
+    }
+}
 
 impl fmt::Debug for Hip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,7 +24,7 @@ pub use pages::{Reserved, Sharing};
 
 use crate::sys::{
     Api, Core, Properties, hipDeviceAttribute_t, hipDeviceProp_tR0000, hipDeviceProp_tR0600,
-    hipError_t, hipUUID,
+    hipError_t, hipStreamCaptureMode, hipUUID,
 };
 
 /// One device, and the calls on it.
@@ -34,15 +34,32 @@ pub struct Driver {
     device: c_int,
 }
 
-/// While it lives, the driver's device is the thread's; then the caller's is again.
+impl omniheap_stream::Driver for Driver {
+    type Kind = crate::block::Kind;
+}
+
+/// While it lives, the driver's device is the thread's, and its calls spoil no capture; then all is as before.
 #[derive(Debug)]
 pub struct Current {
     api: &'static Api,
     restore: Option<c_int>,
+    capture_mode: hipStreamCaptureMode,
+}
+
+impl Current {
+    /// Gives the thread a capture mode; keeps the one that it had.
+    fn exchange_mode(&mut self) {
+        if let Some(captures) = self.api.captures {
+            let mode = &raw mut self.capture_mode;
+            // SAFETY: a valid in- and out-pointer. A failure leaves the thread as it was.
+            let _ = unsafe { (captures.hipThreadExchangeStreamCaptureMode)(mode) };
+        }
+    }
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
+        self.exchange_mode();
         if let Some(device) = self.restore {
             // SAFETY: the number came from `hipGetDevice` on this thread. A failure leaves nothing to do.
             let _ = unsafe { (self.api.device.hipSetDevice)(device) };
@@ -119,7 +136,11 @@ impl Driver {
             // SAFETY: `open_on` saw that the device exists.
             success(unsafe { (self.api.device.hipSetDevice)(self.device) })?;
         }
-        Ok(Current { api: self.api, restore })
+        // Calls that would spoil the captures of others are let through: ours touch nothing of theirs.
+        let capture_mode = hipStreamCaptureMode::hipStreamCaptureModeRelaxed;
+        let mut current = Current { api: self.api, restore, capture_mode };
+        current.exchange_mode();
+        Ok(current)
     }
 
     /// Runs a call that gives something back. A runtime that is already gone has nothing left to give back.

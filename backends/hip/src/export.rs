@@ -1,5 +1,5 @@
 //! Memory that leaves the process, or comes from another one, as a file descriptor.
-#![expect(unsafe_code, reason = "calls the runtime and closes descriptors")]
+#![expect(unsafe_code, reason = "calls the runtime and takes descriptors over")]
 use crate::{
     addresses,
     backend::Hip,
@@ -8,7 +8,6 @@ use crate::{
     sys::hipMemGenericAllocationHandle_t as Handle,
 };
 use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
-use omniheap_stream::close_descriptor;
 
 /// Physical memory with an address of its own.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +138,11 @@ impl Hip {
     }
 }
 
-impl Export for Hip {
+// SAFETY: exportable memory is mapped for one block alone; imported memory keeps a reference of its own, and its size is the
+// driver's to check.
+unsafe impl Export for Hip {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         let granule = Align::new(self.device.page(heap)?).ok_or(ErrorKind::Driver)?;
         let (size, bytes) = self.device.admit_export(heap, size, granule)?;
@@ -154,7 +157,8 @@ impl Export for Hip {
         };
         // SAFETY: the block is live, so its page is, and was created exportable.
         let fd = unsafe { self.driver().export_page(shared.page) }?;
-        Ok(Exported { fd, size: block.size(), uuid: self.device.caps().device.uuid })
+        // SAFETY: the runtime just made it, for us to close.
+        unsafe { Exported::own(fd, block.size(), self.device.caps().device.uuid) }
     }
 
     // HIP 6.4 and 7.2 do not give memory back that was ever imported, before the process ends.
@@ -163,11 +167,8 @@ impl Export for Hip {
         if !exported.size.is_multiple_of(self.device.page(heap)?) {
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        let page = self.driver().import_page(exported.fd)?;
-        let block = self.settle(heap, page, exported.size, Kind::Imported).map_err(wrong_size)?;
-        // SAFETY: on success the descriptor is ours, and the memory no longer needs it.
-        unsafe { close_descriptor(exported.fd) };
-        Ok(block)
+        let page = self.driver().import_page(exported.number())?;
+        self.settle(heap, page, exported.size, Kind::Imported).map_err(wrong_size)
     }
 }
 

@@ -47,11 +47,14 @@ pub use config::Config;
 pub use driver::Coherence;
 pub use module::{Kernel, Module};
 pub use omniheap_stream::{
-    Argument, BlockSource, BuildError, DefaultStream, Feature, Finding, IpcHandle, Launch, Memory,
-    Verdict,
+    Argument, BlockSource, BuildError, Capture, DefaultStream, Feature, Finding, IpcHandle, Launch,
+    Memory, Standing, Verdict,
 };
 pub use rtc::Arch;
 pub use sys::hipStream_t;
+
+/// A graph of the runtime.
+pub type Graph = sys::hipGraph_t;
 
 /// A copy of rows, from one rectangle to another.
 pub type Rows<'a> = omniheap_stream::Rows<'a, block::Kind>;

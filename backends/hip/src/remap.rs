@@ -137,6 +137,8 @@ fn reservation(block: &Block) -> Result<&Reservation> {
 
 // SAFETY: `map_each` maps `pages[i]` at `first + i`; a page is a handle that keeps its memory until released.
 unsafe impl Remap for Hip {
+    type Block = Block;
+
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
         let page = self.device.admit_reservation(heap, size)?;
         let reserved = addresses::take(self.driver(), bytes(size)?, bytes(page)?);

@@ -19,7 +19,7 @@ mod values;
 
 pub use library::{Api, LIBRARY_VARIABLE, Missing};
 pub use table::{
-    Core, Device, Kernels, Managed, Peer, Pools, Properties, Rtc, StreamDevice, Virtual,
+    Captures, Core, Device, Kernels, Managed, Peer, Pools, Properties, Rtc, StreamDevice, Virtual,
 };
 pub use types::*;
 pub use values::*;

@@ -4,12 +4,14 @@
 //! may have to wait for work of another one that shares its queue: order is kept, only overlap is lost.
 #![expect(unsafe_code, reason = "takes over streams")]
 use crate::{
+    Graph,
     backend::Hip,
     sys::{hipStream_t, hipStreamPerThread},
 };
+use core::sync::atomic::AtomicBool;
 use omniheap_core::{Result, TimelineId};
-use omniheap_stream::{DefaultStream, StreamOwner};
-use std::thread;
+use omniheap_stream::{DefaultStream, Standing, StreamOwner};
+use std::{sync::Arc, thread};
 
 /// The runtime's reserved handle of a default stream.
 const fn handle(which: DefaultStream) -> hipStream_t {
@@ -42,6 +44,51 @@ impl Hip {
         // SAFETY: the caller promises a live stream.
         unsafe { self.driver().owns_stream(stream) }?;
         self.device.timelines().add(stream, owner)
+    }
+
+    /// Opens a timeline over a stream that the caller may destroy at any time, but for the calls that name the timeline.
+    ///
+    /// HIP cannot follow such a stream: while there is one, marks of [`TimelineId::ALL`] are reached only by waiting for them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream now, and whenever a call names the timeline.
+    pub unsafe fn borrow_stream(&self, stream: hipStream_t) -> Result<TimelineId> {
+        // SAFETY: the caller promises a live stream.
+        unsafe { self.driver().owns_stream(stream) }?;
+        self.device.timelines().add(stream, StreamOwner::Borrowed)
+    }
+
+    /// What a stream is now: which of all, or which capture it takes part in.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream of this device.
+    pub unsafe fn standing(&self, stream: hipStream_t) -> Result<Standing<Graph>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.timelines().standing(stream) }
+    }
+
+    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says; `Unsupported` where it does not tell.
+    ///
+    /// # Safety
+    ///
+    /// `graph` is live, or being captured.
+    pub unsafe fn watch_graph(&self, graph: Graph) -> Result<Arc<AtomicBool>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.timelines().watch(graph) }
     }
 
     /// Opens a timeline over a default stream.

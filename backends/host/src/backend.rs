@@ -125,7 +125,10 @@ unsafe impl Backend for Host {
     }
 }
 
-impl Address for Host {
+// SAFETY: the address is that of the block's own mapping, which stays until the block is freed.
+unsafe impl Address for Host {
+    type Block = Block;
+
     /// # Panics
     ///
     /// When the block belongs to another device.

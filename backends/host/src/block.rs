@@ -7,7 +7,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{ErrorKind, HeapId, Result, Span};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 
 /// One allocation of host memory, or one reservation of addresses.
 ///
@@ -62,8 +62,6 @@ pub(crate) struct Body {
     pub(crate) memory: Memory,
     /// What the host sees, where that is not the same: an incoherent heap, once mapped.
     pub(crate) view: OnceLock<Memory>,
-    /// Held while bytes are touched: readers share, writers do not.
-    pub(crate) access: RwLock<()>,
     /// Claims that live.
     claims: AtomicU64,
     pub(crate) owner: u64,
@@ -79,8 +77,8 @@ impl Body {
         memory: Memory,
         backing: Backing,
     ) -> Self {
-        let (view, access, claims) = (OnceLock::new(), RwLock::new(()), AtomicU64::new(0));
-        Self { backing, memory, view, access, claims, owner, heap, size }
+        let (view, claims) = (OnceLock::new(), AtomicU64::new(0));
+        Self { backing, memory, view, claims, owner, heap, size }
     }
 
     /// Refuses a span that leaves the block.

@@ -11,7 +11,7 @@ use crate::timeline::Line;
 use crate::work::{Job, Task};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use omniheap_core::{Caps, ErrorKind, Result, TimelineId};
+use omniheap_core::{Caps, Epoch, ErrorKind, Result, TimelineId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -33,6 +33,8 @@ pub struct Host {
     #[cfg(target_os = "linux")]
     pub(crate) pages: Vec<Option<Arc<Pages>>>,
     main: Arc<Line>,
+    /// Waits for the others, where all of them are marked at once.
+    all: Arc<Line>,
     pub(crate) lines: RwLock<BTreeMap<TimelineId, Arc<Line>>>,
     pub(crate) next_line: AtomicU32,
     pub(crate) programs: Programs,
@@ -73,6 +75,7 @@ impl Host {
             #[cfg(target_os = "linux")]
             pages: open_pages(&caps)?,
             main: Line::new(),
+            all: Line::new(),
             lines: RwLock::default(),
             next_line: AtomicU32::new(TimelineId::MAIN.0 + 1),
             programs: Programs::default(),
@@ -136,6 +139,27 @@ impl Host {
         lines.get(&id).map(f).ok_or(ErrorKind::NoSuchTimeline.into())
     }
 
+    /// As [`with_line`](Self::with_line), for what only looks: also all timelines together.
+    pub(crate) fn watch_line<T>(
+        &self,
+        id: TimelineId,
+        look: impl FnOnce(&Arc<Line>) -> T,
+    ) -> Result<T> {
+        if id == TimelineId::ALL { Ok(look(&self.all)) } else { self.with_line(id, look) }
+    }
+
+    /// Marks all timelines at once.
+    pub(crate) fn mark_all(&self) -> Result<Epoch> {
+        for line in self.all_lines() {
+            let epoch = line.mark();
+            if line.reached() < epoch {
+                let (status, task) = (Arc::clone(&self.status), Task::After(line, epoch));
+                self.all.submit(Job { status, task })?;
+            }
+        }
+        Ok(self.all.mark())
+    }
+
     /// Every timeline that is open now.
     pub(crate) fn all_lines(&self) -> Vec<Arc<Line>> {
         let lines = self.lines.read().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +180,7 @@ impl Drop for Host {
         }
         // A guard that outlives the device must not keep it from closing.
         self.status.open_all();
-        self.all_lines().iter().for_each(|line| {
+        self.all_lines().iter().chain([&self.all]).for_each(|line| {
             line.close();
         });
     }

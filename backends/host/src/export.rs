@@ -1,10 +1,14 @@
 //! Hand-over: a block that is an anonymous file of its own.
+#![expect(unsafe_code, reason = "signs the contract of Export")]
 use crate::block::{Backing, Block};
 use crate::device::Host;
-use crate::driver::{File, Memory, close};
+use crate::driver::{File, Memory};
 use omniheap_core::{ErrorKind, Export, Exported, HeapId, Result};
 
-impl Export for Host {
+// SAFETY: every block has a mapping of its own over a file whose size is sealed, so its bytes stay until it is freed.
+unsafe impl Export for Host {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         self.admit(heap, size, |heap, size| {
             let file = File::new()?;
@@ -20,9 +24,8 @@ impl Export for Host {
         let Backing::Shared(file) = &body.backing else {
             return Err(ErrorKind::Unsupported.into());
         };
-        let copy = File::duplicate(file.descriptor())?;
         let (size, uuid) = (body.size, self.caps.device.uuid);
-        Ok(Exported { fd: copy.into_descriptor(), size, uuid })
+        Ok(Exported { fd: file.duplicate()?, size, uuid })
     }
 
     /// The memory counts against `heap` again: the exporter may be another process. A descriptor that no host device
@@ -32,20 +35,18 @@ impl Export for Host {
             return Err(ErrorKind::Foreign.into());
         }
         self.check_alive()?;
-        let file = File::duplicate(exported.fd)?;
+        let file = File::of(&exported.fd)?;
         if !file.is_sealed() {
             return Err(ErrorKind::Foreign.into());
         }
         if file.len()? != exported.size {
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        let block = self.admit(heap, exported.size, |heap, size| {
+        self.admit(heap, exported.size, |about, size| {
             if size != exported.size {
                 return Err(ErrorKind::ExceedsLimit.into());
             }
-            Ok((Memory::shared(&file, size, heap.align.get())?, Backing::Shared(file)))
-        })?;
-        close(exported.fd)?;
-        Ok(block)
+            Ok((Memory::shared(&file, size, about.align.get())?, Backing::Shared(file)))
+        })
     }
 }

@@ -83,7 +83,11 @@ impl Host {
     }
 }
 
-impl Launch for Host {
+// SAFETY: `Run` holds the kernel, its claims in the order of the arguments and a copy of the parameters; claims are checked
+// against their blocks, and a kernel in Rust reaches nothing else.
+unsafe impl Launch for Host {
+    type Block = Block;
+
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId> {
         self.check_alive()?;
         if !shared.is_multiple_of(4) || !kernel.parameters.is_multiple_of(4) {

@@ -3,9 +3,8 @@
 use crate::block::{Block, Body};
 use crate::device::Host;
 use crate::driver::{Memory, narrow};
-use core::ptr::{self, NonNull};
-use omniheap_core::{ErrorKind, HostAccess, Map, Result, Span};
-use std::sync::PoisonError;
+use core::ptr::NonNull;
+use omniheap_core::{ErrorKind, HostAccess, Map, Result, Span, bytes};
 
 impl Host {
     fn access(&self, body: &Body) -> Result<HostAccess> {
@@ -35,7 +34,11 @@ impl Host {
     }
 }
 
-impl Map for Host {
+// SAFETY: the pointer is to the block's memory, or to its host copy of the same length, which both stay until the block is
+// freed. All copies go through `bytes`, so that only kernels have references; `transcribe` stays inside a span that was checked.
+unsafe impl Map for Host {
+    type Block = Block;
+
     fn map(&self, block: &Block) -> Result<NonNull<u8>> {
         let body = self.own(block)?;
         if self.access(body)? != HostAccess::Incoherent {
@@ -51,38 +54,30 @@ impl Map for Host {
 
     fn flush(&self, block: &Block, offset: u64, size: u64) -> Result<()> {
         let body = self.own(block)?;
-        if let Some((span, view)) = self.stale(body, offset, size)? {
-            let _alone = body.access.write().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: `stale` checked the span, and `access` is held for writing.
-            unsafe { transcribe(view, &body.memory, span) }?;
+        match self.stale(body, offset, size)? {
+            Some((span, view)) => transcribe(view, &body.memory, span),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn invalidate(&self, block: &Block, offset: u64, size: u64) -> Result<()> {
         let body = self.own(block)?;
-        if let Some((span, view)) = self.stale(body, offset, size)? {
-            // Writes the host's copy, which another invalidation could be doing too.
-            let _alone = body.access.write().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: `stale` checked the span, and `access` is held for writing.
-            unsafe { transcribe(&body.memory, view, span) }?;
+        match self.stale(body, offset, size)? {
+            Some((span, view)) => transcribe(&body.memory, view, span),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
 /// Copies the same span from one copy of a block to the other.
-///
-/// # Safety
-///
-/// The span lies inside both, and the caller holds the block's `access` for writing.
-unsafe fn transcribe(from: &Memory, to: &Memory, span: Span) -> Result<()> {
+fn transcribe(from: &Memory, to: &Memory, span: Span) -> Result<()> {
     let (offset, len) = (narrow(span.offset)?, narrow(span.size)?);
-    // SAFETY: inside `from`, by the caller's promise.
+    assert!(offset + len <= from.len().min(to.len()), "`stale` checked the span");
+    // SAFETY: inside `from`, see above.
     let from = unsafe { from.base().add(offset) };
-    // SAFETY: inside `to`, by the caller's promise.
+    // SAFETY: inside `to`, see above.
     let to = unsafe { to.base().add(offset) };
-    // SAFETY: two mappings never overlap, and the caller keeps every other transfer out.
-    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), len) };
+    // SAFETY: two mappings never overlap, and a block's bytes are shared: nobody has a reference to them.
+    unsafe { bytes::copy(from, to, len) };
     Ok(())
 }

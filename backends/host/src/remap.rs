@@ -29,6 +29,8 @@ impl Host {
 
 // SAFETY: `Slots::map` backs positions with the pages given, run by run; the file keeps their bytes until `destroy`.
 unsafe impl Remap for Host {
+    type Block = Block;
+
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
         self.check_alive()?;
         let pages = self.pages(heap)?;

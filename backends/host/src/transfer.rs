@@ -6,38 +6,29 @@ use crate::timeline::Line;
 use crate::work::{self, Task};
 use core::sync::atomic::Ordering;
 use omniheap_core::{
-    Epoch, ErrorKind, InsideBlock, Move, Place, Point, Result, TimelineId, Timelines, Transfer,
+    Epoch, ErrorKind, Move, Place, Point, Result, TimelineId, Timelines, Transfer,
 };
 use std::sync::{Arc, PoisonError};
 
 impl Host {
     fn claim(&self, place: Place<'_, Block>, size: u64) -> Result<Claim> {
         let body = self.own(place.block)?;
-        let align = self.caps.copy.align;
-        if !align.divides(place.offset) || !align.divides(size) {
-            return Err(ErrorKind::Misaligned.into());
-        }
+        self.caps.copy.check_range(body.size, place.offset, size)?;
         body.claim(place.offset, size)
-    }
-
-    fn pair(&self, step: &Move<'_, Block>) -> Result<(Claim, Claim)> {
-        let inside = Arc::ptr_eq(&step.from.block.body, &step.to.block.body);
-        if inside && self.caps.copy.inside_block == InsideBlock::Forbidden {
-            return Err(ErrorKind::Unsupported.into());
-        }
-        Ok((self.claim(step.from, step.size)?, self.claim(step.to, step.size)?))
     }
 
     /// The timeline of a point that was marked.
     fn line_of(&self, point: Point) -> Result<Arc<Line>> {
         self.check_alive()?;
-        let line = self.with_line(point.timeline, Arc::clone)?;
+        let line = self.watch_line(point.timeline, Arc::clone)?;
         if point.epoch > line.mark() { Err(ErrorKind::OutOfRange.into()) } else { Ok(line) }
     }
 }
 
 // SAFETY: every byte touched is covered by a claim, which checked its span.
 unsafe impl Transfer for Host {
+    type Block = Block;
+
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
         self.check_alive()?;
         if bytes.is_empty() {
@@ -71,18 +62,20 @@ unsafe impl Transfer for Host {
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
         self.check_alive()?;
+        self.caps.copy.check_batch(moves, |block| Ok(self.own(block)?.size))?;
         let moves = moves.iter().filter(|step| step.size > 0);
-        let pairs = moves.map(|step| self.pair(step)).collect::<Result<Vec<_>>>()?;
-        if pairs.is_empty() {
-            return Ok(());
-        }
-        work::disjoint(&pairs)?;
-        self.submit(on, Task::Copy(pairs))
+        let pair = |step: &Move<'_, Block>| {
+            Ok((self.claim(step.from, step.size)?, self.claim(step.to, step.size)?))
+        };
+        let pairs = moves.map(pair).collect::<Result<Vec<_>>>()?;
+        if pairs.is_empty() { Ok(()) } else { self.submit(on, Task::Copy(pairs)) }
     }
 }
 
 /// Epochs that were never marked are `OutOfRange`: waiting for them could last for ever.
-impl Timelines for Host {
+// SAFETY: a timeline's epoch counts its finished jobs, which run in the order of submission; `After` jobs wait for their
+// point; ids count up, and `close` joins the thread that runs the jobs.
+unsafe impl Timelines for Host {
     fn open(&self) -> Result<TimelineId> {
         self.check_alive()?;
         let take = |id: u32| id.checked_add(1);
@@ -97,7 +90,8 @@ impl Timelines for Host {
             return Err(ErrorKind::Unsupported.into());
         }
         self.check_process()?;
-        // It is there until its work has finished: whoever is told that it is not may use its memory.
+        // It is there until its work has finished: whoever is told that it is not may use its memory, and whoever marks all
+        // timelines meanwhile waits for it too.
         if !self.with_line(timeline, Arc::clone)?.close() {
             return Err(ErrorKind::NoSuchTimeline.into()); // Another thread was faster.
         }
@@ -107,12 +101,15 @@ impl Timelines for Host {
 
     fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
         self.check_alive()?;
-        self.with_line(timeline, |line| line.mark())
+        match timeline {
+            TimelineId::ALL => self.mark_all(),
+            _ => self.with_line(timeline, |line| line.mark()),
+        }
     }
 
     fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
         self.check_alive()?;
-        self.with_line(timeline, |line| line.reached())
+        self.watch_line(timeline, |line| line.reached())
     }
 
     fn wait(&self, point: Point) -> Result<()> {

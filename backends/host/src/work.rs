@@ -1,13 +1,15 @@
 //! What a timeline does: jobs that were checked when they were submitted.
+//!
+//! A block's bytes are shared as [`bytes`] means it: the host may have them mapped, and other timelines use them too. No
+//! reference to them exists, except in a kernel, whose launch promised that nobody else uses its arguments.
 #![expect(unsafe_code, reason = "moves bytes inside and between blocks")]
 use crate::block::Claim;
 use crate::device::Status;
 use crate::hold::Gate;
 use crate::launch::Run;
 use crate::timeline::Line;
-use core::ptr;
-use omniheap_core::{Epoch, ErrorKind, Result};
-use std::sync::{Arc, PoisonError};
+use omniheap_core::{Epoch, bytes};
+use std::sync::Arc;
 
 /// One piece of work, with everything that it keeps alive.
 pub(crate) struct Job {
@@ -48,87 +50,52 @@ impl Job {
 }
 
 fn write(to: &Claim, bytes: &[u8]) {
-    let _alone = to.body.access.write().unwrap_or_else(PoisonError::into_inner);
     debug_assert_eq!(to.len(), bytes.len(), "claimed for these bytes");
-    // SAFETY: the claim covers `bytes.len()` mapped bytes, which nobody else touches while `access` is held.
-    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.start().as_ptr(), bytes.len()) };
+    // SAFETY: the claim covers `bytes.len()` mapped bytes, which are shared.
+    unsafe { bytes::write(to.start(), bytes) };
 }
 
 fn fill(to: &Claim, value: u8) {
-    let _alone = to.body.access.write().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: the claim covers `len` mapped bytes, which nobody else touches while `access` is held.
-    unsafe { ptr::write_bytes(to.start().as_ptr(), value, to.len()) };
+    // SAFETY: the claim covers `len` mapped bytes, which are shared.
+    unsafe { bytes::fill(to.start(), to.len(), value) };
 }
 
 /// Copies the claimed bytes to the host.
 pub(crate) fn read(from: &Claim, bytes: &mut [u8]) {
-    let _shared = from.body.access.read().unwrap_or_else(PoisonError::into_inner);
     debug_assert_eq!(from.len(), bytes.len(), "claimed for these bytes");
-    // SAFETY: the claim covers `bytes.len()` mapped bytes, which nobody writes while `access` is held.
-    unsafe { ptr::copy_nonoverlapping(from.start().as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
-}
-
-fn copy(from: &Claim, to: &Claim) {
-    let (a, b) = (&from.body, &to.body);
-    // In order of address, so that two copies in opposite directions cannot wait for each other.
-    let (_read, _write);
-    if Arc::ptr_eq(a, b) {
-        _write = b.access.write().unwrap_or_else(PoisonError::into_inner);
-    } else if Arc::as_ptr(a) < Arc::as_ptr(b) {
-        _read = a.access.read().unwrap_or_else(PoisonError::into_inner);
-        _write = b.access.write().unwrap_or_else(PoisonError::into_inner);
-    } else {
-        _write = b.access.write().unwrap_or_else(PoisonError::into_inner);
-        _read = a.access.read().unwrap_or_else(PoisonError::into_inner);
-    }
-    for start in (0..to.len()).step_by(ZERO_STEP) {
-        copy_step(from, to, start, ZERO_STEP.min(to.len() - start));
-    }
+    // SAFETY: the claim covers `bytes.len()` mapped bytes, which are shared.
+    unsafe { bytes::read(from.start(), bytes) };
 }
 
 /// Bytes that are looked at together: a page of the operating system on most machines.
 const ZERO_STEP: usize = 4096;
 
-/// Copies one step, or nothing when both sides are zero: memory that was never touched then stays uncommitted, so
+/// Copies step by step. Where both sides are zero it writes nothing: memory that was never touched then stays uncommitted, so
 /// moving a block of it costs no RAM.
-fn copy_step(from: &Claim, to: &Claim, start: usize, size: usize) {
-    // SAFETY: the claim covers `start + size` mapped bytes, which nobody writes while `copy` holds `access`.
-    let source =
-        unsafe { core::slice::from_raw_parts(from.start().as_ptr().wrapping_add(start), size) };
-    // SAFETY: as above; `disjoint` checked that the claims share no byte, so this is the only reference to them.
-    let target =
-        unsafe { core::slice::from_raw_parts_mut(to.start().as_ptr().wrapping_add(start), size) };
-    let zero = |bytes: &[u8]| bytes.iter().fold(0, |any, byte| any | byte) == 0;
-    if !zero(source) || !zero(target) {
-        target.copy_from_slice(source);
+fn copy(from: &Claim, to: &Claim) {
+    for start in (0..to.len()).step_by(ZERO_STEP) {
+        let size = ZERO_STEP.min(to.len() - start);
+        if is_zero(from, start, size) && is_zero(to, start, size) {
+            continue;
+        }
+        // SAFETY: inside the claim, which is as long as the other.
+        let source = unsafe { from.start().add(start) };
+        // SAFETY: inside the claim.
+        let target = unsafe { to.start().add(start) };
+        // SAFETY: both claims cover `size` more bytes, which are mapped and shared; the batch was checked for overlaps.
+        unsafe { bytes::copy(source, target, size) };
     }
 }
 
-/// Refuses a batch in which a byte is a destination twice, or a source and a destination.
-pub(crate) fn disjoint(moves: &[(Claim, Claim)]) -> Result<()> {
-    let mut ends: Vec<_> = moves
-        .iter()
-        .flat_map(|(from, to)| [(from, Role::Source), (to, Role::Destination)])
-        .map(|(claim, role)| (Arc::as_ptr(&claim.body).addr(), claim.span, role))
-        .collect();
-    ends.sort_unstable_by_key(|(block, span, _)| (*block, span.offset));
-    let (mut read, mut written, mut here) = (0, 0, 0);
-    for (block, span, role) in ends {
-        if block != here {
-            (read, written, here) = (0, 0, block);
-        }
-        let taken = if role == Role::Source { written } else { written.max(read) };
-        if span.offset < taken {
-            return Err(ErrorKind::OutOfRange.into());
-        }
-        let end = if role == Role::Source { &mut read } else { &mut written };
-        *end = span.end().max(*end);
-    }
-    Ok(())
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Source,
-    Destination,
+/// Whether `size` bytes of a claim are zero. Looks at a little first: most bytes that are not show it soon.
+fn is_zero(claim: &Claim, start: usize, size: usize) -> bool {
+    let mut buffer = [0; 256];
+    (start..start + size).step_by(buffer.len()).all(|at| {
+        let piece = &mut buffer[..256.min(start + size - at)];
+        // SAFETY: the callers stay inside the claim.
+        let from = unsafe { claim.start().add(at) };
+        // SAFETY: as above; its bytes are mapped and shared.
+        unsafe { bytes::read(from, piece) };
+        piece.iter().fold(0, |any, byte| any | byte) == 0
+    })
 }

@@ -1,5 +1,8 @@
 //! An opened device: what every backend over streams holds, and how it looks at blocks.
-#![expect(unsafe_code, reason = "answers for the addresses of blocks")]
+#![expect(
+    unsafe_code,
+    reason = "answers for the addresses of blocks, and signs the contract of Timelines"
+)]
 use crate::{
     Block, BlockKind, Driver, Finding, Memory, Programs, Registry, Source, Staging,
     compact::Compactor, selftest,
@@ -8,7 +11,9 @@ use core::{
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use omniheap_core::{Caps, ErrorKind, Heap, HeapId, Place, Point, Result, TimelineId};
+use omniheap_core::{
+    Caps, Epoch, ErrorKind, Heap, HeapId, Place, Point, Result, TimelineId, Timelines,
+};
 use std::sync::Arc;
 
 /// What is known of a device once it was tried.
@@ -86,16 +91,6 @@ impl<D: Driver> Device<D> {
 
     pub(crate) const fn max_pitch(&self) -> u64 {
         self.described.max_pitch
-    }
-
-    /// Makes later work on `timeline` run only after `point`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Registry::order`].
-    pub fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
-        self.programs.touch();
-        self.timelines.order(timeline, point)
     }
 
     /// The heap with this id, and where its blocks come from.
@@ -245,14 +240,40 @@ impl<D: Driver> Device<D> {
     /// `Foreign`, `OutOfRange`.
     pub fn range<K: BlockKind>(&self, place: &Place<'_, Block<K>>, size: u64) -> Result<u64> {
         self.owns(place.block)?;
-        let end = place.offset.checked_add(size).ok_or(ErrorKind::OutOfRange)?;
-        if end > place.block.size {
-            return Err(ErrorKind::OutOfRange.into());
-        }
+        self.caps().copy.check_range(place.block.size, place.offset, size)?;
         if let Some(positions) = place.block.kind.positions() {
             positions.require_mapped(place.offset, size)?;
         }
         Ok(place.block.at(place.offset))
+    }
+}
+
+// SAFETY: the driver promises that an event finishes behind everything recorded before it, and no earlier; the registry hands out
+// epochs in the order of their events, waits before it forgets a timeline, and counts ids up.
+unsafe impl<D: Driver> Timelines for Device<D> {
+    fn open(&self) -> Result<TimelineId> {
+        self.timelines.open()
+    }
+
+    fn close(&self, timeline: TimelineId) -> Result<()> {
+        self.timelines.close(timeline)
+    }
+
+    fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
+        self.timelines.mark(timeline)
+    }
+
+    fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
+        self.timelines.reached(timeline)
+    }
+
+    fn wait(&self, point: Point) -> Result<()> {
+        self.timelines.wait(point)
+    }
+
+    fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
+        self.programs.touch();
+        self.timelines.order(timeline, point)
     }
 }
 

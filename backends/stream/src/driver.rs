@@ -9,8 +9,10 @@ pub use code::CodeDriver;
 pub use copies::{CopyDriver, RowCopy};
 pub use memory::{Caching, IpcDriver, MemoryDriver, MemoryInfo, of_host};
 
-use core::ptr::NonNull;
+use crate::BlockKind;
+use core::{ptr::NonNull, sync::atomic::AtomicBool};
 use omniheap_core::Result;
+use std::sync::Arc;
 
 /// How far an event is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +38,30 @@ unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T> Sync for Raw<T> {}
 
+/// What a stream of somebody else is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing<G> {
+    /// Its work runs. The number is one that no other stream of the process ever had; `None` where the driver has none, and
+    /// destroys a stream only after its work has finished.
+    Running(Option<u64>),
+    /// Its work is recorded into a graph.
+    Captured(Capture<G>),
+}
+
+/// A stream whose work is recorded into a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture<G> {
+    /// Tells captures of the process apart.
+    pub id: u64,
+    /// The graph so far; `None` where the capture has failed and none will come of it.
+    pub graph: Option<G>,
+}
+
 /// A driver with every call that backends over streams share.
-pub trait Driver: CopyDriver + MemoryDriver + IpcDriver + CodeDriver {}
-impl<D: CopyDriver + MemoryDriver + IpcDriver + CodeDriver> Driver for D {}
+pub trait Driver: CopyDriver + MemoryDriver + IpcDriver + CodeDriver {
+    /// What freeing a block needs.
+    type Kind: BlockKind;
+}
 
 /// One device's driver: streams, events, pinned memory and copies. Errors are what the driver says.
 ///
@@ -53,6 +76,8 @@ pub unsafe trait StreamDriver: Send + Sync {
     type Stream: Copy + Send + Sync;
     /// An event's handle.
     type Event: Copy + Send + Sync;
+    /// A graph's handle.
+    type Graph: Copy + Send + Sync;
     /// While it lives, calls on this thread go to the device without another look.
     type Current<'a>
     where
@@ -97,6 +122,36 @@ pub unsafe trait StreamDriver: Send + Sync {
     ///
     /// Both are live and of this device.
     unsafe fn record(&self, event: Self::Event, stream: Self::Stream) -> Result<()>;
+
+    /// Records an event behind everything submitted to the device so far, to any stream, also to those that were destroyed
+    /// since. `Unsupported` where the driver cannot; `Busy` while a stream is captured that this would spoil.
+    ///
+    /// # Safety
+    ///
+    /// `event` is live.
+    unsafe fn record_all(&self, event: Self::Event) -> Result<()>;
+
+    /// The capture that a stream takes part in. Asking spoils none.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is live.
+    unsafe fn capture(&self, stream: Self::Stream) -> Result<Option<Capture<Self::Graph>>>;
+
+    /// A number that no other stream of the process ever had, where the driver has such. Spoils a capture that the stream
+    /// takes part in.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is live.
+    unsafe fn stream_number(&self, stream: Self::Stream) -> Result<Option<u64>>;
+
+    /// Sets `gone` once neither the graph nor anything made of it exists any more.
+    ///
+    /// # Safety
+    ///
+    /// `graph` is live, or being captured.
+    unsafe fn watch(&self, graph: Self::Graph, gone: Arc<AtomicBool>) -> Result<()>;
 
     /// Asks how far an event is.
     ///

@@ -1,5 +1,4 @@
 //! Memory that leaves the process as a file descriptor: what is refused before the driver sees it.
-#![expect(unsafe_code, reason = "closes descriptors")]
 use crate::{Device, Driver};
 use omniheap_core::{Align, ErrorKind, Exported, HeapId, Result};
 
@@ -23,36 +22,13 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `Unsupported` for a heap without pages, `Foreign` for another device's, `OutOfRange` for what is no
-    /// descriptor, `ZeroSize`, `ExceedsLimit`.
+    /// `NoSuchHeap`, `Unsupported` for a heap without pages, `Foreign` for another device's, `ZeroSize`,
+    /// `ExceedsLimit`.
     pub fn admit_import(&self, heap: HeapId, exported: &Exported) -> Result<usize> {
         self.page(heap)?;
         if exported.uuid.is_some() && exported.uuid != self.caps().device.uuid {
             return Err(ErrorKind::Foreign.into());
         }
-        if exported.fd < 0 {
-            return Err(ErrorKind::OutOfRange.into());
-        }
         Ok(self.admit(heap, exported.size)?.1)
     }
 }
-
-/// Closes a descriptor that imported memory no longer needs.
-///
-/// # Safety
-///
-/// It is the caller's to close, as [`Export::import`](omniheap_core::Export::import) makes it on success, and closed once.
-#[cfg(unix)]
-pub unsafe fn close_descriptor(fd: i32) {
-    use std::os::fd::{FromRawFd, OwnedFd};
-    // SAFETY: the caller's promise.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-}
-
-/// Does nothing where there are no descriptors.
-///
-/// # Safety
-///
-/// None.
-#[cfg(not(unix))]
-pub unsafe fn close_descriptor(_fd: i32) {}

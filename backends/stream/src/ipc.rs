@@ -39,7 +39,7 @@ impl<D: Driver> Device<D> {
     ///
     /// `Foreign` when the device differs, `Unsupported` for a heap that is not device memory, `ExceedsLimit` when the
     /// memory has fewer bytes than the handle says, or what the driver says: a process cannot open its own handle.
-    pub fn open_ipc<K: BlockKind>(&self, heap: HeapId, handle: &IpcHandle) -> Result<Block<K>> {
+    pub fn open_ipc(&self, heap: HeapId, handle: &IpcHandle) -> Result<Block<D::Kind>> {
         let (source, _) = self.source(heap)?;
         if source != Source::Device {
             return Err(ErrorKind::Unsupported.into());
@@ -57,6 +57,6 @@ impl<D: Driver> Device<D> {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         // SAFETY: opened just above, with at least as many bytes, which stay until it is closed.
-        Ok(unsafe { self.block(heap, base, handle.size, K::opened()) })
+        Ok(unsafe { self.block(heap, base, handle.size, D::Kind::opened()) })
     }
 }

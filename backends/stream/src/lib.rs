@@ -1,16 +1,17 @@
 //! What backends over streams share: everything but the calls of a vendor's driver, its numbers, and its quirks.
 //!
 //! A vendor's crate implements the traits of `driver` for its driver, one call each, and [`BlockKind`] for what its blocks
-//! are; its backend holds a [`Device`] and says [`forward!`]. What is the vendor's stays there: nothing here names one.
+//! are; its backend holds a [`Device`], returns it for the capabilities of the seam, and dereferences to it. What is the vendor's stays there: nothing here names one.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `driver` | the calls: [`StreamDriver`], [`CopyDriver`], [`MemoryDriver`], [`IpcDriver`], [`CodeDriver`] |
-//! | `device`, `forward` | [`Device`], and [`forward!`] to it |
+//! | `device` | [`Device`] |
 //! | `block`, `view` | [`Block`]s, their addresses, and the host's view of them |
 //! | `caps`, [`selftest`] | what a device is, and what is tried when it is opened |
-//! | `event` | events, used again and again |
+//! | `event`, `marks` | events, used again and again |
 //! | `timeline`, `registry` | streams with their marks, and those that are open |
+//! | `whole` | all work of a device as one timeline |
 //! | `bounce`, `staging` | pinned memory between slices and the device |
 //! | `transfer`, `rows`, `compact`, [`pieces`] | byte movement, and batches of copies as one table that one kernel carries |
 //! | [`positions`], `export`, `ipc` | pages that are mapped, and memory that leaves the process |
@@ -24,10 +25,10 @@ mod device;
 mod driver;
 mod event;
 mod export;
-mod forward;
 mod ipc;
 mod kernel;
 mod launch;
+mod marks;
 mod module;
 pub mod pieces;
 pub mod positions;
@@ -39,16 +40,16 @@ mod staging;
 mod timeline;
 mod transfer;
 mod view;
+mod whole;
 
 pub use block::{Block, BlockKind, Memory};
 pub use bounce::{BOUNCE, address_of_pinned};
 pub use caps::{ConstantHeap, Facts, Source, Usable, host_memory};
 pub use device::{Described, Device};
 pub use driver::{
-    Caching, CodeDriver, CopyDriver, Driver, IpcDriver, MemoryDriver, MemoryInfo, Progress, Raw,
-    RowCopy, StreamDriver, of_host,
+    Caching, Capture, CodeDriver, CopyDriver, Driver, IpcDriver, MemoryDriver, MemoryInfo,
+    Progress, Raw, RowCopy, Standing, StreamDriver, of_host,
 };
-pub use export::close_descriptor;
 pub use ipc::IpcHandle;
 pub use kernel::Kernel;
 pub use launch::{Argument, Launch, Limits, Shape};
@@ -60,9 +61,6 @@ pub use rows::Rows;
 pub use selftest::{BlockSource, Feature, Finding, Verdict};
 pub use staging::Staging;
 pub use timeline::{DefaultStream, StreamOwner, Timeline};
-
-#[doc(hidden)]
-pub use omniheap_core as seam;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -8,7 +8,8 @@ use crate::{Block, BlockKind, CodeDriver, Device, Driver, Kernel, Launch, lock};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Argument, ErrorKind, Kernel as Declared, Point, ProgramId, Result, Slot, TimelineId,
+    self as seam, Argument, ErrorKind, Kernel as Declared, Point, ProgramId, Result, Slot,
+    TimelineId,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -63,20 +64,12 @@ impl<D: CodeDriver> Programs<D> {
     }
 }
 
-impl<D: Driver> Device<D> {
-    /// Says that constants may have changed, if a block of the constant heap was written.
-    pub(crate) fn touch_if_watched<K: BlockKind>(&self, block: &Block<K>) {
-        if block.is_watched() {
-            self.programs.touch();
-        }
-    }
+// SAFETY: the module holds the kernel's text; the driver gets the address of each checked argument in the order of the slots, then
+// the parameters; a stream runs in order.
+unsafe impl<D: Driver> seam::Launch for Device<D> {
+    type Block = Block<D::Kind>;
 
-    /// Compiles a kernel and keeps it, as [`Launch::load`](omniheap_core::Launch::load).
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` without a source, `Misaligned` for sizes that are not whole words, or what building it says.
-    pub fn load(&self, declared: &Declared, shared: u64) -> Result<ProgramId> {
+    fn load(&self, declared: &Declared, shared: u64) -> Result<ProgramId> {
         if declared.cpp.is_empty() {
             return Err(ErrorKind::Unsupported.into());
         }
@@ -101,32 +94,18 @@ impl<D: Driver> Device<D> {
         Ok(ProgramId(id))
     }
 
-    /// Lets go of a kernel. Unloading its module waits for its launches.
-    ///
-    /// # Errors
-    ///
-    /// `Stale`.
-    pub fn unload(&self, program: ProgramId) -> Result<()> {
+    fn unload(&self, program: ProgramId) -> Result<()> {
+        // Unloading its module waits for its launches.
         let removed = lock(&self.programs.loaded).remove(&program.0);
         removed.map(drop).ok_or(ErrorKind::Stale.into())
     }
 
-    /// Runs a kernel that was loaded, as [`Launch::launch`](omniheap_core::Launch::launch).
-    ///
-    /// # Errors
-    ///
-    /// `Stale`; `InvalidConfig` for other arguments or parameters than declared; what is wrong with an argument, the shape or
-    /// the launch.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    pub unsafe fn launch_program<K: BlockKind>(
+    unsafe fn launch(
         &self,
         on: TimelineId,
         program: ProgramId,
         groups: [u32; 3],
-        arguments: &[Argument<'_, Block<K>>],
+        arguments: &[Argument<'_, Self::Block>],
         parameters: &[u8],
     ) -> Result<()> {
         let program =
@@ -148,6 +127,15 @@ impl<D: Driver> Device<D> {
         // SAFETY: one pointer for each slot and one to the parameters, which are as long as declared; the caller
         // promises the rest.
         unsafe { self.start(on, &program.kernel, shape, &mut pointers) }
+    }
+}
+
+impl<D: Driver> Device<D> {
+    /// Says that constants may have changed, if a block of the constant heap was written.
+    pub(crate) fn touch_if_watched<K: BlockKind>(&self, block: &Block<K>) {
+        if block.is_watched() {
+            self.programs.touch();
+        }
     }
 
     /// Brings the constants of a launch into the kernel's symbols, where they may have changed.

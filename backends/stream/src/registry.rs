@@ -1,8 +1,8 @@
 //! Every open timeline of a device.
-#![expect(unsafe_code, reason = "records events")]
-use crate::{StreamDriver, StreamOwner, Timeline, event::Spare};
+#![expect(unsafe_code, reason = "calls the driver about streams")]
+use crate::{Standing, StreamDriver, StreamOwner, Timeline, event::Spare, whole::Whole};
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use omniheap_core::{Epoch, ErrorKind, Point, Result, TimelineId};
 use std::{
     collections::HashMap,
@@ -14,6 +14,7 @@ pub struct Registry<D: StreamDriver> {
     driver: Arc<D>,
     spare: Arc<Spare<D>>,
     open: RwLock<HashMap<TimelineId, Arc<Timeline<D>>>>,
+    whole: Whole<D>,
     next: AtomicU32,
 }
 
@@ -32,9 +33,11 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// What the driver says.
     pub fn new(driver: &Arc<D>, main: Option<(D::Stream, StreamOwner)>) -> Result<Self> {
+        let spare = Arc::new(Spare::new());
         let registry = Self {
             driver: driver.clone(),
-            spare: Arc::new(Spare::new()),
+            whole: Whole::new(driver, &spare),
+            spare,
             open: RwLock::default(),
             next: AtomicU32::new(TimelineId::MAIN.0),
         };
@@ -60,6 +63,70 @@ impl<D: StreamDriver> Registry<D> {
         let id = TimelineId(taken.map_err(|_| ErrorKind::ExceedsLimit)?);
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(id, timeline);
         Ok(id)
+    }
+
+    /// Lets a timeline over a borrowed stream go on with another one. All work of the earlier one has passed.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`.
+    pub fn lend_again(&self, timeline: TimelineId, stream: D::Stream) -> Result<()> {
+        let next = Timeline::new(&self.driver, &self.spare, stream, StreamOwner::Borrowed);
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let known = open.get_mut(&timeline).ok_or(ErrorKind::NoSuchTimeline)?;
+        *known = Arc::new(next);
+        Ok(())
+    }
+
+    /// Calls nothing any more that would spoil a capture, until [`end_capture`](Self::end_capture) was called as often:
+    /// [`TimelineId::ALL`] stands still. Call it before a capture begins.
+    pub fn begin_capture(&self) {
+        self.whole.hold();
+    }
+
+    /// Ends what [`begin_capture`](Self::begin_capture) began.
+    pub fn end_capture(&self) {
+        self.whole.release();
+    }
+
+    /// What a stream of somebody else is now.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream of this device.
+    #[inline]
+    pub unsafe fn standing(&self, stream: D::Stream) -> Result<Standing<D::Graph>> {
+        // SAFETY: the caller's promise.
+        if let Some(capture) = unsafe { self.driver.capture(stream) }? {
+            return Ok(Standing::Captured(capture));
+        }
+        // SAFETY: as above.
+        Ok(Standing::Running(unsafe { self.driver.stream_number(stream) }?))
+    }
+
+    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; `Unsupported` where it does not tell.
+    ///
+    /// # Safety
+    ///
+    /// `graph` is live, or being captured.
+    pub unsafe fn watch(&self, graph: D::Graph) -> Result<Arc<AtomicBool>> {
+        let gone = Arc::new(AtomicBool::new(false));
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.watch(graph, gone.clone()) }?;
+        Ok(gone)
+    }
+
+    fn all(&self) -> Vec<Arc<Timeline<D>>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.values().cloned().collect()
     }
 
     /// The timeline with this id.
@@ -113,10 +180,11 @@ impl<D: StreamDriver> Registry<D> {
         if timeline == TimelineId::MAIN {
             return Err(ErrorKind::Unsupported.into());
         }
+        // Its work ends before it goes, so that whoever marks all timelines meanwhile waits for it too.
+        let drained = self.get(timeline)?.drain();
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        let closed = open.remove(&timeline).ok_or(ErrorKind::NoSuchTimeline)?;
-        drop(open);
-        closed.drain()
+        open.remove(&timeline).ok_or(ErrorKind::NoSuchTimeline)?;
+        drained
     }
 
     /// An epoch that is reached once everything submitted so far has finished.
@@ -125,7 +193,10 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// `NoSuchTimeline`, `DeviceLost`.
     pub fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
-        self.get(timeline)?.mark()
+        match timeline {
+            TimelineId::ALL => self.whole.mark(&|| self.all()),
+            _ => self.get(timeline)?.mark(),
+        }
     }
 
     /// The latest epoch that was reached.
@@ -134,7 +205,10 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// As for [`mark`](Self::mark).
     pub fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
-        self.get(timeline)?.reached()
+        match timeline {
+            TimelineId::ALL => self.whole.reached(&|| self.all()),
+            _ => self.get(timeline)?.reached(),
+        }
     }
 
     /// Blocks the calling thread until a point is reached.
@@ -143,7 +217,10 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// As for [`mark`](Self::mark).
     pub fn wait(&self, point: Point) -> Result<()> {
-        self.get(point.timeline)?.wait(point.epoch)
+        match point.timeline {
+            TimelineId::ALL => self.whole.wait(point.epoch, &|| self.all()),
+            _ => self.get(point.timeline)?.wait(point.epoch),
+        }
     }
 
     /// Makes later work on `timeline` run only after `point`.
@@ -153,7 +230,9 @@ impl<D: StreamDriver> Registry<D> {
     /// As for [`mark`](Self::mark).
     pub fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
         let later = self.get(timeline)?;
-        let earlier = self.get(point.timeline)?;
-        earlier.hold_back(&later, point.epoch)
+        match point.timeline {
+            TimelineId::ALL => self.whole.hold_back(&later, point.epoch, &|| self.all()),
+            _ => self.get(point.timeline)?.hold_back(&later, point.epoch),
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     compact::is_packable,
     pieces::{FEWEST, Table},
 };
-use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId};
+use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
 use std::thread;
 
 /// Writes up to this length fill a bounce together.
@@ -31,18 +31,12 @@ fn workers<D: Driver>(timeline: &Timeline<D>, length: usize) -> usize {
     (length / PER_WORKER).clamp(1, MOST_WORKERS.min(cores))
 }
 
-impl<D: Driver> Device<D> {
-    /// Copies from the host, as [`Transfer::write`](omniheap_core::Transfer::write).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn write<K: BlockKind>(
-        &self,
-        on: TimelineId,
-        to: Place<'_, Block<K>>,
-        bytes: &[u8],
-    ) -> Result<()> {
+// SAFETY: `range` and `check_batch` keep every access inside the place's own block; a stream runs in order; a slice is copied into
+// or out of a bounce, or waited for, before the call returns.
+unsafe impl<D: Driver> Transfer for Device<D> {
+    type Block = Block<D::Kind>;
+
+    fn write(&self, on: TimelineId, to: Place<'_, Self::Block>, bytes: &[u8]) -> Result<()> {
         self.touch_if_watched(to.block);
         let to = self.range(&to, bytes.len() as u64)?;
         let timeline = self.timelines().get(on)?;
@@ -64,17 +58,7 @@ impl<D: Driver> Device<D> {
         unsafe { self.staging().write(&timeline, to, bytes, workers) }
     }
 
-    /// Copies to the host, as [`Transfer::read`](omniheap_core::Transfer::read).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn read<K: BlockKind>(
-        &self,
-        on: TimelineId,
-        from: Place<'_, Block<K>>,
-        bytes: &mut [u8],
-    ) -> Result<()> {
+    fn read(&self, on: TimelineId, from: Place<'_, Self::Block>, bytes: &mut [u8]) -> Result<()> {
         let from = self.range(&from, bytes.len() as u64)?;
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;
@@ -91,18 +75,7 @@ impl<D: Driver> Device<D> {
         unsafe { self.staging().read(&timeline, from, bytes, workers) }
     }
 
-    /// Sets bytes, as [`Transfer::fill`](omniheap_core::Transfer::fill).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn fill<K: BlockKind>(
-        &self,
-        on: TimelineId,
-        to: Place<'_, Block<K>>,
-        size: u64,
-        value: u8,
-    ) -> Result<()> {
+    fn fill(&self, on: TimelineId, to: Place<'_, Self::Block>, size: u64, value: u8) -> Result<()> {
         self.touch_if_watched(to.block);
         let to = self.range(&to, size)?;
         let timeline = self.timelines().get(on)?;
@@ -114,22 +87,19 @@ impl<D: Driver> Device<D> {
         unsafe { self.driver().fill(to, value, length(size)?, stream) }
     }
 
-    /// Copies a batch, as [`Transfer::copy`](omniheap_core::Transfer::copy).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn copy<K: BlockKind>(&self, on: TimelineId, moves: &[Move<'_, Block<K>>]) -> Result<()> {
+    fn copy(&self, on: TimelineId, moves: &[Move<'_, Self::Block>]) -> Result<()> {
         self.compactor.tables.with(|table| self.copy_with(table, on, moves))
     }
+}
 
+impl<D: Driver> Device<D> {
     /// Copies bytes to a block of another opened device, on a timeline of this one.
     ///
     /// Nothing orders it against the other device's timelines: wait for a mark of `on` before the bytes are used there.
     ///
     /// # Errors
     ///
-    /// As for [`copy`](Self::copy).
+    /// As for [`Transfer::copy`].
     pub fn copy_to_peer<K: BlockKind>(
         &self,
         on: TimelineId,
@@ -181,6 +151,7 @@ impl<D: Driver> Device<D> {
         moves: &[Move<'_, Block<K>>],
     ) -> Result<()> {
         // All are checked before the first is submitted: a refused batch changes nothing.
+        self.caps().copy.check_batch(moves, |block| self.owns(block).map(|()| block.size))?;
         for step in moves {
             let (from, to) = (self.range(&step.from, step.size)?, self.range(&step.to, step.size)?);
             if is_packable(step) {

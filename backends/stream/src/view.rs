@@ -1,15 +1,15 @@
-//! The host's view of blocks, and what the driver says is free.
+//! The host's view of blocks, their addresses, and what the driver says is free.
+#![expect(unsafe_code, reason = "signs the contracts of Map and Address")]
 use crate::{Block, BlockKind, Device, Driver, Memory, Source};
 use core::ptr::{self, NonNull};
-use omniheap_core::{ErrorKind, HeapBudget, HeapId, Place, Result};
+use omniheap_core::{Address, DriverBudget, ErrorKind, HeapBudget, HeapId, Map, Place, Result};
 
-impl<D: Driver> Device<D> {
-    /// The block's first byte for the host, as [`Map::map`](omniheap_core::Map::map).
-    ///
-    /// # Errors
-    ///
-    /// `Foreign`, `NotMappable`.
-    pub fn map<K: BlockKind>(&self, block: &Block<K>) -> Result<NonNull<u8>> {
+// SAFETY: pinned and managed memory is mapped as long as it exists, at one address. Every host-visible heap is coherent, so
+// flushing touches nothing.
+unsafe impl<D: Driver> Map for Device<D> {
+    type Block = Block<D::Kind>;
+
+    fn map(&self, block: &Self::Block) -> Result<NonNull<u8>> {
         self.owns(block)?;
         let host = match (block.kind.pinned(), block.memory()) {
             (Some(host), _) => host.0,
@@ -23,23 +23,27 @@ impl<D: Driver> Device<D> {
         NonNull::new(host).ok_or_else(|| ErrorKind::NotMappable.into())
     }
 
-    /// Makes writes of one side visible to the other, as [`Map::flush`](omniheap_core::Map::flush) and `invalidate`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`map`](Self::map); `OutOfRange`.
-    pub fn flush<K: BlockKind>(&self, block: &Block<K>, offset: u64, size: u64) -> Result<()> {
-        // Every host-visible heap is coherent: there is nothing to do but to refuse what is wrong.
+    fn flush(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()> {
         self.map(block)?;
-        self.range(&Place { block, offset }, size).map(|_| ())
+        self.range(&Place { block, offset }, size).map(drop)
     }
 
-    /// What a heap may hold and holds, as [`DriverBudget::budget`](omniheap_core::DriverBudget::budget).
-    ///
-    /// # Errors
-    ///
-    /// `NoSuchHeap`, or what the driver says.
-    pub fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
+    fn invalidate(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()> {
+        self.flush(block, offset, size)
+    }
+}
+
+// SAFETY: whoever made the block promised that its bytes begin at its base, until it is freed.
+unsafe impl<D: Driver> Address for Device<D> {
+    type Block = Block<D::Kind>;
+
+    fn address(&self, block: &Self::Block) -> u64 {
+        block.address()
+    }
+}
+
+impl<D: Driver> DriverBudget for Device<D> {
+    fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
         let (source, described) = self.source(heap)?;
         match source {
             Source::Device | Source::Managed => {

@@ -205,7 +205,10 @@ unsafe impl Backend for Vulkan {
     }
 }
 
-impl Map for Vulkan {
+// SAFETY: the driver maps the whole memory, once, until it is freed; `sync` refuses ranges that leave the block.
+unsafe impl Map for Vulkan {
+    type Block = Block;
+
     fn map(&self, block: &Block) -> Result<NonNull<u8>> {
         block.belongs_to(&self.device)?;
         let (described, _) = self.heap(block.heap())?;
@@ -249,7 +252,10 @@ impl Vulkan {
     }
 }
 
-impl Address for Vulkan {
+// SAFETY: the driver said where the block's buffer begins when the block was made; a buffer does not move.
+unsafe impl Address for Vulkan {
+    type Block = Block;
+
     fn address(&self, block: &Block) -> u64 {
         block.address()
     }

@@ -5,7 +5,6 @@ use crate::{
     device::{Device, lock},
     kernel::Kernel,
     line::{Line, State},
-    overlap::{self, Touch},
     tasks::{Lengths, Span, TASK, Tasks},
     transfer::region,
 };
@@ -112,18 +111,15 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `Foreign`, `OutOfRange`, `Unsupported` for a block without a buffer or moves that overlap.
+    /// `Foreign`, `OutOfRange`, `Overlap`, `Unsupported` for a block without a buffer.
     pub(crate) fn batch<'a>(&self, moves: &'a [Move<'a, Block>]) -> Result<Option<Batch<'a>>> {
-        let mut targets = Vec::with_capacity(moves.len());
-        let mut bytes = 0u64;
+        let (mut count, mut bytes) = (0, 0u64);
         for m in moves.iter().filter(|m| m.size > 0) {
             self.target(m.from, m.size)?;
-            targets.push(Touch::new(self.target(m.to, m.size)?, m.to.offset, m.size));
-            bytes = bytes.saturating_add(m.size);
+            self.target(m.to, m.size)?;
+            (count, bytes) = (count + 1, bytes.saturating_add(m.size));
         }
-        let count = targets.len();
-        let source = |m: Checked| Touch::new(m.from.0, m.from.1, m.span.size);
-        overlap::refuse(targets, checked(moves).map(source))?;
+        self.table.caps.copy.check_batch(moves, |block| Ok(block.size()))?;
         Ok((count > 0).then_some(Batch { moves, count, bytes }))
     }
 

@@ -53,7 +53,7 @@ impl Sharing {
 
 impl Vulkan {
     fn import_memory(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
-        let copy = descriptor::Copy::of(exported)?;
+        check_length(exported)?;
         let (slot, rounded) = self.checked(heap, exported.size)?;
         if rounded != exported.size || !self.takes_buffers(slot) {
             return Err(ErrorKind::ExceedsLimit.into());
@@ -62,93 +62,49 @@ impl Vulkan {
         if buffer.requirements().size > exported.size {
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        let ask = Ask {
-            size: exported.size,
-            memory_type: slot.memory_type,
-            priority: None,
-            dedicated: self.sharing.dedicated(buffer.raw),
-            share: Share::Import(copy.raw()),
-        };
-        let memory = Memory::allocate(&self.device, ask)?;
-        copy.given_away();
+        let (size, memory_type) = (exported.size, slot.memory_type);
+        let dedicated = self.sharing.dedicated(buffer.raw);
+        let memory = exported.give_copy(|fd| {
+            let share = Share::Import(fd);
+            Memory::allocate(
+                &self.device,
+                Ask { size, memory_type, priority: None, dedicated, share },
+            )
+        })?;
         buffer.bind(&memory)?;
-        let (size, none) = (exported.size, Shared::No);
-        let block = Block::with_memory(&self.device, heap, size, Some(buffer), memory, none);
-        let block = self.based(block)?;
-        // The caller's own goes last: a failure above leaves it open.
-        descriptor::close(exported);
-        Ok(block)
+        let (buffer, none) = (Some(buffer), Shared::No);
+        self.based(Block::with_memory(&self.device, heap, size, buffer, memory, none))
     }
 }
 
-/// Descriptors, where the system has them.
+/// What a driver adds to the file that holds the memory: a header and rounding, at most two pages of 64 KiB.
 #[cfg(unix)]
-mod descriptor {
-    use omniheap_core::{ErrorKind, Exported, Result};
-    use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
+const ADDED: u64 = 128 << 10;
 
-    /// What a driver adds to the file that holds the memory: a header and rounding, at most two pages of 64 KiB.
-    const ADDED: u64 = 128 << 10;
-
-    /// A descriptor of our own for the same memory.
-    pub(super) struct Copy(OwnedFd);
-
-    impl Copy {
-        /// Refuses what is no descriptor, or one of a file whose length does not go with the memory it is said to hold.
-        pub(super) fn of(exported: &Exported) -> Result<Self> {
-            if exported.fd < 0 {
-                return Err(ErrorKind::Foreign.into());
-            }
-            // SAFETY: the holder of `Exported` keeps the descriptor open while it is borrowed; a wrong number only fails.
-            let borrowed = unsafe { BorrowedFd::borrow_raw(exported.fd) };
-            let copy = || borrowed.try_clone_to_owned().map_err(|_| ErrorKind::Foreign);
-            // Devices report no length; where there is one, reading past it would fault.
-            let length = std::fs::File::from(copy()?).metadata().map_or(0, |data| data.len());
-            let fits = exported.size..=exported.size.saturating_add(ADDED);
-            match length == 0 || fits.contains(&length) {
-                true => Ok(Self(copy()?)),
-                false => Err(ErrorKind::ExceedsLimit.into()),
-            }
-        }
-
-        pub(super) fn raw(&self) -> i32 {
-            self.0.as_raw_fd()
-        }
-
-        /// The driver owns it now.
-        pub(super) fn given_away(self) {
-            let _ = self.0.into_raw_fd();
-        }
-    }
-
-    /// Closes the descriptor that a successful import used up.
-    pub(super) fn close(exported: &Exported) {
-        // SAFETY: the caller of `import` hands it over with success, and `Copy::of` found it open.
-        drop(unsafe { OwnedFd::from_raw_fd(exported.fd) });
+/// Refuses a file whose length does not go with the memory that it is said to hold.
+#[cfg(unix)]
+fn check_length(exported: &Exported) -> Result<()> {
+    let copy = exported.fd.try_clone().map_err(|_| ErrorKind::OutOfHostMemory)?;
+    // Devices report no length; where there is one, reading past it would fault.
+    let length = std::fs::File::from(copy).metadata().map_or(0, |data| data.len());
+    let fits = exported.size..=exported.size.saturating_add(ADDED);
+    match length == 0 || fits.contains(&length) {
+        true => Ok(()),
+        false => Err(ErrorKind::ExceedsLimit.into()),
     }
 }
 
-/// Systems without descriptors never report that sharing works; these keep the code whole.
+/// There are no descriptors here.
 #[cfg(not(unix))]
-mod descriptor {
-    use omniheap_core::{ErrorKind, Exported, Result};
-
-    pub(super) struct Copy;
-
-    impl Copy {
-        pub(super) fn of(_: &Exported) -> Result<Self> {
-            Err(ErrorKind::Unsupported.into())
-        }
-        pub(super) fn raw(&self) -> i32 {
-            -1
-        }
-        pub(super) fn given_away(self) {}
-    }
-
-    pub(super) fn close(_: &Exported) {}
+fn check_length(exported: &Exported) -> Result<()> {
+    match exported.fd {}
 }
 
-impl Export for Vulkan {
+// SAFETY: exportable blocks are driver allocations of their own; imported memory keeps a reference of its own to bytes whose
+// length was checked.
+unsafe impl Export for Vulkan {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         if !self.sharing.works() {
             return Err(ErrorKind::Unsupported.into());
@@ -172,7 +128,8 @@ impl Export for Vulkan {
             .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
         // SAFETY: the memory is alive in `block` and was allocated for this handle type.
         let fd = check(unsafe { call.get_memory_fd(&info) })?;
-        Ok(Exported { fd, size: memory.size, uuid: self.table.caps.device.uuid })
+        // SAFETY: the driver just made it, for us to close.
+        unsafe { Exported::own(fd, memory.size, self.table.caps.device.uuid) }
     }
 
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {

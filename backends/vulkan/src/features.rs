@@ -1,5 +1,7 @@
 //! What a device can do beyond the least, as one set.
 #![forbid(unsafe_code)]
+use ash::vk;
+use core::ffi::CStr;
 
 /// An ability that a device may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,22 @@ impl Features {
 
     pub(crate) const fn with(self, feature: Feature) -> Self {
         Self(self.0 | (1 << feature as u16))
+    }
+}
+
+impl Feature {
+    /// A function that the device has only with this feature, where there is one; `api` is the device's version.
+    pub(crate) const fn function(self, api: u32) -> Option<&'static CStr> {
+        let is_core = api >= vk::API_VERSION_1_2;
+        match self {
+            Self::TimelineSemaphore if is_core => Some(c"vkWaitSemaphores"),
+            Self::TimelineSemaphore => Some(c"vkWaitSemaphoresKHR"),
+            Self::BufferDeviceAddress if is_core => Some(c"vkGetBufferDeviceAddress"),
+            Self::BufferDeviceAddress => Some(c"vkGetBufferDeviceAddressKHR"),
+            Self::ExternalMemoryFd => Some(c"vkGetMemoryFdKHR"),
+            Self::DebugUtils => Some(c"vkSetDebugUtilsObjectNameEXT"),
+            _ => None,
+        }
     }
 }
 

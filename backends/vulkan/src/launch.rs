@@ -180,7 +180,11 @@ impl Vulkan {
     }
 }
 
-impl Launch for Vulkan {
+// SAFETY: the pipeline is the kernel's; each argument is bound to exactly its checked range, in the order of the slots; the
+// timeline keeps the order.
+unsafe impl Launch for Vulkan {
+    type Block = Block;
+
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId> {
         self.check_kernel(kernel, shared)?;
         let program = Arc::new(Program::new(&self.device, kernel, shared)?);

@@ -9,7 +9,7 @@
 //! | `timeline`, `line`, `clock`, `commands` | timelines over queues |
 //! | `family` | ownership of an engine's resources between queue families |
 //! | `transfer`, `staging`, `ring` | bytes in and out |
-//! | `copy`, `kernel`, `tasks`, `overlap` | bytes across, as one batch |
+//! | `copy`, `kernel`, `tasks` | bytes across, as one batch |
 //! | `remap`, `pages` | sparse binding |
 //! | `export` | hand-over by file descriptor |
 //! | `resource`, `owned` | memory for an engine's own buffers and images |
@@ -50,7 +50,6 @@ mod launch;
 mod line;
 mod objects;
 mod open;
-mod overlap;
 mod owned;
 mod pages;
 mod physical;

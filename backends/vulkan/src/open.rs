@@ -18,7 +18,7 @@ use crate::{
     validation::{Messages, Validation},
 };
 use ash::vk;
-use core::sync::atomic::Ordering;
+use core::{ffi::CStr, sync::atomic::Ordering};
 use omniheap_core::{Align, DeviceInfo, ErrorKind, HeapKind, HostAccess, Result};
 use std::sync::Arc;
 
@@ -171,12 +171,14 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` without queues, with an unknown family, or as for [`open_with`](Self::open_with); `Unsupported`
-    /// for a device below version 1.1.
+    /// `InvalidConfig` without queues, with an unknown family, for a feature in `enabled` that the physical device lacks or
+    /// whose functions the device does not have, or as for [`open_with`](Self::open_with); `Unsupported` for a device below
+    /// version 1.1.
     ///
     /// # Safety
     ///
-    /// - The handles belong together, and `enabled` was enabled.
+    /// - The handles belong together, and `enabled` was enabled. The driver tells only about extensions with functions, and
+    ///   those are checked; the rest is believed.
     /// - They outlive this backend and everything that it made.
     /// - While this backend lives, its queues are used only inside [`with_queue`](Self::with_queue).
     pub unsafe fn wrap(existing: Existing<'_>, options: Options) -> Result<Self> {
@@ -187,6 +189,17 @@ impl Vulkan {
         let instance = Arc::new(Instance::wrap(existing.entry, existing.instance, names));
         // SAFETY: the caller promises that the handles belong together.
         let mut physical = unsafe { Physical::read(&instance, existing.physical_device) }?;
+        for feature in existing.enabled {
+            // SAFETY: as above.
+            let has_function = |name: &CStr| unsafe {
+                let raw = existing.device.handle();
+                instance.raw.get_device_proc_addr(raw, name.as_ptr()).is_some()
+            };
+            let is_there = feature.function(physical.api).is_none_or(has_function);
+            if !is_there || !physical.features.has(*feature) {
+                return Err(ErrorKind::InvalidConfig.into());
+            }
+        }
         physical.features = existing.enabled.iter().copied().collect();
         let device = Device::wrap(instance, &physical, existing.device, existing.queues)?;
         Self::assemble(device, &physical, options)

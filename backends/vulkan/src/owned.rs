@@ -3,7 +3,7 @@
 use crate::{Block, Needs, Vulkan, device::Device, driver::check};
 use ash::vk;
 use core::fmt;
-use omniheap_core::{Class, HeapKind, Result};
+use omniheap_core::{AllocateError, Allocation, Class, HeapKind, Manager, Result};
 use std::sync::Arc;
 
 /// A buffer or image handle.
@@ -43,13 +43,13 @@ pub(crate) mod sealed {
     }
 }
 
-/// A buffer or image with memory of its own.
+/// A buffer or image with memory of its own, which counts against its manager's budgets.
 ///
 /// Dropping it waits until the device is idle, then destroys both.
 #[derive(Debug)]
 pub struct Resource<H: Native> {
     handle: H,
-    block: Option<Block>,
+    memory: Option<Allocation<Vulkan>>,
     device: Arc<Device>,
 }
 
@@ -64,10 +64,9 @@ impl<H: Native> Resource<H> {
     ///
     /// # Panics
     ///
-    /// Never: the block leaves only in `drop`.
-    #[must_use]
-    pub const fn block(&self) -> &Block {
-        self.block.as_ref().expect("a finished resource has its block")
+    /// Never: the memory leaves only in `drop`.
+    pub const fn memory(&self) -> &Allocation<Vulkan> {
+        self.memory.as_ref().expect("a finished resource has its memory")
     }
 
     /// Destroys it without waiting.
@@ -76,7 +75,7 @@ impl<H: Native> Resource<H> {
     ///
     /// No device work uses it any more.
     pub unsafe fn destroy_now(mut self) {
-        // SAFETY: the caller's promise; `drop` finds no block and does nothing more.
+        // SAFETY: the caller's promise; `drop` finds no memory and does nothing more.
         unsafe { self.take_apart() };
     }
 
@@ -84,17 +83,16 @@ impl<H: Native> Resource<H> {
     ///
     /// No device work uses it any more.
     unsafe fn take_apart(&mut self) {
-        let Some(block) = self.block.take() else { return };
-        // SAFETY: made for this device by `make`, destroyed once because the block is gone now.
+        let Some(memory) = self.memory.take() else { return };
+        // SAFETY: made for this device by `finish`, destroyed once because the memory is taken now.
         unsafe { self.handle.destroy(&self.device.raw) };
-        // SAFETY: the caller's promise covers the memory too.
-        unsafe { block.end() };
+        drop(memory);
     }
 }
 
 impl<H: Native> Drop for Resource<H> {
     fn drop(&mut self) {
-        if self.block.is_some() {
+        if self.memory.is_some() {
             // A lost device runs nothing any more; either way no work uses it.
             let _ = self.device.wait_idle();
             // SAFETY: as just established.
@@ -112,19 +110,20 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// `info` is valid for this device, as the specification says.
+    /// `info` is valid for the manager's device, as the specification says.
     pub unsafe fn create_buffer(
-        &self,
+        manager: &Manager<Self>,
         info: &vk::BufferCreateInfo<'_>,
         kind: HeapKind,
-    ) -> Result<Resource<vk::Buffer>> {
+    ) -> Result<Resource<vk::Buffer>, AllocateError> {
+        let vulkan = manager.backend();
         // SAFETY: the caller's promise.
-        let handle = check(unsafe { self.device.raw.create_buffer(info, None) })?;
+        let handle = check(unsafe { vulkan.device.raw.create_buffer(info, None) })?;
         // SAFETY: created just above.
-        let needs = unsafe { self.buffer_needs(handle, kind) };
-        self.finish(handle, needs, |needs, block| {
+        let needs = unsafe { vulkan.buffer_needs(handle, kind) };
+        finish(manager, handle, needs, |needs, block| {
             // SAFETY: fresh, with its own needs; the resource keeps the block.
-            unsafe { self.bind_buffer(handle, needs, block, 0) }
+            unsafe { vulkan.bind_buffer(handle, needs, block, 0) }
         })
     }
 
@@ -136,46 +135,46 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// `info` is valid for this device, as the specification says, and not disjoint.
+    /// `info` is valid for the manager's device, as the specification says, and not disjoint.
     pub unsafe fn create_image(
-        &self,
+        manager: &Manager<Self>,
         info: &vk::ImageCreateInfo<'_>,
         kind: HeapKind,
-    ) -> Result<Resource<vk::Image>> {
+    ) -> Result<Resource<vk::Image>, AllocateError> {
+        let vulkan = manager.backend();
         let linear = info.tiling == vk::ImageTiling::LINEAR;
         let class = if linear { Class::Linear } else { Class::Tiled };
         // SAFETY: the caller's promise.
-        let handle = check(unsafe { self.device.raw.create_image(info, None) })?;
+        let handle = check(unsafe { vulkan.device.raw.create_image(info, None) })?;
         // SAFETY: created just above.
-        let needs = unsafe { self.image_needs(handle, class, kind) };
-        self.finish(handle, needs, |needs, block| {
+        let needs = unsafe { vulkan.image_needs(handle, class, kind) };
+        finish(manager, handle, needs, |needs, block| {
             // SAFETY: fresh, with its own needs; the resource keeps the block.
-            unsafe { self.bind_image(handle, needs, block, 0) }
+            unsafe { vulkan.bind_image(handle, needs, block, 0) }
         })
     }
+}
 
-    /// Allocates and binds; on failure the handle is destroyed.
-    fn finish<H: Native>(
-        &self,
-        handle: H,
-        needs: Result<Needs>,
-        bind: impl FnOnce(&Needs, &Block) -> Result<()>,
-    ) -> Result<Resource<H>> {
-        let bound = needs.and_then(|needs| {
-            // SAFETY: the only callers pass a handle that they have just created, with its needs.
-            let block = unsafe { self.allocate_alone(handle, &needs) }?;
-            bind(&needs, &block)?;
-            Ok(block)
-        });
-        match bound {
-            Ok(block) => {
-                Ok(Resource { handle, block: Some(block), device: Arc::clone(&self.device) })
-            }
-            Err(why) => {
-                // SAFETY: created by the caller of this function, never used.
-                unsafe { handle.destroy(&self.device.raw) };
-                Err(why)
-            }
+/// Allocates and binds; on failure the handle is destroyed.
+fn finish<H: Native>(
+    manager: &Manager<Vulkan>,
+    handle: H,
+    needs: Result<Needs>,
+    bind: impl FnOnce(&Needs, &Block) -> Result<()>,
+) -> Result<Resource<H>, AllocateError> {
+    let device = &manager.backend().device;
+    let bound = needs.map_err(AllocateError::from).and_then(|needs| {
+        // SAFETY: the only callers pass a handle that they have just created, with its needs.
+        let memory = unsafe { Vulkan::allocate_alone(manager, handle, &needs) }?;
+        bind(&needs, memory.binding().block())?;
+        Ok(memory)
+    });
+    match bound {
+        Ok(memory) => Ok(Resource { handle, memory: Some(memory), device: Arc::clone(device) }),
+        Err(why) => {
+            // SAFETY: created by the caller of this function, never used.
+            unsafe { handle.destroy(&device.raw) };
+            Err(why)
         }
     }
 }

@@ -58,6 +58,8 @@ fn positions(slots: &[Option<Page>], first: u64, count: u64) -> Result<core::ops
 // SAFETY: position `first + i` is bound to the memory that `Pages` keeps for `pages[i]`, until it is unbound; unbinding
 // does not touch the memory.
 unsafe impl Remap for Vulkan {
+    type Block = Block;
+
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
         let (_, _, page) = self.paged(heap)?;
         if size == 0 {

@@ -7,7 +7,10 @@ use crate::{
     objects::{Ask, Memory, Share},
 };
 use ash::vk;
-use omniheap_core::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Request, Result};
+use omniheap_core::{
+    Align, AllocateError, Allocation, Class, ErrorKind, HeapId, HeapKind, Layout, Manager, Request,
+    Result,
+};
 
 /// Whether a resource wants memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +42,12 @@ impl Needs {
     ///
     /// A resource that requires memory of its own ([`Alone::Required`]) goes to [`Vulkan::allocate_alone`] instead.
     pub fn requests(&self) -> impl Iterator<Item = Request<'static>> + '_ {
-        let request = |heap: &HeapId| Request::new(self.layout.size).heap(*heap);
-        let placed = |r: Request<'static>| r.align(self.layout.align).class(self.class).pinned();
-        self.heaps.iter().map(request).map(placed)
+        self.heaps.iter().map(|heap| self.request(*heap))
+    }
+
+    fn request(&self, heap: HeapId) -> Request<'static> {
+        let request = Request::new(self.layout.size).heap(heap);
+        request.align(self.layout.align).class(self.class).pinned()
     }
 }
 
@@ -223,32 +229,63 @@ impl Vulkan {
         Ok((memory, base))
     }
 
-    /// Asks for memory that is only for this buffer or image: what [`Alone`] prefers or requires.
+    /// Allocates memory that is only for this buffer or image: what [`Alone`] prefers or requires.
     ///
-    /// Heaps are tried in the order of `needs`; when one is full, so are the others of its physical memory.
+    /// It counts against the manager's budgets. Heaps are tried in the order of `needs`; when one is full, so are the others of
+    /// its physical memory.
     ///
     /// # Errors
     ///
-    /// What the driver says about the last heap tried.
+    /// As for [`Manager::allocate_made`], about the last heap tried.
+    ///
+    /// # Safety
+    ///
+    /// `handle` belongs to the manager's device and `needs` are its own.
+    pub unsafe fn allocate_alone<H: Native>(
+        manager: &Manager<Self>,
+        handle: H,
+        needs: &Needs,
+    ) -> Result<Allocation<Self>, AllocateError> {
+        let vulkan = manager.backend();
+        vulkan.table.first_that_gives(&needs.heaps, AllocateError::kind, |heap| {
+            // SAFETY: the caller's promise.
+            let make = || unsafe { vulkan.memory_for(handle, needs, heap) };
+            // SAFETY: made by the manager's own device, in this heap, with these bytes, for this resource alone.
+            unsafe { manager.allocate_made(&needs.request(heap), make) }
+        })
+    }
+
+    /// Asks the driver for memory that is only for this buffer or image, in one heap.
+    ///
+    /// No manager counts it by itself: it is what [`Manager::allocate_made`] wants made. [`allocate_alone`](Self::allocate_alone)
+    /// does both.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `Unsupported` for a heap that needs a feature which is not enabled; what the driver says.
     ///
     /// # Safety
     ///
     /// `handle` belongs to this device and `needs` are its own.
-    pub unsafe fn allocate_alone<H: Native>(&self, handle: H, needs: &Needs) -> Result<Block> {
-        self.table.first_that_gives(&needs.heaps, |heap, slot| {
-            self.enabled(slot)?;
-            let ask = Ask {
-                size: needs.layout.size,
-                memory_type: slot.memory_type,
-                priority: None,
-                dedicated: Some(handle.dedicated()),
-                share: Share::No,
-            };
-            let memory = Memory::allocate(&self.device, ask)?;
-            let (size, none) = (needs.layout.size, Shared::No);
-            let block = Block::with_memory(&self.device, heap, size, None, memory, none);
-            Ok(block.owned_by(handle.as_raw()))
-        })
+    pub unsafe fn memory_for<H: Native>(
+        &self,
+        handle: H,
+        needs: &Needs,
+        heap: HeapId,
+    ) -> Result<Block> {
+        let (_, slot) = self.heap(heap)?;
+        self.enabled(slot)?;
+        let ask = Ask {
+            size: needs.layout.size,
+            memory_type: slot.memory_type,
+            priority: None,
+            dedicated: Some(handle.dedicated()),
+            share: Share::No,
+        };
+        let memory = Memory::allocate(&self.device, ask)?;
+        let (size, none) = (needs.layout.size, Shared::No);
+        let block = Block::with_memory(&self.device, heap, size, None, memory, none);
+        Ok(block.owned_by(handle.as_raw()))
     }
 }
 

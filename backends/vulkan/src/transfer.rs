@@ -168,6 +168,8 @@ impl Arrivals<'_> {
 
 // SAFETY: `target` refuses every range that leaves its block, and commands name exactly the checked ranges.
 unsafe impl Transfer for Vulkan {
+    type Block = Block;
+
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
         let line = self.lines.get(on)?;
         let buffer = self.target(to, bytes.len() as u64)?;

@@ -125,7 +125,11 @@ impl Wgpu {
     }
 }
 
-impl Launch for Wgpu {
+// SAFETY: the pipeline is the kernel's; each argument is bound to exactly its range, in the order of the slots, which wgpu
+// checks; one queue keeps the order.
+unsafe impl Launch for Wgpu {
+    type Block = Block;
+
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId> {
         self.driver.check()?;
         self.check_kernel(kernel, shared)?;

@@ -1,4 +1,5 @@
 //! Time: one queue, so one count of epochs for all timelines.
+#![expect(unsafe_code, reason = "signs the contract of Timelines")]
 use crate::Wgpu;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
@@ -49,7 +50,9 @@ impl Clock {
     }
 }
 
-impl Timelines for Wgpu {
+// SAFETY: wgpu calls back once everything submitted before has finished, and epochs are handed out in that order; one queue runs
+// in the order of submission; `close` waits, and ids count up.
+unsafe impl Timelines for Wgpu {
     fn open(&self) -> Result<TimelineId> {
         self.driver.check()?;
         let mut state = self.clock.state();

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "signs the contract of Transfer")]
 use crate::{
     Block, Wgpu,
-    caps::COPY_ALIGN,
     staging::{READ_CHUNK, UPLOAD_CHUNK},
 };
 use omniheap_core::{Align, Error, ErrorKind, Move, Place, Result, TimelineId, Transfer};
@@ -14,6 +13,8 @@ const MAP_ALIGN: Align = Align::of(wgpu::MAP_ALIGNMENT);
 
 // SAFETY: every range is checked against its block by `span` before wgpu sees it, and wgpu checks it again.
 unsafe impl Transfer for Wgpu {
+    type Block = Block;
+
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
         self.clock.check(on)?;
         self.span(to, bytes.len() as u64)?;
@@ -50,13 +51,9 @@ unsafe impl Transfer for Wgpu {
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
         self.clock.check(on)?;
-        for m in moves {
-            self.span(m.from, m.size)?;
-            self.span(m.to, m.size)?;
-            if core::ptr::eq(m.from.block, m.to.block) {
-                return Err(ErrorKind::Unsupported.into());
-            }
-        }
+        self.driver.check()?;
+        let size_of = |block: &Block| self.own(block).map(|()| block.size());
+        self.caps.copy.check_batch(moves, size_of)?;
         let some = || moves.iter().filter(|m| m.size != 0);
         // wgpu copies neither from a MAP_READ nor to a MAP_WRITE buffer: such bytes go through the host.
         for m in some().filter(|m| !is_direct(m)) {
@@ -82,14 +79,7 @@ impl Wgpu {
     fn span(&self, place: Place<'_, Block>, size: u64) -> Result<()> {
         self.driver.check()?;
         self.own(place.block)?;
-        match place.offset.checked_add(size) {
-            Some(end) if end <= place.block.size() => {}
-            _ => return Err(ErrorKind::OutOfRange.into()),
-        }
-        if !(COPY_ALIGN.divides(place.offset) && COPY_ALIGN.divides(size)) {
-            return Err(ErrorKind::Misaligned.into());
-        }
-        Ok(())
+        self.caps.copy.check_range(place.block.size(), place.offset, size)
     }
 
     /// Submits commands while none of their blocks is mapped.

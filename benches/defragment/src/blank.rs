@@ -43,6 +43,8 @@ unsafe impl Backend for Blank {
 
 // SAFETY: no bytes are touched.
 unsafe impl Transfer for Blank {
+    type Block = ();
+
     fn write(&self, _: TimelineId, _: Place<'_, ()>, _: &[u8]) -> Result<()> {
         Ok(())
     }

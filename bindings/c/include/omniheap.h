@@ -261,6 +261,8 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_BUG = 25,
   // The bytes were published, so that nobody writes them any more: allocate new ones.
   OMNIHEAP_STATUS_PUBLISHED = 26,
+  // Copies of one batch overlap: split the batch.
+  OMNIHEAP_STATUS_OVERLAP = 27,
 } omniheap_status;
 
 // A manager of one device. Zero is none.

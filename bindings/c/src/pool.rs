@@ -108,6 +108,7 @@ pub unsafe extern "C" fn omniheap_pool_create(
             paged: config.paged != 0,
             waiting: waiting(config.waiting)?,
             lanes: (config.lanes > 0).then_some(config.lanes),
+            ..PoolConfig::new()
         };
         let made = holder.manager.create_pool(heap(number)?, settings)?;
         let id =

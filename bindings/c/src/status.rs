@@ -65,6 +65,8 @@ pub enum OmniheapStatus {
     Bug = 25,
     /// The bytes were published, so that nobody writes them any more: allocate new ones.
     Published = 26,
+    /// Copies of one batch overlap: split the batch.
+    Overlap = 27,
 }
 
 impl From<ErrorKind> for OmniheapStatus {
@@ -80,6 +82,7 @@ impl From<ErrorKind> for OmniheapStatus {
             ErrorKind::SizeOverflow => Self::SizeOverflow,
             ErrorKind::OutOfRange => Self::OutOfRange,
             ErrorKind::Misaligned => Self::Misaligned,
+            ErrorKind::Overlap => Self::Overlap,
             ErrorKind::NoSuchHeap => Self::NoSuchHeap,
             ErrorKind::NoSuchTimeline => Self::NoSuchTimeline,
             ErrorKind::Foreign => Self::Foreign,

@@ -67,10 +67,8 @@ unsafe fn allocate<H: vulkan::Native>(
             Alone::No => holder.manager.allocate(&request),
             Alone::Preferred => holder.manager.allocate(&request.dedicated()),
             Alone::Required => {
-                let mut here = needs.clone();
-                here.heaps = vec![*heap];
                 // SAFETY: the caller's promise.
-                let make = || unsafe { vulkan.allocate_alone(resource, &here) };
+                let make = || unsafe { vulkan.memory_for(resource, needs, *heap) };
                 let make = || make().map(|block| Box::new(block) as AnyBlock);
                 // SAFETY: made by the manager's own device, for this heap and these bytes, and tied to the resource.
                 unsafe { holder.manager.allocate_made(&request, make) }

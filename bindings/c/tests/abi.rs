@@ -157,7 +157,7 @@ fn texts_fit_or_say_how_long_they_are() {
     assert_eq!(status, Status::Ok);
     let text: Vec<u8> = long[..length].iter().map(|byte| byte.to_ne_bytes()[0]).collect();
     let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], omniheap::trace::report::ReportData::SCHEMA);
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
 

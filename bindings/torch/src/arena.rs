@@ -1,14 +1,11 @@
 //! Memory that a graph keeps: blocks that never go back while the graph may run, divided in its stream's order.
+use crate::meter::UNIT;
 use crate::streams::Streams;
 use omniheap::strategy::{Key, Strategy as _, Tlsf};
 use omniheap::{Align, AllocateError, Allocation, Class, ErrorKind, Layout, Manager, Request};
 
-/// Every span starts at, and is a multiple of, this.
-const UNIT: u64 = 512;
-/// Blocks are multiples of this: the page of the devices that have one.
+/// Blocks are multiples of this: the page of the devices that have one. Small requests share one block of it, as PyTorch's do.
 const STEP: u64 = 2 << 20;
-/// Requests up to [`STEP`] share blocks of this size.
-const SHARED: u64 = 8 << 20;
 
 /// The blocks of one stream of one pool.
 pub(crate) struct Arena<B: Streams> {
@@ -46,7 +43,6 @@ impl<B: Streams> Arena<B> {
     /// A block of its own straight from the driver: a hole of other streams would have to be waited for, which a
     /// capture forbids.
     fn grow(&mut self, manager: &Manager<B>, size: u64) -> Result<(), AllocateError> {
-        let size = if size <= STEP { SHARED } else { size };
         let size = size.checked_next_multiple_of(STEP).ok_or(ErrorKind::SizeOverflow)?;
         let request = Request::new(size).dedicated().pinned();
         let taken =

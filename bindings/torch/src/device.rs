@@ -1,29 +1,26 @@
 //! One device: its manager, the streams that were seen, and what is live by address.
-#![expect(unsafe_code, reason = "adopts streams of the caller")]
-use crate::driver::Calls;
+#![expect(unsafe_code, reason = "uses streams of the caller")]
 use crate::filter::Function;
-use crate::graph::{Graphs, Kept, PoolId, Shared};
+use crate::graph::{Graphs, Kept, PoolId, Shared, wait_for_all};
 use crate::live::Live;
-use crate::meter::Meter;
+use crate::meter::{Meter, UNIT};
 use crate::record;
+use crate::seats::{Seat, Seats};
 use crate::state::Settings;
-use crate::streams::Streams;
-use core::cell::Cell;
+use crate::streams::{Life, Streams};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
+use omniheap::cuda::Standing;
 use omniheap::{
-    AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, HeapKind, Manager,
-    ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result, TimelineId,
+    Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, HeapKind, Manager,
+    ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result, TimelineId, Uses,
     Waiting,
 };
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-thread_local! {
-    /// The device, stream and timeline that this thread used last: most programs stay on one.
-    static LAST: Cell<(u32, usize, TimelineId)> = const { Cell::new((u32::MAX, 0, TimelineId::MAIN)) };
-}
+/// From here on PyTorch names no size: a product has overflowed.
+const EXABYTE: u64 = 1 << 60;
 
 /// Device memory or nothing: PyTorch asks for no other, and host memory would be a silent slowdown.
 #[derive(Debug)]
@@ -42,15 +39,16 @@ fn device_heap(caps: &Caps) -> Result<HeapId> {
     device.map(|(id, _)| id).ok_or(ErrorKind::NoSuchHeap.into())
 }
 
-/// What lives at an address, and the bytes that were asked for.
+/// What lives at an address, the bytes that were asked for, and the stream that asked.
 struct Resident<B: Streams> {
     held: Held<B>,
     size: u64,
+    stream: usize,
 }
 
 /// Who keeps the bytes.
 enum Held<B: Streams> {
-    Plain(Allocation<B>, Shared),
+    Plain(Allocation<B>, Seat),
     Kept(Kept, Shared),
 }
 
@@ -60,7 +58,7 @@ pub(crate) struct Device<B: Streams> {
     kind: BackendKind,
     heap: HeapId,
     manager: Manager<B>,
-    streams: RwLock<HashMap<usize, TimelineId>>,
+    seats: Seats,
     live: Live<Resident<B>>,
     meter: Meter,
     graphs: Graphs<B>,
@@ -72,6 +70,10 @@ impl<B: Streams> Device<B> {
         config.policy = Arc::new(DeviceOnly);
         // Programs of this kind run for hours in the memory that they took at first.
         config.pool.waiting = Waiting::Thrift;
+        // Programs use what they allocate on other streams, say so or not, and free it before they are done there: the own
+        // stream alone must run after that.
+        config.pool.uses = Uses::Undeclared;
+        config.unit = Align::of(UNIT);
         let config = if settings.paged { config } else { config.plain() };
         let manager = Manager::with_config(B::open_device(ordinal)?, config);
         let heap = device_heap(manager.caps())?;
@@ -83,107 +85,131 @@ impl<B: Streams> Device<B> {
             kind: settings.backend,
             heap,
             manager,
-            streams: RwLock::default(),
+            seats: Seats::new(ordinal),
             live: Live::new(),
             meter: Meter::default(),
             graphs: Graphs::new(),
         })
     }
 
-    /// The timeline of a stream.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Streams::adopt`].
-    unsafe fn timeline(&self, stream: *mut c_void) -> Result<TimelineId> {
-        let (ordinal, last, timeline) = LAST.get();
-        if ordinal == self.ordinal && last == stream.addr() {
-            return Ok(timeline);
-        }
-        let timeline = match self.known(stream) {
-            Some(timeline) => timeline,
-            // SAFETY: the caller's promise.
-            None => unsafe { self.adopt(stream) }?,
-        };
-        LAST.set((self.ordinal, stream.addr(), timeline));
-        Ok(timeline)
-    }
-
-    fn known(&self, stream: *mut c_void) -> Option<TimelineId> {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        streams.get(&stream.addr()).copied()
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Streams::adopt`].
-    #[cold]
-    unsafe fn adopt(&self, stream: *mut c_void) -> Result<TimelineId> {
-        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(timeline) = streams.get(&stream.addr()) {
-            return Ok(*timeline);
-        }
-        // SAFETY: the caller's promise.
-        let timeline = unsafe { self.manager.backend().adopt(stream) }?;
-        streams.insert(stream.addr(), timeline);
-        Ok(timeline)
-    }
-
     /// Allocates in a stream's order; returns the address.
     ///
     /// # Safety
     ///
-    /// As for [`Streams::adopt`].
+    /// As for [`Streams::borrow`].
     pub(crate) unsafe fn allocate(
         &self,
         size: u64,
         stream: *mut c_void,
+        life: Life,
     ) -> Result<u64, AllocateError> {
-        let made = if self.graphs.is_capturing() {
-            // SAFETY: the caller's promise.
-            unsafe { self.allocate_in_capture(size, stream) }
-        } else {
-            // SAFETY: the caller's promise.
-            unsafe { self.allocate_plain(size, stream) }
-        };
+        // SAFETY: the caller's promise.
+        let made = unsafe { self.allocate_once(size, stream, life) }.or_else(|error| {
+            // SAFETY: as above.
+            unsafe { self.allocate_in_need(size, stream, life, error) }
+        });
         let (address, held) = made.inspect_err(|_| self.meter.failed())?;
         self.meter.allocated(size);
-        self.live.insert(address, Resident { held, size });
+        self.live.insert(address, Resident { held, size, stream: stream.addr() });
         record::allocated(address, size, stream);
         Ok(address)
     }
 
     /// # Safety
     ///
-    /// As for [`Streams::adopt`].
-    unsafe fn allocate_plain(
+    /// As for [`Streams::borrow`].
+    #[inline]
+    unsafe fn allocate_once(
         &self,
         size: u64,
         stream: *mut c_void,
+        life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
         // SAFETY: the caller's promise.
-        let timeline = unsafe { self.timeline(stream) }?;
-        let allocation = self.manager.allocate(&Request::new(size).on(timeline))?;
-        // The address leaves for good, so the bytes must never move.
-        let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
-        Ok((address, Held::Plain(allocation, Shared::No)))
+        match unsafe { self.manager.backend().standing(stream) }? {
+            Standing::Running(number) if !self.graphs.is_capturing() => {
+                // SAFETY: the caller's promise.
+                unsafe { self.allocate_plain(size, stream, number, life) }
+            }
+            // SAFETY: as above.
+            standing => unsafe { self.allocate_beside_captures(size, stream, standing, life) },
+        }
     }
 
     /// # Safety
     ///
-    /// As for [`Streams::adopt`].
-    #[cold]
-    unsafe fn allocate_in_capture(
+    /// As for [`Streams::borrow`].
+    unsafe fn allocate_plain(
         &self,
         size: u64,
         stream: *mut c_void,
+        number: Option<u64>,
+        life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
-        let _relaxed = Calls::of(self.kind).map(Calls::relax);
-        match self.graphs.allocate(&self.manager, size, stream) {
-            Some(taken) => taken.map(|(address, kept)| (address, Held::Kept(kept, Shared::No))),
-            // SAFETY: the caller's promise.
-            None => unsafe { self.allocate_plain(size, stream) },
+        // SAFETY: the caller's promise.
+        let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, life) }?;
+        let allocation = self.manager.allocate(&Request::new(size).on(seat.timeline))?;
+        // The address leaves for good, so the bytes must never move.
+        let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
+        Ok((address, Held::Plain(allocation, seat)))
+    }
+
+    /// Allocates while a capture is under way: on a stream that takes part in it, or on another one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Streams::borrow`]; `standing` is what the stream is now.
+    #[cold]
+    unsafe fn allocate_beside_captures(
+        &self,
+        size: u64,
+        stream: *mut c_void,
+        standing: Standing<B::Graph>,
+        life: Life,
+    ) -> Result<(u64, Held<B>), AllocateError> {
+        if let Some(taken) = self.graphs.allocate(&self.manager, size, stream) {
+            return taken.map(|(address, kept)| (address, Held::Kept(kept, Shared::No)));
         }
+        match standing {
+            Standing::Captured(capture) => {
+                // SAFETY: the stream takes part in it, and the caller promises the stream.
+                let taken =
+                    unsafe { self.graphs.allocate_found(&self.manager, size, stream, capture) };
+                taken.map(|(address, kept)| (address, Held::Kept(kept, Shared::No)))
+            }
+            Standing::Running(number) => {
+                self.graphs.runs_again(self.manager.backend(), stream);
+                // SAFETY: the caller's promise.
+                unsafe { self.allocate_plain(size, stream, number, life) }
+            }
+        }
+    }
+
+    /// Tries once more after memory ran short and graphs that are gone gave theirs back; `error` is what was said first.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Streams::borrow`].
+    #[cold]
+    unsafe fn allocate_in_need(
+        &self,
+        size: u64,
+        stream: *mut c_void,
+        life: Life,
+        error: AllocateError,
+    ) -> Result<(u64, Held<B>), AllocateError> {
+        if !error.kind().is_out_of_memory() {
+            return Err(error);
+        }
+        // SAFETY: the caller's promise.
+        let standing = unsafe { self.manager.backend().standing(stream) }?;
+        let may_wait = matches!(standing, Standing::Running(_));
+        let is_freer = may_wait && self.graphs.forget_found(self.manager.backend());
+        if !self.graphs.give_back(&self.manager) && !is_freer {
+            return Err(error);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.allocate_once(size, stream, life) }
     }
 
     /// Frees what lives at an address; `stated` is what the caller believes that it has.
@@ -193,16 +219,19 @@ impl<B: Streams> Device<B> {
     /// A line that says what is wrong: nothing lives there, or it has another size. What lives there is freed all the same.
     pub(crate) fn free(&self, address: u64, stated: Option<u64>) -> Result<(), String> {
         let resident = self.live.remove(address);
-        let Resident { held, size } =
+        let Resident { held, size, .. } =
             resident.ok_or("free of an address that is not live: freed twice, or not ours")?;
         self.meter.freed(size);
         record::freed(address);
         match held {
-            Held::Plain(allocation, Shared::Yes) if self.graphs.is_capturing() => {
-                self.graphs.free_later(allocation, &self.manager);
+            Held::Plain(allocation, seat) => {
+                if !self.seats.is_current(seat) {
+                    // The order of another stream does not protect it. On a lost device nothing does, nor must.
+                    let _ = allocation.use_on(TimelineId::ALL);
+                }
+                drop(allocation);
             }
-            Held::Plain(allocation, _) => drop(allocation),
-            Held::Kept(kept, shared) => self.graphs.free(kept, shared, &self.manager),
+            Held::Kept(kept, shared) => self.graphs.free(kept, shared),
         }
         match stated {
             Some(stated) if stated != size => {
@@ -212,29 +241,33 @@ impl<B: Streams> Device<B> {
         }
     }
 
-    /// Says that another stream uses the bytes at an address too; whether something lives there.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Streams::adopt`].
-    pub(crate) unsafe fn use_on(&self, address: u64, stream: *mut c_void) -> Option<Result<()>> {
-        self.live.with(address, |Resident { held, .. }| {
-            // SAFETY: the caller's promise.
-            let timeline = unsafe { self.timeline(stream) }?;
-            match held {
-                Held::Plain(allocation, shared) => {
-                    allocation.use_on(timeline)?;
+    /// Says that a stream uses the bytes at an address too; whether something lives there.
+    pub(crate) fn use_on(&self, address: u64, stream: *mut c_void) -> Option<Result<()>> {
+        self.live.with(address, |Resident { held, stream: own, .. }| match held {
+            Held::Plain(_, seat) if *own == stream.addr() && self.seats.is_current(*seat) => Ok(()),
+            // Which stream it is does not matter: bytes wait for all of them.
+            Held::Plain(allocation, _) => allocation.use_on(TimelineId::ALL),
+            Held::Kept(_, shared) => {
+                if *own != stream.addr() {
                     *shared = Shared::Yes;
                 }
-                Held::Kept(_, shared) => *shared = Shared::Yes,
+                Ok(())
             }
-            Ok(())
         })
     }
 
-    /// Gives everything empty back to the driver.
+    /// Gives everything empty back to the driver, and what becomes empty by waiting for the device.
     pub(crate) fn trim(&self) -> Result<u64> {
-        self.manager.trim()
+        self.graphs.give_back(&self.manager);
+        let mut bytes = self.manager.trim()?;
+        // Where a device can only be waited for, the first wait shows what is free, and the second that nobody uses it.
+        for _ in 0..2 {
+            if !self.graphs.is_capturing() && wait_for_all(&self.manager) {
+                self.manager.retire()?;
+                bytes += self.manager.trim()?;
+            }
+        }
+        Ok(bytes)
     }
 
     /// Sets the most that may be held.
@@ -251,21 +284,26 @@ impl<B: Streams> Device<B> {
     ///
     /// As for [`Graphs::begin`].
     pub(crate) unsafe fn begin(&self, pool: PoolId, filter: *mut Function) {
-        // Before the capture begins, which no mark or wait of ours may spoil.
-        self.manager.set_waiting(Waiting::LastResort);
         // SAFETY: the caller's promise.
-        unsafe { self.graphs.begin(pool, filter) };
+        unsafe { self.graphs.begin(self.manager.backend(), pool, filter) };
     }
 
     pub(crate) fn end(&self, pool: PoolId) {
-        self.graphs.end(pool, &self.manager);
-        if !self.graphs.is_capturing() {
-            self.manager.set_waiting(Waiting::Thrift);
-        }
+        self.graphs.end(self.manager.backend(), pool);
     }
 
     pub(crate) fn release(&self, pool: PoolId) {
-        self.graphs.release(pool, &self.manager);
+        self.graphs.release(pool);
+    }
+
+    /// Notes that the capture of a stream begins now.
+    pub(crate) fn begin_capture(&self, stream: *mut c_void) {
+        self.graphs.announce(self.manager.backend(), stream);
+    }
+
+    /// Notes that the capture of a stream has ended.
+    pub(crate) fn end_capture(&self, stream: *mut c_void) {
+        self.graphs.runs_again(self.manager.backend(), stream);
     }
 
     /// Lets the peaks of `stats()` begin anew.
@@ -293,6 +331,10 @@ impl<B: Streams> Device<B> {
             "peak_live": self.meter.count.peak(),
             "live_bytes": self.meter.bytes.now(),
             "peak_live_bytes": self.meter.bytes.peak(),
+            "rounded_bytes": self.meter.rounded.now(),
+            "peak_rounded_bytes": self.meter.rounded.peak(),
+            "rounded_allocated_bytes": self.meter.rounded.added(),
+            "rounded_freed_bytes": self.meter.rounded.taken(),
             "padding_bytes": totals.padding_bytes(),
             "free_bytes": totals.free_bytes,
             "largest_hole": totals.largest_hole,
@@ -315,13 +357,42 @@ impl<B: Streams> Device<B> {
         omniheap::picture(&self.manager, "omniheap under PyTorch")
     }
 
-    /// What an error message says of a request that failed here.
+    /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.
     pub(crate) fn explain(&self, size: u64, error: &AllocateError) -> String {
+        if size >= EXABYTE {
+            let name = B::NAME;
+            return format!("{name} out of memory. Tried to allocate more than 1EB memory.");
+        }
         let held = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
+        let backend = self.manager.backend();
+        let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());
+        let free = told.map_or(0, |told| told.budget.saturating_sub(told.used));
+        let total = backend.caps().heap(self.heap).map_or(0, |heap| heap.size);
         format!(
-            "{} out of memory on device {}: omniheap could not allocate {size} bytes and holds {held}; {error}",
+            "{} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
+             omniheap could not allocate {size} bytes and holds {held}; {error}",
             B::NAME,
+            human(size),
             self.ordinal,
+            human(total),
+            human(free),
         )
     }
 }
+
+/// Bytes as PyTorch writes them.
+fn human(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+    let scaled = |shift: u32| bytes as f64 / (1_u64 << shift) as f64;
+    match bytes {
+        ..=0x400 => format!("{bytes} bytes"),
+        0x401..=0x10_0000 => format!("{:.2} KiB", scaled(10)),
+        0x10_0001..=0x4000_0000 => format!("{:.2} MiB", scaled(20)),
+        _ => format!("{:.2} GiB", scaled(30)),
+    }
+}
+
+#[cfg(test)]
+mod scripted;
+#[cfg(test)]
+mod tests;

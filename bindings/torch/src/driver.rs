@@ -1,41 +1,32 @@
-//! The few driver calls that no backend has: sizes before a device is opened, and the capture mode of a thread.
+//! The few driver calls that no backend has: sizes before a device is opened.
 #![expect(unsafe_code, reason = "calls the driver")]
 use core::ffi::{c_int, c_uint};
 use libloading::Library;
 use omniheap::BackendKind;
 use std::sync::OnceLock;
 
-/// Calls that would end another thread's capture are let through.
-const RELAXED: c_int = 2;
-
-type Exchange = unsafe extern "C" fn(*mut c_int) -> c_int;
-
 /// Libraries and symbols of one vendor; both vendors have the same calls.
 struct Names {
     libraries: &'static [&'static str],
     init: &'static [u8],
     total: &'static [u8],
-    exchange: &'static [u8],
 }
 
 const CUDA: Names = Names {
     libraries: &["libcuda.so.1", "libcuda.so"],
     init: b"cuInit\0",
     total: b"cuDeviceTotalMem_v2\0",
-    exchange: b"cuThreadExchangeStreamCaptureMode\0",
 };
 const HIP: Names = Names {
     libraries: &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"],
     init: b"hipInit\0",
     total: b"hipDeviceTotalMem\0",
-    exchange: b"hipThreadExchangeStreamCaptureMode\0",
 };
 
 /// What was found; kept for the life of the process.
 pub(crate) struct Calls {
     init: unsafe extern "C" fn(c_uint) -> c_int,
     total: unsafe extern "C" fn(*mut usize, c_int) -> c_int,
-    exchange: Exchange,
     _library: Library,
 }
 
@@ -59,9 +50,7 @@ impl Calls {
         let init = *unsafe { library.get(names.init) }.ok()?;
         // SAFETY: as above; a device is a number, which before an init call fails is its ordinal.
         let total = *unsafe { library.get(names.total) }.ok()?;
-        // SAFETY: as above.
-        let exchange = *unsafe { library.get(names.exchange) }.ok()?;
-        Some(Self { init, total, exchange, _library: library })
+        Some(Self { init, total, _library: library })
     }
 
     /// Bytes of a device, without opening it.
@@ -73,28 +62,5 @@ impl Calls {
         }
         // SAFETY: `bytes` is a valid out-pointer; a device that is not there is an error code.
         (unsafe { (self.total)(&raw mut bytes, ordinal) } == 0).then_some(bytes as u64)
-    }
-
-    /// Lets this thread call the driver while a stream is being captured, until the result is dropped.
-    pub(crate) fn relax(&self) -> Relaxed {
-        let mut mode = RELAXED;
-        // SAFETY: `mode` is a valid in- and out-pointer.
-        let changed = unsafe { (self.exchange)(&raw mut mode) } == 0;
-        Relaxed { exchange: self.exchange, earlier: changed.then_some(mode) }
-    }
-}
-
-/// While it lives, this thread's calls do not end captures.
-pub(crate) struct Relaxed {
-    exchange: Exchange,
-    earlier: Option<c_int>,
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        if let Some(mut mode) = self.earlier {
-            // SAFETY: `mode` is a valid in- and out-pointer.
-            let _ = unsafe { (self.exchange)(&raw mut mode) };
-        }
     }
 }

@@ -4,6 +4,7 @@ use crate::filter::Function;
 use crate::graph::PoolId;
 use crate::guard::{FORKED, LAST_OOM, failed, guarded, say, text};
 use crate::state::{self, Settings, on};
+use crate::streams::Life;
 use crate::{lock, raise};
 use core::ffi::{c_char, c_double, c_int, c_void};
 use core::panic::AssertUnwindSafe;
@@ -43,15 +44,20 @@ pub unsafe extern "C" fn omniheap_torch_configure(
 ///
 /// # Safety
 ///
-/// `stream` is a live stream of the device, and stays so for the life of the process.
-unsafe fn allocate(size: u64, device: c_int, stream: *mut c_void) -> Result<u64, String> {
+/// `stream` is null or a live stream of the device; where `life` says more, that holds.
+unsafe fn allocate(
+    size: u64,
+    device: c_int,
+    stream: *mut c_void,
+    life: Life,
+) -> Result<u64, String> {
     if state::is_forked() {
         return Err(FORKED.into());
     }
     let found = state::device(device)
         .map_err(|error| format!("device {device} cannot be opened: {error}"))?;
     // SAFETY: the caller's promise.
-    on!(found, it => unsafe { it.allocate(size, stream) }
+    on!(found, it => unsafe { it.allocate(size, stream, life) }
         .map_err(|error: AllocateError| it.explain(size, &error)))
 }
 
@@ -60,9 +66,14 @@ unsafe fn allocate(size: u64, device: c_int, stream: *mut c_void) -> Result<u64,
 /// # Safety
 ///
 /// As for [`allocate`].
-unsafe fn try_allocate(size: u64, device: c_int, stream: *mut c_void) -> Result<u64, String> {
+unsafe fn try_allocate(
+    size: u64,
+    device: c_int,
+    stream: *mut c_void,
+    life: Life,
+) -> Result<u64, String> {
     // SAFETY: the caller's promise.
-    let guard = AssertUnwindSafe(|| unsafe { allocate(size, device, stream) });
+    let guard = AssertUnwindSafe(|| unsafe { allocate(size, device, stream, life) });
     let result =
         catch_unwind(guard).unwrap_or_else(|_| Err("omniheap met a bug of its own".into()));
     result.inspect_err(|line| line.clone_into(&mut lock(&LAST_OOM)))
@@ -76,7 +87,7 @@ fn address(address: u64) -> *mut c_void {
 ///
 /// # Safety
 ///
-/// `stream` is null or a live stream of the device, and stays so for the life of the process.
+/// `stream` is null or a live stream of the device. With HIP, one that is not null stays so for the life of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn omniheap_torch_alloc(
     size: isize,
@@ -89,7 +100,7 @@ pub unsafe extern "C-unwind" fn omniheap_torch_alloc(
         size => size.unwrap_or(u64::MAX),
     };
     // SAFETY: the caller's promise.
-    match unsafe { try_allocate(size, device, stream) } {
+    match unsafe { try_allocate(size, device, stream, Life::Process) } {
         Ok(found) => address(found),
         Err(line) => {
             let exception = raise::build(&line);
@@ -124,20 +135,13 @@ pub extern "C" fn omniheap_torch_free(
 }
 
 /// Says that another stream uses the bytes too, so that they wait for it after a free.
-///
-/// # Safety
-///
-/// `stream` is null or a live stream of the device, and stays so for the life of the process.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
+pub extern "C" fn omniheap_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
     if pointer.is_null() {
         return;
     }
     guarded(|| {
-        let find = |device: &'static state::AnyDevice| {
-            // SAFETY: the caller's promise.
-            on!(device, it => unsafe { it.use_on(pointer.addr() as u64, stream) })
-        };
+        let find = |device: &'static state::AnyDevice| on!(device, it => it.use_on(pointer.addr() as u64, stream));
         let used = state::opened().find_map(find);
         used.ok_or("record_stream of an address that is not live")?.map_err(failed("record_stream"))
     });
@@ -216,7 +220,7 @@ pub extern "C" fn omniheap_torch_release_pool(device: c_int, pool: PoolId) {
 ///
 /// # Safety
 ///
-/// `stream` is null or a live stream of the device, and stays so for the life of the process.
+/// `stream` is null or a live stream of the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_cupy_alloc(
     stream: *mut c_void,
@@ -224,7 +228,7 @@ pub unsafe extern "C" fn omniheap_cupy_alloc(
     device: c_int,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    match unsafe { try_allocate(size as u64, device, stream) } {
+    match unsafe { try_allocate(size as u64, device, stream, Life::Unknown) } {
         Ok(found) => address(found),
         Err(line) => {
             say(&line);
@@ -237,4 +241,24 @@ pub unsafe extern "C" fn omniheap_cupy_alloc(
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_cupy_free(stream: *mut c_void, pointer: *mut c_void, device: c_int) {
     omniheap_torch_free(pointer, 0, device, stream);
+}
+
+/// Says that CuPy is about to capture a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_cupy_begin_capture(device: c_int, stream: *mut c_void) -> c_int {
+    guarded(|| {
+        let found = state::device(device).map_err(failed("capture"))?;
+        on!(found, it => it.begin_capture(stream));
+        Ok(())
+    })
+}
+
+/// Says that the capture of a stream has ended, or did not begin.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_cupy_end_capture(device: c_int, stream: *mut c_void) -> c_int {
+    guarded(|| {
+        let found = state::device(device).map_err(failed("capture"))?;
+        on!(found, it => it.end_capture(stream));
+        Ok(())
+    })
 }

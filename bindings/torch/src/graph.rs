@@ -1,15 +1,20 @@
 //! Memory of graph captures: what is allocated during one stays where it is as long as the graph may run.
-#![expect(unsafe_code, reason = "takes over C++ function objects")]
+//!
+//! PyTorch announces its captures, and says when their graphs are gone. Any other is found when a stream that takes part in it
+//! allocates: the driver then tells when nothing is left of its graph.
+#![expect(unsafe_code, reason = "takes over C++ function objects, and asks about graphs")]
 use crate::arena::Arena;
 use crate::filter::{Filter, Function};
 use crate::lock;
+use crate::seats::mark_all;
 use crate::streams::Streams;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use omniheap::cuda::Capture;
 use omniheap::strategy::Key;
-use omniheap::{AllocateError, Allocation, Manager};
+use omniheap::{AllocateError, Manager, Result};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// PyTorch's name for a pool.
 #[repr(C)]
@@ -21,56 +26,88 @@ pub struct PoolId {
     pub named: u64,
 }
 
+/// Whose memory a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    /// Captures that PyTorch announced.
+    Announced(PoolId),
+    /// A capture that was found, by the driver's number.
+    Found(u64),
+}
+
 /// Bytes of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
-    pool: PoolId,
+    owner: Owner,
     stream: usize,
     key: Key,
 }
 
 /// The pools of one device, and the captures that fill them now.
 pub(crate) struct Graphs<B: Streams> {
-    /// How many captures are under way, so that others need no lock to know that there is none.
-    captures: AtomicUsize,
+    /// How many captures are known to be under way, so that others need no lock to know that there is none.
+    underway: AtomicUsize,
     inner: Mutex<Inner<B>>,
 }
 
 struct Inner<B: Streams> {
+    /// Captures that were announced and have not ended.
     open: Vec<(PoolId, Option<Filter>)>,
-    pools: HashMap<PoolId, Pool<B>>,
-    ended: Ended<B>,
+    /// Other captures that are not known to have ended.
+    found: Vec<Found>,
+    pools: HashMap<Owner, Pool<B>>,
+    /// Memory of graphs that are gone. It is kept until it is asked for: programs replay a second graph that writes into
+    /// what the first one left, and PyTorch's own allocator lets them.
+    ended: Vec<Arena<B>>,
 }
 
-/// What is given back once no capture is under way.
-struct Ended<B: Streams> {
-    arenas: Vec<Arena<B>>,
-    allocations: Vec<Allocation<B>>,
-}
-
-impl<B: Streams> Ended<B> {
-    const fn new() -> Self {
-        Self { arenas: Vec::new(), allocations: Vec::new() }
-    }
+/// A capture without a pool of PyTorch's.
+struct Found {
+    /// The driver's number, once a stream that takes part in it has allocated.
+    id: Option<u64>,
+    /// Streams that were seen to take part in it.
+    streams: Vec<usize>,
 }
 
 struct Pool<B: Streams> {
     arenas: HashMap<usize, Arena<B>>,
     /// Captures and graphs that use it.
     users: usize,
+    /// Set once the graph of a capture that was found is gone.
+    gone: Option<Arc<AtomicBool>>,
     live: usize,
+}
+
+impl<B: Streams> Pool<B> {
+    fn new(gone: Option<Arc<AtomicBool>>) -> Self {
+        Self { arenas: HashMap::new(), users: 0, gone, live: 0 }
+    }
+
+    /// Whether nothing is left of the graph of a capture that was found.
+    fn is_gone(&self) -> bool {
+        self.gone.as_ref().is_some_and(|gone| gone.load(Ordering::Acquire))
+    }
+
+    fn is_unused(&self) -> bool {
+        self.live == 0 && (self.users == 0 || self.is_gone())
+    }
 }
 
 impl<B: Streams> Graphs<B> {
     pub(crate) fn new() -> Self {
-        let inner = Inner { open: Vec::new(), pools: HashMap::new(), ended: Ended::new() };
-        Self { captures: AtomicUsize::new(0), inner: Mutex::new(inner) }
+        let (open, found, ended) = (Vec::new(), Vec::new(), Vec::new());
+        let inner = Mutex::new(Inner { open, found, pools: HashMap::new(), ended });
+        Self { underway: AtomicUsize::new(0), inner }
     }
 
-    /// Whether a capture is under way.
+    /// Whether a capture may be under way.
     #[inline]
     pub(crate) fn is_capturing(&self) -> bool {
-        self.captures.load(Ordering::Relaxed) > 0
+        self.underway.load(Ordering::Relaxed) > 0
+    }
+
+    fn count(&self, inner: &Inner<B>) {
+        self.underway.store(inner.open.len() + inner.found.len(), Ordering::Relaxed);
     }
 
     /// From now on, what the filter's streams allocate comes from `pool`; without a filter, what all streams do.
@@ -78,37 +115,38 @@ impl<B: Streams> Graphs<B> {
     /// # Safety
     ///
     /// As for [`Filter::take`].
-    pub(crate) unsafe fn begin(&self, pool: PoolId, filter: *mut Function) {
+    pub(crate) unsafe fn begin(&self, backend: &B, pool: PoolId, filter: *mut Function) {
         // SAFETY: the caller's promise.
         let filter = unsafe { Filter::take(filter) };
         let mut inner = lock(&self.inner);
-        let entry = inner.pools.entry(pool);
-        entry.or_insert_with(|| Pool { arenas: HashMap::new(), users: 0, live: 0 }).users += 1;
+        let entry = inner.pools.entry(Owner::Announced(pool));
+        entry.or_insert_with(|| Pool::new(None)).users += 1;
         inner.open.push((pool, filter));
-        self.captures.store(inner.open.len(), Ordering::Relaxed);
+        self.count(&inner);
+        drop(inner);
+        backend.begin_capture();
     }
 
     /// Ends what [`begin`](Self::begin) began; the pool stays.
-    pub(crate) fn end(&self, pool: PoolId, manager: &Manager<B>) {
+    pub(crate) fn end(&self, backend: &B, pool: PoolId) {
         let mut inner = lock(&self.inner);
-        if let Some(at) = inner.open.iter().rposition(|(open, _)| *open == pool) {
-            inner.open.remove(at);
-        }
-        self.captures.store(inner.open.len(), Ordering::Relaxed);
-        self.give_back(inner, manager);
+        let Some(at) = inner.open.iter().rposition(|(open, _)| *open == pool) else { return };
+        inner.open.remove(at);
+        self.count(&inner);
+        drop(inner);
+        backend.end_capture();
     }
 
     /// One user less; the last one ends the pool once nothing in it is live.
-    pub(crate) fn release(&self, pool: PoolId, manager: &Manager<B>) {
+    pub(crate) fn release(&self, pool: PoolId) {
         let mut inner = lock(&self.inner);
-        if let Some(found) = inner.pools.get_mut(&pool) {
+        if let Some(found) = inner.pools.get_mut(&Owner::Announced(pool)) {
             found.users = found.users.saturating_sub(1);
         }
-        inner.end_if_unused(pool);
-        self.give_back(inner, manager);
+        inner.end_if_unused(Owner::Announced(pool));
     }
 
-    /// Bytes from the pool that takes this stream; nothing where none does.
+    /// Bytes from the announced pool that takes this stream; nothing where none does.
     pub(crate) fn allocate(
         &self,
         manager: &Manager<B>,
@@ -118,17 +156,58 @@ impl<B: Streams> Graphs<B> {
         let mut inner = lock(&self.inner);
         let takes = |filter: &Option<Filter>| filter.as_ref().is_none_or(|f| f.accepts(stream));
         let pool = inner.open.iter().rev().find(|(_, filter)| takes(filter))?.0;
-        let found = inner.pools.get_mut(&pool)?;
-        let arena = found.arenas.entry(stream.addr()).or_insert_with(Arena::new);
-        let taken = arena.allocate(manager, size);
-        found.live += usize::from(taken.is_ok());
-        Some(taken.map(|(address, key)| (address, Kept { pool, stream: stream.addr(), key })))
+        Some(inner.take(Owner::Announced(pool), manager, size, stream))
+    }
+
+    /// Bytes for a stream that takes part in a capture which nobody announced.
+    ///
+    /// # Safety
+    ///
+    /// `capture` is under way.
+    pub(crate) unsafe fn allocate_found(
+        &self,
+        manager: &Manager<B>,
+        size: u64,
+        stream: *mut c_void,
+        capture: Capture<B::Graph>,
+    ) -> Result<(u64, Kept), AllocateError> {
+        let owner = Owner::Found(capture.id);
+        let mut inner = lock(&self.inner);
+        inner.note(manager.backend(), capture.id, stream.addr());
+        self.count(&inner);
+        inner.pools.entry(owner).or_insert_with(|| {
+            let gone = match capture.graph {
+                // A graph that cannot be watched may run for ever.
+                // SAFETY: the caller's promise.
+                Some(graph) => unsafe { manager.backend().watch(graph) }.ok(),
+                None => Some(Arc::new(AtomicBool::new(true))),
+            };
+            Pool { users: 1, ..Pool::new(gone) }
+        });
+        inner.take(owner, manager, size, stream)
+    }
+
+    /// Notes that a capture of a stream begins now.
+    pub(crate) fn announce(&self, backend: &B, stream: *mut c_void) {
+        let mut inner = lock(&self.inner);
+        inner.found.push(Found { id: None, streams: vec![stream.addr()] });
+        self.count(&inner);
+        drop(inner);
+        backend.begin_capture();
+    }
+
+    /// Notes that captures have ended which a stream took part in: its work runs again.
+    pub(crate) fn runs_again(&self, backend: &B, stream: *mut c_void) {
+        let mut inner = lock(&self.inner);
+        inner.end_found(backend, |found| found.streams.contains(&stream.addr()));
+        inner.end_gone(backend);
+        self.count(&inner);
     }
 
     /// Gives bytes of a pool back: to its stream, or with the pool where other streams used them too.
-    pub(crate) fn free(&self, kept: Kept, shared: Shared, manager: &Manager<B>) {
+    pub(crate) fn free(&self, kept: Kept, shared: Shared) {
         let mut inner = lock(&self.inner);
-        let Some(pool) = inner.pools.get_mut(&kept.pool) else { return };
+        let Some(pool) = inner.pools.get_mut(&kept.owner) else { return };
         pool.live = pool.live.saturating_sub(1);
         if shared == Shared::No
             && let Some(arena) = pool.arenas.get_mut(&kept.stream)
@@ -136,37 +215,102 @@ impl<B: Streams> Graphs<B> {
             // The key came with the bytes and is used once, so it is live.
             let _ = arena.free(kept.key);
         }
-        inner.end_if_unused(kept.pool);
-        self.give_back(inner, manager);
+        inner.end_if_unused(kept.owner);
     }
 
-    /// Keeps an allocation until no capture is under way: to free it now would put an event into a capture.
-    pub(crate) fn free_later(&self, allocation: Allocation<B>, manager: &Manager<B>) {
+    /// Gives the memory of graphs that are gone back to the manager, unless a capture is under way; whether there was any.
+    ///
+    /// Graphs run on any stream, so their blocks wait for all of them.
+    pub(crate) fn give_back(&self, manager: &Manager<B>) -> bool {
         let mut inner = lock(&self.inner);
-        inner.ended.allocations.push(allocation);
-        self.give_back(inner, manager);
-    }
-
-    /// Frees what ended, unless a capture is under way. Graphs run on any stream, so their blocks wait for all of them.
-    fn give_back(&self, mut inner: std::sync::MutexGuard<'_, Inner<B>>, manager: &Manager<B>) {
-        if !inner.open.is_empty() {
-            return;
+        inner.end_gone(manager.backend());
+        self.count(&inner);
+        if inner.ended.is_empty() || self.is_capturing() {
+            return false;
         }
-        let ended = core::mem::replace(&mut inner.ended, Ended::new());
+        let ended = core::mem::take(&mut inner.ended);
         drop(inner);
-        if !ended.arenas.is_empty() {
-            // A device that is lost runs nothing.
-            let _ = manager.backend().wait_idle();
+        if !wait_for_all(manager) {
+            lock(&self.inner).ended.extend(ended);
+            return false;
         }
         drop(ended);
+        true
+    }
+
+    /// Takes captures that were found for ended: memory is short, and a request that fails spoils what is captured too.
+    pub(crate) fn forget_found(&self, backend: &B) -> bool {
+        let mut inner = lock(&self.inner);
+        let had_found = !inner.found.is_empty();
+        inner.end_found(backend, |_| true);
+        self.count(&inner);
+        had_found
     }
 }
 
+/// Waits for everything that the device has to do; whether it has done it. A lost device does nothing any more.
+pub(crate) fn wait_for_all<B: Streams>(manager: &Manager<B>) -> bool {
+    let backend = manager.backend();
+    let Some(timelines) = backend.as_timelines() else { return backend.wait_idle().is_ok() };
+    let waited = mark_all(backend).and_then(|point| timelines.wait(point));
+    waited.err().is_none_or(|error| error.kind() == omniheap::ErrorKind::DeviceLost)
+}
+
 impl<B: Streams> Inner<B> {
-    fn end_if_unused(&mut self, id: PoolId) {
-        let unused = self.pools.get(&id).is_some_and(|pool| pool.users == 0 && pool.live == 0);
-        if unused && let Some(pool) = self.pools.remove(&id) {
-            self.ended.arenas.extend(pool.arenas.into_values());
+    fn take(
+        &mut self,
+        owner: Owner,
+        manager: &Manager<B>,
+        size: u64,
+        stream: *mut c_void,
+    ) -> Result<(u64, Kept), AllocateError> {
+        let pool = self.pools.entry(owner).or_insert_with(|| Pool::new(None));
+        let arena = pool.arenas.entry(stream.addr()).or_insert_with(Arena::new);
+        let (address, key) = arena.allocate(manager, size)?;
+        pool.live += 1;
+        Ok((address, Kept { owner, stream: stream.addr(), key }))
+    }
+
+    /// Notes that a stream takes part in a capture.
+    fn note(&mut self, backend: &B, id: u64, stream: usize) {
+        let is_it = |found: &&mut Found| match found.id {
+            Some(known) => known == id,
+            None => found.streams.contains(&stream),
+        };
+        if let Some(found) = self.found.iter_mut().find(is_it) {
+            found.id = Some(id);
+            if !found.streams.contains(&stream) {
+                found.streams.push(stream);
+            }
+            return;
+        }
+        // The stream may have taken part in another one, which has ended then.
+        self.end_found(backend, |found| found.streams.contains(&stream));
+        self.found.push(Found { id: Some(id), streams: vec![stream] });
+        backend.begin_capture();
+    }
+
+    /// Ends captures that were found.
+    fn end_found(&mut self, backend: &B, has_ended: impl Fn(&Found) -> bool) {
+        for _ in self.found.extract_if(.., |found| has_ended(found)) {
+            backend.end_capture();
+        }
+    }
+
+    /// Ends captures whose graphs are gone, and pools of theirs that nothing lives in.
+    fn end_gone(&mut self, backend: &B) {
+        let gone = self.pools.iter().filter(|(_, pool)| pool.is_gone());
+        let gone: Vec<Owner> = gone.map(|(owner, _)| *owner).collect();
+        self.end_found(backend, |found| {
+            found.id.is_some_and(|id| gone.contains(&Owner::Found(id)))
+        });
+        gone.into_iter().for_each(|owner| self.end_if_unused(owner));
+    }
+
+    fn end_if_unused(&mut self, owner: Owner) {
+        let unused = self.pools.get(&owner).is_some_and(Pool::is_unused);
+        if unused && let Some(pool) = self.pools.remove(&owner) {
+            self.ended.extend(pool.arenas.into_values());
         }
     }
 }

@@ -5,8 +5,8 @@
 //! | `exports`, `figures` | the C functions: those that allocate, and those that tell |
 //! | `guard` | what stands around each of them |
 //! | `state` | the settings of the process, and its devices, opened at first use |
-//! | `device` | one device: manager, streams, what is live by address |
-//! | `streams` | which backends have streams to adopt |
+//! | `device` | one device: manager, what is live by address |
+//! | `streams`, `seats` | what backends tell of other people's streams, and which timeline a stream has |
 //! | `live`, `meter` | addresses to allocations, and their sums |
 //! | `graph`, `arena` | memory that graph captures keep, and how it is divided |
 //! | `filter` | the C++ function object with which PyTorch says whose streams a capture takes |
@@ -27,6 +27,7 @@ mod live;
 mod meter;
 mod raise;
 mod record;
+mod seats;
 mod state;
 mod streams;
 

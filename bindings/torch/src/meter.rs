@@ -48,6 +48,10 @@ impl Gauge {
     }
 }
 
+/// What every address and every size is a multiple of, as PyTorch and CuPy have it: programs write a little behind the end of
+/// what they asked for, and nobody noticed.
+pub(crate) const UNIT: u64 = 512;
+
 /// One device's meter.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
@@ -55,6 +59,8 @@ pub(crate) struct Meter {
     pub(crate) count: Gauge,
     /// Their bytes, as they were asked for.
     pub(crate) bytes: Gauge,
+    /// Their bytes in whole units, as PyTorch counts what is allocated.
+    pub(crate) rounded: Gauge,
     /// Requests that failed.
     pub(crate) failures: AtomicU64,
 }
@@ -63,11 +69,13 @@ impl Meter {
     pub(crate) fn allocated(&self, size: u64) {
         self.count.add(1);
         self.bytes.add(size);
+        self.rounded.add(size.next_multiple_of(UNIT));
     }
 
     pub(crate) fn freed(&self, size: u64) {
         self.count.take(1);
         self.bytes.take(size);
+        self.rounded.take(size.next_multiple_of(UNIT));
     }
 
     pub(crate) fn failed(&self) {
@@ -77,5 +85,6 @@ impl Meter {
     pub(crate) fn reset_peaks(&self) {
         self.count.reset_peak();
         self.bytes.reset_peak();
+        self.rounded.reset_peak();
     }
 }

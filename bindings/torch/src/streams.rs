@@ -1,58 +1,159 @@
-//! Backends whose streams PyTorch hands over.
-#![expect(unsafe_code, reason = "adopts streams of the caller")]
+//! Backends whose streams PyTorch and CuPy hand over.
+#![expect(unsafe_code, reason = "borrows streams of the caller")]
 use core::ffi::c_void;
-use omniheap::cuda::Cuda;
-use omniheap::hip::{Hip, hipStream_t};
+use core::sync::atomic::AtomicBool;
+use omniheap::cuda::{self, Cuda, Standing};
+use omniheap::hip::{self, Hip, hipStream_t};
 use omniheap::host::Host;
 use omniheap::{Backend, ErrorKind, Result, TimelineId, Timelines as _};
+use std::sync::Arc;
+
+/// How long a stream lives that a framework hands over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// As long as the process, but for those that a program made itself: PyTorch's.
+    Process,
+    /// Nobody knows: CuPy's.
+    Unknown,
+}
 
 /// A backend that follows the caller's streams.
 pub(crate) trait Streams: Backend + Sized {
     /// What out-of-memory messages call its memory.
     const NAME: &'static str;
 
+    /// A graph of its driver.
+    type Graph: Copy;
+
     /// Opens a device by its number.
     fn open_device(ordinal: u32) -> Result<Self>;
 
-    /// A timeline over a stream of the caller's.
+    /// What a stream is now.
     ///
     /// # Safety
     ///
-    /// `stream` is a live stream of this device, and stays so for the life of the process.
-    unsafe fn adopt(&self, stream: *mut c_void) -> Result<TimelineId>;
+    /// `stream` is a live stream of this device.
+    unsafe fn standing(&self, stream: *mut c_void) -> Result<Standing<Self::Graph>>;
+
+    /// A timeline over a stream that lives in the calls that name it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`standing`](Self::standing); where `life` says more, that holds.
+    unsafe fn borrow(&self, stream: *mut c_void, life: Life) -> Result<TimelineId>;
+
+    /// Lets a timeline go on with another stream.
+    ///
+    /// # Safety
+    ///
+    /// As for [`standing`](Self::standing), and all work of the earlier stream has finished.
+    unsafe fn borrow_again(&self, timeline: TimelineId, stream: *mut c_void) -> Result<()>;
+
+    /// A flag that is set once nothing is left of a graph.
+    ///
+    /// # Safety
+    ///
+    /// `graph` is being captured.
+    unsafe fn watch(&self, graph: Self::Graph) -> Result<Arc<AtomicBool>>;
+
+    /// Calls nothing from now on that would spoil a capture.
+    fn begin_capture(&self);
+
+    /// Ends what [`begin_capture`](Self::begin_capture) began.
+    fn end_capture(&self);
 }
 
 impl Streams for Cuda {
     const NAME: &'static str = "CUDA";
 
+    type Graph = cuda::Graph;
+
     fn open_device(ordinal: u32) -> Result<Self> {
         Self::open(ordinal)
     }
 
-    unsafe fn adopt(&self, stream: *mut c_void) -> Result<TimelineId> {
+    #[inline]
+    unsafe fn standing(&self, stream: *mut c_void) -> Result<Standing<Self::Graph>> {
         // SAFETY: the caller's promise.
-        unsafe { self.adopt_stream(stream.cast()) }
+        unsafe { self.standing(stream.cast()) }
+    }
+
+    /// The driver follows all streams at once, so nobody's life matters.
+    unsafe fn borrow(&self, stream: *mut c_void, _: Life) -> Result<TimelineId> {
+        // SAFETY: the caller's promise.
+        unsafe { self.borrow_stream(stream.cast()) }
+    }
+
+    unsafe fn borrow_again(&self, timeline: TimelineId, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.borrow_again(timeline, stream.cast()) }
+    }
+
+    unsafe fn watch(&self, graph: Self::Graph) -> Result<Arc<AtomicBool>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.watch_graph(graph) }
+    }
+
+    fn begin_capture(&self) {
+        self.timelines().begin_capture();
+    }
+
+    fn end_capture(&self) {
+        self.timelines().end_capture();
     }
 }
 
 impl Streams for Hip {
     const NAME: &'static str = "HIP";
 
+    type Graph = hip::Graph;
+
     fn open_device(ordinal: u32) -> Result<Self> {
         Self::open(ordinal)
     }
 
-    unsafe fn adopt(&self, stream: *mut c_void) -> Result<TimelineId> {
+    unsafe fn standing(&self, stream: *mut c_void) -> Result<Standing<Self::Graph>> {
         // SAFETY: the caller's promise.
-        unsafe { self.adopt_stream(hipStream_t(stream)) }
+        unsafe { self.standing(hipStream_t(stream)) }
+    }
+
+    /// HIP can follow only streams that are sure to live.
+    unsafe fn borrow(&self, stream: *mut c_void, life: Life) -> Result<TimelineId> {
+        match life {
+            // SAFETY: the caller's promise.
+            Life::Process => unsafe { self.adopt_stream(hipStream_t(stream)) },
+            // SAFETY: as above.
+            Life::Unknown => unsafe { self.borrow_stream(hipStream_t(stream)) },
+        }
+    }
+
+    /// Without numbers no stream is ever seen to be another one.
+    unsafe fn borrow_again(&self, _: TimelineId, _: *mut c_void) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    unsafe fn watch(&self, graph: Self::Graph) -> Result<Arc<AtomicBool>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.watch_graph(graph) }
+    }
+
+    fn begin_capture(&self) {
+        self.timelines().begin_capture();
+    }
+
+    fn end_capture(&self) {
+        self.timelines().end_capture();
     }
 }
 
 /// Host devices, so that programs for several can be tried anywhere.
 const HOST_DEVICES: u32 = 2;
 
+/// Host memory has no streams of others: any number stands for one, and lives for ever.
 impl Streams for Host {
     const NAME: &'static str = "host";
+
+    type Graph = ();
 
     fn open_device(ordinal: u32) -> Result<Self> {
         match ordinal {
@@ -61,8 +162,23 @@ impl Streams for Host {
         }
     }
 
-    /// Host memory has no streams: any number stands for one.
-    unsafe fn adopt(&self, _: *mut c_void) -> Result<TimelineId> {
+    unsafe fn standing(&self, _: *mut c_void) -> Result<Standing<()>> {
+        Ok(Standing::Running(None))
+    }
+
+    unsafe fn borrow(&self, _: *mut c_void, _: Life) -> Result<TimelineId> {
         self.open()
     }
+
+    unsafe fn borrow_again(&self, _: TimelineId, _: *mut c_void) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    unsafe fn watch(&self, (): ()) -> Result<Arc<AtomicBool>> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn begin_capture(&self) {}
+
+    fn end_capture(&self) {}
 }

@@ -12,7 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const LIBRARY: &str = "OMNIHEAP_HIP_LIBRARY";
-const CHILD: &str = "allocates_as_pytorch_for_rocm_does";
+const CHILDREN: [&str; 3] = [
+    "allocates_as_pytorch_for_rocm_does",
+    "a_capture_that_somebody_else_began_is_not_spoiled",
+    "streams_die_and_come_back",
+];
 const MIB: isize = 1 << 20;
 /// Calls as PyTorch does, but through ctypes.
 const DRIVE: &str = "
@@ -60,8 +64,7 @@ fn allocates_as_pytorch_for_rocm_does() {
         held.iter().map(|(at, size)| (at.addr(), at.addr() + size.unsigned_abs())).collect();
     ends.sort_unstable();
     assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "no two overlap");
-    // SAFETY: as above.
-    unsafe { omniheap_torch_record_stream(held[0].0, ptr::null_mut()) };
+    omniheap_torch_record_stream(held[0].0, ptr::null_mut());
     for (pointer, size) in held {
         omniheap_torch_free(pointer, size.unsigned_abs(), 0, ptr::null_mut());
     }
@@ -80,6 +83,162 @@ fn allocates_as_pytorch_for_rocm_does() {
     // SAFETY: as above.
     let too_much = unsafe { omniheap_torch_alloc(300 * MIB, 0, ptr::null_mut()) };
     assert!(too_much.is_null(), "the limit holds");
+}
+
+/// HIP's functions as another library calls them.
+struct Other(libloading::Library);
+
+impl Other {
+    fn new() -> Self {
+        let path = std::env::var_os(LIBRARY).expect("the parent set it");
+        // SAFETY: the runtime that the backend has loaded already.
+        Self(unsafe { libloading::Library::new(path) }.expect("it is loaded"))
+    }
+
+    /// Calls a function of so many words, which must succeed.
+    fn call<const N: usize>(&self, name: &str, words: [usize; N]) {
+        assert_eq!(self.ask(name, words), 0, "{name}");
+    }
+
+    fn ask<const N: usize>(&self, name: &str, words: [usize; N]) -> u32 {
+        type Six = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> u32;
+        // SAFETY: all arguments of these functions are words, and what is too much is not looked at.
+        let function = unsafe { self.0.get::<Six>(name.as_bytes()) }.expect("HIP has it");
+        let word = |at: usize| words.get(at).copied().unwrap_or(0);
+        // SAFETY: the test passes live streams, graphs and addresses.
+        unsafe { function(word(0), word(1), word(2), word(3), word(4), word(5)) }
+    }
+
+    /// Calls a function that makes something.
+    fn make<const N: usize>(&self, name: &str, more: [usize; N]) -> usize {
+        let mut made = 0_usize;
+        let mut words = vec![(&raw mut made).expose_provenance()];
+        words.extend(more);
+        let mut all = [0; 6];
+        all[..words.len()].copy_from_slice(&words);
+        self.call(name, all);
+        made
+    }
+
+    /// Calls a function that makes something behind its first argument.
+    fn make_second(&self, name: &str, first: usize) -> usize {
+        let mut made = 0_usize;
+        self.call(name, [first, (&raw mut made).expose_provenance()]);
+        made
+    }
+
+    fn stream(&self) -> usize {
+        self.make("hipStreamCreateWithFlags", [1])
+    }
+
+    fn fill(&self, pointer: *mut c_void, value: u8, size: isize, stream: usize) {
+        let (pointer, size) = (pointer.expose_provenance(), size.unsigned_abs());
+        self.call("hipMemsetAsync", [pointer, value.into(), size, stream]);
+    }
+
+    /// The first bytes of device memory.
+    fn holds(&self, pointer: *mut c_void, value: u8) -> bool {
+        let mut bytes = [0_u8; 4096];
+        let to = bytes.as_mut_ptr().expose_provenance();
+        self.call("hipMemcpy", [to, pointer.expose_provenance(), bytes.len(), 2]);
+        bytes.iter().all(|byte| *byte == value)
+    }
+}
+
+fn handle(stream: usize) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(stream)
+}
+
+fn on(size: isize, stream: usize) -> *mut c_void {
+    // SAFETY: the tests' streams live until they destroy them.
+    let pointer = unsafe { omniheap_cupy_alloc(handle(stream), size.unsigned_abs(), 0) };
+    assert!(!pointer.is_null());
+    pointer
+}
+
+/// As [`on`], for a stream that lives as long as the process.
+fn lasting(size: isize, stream: usize) -> *mut c_void {
+    // SAFETY: nobody destroys it.
+    let pointer = unsafe { omniheap_torch_alloc(size, 0, handle(stream)) };
+    assert!(!pointer.is_null());
+    pointer
+}
+
+/// Allocates, shares, frees and grows on a stream that another one is captured beside.
+fn allocate_beside([own, captured]: [usize; 2]) {
+    for size in 1..12 {
+        let beside = lasting(size * MIB, own);
+        omniheap_torch_record_stream(beside, handle(captured));
+        omniheap_cupy_free(handle(own), beside, 0);
+    }
+}
+
+/// As a child of [`hip_is_driven_over_the_stand_in`].
+#[test]
+fn a_capture_that_somebody_else_began_is_not_spoiled() {
+    if std::env::var_os(LIBRARY).is_none() {
+        return;
+    }
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_configure(c"hip".as_ptr(), 256 << 20, 1) }, 0);
+    let hip = Other::new();
+    let (first, second) = (hip.stream(), hip.stream());
+    for mode in 0..3 {
+        let before = lasting(MIB, first);
+        omniheap_cupy_free(handle(first), before, 0);
+        // It waits for a mark that the capture must survive the look at.
+        let waits = lasting(MIB, second);
+        hip.fill(waits, 1, MIB, second);
+        omniheap_torch_record_stream(waits, handle(first));
+        omniheap_cupy_free(handle(second), waits, 0);
+        hip.call("hipStreamBeginCapture", [first, mode]);
+        let inside = lasting(MIB, first);
+        assert_ne!(inside, before, "a graph has memory of its own");
+        hip.fill(inside, 7, MIB, first);
+        std::thread::scope(|scope| drop(scope.spawn(|| allocate_beside([second, first]))));
+        omniheap_torch_reset();
+        let graph = hip.make_second("hipStreamEndCapture", first);
+        let executable = hip.make("hipGraphInstantiate", [graph, 0, 0, 0]);
+        hip.call("hipGraphDestroy", [graph]);
+        omniheap_cupy_free(handle(first), inside, 0);
+        let after = lasting(MIB, first);
+        assert_ne!(after, inside, "the graph may run");
+        hip.call("hipGraphLaunch", [executable, first]);
+        hip.call("hipStreamSynchronize", [first]);
+        assert!(hip.holds(inside, 7));
+        hip.call("hipGraphExecDestroy", [executable]);
+        omniheap_cupy_free(handle(first), after, 0);
+    }
+    omniheap_torch_reset();
+    let left = stats();
+    assert_eq!((&left["live"], &left["reserved_bytes"]), (&0.into(), &0.into()), "{left}");
+}
+
+/// As a child of [`hip_is_driven_over_the_stand_in`].
+#[test]
+fn streams_die_and_come_back() {
+    if std::env::var_os(LIBRARY).is_none() {
+        return;
+    }
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_configure(c"hip".as_ptr(), 256 << 20, 1) }, 0);
+    let (hip, mut kept) = (Other::new(), Vec::new());
+    for round in 0..60 {
+        let stream = hip.stream();
+        let (short, long) = (on(MIB, stream), on(MIB, stream));
+        hip.fill(short, 255, MIB, stream);
+        hip.fill(long, round, MIB, stream);
+        omniheap_torch_record_stream(short, handle(stream));
+        hip.call("hipStreamDestroy", [stream]);
+        omniheap_cupy_free(handle(stream), short, 0);
+        kept.push((long, round));
+    }
+    assert!(kept.iter().all(|(pointer, round)| hip.holds(*pointer, *round)));
+    for (pointer, _) in kept {
+        omniheap_cupy_free(ptr::null_mut(), pointer, 0);
+    }
+    omniheap_torch_reset();
+    assert_eq!(stats()["reserved_bytes"], 0);
 }
 
 fn this() -> PathBuf {
@@ -138,8 +297,10 @@ fn python() -> Option<PathBuf> {
 #[test]
 fn hip_is_driven_over_the_stand_in() {
     if let Some(runtime) = runtime() {
-        let said = run(&runtime, &this(), &["--exact", CHILD]);
-        assert!(said.contains("1 passed"), "{said}");
+        for child in CHILDREN {
+            let said = run(&runtime, &this(), &["--exact", child]);
+            assert!(said.contains("1 passed"), "{said}");
+        }
     }
 }
 

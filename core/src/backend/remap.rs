@@ -1,6 +1,5 @@
 //! Addresses and memory apart: what a vendor provides who can map pages.
 #![expect(unsafe_code, reason = "declares the contract that a vendor signs who maps pages")]
-use super::Backend;
 use crate::{HeapId, Result};
 use alloc::vec::Vec;
 
@@ -15,8 +14,15 @@ pub struct Page(pub u64);
 ///
 /// # Safety
 ///
-/// Implementors back position `first + i` with exactly `pages[i]`, and keep a page's bytes while it is unmapped.
-pub unsafe trait Remap: Backend {
+/// The implementer guarantees:
+///
+/// - Position `first + i` is backed by exactly `pages[i]`, from a successful [`map_pages`](Self::map_pages) until it is unmapped.
+/// - A page keeps its bytes while it is unmapped.
+/// - A reserved block's addresses belong to no other block.
+pub unsafe trait Remap: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
     /// Reserves addresses for `size` bytes, a multiple of the page size, without memory behind them.
     ///
     /// # Errors

@@ -140,8 +140,16 @@ impl<B: Backend> Pass<B> {
             (Order::Timelines, Some(timelines)) => timelines,
         };
         for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
-            if let Some(epoch) = self.device.unless_closed(timeline, timelines.mark(timeline))? {
-                timelines.order(self.on, Point { timeline, epoch })?;
+            match self.device.unless_closed(timeline, timelines.mark(timeline)) {
+                Ok(Some(epoch)) => timelines.order(self.on, Point { timeline, epoch })?,
+                Ok(None) => {}
+                // The device cannot mark all of its work.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSuchTimeline && timeline == TimelineId::ALL =>
+                {
+                    backend.wait_idle()?;
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())

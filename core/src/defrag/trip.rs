@@ -91,7 +91,7 @@ impl<B: Backend> LaneState<B> {
         if let Some(note) = self.notes.get(trip.slot.index) {
             note.used_on.iter().copied().for_each(&mut add);
         }
-        self.users.busy().for_each(add);
+        self.users.busy().chain(self.users.unannounced()).for_each(add);
     }
 
     /// Ends a trip at the new place, if its bytes are there and nobody asked for the old one; else at the old one.

@@ -181,7 +181,7 @@ const fn mix(seed: u64, n: u64) -> u64 {
 
 // SAFETY: the caps pass unchanged. Only under `Plan::Lie` are sizes and addresses false: a short block can never be
 // mapped and the wrapped backend checks every transfer, so no byte outside it is reachable; a false address is a number
-// that only a kernel could use, and the documentation of `Fault` says who may be given one.
+// that only a kernel could use, and the documentation of `Fault` says who may be given one. A false epoch is the first one.
 unsafe impl Hooks for Faults {
     fn before(&self, call: &Call) -> Verdict {
         let mut state = lock(&self.state);

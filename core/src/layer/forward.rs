@@ -79,7 +79,10 @@ unsafe impl<B: Backend, H: Hooks> Backend for Layer<B, H> {
     }
 }
 
-impl<B: Backend, H: Hooks> Map for Layer<B, H> {
+// SAFETY: pointers and ranges are the inner backend's; `Hooks` promises that a block reaches no further than it says.
+unsafe impl<B: Backend, H: Hooks> Map for Layer<B, H> {
+    type Block = Wrapped<B::Block>;
+
     fn map(&self, block: &Self::Block) -> Result<NonNull<u8>> {
         let call = Call::about(CallKind::Map, &block.call);
         self.around(&call, || self.map().map(&block.inner))
@@ -96,6 +99,8 @@ impl<B: Backend, H: Hooks> Map for Layer<B, H> {
 
 // SAFETY: the inner backend touches only the ranges it is given; wrapping changes no range.
 unsafe impl<B: Backend, H: Hooks> Transfer for Layer<B, H> {
+    type Block = Wrapped<B::Block>;
+
     fn write(&self, on: TimelineId, to: Place<'_, Self::Block>, bytes: &[u8]) -> Result<()> {
         let call = Call::about(CallKind::Write, &to.block.call).on(on).size(bytes.len() as u64);
         self.around(&call, || self.transfer().write(on, place(&to), bytes))
@@ -119,14 +124,18 @@ unsafe impl<B: Backend, H: Hooks> Transfer for Layer<B, H> {
     }
 }
 
-impl<B: Backend, H: Hooks> Address for Layer<B, H> {
+// SAFETY: the address is the inner backend's, or a false one that `Hooks` promises nobody relies on.
+unsafe impl<B: Backend, H: Hooks> Address for Layer<B, H> {
+    type Block = Wrapped<B::Block>;
+
     fn address(&self, block: &Self::Block) -> u64 {
         let inner = self.inner.as_address().expect("handed out by as_address");
         self.hooks.address(block.id(), inner.address(&block.inner))
     }
 }
 
-impl<B: Backend, H: Hooks> Timelines for Layer<B, H> {
+// SAFETY: ids and epochs are the inner backend's; a hook may only report an earlier epoch as reached.
+unsafe impl<B: Backend, H: Hooks> Timelines for Layer<B, H> {
     fn open(&self) -> Result<TimelineId> {
         self.around(&Call::new(CallKind::Open), || self.timelines().open())
     }
@@ -155,6 +164,8 @@ impl<B: Backend, H: Hooks> Timelines for Layer<B, H> {
 
 // SAFETY: positions and pages pass through unchanged to the inner backend, which keeps the promise.
 unsafe impl<B: Backend, H: Hooks> Remap for Layer<B, H> {
+    type Block = Wrapped<B::Block>;
+
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Self::Block> {
         let call = Call::new(CallKind::Reserve).heap(heap).size(size);
         self.admit(call, || self.remap().reserve(heap, size))
@@ -203,7 +214,10 @@ impl<B: Backend, H: Hooks> DriverBudget for Layer<B, H> {
     }
 }
 
-impl<B: Backend, H: Hooks> Export for Layer<B, H> {
+// SAFETY: the blocks are the inner backend's own; `Hooks` promises that a block reaches no further than it says.
+unsafe impl<B: Backend, H: Hooks> Export for Layer<B, H> {
+    type Block = Wrapped<B::Block>;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Self::Block> {
         let size_taken = self.rounded(heap, size);
         let call = Call::new(CallKind::AllocateExportable).heap(heap).size(size_taken);
@@ -219,7 +233,10 @@ impl<B: Backend, H: Hooks> Export for Layer<B, H> {
     }
 }
 
-impl<B: Backend, H: Hooks> Launch for Layer<B, H> {
+// SAFETY: kernels, arguments and parameters pass through unchanged to the inner backend, which keeps the promise.
+unsafe impl<B: Backend, H: Hooks> Launch for Layer<B, H> {
+    type Block = Wrapped<B::Block>;
+
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId> {
         let call = Call::new(CallKind::Load).size(shared);
         self.around(&call, || self.runner().load(kernel, shared))

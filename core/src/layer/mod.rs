@@ -38,9 +38,11 @@ pub enum Verdict {
 ///
 /// # Safety
 ///
-/// With these hooks around it, a backend still keeps the promises of [`Backend`]: [`caps`](Self::caps) never changes,
-/// and [`size`](Self::size) and [`address`](Self::address) falsify nothing that a caller relies on to stay inside a
-/// block.
+/// The implementer guarantees that a backend with these hooks around it still keeps the promises of the seam:
+///
+/// - [`caps`](Self::caps) never changes.
+/// - [`size`](Self::size) and [`address`](Self::address) falsify nothing that a caller relies on to stay inside a block.
+/// - [`reached`](Self::reached) returns no later epoch than it was given.
 pub unsafe trait Hooks: Send + Sync {
     /// The device as this layer shows it. Answers the same for ever.
     fn caps<'a>(&'a self, inner: &'a Caps) -> &'a Caps {

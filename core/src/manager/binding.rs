@@ -4,7 +4,7 @@ use super::Allocation;
 use crate::device::Block;
 use crate::pool::{LaneState, Patience};
 use crate::sync::Guard;
-use crate::{Backend, ErrorKind, HostAccess, Place, Result, Span};
+use crate::{Backend, ErrorKind, HostAccess, Place, Result, Span, bytes};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
@@ -166,8 +166,9 @@ impl<B: Backend> Drop for Pin<'_, B> {
 
 /// The host's view of an allocation.
 ///
-/// Bytes are copied in and out, never borrowed: the device may write them at any time, so a Rust reference to them
-/// would be unsound.
+/// Bytes are copied in and out, never borrowed: the device may write them at any time, so a Rust reference to them would be
+/// unsound. Several threads may write the same bytes, also while the device uses them. That is no undefined behaviour, but
+/// whoever reads may see a mixture: wait for the timelines that use the bytes first.
 pub struct Mapped<'a, B: Backend> {
     binding: Binding<'a, B>,
     base: NonNull<u8>,
@@ -187,7 +188,8 @@ impl<B: Backend> fmt::Debug for Mapped<'_, B> {
 unsafe impl<B: Backend> Send for Mapped<'_, B> {}
 
 impl<B: Backend> Mapped<'_, B> {
-    /// The first byte. Valid while `self` is held; the device may change the bytes at any time.
+    /// The first byte. Valid while `self` is held; the device, and other views, may change the bytes at any time:
+    /// [`bytes`](crate::bytes) has copies for such memory.
     ///
     /// # Panics
     ///
@@ -216,8 +218,8 @@ impl<B: Backend> Mapped<'_, B> {
         let to = self.at(offset, bytes.len())?;
         // The flush covers whole atoms: what the device wrote in their other bytes must not be undone by it.
         self.invalidate(offset, bytes.len() as u64)?;
-        // SAFETY: `at` checked the range; a host slice does not overlap device memory.
-        unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: `at` checked the range; `Map` promises that no reference to mapped bytes is in use.
+        unsafe { bytes::write(to, bytes) };
         self.flush(offset, bytes.len() as u64)
     }
 
@@ -229,8 +231,8 @@ impl<B: Backend> Mapped<'_, B> {
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let from = self.at(offset, bytes.len())?;
         self.invalidate(offset, bytes.len() as u64)?;
-        // SAFETY: `at` checked the range; a host slice does not overlap device memory.
-        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes.len()) };
+        // SAFETY: `at` checked the range; `Map` promises that no reference to mapped bytes is in use.
+        unsafe { bytes::read(from, bytes) };
         Ok(())
     }
 

@@ -92,7 +92,10 @@ pub enum Relief {
     Nothing,
 }
 
-/// A pool that a user made. Dropping it leaves the pool to its manager.
+/// A pool that a user made.
+///
+/// Dropping it ends the pool: its memory goes back to the driver, once the device is idle. A pool in which something is live
+/// stays until [`Manager::trim`] finds it empty; [`Manager::destroy_pool`] refuses to end such a pool instead.
 pub struct UserPool<B: Backend> {
     manager: Manager<B>,
     pool: Arc<Pool<B>>,
@@ -101,6 +104,12 @@ pub struct UserPool<B: Backend> {
 impl<B: Backend> fmt::Debug for UserPool<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UserPool").field("reserved", &self.reserved()).finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> Drop for UserPool<B> {
+    fn drop(&mut self) {
+        self.manager.end_pool(&self.pool);
     }
 }
 

@@ -2,7 +2,7 @@
 use super::{Allocation, AllocationId, FreeError, Manager};
 use crate::pool::{Ended, Ending, Lane, LaneState, Note, Noted, Origin, SlotId, Stay};
 use crate::sync::Guard;
-use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
+use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId, Uses};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
@@ -121,7 +121,10 @@ impl<B: Backend> Lane<B> {
         if note.sharing == Sharing::Dedicated || note.stay == Stay::Away || note.host_access {
             timelines.extend(state.home_of(id).filter(|home| !note.used_on.contains(home)));
         }
-        timelines
+        match self.shared.config.uses {
+            Uses::Undeclared if !timelines.is_empty() => Vec::from([TimelineId::ALL]),
+            _ => timelines,
+        }
     }
 
     /// The point after everything that a timeline has to do now; none where it was closed.

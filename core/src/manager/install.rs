@@ -144,7 +144,8 @@ impl Course {
 
 /// A schedule that a manager holds memory for.
 ///
-/// Dropping it leaves its memory to the manager; [`Manager::uninstall`] gives it back.
+/// Dropping it gives its memory back as dropping its [pools](UserPool) would. [`Manager::uninstall`] also takes it out of the
+/// report, and refuses while something in it is live.
 pub struct Installed<B: Backend> {
     manager: Manager<B>,
     pools: Vec<UserPool<B>>,

@@ -55,6 +55,7 @@ impl<B: Backend> Program<B> {
     ///
     /// - With these parameters the kernel stays inside its arguments.
     /// - No two arguments that it writes are the same allocation, and timelines order it with whatever else uses them.
+    /// - Until it has run, no [mapped](Allocation::map) view writes its arguments or reads what it writes.
     pub unsafe fn launch(
         &self,
         on: TimelineId,

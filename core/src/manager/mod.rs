@@ -265,7 +265,9 @@ impl<B: Backend> Manager<B> {
     pub fn trim(&self) -> Result<u64> {
         self.retire()?;
         self.forget_guards();
-        self.all_pools().iter().map(|pool| pool.trim()).sum()
+        let ended = self.end_dropped_pools();
+        let trimmed: Result<u64> = self.all_pools().iter().map(|pool| pool.trim()).sum();
+        trimmed.map(|trimmed| ended + trimmed)
     }
 
     /// With `LastResort`, pools neither wait for timelines to save memory nor let one run after another; with `Thrift` they do

@@ -59,20 +59,43 @@ impl<B: Backend> Manager<B> {
     ///
     /// `Busy` with the pool when something in it is live or waits for a timeline; `Foreign` for another manager's.
     pub fn destroy_pool(&self, pool: UserPool<B>) -> Result<(), (UserPool<B>, Error)> {
-        let find = |pools: &Vec<Arc<Pool<B>>>| {
-            pools.iter().position(|known| Arc::ptr_eq(known, pool.pool()))
-        };
-        if find(&self.inner.user_pools.lock()).is_none() {
+        let is_ours = |known: &Arc<Pool<B>>| Arc::ptr_eq(known, pool.pool());
+        if !self.inner.user_pools.lock().iter().any(is_ours) {
             return Err((pool, ErrorKind::Foreign.into()));
         }
-        if let Err(error) = Self::check_idle(pool.pool()) {
-            return Err((pool, error));
+        match Self::check_idle(pool.pool()) {
+            Ok(()) => {
+                drop(pool);
+                Ok(())
+            }
+            Err(error) => Err((pool, error)),
         }
+    }
+
+    /// Ends a pool whose user is gone; one in which something is live waits for [`end_dropped_pools`](Self::end_dropped_pools).
+    ///
+    /// Returns the bytes that go back to the driver.
+    pub(super) fn end_pool(&self, pool: &Arc<Pool<B>>) -> u64 {
+        if Self::check_idle(pool).is_err_and(|error| error.kind() == ErrorKind::Busy) {
+            return 0;
+        }
+        let bytes = pool.shared.reserved();
         let mut pools = self.inner.user_pools.lock();
-        let removed = find(&pools).map(|at| pools.swap_remove(at));
+        let at = pools.iter().position(|known| Arc::ptr_eq(known, pool));
+        let removed = at.map(|at| pools.swap_remove(at));
+        // Ending the last one asks the driver, which nobody does under a lock.
         drop(pools);
-        drop((pool, removed));
-        Ok(())
+        drop(removed);
+        bytes
+    }
+
+    /// Ends pools that were dropped while something in them was live; returns the bytes that go back to the driver.
+    pub(super) fn end_dropped_pools(&self) -> u64 {
+        // Only the list has such a pool, so that nobody allocates from it meanwhile.
+        let is_dropped = |pool: &&Arc<Pool<B>>| Arc::strong_count(pool) == 1;
+        let dropped: Vec<_> =
+            self.inner.user_pools.lock().iter().filter(is_dropped).cloned().collect();
+        dropped.iter().map(|pool| self.end_pool(pool)).sum()
     }
 
     /// Retires what it can; `Busy` when something in the pool is live or waits for a timeline.

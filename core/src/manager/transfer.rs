@@ -141,7 +141,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// `Foreign`, `OutOfRange`, `Misaligned`, `Published`; `Busy` when two copies, or source and destination, overlap;
+    /// `Foreign`, `OutOfRange`, `Misaligned`, `Published`; `Overlap` when two copies, or source and destination, overlap;
     /// `Unsupported` for a copy inside one block where the device forbids it. Nothing is copied then.
     pub fn copy(&self, on: TimelineId, copies: &[Copy<'_, B>]) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
@@ -165,7 +165,8 @@ impl<B: Backend> Manager<B> {
                 size: copy.size,
             });
         }
-        refuse_overlap(&moves)?;
+        // Bindings have checked the ranges.
+        self.caps().copy.check_batch(&moves, |_| Ok(u64::MAX))?;
         if moves.is_empty() {
             return Ok(());
         }
@@ -175,22 +176,4 @@ impl<B: Backend> Manager<B> {
         }
         transfer.copy(on, &moves)
     }
-}
-
-/// Refuses a batch in which a byte is written twice, or read and written.
-fn refuse_overlap<T>(moves: &[Move<'_, T>]) -> Result<()> {
-    let key = |block: &T, offset: u64| (core::ptr::from_ref(block).addr(), offset);
-    let mut writes: Vec<_> = moves.iter().map(|m| (key(m.to.block, m.to.offset), m.size)).collect();
-    writes.sort_unstable();
-    let touches = |a: &((usize, u64), u64), b: &((usize, u64), u64)| {
-        a.0.0 == b.0.0 && a.0.1 < b.0.1 + b.1 && b.0.1 < a.0.1 + a.1
-    };
-    let twice = writes.windows(2).any(|pair| touches(&pair[0], &pair[1]));
-    let read_and_written = moves.iter().any(|m| {
-        let read = (key(m.from.block, m.from.offset), m.size);
-        let at = writes.partition_point(|write| write.0 < read.0);
-        let near = writes[at.saturating_sub(1)..].iter().take(2);
-        near.into_iter().any(|write| touches(write, &read))
-    });
-    if twice || read_and_written { Err(ErrorKind::Busy.into()) } else { Ok(()) }
 }

@@ -48,6 +48,8 @@ unsafe impl Backend for Copier {
 
 // SAFETY: copies touch the numbers of the spans that they are given.
 unsafe impl Transfer for Copier {
+    type Block = Numbers;
+
     fn write(&self, _: TimelineId, _: Place<'_, Numbers>, _: &[u8]) -> Result<()> {
         Ok(())
     }

@@ -36,6 +36,20 @@ pub enum Waiting {
     Thrift,
 }
 
+/// Which timelines may use the bytes of an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Uses {
+    /// Its own timeline, and those that were named with [`use_on`](crate::Allocation::use_on).
+    #[default]
+    Declared,
+    /// Any timeline, unannounced, as long as the allocation's own timeline runs after that use before it uses the bytes
+    /// again. So bytes that leave their timeline, to another one or to the driver, wait for all work that was submitted to
+    /// the device before ([`TimelineId::ALL`](crate::TimelineId::ALL)).
+    ///
+    /// Timelines may also end unannounced: only the one that a request names is ever asked to wait for others.
+    Undeclared,
+}
+
 /// How a pool is set up. Start from [`PoolConfig::new`] and change what matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -51,6 +65,8 @@ pub struct PoolConfig {
     pub paged: bool,
     /// When a pool of pages waits for work that may still use them.
     pub waiting: Waiting,
+    /// Which timelines may use an allocation.
+    pub uses: Uses,
     /// Lanes for threads; one makes the pool deterministic across threads, `None` is one for each core.
     pub lanes: Option<u32>,
 }
@@ -66,6 +82,7 @@ impl PoolConfig {
             block: None,
             paged: false,
             waiting: Waiting::LastResort,
+            uses: Uses::Declared,
             lanes: None,
         }
     }

@@ -12,7 +12,7 @@ use super::warm::{StateLock, Warm};
 use crate::device::Block;
 use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf, Usage};
 use crate::sync::Signal;
-use crate::{Align, Backend, Class, ErrorKind, Layout, Sharing, Span, TimelineId};
+use crate::{Align, Backend, Class, ErrorKind, Layout, Sharing, Span, TimelineId, Uses};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::cell::Cell;
 
@@ -166,7 +166,7 @@ pub(crate) enum Miss {
 }
 
 impl<B: Backend> State<B> {
-    pub(crate) const fn new(divider: Divider) -> Self {
+    pub(crate) const fn new(divider: Divider, uses: Uses) -> Self {
         Self {
             divider,
             blocks: Vec::new(),
@@ -188,7 +188,7 @@ impl<B: Backend> State<B> {
             warm: None,
             held_bytes: 0,
             owners: 0,
-            users: Users::new(),
+            users: Users::new(uses),
         }
     }
 

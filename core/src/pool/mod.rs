@@ -20,7 +20,7 @@ mod slots;
 mod users;
 mod warm;
 
-pub use config::{PoolConfig, StrategyKind, Waiting};
+pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
 pub(crate) use deferred::Origin;
 pub use growth::Growth;
 pub(crate) use guest::{ELSEWHERE, Guest, Lodging};
@@ -133,7 +133,7 @@ impl<B: Backend> Pool<B> {
         Arc::new(Lane {
             shared,
             number,
-            state: StateLock::new(State::new(divider)),
+            state: StateLock::new(State::new(divider, self.shared.config.uses)),
             manager,
             moved: Signal::default(),
         })

@@ -31,14 +31,14 @@ impl<B: Backend> Lane<B> {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline` where the device does not know it; `ExceedsLimit` when too many have memory here.
+    /// `NoSuchTimeline` where the device does not know it, and for [`TimelineId::ALL`], which runs nothing; `ExceedsLimit` when too many have memory here.
     pub(crate) fn enter(&self, timeline: Option<TimelineId>) -> Result<()> {
         if self.state.lock_warm().users.find(timeline).is_some() {
             return Ok(());
         }
         let device = &self.shared.device;
         if let Some(timeline) = timeline
-            && device.is_closed(timeline)?
+            && (timeline == TimelineId::ALL || device.is_closed(timeline)?)
         {
             return Err(ErrorKind::NoSuchTimeline.into());
         }
@@ -84,6 +84,14 @@ impl<B: Backend> Lane<B> {
         }
         let marked = timelines.mark(one.timeline);
         let epoch = match self.shared.device.unless_closed(one.timeline, marked) {
+            // A device that cannot mark all of its work has passed it when it is idle.
+            Err(error)
+                if error.kind() == ErrorKind::NoSuchTimeline
+                    && one.timeline == TimelineId::ALL
+                    && patience == Patience::Wait =>
+            {
+                return self.shared.device.backend().wait_idle().map(|()| Some(one.time));
+            }
             // Only another thread may mark it: no more is known.
             Err(error) if error.kind() == ErrorKind::NoSuchTimeline => return Ok(passed),
             marked => marked?.unwrap_or(Epoch::START),
@@ -105,8 +113,11 @@ impl<B: Backend> Lane<B> {
     ) -> Result<bool> {
         let device = &self.shared.device;
         if patience == Patience::Wait {
-            device.unless_closed(timeline, timelines.wait(Point { timeline, epoch }))?;
-            return Ok(true);
+            match device.unless_closed(timeline, timelines.wait(Point { timeline, epoch })) {
+                // It cannot be waited for now: it may have been reached all the same.
+                Err(error) if error.kind() == ErrorKind::Busy => {}
+                waited => return waited.map(|_| true),
+            }
         }
         let reached = device.unless_closed(timeline, timelines.reached(timeline))?;
         Ok(reached.is_none_or(|now| now >= epoch))
@@ -316,16 +327,18 @@ const fn most_for(needed: u64, (part, least): (u64, u64)) -> u64 {
     needed.saturating_add(if share > least { share } else { least })
 }
 
-/// Waits for a point; for one that was never marked, and so may never come, until everything submitted so far has passed.
+/// Waits for a point; for one that was never marked, and so may never come, until everything submitted so far has passed. One that
+/// cannot be waited for now is not reached.
 fn wait_for(timelines: &dyn Timelines, point: Point) -> Result<()> {
     match timelines.wait(point) {
         Err(error) if is_unknown(error) => {}
+        Err(error) if error.kind() == ErrorKind::Busy => return Ok(()),
         other => return other,
     }
     let timeline = point.timeline;
     let marked = timelines.mark(timeline);
     match marked.and_then(|epoch| timelines.wait(Point { timeline, epoch })) {
-        Err(error) if is_unknown(error) => Ok(()),
+        Err(error) if is_unknown(error) || error.kind() == ErrorKind::Busy => Ok(()),
         other => other,
     }
 }

@@ -1,8 +1,8 @@
 //! The timelines that use a lane's bytes: who may have a hole at once, because its last users come before it or have passed.
 #![forbid(unsafe_code)]
 use crate::strategy::LastUse;
-use crate::{Epoch, ErrorKind, TimelineId};
-use alloc::{collections::BTreeMap, vec::Vec};
+use crate::{Epoch, ErrorKind, TimelineId, Uses};
+use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 /// A timeline that uses bytes of a lane, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,9 @@ pub(crate) struct Users {
     /// Users that were found before, by the last digits of their timeline: most requests come from few.
     recent: [Option<(TimelineId, User)>; RECENT],
     unused: Vec<User>,
+    /// Stands for all work of the device, where bytes wait for that.
+    all: Option<User>,
+    uses: Uses,
     /// Users with frees that have not passed.
     busy: u32,
     /// When all of them were asked last.
@@ -95,7 +98,7 @@ const FEW: usize = 64;
 const RECENT: usize = 32;
 
 impl Users {
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(uses: Uses) -> Self {
         Self {
             clock: 0,
             passed: 0,
@@ -103,6 +106,8 @@ impl Users {
             by_timeline: BTreeMap::new(),
             recent: [None; RECENT],
             unused: Vec::new(),
+            all: None,
+            uses,
             busy: 0,
             asked: 0,
             crowd: FEW,
@@ -135,6 +140,29 @@ impl Users {
             return Ok(user);
         }
         let timeline = timeline.expect("the host is known");
+        if timeline == TimelineId::ALL {
+            return self.enter_all();
+        }
+        if self.uses == Uses::Undeclared {
+            self.enter_all()?;
+        }
+        let user = self.add(timeline)?;
+        self.by_timeline.insert(timeline, user);
+        self.recent[timeline.0 as usize % RECENT] = Some((timeline, user));
+        Ok(user)
+    }
+
+    /// The user that stands for all work of the device; no request is its.
+    fn enter_all(&mut self) -> Result<User, ErrorKind> {
+        let all = match self.all {
+            Some(all) => all,
+            None => self.add(TimelineId::ALL)?,
+        };
+        self.all = Some(all);
+        Ok(all)
+    }
+
+    fn add(&mut self, timeline: TimelineId) -> Result<User, ErrorKind> {
         let fresh = Record {
             timeline,
             live: 0,
@@ -156,8 +184,6 @@ impl Users {
             Some(record) => *record = fresh,
             None => self.records.push(fresh),
         }
-        self.by_timeline.insert(timeline, user);
-        self.recent[timeline.0 as usize % RECENT] = Some((timeline, user));
         Ok(user)
     }
 
@@ -177,9 +203,11 @@ impl Users {
     pub(crate) fn forget_closed(&mut self, closed: &[TimelineId]) {
         for timeline in closed {
             let Some(user) = self.by_timeline.get(timeline).copied() else { continue };
-            let Some(record) = self.record_mut(user).filter(|record| record.live == 0) else {
-                continue;
-            };
+            // Its own work has passed, but not what others do with its bytes unannounced.
+            let is_followed = self.uses == Uses::Declared;
+            let may_go =
+                |record: &&mut Record| record.live == 0 && (is_followed || !record.is_busy());
+            let Some(record) = self.record_mut(user).filter(may_go) else { continue };
             // Holes still name the number; whoever gets it starts with everything before as passed.
             let calmed = record.pass(u64::MAX);
             self.busy -= u32::from(calmed);
@@ -272,11 +300,18 @@ impl Users {
     /// What has to be asked to find out whether a use has passed: the marks of those who may still have the bytes.
     pub(crate) fn pending(&self, last: LastUse) -> impl Iterator<Item = Pending> + '_ {
         let count = self.records.len();
-        let range = match last.user().map(usize::from) {
-            None => 0..count,
-            Some(user) => user.saturating_sub(1)..user.min(count),
+        let range = match (self.undeclared(), last.user().map(usize::from)) {
+            (Some(all), _) => all..all + usize::from(self.busy > 0),
+            (None, None) => 0..count,
+            (None, Some(user)) => user.saturating_sub(1)..user.min(count),
         };
-        range.filter(|at| self.records[*at].is_busy()).map(|at| self.pending_at(at))
+        let is_asked = |at: &usize| self.undeclared().is_some() || self.records[*at].is_busy();
+        range.filter(is_asked).map(|at| self.pending_at(at))
+    }
+
+    /// The place of the user that stands for all work, where anybody may use bytes unannounced.
+    fn undeclared(&self) -> Option<usize> {
+        self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared)
     }
 
     fn pending_at(&self, at: usize) -> Pending {
@@ -288,6 +323,12 @@ impl Users {
     /// The timelines after which a user has to run so that it may have bytes, as few as possible: whoever runs after one runs
     /// after everything that this one runs after.
     pub(crate) fn to_run_after(&self, user: User, last: LastUse) -> RunAfter {
+        if let Some(all) = self.undeclared() {
+            let is_needed = !self.may(user, last);
+            let others = is_needed.then(|| self.pending_at(all)).into_iter().collect();
+            let time = if is_needed { self.clock } else { 0 };
+            return RunAfter { others, known: vec![time; self.records.len()] };
+        }
         let own = self.record(user);
         let mut known = own.map_or(Vec::new(), |own| own.after.clone());
         known.resize(self.records.len(), 0);
@@ -323,7 +364,12 @@ impl Users {
 
     /// Timelines whose frees have not passed.
     pub(crate) fn busy(&self) -> impl Iterator<Item = TimelineId> + '_ {
-        self.records.iter().filter(|record| record.is_busy()).map(|record| record.timeline)
+        self.pending(LastUse::SEVERAL).map(|one| one.timeline)
+    }
+
+    /// Timelines that may use a live allocation beside those that were declared.
+    pub(crate) fn unannounced(&self) -> Option<TimelineId> {
+        (self.uses == Uses::Undeclared).then_some(TimelineId::ALL)
     }
 
     /// Notes that a timeline passes a time of the lane at an epoch.
@@ -336,6 +382,10 @@ impl Users {
     /// Notes that everything that timelines freed up to a time has passed.
     pub(crate) fn pass<'a>(&mut self, each: impl Iterator<Item = (&'a Pending, u64)>) {
         for (one, time) in each {
+            if one.timeline == TimelineId::ALL {
+                self.pass_each(time);
+                continue;
+            }
             let record = one.user.index().and_then(|at| self.records.get_mut(at));
             if let Some(record) = record.filter(|record| record.timeline == one.timeline) {
                 self.busy -= u32::from(record.pass(time));
@@ -346,9 +396,13 @@ impl Users {
 
     /// Notes that everything that anybody freed up to a time has passed.
     pub(crate) fn pass_all(&mut self, time: u64) {
+        self.pass_each(time);
+        self.sum_up();
+    }
+
+    fn pass_each(&mut self, time: u64) {
         let calmed = self.records.iter_mut().map(|record| u32::from(record.pass(time)));
         self.busy -= calmed.sum::<u32>();
-        self.sum_up();
     }
 
     /// Finds the time up to which everything has passed.
@@ -380,7 +434,7 @@ mod tests {
     use super::*;
 
     fn users<const N: usize>() -> (Users, [User; N]) {
-        let mut users = Users::new();
+        let mut users = Users::new(Uses::Declared);
         let all = core::array::from_fn(|at| {
             let timeline = TimelineId(u32::try_from(at).unwrap() + 1);
             users.enter(Some(timeline)).unwrap()
@@ -449,7 +503,7 @@ mod tests {
 
     #[test]
     fn timelines_that_come_and_go_leave_no_more_than_a_few_behind() {
-        let mut users = Users::new();
+        let mut users = Users::new(Uses::Declared);
         for number in 1..10_000 {
             let idle = users.idle_crowd();
             users.forget_closed(&idle);
@@ -457,5 +511,29 @@ mod tests {
             users.free(user);
         }
         assert!(users.records.len() <= FEW && users.by_timeline.len() <= FEW);
+    }
+
+    #[test]
+    fn what_anybody_may_use_waits_for_all_work() {
+        let mut users = Users::new(Uses::Undeclared);
+        let [one, two] = [1, 2].map(|number| users.enter(Some(TimelineId(number))).unwrap());
+        assert_eq!(users.find(Some(TimelineId::ALL)), None, "no request is its");
+        assert_eq!(users.pending(LastUse::SEVERAL).count(), 0);
+        let last = users.free(one);
+        assert!(users.may(one, last) && !users.may(two, last));
+        let asked: Vec<_> = users.pending(last).collect();
+        assert_eq!(asked.iter().map(|one| one.timeline).collect::<Vec<_>>(), [TimelineId::ALL]);
+        let order = users.to_run_after(two, last);
+        assert_eq!(order.others[0].timeline, TimelineId::ALL);
+        users.set_after(two, &order);
+        assert!(users.may(two, last) && !users.may(User::HOST, last));
+        assert!(users.to_run_after(two, last).others.is_empty());
+        users.forget_closed(&[TimelineId(1)]);
+        assert!(!users.may(User::HOST, last), "others may still use what it freed");
+        let later = users.free(two);
+        users.pass([(&asked[0], asked[0].time)].into_iter());
+        assert!(users.may(User::HOST, last) && !users.may(User::HOST, later));
+        users.forget_closed(&[TimelineId(1)]);
+        assert_eq!(users.find(Some(TimelineId(1))), None);
     }
 }

@@ -132,6 +132,8 @@ unsafe impl Backend for Toy {
 
 // SAFETY: slices check every range.
 unsafe impl Transfer for Toy {
+    type Block = Block;
+
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
         main_only(on)?;
         let mut block = to.block.bytes();
@@ -158,10 +160,7 @@ unsafe impl Transfer for Toy {
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
         main_only(on)?;
         // Checked first, so that a batch that fails has changed nothing.
-        for step in moves {
-            range(&step.from.block.bytes(), step.from.offset, step.size)?;
-            range(&step.to.block.bytes(), step.to.offset, step.size)?;
-        }
+        self.caps.copy.check_batch(moves, |block| Ok(block.bytes().len() as u64))?;
         for step in moves {
             let mut bytes = vec![0; usize::try_from(step.size).map_err(|_| ErrorKind::OutOfRange)?];
             self.read(on, step.from, &mut bytes)?;

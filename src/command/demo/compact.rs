@@ -38,12 +38,9 @@ pub(super) struct Compaction {
     pub(super) returned_bytes: u64,
     pub(super) verified_bytes: u64,
     #[serde(skip)]
-    pub(super) before: Vec<BlockReport>,
+    pub(super) before: Report,
     #[serde(skip)]
-    pub(super) after: Vec<BlockReport>,
-    /// The manager's own, at the end.
-    #[serde(skip)]
-    pub(super) report: Report,
+    pub(super) after: Report,
 }
 
 /// Plays it with blocks, and with pages where the device has them.
@@ -79,9 +76,9 @@ fn one(device: &AnyBackend, config: &ManagerConfig, stage: Stage) -> Result<Comp
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     let heap = *heaps.as_slice().first().ok_or(Error::new(ErrorKind::NoSuchHeap))?;
     let pool = manager.create_pool(heap, stage.config)?;
-    let live = fragment(&pool, stage.unit)?;
-    let report = manager.report();
-    let (before, totals) = (blocks(&manager), report.totals);
+    let live = fragment(&manager, &pool, stage)?;
+    let before = manager.report();
+    let totals = before.totals;
     let served = pool.allocate(&Request::new(LARGE).name("large"));
     let refused_because = served.as_ref().err().map(ToString::to_string);
     if let Err(error) = &served
@@ -104,8 +101,7 @@ fn one(device: &AnyBackend, config: &ManagerConfig, stage: Stage) -> Result<Comp
         returned_bytes: 0,
         verified_bytes,
         before,
-        after: blocks(&manager),
-        report: manager.report(),
+        after: manager.report(),
     })
 }
 
@@ -120,8 +116,9 @@ fn shrink(
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     let heap = *heaps.as_slice().first().ok_or(Error::new(ErrorKind::NoSuchHeap))?;
     let pool = manager.create_pool(heap, stage.config)?;
-    let live = fragment(&pool, stage.unit)?;
-    let (before, totals) = (blocks(&manager), manager.totals());
+    let live = fragment(&manager, &pool, stage)?;
+    let before = manager.report();
+    let totals = before.totals;
     manager.defragment()?;
     let moved = manager.report().defragmentation;
     let verified_bytes = place::verify(&live)?;
@@ -139,22 +136,25 @@ fn shrink(
         returned_bytes: moved.returned_bytes.saturating_sub(moved.taken_bytes),
         verified_bytes,
         before,
-        after: blocks(&manager),
-        report: manager.report(),
+        after: manager.report(),
     })
 }
 
 /// Fills the pool, then frees every other allocation; returns the others with their stamps.
-fn fragment(pool: &UserPool<AnyBackend>, unit: u64) -> Result<Vec<Stamped>, Failure> {
+fn fragment(
+    manager: &Manager<AnyBackend>,
+    pool: &UserPool<AnyBackend>,
+    stage: Stage,
+) -> Result<Vec<Stamped>, Failure> {
     let mut all = Vec::new();
     for seed in 1.. {
         // Sizes that look random and are the same on every run.
-        let size = (1 + seed * 7 % 20) * unit;
-        match pool.allocate(&Request::new(size)) {
-            Ok(allocation) => all.push((allocation, seed)),
-            Err(error) if error.kind().is_out_of_memory() => break,
-            Err(error) => return Err(Failure::failed(error.to_string())),
+        let size = (1 + seed * 7 % 20) * stage.unit;
+        if !fits(manager, stage, size) {
+            break;
         }
+        let name = if seed % 2 == 0 { "kept" } else { "freed" };
+        all.push((pool.allocate(&Request::new(size).name(name))?, seed));
     }
     let kept: Vec<_> = all.into_iter().filter(|(_, seed)| seed % 2 == 0).collect();
     for (allocation, seed) in &kept {
@@ -163,8 +163,14 @@ fn fragment(pool: &UserPool<AnyBackend>, unit: u64) -> Result<Vec<Stamped>, Fail
     Ok(kept)
 }
 
-fn blocks(manager: &Manager<AnyBackend>) -> Vec<BlockReport> {
-    manager.report().pools.into_iter().flat_map(|pool| pool.blocks).collect()
+/// Whether a hole is large enough, or the pool may still grow by as much.
+fn fits(manager: &Manager<AnyBackend>, stage: Stage, size: u64) -> bool {
+    let totals = manager.totals();
+    size <= totals.largest_hole || totals.reserved_bytes + size <= stage.config.maximum
+}
+
+fn blocks(report: &Report) -> Vec<BlockReport> {
+    report.pools.iter().flat_map(|pool| &pool.blocks).cloned().collect()
 }
 
 /// The maps and what happened between them.
@@ -188,8 +194,8 @@ pub(super) fn text(one: &Compaction) -> String {
         bytes(one.capacity_bytes),
         bytes(one.free_bytes),
         bytes(one.largest_hole_bytes),
-        map::draw("before", &one.before),
-        map::draw("after", &one.after),
+        map::draw("before", &blocks(&one.before)),
+        map::draw("after", &blocks(&one.after)),
     )
 }
 

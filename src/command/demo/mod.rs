@@ -3,19 +3,19 @@ mod compact;
 mod map;
 mod page;
 mod place;
+mod record;
 mod reuse;
 
 use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
 use compact::Compaction;
-use omniheap::trace::Recorder;
 use omniheap::{AnyBackend, Backend as _, config_for, open, open_best};
 use place::Placed;
+use record::Recording;
 use reuse::Reuse;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The main job on the best device here: place, upload, reuse, fragment, defragment, verify
 #[derive(clap::Args, Debug)]
@@ -60,29 +60,27 @@ struct Demo {
 /// Plays every act, prints what happened, writes the page.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     output::keep_apart(&arguments.out, &[arguments.record.as_deref()])?;
-    let device = match arguments.backend {
-        None => open_best()?,
-        Some(backend) => open(backend.kind(), arguments.device)
-            .map_err(|error| Failure::no_device(Some(backend.kind()), arguments.device, error))?,
-    };
-    let recorder = arguments.record.as_deref().map(record).transpose()?;
-    let (mut config, rules) = config_for(device.caps());
-    if let Some(recorder) = &recorder {
-        config = config.observed(Arc::<Recorder>::clone(recorder));
+    if arguments.out == Path::new("-") {
+        let why = "standard output is for what the demo says; name a file for the page";
+        return Err(Failure::input(format!("-: {why}")));
     }
+    let device = device(arguments)?;
+    let recording = Recording::start(arguments.record.as_deref())?;
+    let (plain, rules) = config_for(device.caps());
+    let config = recording.observe(plain.clone());
+    // Recording costs more than what this act measures: only who asks for everything pays.
+    let timed = if arguments.record.is_some() { &config } else { &plain };
     let bar = output::progress(format, 4);
     bar.set_message("placing");
     let (placements, placed_bytes) = place::run(&device, &config)?;
     bar.inc(1);
     bar.set_message("reusing");
-    let reuse = reuse::run(&device, &config)?;
+    let reuse = reuse::run(&device, timed)?;
     bar.inc(1);
     bar.set_message("compacting");
     let compactions = compact::run(&device, &config, || bar.inc(1))?;
     bar.finish_and_clear();
-    if let (Some(recorder), Some(path)) = (recorder, &arguments.record) {
-        recorder.finish().map_err(|error| Failure::unwritable(path, &error))?;
-    }
+    let trace = recording.finish()?;
     let info = &device.caps().device;
     let verified = compactions.iter().map(|one| one.verified_bytes).sum::<u64>();
     let demo = Demo {
@@ -96,24 +94,17 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         verified_bytes: placed_bytes + verified,
         html: arguments.out.display().to_string(),
     };
-    finish(&demo, &device, &arguments.out, format)
-}
-
-/// Starts a recording: CSV where the name says so, else the binary format.
-fn record(path: &Path) -> Result<Arc<Recorder>, Failure> {
-    let csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
-    let recorder = if csv { Recorder::create_csv(path) } else { Recorder::create(path) };
-    let recorder = recorder.map_err(|error| Failure::unwritable(path, &error))?;
-    recorder.title("omniheap demo");
-    Ok(recorder)
-}
-
-fn finish(demo: &Demo, device: &AnyBackend, out: &Path, format: Format) -> Result<(), Failure> {
-    super::report::write(&page::build(demo, device.caps()), out)?;
+    super::report::write(&page::build(&demo, device.caps(), &trace), &arguments.out)?;
     match format {
-        Format::Json => output::print_json(demo),
-        Format::Text => output::print_line(&text(demo)),
+        Format::Json => output::print_json(&demo),
+        Format::Text => output::print_line(&text(&demo)),
     }
+}
+
+fn device(arguments: &Arguments) -> Result<AnyBackend, Failure> {
+    let Some(backend) = arguments.backend else { return Ok(open_best()?) };
+    open(backend.kind(), arguments.device)
+        .map_err(|error| Failure::no_device(Some(backend.kind()), arguments.device, error))
 }
 
 fn text(demo: &Demo) -> String {

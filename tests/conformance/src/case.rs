@@ -30,6 +30,8 @@ pub enum Need {
     Hidden,
     /// Timelines.
     Timelines,
+    /// Marks of all work at once.
+    MarkAll,
     /// A rig that can hold a timeline.
     Hold,
     /// A rig that can lose the device.
@@ -73,6 +75,10 @@ impl Need {
             ),
             Self::Hidden => (world.hidden_heap().is_some(), "the host sees every heap"),
             Self::Timelines => (backend.as_timelines().is_some(), "the backend has no timelines"),
+            Self::MarkAll => (
+                backend.as_timelines().is_some_and(|lines| lines.mark(TimelineId::ALL).is_ok()),
+                "the device cannot mark all of its work at once",
+            ),
             Self::Hold => (extras.hold.is_some(), "the rig cannot hold a timeline"),
             Self::Loss => (extras.lose.is_some(), "the rig cannot lose the device"),
             Self::Pages => (world.is_paged(), "the default pools have no pages here"),

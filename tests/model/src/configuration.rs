@@ -2,7 +2,7 @@
 use omniheap_core::layer::{Live, Record};
 use omniheap_core::{
     Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Manager, ManagerConfig, PoolConfig,
-    Request, StrategyKind, Waiting,
+    Request, StrategyKind, Uses, Waiting,
 };
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
@@ -60,6 +60,7 @@ impl Reader<'_> {
             block: (flags & 4 != 0).then(|| self.number()),
             paged: flags & 8 != 0,
             waiting: if flags & 32 == 0 { Waiting::LastResort } else { Waiting::Thrift },
+            uses: if flags & 64 == 0 { Uses::Declared } else { Uses::Undeclared },
             lanes: (flags & 16 != 0).then(|| u32::from(self.next())),
         }
     }

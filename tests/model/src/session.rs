@@ -276,7 +276,10 @@ impl Session {
                 }
             }
             Err(error) => {
-                self.excuse(error, &[ErrorKind::Busy, ErrorKind::OutOfRange, ErrorKind::Foreign]);
+                self.excuse(
+                    error,
+                    &[ErrorKind::Overlap, ErrorKind::OutOfRange, ErrorKind::Foreign],
+                );
             }
         }
     }

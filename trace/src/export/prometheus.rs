@@ -1,6 +1,6 @@
 //! Prometheus's text format: what a scrape of a manager or a report answers.
 
-use crate::report::{Heap, MapBlock, Moment, ReportData};
+use crate::report::{Figures, Heap, Moment, ReportData};
 use std::io::{self, Write};
 
 /// Whether a number may fall.
@@ -61,15 +61,27 @@ fn word(name: &str) -> String {
     if word.starts_with(|c: char| c.is_ascii_digit()) { format!("_{word}") } else { word }
 }
 
-/// The figures of a report, and per heap what is reserved and live at its last moment.
+/// The figures of a report, and per heap what is reserved and live at its last moment. What nobody recorded is left out,
+/// and so is what a model chose.
 pub fn from_report(data: &ReportData) -> Vec<Metric> {
-    let figures = &data.figures;
-    let plain = [
+    let mut metrics = figures(&data.figures);
+    if let Some(moment) = data.moments.last().filter(|_| data.placed_by_model.is_none()) {
+        let (name, help) = ("omniheap_reserved_bytes", "Blocks and pages held from the driver.");
+        let of = |heap: &Heap| of_heap(name, help, heap, reserved(moment, heap));
+        metrics.extend(data.heaps.iter().map(of));
+        let (name, help) = ("omniheap_live_bytes", "Bytes of live allocations.");
+        metrics.extend(data.heaps.iter().map(|heap| of_heap(name, help, heap, live(moment, heap))));
+    }
+    metrics
+}
+
+fn figures(figures: &Figures) -> Vec<Metric> {
+    let known = [
         (
             "omniheap_peak_live_bytes",
             "Largest sum of live bytes.",
             Kind::Gauge,
-            figures.peak_live_bytes,
+            Some(figures.peak_live_bytes),
         ),
         (
             "omniheap_peak_reserved_bytes",
@@ -77,28 +89,22 @@ pub fn from_report(data: &ReportData) -> Vec<Metric> {
             Kind::Gauge,
             figures.peak_reserved_bytes,
         ),
-        ("omniheap_allocations_total", "Allocations made.", Kind::Counter, figures.allocations),
+        (
+            "omniheap_allocations_total",
+            "Allocations made.",
+            Kind::Counter,
+            Some(figures.allocations),
+        ),
         (
             "omniheap_driver_calls_total",
             "Blocks taken and given back.",
             Kind::Counter,
             figures.driver_calls,
         ),
-        ("omniheap_out_of_memory_total", "Requests that failed.", Kind::Counter, figures.oom),
+        ("omniheap_out_of_memory_total", "Requests that failed.", Kind::Counter, Some(figures.oom)),
     ];
-    let mut metrics: Vec<Metric> = plain
-        .into_iter()
-        .map(|(name, help, kind, value)| metric(name, help, kind, value))
-        .collect();
-    if let Some(moment) = data.moments.last() {
-        let reserved = |block: &MapBlock| block.size;
-        let live = |block: &MapBlock| block.spans.iter().map(|span| span.size).sum();
-        let (name, help) = ("omniheap_reserved_bytes", "Blocks held from the driver.");
-        metrics.extend(data.heaps.iter().map(|heap| of_heap(name, help, heap, moment, reserved)));
-        let (name, help) = ("omniheap_live_bytes", "Bytes of live allocations.");
-        metrics.extend(data.heaps.iter().map(|heap| of_heap(name, help, heap, moment, live)));
-    }
-    metrics
+    let metrics = known.into_iter();
+    metrics.filter_map(|(name, help, kind, value)| Some(metric(name, help, kind, value?))).collect()
 }
 
 fn metric(name: &str, help: &str, kind: Kind, value: u64) -> Metric {
@@ -111,15 +117,18 @@ fn metric(name: &str, help: &str, kind: Kind, value: u64) -> Metric {
     }
 }
 
-/// A sum over the blocks of one heap.
-fn of_heap(
-    name: &str,
-    help: &str,
-    heap: &Heap,
-    moment: &Moment,
-    of: impl Fn(&MapBlock) -> u64,
-) -> Metric {
-    let sum = moment.blocks.iter().filter(|block| block.heap == heap.id).map(of).sum();
+/// Bytes of a heap that were held from the driver.
+fn reserved(moment: &Moment, heap: &Heap) -> u64 {
+    moment.reserved.iter().find(|held| held.heap == heap.id).map_or(0, |held| held.bytes)
+}
+
+/// Bytes of a heap that were live.
+fn live(moment: &Moment, heap: &Heap) -> u64 {
+    let blocks = moment.blocks.iter().filter(|block| block.heap == heap.id);
+    blocks.flat_map(|block| &block.spans).fold(0, |sum, span| sum.saturating_add(span.size))
+}
+
+fn of_heap(name: &str, help: &str, heap: &Heap, bytes: u64) -> Metric {
     let labels = vec![("heap".to_owned(), heap.name.clone())];
-    Metric { labels, ..metric(name, help, Kind::Gauge, sum) }
+    Metric { labels, ..metric(name, help, Kind::Gauge, bytes) }
 }

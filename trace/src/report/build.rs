@@ -1,7 +1,9 @@
-//! From a trace to a report.
+//! Builds the report of a trace.
 
-use super::columns;
-use super::data::{Defragmentation, Fact, Figures, Heap, Label, Moment, PostMortem, ReportData};
+use super::columns::{self, Curve};
+use super::data::{
+    Comparison, Defragmentation, Fact, Figures, Heap, Label, Moment, Origin, PostMortem, ReportData,
+};
 use super::post_mortem::explain;
 use super::state::State;
 use crate::binary::{self, Record, Writer, copy_labels, request_of};
@@ -11,6 +13,7 @@ use crate::label::LabelId;
 use crate::limits::Limits;
 use crate::model::{self, Observe, PyTorch};
 use crate::trace::{Ending, Source, Trace};
+use std::collections::HashMap;
 
 /// Failed requests and passes that a report explains; later ones are counted only.
 const MAX_EXPLAINED: usize = 64;
@@ -19,20 +22,12 @@ const MAX_SPANS: usize = 100_000;
 
 /// Builds the report of `trace`: its events, its last moment, its failed requests and its passes.
 pub fn from_trace(trace: &Trace, title: &str) -> ReportData {
-    let summary = trace.summary();
+    let figures = figures(trace);
     let mut data = ReportData {
         schema: ReportData::SCHEMA,
         title: title.to_owned(),
         facts: facts(trace),
-        figures: Figures {
-            events: requests(trace),
-            allocations: summary.allocations,
-            peak_live_bytes: summary.peak_live_bytes,
-            peak_reserved_bytes: summary.peak_reserved_bytes,
-            driver_calls: summary.driver_calls,
-            oom: summary.oom,
-            duration_us: summary.duration_us,
-        },
+        figures,
         labels: labels(trace),
         heaps: heaps(trace),
         events: Some(columns::pack(trace)),
@@ -42,8 +37,89 @@ pub fn from_trace(trace: &Trace, title: &str) -> ReportData {
     for event in trace.events() {
         walk.event(event);
     }
-    walk.end(summary.duration_us);
+    walk.end(figures.duration_us);
     data
+}
+
+/// Builds the report of a trace that does not say where its allocations lie. A model of PyTorch's default policy places
+/// them, so that a map can be drawn; the report names the model and keeps the recording's own figures.
+///
+/// # Errors
+/// As [`bind_by_model`].
+pub fn from_trace_by_model(
+    trace: &Trace,
+    title: &str,
+    limits: &Limits,
+) -> Result<ReportData, Error> {
+    let mut data = from_trace(&bind_by_model(trace, limits)?, title);
+    data.figures = figures(trace);
+    data.placed_by_model = Some(PYTORCH.to_owned());
+    Ok(data)
+}
+
+/// The policy that [`bind_by_model`] follows.
+const PYTORCH: &str = "PyTorch's default policy";
+
+fn figures(trace: &Trace) -> Figures {
+    let summary = trace.summary();
+    let recorded = summary.driver_calls > 0;
+    Figures {
+        events: requests(trace),
+        allocations: summary.allocations,
+        peak_live_bytes: summary.peak_live_bytes,
+        peak_reserved_bytes: recorded.then_some(summary.peak_reserved_bytes),
+        driver_calls: recorded.then_some(summary.driver_calls),
+        oom: summary.oom,
+        duration_us: summary.duration_us,
+    }
+}
+
+impl Comparison {
+    /// Models PyTorch's default policy on the events of `trace`.
+    pub fn pytorch(trace: &Trace) -> Self {
+        let mut reserved = ReservedCurve::new(trace);
+        let outcome = model::replay(trace, PyTorch::unlimited(), &mut reserved);
+        Self {
+            name: PYTORCH.to_owned(),
+            origin: Origin::Model,
+            peak_reserved_bytes: outcome.peak_reserved_bytes,
+            ratio: outcome.ratio(),
+            curve: Some(Curve::new(&reserved.points)),
+        }
+    }
+}
+
+/// Collects the bytes that a model holds from the driver over time.
+struct ReservedCurve<'t> {
+    trace: &'t Trace,
+    sizes: HashMap<u32, u64>,
+    held: u64,
+    /// Allocations and completed frees so far.
+    requests: u64,
+    points: Vec<(u64, u64)>,
+}
+
+impl<'t> ReservedCurve<'t> {
+    fn new(trace: &'t Trace) -> Self {
+        Self { trace, sizes: HashMap::new(), held: 0, requests: 0, points: Vec::new() }
+    }
+}
+
+impl Observe for ReservedCurve<'_> {
+    fn block_allocated(&mut self, block: u32, size: u64) {
+        self.sizes.insert(block, size);
+        self.held += size;
+    }
+    fn block_freed(&mut self, block: u32) {
+        self.held -= self.sizes.remove(&block).unwrap_or(0);
+    }
+    fn replayed(&mut self, index: usize) {
+        if self.points.last().map_or(0, |&(_, held)| held) != self.held {
+            self.points.push((self.requests, self.held));
+        }
+        let op = self.trace.events()[index].op;
+        self.requests += u64::from(matches!(op, Op::Allocate { .. } | Op::FreeCompleted { .. }));
+    }
 }
 
 /// Events that a program caused; the rest is what an allocator did about them.
@@ -54,10 +130,14 @@ fn requests(trace: &Trace) -> u64 {
 fn facts(trace: &Trace) -> Vec<Fact> {
     let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
     let source = match trace.meta().source {
-        Source::Binary => "omniheap".to_owned(),
-        other => format!("{other:?}"),
+        Source::Memory => "a trace in memory",
+        Source::Csv => "CSV trace",
+        Source::Binary => "omniheap recording",
+        Source::PyTorch => "PyTorch memory snapshot",
+        Source::Rmm => "RMM log",
+        Source::Vma => "VMA statistics dump",
     };
-    let mut facts = vec![fact("recorded by", &source)];
+    let mut facts = vec![fact("source", source)];
     if !trace.meta().title.is_empty() {
         facts.push(fact("recording", &trace.meta().title));
     }
@@ -141,8 +221,7 @@ impl Walk<'_, '_> {
             return;
         }
         let moment = self.state.moment("request failed", time_us);
-        let (live, reserved) = (self.state.live_bytes, self.state.reserved_bytes);
-        let mut found: PostMortem = explain(&moment, size, stream, live, reserved);
+        let mut found: PostMortem = explain(&moment, size, stream, self.state.live_bytes);
         found.moment = self.keep(moment);
         self.data.out_of_memory.push(found);
     }
@@ -172,7 +251,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Gives a trace without places the ones that PyTorch's policy would choose, so that a map can be drawn.
+/// Adds the blocks and places that PyTorch's default policy would choose to a trace that has none.
 ///
 /// # Errors
 /// When the result passes `limits`, such as more blocks held at once than a trace can number.

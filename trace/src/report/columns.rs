@@ -2,7 +2,7 @@
 
 use super::base64;
 use super::state::State;
-use crate::event::{Backing, HeapId, Op};
+use crate::event::{Backing, HeapId, Op, StreamId};
 use crate::trace::Trace;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -14,11 +14,11 @@ use std::io::Write;
 ///
 /// | kind | event | numbers |
 /// |---|---|---|
-/// | 0 | allocate | `sizes`, `labels`, `blocks` (its block + 1, or 0), and if it has a block `offsets` |
+/// | 0 | allocate | `sizes`, `labels`, `streams`, `blocks` (its block + 1, or 0), and if it has a block `offsets` |
 /// | 1 | free | `backs`: allocations made so far minus the allocation's own number |
 /// | 2 | block taken | `sizes`, `blocks`: the heap |
 /// | 3 | block given back | `blocks`: its number |
-/// | 4 | request failed | `sizes` |
+/// | 4 | request failed | `sizes`, `streams` |
 /// | 5 | bound later, or moved | `backs`, `blocks`, `offsets` |
 /// | 6 | free asked for, not yet complete | `backs` |
 /// | 7 | pages taken | `sizes`, `blocks`: the heap |
@@ -39,12 +39,40 @@ pub struct Columns {
     pub sizes: String,
     /// Labels.
     pub labels: String,
+    /// Streams.
+    pub streams: String,
     /// How far back the allocation is.
     pub backs: String,
     /// Blocks and heaps.
     pub blocks: String,
     /// Offsets inside blocks.
     pub offsets: String,
+}
+
+/// Bytes that an allocator holds from the driver while it serves the events: a step curve, packed as [`Columns`] are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curve {
+    /// Points in all.
+    pub count: u64,
+    /// Allocations and completed frees since the point before.
+    pub steps: String,
+    /// Bytes held from this point on.
+    pub bytes: String,
+}
+
+impl Curve {
+    /// Packs a curve. A point says how many allocations and completed frees came before it, and how many bytes are held
+    /// from then on; points are in order.
+    pub fn new(points: &[(u64, u64)]) -> Self {
+        let (mut steps, mut bytes, mut last) = (Vec::new(), Vec::new(), 0);
+        for &(at, held) in points {
+            put(&mut steps, at.saturating_sub(last));
+            put(&mut bytes, held);
+            last = at.max(last);
+        }
+        Self { count: points.len() as u64, steps: squeeze(&steps), bytes: squeeze(&bytes) }
+    }
 }
 
 /// The columns while they grow.
@@ -57,6 +85,7 @@ struct Raw {
     steps: Vec<u8>,
     sizes: Vec<u8>,
     labels: Vec<u8>,
+    streams: Vec<u8>,
     backs: Vec<u8>,
     blocks: Vec<u8>,
     offsets: Vec<u8>,
@@ -85,8 +114,8 @@ impl Raw {
     fn numbers(&mut self, trace: &Trace, state: &State<'_>, index: usize) -> Option<u8> {
         let events = trace.events();
         match events[index].op {
-            Op::Allocate { id, size, .. } => {
-                self.allocation(size, trace.label_of(id).0);
+            Op::Allocate { id, size, stream, .. } => {
+                self.allocation(size, trace.label_of(id).0, stream);
                 self.binding(state, bound_next(&events[index + 1..], id));
                 Some(0)
             }
@@ -106,8 +135,9 @@ impl Raw {
                 put(&mut self.blocks, state.last_freed().into());
                 Some(3)
             }
-            Op::OutOfMemory { size, rung: crate::Rung::Failed, .. } => {
+            Op::OutOfMemory { size, stream, rung: crate::Rung::Failed } => {
                 put(&mut self.sizes, size);
+                put(&mut self.streams, stream.0.into());
                 Some(4)
             }
             Op::Bind { id, .. } if bound_before(&events[..index], id) => None,
@@ -126,10 +156,11 @@ impl Raw {
         Some(kind)
     }
 
-    fn allocation(&mut self, size: u64, label: u32) {
+    fn allocation(&mut self, size: u64, label: u32, stream: StreamId) {
         self.allocations += 1;
         put(&mut self.sizes, size);
         put(&mut self.labels, label.into());
+        put(&mut self.streams, stream.0.into());
     }
 
     fn binding(&mut self, state: &State<'_>, place: Option<(crate::BlockId, u64)>) {
@@ -154,6 +185,7 @@ impl Raw {
             steps: squeeze(&self.steps),
             sizes: squeeze(&self.sizes),
             labels: squeeze(&self.labels),
+            streams: squeeze(&self.streams),
             backs: squeeze(&self.backs),
             blocks: squeeze(&self.blocks),
             offsets: squeeze(&self.offsets),

@@ -1,6 +1,6 @@
 //! What a report holds. Bytes everywhere, microseconds since the recording began.
 
-use super::columns::Columns;
+use super::columns::{Columns, Curve};
 use serde::{Deserialize, Serialize};
 
 /// Everything that a report shows. Empty lists are simply not shown.
@@ -13,9 +13,12 @@ pub struct ReportData {
     pub title: String,
     /// Backend, device, date: whatever the reader should know.
     pub facts: Vec<Fact>,
-    /// Counts and peaks.
+    /// Counts and peaks, as recorded.
     pub figures: Figures,
-    /// Other allocators on the same events.
+    /// The policy that chose the blocks and places in `events` and `moments` when the recording has none: those are
+    /// then a model, not what happened. `None` when they were recorded.
+    pub placed_by_model: Option<String>,
+    /// Bytes that other allocators reserve for the same events.
     pub comparison: Vec<Comparison>,
     /// Names and tags; label `n` is at index `n - 1`, and 0 is no label.
     pub labels: Vec<Label>,
@@ -33,7 +36,7 @@ pub struct ReportData {
 
 impl ReportData {
     /// The version that this crate writes.
-    pub const SCHEMA: u32 = 1;
+    pub const SCHEMA: u32 = 2;
 }
 
 /// A line of the page's head.
@@ -56,26 +59,40 @@ pub struct Figures {
     pub allocations: u64,
     /// Largest sum of live bytes.
     pub peak_live_bytes: u64,
-    /// Largest sum of bytes held from the driver; 0 when unknown.
-    pub peak_reserved_bytes: u64,
-    /// Blocks taken and given back.
-    pub driver_calls: u64,
+    /// Largest sum of bytes held from the driver, where recorded.
+    pub peak_reserved_bytes: Option<u64>,
+    /// Blocks and pages taken and given back, where recorded.
+    pub driver_calls: Option<u64>,
     /// Requests that failed.
     pub oom: u64,
     /// Time of the last event.
     pub duration_us: u64,
 }
 
-/// What an allocator needed for the events.
+/// Bytes that another allocator reserves for the recorded events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
     /// The allocator.
     pub name: String,
+    /// How the figures were obtained.
+    pub origin: Origin,
     /// Bytes held from the driver at peak.
     pub peak_reserved_bytes: u64,
     /// Peak reserved ÷ peak live.
     pub ratio: f64,
+    /// Bytes held from the driver over time, where known.
+    pub curve: Option<Curve>,
+}
+
+/// How the figures of another allocator were obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Computed from a model of its policy.
+    Model,
+    /// Measured while the allocator itself served the events.
+    Replay,
 }
 
 /// A name or tag.
@@ -108,8 +125,27 @@ pub struct Moment {
     pub title: String,
     /// When.
     pub time_us: u64,
+    /// Bytes held from the driver, heap by heap. Blocks of pages span more addresses than this.
+    pub reserved: Vec<HeapBytes>,
     /// Blocks held then.
     pub blocks: Vec<MapBlock>,
+}
+
+impl Moment {
+    /// Bytes held from the driver, over all heaps.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved.iter().fold(0, |sum, heap| sum.saturating_add(heap.bytes))
+    }
+}
+
+/// Bytes of one heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeapBytes {
+    /// The heap.
+    pub heap: u8,
+    /// Its bytes.
+    pub bytes: u64,
 }
 
 /// One block of a map.
@@ -120,10 +156,23 @@ pub struct MapBlock {
     pub block: u32,
     /// The heap it is of.
     pub heap: u8,
-    /// Its bytes.
+    /// Bytes of addresses that the map shows.
     pub size: u64,
-    /// What lies in it, by offset; bytes between are free.
+    /// What lies in it, by offset; bytes between are free or unmapped.
     pub spans: Vec<MapSpan>,
+    /// Addresses without memory, by offset. `None` when the block is made of pages and nobody recorded where they are
+    /// mapped.
+    pub unmapped: Option<Vec<Gap>>,
+}
+
+/// Addresses of a block that have no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gap {
+    /// Offset inside the block.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
 }
 
 /// One allocation of a map.
@@ -198,7 +247,7 @@ pub struct PostMortem {
     pub trimmable_bytes: u64,
     /// Whether trimmed blocks would cover the request.
     pub fits_after_trim: bool,
-    /// Whether the free bytes of one heap, gathered in one of its blocks, would cover it.
+    /// Whether the free bytes of one heap, gathered in one place, would cover it.
     pub fits_after_defragment: bool,
     /// The map of that moment, by its index in `moments`.
     pub moment: Option<u32>,

@@ -5,17 +5,41 @@ use std::io::{self, Write};
 
 const STYLE: &str = include_str!("page/style.css");
 const BODY: &str = include_str!("page/body.html");
-/// In order: each file uses only what the ones before define.
-const PROGRAM: [&str; 8] = [
-    include_str!("page/util.js"),
-    include_str!("page/decode.js"),
-    include_str!("page/series.js"),
-    include_str!("page/timeline.js"),
-    include_str!("page/map.js"),
-    include_str!("page/flame.js"),
-    include_str!("page/tables.js"),
-    include_str!("page/main.js"),
+/// What all panels use, in order: each file uses only what the ones before define.
+const PROGRAM: [&str; 17] = [
+    include_str!("page/base/units.js"),
+    include_str!("page/base/dom.js"),
+    include_str!("page/base/colors.js"),
+    include_str!("page/base/legend.js"),
+    include_str!("page/data/decode.js"),
+    include_str!("page/data/peaks.js"),
+    include_str!("page/data/labels.js"),
+    include_str!("page/data/groups.js"),
+    include_str!("page/data/moments.js"),
+    include_str!("page/data/search.js"),
+    include_str!("page/app.js"),
+    include_str!("page/timeline/view.js"),
+    include_str!("page/timeline/bands.js"),
+    include_str!("page/timeline/layers.js"),
+    include_str!("page/timeline/axes.js"),
+    include_str!("page/timeline/overview.js"),
+    include_str!("page/timeline/input.js"),
 ];
+/// One file each; the page shows them in this order.
+const PANELS: [&str; 10] = [
+    include_str!("page/panels/figures.js"),
+    include_str!("page/panels/search.js"),
+    include_str!("page/panels/timeline.js"),
+    include_str!("page/panels/live.js"),
+    include_str!("page/panels/events.js"),
+    include_str!("page/panels/map.js"),
+    include_str!("page/panels/flame.js"),
+    include_str!("page/panels/comparison.js"),
+    include_str!("page/panels/failures.js"),
+    include_str!("page/panels/passes.js"),
+];
+/// Builds the panels.
+const MAIN: &str = include_str!("page/main.js");
 
 /// Nothing may be loaded and nothing sent, whatever a name in the data says.
 const POLICY: &str =
@@ -39,7 +63,7 @@ pub fn write_html(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
         json.replace('<', "\\u003c")
     )?;
     writeln!(sink, "<script>\n\"use strict\";\n(() => {{")?;
-    for part in PROGRAM {
+    for part in PROGRAM.into_iter().chain(PANELS).chain([MAIN]) {
         sink.write_all(part.as_bytes())?;
     }
     writeln!(sink, "}})();\n</script>\n</body>\n</html>")?;

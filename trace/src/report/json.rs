@@ -2,6 +2,7 @@
 
 use super::data::ReportData;
 use crate::error::{Error, ErrorKind, Position};
+use serde::Deserialize;
 use std::io::{self, Read, Write};
 
 /// Bytes of a report that is read at most.
@@ -29,16 +30,27 @@ pub fn read_json(source: impl Read) -> Result<ReportData, Error> {
     if text.len() as u64 > MAX_BYTES {
         return Err(failed(ErrorKind::OverLimit { what: "bytes of a report", limit: MAX_BYTES }));
     }
-    let data: ReportData = serde_json::from_slice(&text)
-        .map_err(|_| failed(ErrorKind::Malformed("report: not JSON of its schema")))?;
-    check(&data).map_err(|what| failed(ErrorKind::Malformed(what)))?;
+    let malformed = |what| failed(ErrorKind::Malformed(what));
+    // The version first: a report of another one differs in its fields, and would only be called malformed.
+    let version: Version = serde_json::from_slice(&text)
+        .map_err(|_| malformed("report: not JSON with a schema version"))?;
+    if version.schema != ReportData::SCHEMA {
+        return Err(malformed(
+            "report: of another schema version; write it again with this version",
+        ));
+    }
+    let data: ReportData =
+        serde_json::from_slice(&text).map_err(|_| malformed("report: not JSON of its schema"))?;
+    check(&data).map_err(malformed)?;
     Ok(data)
 }
 
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
+}
+
 fn check(data: &ReportData) -> Result<(), &'static str> {
-    if data.schema != ReportData::SCHEMA {
-        return Err("report: of another version");
-    }
     let earlier = |(at, label): (u32, &super::Label)| label.parent <= at;
     if !(0_u32..).zip(&data.labels).all(earlier) {
         return Err("report: a label below one that does not come before it");

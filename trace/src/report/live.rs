@@ -1,12 +1,14 @@
 //! The report of a manager as it is now.
 
-use super::data::{Defragmentation, Fact, Figures, Heap, MapBlock, MapSpan, Moment, SpanState};
-use super::data::{Label, PostMortem, ReportData};
+use super::data::{
+    Defragmentation, Fact, Figures, Gap, Heap, HeapBytes, Label, MapBlock, MapSpan, Moment,
+    PostMortem, ReportData, SpanState,
+};
 use super::post_mortem::explain;
 use crate::label::{LabelId, Labels, tag_text};
 use omniheap_core as core;
-use omniheap_core::{BlockReport, Caps, Report, Rung, Shortage, SpanReport, Word as _};
-use std::collections::{HashMap, HashSet};
+use omniheap_core::{BlockReport, Caps, PoolReport, Report, Rung, Shortage, SpanReport, Word as _};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Builds the report of a manager: `report` is its [`report`](omniheap_core::Manager::report), `caps` its device.
 ///
@@ -26,27 +28,17 @@ use std::collections::{HashMap, HashSet};
 pub fn from_manager(report: &Report, caps: &Caps, title: &str) -> ReportData {
     let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
     let device = &caps.device;
-    let heap = |(id, heap): (omniheap_core::HeapId, &omniheap_core::Heap)| Heap {
-        id: id.0,
-        name: heap.name.clone(),
-        size: Some(heap.size),
-    };
-    let mut labels = Labels::default();
-    let moment = moment(report, "now", &mut labels);
-    let totals = &report.totals;
     let mut facts = vec![
         fact("backend", device.backend),
         fact("device", &device.name),
         fact("driver", &device.driver),
-        fact("live bytes", &totals.live_bytes.to_string()),
-        fact("reserved bytes", &totals.reserved_bytes.to_string()),
-        fact("moved bytes", &report.moved_bytes.to_string()),
     ];
     let rungs = Rung::ALL.iter().zip(report.rungs).filter(|(_, count)| *count > 0);
     facts.extend(
         rungs.map(|(rung, count)| fact(&format!("rung {}", rung.word()), &count.to_string())),
     );
-    ReportData {
+    let totals = &report.totals;
+    let mut data = ReportData {
         schema: ReportData::SCHEMA,
         title: title.to_owned(),
         facts,
@@ -54,39 +46,76 @@ pub fn from_manager(report: &Report, caps: &Caps, title: &str) -> ReportData {
             events: totals.allocated + totals.freed,
             allocations: totals.allocated,
             peak_live_bytes: totals.peak_live_bytes,
-            peak_reserved_bytes: report.peak_reserved_bytes,
-            driver_calls: report.driver_calls,
+            peak_reserved_bytes: Some(report.peak_reserved_bytes),
+            driver_calls: Some(report.driver_calls),
             oom: 0,
             duration_us: 0,
         },
-        labels: list(&labels),
-        heaps: caps.heap_ids().map(heap).collect(),
-        moments: vec![moment],
+        heaps: heaps(caps),
         ..ReportData::default()
-    }
+    };
+    data.add_moment(report, "now", 0);
+    data
 }
 
-fn moment(report: &Report, title: &str, labels: &mut Labels) -> Moment {
-    let mut blocks = Vec::new();
-    for pool in &report.pools {
-        let held = pool.blocks.iter().map(|block| map_block(block, pool.heap.0, labels));
-        blocks.extend(held.filter(|block| block.size > 0));
-    }
+/// The heaps of a device.
+fn heaps(caps: &Caps) -> Vec<Heap> {
+    let heap = |(id, heap): (core::HeapId, &core::Heap)| Heap {
+        id: id.0,
+        name: heap.name.clone(),
+        size: Some(heap.size),
+    };
+    caps.heap_ids().map(heap).collect()
+}
+
+fn moment(report: &Report, title: &str, time_us: u64, labels: &mut Labels) -> Moment {
+    let mut blocks: Vec<MapBlock> =
+        report.pools.iter().flat_map(|pool| map_pool(pool, labels)).collect();
     blocks.sort_by_key(|block| (block.heap, block.block));
-    Moment { title: title.to_owned(), time_us: 0, blocks }
+    let mut reserved: BTreeMap<u8, u64> = BTreeMap::new();
+    for pool in &report.pools {
+        *reserved.entry(pool.heap.0).or_default() += pool.totals.reserved_bytes;
+    }
+    let reserved = reserved.into_iter().map(|(heap, bytes)| HeapBytes { heap, bytes }).collect();
+    Moment { title: title.to_owned(), time_us, reserved, blocks }
 }
 
-fn map_block(block: &BlockReport, heap: u8, labels: &mut Labels) -> MapBlock {
-    let spans = block.live.iter().map(|live| map_span(live, labels)).collect();
-    // Addresses behind the last byte of memory are not memory; a map of them would show nothing else.
-    let ends = block.live.iter().map(|live| &live.span).chain(&block.holes);
-    let end = ends.map(|span| span.offset + span.size).max().unwrap_or(0);
-    MapBlock {
+/// Draws the blocks of a pool that have memory.
+fn map_pool(pool: &PoolReport, labels: &mut Labels) -> Vec<MapBlock> {
+    let addresses: u64 = pool.blocks.iter().map(|block| block.size).sum();
+    // A pool that spans more addresses than it holds bytes is made of pages.
+    let gaps = if addresses > pool.totals.reserved_bytes { gaps } else { |_: &_| Vec::new() };
+    let map = |block: &BlockReport| MapBlock {
         block: u32::try_from(block.number.0).unwrap_or(u32::MAX),
-        heap,
-        size: end.min(block.size),
-        spans,
+        heap: pool.heap.0,
+        size: end(block),
+        spans: block.live.iter().map(|live| map_span(live, labels)).collect(),
+        unmapped: Some(gaps(block)),
+    };
+    pool.blocks.iter().map(map).filter(|block| block.size > 0).collect()
+}
+
+/// The end of the last byte of memory. Addresses behind it would make a map show nothing else.
+fn end(block: &BlockReport) -> u64 {
+    pieces(block).map(|span| span.offset + span.size).max().unwrap_or(0).min(block.size)
+}
+
+fn pieces(block: &BlockReport) -> impl Iterator<Item = &core::Span> {
+    block.live.iter().map(|live| &live.span).chain(&block.holes)
+}
+
+/// Addresses of a block of pages that are neither live nor free: no memory is mapped there.
+fn gaps(block: &BlockReport) -> Vec<Gap> {
+    let mut pieces: Vec<_> = pieces(block).collect();
+    pieces.sort_unstable_by_key(|span| span.offset);
+    let (mut gaps, mut end) = (Vec::new(), 0);
+    for span in pieces {
+        if span.offset > end {
+            gaps.push(Gap { offset: end, size: span.offset - end });
+        }
+        end = end.max(span.offset + span.size);
     }
+    gaps
 }
 
 /// A span, under its tag and its name as in a trace.
@@ -112,11 +141,21 @@ fn list(labels: &Labels) -> Vec<Label> {
 }
 
 impl ReportData {
+    /// Adds the map of a manager as `report` shows it, and returns its index in `moments`.
+    pub fn add_moment(&mut self, report: &Report, title: &str, time_us: u64) -> u32 {
+        let mut labels = Labels::default();
+        let mut moment = moment(report, title, time_us, &mut labels);
+        relabel(&mut moment, &self.adopt(&list(&labels)));
+        self.moments.push(moment);
+        u32::try_from(self.moments.len() - 1).unwrap_or(u32::MAX)
+    }
+
     /// Adds why a request failed: `shortage` is what its error says, and the last moment the map of then.
     pub fn add_failure(&mut self, shortage: &Shortage) {
         let Some(moment) = self.moments.last() else { return };
-        let (live, reserved) = (shortage.live, shortage.reserved);
-        let mut found = explain(moment, shortage.requested, 0, live, reserved);
+        let mut found = explain(moment, shortage.requested, 0, shortage.live);
+        found.reserved_bytes = shortage.reserved;
+        found.free_bytes = shortage.reserved.saturating_sub(shortage.live);
         found.fits_after_defragment = shortage.fits_after_defragment;
         found.moment = u32::try_from(self.moments.len() - 1).ok();
         self.out_of_memory.push(found);
@@ -132,8 +171,7 @@ impl ReportData {
         "before".clone_into(&mut was.title);
         let labels = self.adopt(&before.labels);
         let adopted = |label: u32| labels.get(label as usize).copied().unwrap_or(0);
-        let spans = was.blocks.iter_mut().flat_map(|block| &mut block.spans);
-        spans.for_each(|span| span.label = adopted(span.label));
+        relabel(&mut was, &labels);
         self.moments.insert(0, was);
         let passes =
             self.defragmentation.iter_mut().flat_map(|pass| [&mut pass.before, &mut pass.after]);
@@ -168,6 +206,13 @@ impl ReportData {
             adopted.push(number);
         }
         adopted
+    }
+}
+
+/// Gives the spans of a moment the labels of another report: `labels[n]` is what label `n` is called there.
+fn relabel(moment: &mut Moment, labels: &[u32]) {
+    for span in moment.blocks.iter_mut().flat_map(|block| &mut block.spans) {
+        span.label = labels.get(span.label as usize).copied().unwrap_or(0);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Blocks and what lies in them, event by event.
 
-use super::data::{MapBlock, MapSpan, Moment, SpanState};
+use super::data::{HeapBytes, MapBlock, MapSpan, Moment, SpanState};
 use crate::event::{AllocationId, Backing, BlockId, Op};
 use crate::trace::Trace;
 use std::collections::{BTreeMap, HashMap};
@@ -29,12 +29,15 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// How much of the block a map shows: of addresses, as much as lies before the end of the last allocation.
-    fn shown(&self, spans: &[MapSpan]) -> u64 {
-        match self.backing {
-            Backing::Memory => self.size,
-            Backing::Pages => spans.iter().map(|span| span.offset + span.size).max().unwrap_or(0),
-        }
+    /// Draws the block. Of a block of pages, the map shows addresses up to the end of the last allocation.
+    fn map(&self, block: u32, spans: Vec<MapSpan>) -> MapBlock {
+        let (size, unmapped) = match self.backing {
+            Backing::Memory => (self.size, Some(Vec::new())),
+            Backing::Pages => {
+                (spans.iter().map(|span| span.offset + span.size).max().unwrap_or(0), None)
+            }
+        };
+        MapBlock { block, heap: self.heap, size, spans, unmapped }
     }
 }
 
@@ -58,7 +61,8 @@ pub(super) struct State<'t> {
     next_instance: u32,
     last_freed: u32,
     pub(super) live_bytes: u64,
-    pub(super) reserved_bytes: u64,
+    /// Bytes held from the driver, by heap.
+    reserved: BTreeMap<u8, u64>,
 }
 
 impl<'t> State<'t> {
@@ -71,7 +75,7 @@ impl<'t> State<'t> {
             next_instance: 0,
             last_freed: 0,
             live_bytes: 0,
-            reserved_bytes: 0,
+            reserved: BTreeMap::new(),
         }
     }
 
@@ -97,21 +101,34 @@ impl<'t> State<'t> {
                 }
             }
             Op::BlockAllocate { block, size, heap, backing } => {
-                self.reserved_bytes += memory(size, backing);
+                self.take(heap.0, memory(size, backing));
                 self.instances.insert(block, self.next_instance);
                 self.held.insert(self.next_instance, Held { size, heap: heap.0, backing });
                 self.next_instance += 1;
             }
-            Op::PagesTake { bytes, .. } => self.reserved_bytes += bytes,
-            Op::PagesReturn { bytes, .. } => self.reserved_bytes -= bytes,
+            Op::PagesTake { bytes, heap } => self.take(heap.0, bytes),
+            Op::PagesReturn { bytes, heap } => self.give_back(heap.0, bytes),
             Op::BlockFree { block, size, backing } => {
-                self.reserved_bytes -= memory(size, backing);
                 self.last_freed = self.instance(block);
-                self.held.remove(&self.last_freed);
+                if let Some(held) = self.held.remove(&self.last_freed) {
+                    self.give_back(held.heap, memory(size, backing));
+                }
                 self.instances.remove(&block);
             }
             Op::Place { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => {}
         }
+    }
+
+    /// Saturates, as [`Self::give_back`] does: readers check the sum over all heaps only, and a hostile trace may take
+    /// pages of one heap and return those of another.
+    fn take(&mut self, heap: u8, bytes: u64) {
+        let held = self.reserved.entry(heap).or_default();
+        *held = held.saturating_add(bytes);
+    }
+
+    fn give_back(&mut self, heap: u8, bytes: u64) {
+        let held = self.reserved.entry(heap).or_default();
+        *held = held.saturating_sub(bytes);
     }
 
     /// The number of a held block.
@@ -143,8 +160,10 @@ impl<'t> State<'t> {
         let blocks = self.held.iter().map(|(&block, held)| {
             let mut spans = spans.remove(&block).unwrap_or_default();
             spans.sort_unstable_by_key(|span| (span.offset, span.size, span.label));
-            MapBlock { block, heap: held.heap, size: held.shown(&spans), spans }
+            held.map(block, spans)
         });
-        Moment { title: title.to_owned(), time_us, blocks: blocks.collect() }
+        let reserved = self.reserved.iter().map(|(&heap, &bytes)| HeapBytes { heap, bytes });
+        let (blocks, reserved) = (blocks.collect(), reserved.collect());
+        Moment { title: title.to_owned(), time_us, reserved, blocks }
     }
 }

@@ -85,5 +85,7 @@ fn vma() {
 
 #[test]
 fn report() {
+    let seed = fs::read(Path::new(CORPUS).join("trace_report/story.json")).unwrap();
+    omniheap_trace::report::read_json(&seed[..]).expect("a seed that is refused mutates nothing");
     run("trace_report", targets::report);
 }

@@ -95,3 +95,22 @@ fn prometheus_gets_escaped_text() {
     );
     assert!(text.contains("omniheap_reserved_bytes{heap=\"heap 1\"} 0\n"), "{text}");
 }
+
+#[test]
+fn prometheus_gets_only_what_was_recorded() {
+    let trace = open(&sample::churn(500));
+    let modelled = report::from_trace_by_model(&trace, "modelled", &Limits::default()).unwrap();
+    let names = |data: &report::ReportData| {
+        let metrics = prometheus::from_report(data);
+        metrics.into_iter().map(|metric| metric.name).collect::<Vec<_>>()
+    };
+    let recorded = names(&report::from_trace(&trace, "recorded"));
+    assert!(recorded.contains(&"omniheap_peak_live_bytes".to_owned()));
+    assert!(!recorded.iter().any(|name| name.contains("reserved") || name.contains("driver")));
+    assert_eq!(names(&modelled), recorded, "a model's figures are not ours");
+
+    let paged = report::from_trace(&open(&sample::paged()), "paged");
+    let metrics = prometheus::from_report(&paged);
+    let reserved = metrics.iter().find(|metric| metric.name == "omniheap_reserved_bytes").unwrap();
+    assert_eq!(reserved.value, (4 << 20) as f64, "pages, not addresses");
+}

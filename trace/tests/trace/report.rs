@@ -2,12 +2,10 @@
 
 use crate::sample;
 use flate2::read::ZlibDecoder;
-use omniheap_trace::report::{self, Columns, ReportData};
+use omniheap_trace::report::{self, Columns, Comparison, Curve, HeapBytes, Origin, ReportData};
 use omniheap_trace::{Limits, Op, Trace};
 use serde_json::Value;
 use std::io::Read;
-use std::path::Path;
-use std::process::Command;
 
 const SCHEMA: &str = include_str!("../../../docs/report.schema.json");
 
@@ -74,11 +72,7 @@ fn check(schema: &Value, root: &Value, value: &Value, path: &str) {
 fn the_json_is_what_the_schema_says() {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     let mut data = report::from_trace(&demo(), "sample");
-    data.comparison.push(report::Comparison {
-        name: "x".into(),
-        peak_reserved_bytes: 1,
-        ratio: 1.5,
-    });
+    data.comparison.push(Comparison::pytorch(&demo()));
     let json = serde_json::to_value(&data).unwrap();
     check(&schema, &schema, &json, "report");
     for list in
@@ -144,6 +138,7 @@ fn packed_events_say_what_the_trace_says() {
     assert_eq!(numbers(&columns.steps), [1, 0, 1, 1, 2, 1, 1, 2, 0]);
     assert_eq!(numbers(&columns.sizes), [2 << 20, 1 << 20, 4096, 1 << 20, 5 << 20]);
     assert_eq!(numbers(&columns.labels), [2, 0]);
+    assert_eq!(numbers(&columns.streams), [1, 0, 1]);
     assert_eq!(numbers(&columns.backs), [2, 1, 1]);
     assert_eq!(numbers(&columns.blocks), [0, 1, 1, 2, 0, 1]);
     assert_eq!(numbers(&columns.offsets), [512, 0, 0]);
@@ -170,6 +165,49 @@ fn a_model_gives_places_to_a_trace_without() {
 }
 
 #[test]
+fn a_model_is_named_and_the_recordings_own_figures_stay() {
+    let plain = Trace::read(&sample::churn(2000)[..], &Limits::default()).unwrap();
+    let recorded = report::from_trace(&plain, "plain");
+    let modelled = report::from_trace_by_model(&plain, "plain", &Limits::default()).unwrap();
+    assert_eq!(modelled.placed_by_model.as_deref(), Some("PyTorch's default policy"));
+    assert_eq!(recorded.placed_by_model, None);
+    assert_eq!(modelled.figures, recorded.figures);
+    assert_eq!((recorded.figures.peak_reserved_bytes, recorded.figures.driver_calls), (None, None));
+    let kinds = |data: &ReportData| column(&data.events.as_ref().unwrap().kinds);
+    assert!(kinds(&modelled).contains(&2) && !kinds(&recorded).contains(&2));
+}
+
+#[test]
+fn the_models_curve_reaches_its_peak() {
+    let trace = Trace::read(&sample::churn(2000)[..], &Limits::default()).unwrap();
+    let model = Comparison::pytorch(&trace);
+    assert_eq!(model.origin, Origin::Model);
+    let curve = model.curve.unwrap();
+    let held = numbers(&curve.bytes);
+    assert_eq!(held.iter().max(), Some(&model.peak_reserved_bytes));
+    assert_eq!((held.len() as u64, numbers(&curve.steps)[0]), (curve.count, 0));
+}
+
+#[test]
+fn a_curve_is_packed_as_steps() {
+    let curve = Curve::new(&[(0, 5), (3, 700), (1000, 0)]);
+    assert_eq!(curve.count, 3);
+    assert_eq!(numbers(&curve.steps), [0, 3, 997]);
+    assert_eq!(numbers(&curve.bytes), [5, 700, 0]);
+}
+
+#[test]
+fn reserved_addresses_are_not_memory() {
+    let trace = Trace::read(&sample::paged()[..], &Limits::default()).unwrap();
+    let data = report::from_trace(&trace, "paged");
+    assert_eq!(data.figures.peak_reserved_bytes, Some(6 << 20));
+    let moment = data.moments.last().unwrap();
+    assert_eq!(moment.reserved, [HeapBytes { heap: 2, bytes: 4 << 20 }]);
+    let block = &moment.blocks[0];
+    assert_eq!((block.size, &block.unmapped), (9 << 20, &None), "nobody recorded where pages are");
+}
+
+#[test]
 fn hostile_names_stay_text() {
     let mut data = report::from_trace(&demo(), "</title><script>alert(1)</script>");
     data.labels[0].text = "</script><img src=x onerror=alert(2)>".into();
@@ -182,73 +220,6 @@ fn hostile_names_stay_text() {
     assert!(page.contains("default-src 'none'"));
     let outside = page.lines().filter(|line| line.contains("http://") || line.contains("https://"));
     assert_eq!(outside.count(), 0, "nothing is loaded from elsewhere");
-}
-
-/// A browser that runs here; without one the test fails where `OMNIHEAP_REQUIRE` asks for it, else it is not run.
-fn browser() -> Option<&'static str> {
-    let runs = |name: &&str| {
-        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
-    };
-    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(runs);
-    let required = std::env::var("OMNIHEAP_REQUIRE").is_ok_and(|names| names.contains("browser"));
-    assert!(
-        found.is_some() || !required,
-        "OMNIHEAP_REQUIRE names a browser and there is none: install chromium"
-    );
-    if found.is_none() {
-        eprintln!("not run: there is no browser here; install chromium");
-    }
-    found
-}
-
-/// The page's elements after its program has run.
-fn opened(browser: &str, page: &Path, profile: &Path) -> String {
-    let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-sync",
-        ])
-        .args([
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--virtual-time-budget=20000",
-        ])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(["--dump-dom", &format!("file://{}", page.display())])
-        .output()
-        .unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Whether a page says when it was ready.
-fn drew(page: &str) -> bool {
-    let ready = page.split("data-ready=\"").nth(1).and_then(|rest| rest.split('"').next());
-    ready.is_some_and(|ready| ready.parse::<u64>().is_ok())
-}
-
-#[test]
-fn the_page_opens_in_a_browser() {
-    let Some(browser) = browser() else { return };
-    let folder = std::env::temp_dir().join(format!("omniheap-report-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("report.html");
-    let trace = Trace::read(&sample::churn(50_000)[..], &Limits::default()).unwrap();
-    let trace = report::bind_by_model(&trace, &Limits::default()).unwrap();
-    report::write_html(
-        &report::from_trace(&trace, "sample"),
-        std::fs::File::create(&file).unwrap(),
-    )
-    .unwrap();
-    // A browser that is asked for the page's elements does not wait for data that is still being unpacked.
-    let mut pages = (0..5).map(|_| opened(browser, &file, &folder.join("profile")));
-    let page = pages.find(|page| drew(page));
-    std::fs::remove_dir_all(&folder).unwrap();
-    let page = page.expect("the page draws");
-    assert!(page.contains("Reserved ÷ live"));
 }
 
 #[test]
@@ -293,6 +264,30 @@ fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
     assert_eq!(names.len(), after.labels.len(), "one name is one label");
     [&before, &failed, &after].into_iter().for_each(survives_json);
     drop((live, large));
+}
+
+#[test]
+fn maps_of_pages_hold_what_is_reserved() {
+    use omniheap_core::{Manager, PoolConfig, Request};
+    let manager = Manager::new(omniheap_host::Host::new());
+    let (heap, _) = manager.caps().heap_ids().next().unwrap();
+    let paged = PoolConfig { paged: true, maximum: 32 << 20, lanes: Some(1), ..PoolConfig::new() };
+    let pool = manager.create_pool(heap, paged).unwrap();
+    let mut live: Vec<_> = (0..8).map(|_| pool.allocate(&Request::new(4 << 20)).unwrap()).collect();
+    for at in [6, 4, 2, 0] {
+        drop(live.remove(at));
+    }
+    // The holes' pages are mapped elsewhere: more addresses than memory.
+    live.push(pool.allocate(&Request::new(12 << 20).name("large")).unwrap());
+    let data = report::from_manager(&manager.report(), manager.caps(), "paged");
+    let moment = &data.moments[0];
+    let gaps =
+        |block: &report::MapBlock| block.unmapped.iter().flatten().map(|gap| gap.size).sum::<u64>();
+    let memory: u64 = moment.blocks.iter().map(|block| block.size - gaps(block)).sum();
+    assert_eq!(moment.reserved_bytes(), manager.totals().reserved_bytes);
+    assert_eq!(memory, moment.reserved_bytes());
+    assert!(moment.blocks.iter().any(|block| gaps(block) > 0), "{moment:?}");
+    survives_json(&data);
 }
 
 #[test]
@@ -347,7 +342,7 @@ fn survives_json(data: &ReportData) {
 fn a_report_that_points_outside_itself_is_refused() {
     let good = report::from_trace(&demo(), "sample");
     let spoils: [fn(&mut ReportData); 4] = [
-        |data| data.schema = 2,
+        |data| data.schema = 1,
         |data| data.labels[0].parent = 1,
         |data| data.moments[0].blocks[0].spans[0].label = 99_999,
         |data| data.out_of_memory[0].moment = Some(77),
@@ -359,5 +354,8 @@ fn a_report_that_points_outside_itself_is_refused() {
         report::write_json(&data, &mut file).unwrap();
         report::read_json(&file[..]).unwrap_err();
     }
-    report::read_json(&b"{\"schema\":1}"[..]).unwrap_err();
+    let other = report::read_json(&b"{\"schema\":1}"[..]).unwrap_err();
+    assert!(other.to_string().contains("another schema version"), "{other}");
+    let broken = report::read_json(&b"{\"schema\":2}"[..]).unwrap_err();
+    assert!(broken.to_string().contains("not JSON of its schema"), "{broken}");
 }

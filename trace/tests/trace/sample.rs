@@ -49,6 +49,20 @@ pub(crate) fn every_record() -> Vec<u8> {
     recorder.finish().unwrap()
 }
 
+/// A block of pages: a gibibyte of addresses, six mebibytes of memory at most, four in the end.
+pub(crate) fn paged() -> Vec<u8> {
+    let (heap, backing) = (HeapId(2), Backing::Pages);
+    let mut recorder = Writer::new(Vec::new());
+    recorder.record(0, &Record::BlockAllocate { block: 1, size: 1 << 30, heap, backing });
+    recorder.record(1, &Record::PagesTake { bytes: 6 << 20, heap });
+    recorder.record(1, &allocate(0, 2 << 20));
+    recorder.record(1, &Record::Bind { id: 0, block: 1, offset: 0 });
+    recorder.record(2, &allocate(1, 1 << 20));
+    recorder.record(2, &Record::Bind { id: 1, block: 1, offset: 8 << 20 });
+    recorder.record(3, &Record::PagesReturn { bytes: 2 << 20, heap });
+    recorder.finish().unwrap()
+}
+
 /// `pairs` allocations, each freed a little later, over several chunks.
 pub(crate) fn churn(pairs: u64) -> Vec<u8> {
     let mut recorder = Writer::new(Vec::new());

@@ -5,6 +5,9 @@ use omniheap_core::{Error, ErrorKind, Result};
 /// The code for "the event or stream has not finished yet".
 pub(crate) const NOT_READY: Code = 600;
 
+/// The code for "this thread has no context".
+pub(crate) const NO_CONTEXT: Code = 201;
+
 /// Separates success from every other code.
 pub(super) const fn success(code: Code) -> core::result::Result<(), Code> {
     if code == 0 { Ok(()) } else { Err(code) }
@@ -33,8 +36,8 @@ const fn kind(code: Code) -> ErrorKind {
             ErrorKind::Unsupported
         }
         101 => ErrorKind::InvalidConfig,
-        // Device taken by another process, work unfinished, services still starting.
-        46 | 600 | 802 | 807 => ErrorKind::Busy,
+        // Device taken by another process, work unfinished, services still starting, a capture under way.
+        46 | 600 | 802 | 807 | 900 | 906 => ErrorKind::Busy,
         // Launch asks for more registers, groups, peers or clusters than the device has.
         701 | 711 | 720 | 912 => ErrorKind::ExceedsLimit,
         // Shut down; context invalid or destroyed; memory or link errors that cannot be corrected.
@@ -71,6 +74,9 @@ mod tests {
             (719, ErrorKind::DeviceLost),
             (720, ErrorKind::ExceedsLimit),
             (801, ErrorKind::Unsupported),
+            (900, ErrorKind::Busy),
+            (906, ErrorKind::Busy),
+            (907, ErrorKind::Driver),
             (999, ErrorKind::Driver),
             (123_456, ErrorKind::Driver),
         ];

@@ -36,14 +36,24 @@ pub struct Driver {
     ownership: Ownership,
 }
 
-/// While it lives, the driver's context is current on this thread; then the caller's is again.
+impl omniheap_stream::Driver for Driver {
+    type Kind = crate::block::Kind;
+}
+
+/// Calls that would spoil the captures of others are let through: ours touch nothing of theirs.
+const RELAXED: u32 = 2;
+
+/// While it lives, the driver's context is current on this thread, and its calls spoil no capture; then all is as before.
 pub struct Current<'a> {
     fns: &'a Functions,
     pushed: bool,
+    capture_mode: u32,
 }
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
+        // SAFETY: the mode is a valid in- and out-pointer; `enter` got it from the driver.
+        let _ = unsafe { (self.fns.capture_mode)(&raw mut self.capture_mode) };
         if self.pushed {
             let mut popped = core::ptr::null_mut();
             // SAFETY: `popped` is a valid out-pointer; `enter` pushed one context, popped once here.
@@ -121,7 +131,10 @@ impl Driver {
             // SAFETY: the context lives as long as `self`: retained by `open`, promised to `wrap`.
             success(unsafe { (self.fns.context_push)(self.context.0) })?;
         }
-        Ok(Current { fns: self.fns, pushed })
+        let mut capture_mode = RELAXED;
+        // SAFETY: the mode is a valid in- and out-pointer. A thread without a mode of its own gets the relaxed one.
+        let _ = unsafe { (self.fns.capture_mode)(&raw mut capture_mode) };
+        Ok(Current { fns: self.fns, pushed, capture_mode })
     }
 
     /// Runs a call that gives something back. A driver that is already gone has nothing left to give back.

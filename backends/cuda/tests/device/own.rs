@@ -1,13 +1,14 @@
 //! What the shared cases ask of this backend, and the cases that only it has.
 #![expect(unsafe_code, reason = "hands in streams and contexts, and launches a kernel")]
 use crate::shared::support::{
-    DEVICE, MAIN, allocate, assert_same, free, kind, pattern, pinned, read, write,
+    DEVICE, Gate, MAIN, allocate, assert_same, free, kind, pattern, pinned, read, write,
 };
+use core::sync::atomic::Ordering;
 use cudarc::driver::sys::{self, CUcontext, CUresult, CUstream};
-use omniheap_core::{ErrorKind, Map, Result};
+use omniheap_core::{Backend as _, ErrorKind, Map, Point, Result, TimelineId, Timelines as _};
 pub(crate) use omniheap_cuda::{
     Argument, Block, BlockSource, Config, Cuda as Device, DefaultStream, Feature, IpcHandle,
-    Kernel, Launch, Memory, Rows, Verdict,
+    Kernel, Launch, Memory, Rows, Standing, Verdict,
 };
 
 pub(crate) const NAME: &str = "cuda";
@@ -18,7 +19,9 @@ pub(crate) const MANY_MARKS: u32 = 1_000_000;
 const PREPARED: &str = include_str!("../../../../shaders/compact/compact.ptx");
 
 cases! {
-    Nothing: no_context_is_refused, the_prepared_image_copies, the_callers_context_is_restored;
+    Nothing: no_context_is_refused, the_prepared_image_copies, the_callers_context_is_restored,
+        a_capture_of_somebody_else_is_seen_and_survives;
+    Compiler: a_borrowed_stream_may_die_before_its_work;
 }
 
 /// Whether AMD's runtime answers, with limits that are its own.
@@ -63,6 +66,113 @@ fn the_prepared_image_copies(device: &Device) {
         assert_same(&seen, &bytes[401 * piece..401 * piece + 100], "a piece");
     }
     [from, to, table].into_iter().for_each(|block| free(device, block));
+}
+
+fn create_stream() -> CUstream {
+    let mut stream = core::ptr::null_mut();
+    // SAFETY: `stream` is a valid out-pointer; one is the flag of streams that wait for no other.
+    assert_eq!(unsafe { sys::cuStreamCreate(&raw mut stream, 1) }, CUresult::CUDA_SUCCESS);
+    stream
+}
+
+fn number(device: &Device, stream: CUstream) -> Option<u64> {
+    // SAFETY: the callers' streams live.
+    match unsafe { device.standing(stream) }.expect("it lives") {
+        Standing::Running(number) => number,
+        Standing::Captured(capture) => panic!("{capture:?}"),
+    }
+}
+
+fn a_borrowed_stream_may_die_before_its_work(device: &Device) {
+    with_context(device, || {
+        let stream = create_stream();
+        let first = number(device, stream);
+        // SAFETY: it lives until it is destroyed below, and the timeline is not named after that but to be marked and closed.
+        let line = unsafe { device.borrow_stream(stream) }.expect("the same context");
+        let gate = Gate::close(device, line);
+        // SAFETY: destroyed once; its work still runs.
+        assert_eq!(unsafe { sys::cuStreamDestroy_v2(stream) }, CUresult::CUDA_SUCCESS);
+        let again = create_stream();
+        assert_ne!(number(device, again), first, "no number comes back, though a handle may");
+        let own = device.mark(line).expect("the whole device is marked");
+        let epoch = device.mark(TimelineId::ALL).expect("the driver follows all");
+        let point = Point { timeline: TimelineId::ALL, epoch };
+        assert!(device.reached(TimelineId::ALL).expect("alive") < epoch, "it still runs");
+        device.order(MAIN, point).expect("alive");
+        gate.open();
+        device.wait(point).expect("alive");
+        assert!(device.reached(TimelineId::ALL).expect("alive") >= epoch);
+        assert!(device.reached(line).expect("open") >= own);
+        device.close(line).expect("open");
+        // SAFETY: destroyed once.
+        assert_eq!(unsafe { sys::cuStreamDestroy_v2(again) }, CUresult::CUDA_SUCCESS);
+    });
+}
+
+/// Captures a stream as a library does that tells nobody, while the device works beside it.
+fn capture(device: &Device, stream: CUstream, mode: sys::CUstreamCaptureMode) {
+    // SAFETY: the stream lives, and captures nothing yet.
+    let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
+    assert_eq!(begun, CUresult::CUDA_SUCCESS);
+    // SAFETY: as above.
+    let standing = unsafe { device.standing(stream) }.expect("asking spoils nothing");
+    let Standing::Captured(found) = standing else { panic!("{standing:?}") };
+    // SAFETY: the graph is being captured.
+    let gone = unsafe { device.watch_graph(found.graph.expect("it has not failed")) };
+    let gone = gone.expect("the driver tells");
+    device.timelines().begin_capture();
+    std::thread::scope(|scope| {
+        drop(scope.spawn(|| {
+            let block = allocate(device, DEVICE, 64);
+            write(device, &block, 0, &[1; 64]);
+            let epoch = device.mark(TimelineId::ALL).expect("it is given out");
+            assert!(device.reached(TimelineId::ALL).expect("alive") < epoch);
+            let written = device.mark(MAIN).expect("alive");
+            device.wait(Point { timeline: MAIN, epoch: written }).expect("alive");
+            // SAFETY: the write has finished. To wait for the whole device would spoil the capture.
+            unsafe { device.free(block) }.expect("the driver takes it back");
+        }));
+    });
+    let mut graph = core::ptr::null_mut();
+    // SAFETY: begun above; `graph` is a valid out-pointer.
+    let ended = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
+    device.timelines().end_capture();
+    assert_eq!(ended, CUresult::CUDA_SUCCESS, "it was spoiled");
+    assert!(!gone.load(Ordering::Acquire));
+    // SAFETY: destroyed once, and nothing was made of it.
+    assert_eq!(unsafe { sys::cuGraphDestroy(graph) }, CUresult::CUDA_SUCCESS);
+    while !gone.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+fn a_capture_of_somebody_else_is_seen_and_survives(device: &Device) {
+    use sys::CUstreamCaptureMode_enum::{
+        CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED,
+        CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    };
+    with_context(device, || {
+        let stream = create_stream();
+        for mode in [
+            CU_STREAM_CAPTURE_MODE_GLOBAL,
+            CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            CU_STREAM_CAPTURE_MODE_RELAXED,
+        ] {
+            capture(device, stream, mode);
+        }
+        // SAFETY: destroyed once.
+        assert_eq!(unsafe { sys::cuStreamDestroy_v2(stream) }, CUresult::CUDA_SUCCESS);
+    });
+}
+
+/// Runs with the device's context current, as a program has it that uses the device too.
+fn with_context(device: &Device, run: impl FnOnce()) {
+    // SAFETY: the context lives as long as the device.
+    assert_eq!(unsafe { sys::cuCtxPushCurrent_v2(device.context()) }, CUresult::CUDA_SUCCESS);
+    run();
+    let mut popped = core::ptr::null_mut();
+    // SAFETY: `popped` is a valid out-pointer; one was pushed above.
+    assert_eq!(unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) }, CUresult::CUDA_SUCCESS);
 }
 
 fn current() -> CUcontext {

@@ -31,8 +31,8 @@ const fn kind(code: u32) -> ErrorKind {
         // Driver older than the runtime, no device, code or feature not for this device.
         35 | 100 | 209 | 217 | 801 => ErrorKind::Unsupported,
         101 => ErrorKind::InvalidConfig,
-        // Work unfinished.
-        600 => ErrorKind::Busy,
+        // Work unfinished, a capture under way.
+        600 | 900 | 906 => ErrorKind::Busy,
         // A launch asks for more threads, shared memory or groups than the device has.
         9 | 701 | 720 => ErrorKind::ExceedsLimit,
         // Shut down; context gone; memory errors that cannot be corrected; a kernel failed.

@@ -2,15 +2,35 @@
 
 #![expect(unsafe_code, reason = "calls the runtime")]
 
+use core::ffi::c_void;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use omniheap_core::{Error, ErrorKind, Result};
-use omniheap_stream::{Caching, Progress, StreamDriver};
+use omniheap_stream::{Caching, Capture, Progress, StreamDriver};
 
 use super::{Coherence, Current, Driver, address, check, pointer};
 use crate::sys::{
-    hipError_t, hipEvent_t, hipEventDisableTiming, hipMemcpyKind, hipStream_t, hipStreamNonBlocking,
+    hipError_t, hipEvent_t, hipEventDisableTiming, hipGraph_t, hipMemcpyKind, hipStream_t,
+    hipStreamCaptureStatus, hipStreamNonBlocking, hipUserObject_t,
 };
+
+/// The runtime calls a destructor without promising that anything waits for it.
+const NO_DESTRUCTOR_SYNC: u32 = 1;
+/// A graph takes over the caller's reference.
+const MOVE: u32 = 1;
+
+/// Sets a flag, and lets it go. The runtime's threads call this, where nothing of the runtime may be called.
+///
+/// # Safety
+///
+/// `flag` came from `Arc::into_raw`, and is used once.
+unsafe extern "C" fn tell(flag: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let gone = unsafe { Arc::from_raw(flag.cast_const().cast::<AtomicBool>()) };
+    gone.store(true, Ordering::Release);
+}
 
 impl Driver {
     /// Refuses a stream of another device; a runtime that cannot tell refuses none.
@@ -34,6 +54,7 @@ impl Driver {
 unsafe impl StreamDriver for Driver {
     type Stream = hipStream_t;
     type Event = hipEvent_t;
+    type Graph = hipGraph_t;
     type Current<'a> = Current;
 
     fn enter(&self) -> Result<Current> {
@@ -89,6 +110,62 @@ unsafe impl StreamDriver for Driver {
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.api.core.hipEventRecord)(event, stream) })
+    }
+
+    unsafe fn record_all(&self, _: Self::Event) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    unsafe fn capture(&self, stream: Self::Stream) -> Result<Option<Capture<Self::Graph>>> {
+        // The legacy stream cannot be captured, and no stream can where the runtime knows no captures.
+        let Some(captures) = self.api.captures.filter(|_| stream != hipStream_t::NULL) else {
+            return Ok(None);
+        };
+        let mut status = hipStreamCaptureStatus::hipStreamCaptureStatusNone;
+        let (mut id, mut graph) = (0, hipGraph_t::NULL);
+        // SAFETY: the caller promises the stream; those that are not null are valid out-pointers.
+        check(unsafe {
+            (captures.hipStreamGetCaptureInfo_v2)(
+                stream,
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        })?;
+        let is_active = status == hipStreamCaptureStatus::hipStreamCaptureStatusActive;
+        let is_captured = status != hipStreamCaptureStatus::hipStreamCaptureStatusNone;
+        Ok(is_captured.then(|| Capture { id, graph: is_active.then_some(graph) }))
+    }
+
+    /// Only the newest runtimes have numbers; all of them finish a stream's work before they destroy it.
+    unsafe fn stream_number(&self, _: Self::Stream) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    unsafe fn watch(&self, graph: Self::Graph, gone: Arc<AtomicBool>) -> Result<()> {
+        let captures = self.api.captures.ok_or(ErrorKind::Unsupported)?;
+        let _current = self.enter()?;
+        let mut object = hipUserObject_t::NULL;
+        let flag = Arc::into_raw(gone).cast_mut().cast::<c_void>();
+        // SAFETY: `object` is a valid out-pointer; `tell` takes the flag over and calls nothing of the runtime.
+        let made = check(unsafe {
+            let create = captures.hipUserObjectCreate;
+            create(&raw mut object, flag, Some(tell), 1, NO_DESTRUCTOR_SYNC)
+        });
+        if made.is_err() {
+            // SAFETY: without an object nobody else has the flag.
+            unsafe { tell(flag) };
+            return made;
+        }
+        // SAFETY: the caller promises the graph; our one reference becomes its.
+        check(unsafe { (captures.hipGraphRetainUserObject)(graph, object, 1, MOVE) }).inspect_err(
+            |_| {
+                // SAFETY: the reference is still ours.
+                let _ = unsafe { (captures.hipUserObjectRelease)(object, 1) };
+            },
+        )
     }
 
     unsafe fn progress(&self, event: Self::Event) -> Result<Progress> {

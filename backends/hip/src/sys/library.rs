@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use super::table::{
-    Core, Device, Kernels, Managed, Peer, Pools, Properties, Rtc, StreamDevice, Virtual,
+    Captures, Core, Device, Kernels, Managed, Peer, Pools, Properties, Rtc, StreamDevice, Virtual,
 };
 
 /// The variable that names the HIP library to use instead of looking for one.
@@ -47,6 +47,8 @@ pub struct Api {
     pub properties: Option<Properties>,
     /// Which device a stream belongs to; HIP 5.2 cannot tell.
     pub stream_device: Option<StreamDevice>,
+    /// Captures of streams; HIP 5.2 tells nothing of them.
+    pub captures: Option<Captures>,
     /// Kept loaded for good: the runtime has threads and exit handlers that outlive any owner.
     _libraries: ManuallyDrop<Vec<Library>>,
 }
@@ -136,6 +138,7 @@ impl Api {
             rtc,
             properties: properties(&library),
             stream_device: StreamDevice::load(&library).ok(),
+            captures: Captures::load(&library).ok(),
             found,
             _libraries: ManuallyDrop::new(libraries),
         };

@@ -67,6 +67,20 @@ functions! {
 }
 
 functions! {
+    /// Captures of streams, and what lives as long as their graphs. Since HIP 5.3.
+    Captures {
+        hipStreamGetCaptureInfo_v2(
+            hipStream_t, *mut hipStreamCaptureStatus, *mut c_ulonglong, *mut hipGraph_t, *mut *const c_void, *mut usize)
+            -> hipError_t;
+        hipThreadExchangeStreamCaptureMode(*mut hipStreamCaptureMode) -> hipError_t;
+        hipUserObjectCreate(
+            *mut hipUserObject_t, *mut c_void, Option<unsafe extern "C" fn(*mut c_void)>, c_uint, c_uint) -> hipError_t;
+        hipUserObjectRelease(hipUserObject_t, c_uint) -> hipError_t;
+        hipGraphRetainUserObject(hipGraph_t, hipUserObject_t, c_uint, c_uint) -> hipError_t;
+    }
+}
+
+functions! {
     /// The runtime's own stream-ordered pools.
     Pools {
         hipMallocAsync(*mut *mut c_void, usize, hipStream_t) -> hipError_t;

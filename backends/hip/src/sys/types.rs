@@ -30,6 +30,10 @@ handles! {
     hipStream_t;
     /// An event.
     hipEvent_t;
+    /// Work that was recorded, or is being recorded.
+    hipGraph_t;
+    /// Something that lives as long as graphs refer to it.
+    hipUserObject_t;
     /// A stream-ordered pool of the runtime.
     hipMemPool_t;
     /// Physical memory without an address.

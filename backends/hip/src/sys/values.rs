@@ -47,6 +47,18 @@ values! {
         hipErrorStreamCaptureUnsupported = 900,
         hipErrorUnknown = 999,
     }
+    /// Whether a stream is captured.
+    hipStreamCaptureStatus {
+        hipStreamCaptureStatusNone = 0,
+        hipStreamCaptureStatusActive = 1,
+        hipStreamCaptureStatusInvalidated = 2,
+    }
+    /// Which calls of a thread spoil captures.
+    hipStreamCaptureMode {
+        hipStreamCaptureModeGlobal = 0,
+        hipStreamCaptureModeThreadLocal = 1,
+        hipStreamCaptureModeRelaxed = 2,
+    }
     /// The direction of a copy.
     hipMemcpyKind {
         hipMemcpyHostToHost = 0,

@@ -3,7 +3,7 @@
 use super::unix::last_error;
 use omniheap_core::{Error, ErrorKind, Result};
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
@@ -25,21 +25,14 @@ impl File {
         Ok(Self(owned.into()))
     }
 
-    /// A second reference to the file behind `fd`, which stays open.
-    pub(crate) fn duplicate(fd: i32) -> Result<Self> {
-        // SAFETY: the kernel checks the number and answers with an error when it is not open.
-        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-        if copy < 0 {
-            return Err(last_error(ErrorKind::Driver));
-        }
-        // SAFETY: `copy` was just opened and nobody else has it.
-        let owned = unsafe { OwnedFd::from_raw_fd(copy) };
-        Ok(Self(owned.into()))
+    /// A second reference to the file behind `fd`.
+    pub(crate) fn of(fd: &OwnedFd) -> Result<Self> {
+        fd.try_clone().map(|copy| Self(copy.into())).map_err(|e| native(&e))
     }
 
-    /// Gives the descriptor away; whoever takes it closes it.
-    pub(crate) fn into_descriptor(self) -> i32 {
-        self.0.into_raw_fd()
+    /// A second descriptor of the file.
+    pub(crate) fn duplicate(&self) -> Result<OwnedFd> {
+        self.0.try_clone().map(OwnedFd::from).map_err(|e| native(&e))
     }
 
     pub(crate) fn descriptor(&self) -> i32 {
@@ -79,13 +72,6 @@ impl File {
         let code = unsafe { libc::fallocate(self.descriptor(), mode, offset, size) };
         if code == 0 { Ok(()) } else { Err(last_error(ErrorKind::Driver)) }
     }
-}
-
-/// Closes a descriptor that was handed over.
-pub(crate) fn close(fd: i32) -> Result<()> {
-    // SAFETY: the caller took the descriptor over, so nobody else closes it.
-    let code = unsafe { libc::close(fd) };
-    if code == 0 { Ok(()) } else { Err(last_error(ErrorKind::Driver)) }
 }
 
 fn native(error: &std::io::Error) -> Error {

@@ -7,7 +7,7 @@ mod portable;
 mod unix;
 
 #[cfg(target_os = "linux")]
-pub(crate) use file::{File, close};
+pub(crate) use file::File;
 #[cfg(not(unix))]
 pub(crate) use portable::{Memory, forks, os_page, ram};
 #[cfg(unix)]

@@ -1,7 +1,9 @@
 //! The host's view, coherent and not.
 #![expect(unsafe_code, reason = "touches mapped bytes")]
 use crate::common::{HEAP, MAIN, MIB, at, free, host, kind, read};
-use omniheap_core::{Align, Backend, ErrorKind, Heap, HeapKind, HostAccess, Map, Transfer};
+use omniheap_core::{
+    Align, Backend, Copy, ErrorKind, Heap, HeapKind, HostAccess, Manager, Map, Request, Transfer,
+};
 use omniheap_host::{Block, Host, heap};
 
 fn visible(access: HostAccess) -> Host {
@@ -70,4 +72,36 @@ fn what_cannot_be_mapped_or_flushed_is_refused() {
     assert_eq!(kind(host.invalidate(&block, 0, 65)), ErrorKind::Misaligned);
     assert_eq!(kind(host.flush(&block, 4096, 64)), ErrorKind::OutOfRange);
     free(&host, block).expect("idle");
+}
+
+/// Safe code may do all this at once. Which bytes arrive is the program's business; that it is no data race is ours, and
+/// `cargo xtask sanitize thread` looks.
+#[test]
+fn mapped_bytes_may_be_written_from_anywhere_at_once() {
+    const SIZE: usize = 64 << 10;
+    for access in [HostAccess::Cached, HostAccess::Incoherent] {
+        let heap = Heap { host: access, ..heap(HeapKind::Unified, 8 * MIB) };
+        let manager = Manager::new(Host::builder().heap(heap).open().expect("valid"));
+        let [one, other] =
+            [(); 2].map(|()| manager.allocate(&Request::new(SIZE as u64)).expect("fits"));
+        let views = [(); 3].map(|()| one.map().expect("visible"));
+        let [first, second, third] = views;
+        std::thread::scope(|scope| {
+            for (view, value) in [(first, 3), (second, 5)] {
+                scope.spawn(move || {
+                    (0..50).for_each(|_| view.write(0, &[value; SIZE]).expect("inside"));
+                });
+            }
+            scope.spawn(move || {
+                (0..50).for_each(|_| third.read(1, &mut [0; SIZE - 1]).expect("inside"));
+            });
+            for (from, to) in [(&one, &other), (&other, &one)] {
+                let (manager, size) = (&manager, SIZE as u64);
+                let copy = move || Copy { from, from_offset: 0, to, to_offset: 0, size };
+                scope.spawn(move || {
+                    (0..50).for_each(|_| manager.copy(MAIN, &[copy()]).expect("inside"));
+                });
+            }
+        });
+    }
 }

@@ -1,5 +1,5 @@
 //! Several processes, and processes that end in the middle: this binary again, as the other process.
-#![expect(unsafe_code, reason = "closes raw descriptors, and forks")]
+#![expect(unsafe_code, reason = "forks")]
 use crate::common::{HEAP, MAIN, MIB, at, free, host, read, used};
 use core::cell::RefCell;
 use omniheap_core::{
@@ -9,7 +9,6 @@ use omniheap_core::{
 use omniheap_host::{Block, Host, heap};
 use std::fs::{File, read_dir};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
@@ -73,18 +72,13 @@ impl Other {
 
 /// The path at which another process finds a descriptor of this one.
 fn path_of(exported: &Exported) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), exported.fd)
-}
-
-fn close(exported: &Exported) {
-    // SAFETY: `export` made the descriptor, and nobody else closes it.
-    drop(unsafe { OwnedFd::from_raw_fd(exported.fd) });
+    format!("/proc/{}/fd/{}", std::process::id(), exported.number())
 }
 
 /// Memory of another process, by the path of its descriptor.
 fn import(host: &Host, path: &str) -> Block {
     let file = File::options().read(true).write(true).open(path).expect("of a process that lives");
-    let exported = Exported { fd: file.into_raw_fd(), size: SIZE, uuid: host.caps().device.uuid };
+    let exported = Exported { fd: file.into(), size: SIZE, uuid: host.caps().device.uuid };
     host.import(HEAP, &exported).expect("memory of the other process")
 }
 
@@ -111,7 +105,8 @@ fn export_and_wait() {
     let block = host.allocate_exportable(HEAP, SIZE).expect("fits");
     host.fill(MAIN, at(&block, 0), SIZE, 0x5a).expect("inside");
     host.wait_idle().expect("alive");
-    println!("ready {}", path_of(&host.export(&block).expect("exportable")));
+    let exported = host.export(&block).expect("exportable");
+    println!("ready {}", path_of(&exported));
     wait_for_the_end();
 }
 
@@ -126,7 +121,7 @@ fn an_importer_that_is_killed_leaves_the_memory_to_its_exporter() {
     assert_eq!(read(&host, MAIN, &block, 0, 4), b"seen");
     host.fill(MAIN, at(&block, 0), SIZE, 7).expect("still ours");
     host.wait_idle().expect("alive");
-    close(&exported);
+    drop(exported);
     free(&host, block).expect("idle");
     assert_eq!(used(&host), 0, "all of it is back at once");
 }
@@ -182,7 +177,7 @@ fn hand_over() {
         let (sum, open) = told.split_once(' ').expect("three numbers");
         assert_eq!(sum.parse(), Ok(SIZE * u64::from(value)), "round {round}");
         assert_eq!(theirs.get_or_insert(open.to_owned()), open, "round {round}");
-        close(&exported);
+        drop(exported);
         free(&host, block).expect("idle");
         assert_eq!(*ours.get_or_insert(descriptors()), descriptors(), "round {round}");
     }

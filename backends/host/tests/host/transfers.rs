@@ -44,7 +44,7 @@ fn overlapping_moves_are_refused() {
     let a = host.allocate(HEAP, 4096).expect("fits");
     let b = host.allocate(HEAP, 4096).expect("fits");
     let overlap = |moves: &[Move<'_, Block>]| host.copy(MAIN, moves).err().map(|e| e.kind());
-    let refused = Some(ErrorKind::OutOfRange);
+    let refused = Some(ErrorKind::Overlap);
     assert_eq!(overlap(&[step(&a, 0, &a, 10, 20)]), refused, "onto itself");
     assert_eq!(overlap(&[step(&a, 0, &b, 0, 20), step(&a, 50, &b, 19, 20)]), refused, "twice");
     assert_eq!(overlap(&[step(&a, 0, &b, 0, 20), step(&b, 19, &a, 90, 2)]), refused, "and source");

@@ -9,7 +9,7 @@ use omniheap_core::{
     Transfer,
 };
 use std::{
-    os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd},
+    os::fd::AsFd,
     process::{Command, ExitCode, Stdio},
 };
 
@@ -38,7 +38,7 @@ pub(crate) fn other() -> Option<ExitCode> {
         Some("fd") => {
             // Another number than zero, which as a pointer is none.
             let input = std::io::stdin().as_fd().try_clone_to_owned().expect("one more descriptor");
-            let exported = Exported { fd: input.into_raw_fd(), size, uuid: None };
+            let exported = Exported { fd: input, size, uuid: None };
             device.import(DEVICE, &exported).expect("memory of the first process")
         }
         _ => {
@@ -116,9 +116,7 @@ fn another_process_sees_exported_bytes(device: &Device) {
     let block = device.allocate_exportable(DEVICE, LENGTH as u64).expect("small");
     write(device, &block, 0, &pattern(LENGTH, 11));
     let exported = device.export(&block).expect("exportable");
-    // SAFETY: `export` made the descriptor, and nothing else closes it.
-    let descriptor = unsafe { OwnedFd::from_raw_fd(exported.fd) };
-    show(device, &block, &format!("fd {}", exported.size), descriptor.into());
+    show(device, &block, &format!("fd {}", exported.size), exported.fd.into());
     free(device, block);
 }
 

@@ -100,7 +100,7 @@ fn many_marks_do_not_grow(device: &Device) {
     }
     device.wait(point(on, last)).expect("open");
     assert_eq!(device.reached(on), Ok(last));
-    let events = device.spare_events();
+    let events = device.timelines().spare_events();
     println!("{events} events for {MANY_MARKS} marks");
     assert!((1..=1100).contains(&events), "{events} events");
     device.close(on).expect("it was open");
@@ -118,7 +118,11 @@ fn waiting_marks_are_bounded(device: &Device) {
     }
     device.wait(point(on, epochs[MARKS - 1])).expect("open");
     assert_eq!(device.reached(on), Ok(epochs[MARKS - 1]));
-    assert!(device.spare_events() <= 1100, "{} events", device.spare_events());
+    assert!(
+        device.timelines().spare_events() <= 1100,
+        "{} events",
+        device.timelines().spare_events()
+    );
 }
 
 fn closed_timelines_are_refused(device: &Device) {

@@ -4,7 +4,8 @@ use crate::driver::{Call, Function, Plain, SYMBOL};
 use crate::rig::{Block, CONSTANT, DEVICE, Device, Kind, PAGE, allocate, at, free, open};
 use core::sync::atomic::Ordering;
 use omniheap_core::{
-    Align, Argument, ErrorKind, Kernel, Move, Page, ProgramId, Result, Slot, TimelineId,
+    self as seam, Align, Argument, DriverBudget as _, ErrorKind, Kernel, Launch as _, Map as _,
+    Move, Page, ProgramId, Result, Slot, TimelineId, Transfer as _,
 };
 use omniheap_stream::{
     BlockSource, CodeDriver, Feature, IpcHandle, Launch, MemoryDriver, Positions, Rows, Verdict,
@@ -103,7 +104,7 @@ fn launcher<'a>(
         let arguments =
             [Argument { place: at(constant, 0), size }, Argument { place: at(to, 0), size: 4 }];
         // SAFETY: the kernel does nothing.
-        unsafe { device.launch_program(on, program, [1; 3], &arguments, &[0; 4]) }
+        unsafe { seam::Launch::launch(device, on, program, [1; 3], &arguments, &[0; 4]) }
     }
 }
 

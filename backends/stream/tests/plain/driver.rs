@@ -1,5 +1,6 @@
-//! A driver over plain host memory: every call has run when it returns, and is noted.
+//! A driver over plain host memory: every call has run when it returns, and is noted. Work that waits is what a case says it is.
 #![expect(unsafe_code, reason = "signs the contracts of the driver traits")]
+use crate::streams::Streams;
 use core::{
     alloc::Layout,
     ffi::{CStr, c_void},
@@ -8,8 +9,8 @@ use core::{
 };
 use omniheap_core::{ErrorKind, Result};
 use omniheap_stream::{
-    BuildError, CodeDriver, CopyDriver, IpcDriver, MemoryDriver, MemoryInfo, Module, Progress,
-    RowCopy, Shape, StreamDriver, lock,
+    BuildError, Capture, CodeDriver, CopyDriver, IpcDriver, MemoryDriver, MemoryInfo, Module,
+    Progress, RowCopy, Shape, StreamDriver, lock,
 };
 use std::{
     alloc::{alloc_zeroed, dealloc},
@@ -48,6 +49,8 @@ pub(crate) struct Plain {
     live: Mutex<HashMap<u64, Layout>>,
     numbers: AtomicU32,
     symbol: Mutex<[u64; 8]>,
+    /// Work that waits, streams that die, and captures.
+    pub(crate) streams: Mutex<Streams>,
     /// Whether fills do nothing.
     pub(crate) is_broken: AtomicBool,
     /// Whether fills fail because the device is lost.
@@ -106,6 +109,7 @@ fn pointer(address: u64) -> *mut u8 {
 unsafe impl StreamDriver for Plain {
     type Stream = u32;
     type Event = u32;
+    type Graph = u64;
     type Current<'a> = ();
 
     fn enter(&self) -> Result<()> {
@@ -114,13 +118,16 @@ unsafe impl StreamDriver for Plain {
     fn create_stream(&self) -> Result<u32> {
         Ok(self.numbers.fetch_add(1, Ordering::Relaxed))
     }
-    unsafe fn destroy_stream(&self, _: u32) -> Result<()> {
+    unsafe fn destroy_stream(&self, stream: u32) -> Result<()> {
+        lock(&self.streams).destroy(stream);
         self.note(Call::DestroyStream)
     }
-    unsafe fn synchronize_stream(&self, _: u32) -> Result<()> {
+    unsafe fn synchronize_stream(&self, stream: u32) -> Result<()> {
+        lock(&self.streams).synchronize_stream(stream);
         Ok(())
     }
     fn synchronize(&self) -> Result<()> {
+        lock(&self.streams).synchronize();
         Ok(())
     }
     fn create_event(&self) -> Result<u32> {
@@ -129,17 +136,40 @@ unsafe impl StreamDriver for Plain {
     unsafe fn destroy_event(&self, _: u32) -> Result<()> {
         Ok(())
     }
-    unsafe fn record(&self, _: u32, _: u32) -> Result<()> {
+    unsafe fn record(&self, event: u32, stream: u32) -> Result<()> {
         self.records.fetch_add(1, Ordering::Relaxed);
+        lock(&self.streams).record(event, stream);
         Ok(())
     }
-    unsafe fn progress(&self, _: u32) -> Result<Progress> {
-        Ok(Progress::Finished)
-    }
-    unsafe fn wait_event(&self, _: u32) -> Result<()> {
+    unsafe fn record_all(&self, event: u32) -> Result<()> {
+        let mut streams = lock(&self.streams);
+        if !streams.follows_all {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        streams.record_all(event);
         Ok(())
     }
-    unsafe fn order(&self, stream: u32, _: u32) -> Result<()> {
+    unsafe fn capture(&self, stream: u32) -> Result<Option<Capture<u64>>> {
+        let id = lock(&self.streams).capture(stream);
+        Ok(id.map(|id| Capture { id, graph: Some(id) }))
+    }
+    unsafe fn stream_number(&self, stream: u32) -> Result<Option<u64>> {
+        assert!(lock(&self.streams).capture(stream).is_none(), "a capture was spoiled");
+        Ok(Some(stream.into()))
+    }
+    unsafe fn watch(&self, _: u64, _: Arc<AtomicBool>) -> Result<()> {
+        Ok(())
+    }
+    unsafe fn progress(&self, event: u32) -> Result<Progress> {
+        let is_finished = lock(&self.streams).is_finished(event);
+        Ok(if is_finished { Progress::Finished } else { Progress::Pending })
+    }
+    unsafe fn wait_event(&self, event: u32) -> Result<()> {
+        lock(&self.streams).wait(event);
+        Ok(())
+    }
+    unsafe fn order(&self, stream: u32, event: u32) -> Result<()> {
+        lock(&self.streams).order(stream, event);
         self.note(Call::Order { stream })
     }
     fn allocate_bounce(&self, size: usize) -> Result<NonNull<u8>> {

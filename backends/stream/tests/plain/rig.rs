@@ -15,6 +15,10 @@ pub(crate) const DEVICE: HeapId = HeapId(0);
 pub(crate) const CONSTANT: HeapId = HeapId(3);
 pub(crate) const PAGE: u64 = 4096;
 
+impl omniheap_stream::Driver for Plain {
+    type Kind = Kind;
+}
+
 #[derive(Debug)]
 pub(crate) enum Kind {
     Device,

@@ -51,11 +51,12 @@ impl Table {
     /// # Errors
     ///
     /// `DeviceLost` at once, else what the last heap that was asked says; `NoSuchHeap` where there is none to ask.
-    pub(crate) fn first_that_gives<T>(
+    pub(crate) fn first_that_gives<T, E: From<ErrorKind>>(
         &self,
         heaps: &[HeapId],
-        mut ask: impl FnMut(HeapId, Slot) -> Result<T>,
-    ) -> Result<T> {
+        kind: impl Fn(&E) -> ErrorKind,
+        mut ask: impl FnMut(HeapId) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut full = Vec::new();
         let mut outcome = Err(ErrorKind::NoSuchHeap.into());
         for id in heaps.iter().copied() {
@@ -63,10 +64,10 @@ impl Table {
             else {
                 continue;
             };
-            outcome = ask(id, self.slots[usize::from(id.0)]);
+            outcome = ask(id);
             match &outcome {
-                Err(why) if why.kind() == ErrorKind::OutOfDeviceMemory => full.push(heap.physical),
-                Err(why) if why.kind() != ErrorKind::DeviceLost => {}
+                Err(why) if kind(why) == ErrorKind::OutOfDeviceMemory => full.push(heap.physical),
+                Err(why) if kind(why) != ErrorKind::DeviceLost => {}
                 _ => break,
             }
         }

@@ -5,7 +5,7 @@ use super::{
     power, translate,
 };
 use ash::vk;
-use omniheap_core::{Align, ErrorKind, HeapId, HeapKind, HostAccess, Mapper, Result, Use};
+use omniheap_core::{Align, Error, ErrorKind, HeapId, HeapKind, HostAccess, Mapper, Result, Use};
 
 fn types(table: &Table, heaps: &[HeapId]) -> Vec<u32> {
     heaps.iter().map(|id| table.slots[usize::from(id.0)].memory_type).collect()
@@ -74,10 +74,11 @@ fn asked(reported: Reported, full: &[u8], error: ErrorKind) -> (Vec<u32>, Result
     let table = translate(&reported.facts());
     let heaps = table.candidates(reported.buffers, HeapKind::Device);
     let mut asked = Vec::new();
-    let given = table.first_that_gives(&heaps, |heap, slot| {
-        asked.push(slot.memory_type);
+    let given = table.first_that_gives(&heaps, Error::kind, |heap| {
+        let memory_type = table.slots[usize::from(heap.0)].memory_type;
+        asked.push(memory_type);
         let physical = table.caps.heap(heap).unwrap().physical;
-        if full.contains(&physical) { Err(error.into()) } else { Ok(slot.memory_type) }
+        if full.contains(&physical) { Err(error.into()) } else { Ok(memory_type) }
     });
     (asked, given)
 }
@@ -105,7 +106,7 @@ fn a_full_memory_is_asked_once() {
     assert_eq!(order, [1, 4, 0], "that says nothing of the others");
     let (order, given) = asked(layouts::H200, &[0], ErrorKind::DeviceLost);
     assert_eq!((order, given.unwrap_err().kind()), (vec![1], ErrorKind::DeviceLost));
-    let none = translate(&layouts::H200.facts()).first_that_gives(&[], |_, _| Ok(()));
+    let none = translate(&layouts::H200.facts()).first_that_gives(&[], Error::kind, |_| Ok(()));
     assert_eq!(none.unwrap_err().kind(), ErrorKind::NoSuchHeap);
 }
 

@@ -1,6 +1,6 @@
 //! gpu-allocator's calls over a manager: what lets an engine move over one file at a time.
 #![expect(unsafe_code, reason = "works on handles that the caller names")]
-use crate::{Alone, Block, Native, Needs, Vulkan};
+use crate::{Alone, Native, Needs, Vulkan};
 use ash::vk;
 use core::{ffi::c_void, fmt, ptr::NonNull};
 use gpu_allocator::{
@@ -9,7 +9,7 @@ use gpu_allocator::{
 };
 use omniheap_core::{
     AllocateError, Allocation as Managed, Backend as _, Class, HeapKind, HostAccess, Manager,
-    ManagerConfig, Map as _,
+    ManagerConfig, Map as _, Sharing,
 };
 
 /// An allocator with the calls of `gpu_allocator::vulkan::Allocator`, over omniheap's pools.
@@ -61,11 +61,7 @@ impl Allocator {
 
     /// Takes an allocation back at once, as dropping it does: the device is done with its bytes.
     pub fn free(&self, allocation: Allocation) {
-        match allocation.memory {
-            Memory::Managed(managed) => drop(managed),
-            // SAFETY: who frees says that the device is done with it, as with gpu-allocator.
-            Memory::Own(block) => unsafe { block.end() },
-        }
+        drop(allocation);
     }
 
     fn vulkan(&self) -> &Vulkan {
@@ -93,7 +89,7 @@ impl Allocator {
         let mut last = None;
         for request in needs.requests() {
             match self.manager.allocate(&request.name(name)) {
-                Ok(managed) => return self.describe(Memory::Managed(managed), needs.layout.size),
+                Ok(managed) => return self.describe(managed, Sharing::Shared),
                 Err(why) => last = Some(why),
             }
         }
@@ -102,41 +98,33 @@ impl Allocator {
 
     fn dedicate<H: Native>(&self, handle: H, needs: &Needs) -> Result<Allocation, AllocateError> {
         // SAFETY: who made this allocator promised that such handles are the device's, with these needs.
-        let block = unsafe { self.vulkan().allocate_alone(handle, needs) }?;
-        self.describe(Memory::Own(block), needs.layout.size)
+        let managed = unsafe { Vulkan::allocate_alone(&self.manager, handle, needs) }?;
+        self.describe(managed, Sharing::Dedicated)
     }
 
-    fn describe(&self, memory: Memory, size: u64) -> Result<Allocation, AllocateError> {
-        let look = |block: &Block, start: u64| -> omniheap_core::Result<_> {
-            let raw = block.memory().ok_or(omniheap_core::ErrorKind::Unsupported)?;
-            let (described, slot) = self.vulkan().heap(block.heap())?;
-            let mapped = match described.host.is_visible() {
-                // SAFETY: the span lies in the mapping of its block.
-                true => Some(unsafe { self.vulkan().map(block)?.add(index(start)) }),
-                false => None,
-            };
-            Ok((raw, block.memory_offset() + start, mapped.map(Pointer), slot.flags))
+    fn describe(
+        &self,
+        managed: Managed<Vulkan>,
+        sharing: Sharing,
+    ) -> Result<Allocation, AllocateError> {
+        // Pinned, so the place outlives the binding.
+        let binding = managed.binding();
+        let (block, start) = (binding.block(), binding.span().offset);
+        let raw = block.memory().ok_or(omniheap_core::ErrorKind::Unsupported)?;
+        let (described, slot) = self.vulkan().heap(block.heap())?;
+        let mapped = match described.host.is_visible() {
+            // SAFETY: the span lies in the mapping of its block.
+            true => Some(Pointer(unsafe { self.vulkan().map(block)?.add(index(start)) })),
+            false => None,
         };
-        let (raw, offset, mapped, properties) = match &memory {
-            Memory::Own(block) => look(block, 0)?,
-            Memory::Managed(managed) => {
-                // Pinned, so the place outlives the binding.
-                let binding = managed.binding();
-                look(binding.block(), binding.span().offset)?
-            }
-        };
-        Ok(Allocation { raw, offset, size, mapped, properties, memory })
+        let (offset, properties) = (block.memory_offset() + start, slot.flags);
+        drop(binding);
+        Ok(Allocation { raw, offset, mapped, properties, sharing, managed })
     }
 }
 
 fn index(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a mapping fits the address space")
-}
-
-#[derive(Debug)]
-enum Memory {
-    Managed(Managed<Vulkan>),
-    Own(Block),
 }
 
 /// Where the host sees the bytes.
@@ -152,10 +140,10 @@ unsafe impl Sync for Pointer {}
 pub struct Allocation {
     raw: vk::DeviceMemory,
     offset: u64,
-    size: u64,
     mapped: Option<Pointer>,
     properties: vk::MemoryPropertyFlags,
-    memory: Memory,
+    sharing: Sharing,
+    managed: Managed<Vulkan>,
 }
 
 impl Allocation {
@@ -178,13 +166,13 @@ impl Allocation {
     /// Bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
-        self.size
+        self.managed.size()
     }
 
     /// Whether the memory is for one resource alone.
     #[must_use]
     pub const fn is_dedicated(&self) -> bool {
-        matches!(self.memory, Memory::Own(_))
+        matches!(self.sharing, Sharing::Dedicated)
     }
 
     /// What the memory can do.
@@ -208,7 +196,7 @@ impl Allocation {
     pub unsafe fn mapped_slice(&self) -> Option<&[u8]> {
         let Pointer(start) = self.mapped?;
         // SAFETY: mapped for that many bytes as long as `self` lives; the caller keeps the device away.
-        Some(unsafe { core::slice::from_raw_parts(start.as_ptr(), index(self.size)) })
+        Some(unsafe { core::slice::from_raw_parts(start.as_ptr(), index(self.size())) })
     }
 
     /// The bytes to write, if the host sees them.
@@ -220,7 +208,7 @@ impl Allocation {
     pub unsafe fn mapped_slice_mut(&mut self) -> Option<&mut [u8]> {
         let Pointer(start) = self.mapped?;
         // SAFETY: as for `mapped_slice`, and `&mut self` keeps other borrows of these bytes away.
-        Some(unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), index(self.size)) })
+        Some(unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), index(self.size())) })
     }
 }
 
@@ -228,7 +216,7 @@ impl fmt::Debug for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Allocation")
             .field("offset", &self.offset)
-            .field("size", &self.size)
+            .field("size", &self.size())
             .field("dedicated", &self.is_dedicated())
             .finish_non_exhaustive()
     }

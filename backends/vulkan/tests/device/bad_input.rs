@@ -59,7 +59,7 @@ fn overlapping_moves_are_refused(rig: &Rig) {
     ];
     for batch in batches {
         let refused = transfer(&vulkan).copy(MAIN, batch).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert_eq!(refused.kind(), ErrorKind::Overlap);
     }
 }
 

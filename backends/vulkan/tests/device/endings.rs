@@ -1,6 +1,6 @@
 //! Every order of dropping, with work still under way.
 use crate::rig::{MAIN, Rig, at, first, pattern, transfer, write};
-use omniheap_core::{AnyBlock, Backend, HeapKind, Place, erase};
+use omniheap_core::{AnyBlock, Backend, HeapKind, Manager, Place, erase};
 use omniheap_vulkan::{Vulkan, ash::vk};
 
 crate::cases! {
@@ -53,12 +53,12 @@ fn a_backend_is_dropped_with_timelines_busy(rig: &Rig) {
 
 #[expect(unsafe_code, reason = "creates native objects, as an engine does")]
 fn a_resource_outlives_its_backend(rig: &Rig) {
-    let vulkan = rig.open();
+    let manager = Manager::new(rig.open());
     let info =
         vk::BufferCreateInfo::default().size(4096).usage(vk::BufferUsageFlags::STORAGE_BUFFER);
     // SAFETY: a plain buffer.
-    let made = unsafe { vulkan.create_buffer(&info, HeapKind::Device) }.unwrap();
-    drop(vulkan);
+    let made = unsafe { Vulkan::create_buffer(&manager, &info, HeapKind::Device) }.unwrap();
+    drop(manager);
     drop(made);
 }
 

@@ -1,7 +1,7 @@
 //! An engine's exclusive resources on every family: written on one, read on another.
 #![expect(unsafe_code, reason = "records commands of its own, as an engine does")]
 use crate::rig::{MAIN, Rig, pattern};
-use omniheap_core::{Backend, ErrorKind, HeapKind, Map, TimelineId, Timelines as _};
+use omniheap_core::{ErrorKind, HeapKind, Manager, TimelineId, Timelines as _};
 use omniheap_vulkan::{Exclusive, Resource, Vulkan, ash::vk};
 
 crate::cases! {
@@ -49,11 +49,11 @@ fn barrier(device: &ash::Device, commands: vk::CommandBuffer) {
     unsafe { device.cmd_pipeline_barrier(commands, all, all | S::HOST, none, &memory, &[], &[]) };
 }
 
-fn buffer(vulkan: &Vulkan, size: u64, kind: HeapKind) -> Resource<vk::Buffer> {
+fn buffer(manager: &Manager<Vulkan>, size: u64, kind: HeapKind) -> Resource<vk::Buffer> {
     use vk::BufferUsageFlags as U;
     let info = vk::BufferCreateInfo::default().size(size).usage(U::TRANSFER_SRC | U::TRANSFER_DST);
     // SAFETY: a plain buffer.
-    unsafe { vulkan.create_buffer(&info, kind) }.unwrap()
+    unsafe { Vulkan::create_buffer(manager, &info, kind) }.unwrap()
 }
 
 /// Every pair of families, as timelines.
@@ -64,48 +64,45 @@ fn pairs(vulkan: &Vulkan) -> Vec<(TimelineId, TimelineId)> {
 }
 
 /// The bytes of a host-visible resource.
-fn seen(vulkan: &Vulkan, of: &Resource<vk::Buffer>, len: usize) -> Vec<u8> {
-    let start = vulkan.map(of.block()).unwrap();
-    let size = vulkan.caps().atom.down(of.block().size());
-    vulkan.invalidate(of.block(), 0, size).unwrap();
-    // SAFETY: mapped, at least as long, and the device has finished with it.
-    unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }.to_vec()
+fn seen(of: &Resource<vk::Buffer>, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    of.memory().map().unwrap().read(0, &mut bytes).unwrap();
+    bytes
 }
 
 fn an_exclusive_buffer_crosses_families(rig: &Rig) {
-    let vulkan = rig.open();
-    for (value, (here, there)) in (1u32..).zip(pairs(&vulkan)) {
-        let own = buffer(&vulkan, 4096, HeapKind::Device);
-        let back = buffer(&vulkan, 4096, HeapKind::Staging);
-        submit(&vulkan, here, |device, commands| {
+    let manager = Manager::new(rig.open());
+    let vulkan = manager.backend();
+    for (value, (here, there)) in (1u32..).zip(pairs(vulkan)) {
+        let own = buffer(&manager, 4096, HeapKind::Device);
+        let back = buffer(&manager, 4096, HeapKind::Staging);
+        submit(vulkan, here, |device, commands| {
             // SAFETY: recording; the buffer is bound.
             unsafe { device.cmd_fill_buffer(commands, own.handle(), 0, 4096, value) };
         });
         let one = [Exclusive::Buffer(own.handle())];
         // SAFETY: exclusive, last used on `here`, and alive to the end of this turn.
         unsafe { vulkan.change_family(&one, here, there) }.unwrap();
-        submit(&vulkan, there, |device, commands| {
+        submit(vulkan, there, |device, commands| {
             let all = [vk::BufferCopy { src_offset: 0, dst_offset: 0, size: 4096 }];
             // SAFETY: recording; both are bound and that long.
             unsafe { device.cmd_copy_buffer(commands, own.handle(), back.handle(), &all) };
             barrier(device, commands);
         });
         let words = value.to_ne_bytes().repeat(1024);
-        assert_eq!(seen(&vulkan, &back, 4096), words, "{here:?} to {there:?}");
+        assert_eq!(seen(&back, 4096), words, "{here:?} to {there:?}");
     }
 }
 
 fn an_exclusive_image_crosses_families(rig: &Rig) {
-    let vulkan = rig.open();
+    let manager = Manager::new(rig.open());
+    let vulkan = manager.backend();
     let bytes = pattern(9, 64 * 64 * 4);
-    for (here, there) in pairs(&vulkan) {
-        let from = buffer(&vulkan, bytes.len() as u64, HeapKind::Staging);
-        let back = buffer(&vulkan, bytes.len() as u64, HeapKind::Staging);
-        let start = vulkan.map(from.block()).unwrap();
-        // SAFETY: mapped and that long, and the device does not use it yet.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), bytes.len()) };
-        vulkan.flush(from.block(), 0, vulkan.caps().atom.down(from.block().size())).unwrap();
-        let image = image(&vulkan);
+    for (here, there) in pairs(vulkan) {
+        let from = buffer(&manager, bytes.len() as u64, HeapKind::Staging);
+        let back = buffer(&manager, bytes.len() as u64, HeapKind::Staging);
+        from.memory().map().unwrap().write(0, &bytes).unwrap();
+        let image = image(&manager);
         use vk::ImageLayout as L;
         let whole = |from, to| {
             let range = vk::ImageSubresourceRange {
@@ -119,7 +116,7 @@ fn an_exclusive_image_crosses_families(rig: &Rig) {
         // SAFETY: fresh, so no family owns it yet.
         unsafe { vulkan.change_family(&whole(L::UNDEFINED, L::TRANSFER_DST_OPTIMAL), here, here) }
             .unwrap();
-        submit(&vulkan, here, |device, commands| {
+        submit(vulkan, here, |device, commands| {
             let (image, to) = (image.handle(), L::TRANSFER_DST_OPTIMAL);
             // SAFETY: recording; the layout is the one it was brought to.
             unsafe {
@@ -129,7 +126,7 @@ fn an_exclusive_image_crosses_families(rig: &Rig) {
         let step = whole(L::TRANSFER_DST_OPTIMAL, L::TRANSFER_SRC_OPTIMAL);
         // SAFETY: exclusive, last used on `here`, and alive to the end of this turn.
         unsafe { vulkan.change_family(&step, here, there) }.unwrap();
-        submit(&vulkan, there, |device, commands| {
+        submit(vulkan, there, |device, commands| {
             let (image, from) = (image.handle(), L::TRANSFER_SRC_OPTIMAL);
             // SAFETY: recording; the layout is the one it was brought to.
             unsafe {
@@ -137,11 +134,11 @@ fn an_exclusive_image_crosses_families(rig: &Rig) {
             }
             barrier(device, commands);
         });
-        assert!(seen(&vulkan, &back, bytes.len()) == bytes, "{here:?} to {there:?}");
+        assert!(seen(&back, bytes.len()) == bytes, "{here:?} to {there:?}");
     }
 }
 
-fn image(vulkan: &Vulkan) -> Resource<vk::Image> {
+fn image(manager: &Manager<Vulkan>) -> Resource<vk::Image> {
     let info = vk::ImageCreateInfo::default()
         .image_type(vk::ImageType::TYPE_2D)
         .format(vk::Format::R8G8B8A8_UNORM)
@@ -152,7 +149,7 @@ fn image(vulkan: &Vulkan) -> Resource<vk::Image> {
         .tiling(vk::ImageTiling::OPTIMAL)
         .usage(vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST);
     // SAFETY: a plain image.
-    unsafe { vulkan.create_image(&info, HeapKind::Device) }.unwrap()
+    unsafe { Vulkan::create_image(manager, &info, HeapKind::Device) }.unwrap()
 }
 
 fn region() -> vk::BufferImageCopy {

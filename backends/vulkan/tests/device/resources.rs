@@ -1,7 +1,7 @@
 //! What engines do with buffers and images of their own.
 #![expect(unsafe_code, reason = "creates and binds native objects, as an engine does")]
 use crate::rig::{MAIN, Rig, first, free, read, write};
-use omniheap_core::{Align, Backend, Class, ErrorKind, HeapKind};
+use omniheap_core::{Align, Backend, Class, ErrorKind, HeapKind, Manager};
 use omniheap_vulkan::{Alone, Existing, Feature, Needs, Options, Vulkan, ash::vk};
 
 crate::cases! {
@@ -9,10 +9,12 @@ crate::cases! {
     two_buffers_share_their_bytes if |_| true;
     buffer_and_memory_come_in_one_call if |_| true;
     image_and_memory_come_in_one_call if |_| true;
+    resources_count_against_the_budget if |_| true;
     dedicated_memory_serves_one_resource if |_| true;
     needs_without_an_answer_are_refused if |_| true;
     offsets_are_aligned_for_their_use if |_| true;
     a_borrowed_device_works_and_survives if |_| true;
+    a_borrowed_device_is_asked_for_what_it_is_said_to_have if |vulkan| vulkan.has(Feature::ExternalMemoryFd);
 }
 
 fn info(size: u64) -> vk::BufferCreateInfo<'static> {
@@ -102,13 +104,13 @@ fn two_buffers_share_their_bytes(rig: &Rig) {
 }
 
 fn buffer_and_memory_come_in_one_call(rig: &Rig) {
-    let vulkan = rig.open();
+    let manager = Manager::new(rig.open());
     for kind in [HeapKind::Device, HeapKind::Staging, HeapKind::Unified] {
         // SAFETY: a plain buffer.
-        let made = unsafe { vulkan.create_buffer(&info(50_000), kind) }.unwrap();
-        engine_fill(&vulkan, made.handle(), 7);
-        assert!(made.block().size() >= 50_000);
-        let host = vulkan.caps().heap(made.block().heap()).unwrap().host;
+        let made = unsafe { Vulkan::create_buffer(&manager, &info(50_000), kind) }.unwrap();
+        engine_fill(manager.backend(), made.handle(), 7);
+        assert!(made.memory().size() >= 50_000);
+        let host = manager.caps().heap(made.memory().heap()).unwrap().host;
         assert!(kind == HeapKind::Device || host.is_visible(), "{kind:?} is in {host:?}");
         // SAFETY: `engine_fill` waited.
         unsafe { made.destroy_now() };
@@ -128,10 +130,11 @@ fn image_info(size: u32) -> vk::ImageCreateInfo<'static> {
 }
 
 fn image_and_memory_come_in_one_call(rig: &Rig) {
-    let vulkan = rig.open();
+    let manager = Manager::new(rig.open());
+    let vulkan = manager.backend();
     // SAFETY: every device samples this format.
-    let made = unsafe { vulkan.create_image(&image_info(64), HeapKind::Device) }.unwrap();
-    assert!(made.block().size() >= 64 * 64 * 4);
+    let made = unsafe { Vulkan::create_image(&manager, &image_info(64), HeapKind::Device) };
+    assert!(made.unwrap().memory().size() >= 64 * 64 * 4);
     // SAFETY: as above.
     let image = unsafe { vulkan.ash_device().create_image(&image_info(64), None) }.unwrap();
     // SAFETY: created just above.
@@ -145,18 +148,35 @@ fn image_and_memory_come_in_one_call(rig: &Rig) {
 }
 
 fn dedicated_memory_serves_one_resource(rig: &Rig) {
-    let vulkan = rig.open();
-    let ((one, needs), (other, _)) = (buffer(&vulkan, 4096), buffer(&vulkan, 4096));
+    let manager = Manager::new(rig.open());
+    let vulkan = manager.backend();
+    let ((one, needs), (other, _)) = (buffer(vulkan, 4096), buffer(vulkan, 4096));
     // SAFETY: the needs are its own.
-    let block = unsafe { vulkan.allocate_alone(one, &needs) }.unwrap();
+    let memory = unsafe { Vulkan::allocate_alone(&manager, one, &needs) }.unwrap();
+    let binding = memory.binding();
     // SAFETY: refused before anything is bound.
-    let refused = unsafe { vulkan.bind_buffer(other, &needs, &block, 0) };
+    let refused = unsafe { vulkan.bind_buffer(other, &needs, binding.block(), 0) };
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
     // SAFETY: fresh, with its own needs.
-    unsafe { vulkan.bind_buffer(one, &needs, &block, 0) }.unwrap();
-    engine_fill(&vulkan, one, 1);
-    destroy(&vulkan, one);
-    destroy(&vulkan, other);
+    unsafe { vulkan.bind_buffer(one, &needs, binding.block(), 0) }.unwrap();
+    engine_fill(vulkan, one, 1);
+    destroy(vulkan, one);
+    destroy(vulkan, other);
+}
+
+fn resources_count_against_the_budget(rig: &Rig) {
+    let manager = Manager::new(rig.open());
+    let heaps: Vec<_> = manager.caps().heap_ids().map(|(heap, _)| heap).collect();
+    let held = || heaps.iter().map(|heap| manager.heap_use(*heap).unwrap().reserved).sum::<u64>();
+    // SAFETY: a plain buffer.
+    let make = |size| unsafe { Vulkan::create_buffer(&manager, &info(size), HeapKind::Device) };
+    let made = make(1 << 20).unwrap();
+    assert_eq!(held(), made.memory().size(), "the manager knows of it");
+    heaps.iter().for_each(|heap| manager.set_budget(*heap, 2 << 20, 2 << 20).unwrap());
+    assert_eq!(make(4 << 20).unwrap_err().kind(), ErrorKind::OverBudget);
+    assert_eq!(manager.totals().live, 1, "a refused one leaves nothing");
+    drop(made);
+    assert_eq!((held(), manager.totals().live), (0, 0));
 }
 
 fn needs_without_an_answer_are_refused(rig: &Rig) {
@@ -241,4 +261,36 @@ fn a_borrowed_device_works_and_survives(rig: &Rig) {
     let block = owner.allocate(first(&owner), 64).unwrap();
     write(&owner, &block, 0, b"still here");
     assert_eq!(read(&owner, &block, 0, 10), b"still here");
+}
+
+fn a_borrowed_device_is_asked_for_what_it_is_said_to_have(rig: &Rig) {
+    let owner = rig.open();
+    let (instance, family) = (owner.ash_instance(), owner.families()[0]);
+    let queues =
+        [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
+    let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues);
+    // SAFETY: the physical device is the instance's; nothing is enabled.
+    let device = unsafe { instance.create_device(owner.physical_device(), &info, None) }.unwrap();
+    // SAFETY: the device was created with one queue of this family.
+    let queues = [(family, unsafe { device.get_device_queue(family, 0) })];
+    let wrap = |enabled: &[Feature]| {
+        let existing = Existing {
+            entry: owner.ash_entry().clone(),
+            instance: instance.clone(),
+            physical_device: owner.physical_device(),
+            device: device.clone(),
+            queues: &queues,
+            enabled,
+        };
+        // SAFETY: the handles belong together. What is said to be enabled is not: that is refused, or never used.
+        unsafe { Vulkan::wrap(existing, Options::default()) }
+    };
+    let refused = |feature| wrap(&[feature]).map(drop).unwrap_err().kind();
+    assert_eq!(refused(Feature::ExternalMemoryFd), ErrorKind::InvalidConfig, "not enabled");
+    if !owner.has(Feature::DeviceCoherentMemory) {
+        assert_eq!(refused(Feature::DeviceCoherentMemory), ErrorKind::InvalidConfig, "not there");
+    }
+    drop(wrap(&[]).expect("a plain device is enough"));
+    // SAFETY: nothing was made that is not gone.
+    unsafe { device.destroy_device(None) };
 }

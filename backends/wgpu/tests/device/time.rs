@@ -23,8 +23,8 @@ fn keep_busy(backend: &omniheap_wgpu::Wgpu, submissions: usize) {
     let from = backend.allocate(DEVICE, size).expect("fits");
     let to = backend.allocate(DEVICE, size).expect("fits");
     let one = Move { from: at(&from, 0), to: at(&to, 0), size };
-    for _ in 0..submissions {
-        backend.copy(MAIN, &[one; 16]).expect("in range");
+    for _ in 0..submissions * 16 {
+        backend.copy(MAIN, &[one]).expect("in range");
     }
     // Dropped while in use: wgpu keeps both until the copies are done.
 }

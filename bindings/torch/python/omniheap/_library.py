@@ -68,6 +68,8 @@ def _declare(lib):
     ):
         function = getattr(lib, "omniheap_torch_" + name)
         function.restype, function.argtypes = result, arguments
+    for function in (lib.omniheap_cupy_begin_capture, lib.omniheap_cupy_end_capture):
+        function.restype, function.argtypes = number, [number, pointer]
 
 
 def address(name):

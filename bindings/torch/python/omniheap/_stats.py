@@ -1,7 +1,8 @@
 """PyTorch's own memory figures, from omniheap: its functions refuse with any allocator that is not its own.
 
 `torch.cuda.memory_allocated()`, `memory_stats()`, `max_memory_reserved()`, `memory_summary()`, `reset_peak_memory_stats()` and their
-kin all ask three functions of `torch._C`; `install` puts ours there. What omniheap has no equal of is zero.
+kin all ask a few functions of `torch._C`, those of `torch.accelerator` a few more; `install` puts ours there. What omniheap has no equal
+of is zero.
 """
 
 from . import _library
@@ -22,13 +23,19 @@ def nested(device):
     ours, earlier = _library.stats(device), _earlier.get(device, {})
     since = lambda key: ours[key] - earlier.get(key, 0)
     count = {"current": ours["live"], "peak": ours["peak_live"], "allocated": since("allocated"), "freed": since("freed")}
-    size = {"current": ours["live_bytes"], "peak": ours["peak_live_bytes"], "allocated": since("allocated_bytes"), "freed": since("freed_bytes")}
+    asked = {"current": ours["live_bytes"], "peak": ours["peak_live_bytes"], "allocated": since("allocated_bytes"), "freed": since("freed_bytes")}
+    size = {
+        "current": ours["rounded_bytes"],
+        "peak": ours["peak_rounded_bytes"],
+        "allocated": since("rounded_allocated_bytes"),
+        "freed": since("rounded_freed_bytes"),
+    }
     active = size["current"] + ours["waiting_bytes"]
     sums = {
         "allocation": count,
         "active": count,
         "allocated_bytes": size,
-        "requested_bytes": size,
+        "requested_bytes": asked,
         # Freed bytes that other streams may still use are active.
         "active_bytes": {**size, "current": active, "peak": max(active, size["peak"])},
         "reserved_bytes": {**_ZERO, "current": ours["reserved_bytes"], "peak": ours["peak_reserved_bytes"]},
@@ -55,3 +62,14 @@ def install(torch):
     torch._C._cuda_memoryStats = nested
     torch._C._cuda_resetPeakMemoryStats = reset_peaks
     torch._C._cuda_resetAccumulatedMemoryStats = reset_accumulated
+    accelerator = {
+        "isAllocatorInitialized": torch.cuda.is_initialized,
+        "getDeviceStats": nested,
+        "resetPeakStats": reset_peaks,
+        "resetAccumulatedStats": reset_accumulated,
+        "emptyCache": _library.empty_cache,
+    }
+    for name, function in accelerator.items():
+        # Not every version has them.
+        if hasattr(torch._C, "_accelerator_" + name):
+            setattr(torch._C, "_accelerator_" + name, function)

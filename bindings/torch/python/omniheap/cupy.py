@@ -4,6 +4,8 @@
     omniheap.cupy.enable()
 """
 
+import functools
+
 from . import _library
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 
@@ -26,6 +28,8 @@ def enable(limit=None, paged=True):
     cupy = _import()
     if _library._enabled is None or limit is not None or paged is not True:
         _library.configure("hip" if cupy.cuda.runtime.is_hip else "cuda", limit, paged)
+    if _allocators is None:
+        _announce_captures(cupy)
     _allocators = {}
     cupy.cuda.set_allocator(_allocate)
 
@@ -43,6 +47,31 @@ def _allocate(size):
     if size and not memory.ptr:
         raise MemoryError(explain_oom())
     return memory
+
+
+def _announce_captures(cupy):
+    """Has streams say when they are captured: what omniheap does to follow streams would spoil a capture that it does not know of."""
+    stream, library = cupy.cuda.stream._BaseStream, _library.load()
+    begin, end = stream.begin_capture, stream.end_capture
+
+    @functools.wraps(begin)
+    def begin_capture(self, mode=None):
+        device = cupy.cuda.runtime.getDevice()
+        library.omniheap_cupy_begin_capture(device, self.ptr)
+        try:
+            return begin(self, mode)
+        except BaseException:
+            library.omniheap_cupy_end_capture(device, self.ptr)
+            raise
+
+    @functools.wraps(end)
+    def end_capture(self):
+        try:
+            return end(self)
+        finally:
+            library.omniheap_cupy_end_capture(cupy.cuda.runtime.getDevice(), self.ptr)
+
+    stream.begin_capture, stream.end_capture = begin_capture, end_capture
 
 
 def _import():

@@ -93,6 +93,36 @@ class Refusals(unittest.TestCase):
             self.assertIn(word, str(caught.exception))
             self.assertFalse(omniheap.cupy.is_enabled())
 
+    def test_cupy_says_when_it_captures(self):
+        said = []
+
+        class Stream:
+            ptr, fails = 7, False
+
+            def begin_capture(self, mode=None):
+                said.append(("begins", mode))
+                if self.fails:
+                    raise RuntimeError
+
+            def end_capture(self):
+                return "graph"
+
+        say = lambda what: lambda device, stream: said.append((what, device, stream))
+        library = types.SimpleNamespace(omniheap_cupy_begin_capture=say("hold"), omniheap_cupy_end_capture=say("release"))
+        runtime = types.SimpleNamespace(getDevice=lambda: 3)
+        cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, stream=types.SimpleNamespace(_BaseStream=Stream)))
+        self.addCleanup(setattr, _library, "load", _library.load)
+        _library.load = lambda: library
+        omniheap.cupy._announce_captures(cupy)
+        stream = Stream()
+        stream.begin_capture(2)
+        self.assertEqual(stream.end_capture(), "graph")
+        self.assertEqual(said, [("hold", 3, 7), ("begins", 2), ("release", 3, 7)])
+        said.clear()
+        stream.fails = True
+        self.assertRaises(RuntimeError, stream.begin_capture)
+        self.assertEqual(said, [("hold", 3, 7), ("begins", None), ("release", 3, 7)])
+
     def test_figures_before_enable(self):
         earlier, _library._enabled = _library._enabled, None
         self.addCleanup(setattr, _library, "_enabled", earlier)
@@ -242,7 +272,7 @@ class Host(unittest.TestCase):
 
     def test_pytorch_shows_our_figures(self):
         torch = FakeTorch()
-        torch._C = types.SimpleNamespace()
+        torch._C = types.SimpleNamespace(_accelerator_getDeviceStats=None)
         _stats.install(torch)
         torch._C._cuda_resetPeakMemoryStats(0)
         torch._C._cuda_resetAccumulatedMemoryStats(0)
@@ -252,12 +282,15 @@ class Host(unittest.TestCase):
         [self.lib.omniheap_torch_free(pointer, size, 0, None) for pointer, size in held]
         self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
         after = torch._C._cuda_memoryStats(0)
-        total = sum(size for _, size in held)
+        asked = sum(size for _, size in held)
+        total = sum(-(-size // 512) * 512 for _, size in held)
         got = lambda shown, name, key: shown[name]["all"][key]
         self.assertEqual(got(grown, "allocated_bytes", "current") - got(before, "allocated_bytes", "current"), total)
         self.assertEqual(got(after, "allocated_bytes", "current"), got(before, "allocated_bytes", "current"))
         self.assertEqual(got(after, "allocated_bytes", "peak") - got(before, "allocated_bytes", "current"), total)
-        self.assertEqual((got(after, "requested_bytes", "allocated"), got(after, "requested_bytes", "freed")), (total, total))
+        self.assertEqual((got(after, "requested_bytes", "allocated"), got(after, "requested_bytes", "freed")), (asked, asked))
+        self.assertEqual((got(after, "allocated_bytes", "allocated"), got(after, "allocated_bytes", "freed")), (total, total))
+        self.assertNotEqual(asked, total)
         self.assertEqual((got(after, "allocation", "allocated"), got(after, "allocation", "freed"), after["num_ooms"]), (3, 3, 1))
         self.assertGreaterEqual(got(grown, "reserved_bytes", "peak"), got(grown, "reserved_bytes", "current"))
         self.assertGreaterEqual(got(grown, "reserved_bytes", "current"), total)
@@ -266,6 +299,8 @@ class Host(unittest.TestCase):
         again = torch._C._cuda_memoryStats(0)
         self.assertEqual(got(again, "allocated_bytes", "peak"), got(again, "allocated_bytes", "current"))
         self.assertEqual((got(again, "allocation", "allocated"), again["num_ooms"]), (0, 0))
+        self.assertEqual(torch._C._accelerator_getDeviceStats(0), again)
+        self.assertFalse(hasattr(torch._C, "_accelerator_resetPeakStats"), "this version has none")
 
     def test_stats_are_whole(self):
         stats = _library.stats()

@@ -31,6 +31,8 @@ enum Work {
     AtOnce,
     /// Nothing before someone waits for it.
     Late,
+    /// Nothing, and nobody can wait for it or run after it now.
+    Stuck,
 }
 
 /// The page at every mapped position.
@@ -105,7 +107,8 @@ unsafe impl Backend for Sheets {
     }
 }
 
-impl Timelines for Sheets {
+// SAFETY: there is no work, so whatever epoch is reached, all of it has finished.
+unsafe impl Timelines for Sheets {
     fn open(&self) -> Result<TimelineId> {
         Err(ErrorKind::Unsupported.into())
     }
@@ -120,11 +123,17 @@ impl Timelines for Sheets {
         Ok(Epoch(if all { &self.marks } else { &self.reached }.load(Relaxed)))
     }
     fn wait(&self, point: Point) -> Result<()> {
+        if self.work == Work::Stuck {
+            return Err(ErrorKind::Busy.into());
+        }
         self.reached.fetch_max(point.epoch.0, Relaxed);
         self.waits.fetch_add(1, Relaxed);
         Ok(())
     }
     fn order(&self, later: TimelineId, earlier: Point) -> Result<()> {
+        if self.work == Work::Stuck {
+            return Err(ErrorKind::Busy.into());
+        }
         self.orders.lock().unwrap().push((later, earlier.timeline));
         Ok(())
     }
@@ -132,6 +141,8 @@ impl Timelines for Sheets {
 
 // SAFETY: positions have no bytes, so whichever page backs one has the same.
 unsafe impl Remap for Sheets {
+    type Block = Addresses;
+
     fn reserve(&self, _: HeapId, _: u64) -> Result<Addresses> {
         self.blocks.fetch_add(1, Relaxed);
         Ok(Addresses::default())
@@ -303,6 +314,47 @@ fn thrift_takes_back_what_others_use_and_runs_after_them() {
     assert_eq!(held(&manager), 512);
     assert_eq!(*manager.backend().orders.lock().unwrap(), [(ONE, TWO)]);
     assert_eq!(manager.backend().waits.load(Relaxed), 0);
+}
+
+const THREE: TimelineId = TimelineId(3);
+
+/// A thrifty manager whose allocations any timeline may use.
+fn undeclared(work: Work) -> Manager<Sheets> {
+    let mut config = ManagerConfig::default();
+    (config.pool.waiting, config.pool.uses) = (Waiting::Thrift, Uses::Undeclared);
+    Manager::with_config(Sheets::new(work), config)
+}
+
+#[test]
+fn where_uses_are_undeclared_whoever_takes_bytes_runs_after_all_work() {
+    let manager = undeclared(Work::Late);
+    drop(ask(&manager, ONE, 512));
+    drop(ask(&manager, TWO, 256));
+    assert_eq!(*manager.backend().orders.lock().unwrap(), [(TWO, TimelineId::ALL)]);
+    // What was lent comes back after all work too.
+    drop(ask(&manager, ONE, 512));
+    assert_eq!(held(&manager), 512);
+    let both = [(TWO, TimelineId::ALL), (ONE, TimelineId::ALL)];
+    assert_eq!(*manager.backend().orders.lock().unwrap(), both);
+}
+
+#[test]
+fn where_uses_are_undeclared_only_the_timeline_that_asks_waits_for_others() {
+    let manager = undeclared(Work::Late);
+    let used = ask(&manager, ONE, 512);
+    used.use_on(TWO).unwrap();
+    drop(used);
+    drop(ask(&manager, THREE, 512));
+    let orders = manager.backend().orders.lock().unwrap();
+    assert!(orders.iter().all(|(later, _)| *later == THREE), "{orders:?}");
+}
+
+#[test]
+fn work_that_cannot_be_waited_for_now_is_no_reason_to_fail() {
+    let manager = undeclared(Work::Stuck);
+    assert_eq!(held_after_holes(&manager, 64 << 20), 768 << 20);
+    let error = manager.allocate(&Request::new(1).on(TimelineId::ALL)).err();
+    assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::NoSuchTimeline));
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Assets {
                 usage: U::SAMPLED | U::TRANSFER_DST | U::TRANSFER_SRC,
                 aspect: vk::ImageAspectFlags::COLOR,
             };
-            Image::create(manager.backend(), shape, |request| pool.allocate(request))
+            Image::create(manager, shape, |request| pool.allocate(request))
         };
         let textures = scene.textures.iter().map(image).collect::<Result<Vec<_>, _>>()?;
         upload(device, manager, &scene.textures, &textures)?;
@@ -68,7 +68,7 @@ impl Assets {
 
     /// The texture that lives in an allocation.
     pub(crate) fn texture_of(&self, allocation: AllocationId) -> Option<usize> {
-        let is = |image: &Image| image.allocation() == Some(allocation);
+        let is = |image: &Image| image.allocation() == allocation;
         self.textures.iter().position(|texture| texture.as_ref().is_some_and(is))
     }
 }

@@ -52,9 +52,8 @@ impl<'a> Renderer<'a> {
         let colour = Shape { size: SIZE, format: COLOUR, usage, aspect: A::COLOR };
         let usage = U::DEPTH_STENCIL_ATTACHMENT;
         let depth = Shape { size: SIZE, format: DEPTH, usage, aspect: A::DEPTH };
-        let [colour, depth] = [colour, depth].map(|shape| {
-            Image::create(manager.backend(), shape, |request| manager.allocate(request))
-        });
+        let [colour, depth] = [colour, depth]
+            .map(|shape| Image::create(manager, shape, |request| manager.allocate(request)));
         let (colour, depth) = (colour?, depth?);
         let pipeline = Pipeline::create(&device.raw, assets)?;
         Ok(Self { device, manager, scene, pipeline, colour, depth })

@@ -1,13 +1,15 @@
 //! Images of the engine, in memory from omniheap.
 #![expect(unsafe_code, reason = "an engine talks to the driver itself")]
 use core::error::Error;
-use omniheap_core::{AllocateError, Allocation, AllocationId, Class, HeapKind, Request, Spot};
+use omniheap_core::{
+    AllocateError, Allocation, AllocationId, Class, HeapKind, Manager, Request, Spot,
+};
 use omniheap_vulkan::{Alone, Block, Vulkan, ash, ash::vk};
 
 /// An image and the memory behind it.
 pub(crate) struct Image {
     pub(crate) native: Native,
-    memory: Memory,
+    memory: Allocation<Vulkan>,
     shape: Shape,
 }
 
@@ -16,15 +18,6 @@ pub(crate) struct Native {
     pub(crate) handle: vk::Image,
     pub(crate) view: vk::ImageView,
     device: ash::Device,
-}
-
-/// Where the driver wants an image to live.
-enum Memory {
-    /// Beside others.
-    Shared(Allocation<Vulkan>),
-    /// Alone.
-    #[expect(dead_code, reason = "held, not read: memory lives as long as its image")]
-    Own(Block),
 }
 
 /// What an image is for.
@@ -39,22 +32,19 @@ pub(crate) struct Shape {
 impl Image {
     /// Makes an image in memory that `allocate` gives: a manager's, or a pool's.
     pub(crate) fn create(
-        vulkan: &Vulkan,
+        manager: &Manager<Vulkan>,
         shape: Shape,
         allocate: impl Fn(&Request<'_>) -> Result<Allocation<Vulkan>, AllocateError>,
     ) -> Result<Self, Box<dyn Error>> {
+        let vulkan = manager.backend();
         let handle = make(vulkan, shape)?;
-        let memory = place(vulkan, handle, allocate)?;
+        let memory = place(manager, handle, allocate)?;
         let native = Native::complete(vulkan, handle, shape)?;
         Ok(Self { native, memory, shape })
     }
 
-    /// The allocation that it shares a block with others by.
-    pub(crate) fn allocation(&self) -> Option<AllocationId> {
-        match &self.memory {
-            Memory::Shared(allocation) => Some(allocation.id()),
-            Memory::Own(_) => None,
-        }
+    pub(crate) fn allocation(&self) -> AllocationId {
+        self.memory.id()
     }
 
     /// An image like it at a place where it would move to.
@@ -112,36 +102,27 @@ fn make(vulkan: &Vulkan, shape: Shape) -> Result<vk::Image, vk::Result> {
 
 /// Asks the driver what the image needs, omniheap for it, and binds the two.
 fn place(
-    vulkan: &Vulkan,
+    manager: &Manager<Vulkan>,
     image: vk::Image,
     allocate: impl Fn(&Request<'_>) -> Result<Allocation<Vulkan>, AllocateError>,
-) -> Result<Memory, Box<dyn Error>> {
+) -> Result<Allocation<Vulkan>, Box<dyn Error>> {
+    let vulkan = manager.backend();
     // SAFETY: the image is this device's, and not disjoint.
     let needs = unsafe { vulkan.image_needs(image, Class::Tiled, HeapKind::Device) }?;
-    if needs.alone != Alone::No {
-        // SAFETY: the needs are the image's own.
-        let block = unsafe { vulkan.allocate_alone(image, &needs) }?;
-        // SAFETY: not bound yet; the block is kept beside the image.
-        unsafe { vulkan.bind_image(image, &needs, &block, 0) }?;
-        return Ok(Memory::Own(block));
-    }
-    let mut full = None;
-    for request in needs.requests() {
+    let memory = if needs.alone == Alone::No {
         // An image cannot move on its own, but the engine can make it again elsewhere.
-        match allocate(&request.moved_on_consent().name("image")) {
-            Ok(allocation) => {
-                let binding = allocation.binding();
-                // SAFETY: not bound yet; it moves only when the engine says so, and the allocation is kept beside it.
-                unsafe {
-                    vulkan.bind_image(image, &needs, binding.block(), binding.span().offset)
-                }?;
-                drop(binding);
-                return Ok(Memory::Shared(allocation));
-            }
-            Err(why) => full = Some(why),
-        }
-    }
-    Err(full.map_or("no heap takes the image".into(), Into::into))
+        let requests = needs.requests().map(|request| request.moved_on_consent().name("image"));
+        let mut tried = requests.map(|request| allocate(&request));
+        tried.find(Result::is_ok).ok_or("no heap takes the image")??
+    } else {
+        // SAFETY: the needs are the image's own.
+        unsafe { Vulkan::allocate_alone(manager, image, &needs) }?
+    };
+    let binding = memory.binding();
+    // SAFETY: not bound yet; it moves only when the engine says so, and the allocation is kept beside it.
+    unsafe { vulkan.bind_image(image, &needs, binding.block(), binding.span().offset) }?;
+    drop(binding);
+    Ok(memory)
 }
 
 /// All of an image that has neither levels nor layers.

@@ -18,6 +18,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         a_dedicated_allocation_is_alone_at_offset_zero proves [49] needs [];
         pools_keep_to_themselves proves [50] needs [];
         a_pool_in_use_is_busy proves [51] needs [];
+        a_dropped_pool_gives_its_memory_back proves [51] needs [Unguarded];
         trim_leaves_memory_with_queued_work_alone proves [52] needs [Transfer, Timelines, Hold];
         trim_from_another_thread_is_safe proves [52] needs [Transfer];
         a_pool_can_hold_one_allocation_a_block proves [53] needs [];
@@ -66,6 +67,25 @@ fn a_maximum_lets_exactly_so_many_in<B: Backend + 'static>(world: &World<B>) {
     }
     drop(live);
     end(&manager, pool);
+}
+
+fn a_dropped_pool_gives_its_memory_back<B: Backend + 'static>(world: &World<B>) {
+    let stack = world.stack();
+    let manager = world.manager_over(&stack);
+    let config = PoolConfig { minimum: 4 * MIB, ..pool_of(4 * MIB) };
+    let make = || manager.create_pool(world.device_heap(), config).expect("valid");
+    let pool = make();
+    pool.allocate(&Request::new(MIB)).expect("fits").free();
+    assert!(stack.inner().live().bytes() >= 4 * MIB);
+    drop(pool);
+    assert_eq!(stack.inner().live().bytes(), 0, "nothing in it was live");
+    let pool = make();
+    let one = pool.allocate(&Request::new(MIB)).expect("fits");
+    drop(pool);
+    assert_eq!(manager.totals().live, 1, "what is live stays, and is known");
+    one.free();
+    assert_eq!(manager.trim(), Ok(4 * MIB), "with its minimum: nobody asks for it any more");
+    assert_eq!(stack.inner().live().bytes(), 0);
 }
 
 fn a_pool_asks_for_nothing_until_it_is_used<B: Backend + 'static>(world: &World<B>) {

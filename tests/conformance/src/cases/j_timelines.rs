@@ -2,7 +2,9 @@
 use super::{place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, check_stamp, in_heap, timelines, write_stamp};
-use omniheap_core::{Allocation, Backend, Copy, Manager, Point, Request, TimelineId, Waiting};
+use omniheap_core::{
+    Allocation, Backend, Copy, Manager, Move, Point, Request, TimelineId, Uses, Waiting,
+};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
@@ -15,6 +17,8 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         a_timeline_may_close_before_its_frees_are_collected proves [85] needs [Transfer, Timelines, Unguarded];
         a_stuck_timeline_delays_nobody_else proves [86] needs [Timelines, Hold];
         staging_is_not_reused_while_a_copy_reads_it proves [87] needs [Transfer, Timelines, Hold];
+        a_mark_of_all_work_waits_for_every_timeline proves [83] needs [Timelines, Hold, MarkAll];
+        bytes_that_leave_a_timeline_wait_for_uses_that_nobody_declared proves [82] needs [Transfer, Timelines, Hold, Unguarded];
         every_call_works_from_every_thread proves [89] needs [Transfer];
     }
 }
@@ -35,6 +39,20 @@ fn copy_all<'a, B: Backend + 'static>(
     to: &'a Allocation<Stack<B>>,
 ) -> Copy<'a, Stack<B>> {
     Copy { from, from_offset: 0, to, to_offset: 0, size: from.size().min(to.size()) }
+}
+
+/// As an engine copies that tells the manager nothing.
+fn copy_unannounced<B: Backend + 'static>(
+    manager: &Manager<Stack<B>>,
+    on: TimelineId,
+    from: &Allocation<Stack<B>>,
+    to: &Allocation<Stack<B>>,
+) {
+    let size = from.size();
+    let (from, to) = (from.binding(), to.binding());
+    let (from, to) = (from.place(0, size).expect("inside"), to.place(0, size).expect("inside"));
+    let step = Move { from, to, size };
+    manager.backend().as_transfer().expect("needed").copy(on, &[step]).expect("queued");
 }
 
 /// Lets everything finish and be collected, then closes timelines.
@@ -237,6 +255,53 @@ fn staging_is_not_reused_while_a_copy_reads_it<B: Backend + 'static>(world: &Wor
     check_stamp(&target, 1);
     drop((target, next));
     close(world, &manager, &[line]);
+}
+
+fn a_mark_of_all_work_waits_for_every_timeline<B: Backend + 'static>(world: &World<B>) {
+    let stack = world.stack();
+    let all = timelines(&stack);
+    let line = all.open().expect("one more");
+    for held_on in [MAIN, line] {
+        world.backend().wait_idle().expect("alive");
+        let held = world.hold(held_on);
+        let epoch = all.mark(TimelineId::ALL).expect("the case needs it");
+        let point = Point { timeline: TimelineId::ALL, epoch };
+        assert!(all.reached(TimelineId::ALL).expect("alive") < epoch, "{held_on:?} still works");
+        drop(held);
+        all.wait(point).expect("alive");
+        assert!(all.reached(TimelineId::ALL).expect("alive") >= epoch);
+        all.order(line, point).expect("reached");
+    }
+    assert!(all.close(TimelineId::ALL).is_err(), "nobody opened it");
+    all.close(line).expect("idle");
+}
+
+fn bytes_that_leave_a_timeline_wait_for_uses_that_nobody_declared<B: Backend + 'static>(
+    world: &World<B>,
+) {
+    let stack = world.stack();
+    let mut config = world.config();
+    config.pool.uses = Uses::Undeclared;
+    let manager = world.manager_with(&stack, config);
+    let heap = world.device_heap();
+    let [owner, reader] = [(); 2].map(|()| timelines(&stack).open().expect("one more"));
+    let copied = take(&manager, &in_heap(heap, 8 * MIB).dedicated());
+    let one = take(&manager, &in_heap(heap, 8 * MIB).on(owner));
+    write_stamp(&one, 5);
+    world.backend().wait_idle().expect("alive");
+    let held = world.hold(reader);
+    copy_unannounced(&manager, reader, &one, &copied);
+    let place = place_of(&one);
+    one.free();
+    let other = take(&manager, &in_heap(heap, 8 * MIB).on(MAIN));
+    assert!(!overlap(place, &other), "the copy is still to come");
+    write_stamp(&other, 6);
+    drop(held);
+    world.backend().wait_idle().expect("alive");
+    check_stamp(&copied, 5);
+    check_stamp(&other, 6);
+    drop((copied, other));
+    close(world, &manager, &[owner, reader]);
 }
 
 fn every_call_works_from_every_thread<B: Backend + 'static>(world: &World<B>) {

@@ -1,8 +1,11 @@
 //! L: bytes in, out and across.
+#![expect(unsafe_code, reason = "frees blocks of the seam")]
 use super::{kind, place_of, take};
 use crate::case::{Case, LARGE, Need};
 use crate::world::{Stack, World, timelines};
-use omniheap_core::{Allocation, Backend, Copy, ErrorKind, InsideBlock, Request, TimelineId};
+use omniheap_core::{
+    Allocation, Backend, Copy, ErrorKind, InsideBlock, Move, Place, Request, TimelineId,
+};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
@@ -11,6 +14,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         a_batch_of_copies_is_done_whole proves [97] needs [Transfer];
         what_the_device_cannot_copy_is_refused_not_rounded proves [97] needs [Transfer];
         copies_that_overlap_or_reach_outside_are_refused proves [98] needs [Transfer];
+        a_bad_batch_is_refused_by_the_backend_itself proves [98] needs [Transfer];
         a_writers_bytes_are_its_own_again_at_once proves [100] needs [Transfer, Timelines, Hold];
         work_on_one_timeline_runs_in_order proves [100] needs [Transfer];
         an_order_between_timelines_is_kept proves [83, 100] needs [Transfer, Timelines, Hold];
@@ -142,12 +146,57 @@ fn copies_that_overlap_or_reach_outside_are_refused<B: Backend + 'static>(world:
         &[copy("other", 0, 0, 512), copy("one", 256, 2048, 512)],
     ];
     for batch in overlapping {
-        assert_eq!(kind(manager.copy(MAIN, batch)), ErrorKind::Busy);
+        assert_eq!(kind(manager.copy(MAIN, batch)), ErrorKind::Overlap);
     }
     for outside in [copy("other", 4096, 0, 4), copy("other", 0, 3840, 512)] {
         assert_eq!(kind(manager.copy(MAIN, &[outside])), ErrorKind::OutOfRange);
     }
     assert_eq!(stack.inner().calls().total(), calls, "refused before the driver");
+}
+
+/// Without a manager in front, which would have refused the batch before the backend saw it.
+fn a_bad_batch_is_refused_by_the_backend_itself<B: Backend + 'static>(world: &World<B>) {
+    let (backend, heap) = (world.backend(), world.device_heap());
+    let transfer = backend.as_transfer().expect("needed");
+    let (unit, caps) = (world.whole(64), backend.caps().copy);
+    // A whole granule: blocks end where they say.
+    let size = backend.caps().heap(heap).and_then(|heap| heap.granule.up(unit * 8)).expect("small");
+    let [one, other] = [(); 2].map(|()| backend.allocate(heap, size).expect("small"));
+    let at = |block, offset| Place { block, offset };
+    for (block, value) in [(&one, 1), (&other, 2)] {
+        transfer.fill(MAIN, at(block, 0), size, value).expect("inside");
+    }
+    let step = |from, start, to, end, size| Move { from: at(from, start), to: at(to, end), size };
+    let good = step(&one, 0, &other, 0, unit);
+    let mut bad = vec![
+        (ErrorKind::Overlap, step(&one, unit * 2, &other, 0, unit * 2)),
+        (ErrorKind::Overlap, step(&other, 0, &one, unit * 4, unit)),
+        (ErrorKind::OutOfRange, step(&one, size, &other, unit, unit)),
+        (ErrorKind::OutOfRange, step(&one, unit, &other, size, unit)),
+        (ErrorKind::OutOfRange, step(&one, unit, &other, u64::MAX - unit + 1, unit)),
+        (ErrorKind::Overlap, step(&one, unit * 4, &one, unit * 5, unit * 2)),
+    ];
+    if caps.inside_block == InsideBlock::Forbidden {
+        bad.push((ErrorKind::Unsupported, step(&one, unit * 2, &one, unit * 6, unit)));
+    }
+    if caps.align.get() > 1 {
+        bad.push((ErrorKind::Misaligned, step(&one, unit + 1, &other, unit, unit)));
+        bad.push((ErrorKind::Misaligned, step(&one, unit, &other, unit + 1, unit)));
+    }
+    for (expected, bad) in bad {
+        assert_eq!(kind(transfer.copy(MAIN, &[good, bad])), expected, "{}", bad.size);
+        for (block, value) in [(&one, 1), (&other, 2)] {
+            let mut found = vec![0; slice(0, size).len()];
+            transfer.read(MAIN, at(block, 0), &mut found).expect("inside");
+            assert!(found.iter().all(|byte| *byte == value), "a refused batch copies nothing");
+        }
+    }
+    transfer.copy(MAIN, &[good, step(&one, unit, &other, unit, unit)]).expect("side by side");
+    backend.wait_idle().expect("alive");
+    for block in [one, other] {
+        // SAFETY: the block is this backend's, and nothing runs.
+        unsafe { backend.free(block) }.expect("idle");
+    }
 }
 
 fn a_writers_bytes_are_its_own_again_at_once<B: Backend + 'static>(world: &World<B>) {

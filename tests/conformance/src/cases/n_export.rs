@@ -1,10 +1,9 @@
 //! N: hand-over to others, on the seam itself.
-#![expect(unsafe_code, reason = "frees blocks and closes descriptors")]
+#![expect(unsafe_code, reason = "frees blocks")]
 use super::kind;
 use crate::case::{Case, Need};
 use crate::world::World;
 use omniheap_core::{Backend, ErrorKind, Export, Exported, HeapId, Place, TimelineId};
-use std::os::fd::{FromRawFd, OwnedFd};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
@@ -12,6 +11,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         an_exported_block_is_zero_and_all_its_own proves [112] needs [Export, Transfer];
         an_import_that_does_not_match_is_refused proves [113] needs [Export];
         an_import_of_more_than_there_is_is_refused proves [113] needs [Export];
+        a_descriptor_stays_its_holders proves [113] needs [Export];
         the_importer_keeps_memory_that_its_exporter_freed proves [114] needs [Export, Transfer];
     }
 }
@@ -36,9 +36,9 @@ fn free<B: Backend + 'static>(world: &World<B>, block: B::Block) {
     unsafe { world.backend().free(block) }.expect("idle");
 }
 
-fn close(exported: &Exported) {
-    // SAFETY: the descriptor came from `export`, and nobody else closes it.
-    drop(unsafe { OwnedFd::from_raw_fd(exported.fd) });
+/// The same memory with another size and device.
+fn changed(exported: &Exported, size: u64, uuid: Option<[u8; 16]>) -> Exported {
+    Exported { fd: exported.fd.try_clone().expect("one more"), size, uuid }
 }
 
 fn read<B: Backend + 'static>(world: &World<B>, block: &B::Block, offset: u64) -> [u8; 64] {
@@ -54,7 +54,6 @@ fn only_blocks_made_for_it_can_be_exported<B: Backend + 'static>(world: &World<B
     assert_eq!(kind(share(world).export(&plain)), ErrorKind::Unsupported);
     let exported = share(world).export(&made).expect("made for it");
     assert!(exported.size >= 1 << 20);
-    close(&exported);
     free(world, plain);
     free(world, made);
 }
@@ -75,20 +74,16 @@ fn an_exported_block_is_zero_and_all_its_own<B: Backend + 'static>(world: &World
 fn an_import_that_does_not_match_is_refused<B: Backend + 'static>(world: &World<B>) {
     let (heap, block) = exportable(world);
     let exported = share(world).export(&block).expect("made for it");
-    let (fd, size, uuid) = (exported.fd, exported.size, exported.uuid);
-    let stranger = Some([0xa5; 16]);
-    assert_eq!(
-        kind(share(world).import(heap, &Exported { fd, size, uuid: stranger })),
-        ErrorKind::Foreign
-    );
+    let Exported { size, uuid, .. } = exported;
+    let import = |heap, size, uuid| share(world).import(heap, &changed(&exported, size, uuid));
+    assert_eq!(kind(import(heap, size, Some([0xa5; 16]))), ErrorKind::Foreign);
     for wrong in [size / 2, 0] {
-        assert!(
-            share(world).import(heap, &Exported { fd, size: wrong, uuid }).is_err(),
-            "{wrong} of {size}"
-        );
+        assert!(import(heap, wrong, uuid).is_err(), "{wrong} of {size}");
     }
-    assert!(share(world).import(HeapId(250), &Exported { fd, size, uuid }).is_err());
-    assert!(share(world).import(heap, &Exported { fd: -1, size, uuid }).is_err());
+    assert!(import(HeapId(250), size, uuid).is_err());
+    let file = std::fs::File::open("/dev/null").expect("Unix");
+    let nothing = Exported { fd: file.into(), size, uuid };
+    assert!(share(world).import(heap, &nothing).is_err(), "no memory");
     let imported =
         share(world).import(heap, &exported).expect("nothing was consumed by the refusals");
     free(world, imported);
@@ -98,16 +93,28 @@ fn an_import_that_does_not_match_is_refused<B: Backend + 'static>(world: &World<
 fn an_import_of_more_than_there_is_is_refused<B: Backend + 'static>(world: &World<B>) {
     let (heap, block) = exportable(world);
     let exported = share(world).export(&block).expect("made for it");
-    let (fd, size, uuid) = (exported.fd, exported.size, exported.uuid);
+    let Exported { size, uuid, .. } = exported;
     for more in [size + size / 8, size * 2, size * 64, u64::MAX] {
-        assert!(
-            share(world).import(heap, &Exported { fd, size: more, uuid }).is_err(),
-            "{more} of {size}"
-        );
+        let longer = changed(&exported, more, uuid);
+        assert!(share(world).import(heap, &longer).is_err(), "{more} of {size}");
     }
     let imported =
         share(world).import(heap, &exported).expect("nothing was consumed by the refusals");
     free(world, imported);
+    free(world, block);
+}
+
+/// An import that closed it would close whatever file gets the number next.
+fn a_descriptor_stays_its_holders<B: Backend + 'static>(world: &World<B>) {
+    let (heap, block) = exportable(world);
+    let exported = share(world).export(&block).expect("made for it");
+    let number = exported.number();
+    let blocks = [(); 2].map(|()| share(world).import(heap, &exported).expect("the same device"));
+    assert!(exported.fd.try_clone().is_ok(), "the import closed a descriptor that it borrowed");
+    drop(exported);
+    let file = std::fs::File::open("/dev/null").expect("Unix");
+    blocks.into_iter().for_each(|block| free(world, block));
+    assert!(file.metadata().is_ok(), "descriptor {number} was closed twice");
     free(world, block);
 }
 

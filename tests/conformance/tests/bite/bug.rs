@@ -32,6 +32,8 @@ bugs! {
     CopyDoesNothing Plain [random_copies_match_a_shadow];
     /// A batch loses its last copy.
     CopyLosesTheLast Plain [a_batch_of_copies_is_done_whole];
+    /// A batch is copied one by one, so that nobody sees its copies overlap.
+    CopiesOneByOne Plain [a_bad_batch_is_refused_by_the_backend_itself];
     /// A write goes one unit too far.
     WriteOneUnitOff Plain [every_byte_asked_for_can_be_written_and_read, random_copies_match_a_shadow];
     /// A write loses its last unit.
@@ -68,6 +70,10 @@ bugs! {
     InvalidateDoesNothing Strange [host_and_device_see_the_same_bytes];
     /// A mark is reached one job too early.
     MarkEarly Plain [a_free_after_a_point_waits_for_it];
+    /// A mark of all work stands for nothing.
+    MarkAllEarly Plain [
+        a_mark_of_all_work_waits_for_every_timeline, bytes_that_leave_a_timeline_wait_for_uses_that_nobody_declared
+    ];
     /// Every epoch is reached.
     ReachedTooFar Plain [only_the_full_join_makes_reuse_legal, a_free_after_a_point_waits_for_it];
     /// No epoch is ever reached.

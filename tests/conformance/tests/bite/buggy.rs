@@ -125,7 +125,10 @@ unsafe impl Backend for Buggy {
     }
 }
 
-impl Map for Buggy {
+// SAFETY: as for `Backend`: nobody may rely on it, and the host checks what reaches it.
+unsafe impl Map for Buggy {
+    type Block = Block;
+
     fn map(&self, block: &Block) -> Result<NonNull<u8>> {
         if block.mapped.swap(true, Relaxed) && self.has(Bug::MapsOnce) {
             return Err(ErrorKind::Driver.into());
@@ -148,6 +151,8 @@ impl Map for Buggy {
 
 // SAFETY: the host checks every range that reaches it.
 unsafe impl Transfer for Buggy {
+    type Block = Block;
+
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
         let (mut to, mut bytes) = (place(&to), bytes);
         let unit = usize::try_from(self.unit()).expect("small");
@@ -188,18 +193,25 @@ unsafe impl Transfer for Buggy {
             .iter()
             .map(|step| Move { from: place(&step.from), to: place(&step.to), size: step.size })
             .collect();
+        if self.has(Bug::CopiesOneByOne) {
+            return moves.chunks(1).try_for_each(|step| self.transfer().copy(on, step));
+        }
         self.told(self.transfer().copy(on, &moves))
     }
 }
 
-impl Address for Buggy {
+// SAFETY: as for `Backend`: nobody may rely on it, and the host checks what reaches it.
+unsafe impl Address for Buggy {
+    type Block = Block;
+
     fn address(&self, block: &Block) -> u64 {
         let truth = self.host.as_address().expect("the host has it").address(&block.inner);
         truth + u64::from(self.has(Bug::AddressOff))
     }
 }
 
-impl Timelines for Buggy {
+// SAFETY: as for `Backend`: nobody may rely on it, and the host checks what reaches it.
+unsafe impl Timelines for Buggy {
     fn open(&self) -> Result<TimelineId> {
         self.told(self.lines().open())
     }
@@ -207,6 +219,9 @@ impl Timelines for Buggy {
         self.told(self.lines().close(timeline))
     }
     fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
+        if timeline == TimelineId::ALL && self.has(Bug::MarkAllEarly) {
+            return self.told(self.lines().reached(timeline));
+        }
         let early = u64::from(self.has(Bug::MarkEarly));
         self.told(self.lines().mark(timeline)).map(|epoch| Epoch(epoch.0.saturating_sub(early)))
     }
@@ -232,6 +247,8 @@ impl Timelines for Buggy {
 
 // SAFETY: the host refuses what its own contract forbids.
 unsafe impl Remap for Buggy {
+    type Block = Block;
+
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
         self.told(self.remap().reserve(heap, size)).map(Block::new)
     }
@@ -275,7 +292,10 @@ impl DriverBudget for Buggy {
     }
 }
 
-impl Export for Buggy {
+// SAFETY: as for `Backend`: nobody may rely on it, and the host checks what reaches it.
+unsafe impl Export for Buggy {
+    type Block = Block;
+
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         let block = self.told(self.share().allocate_exportable(heap, size))?;
         if self.has(Bug::ExportDirty) {
@@ -292,7 +312,8 @@ impl Export for Buggy {
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Block> {
         let uuid =
             if self.has(Bug::ImportsStrangers) { self.caps().device.uuid } else { exported.uuid };
-        let (fd, size) = (exported.fd, exported.size);
+        let fd = exported.fd.try_clone().map_err(|_| ErrorKind::OutOfHostMemory)?;
+        let size = exported.size;
         self.told(self.share().import(heap, &Exported { fd, size, uuid })).map(Block::new)
     }
 }

@@ -7,7 +7,10 @@ use omniheap_core::{Argument, Backend, Kernel, Launch, ProgramId, Result, Timeli
 /// What a group of another owner left in shared memory.
 const LEFT: u8 = 0xA5;
 
-impl Launch for Buggy {
+// SAFETY: as for `Backend`: nobody may rely on it, and the host checks what reaches it.
+unsafe impl Launch for Buggy {
+    type Block = Block;
+
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId> {
         let host = self.host.as_launch().expect("the host has it");
         let most = self.caps().shared.map_or(u64::MAX, |caps| caps.per_group_opt_in);

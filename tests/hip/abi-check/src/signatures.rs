@@ -50,8 +50,13 @@ named! {
     hipError_t, hipMemcpyKind, hipDeviceAttribute_t, hipMemAccessFlags, hipMemAllocationHandleType,
     hipMemAllocationGranularity_flags, hipMemPoolAttr, hipMemoryAdvise, hipMemRangeAttribute, hipFuncAttribute,
     hipFunction_attribute, hipStream_t, hipEvent_t, hipMemPool_t, hipMemGenericAllocationHandle_t, hipModule_t,
-    hipFunction_t, hipMemLocation, hipMemAccessDesc, hipMemPoolProps, hipPointerAttribute_t, hipIpcMemHandle_t
+    hipFunction_t, hipGraph_t, hipUserObject_t, hipStreamCaptureStatus, hipStreamCaptureMode, hipMemLocation, hipMemAccessDesc, hipMemPoolProps, hipPointerAttribute_t, hipIpcMemHandle_t
 }
+/// A destructor that C calls.
+type Destroy = Option<unsafe extern "C" fn(*mut c_void)>;
+impl Compatible<Destroy> for Destroy {}
+// Nobody here looks at nodes.
+impl Compatible<theirs::hipGraphNode_t> for c_void {}
 impl Compatible<theirs::hipUUID_t> for ours::hipUUID {}
 // Reordered by HIP 5.7 and only ever behind a pointer; `layout` has the order.
 impl Compatible<theirs::hipMemAllocationProp> for ours::hipMemAllocationProp {}
@@ -128,6 +133,13 @@ same_functions! {
         hipDeviceGetUuid(_, _);
         hipDeviceGetPCIBusId(_, _, _);
         hipDeviceSynchronize();
+    }
+    Captures {
+        hipStreamGetCaptureInfo_v2(_, _, _, _, _, _);
+        hipThreadExchangeStreamCaptureMode(_);
+        hipUserObjectCreate(_, _, _, _, _);
+        hipUserObjectRelease(_, _);
+        hipGraphRetainUserObject(_, _, _, _);
     }
     Pools {
         hipMallocAsync(_, _, _);

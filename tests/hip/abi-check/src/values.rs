@@ -22,6 +22,12 @@ same_values! {
         hipErrorContextIsDestroyed, hipErrorHostMemoryAlreadyRegistered, hipErrorHostMemoryNotRegistered,
         hipErrorLaunchFailure, hipErrorNotSupported, hipErrorStreamCaptureUnsupported, hipErrorUnknown,
     }
+    hipStreamCaptureStatus {
+        hipStreamCaptureStatusNone, hipStreamCaptureStatusActive, hipStreamCaptureStatusInvalidated,
+    }
+    hipStreamCaptureMode {
+        hipStreamCaptureModeGlobal, hipStreamCaptureModeThreadLocal, hipStreamCaptureModeRelaxed,
+    }
     hipMemcpyKind {
         hipMemcpyHostToHost, hipMemcpyHostToDevice, hipMemcpyDeviceToHost, hipMemcpyDeviceToDevice, hipMemcpyDefault,
     }

@@ -113,6 +113,11 @@ table! {
         cuStreamQuery(Pointer) -> u32;
         cuStreamGetCtx(Pointer, *mut Pointer) -> u32;
         cuStreamWaitEvent(Pointer, Pointer, c_uint) -> u32;
+        cuStreamGetCaptureInfo_v2(Pointer, *mut c_uint, *mut u64, *mut Pointer, *mut Source, *mut usize) -> u32;
+        cuThreadExchangeStreamCaptureMode(*mut c_uint) -> u32;
+        cuUserObjectCreate(*mut Pointer, Pointer, Pointer, c_uint, c_uint) -> u32;
+        cuUserObjectRelease(Pointer, c_uint) -> u32;
+        cuGraphRetainUserObject(Pointer, Pointer, c_uint, c_uint) -> u32;
         cuEventCreate(*mut Pointer, c_uint) -> u32;
         cuEventDestroy_v2(Pointer) -> u32;
         cuEventRecord(Pointer, Pointer) -> u32;

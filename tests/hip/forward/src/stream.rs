@@ -6,12 +6,17 @@ use core::ffi::{c_int, c_uint};
 use core::ptr;
 
 use crate::code::Code;
-use crate::cuda::Pointer;
+use crate::cuda::{Pointer, Source};
 use crate::device::set;
 use crate::export::{cu, export, forward};
 use crate::state;
 
 export! {
+    // As AMD's: the stream's work has finished when it is gone.
+    fn hipStreamDestroy(stream: Pointer) |cuda| {
+        cu!(cuda, cuStreamSynchronize(stream))?;
+        cu!(cuda, cuStreamDestroy_v2(stream))
+    };
     fn hipStreamGetDevice(stream: Pointer, out: *mut c_int) |cuda| {
         if stream.is_null() {
             return set(out, state::current());
@@ -26,10 +31,17 @@ export! {
 
 forward! {
     hipStreamCreateWithFlags => cuStreamCreate(out: *mut Pointer, flags: c_uint);
-    hipStreamDestroy => cuStreamDestroy_v2(stream: Pointer);
     hipStreamSynchronize => cuStreamSynchronize(stream: Pointer);
     hipStreamQuery => cuStreamQuery(stream: Pointer);
     hipStreamWaitEvent => cuStreamWaitEvent(stream: Pointer, event: Pointer, flags: c_uint);
+    hipStreamGetCaptureInfo_v2 => cuStreamGetCaptureInfo_v2(
+        stream: Pointer, status: *mut c_uint, id: *mut u64, graph: *mut Pointer, nodes: *mut Source, count: *mut usize);
+    hipThreadExchangeStreamCaptureMode => cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
+    hipUserObjectCreate => cuUserObjectCreate(
+        out: *mut Pointer, data: Pointer, destroy: Pointer, count: c_uint, flags: c_uint);
+    hipUserObjectRelease => cuUserObjectRelease(object: Pointer, count: c_uint);
+    hipGraphRetainUserObject => cuGraphRetainUserObject(
+        graph: Pointer, object: Pointer, count: c_uint, flags: c_uint);
     hipLaunchHostFunc => cuLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer);
     hipEventCreateWithFlags => cuEventCreate(out: *mut Pointer, flags: c_uint);
     hipEventDestroy => cuEventDestroy_v2(event: Pointer);

@@ -1,114 +1,63 @@
-// Puts the parts together.
-function weights(store, moments, tree) {
-  const sums = new Float64Array(tree.text.length);
-  if (store) for (let index = 0; index < store.size.length; index += 1) sums[store.label[index]] += store.size[index];
-  for (const moment of moments) for (const block of moment.blocks) for (const span of block.spans) sums[span.label] += span.size;
-  return sums;
+// Reads the report and builds the panels that it has something for.
+async function linesOf(report, store) {
+  const recorded = store.driver.length > 0 && !report.placed_by_model ? [new Line("reserved", "recorded", null, store.reserved)] : [];
+  const others = report.comparison.filter((each) => each.curve).map(async (each) => {
+    const { events, values } = await decodeCurve(each.curve, store);
+    return new Line(each.name, each.origin, events, values);
+  });
+  return [...recorded, ...(await Promise.all(others))];
 }
 
-function legend(tree, hasBlocks) {
-  const box = $("timeline-legend");
-  box.replaceChildren();
-  const entry = (color, text) => {
-    const item = make("span");
-    const swatch = make("i");
-    swatch.style.background = color;
-    item.append(swatch, text);
-    box.append(item);
+function showHead(report) {
+  document.title = report.title;
+  $("title").textContent = report.title;
+  const say = (fact) => `${fact.name}: ${fact.value}`;
+  $("facts").textContent = report.facts.slice(0, 3).map(say).join(" · ");
+  $("more-facts").hidden = report.facts.length <= 3;
+  for (const fact of report.facts.slice(3)) $("fact-list").append(make("li", say(fact)));
+}
+
+function build(app) {
+  for (const definition of PANELS.filter((each) => each.offered(app))) {
+    const section = make("section", undefined, definition.half ? "half" : "");
+    section.id = definition.id;
+    if (definition.title) section.append(make("h2", definition.title));
+    $("main").append(section);
+    app.shown.push(definition.build(app, section));
+  }
+}
+
+/** The system's colours until somebody switches. */
+function listenForThemes(app) {
+  const redraw = () => {
+    forgetTheme();
+    $("theme").textContent = isDark() ? "Light" : "Dark";
+    $("theme").title = isDark() ? "Use light colours" : "Use dark colours";
+    app.draw();
   };
-  tree.shown.forEach((group, index) => entry(colorOf(index), tree.short(group)));
-  if (tree.rest) entry(colorOf(-1), tree.bySize ? "other sizes" : "other or no name");
-  if (hasBlocks) entry(style("--reserved"), "reserved");
-}
-
-function sizeLabels(tree, moments) {
-  if (!tree.bySize) return;
-  for (const moment of moments) for (const block of moment.blocks) for (const span of block.spans) span.label = tree.sizeLabel(span.size);
-}
-
-function momentChooser(data, store, show) {
-  const select = $("map-moment");
-  if (store?.placed) select.append(new Option("of the cursor", "cursor"));
-  data.moments.forEach((moment, index) => select.append(new Option(moment.time_us ? `${moment.title} (${duration(moment.time_us)})` : moment.title, index)));
-  select.addEventListener("change", () => show(select.value));
-  return select;
+  $("theme").addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    redraw();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  redraw();
 }
 
 async function start() {
-  const begun = performance.now();
-  const data = JSON.parse($("data").textContent);
-  if (data.schema !== 1) throw new Error(`This page shows reports of schema 1, not ${data.schema}.`);
-  showHead(data);
-  const store = data.events && data.events.count > 0 ? await decode(data.events) : null;
-  const tree = new Tree(data.labels, store);
-  sizeLabels(tree, data.moments);
-  tree.choose(weights(store, data.moments, tree));
-  $("main").hidden = false;
-  showComparison(data.comparison, data.figures.peak_live_bytes);
-  const redraws = [];
-  const hasMap = store?.placed || data.moments.length > 0;
-  const flame = new Flame(tree, store);
-  $("flame-section").hidden = !store && !hasMap;
-  redraws.push(flame.draw);
-  let map = null;
-  let timeline = null;
-  const showMoment = (moment) => {
-    if (map) { map.set(moment); showHoles(tree, moment); }
-    if (!map || flame.measure === "moment") flame.weigh(moment); else flame.moment = moment;
-  };
-  const select = momentChooser(data, store, (value) => {
-    if (value === "cursor") { showMoment(momentAt(store, timeline.cursor)); return; }
-    $("map-moment").value = String(value);
-    showMoment(data.moments[value]);
-  });
-  if (hasMap) {
-    $("map-section").hidden = false;
-    map = new MemoryMap(tree, data.heaps);
-    redraws.push(map.draw);
-  }
-  if (store) {
-    $("timeline-section").hidden = false;
-    const pick = framed(() => { select.value = "cursor"; showMoment(momentAt(store, timeline.cursor)); });
-    timeline = new Timeline(store, tree, () => { if (store.placed) pick(); });
-    timeline.cursor = peak(store);
-    timeline.readout(timeline.cursor);
-    legend(tree, store.blockSize.length > 0);
-    redraws.push(timeline.draw, () => legend(tree, store.blockSize.length > 0));
-  }
-  if (store?.placed) showMoment(momentAt(store, timeline.cursor));
-  else if (data.moments.length) showMoment(data.moments.at(-1)), (select.value = String(data.moments.length - 1));
-  flame.measure = $("flame-measure").value;
-  flame.weigh();
-  showFailures(data, tree, (index) => {
-    select.value = String(index);
-    showMoment(data.moments[index]);
-    $("map-section").scrollIntoView({ behavior: "smooth" });
-  });
-  redraws.push(...showPasses(data, tree));
-  const redraw = () => redraws.forEach((draw) => draw());
-  addEventListener("resize", redraw);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetTheme(); redraw(); });
-  $("theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    forgetTheme();
-    redraw();
-  });
-  redraw();
+  const report = JSON.parse($("data").textContent);
+  if (report.schema !== 2) throw new Error(`this page shows reports of schema 2, not ${report.schema}`);
+  showHead(report);
+  const store = report.events?.count > 0 ? await decode(report.events) : null;
+  const app = new App(report, store, store ? await linesOf(report, store) : []);
   $("notice").hidden = true;
-  requestAnimationFrame(() => requestAnimationFrame(() => {
-    document.documentElement.dataset.ready = String(Math.round(performance.now()));
-    document.documentElement.dataset.took = String(Math.round(performance.now() - begun));
-  }));
-}
-
-/** The event with the most live bytes. */
-function peak(store) {
-  let most = 0;
-  for (let event = 1; event < store.n; event += 1) if (store.live[event] > store.live[most]) most = event;
-  return most;
+  $("main").hidden = false;
+  build(app);
+  addEventListener("resize", () => app.draw());
+  listenForThemes(app);
+  requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); }));
 }
 
 start().catch((error) => {
-  $("notice").textContent = `This report cannot be shown: ${error.message}. A browser from 2023 or later is needed.`;
+  $("notice").textContent = `This report cannot be shown: ${error.message}. A browser from 2024 or later is needed.`;
   document.documentElement.dataset.ready = "error";
 });

@@ -76,13 +76,7 @@ pub(super) fn export<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let Some(share) = scene.stack.as_export() else { return Ok(()) };
     let heap = scene.world.device_heap();
     let block = share.allocate_exportable(heap, MIB)?;
-    let told = share.export(&block).and_then(|exported| {
-        let imported = share.import(heap, &exported);
-        if imported.is_err() {
-            crate::faults::raw::close(&exported);
-        }
-        imported
-    });
+    let told = share.export(&block).and_then(|exported| share.import(heap, &exported));
     let freed = crate::faults::raw::free(&scene.stack, block);
     told.and_then(|imported| crate::faults::raw::free(&scene.stack, imported)).and(freed)
 }

@@ -1,0 +1,351 @@
+//! One device over streams of somebody else: what a program may do with PyTorch's own allocator, it may do here.
+#![expect(unsafe_code, reason = "allocates for streams")]
+use super::scripted::Scripted;
+use super::{Device, Held, Resident, UNIT, human};
+use crate::graph::PoolId;
+use crate::state::Settings;
+use crate::streams::Life;
+use core::ffi::c_void;
+use core::ptr;
+use omniheap::{Allocation, Backend as _, BackendKind, Move};
+
+const MIB: u64 = 1 << 20;
+
+fn open(limit: Option<u64>) -> Device<Scripted> {
+    let settings = Settings { backend: BackendKind::Host, limit, paged: true };
+    Device::open(0, &settings).expect("host memory")
+}
+
+fn with_streams(handles: impl IntoIterator<Item = usize>) -> Device<Scripted> {
+    let device = open(None);
+    handles.into_iter().for_each(|handle| device.manager.backend().create_stream(handle));
+    device
+}
+
+fn stream(handle: usize) -> *mut c_void {
+    ptr::without_provenance_mut(handle)
+}
+
+fn take(device: &Device<Scripted>, size: u64, handle: usize) -> u64 {
+    // SAFETY: the backend panics for a stream that is gone.
+    unsafe { device.allocate(size, stream(handle), Life::Unknown) }.expect("there is enough")
+}
+
+fn free(device: &Device<Scripted>, address: u64) {
+    device.free(address, None).expect("it lives");
+}
+
+fn reserved(device: &Device<Scripted>) -> u64 {
+    device.manager.heap_use(device.heap).expect("it exists").reserved
+}
+
+/// Looks at the allocation behind an address.
+fn at<R>(
+    device: &Device<Scripted>,
+    address: u64,
+    look: impl FnOnce(&Allocation<Scripted>) -> R,
+) -> R {
+    let found = device.live.with(address, |Resident { held, .. }| match held {
+        Held::Plain(allocation, _) => look(allocation),
+        Held::Kept(..) => panic!("it belongs to a capture"),
+    });
+    found.expect("it lives")
+}
+
+/// Has a stream fill an allocation, when it comes to it.
+fn fill(device: &Device<Scripted>, address: u64, handle: usize, value: u8) {
+    let backend = device.manager.backend();
+    at(device, address, |allocation| {
+        let (binding, size) = (allocation.binding(), allocation.size());
+        let place = binding.place(0, size).expect("inside");
+        let transfer = backend.as_transfer().expect("it moves bytes");
+        transfer.fill(backend.timeline(handle), place, size, value).expect("queued");
+    });
+}
+
+/// Has a stream copy one allocation to another, when it comes to it.
+fn copy(device: &Device<Scripted>, from: u64, to: u64, handle: usize) {
+    let backend = device.manager.backend();
+    let taken = [from, to].map(|address| device.live.remove(address).expect("it lives"));
+    let allocations = taken.each_ref().map(|resident| match &resident.held {
+        Held::Plain(allocation, _) => allocation,
+        Held::Kept(..) => panic!("it belongs to a capture"),
+    });
+    let size = allocations[0].size().min(allocations[1].size());
+    let bindings = allocations.map(Allocation::binding);
+    let [source, target] = bindings.each_ref().map(|one| one.place(0, size).expect("inside"));
+    let transfer = backend.as_transfer().expect("it moves bytes");
+    let step = Move { from: source, to: target, size };
+    transfer.copy(backend.timeline(handle), &[step]).expect("queued");
+    drop(bindings);
+    for (address, resident) in [from, to].into_iter().zip(taken) {
+        assert!(device.live.insert(address, resident).is_none(), "nobody else has the address");
+    }
+}
+
+/// Has one stream run after another.
+fn run_after(device: &Device<Scripted>, later: usize, earlier: usize) {
+    let backend = device.manager.backend();
+    let lines = backend.host.as_timelines().expect("it has some");
+    let timeline = backend.timeline(earlier);
+    let point = omniheap::Point { timeline, epoch: lines.mark(timeline).expect("open") };
+    lines.order(backend.timeline(later), point).expect("open");
+}
+
+fn synchronize(device: &Device<Scripted>) {
+    device.manager.backend().host.wait_idle().expect("it is there");
+}
+
+fn holds(device: &Device<Scripted>, address: u64, value: u8) -> bool {
+    let mut bytes = vec![0; 4096];
+    at(device, address, |allocation| allocation.read(0, &mut bytes).expect("inside"));
+    bytes.iter().all(|byte| *byte == value)
+}
+
+#[test]
+fn what_another_stream_reads_late_is_nobody_elses_though_nobody_said_so() {
+    for size in [MIB, 2 * MIB, 4 * MIB, 64 * MIB] {
+        let device = with_streams([1, 2, 3]);
+        let (x, sink) = (take(&device, size, 1), take(&device, size, 2));
+        fill(&device, x, 1, 7);
+        synchronize(&device);
+        let backend = device.manager.backend();
+        let late = backend.host.hold(backend.timeline(2)).expect("open");
+        copy(&device, x, sink, 2);
+        free(&device, x);
+        let others: Vec<u64> = (0..4).map(|_| take(&device, size, 3)).collect();
+        others.iter().for_each(|other| fill(&device, *other, 3, 0));
+        drop(late);
+        synchronize(&device);
+        assert!(holds(&device, sink, 7), "{size} bytes were overwritten");
+    }
+}
+
+/// Runs one thread's share: what one stream fills, another one copies while it is freed.
+fn work(device: &Device<Scripted>, [own, other]: [usize; 2], rounds: u8) {
+    let lines = device.manager.backend().host.as_timelines().expect("it has some");
+    for round in 0..rounds {
+        let size = 4096 << (round % 11);
+        let (x, sink) = (take(device, size, own), take(device, size, other));
+        fill(device, x, own, round);
+        run_after(device, other, own);
+        copy(device, x, sink, other);
+        if round % 2 == 0 {
+            device.use_on(x, stream(other)).expect("it lives").expect("known");
+        }
+        free(device, x);
+        run_after(device, own, other);
+        let timeline = device.manager.backend().timeline(other);
+        let epoch = lines.mark(timeline).expect("open");
+        lines.wait(omniheap::Point { timeline, epoch }).expect("open");
+        assert!(holds(device, sink, round), "round {round} of streams {own} and {other}");
+        free(device, sink);
+    }
+}
+
+#[test]
+fn threads_and_streams_do_not_see_each_others_bytes() {
+    let device = with_streams(1..=16);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let device = &device;
+            scope.spawn(move || work(device, [2 * thread + 1, 2 * thread + 2], 200));
+        }
+    });
+}
+
+#[test]
+fn a_handle_that_comes_back_is_another_stream() {
+    let device = with_streams([1]);
+    let backend = device.manager.backend();
+    let x = take(&device, 4 * MIB, 1);
+    let old = backend.timeline(1);
+    let late = backend.host.hold(old).expect("open");
+    fill(&device, x, 1, 9);
+    free(&device, x);
+    backend.destroy_stream(1);
+    backend.create_stream(1);
+    let y = take(&device, 4 * MIB, 1);
+    assert_ne!(x, y, "the earlier stream still has to fill it");
+    assert_ne!(backend.timeline(1), old);
+    drop(late);
+    synchronize(&device);
+    free(&device, y);
+}
+
+#[test]
+fn streams_that_come_and_go_leave_little_behind() {
+    let device = with_streams([]);
+    let backend = device.manager.backend();
+    let mut kept = Vec::new();
+    for round in 0..100_u8 {
+        backend.create_stream(5);
+        let x = take(&device, MIB, 5);
+        fill(&device, x, 5, round);
+        if round % 10 == 0 {
+            kept.push((x, round));
+        } else {
+            free(&device, x);
+        }
+        backend.destroy_stream(5);
+        synchronize(&device);
+    }
+    assert!(backend.opened() <= 2, "{} timelines", backend.opened());
+    assert!(reserved(&device) <= 24 * MIB, "{} bytes", reserved(&device));
+    assert!(kept.iter().all(|(x, round)| holds(&device, *x, *round)));
+    kept.into_iter().for_each(|(x, _)| free(&device, x));
+}
+
+#[test]
+fn what_outlives_its_stream_is_no_other_streams_order() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    let (x, sink) = (take(&device, 4 * MIB, 1), take(&device, 4 * MIB, 2));
+    fill(&device, x, 1, 3);
+    synchronize(&device);
+    for _ in 0..3 {
+        backend.destroy_stream(1);
+        backend.create_stream(1);
+        free(&device, take(&device, MIB, 1));
+    }
+    let late = backend.host.hold(backend.timeline(2)).expect("open");
+    copy(&device, x, sink, 2);
+    free(&device, x);
+    let other = take(&device, 4 * MIB, 1);
+    assert_ne!(other, x, "the copy is still to come");
+    fill(&device, other, 1, 0);
+    drop(late);
+    synchronize(&device);
+    assert!(holds(&device, sink, 3));
+}
+
+#[test]
+fn a_capture_that_nobody_announced_keeps_its_memory_while_its_graph_lives() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    let outside = take(&device, MIB, 1);
+    free(&device, outside);
+    backend.begin_capture_of(1, 77);
+    let inside = take(&device, MIB, 1);
+    assert_ne!(inside, outside, "a graph has memory of its own");
+    free(&device, inside);
+    assert_eq!(take(&device, MIB, 1), inside, "in the capture's order it is free at once");
+    assert_eq!(backend.held(), 1);
+    // Marks and waits that would spoil the capture panic.
+    let shared = take(&device, 64 * MIB, 2);
+    device.use_on(shared, stream(1)).expect("it lives").expect("known");
+    free(&device, shared);
+    free(&device, take(&device, 64 * MIB, 2));
+    device.trim().expect("it gives back what it can");
+    backend.end_capture_of(1);
+    free(&device, inside);
+    let again = take(&device, MIB, 1);
+    assert_ne!(again, inside, "the graph may run");
+    assert_eq!(backend.held(), 0, "the stream runs again");
+    device.trim().expect("idle");
+    assert_eq!(reserved(&device), 4 * MIB, "a page, and the graph's block");
+    backend.destroy_graph(77);
+    free(&device, again);
+    device.trim().expect("idle");
+    assert_eq!(reserved(&device), 0);
+}
+
+#[test]
+fn a_graph_that_is_gone_ends_its_capture_though_its_stream_never_comes_back() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    backend.begin_capture_of(1, 5);
+    let inside = take(&device, MIB, 1);
+    backend.end_capture_of(1);
+    backend.destroy_stream(1);
+    free(&device, inside);
+    free(&device, take(&device, MIB, 2));
+    assert_eq!(backend.held(), 1, "nobody can know");
+    backend.destroy_graph(5);
+    free(&device, take(&device, MIB, 2));
+    assert_eq!(backend.held(), 0);
+}
+
+#[test]
+fn memory_of_a_graph_that_is_gone_stays_until_it_is_asked_for() {
+    let device = with_streams([1]);
+    let (first, second) = (PoolId { captured: 1, named: 0 }, PoolId { captured: 2, named: 0 });
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { device.begin(first, ptr::null_mut()) };
+    let b = take(&device, MIB, 1);
+    device.end(first);
+    device.release(first);
+    // The second capture writes into what the first one left, and lets it go.
+    // SAFETY: as above.
+    unsafe { device.begin(second, ptr::null_mut()) };
+    free(&device, b);
+    let own = take(&device, MIB, 1);
+    device.end(second);
+    let with_both = reserved(&device);
+    free(&device, take(&device, MIB, 1));
+    assert!(reserved(&device) >= with_both, "a replay of the second would write into nothing");
+    device.trim().expect("idle");
+    assert!(reserved(&device) < with_both, "now it was asked for");
+    free(&device, own);
+    device.release(second);
+    device.trim().expect("idle");
+    assert_eq!(reserved(&device), 0);
+}
+
+#[test]
+fn a_shortage_takes_what_graphs_that_are_gone_had() {
+    let device = open(Some(16 * MIB));
+    device.manager.backend().create_stream(1);
+    let pool = PoolId { captured: 1, named: 0 };
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { device.begin(pool, ptr::null_mut()) };
+    let inside = take(&device, 12 * MIB, 1);
+    device.end(pool);
+    free(&device, inside);
+    device.release(pool);
+    free(&device, take(&device, 14 * MIB, 1));
+    assert_eq!(device.meter.failures.load(core::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[test]
+fn nobody_notices_a_write_a_little_behind_the_end() {
+    let device = with_streams([1]);
+    let held: Vec<u64> = (1..300).map(|size| take(&device, size, 1)).collect();
+    let mut units: Vec<u64> = held.iter().map(|address| address / UNIT).collect();
+    assert!(held.iter().all(|address| address.is_multiple_of(UNIT)));
+    units.sort_unstable();
+    units.dedup();
+    assert_eq!(units.len(), held.len());
+}
+
+#[test]
+fn a_capture_that_cupy_announces_holds_marks_until_it_says_that_it_ended() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    device.begin_capture(stream(1));
+    backend.begin_capture_of(1, 3);
+    assert_eq!(backend.held(), 1, "before anything is allocated in it");
+    let shared = take(&device, 64 * MIB, 2);
+    device.use_on(shared, stream(1)).expect("it lives").expect("known");
+    free(&device, shared);
+    free(&device, take(&device, MIB, 1));
+    assert_eq!(backend.held(), 1, "it is the one that was announced");
+    backend.end_capture_of(1);
+    device.end_capture(stream(1));
+    device.end_capture(stream(1));
+    assert_eq!(backend.held(), 0);
+}
+
+#[test]
+fn bytes_are_written_as_pytorch_writes_them() {
+    let table = [
+        (1024, "1024 bytes"),
+        (1025, "1.00 KiB"),
+        (20 * MIB, "20.00 MiB"),
+        (1 << 30, "1024.00 MiB"),
+        (5 << 29, "2.50 GiB"),
+    ];
+    for (bytes, shown) in table {
+        assert_eq!(human(bytes), shown);
+    }
+}

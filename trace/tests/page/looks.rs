@@ -1,0 +1,74 @@
+//! Colours, sizes and what is broken.
+
+use crate::browser::{Browser, Page};
+use crate::plot::{color, folder, open, shown};
+use crate::sample;
+use omniheap_trace::report;
+
+/// How bright the page's background is, of 255.
+fn brightness(page: &mut Page<'_>) -> f64 {
+    page.number(
+        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 3",
+    )
+}
+
+pub(crate) fn colors_follow_the_system_until_they_are_switched(browser: &mut Browser) {
+    let page = &mut open(browser, &report::from_trace(&sample::three(), "three"));
+    page.prefer("light");
+    assert!(brightness(page) > 200.0);
+    let line = color(page, 100_000.0, 64.0 * sample::MIB as f64);
+    page.prefer("dark");
+    assert!(brightness(page) < 60.0);
+    let light_line = color(page, 100_000.0, 64.0 * sample::MIB as f64);
+    assert!(light_line[0] > line[0] + 100, "what is drawn follows: {line:?}, {light_line:?}");
+    assert_eq!(page.text_of("#theme"), "Light");
+    page.press("#theme");
+    assert!(brightness(page) > 200.0, "switched");
+    page.press("#theme");
+    assert!(brightness(page) < 60.0, "and back");
+    page.prefer("light");
+    assert!(brightness(page) < 60.0, "the switch stays");
+}
+
+pub(crate) fn a_phone_shows_everything_without_scrolling_sideways(browser: &mut Browser) {
+    let pages = [
+        report::from_trace(
+            &sample::three(),
+            "a_long_title_without_any_space_that_a_phone_could_break",
+        ),
+        sample::modelled(),
+    ];
+    for data in pages {
+        let page = &mut open(browser, &data);
+        page.resize(360, 740);
+        assert_eq!(page.number("document.documentElement.scrollWidth"), 360.0, "{}", data.title);
+        let outside = page.js(
+            "[...document.querySelectorAll('section, button, select, input, canvas, h2')].filter((each) => \
+             each.offsetParent && (each.getBoundingClientRect().right > 361 || each.getBoundingClientRect().left < 0)).map((each) => each.outerHTML.slice(0, 80))",
+        );
+        assert_eq!(outside, serde_json::json!([]), "{}", data.title);
+        let tall = page.number("document.getElementById('theme').getBoundingClientRect().height");
+        assert!(tall < 40.0, "the switch stays on one line: {tall}");
+        let [from, to, ..] = shown(page);
+        assert_eq!((from, to), (0.0, 1_000_000.0));
+        assert!(color(page, 100_000.0, 4.0 * sample::MIB as f64)[3] == 255, "and it is drawn");
+    }
+}
+
+pub(crate) fn focus_can_be_seen(browser: &mut Browser) {
+    let page = &mut open(browser, &report::from_trace(&sample::three(), "three"));
+    page.key("Tab");
+    let outline = page.text("getComputedStyle(document.activeElement).outlineStyle");
+    assert_eq!(outline, "solid");
+    assert_ne!(page.text("document.activeElement.tagName"), "BODY");
+}
+
+pub(crate) fn a_page_that_cannot_be_shown_says_why(browser: &mut Browser) {
+    let mut data = report::from_trace(&sample::three(), "broken");
+    data.events.as_mut().expect("it has events").sizes = "bm90IHpsaWI=".into();
+    let file = folder().join("broken.html");
+    report::write_html(&data, std::fs::File::create(&file).expect("it can be written"))
+        .expect("it is written");
+    let said = browser.refuses(&file);
+    assert!(said.contains("cannot be shown"), "{said}");
+}

@@ -1,0 +1,150 @@
+//! What the panels below the timeline show, and how they follow each other.
+
+use crate::browser::{Browser, Page};
+use crate::plot::{open, point, shown};
+use crate::sample::{self, HOSTILE, MIB};
+use omniheap_trace::report;
+
+fn three(browser: &mut Browser) -> Page<'_> {
+    open(browser, &report::from_trace(&sample::three(), "three"))
+}
+
+/// The cells of a column of the table of live allocations.
+fn live(page: &mut Page<'_>, column: usize) -> Vec<String> {
+    let cells = page.js(&format!(
+        "[...document.querySelectorAll('#live tbody tr')].map((line) => line.cells[{column}].textContent)"
+    ));
+    serde_json::from_value(cells).expect("a list of texts")
+}
+
+pub(crate) fn a_click_shows_what_was_live(browser: &mut Browser) {
+    let page = &mut three(browser);
+    // Anywhere on the curve, also above everything that is live.
+    for (time, head, sizes) in [
+        (500_000.0, "48.0 MiB in 3 allocations", &["24.0 MiB", "16.0 MiB", "8.00 MiB"][..]),
+        (300_000.0, "24.0 MiB in 2 allocations", &["16.0 MiB", "8.00 MiB"]),
+        (100_000.0, "16.0 MiB in 1 allocation", &["16.0 MiB"]),
+    ] {
+        let at = point(page, time, 60.0 * MIB as f64);
+        page.click(at);
+        let said = page.text_of("#live .readout");
+        assert!(said.contains(head), "{said}");
+        assert_eq!(live(page, 1), sizes);
+    }
+    page.key("p");
+    assert!(page.text_of("#live .readout").contains("48.0 MiB"), "p goes to the peak");
+    assert_eq!(live(page, 2), ["50.0 %", "33.3 %", "16.7 %"]);
+}
+
+pub(crate) fn the_table_sorts_and_sums(browser: &mut Browser) {
+    let page = &mut three(browser);
+    assert_eq!(live(page, 0), [HOSTILE, "weights", "activations"]);
+    page.press("#live th:nth-child(2) button");
+    assert_eq!(live(page, 1), ["8.00 MiB", "16.0 MiB", "24.0 MiB"], "ascending by size");
+    page.press("#live th:nth-child(1) button");
+    assert_eq!(live(page, 0), [HOSTILE, "activations", "weights"], "by name");
+    page.press("#live-mode [data-value=names]");
+    assert_eq!(live(page, 0), [HOSTILE, "model / weights", "model / activations"]);
+    page.choose("#color-by", "stream");
+    page.press("#live-mode [data-value=groups]");
+    assert_eq!(page.text_of("#live-mode [data-value=groups]"), "By stream");
+    assert_eq!(live(page, 0), ["stream 2", "stream 0", "stream 1"]);
+    assert_eq!(live(page, 3), ["1", "1", "1"]);
+}
+
+pub(crate) fn a_row_leads_to_its_band(browser: &mut Browser) {
+    let page = &mut three(browser);
+    page.press("#live tbody tr:nth-child(3) button");
+    let [from, to, low, high] = shown(page);
+    assert!(from > 0.0 && from < 200_000.0 && to > 800_000.0 && to < 1_000_000.0, "{from}..{to}");
+    assert!(low <= 16.0 * MIB as f64 && high >= 24.0 * MIB as f64, "{low}..{high}");
+    assert!(page.text_of("#readout").contains("Chosen: model / activations"));
+    assert_eq!(page.text_of("#live tr.chosen td"), "activations");
+}
+
+pub(crate) fn the_event_list_follows_and_leads(browser: &mut Browser) {
+    let page = &mut three(browser);
+    assert!(page.text_of("#events .chosen").contains("400.000 ms"), "the peak");
+    let at = point(page, 700_000.0, 4.0 * MIB as f64);
+    page.click(at);
+    let chosen = page.text_of("#events .chosen");
+    assert!(chosen.contains("600.000 ms") && chosen.contains("free"), "{chosen}");
+    page.press("#events [data-event='2']");
+    assert!(page.text_of("#live .readout").contains("200.000 ms (event 2)"));
+    assert!(page.text_of("#readout").contains("Chosen: model / activations"));
+    page.key(".");
+    assert!(page.text_of("#events .chosen").contains("400.000 ms"), "one event on");
+}
+
+pub(crate) fn long_lists_stay_short(browser: &mut Browser) {
+    let pairs = 200_000;
+    let page = &mut open(browser, &report::from_trace(&sample::long(pairs), "long"));
+    let rows = "document.querySelectorAll('#events [data-event]').length";
+    assert!(page.number(rows) < 60.0, "only what can be seen is made");
+    page.js("document.getElementById('event-list').focus()");
+    page.key("End");
+    let last = format!("[data-event='{}']", 2 * pairs - 41);
+    assert!(page.text_of(&format!("#events {last}")).contains("free"), "the last event");
+    assert!(page.number(rows) < 60.0);
+    let middle = page.middle_of("#event-list");
+    page.wheel(middle, -240.0);
+    let first = page.number("Number(document.querySelector('#events [data-event]').dataset.event)");
+    page.wheel(middle, 24.0);
+    let next = page.number("Number(document.querySelector('#events [data-event]').dataset.event)");
+    assert_eq!(next - first, 1.0, "a row of the wheel is a row of the list");
+}
+
+pub(crate) fn maps_count_memory_and_not_addresses(browser: &mut Browser) {
+    let mut page = open(browser, &report::from_trace(&sample::paged(), "paged"));
+    assert!(page.text_of("#figures").contains("Peak reserved6.00 MiB"));
+    let said = page.text_of("#map-readout");
+    assert!(
+        said.contains("6.00 MiB reserved in 1 block, 3.00 MiB live in 2 allocations"),
+        "{said}"
+    );
+    drop(page);
+    let mut page = three(browser);
+    let said = page.text_of("#map-readout");
+    assert!(said.contains("64.0 MiB reserved in 1 block, 48.0 MiB live"), "{said}");
+    assert!(said.contains("largest hole 8.00 MiB"), "{said}");
+}
+
+pub(crate) fn the_map_names_what_is_under_the_pointer(browser: &mut Browser) {
+    let page = &mut three(browser);
+    let (middle, y) = page.middle_of("#map-canvas");
+    let width = page.number("document.getElementById('map-canvas').getBoundingClientRect().width");
+    let left = middle - width / 2.0;
+    let place = |share: f64| (left + 150.0 + share * (width - 154.0), y + 13.0);
+    page.hover(place(40.0 / 64.0));
+    assert!(page.text_of("#tip").contains(HOSTILE), "{}", page.text_of("#tip"));
+    page.hover(place(60.0 / 64.0));
+    assert!(page.text_of("#tip").contains("Free: 8.00 MiB"), "{}", page.text_of("#tip"));
+    page.click(place(20.0 / 64.0));
+    assert!(page.text_of("#readout").contains("Chosen: model / activations"));
+}
+
+pub(crate) fn failures_lead_to_their_map(browser: &mut Browser) {
+    let page = &mut three(browser);
+    let said = page.text_of("#failures");
+    assert!(said.contains("30.0 MiB asked for on stream 2 at 500.000 ms"), "{said}");
+    assert!(said.contains("Largest hole: 8.00 MiB"), "{said}");
+    page.press("#failures button");
+    assert_eq!(page.text("document.getElementById('map-moment').value"), "0");
+    assert!(page.text_of("#map-readout").contains("At 500.000 ms"));
+}
+
+pub(crate) fn a_report_of_one_moment_has_a_map(browser: &mut Browser) {
+    use omniheap_core::{Manager, Request};
+    let manager = Manager::new(omniheap_host::Host::new());
+    let weights =
+        manager.allocate(&Request::new(3 << 20).name("weights")).expect("there is memory");
+    let data = report::from_manager(&manager.report(), manager.caps(), "one moment");
+    let page = &mut open(browser, &data);
+    assert!(page.js("document.getElementById('timeline')").is_null(), "nothing over time");
+    assert!(page.text_of("#map-readout").contains("3.00 MiB live in 1 allocation"));
+    page.type_into("#search-field", "weights");
+    assert_eq!(page.text_of("#search-count"), "1 of 1 allocation");
+    page.type_into("#search-field", "biases");
+    assert_eq!(page.text_of("#search-count"), "0 of 1 allocation");
+    drop(weights);
+}
