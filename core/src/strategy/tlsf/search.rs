@@ -138,7 +138,9 @@ impl Tlsf {
         if layout.size > self.free_bytes() {
             return None;
         }
-        let mut holes = (bin_of(layout.size)..BINS).flat_map(|bin| self.bins.holes(bin));
+        let after = |bin: &u32| self.bins.first_from(bin + 1).filter(|_| bin + 1 < BINS);
+        let bins = core::iter::successors(self.bins.first_from(bin_of(layout.size)), after);
+        let mut holes = bins.flat_map(|bin| self.bins.holes(bin));
         holes.find_map(|hole| self.fits(hole, layout, class, may))
     }
 
