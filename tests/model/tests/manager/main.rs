@@ -7,6 +7,7 @@ mod corpus;
 mod defragment;
 mod defragment_soak;
 mod holes;
+mod missed;
 mod ordered;
 mod pack;
 mod promises;
