@@ -1,5 +1,5 @@
 //! The calls of the seam, as data.
-use omniheap_seam::{HeapId, TimelineId};
+use omniheap_seam::{HeapId, Point, TimelineId};
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
@@ -116,18 +116,23 @@ pub struct Call {
     pub block: u64,
     /// For a free: which call had made the block.
     pub origin: Option<CallKind>,
+    /// For a wait or an order: the point that is waited for.
+    pub point: Option<Point>,
 }
 
 impl Call {
     pub(super) const fn new(kind: CallKind) -> Self {
-        let (heap, timeline, origin) = (None, None, None);
-        Self { kind, heap, timeline, size: 0, count: 0, block: 0, origin }
+        let (heap, timeline, origin, point) = (None, None, None, None);
+        Self { kind, heap, timeline, size: 0, count: 0, block: 0, origin, point }
     }
     pub(super) const fn heap(self, heap: HeapId) -> Self {
         Self { heap: Some(heap), ..self }
     }
     pub(super) const fn on(self, timeline: TimelineId) -> Self {
         Self { timeline: Some(timeline), ..self }
+    }
+    pub(super) const fn after(self, point: Point) -> Self {
+        Self { point: Some(point), ..self }
     }
     pub(super) const fn size(self, size: u64) -> Self {
         Self { size, ..self }

@@ -152,11 +152,11 @@ unsafe impl<B: Backend, H: Hooks> Timelines for Layer<B, H> {
         Ok(self.hooks.reached(epoch))
     }
     fn wait(&self, point: Point) -> Result<()> {
-        let call = Call::new(CallKind::Wait).on(point.timeline);
+        let call = Call::new(CallKind::Wait).on(point.timeline).after(point);
         self.around(&call, || self.timelines().wait(point))
     }
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
-        let call = Call::new(CallKind::Order).on(timeline);
+        let call = Call::new(CallKind::Order).on(timeline).after(point);
         self.around(&call, || self.timelines().order(timeline, point))
     }
 }

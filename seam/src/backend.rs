@@ -245,8 +245,9 @@ pub unsafe trait Timelines: Send + Sync {
 
     /// Returns an epoch that is reached once everything submitted to `timeline` so far has finished.
     ///
-    /// Marks on one timeline never decrease. [`TimelineId::ALL`] can be marked where the device can follow all of its work
-    /// at once; elsewhere it is `NoSuchTimeline`. Such a mark may count later than it was made, never earlier.
+    /// What [`order`](Self::order) made the timeline wait for counts as submitted to it. Marks on one timeline never decrease.
+    /// [`TimelineId::ALL`] can be marked where the device can follow all of its work at once; elsewhere it is
+    /// `NoSuchTimeline`. Such a mark may count later than it was made, never earlier.
     ///
     /// # Errors
     ///

@@ -80,8 +80,8 @@ planted! {
     zeros_are_forgotten caught by zeroed_memory_reads_zero_to_its_last_byte in "manager/ladder.rs":
         "if request.contents == Contents::Zero {" => "if request.contents == Contents::Zero && !PLANTED {";
     zeros_come_on_another_timeline caught by zeros_arrive_in_the_order_of_the_timeline in "manager/residue.rs":
-        "self.lane().wipe(self.slot(), self.home())?;" =>
-        "self.lane().wipe(self.slot(), if PLANTED { TimelineId(self.home().0 + 1) } else { self.home() })?;";
+        "self.lane().wipe(self.slot(), on)" =>
+        "self.lane().wipe(self.slot(), if PLANTED { TimelineId(on.0 + 1) } else { on })";
 
     // The ladder.
     a_broken_driver_falls_back caught by a_broken_driver_is_no_reason_to_go_elsewhere in "manager/ladder.rs":
@@ -110,9 +110,9 @@ planted! {
         "if !PLANTED && callback(&pressure) == Relief::Freed {";
     what_waits_is_not_collected caught by a_shortage_collects_what_waits in "pool/quiet.rs":
         "if patience == Patience::Wait {
-                unless_closed(timelines.wait(*point))?;" =>
+                wait_for(timelines, *point)?;" =>
         "if patience == Patience::Wait && !PLANTED {
-                unless_closed(timelines.wait(*point))?;";
+                wait_for(timelines, *point)?;";
     spills_need_no_leave caught by what_may_spill_goes_to_host_memory_last_and_says_so in "manager/placed.rs":
         "placement.filter(|_| request.spill == Spill::Allowed)" =>
         "placement.filter(|_| PLANTED || request.spill == Spill::Allowed)";

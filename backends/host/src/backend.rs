@@ -77,6 +77,10 @@ unsafe impl Backend for Host {
     /// of a busy block returns when its work has finished.
     unsafe fn free(&self, block: Block) -> Result<()> {
         self.own(&block)?;
+        if let Err(error) = self.check_process() {
+            core::mem::forget(block);
+            return Err(error);
+        }
         let verdict = self.may_free(&block.body);
         let Body { heap, size, .. } = *block.body;
         let reserved = block.body.is_reserved();
@@ -88,6 +92,7 @@ unsafe impl Backend for Host {
     }
 
     fn wait_idle(&self) -> Result<()> {
+        self.check_process()?;
         self.all_lines().iter().for_each(|line| line.wait(line.mark()));
         self.check_alive()
     }

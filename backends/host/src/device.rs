@@ -1,6 +1,7 @@
 //! The device: its memory, its timelines, and whether it is still there.
 use crate::block::{Block, Body};
 use crate::caps::{self, Config};
+use crate::driver::forks;
 use crate::hold::{Gate, Hold};
 use crate::launch::Programs;
 use crate::ledger::Ledger;
@@ -16,6 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Host memory as a device.
 ///
+/// It does not survive `fork`: its threads and pages stay with the parent. In the child every call answers `DeviceLost`, and
+/// nothing of the parent's memory changes; open a new device there.
+///
 /// It is strict: what a driver would leave undefined is a typed error here. Put it in an [`Arc`] to keep
 /// [`hold`](Self::hold) and [`lose`](Self::lose) at hand while a manager uses it.
 pub struct Host {
@@ -23,6 +27,8 @@ pub struct Host {
     pub(crate) caps: Caps,
     pub(crate) ledger: Ledger,
     pub(crate) status: Arc<Status>,
+    /// Tells the process that opened the device from its forked children.
+    forks: u64,
     /// By heap; a heap without pages has none.
     #[cfg(target_os = "linux")]
     pub(crate) pages: Vec<Option<Arc<Pages>>>,
@@ -65,6 +71,7 @@ impl Host {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             ledger: Ledger::new(&caps),
             status: Arc::default(),
+            forks: forks(),
             #[cfg(target_os = "linux")]
             pages: open_pages(&caps)?,
             main: Line::new(),
@@ -82,6 +89,7 @@ impl Host {
     ///
     /// `NoSuchTimeline`, `DeviceLost`, `OutOfHostMemory`.
     pub fn hold(&self, timeline: TimelineId) -> Result<Hold> {
+        self.check_process()?;
         let gate = Arc::new(Gate::default());
         let hold = Hold { gate: Arc::clone(&gate) };
         self.status.register(&gate);
@@ -97,7 +105,13 @@ impl Host {
 
     /// Refuses when the device is lost.
     pub(crate) fn check_alive(&self) -> Result<()> {
+        self.check_process()?;
         if self.status.is_lost() { Err(ErrorKind::DeviceLost.into()) } else { Ok(()) }
+    }
+
+    /// Refuses in a forked child, before anything is locked: who held a lock there, and who would wait for work, is gone.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.forks == forks() { Ok(()) } else { Err(ErrorKind::DeviceLost.into()) }
     }
 
     /// Refuses a block of another device.
@@ -161,9 +175,14 @@ impl Default for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if self.check_process().is_err() {
+            return;
+        }
         // A guard that outlives the device must not keep it from closing.
         self.status.open_all();
-        self.all_lines().iter().chain([&self.all]).for_each(|line| line.close());
+        self.all_lines().iter().chain([&self.all]).for_each(|line| {
+            line.close();
+        });
     }
 }
 

@@ -103,6 +103,7 @@ unsafe impl Launch for Host {
     }
 
     fn unload(&self, program: ProgramId) -> Result<()> {
+        self.check_process()?;
         let mut loaded = self.programs.loaded.write().unwrap_or_else(PoisonError::into_inner);
         // What runs still has its own copy of the kernel.
         loaded.remove(&program.0).map(drop).ok_or(ErrorKind::Stale.into())

@@ -65,6 +65,7 @@ unsafe impl Remap for Host {
 
     /// Answers `Stale` for a page that is gone already and `Busy` for one that is mapped.
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
+        self.check_process()?;
         let source = self.pages(heap)?;
         let alive = self.check_alive();
         let lost = if alive.is_ok() { Lost::No } else { Lost::Yes };

@@ -75,19 +75,22 @@ impl Line {
         }
     }
 
-    /// Takes no more work, finishes what there is, and ends the thread.
-    pub(crate) fn close(&self) {
-        let worker = {
-            let mut queue = self.lock();
-            queue.closed = true;
-            queue.worker.take()
-        };
+    /// Takes no more work, finishes what there is, and ends the thread; `false` where somebody does so already.
+    pub(crate) fn close(&self) -> bool {
+        let mut queue = self.lock();
+        if queue.closed {
+            return false;
+        }
+        queue.closed = true;
+        let worker = queue.worker.take();
+        drop(queue);
         self.work.notify_all();
         if let Some(worker) = worker {
             worker
                 .join()
                 .expect("a worker does not panic: jobs are checked when they are submitted");
         }
+        true
     }
 
     fn run(&self) {

@@ -89,10 +89,13 @@ unsafe impl Timelines for Host {
         if timeline == TimelineId::MAIN {
             return Err(ErrorKind::Unsupported.into());
         }
-        // Its work ends before it goes, so that whoever marks all timelines meanwhile waits for it too.
-        self.with_line(timeline, Arc::clone)?.close();
-        let closed = self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&timeline);
-        closed.ok_or(ErrorKind::NoSuchTimeline)?;
+        self.check_process()?;
+        // It is there until its work has finished: whoever is told that it is not may use its memory, and whoever marks all
+        // timelines meanwhile waits for it too.
+        if !self.with_line(timeline, Arc::clone)?.close() {
+            return Err(ErrorKind::NoSuchTimeline.into()); // Another thread was faster.
+        }
+        self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&timeline);
         self.check_alive()
     }
 

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use crate::pool::{Consent, ELSEWHERE, LaneState, Slot, SlotId, Standing};
 use crate::strategy::Key;
-use crate::{Align, Backend, Class};
+use crate::{Align, Backend, Class, ErrorKind};
 use alloc::vec::Vec;
 
 /// No slot.
@@ -23,6 +23,16 @@ impl SlotsByKey {
             self.0.resize(at + 1, (NONE, 0));
         }
         self.0[at] = (id.index, id.generation);
+    }
+
+    /// As [`note`](Self::note), where host memory may be short.
+    pub(super) fn try_note(&mut self, id: SlotId, key: Key) -> Result<(), ErrorKind> {
+        let missing = (key.index as usize + 1).saturating_sub(self.0.len());
+        if key != ELSEWHERE {
+            self.0.try_reserve(missing).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        }
+        self.note(id, key);
+        Ok(())
     }
 
     /// The slot of a key, or of an earlier key with the same index.

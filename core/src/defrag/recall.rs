@@ -30,9 +30,9 @@ impl<B: Backend> Spilled<B> {
         (self.wished, Layout { size: span.size, align }, class)
     }
 
-    /// In whose order its bytes are used, as far as its lane tells.
+    /// In whose order its bytes are used.
     pub(crate) fn timeline(&self) -> Option<TimelineId> {
-        self.lane.timeline
+        self.lane.state.lock().home_of(self.resident.slot)
     }
 
     fn rank(&self) -> Rank {

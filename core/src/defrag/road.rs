@@ -7,6 +7,9 @@ use crate::pool::SlotId;
 use crate::{Backend, InsideBlock, Move, Place, Result, TimelineId, Transfer};
 use alloc::vec::Vec;
 
+/// Slides that travel together at most: their list is short even when host memory is.
+const BATCH: usize = 1024;
+
 /// Bytes of one block on their way to another offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
@@ -42,7 +45,7 @@ impl<B: Backend> Road<'_, B> {
         while let Some(first) = rest.first() {
             // What lands below the first source touches no source, so it can travel in one batch.
             let apart = |slide: &Slide<SlotId>| slide.to + slide.from.size <= first.from.offset;
-            let together = rest.iter().take_while(|slide| apart(slide)).count();
+            let together = rest.iter().take(BATCH).take_while(|slide| apart(slide)).count();
             if together == 0 || self.inside == InsideBlock::Forbidden {
                 self.go_in_steps(first)?;
                 (*made, rest) = (*made + 1, &rest[1..]);

@@ -7,11 +7,11 @@
 use super::bounce;
 use super::mobile::{Found, SlotsByKey};
 use super::road::{Road, insist};
-use super::window::{Piece, Slide, Window, cheapest, last, widest};
+use super::window::{Piece, Planned, Slide, Window, cheapest, last, room_for, widest};
 use crate::device::Block;
 use crate::pool::{Ask, Consent, Divider, Lane, LaneState, SlotId};
 use crate::strategy::{BlockId, Key, Strategy, Tlsf};
-use crate::{Align, Backend, InsideBlock, Result, TimelineId, Transfer};
+use crate::{Align, Backend, ErrorKind, InsideBlock, Result, TimelineId, Transfer};
 use alloc::{sync::Arc, vec::Vec};
 use core::{cell::Cell, sync::atomic::Ordering::Acquire};
 use std::time::Instant;
@@ -21,6 +21,8 @@ struct Begun<B: Backend> {
     block: Arc<Block<B>>,
     window: Window<SlotId>,
     held: Vec<Key>,
+    /// The lane's time: what was freed until then has passed once the device is idle.
+    time: u64,
 }
 
 /// Slides of one block.
@@ -65,8 +67,9 @@ impl<B: Backend> Lane<B> {
     fn make_hole_if(&self, ask: Ask, wanted: impl Fn(&Chosen) -> bool) -> Result<Option<Slid>> {
         let slack = ask.layout.align.get().saturating_sub(self.shared.unit.get());
         let size = ask.layout.size.saturating_add(slack);
-        let choose = |pieces: &[Piece<SlotId>]| cheapest(pieces, size).filter(&wanted);
-        self.run(ask.unsettled(self.shared.unit), choose)
+        self.run(ask.unsettled(self.shared.unit), |pieces| {
+            cheapest(pieces, size).map(|window| window.filter(&wanted))
+        })
     }
 
     /// Makes a hole of at least `size` bytes out of smaller ones; says what moved, or `None` where it cannot. `own` are the
@@ -77,11 +80,12 @@ impl<B: Backend> Lane<B> {
     /// As for [`make_hole`](Self::make_hole).
     pub(crate) fn join_holes(&self, size: u64, own: u64) -> Result<Option<Slid>> {
         self.run(own, |pieces| {
-            let smaller = |piece: &Piece<SlotId>| match piece {
-                Piece::Hole(hole) if hole.size >= size => Piece::Fixed,
-                other => *other,
-            };
-            cheapest(&pieces.iter().map(smaller).collect::<Vec<_>>(), size)
+            for piece in pieces.iter_mut() {
+                if matches!(piece, Piece::Hole(hole) if hole.size >= size) {
+                    *piece = Piece::Fixed;
+                }
+            }
+            cheapest(pieces, size)
         })
     }
 
@@ -103,25 +107,31 @@ impl<B: Backend> Lane<B> {
     /// As for [`make_hole`](Self::make_hole).
     pub(crate) fn close_up(&self) -> Result<Option<Slid>> {
         // Free pages are mapped wherever they are needed, so their holes need no closing.
-        if self.shared.page().is_some() { Ok(None) } else { self.run(0, widest) }
+        if self.shared.page().is_some() {
+            return Ok(None);
+        }
+        self.run(0, |pieces| widest(pieces))
     }
 
     /// Makes the slides of the window that costs the least, of those that `choose` finds in each block.
     fn run(
         &self,
         own: u64,
-        choose: impl Fn(&[Piece<SlotId>]) -> Option<Chosen>,
+        choose: impl Fn(&mut [Piece<SlotId>]) -> Planned<SlotId>,
     ) -> Result<Option<Slid>> {
         let backend = self.shared.device.backend();
         let Some(transfer) = backend.as_transfer() else { return Ok(None) };
-        let Some(begun) = self.begin(own, choose) else { return Ok(None) };
+        let Some(begun) = self.begin(own, choose)? else { return Ok(None) };
         let cost = self.shared.device.cost(self.shared.heap);
         let asked = Instant::now();
         let idle = backend.wait_idle();
         cost.learn_waiting(asked.elapsed());
         let began = Instant::now();
         let (made, done) = match idle {
-            Ok(()) => self.slide(transfer, &begun),
+            Ok(()) => {
+                self.state.lock().pass_all(begun.time);
+                self.slide(transfer, &begun)
+            }
             Err(error) => (0, Err(error)),
         };
         let slides = &begun.window.slides[..made];
@@ -139,21 +149,23 @@ impl<B: Backend> Lane<B> {
     fn begin(
         &self,
         own: u64,
-        choose: impl Fn(&[Piece<SlotId>]) -> Option<Chosen>,
-    ) -> Option<Begun<B>> {
+        choose: impl Fn(&mut [Piece<SlotId>]) -> Planned<SlotId>,
+    ) -> Result<Option<Begun<B>>, ErrorKind> {
         let mut state = self.state.lock();
         if self.shared.unsettled.load(Acquire) > own {
-            return None;
+            return Ok(None);
         }
-        let blocks = state.pieces(self.shared.unit, self.granularity());
-        let windows = blocks.iter().filter_map(|(id, pieces)| Some((*id, choose(pieces)?)));
-        let (id, window) = windows.min_by_key(|(_, window)| window.bytes)?;
-        let block = Arc::clone(&state.blocks[id.0 as usize].as_ref()?.block);
-        let Divider::General(tlsf) = &mut state.divider else { return None };
-        let held = hold(tlsf, id, &window)?;
+        let Some((id, window)) =
+            state.cheapest_window(self.shared.unit, self.granularity(), choose)?
+        else {
+            return Ok(None);
+        };
+        let block = state.blocks[id.0 as usize].as_ref().map(|held| Arc::clone(&held.block));
+        let (Some(block), Some(tlsf)) = (block, state.divider.general()) else { return Ok(None) };
+        let Some(held) = hold(tlsf, id, &window)? else { return Ok(None) };
         state.held_bytes += window.holes.iter().map(|hole| hole.size).sum::<u64>();
         window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
-        Some(Begun { block, window, held })
+        Ok(Some(Begun { block, window, held, time: state.users.clock() }))
     }
 
     fn granularity(&self) -> Align {
@@ -171,7 +183,8 @@ impl<B: Backend> Lane<B> {
         if inside == InsideBlock::Forbidden && bounce.is_none() {
             return (0, Ok(()));
         }
-        let on = self.timeline.unwrap_or(TimelineId::MAIN);
+        // The device is idle before and after, so any timeline will do; this one is never closed.
+        let on = TimelineId::MAIN;
         let road = Road { transfer, on, block: &begun.block, bounce: bounce.as_ref(), inside };
         let mut made = 0;
         let there = road.go(&begun.window.slides, &mut made);
@@ -228,53 +241,74 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> LaneState<B> {
-    /// Every block as the planner sees it.
-    fn pieces(&self, unit: Align, granularity: Align) -> Vec<(BlockId, Vec<Piece<SlotId>>)> {
+    /// The window that moves the fewest bytes, of those that `choose` finds in each block.
+    fn cheapest_window(
+        &self,
+        unit: Align,
+        granularity: Align,
+        choose: impl Fn(&mut [Piece<SlotId>]) -> Planned<SlotId>,
+    ) -> Result<Option<(BlockId, Chosen)>, ErrorKind> {
+        let Divider::General(tlsf) = &self.divider else { return Ok(None) };
         let mut slots = SlotsByKey::default();
-        self.slots.iter().for_each(|(id, slot)| slots.note(id, slot.key));
-        let Divider::General(tlsf) = &self.divider else { return Vec::new() };
+        self.slots.iter().try_for_each(|(id, slot)| slots.try_note(id, slot.key))?;
         let ids = (0u32..).map(BlockId).zip(&self.blocks);
-        let blocks = ids.filter_map(|(id, held)| held.as_ref().map(|_| id));
-        let pieces_of = |id: BlockId| {
-            let mut pieces = Vec::new();
-            tlsf.for_each_in(id, |key, span, holds| {
-                let Some(class) = holds else { return pieces.push(Piece::Hole(span)) };
-                pieces.push(match self.mobile(&slots, key, class) {
-                    Found::Mobile(mobile) if mobile.consent == Consent::Given => {
-                        // A start on a granule keeps away from an unlike neighbour below; above, the distance only
-                        // grows.
-                        let align = mobile.align.unwrap_or(unit).max(granularity);
-                        Piece::Movable(span, align, mobile.slot)
-                    }
-                    _ => Piece::Fixed,
-                });
+        let mut best: Option<(BlockId, Chosen)> = None;
+        for id in ids.filter_map(|(id, held)| held.as_ref().map(|_| id)) {
+            let mut pieces = self.pieces(tlsf, id, &slots, (unit, granularity))?;
+            let window = choose(&mut pieces)?;
+            let is_better =
+                |window: &Chosen| best.as_ref().is_none_or(|(_, known)| window.bytes < known.bytes);
+            best = window.filter(is_better).map(|window| (id, window)).or(best);
+        }
+        Ok(best)
+    }
+
+    /// A block as the planner sees it.
+    fn pieces(
+        &self,
+        tlsf: &Tlsf,
+        id: BlockId,
+        slots: &SlotsByKey,
+        (unit, granularity): (Align, Align),
+    ) -> Result<Vec<Piece<SlotId>>, ErrorKind> {
+        let mut count = 0;
+        tlsf.for_each_in(id, |_, _, _| count += 1);
+        let mut pieces = room_for(count)?;
+        tlsf.for_each_in(id, |key, span, holds| {
+            let Some(class) = holds else { return pieces.push(Piece::Hole(span)) };
+            pieces.push(match self.mobile(slots, key, class) {
+                Found::Mobile(mobile) if mobile.consent == Consent::Given => {
+                    // A start on a granule keeps away from an unlike neighbour below; above, the distance only
+                    // grows.
+                    let align = mobile.align.unwrap_or(unit).max(granularity);
+                    Piece::Movable(span, align, mobile.slot)
+                }
+                _ => Piece::Fixed,
             });
-            (id, pieces)
-        };
-        blocks.map(pieces_of).collect()
+        });
+        Ok(pieces)
     }
 }
 
 /// Holds the holes of a window, so that nobody else gets them; `None`, and none held, where one cannot be had.
-fn hold(tlsf: &mut Tlsf, block: BlockId, window: &Chosen) -> Option<Vec<Key>> {
-    let mut keys = Vec::with_capacity(window.holes.len());
+fn hold(tlsf: &mut Tlsf, block: BlockId, window: &Chosen) -> Result<Option<Vec<Key>>, ErrorKind> {
+    let mut keys: Vec<Key> = room_for(window.holes.len())?;
     tlsf.for_each_in(block, |key, span, _| {
         if window.holes.get(keys.len()) == Some(&span) {
             keys.push(key);
         }
     });
-    let mut held = Vec::with_capacity(keys.len());
-    for (key, hole) in keys.into_iter().zip(&window.holes) {
-        match tlsf.carve_in(key, *hole) {
-            Ok(grant) => held.push(grant.key),
-            Err(_) => break,
-        }
+    let mut held = 0;
+    for (key, hole) in keys.iter_mut().zip(&window.holes) {
+        let Ok(grant) = tlsf.carve_in(*key, *hole) else { break };
+        *key = grant.key;
+        held += 1;
     }
-    if held.len() == window.holes.len() {
-        return Some(held);
+    if held == window.holes.len() {
+        return Ok(Some(keys));
     }
-    held.into_iter().for_each(|key| {
-        let _ = tlsf.free(key);
+    keys[..held].iter().for_each(|key| {
+        let _ = tlsf.free(*key);
     });
-    None
+    Ok(None)
 }

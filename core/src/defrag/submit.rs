@@ -49,15 +49,17 @@ impl<B: Backend> Pass<B> {
                     trip.verdict = Verdict::Ignore;
                 }
                 if trip.verdict == Verdict::Copy {
-                    state.timelines_of_trip(lane, trip, &mut timelines);
+                    state.timelines_of_trip(trip, &mut timelines);
                 }
             }
         });
         // What is free in another heap may still be in use by the timeline that freed it.
         for lane in self.trips.lanes_abroad() {
-            let timeline = lane.timeline.unwrap_or(TimelineId::MAIN);
-            if !timelines.contains(&timeline) {
-                timelines.push(timeline);
+            let state = lane.state.lock();
+            for timeline in state.users.busy().chain([TimelineId::MAIN]) {
+                if !timelines.contains(&timeline) {
+                    timelines.push(timeline);
+                }
             }
         }
         timelines
@@ -138,10 +140,15 @@ impl<B: Backend> Pass<B> {
             (Order::Timelines, Some(timelines)) => timelines,
         };
         for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
-            match timelines.mark(timeline) {
-                Ok(epoch) => timelines.order(self.on, Point { timeline, epoch })?,
-                // A timeline that was closed is gone, and with it its work.
-                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {}
+            match self.device.unless_closed(timeline, timelines.mark(timeline)) {
+                Ok(Some(epoch)) => timelines.order(self.on, Point { timeline, epoch })?,
+                Ok(None) => {}
+                // The device cannot mark all of its work.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSuchTimeline && timeline == TimelineId::ALL =>
+                {
+                    backend.wait_idle()?;
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::recall::end_abroad;
 use super::trips::Trips;
-use crate::pool::{Consent, Ending, Home, Lane, LaneState, Owner, SlotId};
+use crate::pool::{Consent, Ending, Lane, LaneState, Owner, SlotId};
 use crate::strategy::Grant;
 use crate::{Backend, Span, TimelineId};
 use alloc::{boxed::Box, vec::Vec};
@@ -80,27 +80,18 @@ impl Trip {
 
 impl<B: Backend> LaneState<B> {
     /// Timelines that may still use an allocation's bytes, or those of the hole that it goes to.
-    ///
-    /// This is the locked state of `lane`.
-    pub(super) fn timelines_of_trip(
-        &self,
-        lane: &Lane<B>,
-        trip: &Trip,
-        timelines: &mut Vec<TimelineId>,
-    ) {
+    pub(super) fn timelines_of_trip(&self, trip: &Trip, timelines: &mut Vec<TimelineId>) {
         let mut add = |timeline: TimelineId| {
             if !timelines.contains(&timeline) {
                 timelines.push(timeline);
             }
         };
         // Transfers of allocations without a timeline run on the main one.
-        add(lane.timeline.unwrap_or(TimelineId::MAIN));
+        add(self.home_of(trip.slot).unwrap_or(TimelineId::MAIN));
         if let Some(note) = self.notes.get(trip.slot.index) {
             note.used_on.iter().copied().for_each(&mut add);
-            if let Some(Home::Timeline(home)) = note.home {
-                add(home);
-            }
         }
+        self.users.busy().chain(self.users.unannounced()).for_each(add);
     }
 
     /// Ends a trip at the new place, if its bytes are there and nobody asked for the old one; else at the old one.
@@ -131,10 +122,10 @@ impl<B: Backend> LaneState<B> {
         if owner == Owner::Gone {
             match self.notes.take_ending(slot.index) {
                 // Its guard is looked at first, without the lock.
-                None if self.is_guarded(slot) => self.defer(slot, Ending::After(Vec::new())),
+                None if self.is_guarded(slot) => self.defer(slot, Ending::NOW),
                 None => {
                     // What moves has no block of its own to return.
-                    lane.tell_free(slot);
+                    lane.tell_free(self, slot);
                     let _ = self.free(slot);
                 }
                 Some(ending) => self.defer(slot, ending),
@@ -147,9 +138,9 @@ impl<B: Backend> LaneState<B> {
     pub(crate) fn defer(&mut self, slot: SlotId, ending: Ending) {
         let Ok(bytes) = self.slots.get(slot).map(|slot| slot.size) else { return };
         if self.slots.defer(slot).is_ok()
-            && let Ending::After(points) = ending
+            && let Ending::After(points, origin) = ending
         {
-            self.deferred.push(slot, bytes, points);
+            self.deferred.push(slot, bytes, points, origin);
         }
     }
 }

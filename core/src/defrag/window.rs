@@ -1,6 +1,6 @@
 //! Which allocations to slide together so that a hole of some size appears, moving as few bytes as possible. Pure.
 #![forbid(unsafe_code)]
-use crate::{Align, Span};
+use crate::{Align, ErrorKind, Span};
 use alloc::vec::Vec;
 
 /// One piece of a block, as the planner sees it. Pieces tile the block in order.
@@ -33,6 +33,9 @@ pub(super) struct Window<T> {
     pub(super) bytes: u64,
 }
 
+/// A window, `None` where none does what is asked, or `OutOfHostMemory`.
+pub(super) type Planned<T> = Result<Option<Window<T>>, ErrorKind>;
+
 /// The window that makes a hole of `size` bytes by moving the fewest bytes, or `None` where none does.
 ///
 /// # Algorithm
@@ -43,7 +46,7 @@ pub(super) struct Window<T> {
 /// # Cost
 ///
 /// *O*(n) for n pieces.
-pub(super) fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Option<Window<T>> {
+pub(super) fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
     let (mut first, mut free, mut moved) = (0, 0u64, 0u64);
     let mut best: Option<(u64, usize, usize)> = None;
     for (last, piece) in pieces.iter().enumerate() {
@@ -66,10 +69,10 @@ pub(super) fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Option<Window
             }
         }
     }
-    let (_, first, last) = best?;
-    let window = slide(&pieces[first..=last]);
+    let Some((_, first, last)) = best else { return Ok(None) };
+    let window = slide(&pieces[first..=last])?;
     // Alignment can cost some of the bytes that the holes add up to.
-    (hole_after(&window, pieces, last) >= size).then_some(window)
+    Ok((hole_after(&window, pieces, last) >= size).then_some(window))
 }
 
 /// Holes of a block are slid together when this part of its free bytes is outside the largest, or more.
@@ -88,31 +91,32 @@ const MOST_PER_BYTE: u64 = 8;
 /// # Cost
 ///
 /// *O*(n) for n pieces.
-pub(super) fn widest<T: Copy>(pieces: &[Piece<T>]) -> Option<Window<T>> {
+pub(super) fn widest<T: Copy>(pieces: &[Piece<T>]) -> Planned<T> {
     let size = |piece: &Piece<T>| if let Piece::Hole(hole) = piece { hole.size } else { 0 };
     let stretches = pieces.split(|piece| matches!(piece, Piece::Fixed));
     let free = |stretch: &&[Piece<T>]| stretch.iter().map(size).sum::<u64>();
-    let stretch = stretches.max_by_key(free)?;
-    let last = stretch.iter().rposition(|piece| matches!(piece, Piece::Hole(_)))?;
-    let window = slide(&stretch[..=last]);
-    let largest = pieces.iter().map(size).max()?;
+    let stretch = stretches.max_by_key(free).unwrap_or_default();
+    let last = stretch.iter().rposition(|piece| matches!(piece, Piece::Hole(_)));
+    let Some(last) = last else { return Ok(None) };
+    let window = slide(&stretch[..=last])?;
+    let largest = pieces.iter().map(size).max().unwrap_or(0);
     let all: u64 = pieces.iter().map(size).sum();
-    let gain = hole_after(&window, stretch, last).checked_sub(largest)?;
+    let gain = hole_after(&window, stretch, last).saturating_sub(largest);
     let cheap = window.bytes <= gain.saturating_mul(MOST_PER_BYTE);
-    (gain > 0 && gain >= all / SCATTERED && cheap).then_some(window)
+    Ok((gain > 0 && gain >= all / SCATTERED && cheap).then_some(window))
 }
 
 /// The window that leaves a hole of `size` bytes at the end of the last stretch, or one of all that is free there; `None`
 /// where nothing has to move for that.
-pub(super) fn last<T: Copy>(pieces: &[Piece<T>], size: u64) -> Option<Window<T>> {
+pub(super) fn last<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
     let mut stretches = pieces.split(|piece| matches!(piece, Piece::Fixed));
-    let stretch = stretches.rfind(|stretch| !stretch.is_empty())?;
+    let stretch = stretches.rfind(|stretch| !stretch.is_empty()).unwrap_or_default();
     let (mut free, mut first) = (0u64, stretch.len());
     while free < size && first > 0 {
         first -= 1;
         free += if let Piece::Hole(hole) = &stretch[first] { hole.size } else { 0 };
     }
-    Some(slide(&stretch[first..])).filter(|window| !window.slides.is_empty())
+    Ok(Some(slide(&stretch[first..])?).filter(|window| !window.slides.is_empty()))
 }
 
 /// The sums of a window without its first piece.
@@ -134,8 +138,10 @@ fn without_first<T>(
 }
 
 /// Slides everything in a stretch to its start.
-fn slide<T: Copy>(pieces: &[Piece<T>]) -> Window<T> {
-    let mut window = Window { slides: Vec::new(), holes: Vec::new(), bytes: 0 };
+fn slide<T: Copy>(pieces: &[Piece<T>]) -> Result<Window<T>, ErrorKind> {
+    let holes = pieces.iter().filter(|piece| matches!(piece, Piece::Hole(_))).count();
+    let mut window =
+        Window { slides: room_for(pieces.len() - holes)?, holes: room_for(holes)?, bytes: 0 };
     let mut next: Option<u64> = None;
     for piece in pieces {
         match piece {
@@ -155,7 +161,14 @@ fn slide<T: Copy>(pieces: &[Piece<T>]) -> Window<T> {
             Piece::Fixed => {}
         }
     }
-    window
+    Ok(window)
+}
+
+/// An empty list with room: there may be as many pieces as allocations, and slides are for when memory is short.
+pub(super) fn room_for<T>(count: usize) -> Result<Vec<T>, ErrorKind> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
+    Ok(list)
 }
 
 /// The hole at the end of a stretch after its slides.
@@ -179,7 +192,7 @@ mod tests {
     #[test]
     fn the_window_that_moves_the_fewest_bytes_is_chosen() {
         let pieces = [hole(0, 4), live(4, 100, 1), hole(104, 4), live(108, 3, 2), hole(111, 5)];
-        let window = cheapest(&pieces, 9).expect("the last two holes add up");
+        let window = cheapest(&pieces, 9).expect("host memory").expect("the last two holes add up");
         assert_eq!((window.bytes, window.slides.len()), (3, 1));
         assert_eq!(window.slides[0].to, 104);
     }
@@ -188,48 +201,52 @@ mod tests {
     fn all_holes_of_a_stretch_become_one() {
         let pieces =
             [hole(0, 4), live(4, 6, 1), hole(10, 6), Piece::Fixed, hole(30, 9), live(39, 1, 2)];
-        let window = widest(&pieces).expect("ten bytes are more than nine");
+        let window = widest(&pieces).expect("host memory").expect("ten bytes are more than nine");
         assert_eq!((window.slides.len(), window.slides[0].to), (1, 0));
         let pieces = [hole(0, 4), live(4, 6, 1), hole(10, 6), Piece::Fixed, hole(30, 10)];
-        assert_eq!(widest(&pieces), None, "ten bytes are free in one hole already");
+        assert_eq!(widest(&pieces), Ok(None), "ten bytes are free in one hole already");
         let pieces = [hole(0, 1), live(1, 99, 1), hole(100, 100)];
-        assert_eq!(widest(&pieces), None, "one more in a hundred is not worth it");
+        assert_eq!(widest(&pieces), Ok(None), "one more in a hundred is not worth it");
         let pieces = [hole(0, 1), live(1, 9, 1), hole(10, 1)];
-        assert_eq!(widest(&pieces), None, "nine are not copied for one");
+        assert_eq!(widest(&pieces), Ok(None), "nine are not copied for one");
     }
 
     #[test]
     fn fixed_pieces_are_never_crossed() {
         let pieces = [hole(0, 8), Piece::Fixed, hole(16, 8)];
-        assert_eq!(cheapest(&pieces, 9), None);
-        assert_eq!(cheapest(&pieces, 8).map(|window| window.bytes), Some(0));
+        assert_eq!(cheapest(&pieces, 9), Ok(None));
+        assert_eq!(
+            cheapest(&pieces, 8).map(|window| window.map(|window| window.bytes)),
+            Ok(Some(0))
+        );
     }
 
     #[test]
     fn a_hole_at_the_end_takes_the_last_holes_first() {
         let pieces =
             [hole(0, 9), Piece::Fixed, hole(20, 4), live(24, 6, 1), hole(30, 3), live(33, 2, 2)];
-        let window = last(&pieces, 3).expect("the last hole is enough");
+        let window = last(&pieces, 3).expect("host memory").expect("the last hole is enough");
         assert_eq!((window.slides.len(), window.slides[0].to), (1, 30));
-        let window = last(&pieces, 100).expect("both are joined");
+        let window = last(&pieces, 100).expect("host memory").expect("both are joined");
         assert_eq!((window.slides.len(), window.slides[1].to), (2, 26));
-        assert_eq!(last(&pieces[..3], 100), None, "it is at the end already");
+        assert_eq!(last(&pieces[..3], 100), Ok(None), "it is at the end already");
     }
 
     #[test]
     fn too_few_free_bytes_make_no_window() {
-        assert_eq!(cheapest(&[hole(0, 4), live(4, 4, 1), hole(8, 4)], 9), None);
+        assert_eq!(cheapest(&[hole(0, 4), live(4, 4, 1), hole(8, 4)], 9), Ok(None));
     }
 
     #[test]
     fn alignment_is_kept() {
         let aligned = Piece::Movable(Span { offset: 64, size: 8 }, Align::of(32), 1);
-        let window =
-            cheapest(&[hole(0, 64), aligned, hole(72, 8)], 70).expect("slides to the start");
+        let window = cheapest(&[hole(0, 64), aligned, hole(72, 8)], 70)
+            .expect("host memory")
+            .expect("slides to the start");
         assert_eq!(window.slides[0].to, 0);
         assert_eq!(
             cheapest(&[hole(1, 63), aligned, hole(72, 8)], 70),
-            None,
+            Ok(None),
             "it can slide to 32 only"
         );
     }

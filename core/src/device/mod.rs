@@ -263,6 +263,41 @@ impl<B: Backend> Device<B> {
         self.opened.domains() > 1
     }
 
+    /// Whether a timeline was closed: closing waits for its work, so all of it has passed. Nobody closes all of them.
+    pub(crate) fn is_closed(&self, timeline: TimelineId) -> Result<bool> {
+        if timeline == TimelineId::ALL {
+            return Ok(false);
+        }
+        match self.backend().as_timelines().map(|timelines| timelines.reached(timeline)) {
+            Some(Err(error)) if error.kind() == ErrorKind::NoSuchTimeline => Ok(true),
+            Some(Err(error)) => Err(error),
+            Some(Ok(_)) | None => Ok(false),
+        }
+    }
+
+    /// What a timeline answered, or `None` where it was closed. Backends refuse other things as `NoSuchTimeline` too: epochs that
+    /// were never marked, marks from a thread that may not submit.
+    pub(crate) fn unless_closed<T>(
+        &self,
+        timeline: TimelineId,
+        answer: Result<T>,
+    ) -> Result<Option<T>> {
+        match answer {
+            Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {
+                if self.is_closed(timeline)? { Ok(None) } else { Err(error) }
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Waits until everything that was submitted to a timeline has passed.
+    pub(crate) fn drain(&self, timeline: TimelineId) -> Result<()> {
+        let Some(timelines) = self.backend().as_timelines() else { return Ok(()) };
+        let marked = timelines.mark(timeline);
+        let waited = marked.and_then(|epoch| timelines.wait(Point { timeline, epoch }));
+        self.unless_closed(timeline, waited).map(|_| ())
+    }
+
     /// Zeroes memory that nobody uses, before it returns.
     pub(crate) fn clear(&self, block: &B::Block, span: Span) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::log::{Cell, Sent, grow};
 use super::sentry::{Sentry, Suspect};
-use crate::pool::{Patience, unless_closed};
+use crate::pool::Patience;
 use crate::{Backend, Error, ErrorKind, Move, Point, Result, TimelineId};
 use alloc::{vec, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,14 +18,17 @@ impl<B: Backend> Sentry<B> {
         let window = suspect.window(self.align());
         let from = suspect.place(window.offset);
         let copied = transfer.copy(on, &[Move { from, to: cell.place(), size: window.size }]);
-        if let Err(error) = copied {
-            self.log.lock().put(cell);
-            // A timeline that was closed is gone, and with it its work.
-            if error.kind() == ErrorKind::NoSuchTimeline {
+        match self.device.unless_closed(on, copied) {
+            Ok(Some(())) => {}
+            Ok(None) => {
+                self.log.lock().put(cell);
                 return self.look_now(suspect);
             }
-            self.miss(error);
-            return Ok(());
+            Err(error) => {
+                self.log.lock().put(cell);
+                self.miss(error);
+                return Ok(());
+            }
         }
         // Bytes that keep what they held are no harm.
         let _ = self.poison(on, &suspect);
@@ -71,10 +74,11 @@ impl<B: Backend> Sentry<B> {
     fn is_there(&self, point: Point, patience: Patience) -> Result<bool> {
         let Some(timelines) = self.timelines() else { return Ok(true) };
         if patience == Patience::Wait {
-            unless_closed(timelines.wait(point))?;
+            self.device.unless_closed(point.timeline, timelines.wait(point))?;
             return Ok(true);
         }
-        let reached = unless_closed(timelines.reached(point.timeline))?;
+        let reached = timelines.reached(point.timeline);
+        let reached = self.device.unless_closed(point.timeline, reached)?;
         Ok(reached.is_none_or(|reached| reached >= point.epoch))
     }
 
@@ -84,7 +88,7 @@ impl<B: Backend> Sentry<B> {
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
         let read = self.line().and_then(|line| {
             if let Some(timelines) = self.timelines() {
-                unless_closed(timelines.order(line, point))?;
+                self.device.unless_closed(point.timeline, timelines.order(line, point))?;
             }
             self.transfer()?.read(line, cell.place(), &mut bytes)
         });

@@ -3,7 +3,7 @@
     unsafe_code,
     reason = "allocations share one strong reference to their lane, counted under its lock"
 )]
-use crate::pool::{Home, Lane, LaneState, SlotId};
+use crate::pool::{Lane, LaneState, SlotId};
 use crate::sync::Guard;
 use crate::{Backend, Event, Point, Result, TimelineId};
 use alloc::sync::Arc;
@@ -124,12 +124,7 @@ impl<B: Backend> Allocation<B> {
     /// The timeline in whose order the bytes are used, if the request named one.
     #[must_use]
     pub fn timeline(&self) -> Option<TimelineId> {
-        let state = self.lane().state.lock();
-        match state.notes.get(self.slot.index).and_then(|note| note.home) {
-            Some(Home::Timeline(timeline)) => Some(timeline),
-            Some(Home::Host) => None,
-            None => self.lane().timeline,
-        }
+        self.lane().state.lock().home_of(self.slot)
     }
 
     /// Says that another timeline uses the bytes too: after a free they wait for it.
@@ -139,7 +134,7 @@ impl<B: Backend> Allocation<B> {
     /// `NoSuchTimeline` where the backend does not know it.
     pub fn use_on(&self, timeline: TimelineId) -> Result<()> {
         let lane = self.lane();
-        if lane.timeline == Some(timeline) {
+        if self.timeline() == Some(timeline) {
             return Ok(());
         }
         if let Some(timelines) = lane.shared.device.backend().as_timelines() {
@@ -183,7 +178,7 @@ impl<B: Backend> Allocation<B> {
     fn release(&self) {
         let lane = self.lane();
         let mut state = lane.state.lock_warm();
-        if !state.free_plain(self.slot, lane.timeline) {
+        if !state.free_plain(self.slot) {
             self.release_noted(state, None);
             return;
         }

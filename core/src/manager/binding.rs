@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "copies between host slices and mapped device memory")]
 use super::Allocation;
 use crate::device::Block;
-use crate::pool::LaneState;
+use crate::pool::{LaneState, Patience};
 use crate::sync::Guard;
 use crate::{Backend, ErrorKind, HostAccess, Place, Result, Span, bytes};
 use alloc::sync::Arc;
@@ -83,6 +83,10 @@ impl<B: Backend> Allocation<B> {
 
     /// Shows the bytes to the host, pinned while the result is held.
     ///
+    /// The host's accesses are not in the order of any timeline. Earlier owners of the bytes have passed when the call returns:
+    /// without a wait where the request named the host as writer or reader ([`Request::upload`](crate::Request::upload)) or had
+    /// no timeline, else by waiting for the timeline. Wait yourself for your own device work on the allocation.
+    ///
     /// # Errors
     ///
     /// `NotMappable` where the heap is not host-visible, `Published` for bytes that are final, or what the driver says.
@@ -94,6 +98,9 @@ impl<B: Backend> Allocation<B> {
         let access = self.lane().shared.device.heap(self.heap())?.host;
         let map = backend.as_map().filter(|_| access.is_visible()).ok_or(ErrorKind::NotMappable)?;
         let base = map.map(binding.block())?;
+        if self.lane().state.lock().may_be_in_use(self.slot()) {
+            self.lane().settle(Patience::Wait)?;
+        }
         Ok(Mapped { binding, base, access })
     }
 }

@@ -143,13 +143,9 @@ impl<B: Backend> Manager<B> {
                 continue;
             }
             each.settle(Patience::Wait)?;
-            let taken = if Arc::ptr_eq(&each, lane) {
-                each.state.lock().allocate_anyhow(ask)
-            } else {
-                each.lend(ask)
-            };
+            let taken = each.state.lock().allocate_usable(ask);
             if let Ok(slot) = taken {
-                self.climbed(Rung::Defragment, ask.size, lane.timeline);
+                self.climbed(Rung::Defragment, ask.size, ask.timeline);
                 return Ok(Some((each, slot)));
             }
         }
@@ -168,9 +164,9 @@ impl<B: Backend> Manager<B> {
         if !self.slide(|| lane.make_hole_within(ask, nanos))? {
             return Ok(None);
         }
-        let taken = lane.state.lock().allocate_anyhow(ask);
+        let taken = lane.state.lock().allocate_usable(ask);
         if taken.is_ok() {
-            self.climbed(Rung::Defragment, ask.size, lane.timeline);
+            self.climbed(Rung::Defragment, ask.size, ask.timeline);
         }
         Ok(taken.ok().map(|slot| (Arc::clone(lane), slot)))
     }

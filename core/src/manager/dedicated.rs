@@ -29,7 +29,7 @@ impl<B: Backend> Manager<B> {
     ) -> Result<Allocation<B>, AllocateError> {
         check(request)?;
         let pool = self.pool(request.heap.ok_or(ErrorKind::NoSuchHeap)?)?;
-        let ask = pool.ask(request.layout, request.class)?;
+        let ask = pool.ask(request)?;
         let lane = pool.lane_for(request.timeline)?;
         let (lane, slot) = self.dedicate(pool, lane, ask, request.layout.size, make)?;
         let request = request.dedicated().pinned();
@@ -64,14 +64,14 @@ impl<B: Backend> Manager<B> {
             if self.trim_for(pool)? > 0
                 && let Some(taken) = served(take())?
             {
-                self.climbed(rung, ask.size, lane.timeline);
+                self.climbed(rung, ask.size, ask.timeline);
                 return Ok(taken);
             }
         }
         if self.relieve(pool.shared.heap, ask.size) == Relief::Freed {
             self.trim_for(pool)?;
             if let Some(taken) = served(take())? {
-                self.climbed(Rung::Pressure, ask.size, lane.timeline);
+                self.climbed(Rung::Pressure, ask.size, ask.timeline);
                 return Ok(taken);
             }
         }

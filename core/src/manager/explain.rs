@@ -120,8 +120,10 @@ impl<B: Backend> Manager<B> {
         let placement = self.place(request)?;
         let heap = *placement.heaps.as_slice().first().ok_or(ErrorKind::NoSuchHeap)?;
         let pool = self.pool(heap)?;
-        let ask = pool.ask_guarded(request.layout, request.class)?;
-        let (growth, lane) = (&pool.shared.growth, pool.lane_for(request.timeline)?);
+        let decided = Some(&placement).filter(|_| request.heap.is_none());
+        let timeline = self.order_of(pool, request, decided)?;
+        let ask = pool.ask_guarded(&Request { timeline, ..*request })?;
+        let (growth, lane) = (&pool.shared.growth, pool.lane_for(timeline)?);
         let (source, new_bytes) = if request.sharing == Sharing::Dedicated {
             (Source::Dedicated, growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)
         } else if lane.state.lock().would_fit(ask) {

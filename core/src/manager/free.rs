@@ -1,6 +1,6 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, AllocationId, FreeError, Manager};
-use crate::pool::{Ended, Ending, Home, Lane, LaneState, Note, Noted, SlotId, Stay};
+use crate::pool::{Ended, Ending, Lane, LaneState, Note, Noted, Origin, SlotId, Stay};
 use crate::sync::Guard;
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId, Uses};
 use alloc::vec::Vec;
@@ -17,11 +17,11 @@ impl<B: Backend> Lane<B> {
             Some(Noted::No) | None => false,
         };
         if is_simple {
-            self.tell_free(id);
+            self.tell_free(state, id);
             state.notes.forget(id.index);
             state.slots.clear_noted(id);
         }
-        is_simple && state.free_plain(id, self.timeline)
+        is_simple && state.free_plain(id)
     }
 
     /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has.
@@ -30,17 +30,17 @@ impl<B: Backend> Lane<B> {
         let ending = self.ending_of(id, after);
         let journey = self.shared.device.transit.begin();
         let (mut state, ending) = self.look_first(id, ending);
-        let at_once = ending == Ending::After(Vec::new()) && !state.is_looked_at(id);
+        let at_once = ending == Ending::NOW && !state.is_looked_at(id);
         if state.slots.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.
-            self.tell_free_requested(id);
+            self.tell_free_requested(&state, id);
             let ended = state.slots.end_ownership(id);
             debug_assert_eq!(ended, Ok(Ended::AfterMove), "seen just above");
             if !at_once && state.slots.set_noted(id).is_ok() {
                 state.notes.of(id.index).ending = Some(ending);
             }
         } else if at_once {
-            self.tell_free(id);
+            self.tell_free(&state, id);
             let returned = state.free(id);
             drop(state);
             if self.shared.give_back_left(returned.ok().flatten()) > 0 {
@@ -48,14 +48,14 @@ impl<B: Backend> Lane<B> {
             }
         } else {
             state.defer(id, ending);
-            self.tell_free_requested(id);
+            self.tell_free_requested(&state, id);
         }
     }
 
     /// The lane's state, locked; the guard of an allocation that ends now was looked at.
     fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, LaneState<B>>, Ending) {
         let mut state = self.state.lock();
-        if ending != Ending::After(Vec::new())
+        if ending != Ending::NOW
             || !state.is_guarded(id)
             || state.is_looked_at(id)
             || state.slots.is_in_pass(id)
@@ -74,14 +74,11 @@ impl<B: Backend> Lane<B> {
 
     /// When the bytes of an allocation that is freed now are anyone's.
     fn ending_of(&self, id: SlotId, after: Option<Point>) -> Ending {
+        let origin = if after.is_some() { Origin::Named } else { Origin::Marked };
         let mut points: Vec<Point> = after.into_iter().collect();
         for timeline in self.timelines_of(id) {
             match self.mark(timeline) {
                 Ok(point) => points.extend(point),
-                // A timeline that was closed is gone, and with it its work.
-                Err(error)
-                    if error.kind() == ErrorKind::NoSuchTimeline && timeline != TimelineId::ALL => {
-                }
                 Err(error) if !self.has_stopped() => {
                     return self.condemn(id, error, "its work could not be followed");
                 }
@@ -91,12 +88,17 @@ impl<B: Backend> Lane<B> {
         if self.is_secret(id) {
             match self.forget_secret(id, &points) {
                 Ok(zeroed) => points = zeroed.into_iter().collect(),
-                // Nobody reads a lost device.
-                Err(error) if error.kind() == ErrorKind::DeviceLost => points.clear(),
+                // Nobody reads a lost device. One call may be wrong about that, so it is asked once more.
+                Err(error) if error.kind() == ErrorKind::DeviceLost && self.is_lost() => {
+                    points.clear();
+                }
                 Err(error) => return self.condemn(id, error, "its secret could not be zeroed"),
             }
         }
-        Ending::After(points)
+        match points.is_empty() {
+            true => Ending::NOW,
+            false => Ending::After(points, origin),
+        }
     }
 
     /// Waits for the device; whether nothing runs on it any more. A lost device runs nothing.
@@ -105,17 +107,19 @@ impl<B: Backend> Lane<B> {
         idle.err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
     }
 
+    fn is_lost(&self) -> bool {
+        let idle = self.shared.device.backend().wait_idle();
+        idle.is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
+    }
+
     /// Timelines whose work must pass before the bytes are anyone's.
     fn timelines_of(&self, id: SlotId) -> Vec<TimelineId> {
         let state = self.state.lock();
         let Some(note) = state.notes.get(id.index) else { return Vec::new() };
         let mut timelines = note.used_on.clone();
-        if let Some(Home::Timeline(home)) = note.home {
-            timelines.push(home);
-        }
-        // The order of a lane protects only what goes back to that lane.
-        if note.sharing == Sharing::Dedicated || note.stay == Stay::Away {
-            timelines.extend(self.timeline);
+        // The order of its own timeline protects only what goes back to the lane, and nothing from the host.
+        if note.sharing == Sharing::Dedicated || note.stay == Stay::Away || note.host_access {
+            timelines.extend(state.home_of(id).filter(|home| !note.used_on.contains(home)));
         }
         match self.shared.config.uses {
             Uses::Undeclared if !timelines.is_empty() => Vec::from([TimelineId::ALL]),
@@ -123,17 +127,20 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// The point after everything that a timeline has to do now.
+    /// The point after everything that a timeline has to do now; none where it was closed.
     fn mark(&self, timeline: TimelineId) -> Result<Option<Point>> {
         let Some(timelines) = self.shared.device.backend().as_timelines() else { return Ok(None) };
-        Ok(Some(Point { timeline, epoch: timelines.mark(timeline)? }))
+        let marked = self.shared.device.unless_closed(timeline, timelines.mark(timeline))?;
+        Ok(marked.map(|epoch| Point { timeline, epoch }))
     }
 }
 
 impl<B: Backend> Allocation<B> {
     /// Frees it once `point` has passed; on the allocation's own timeline, in its order and so at once.
+    ///
+    /// A point that is never marked keeps the bytes until the manager ends: the report counts them as deferred.
     pub fn free_after(self, point: Point) {
-        let after = Some(point).filter(|point| self.lane().timeline != Some(point.timeline));
+        let after = Some(point).filter(|point| self.timeline() != Some(point.timeline));
         self.end(after);
     }
 }

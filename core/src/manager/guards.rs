@@ -1,8 +1,8 @@
 //! Guards behind allocations: laid at hand-out, looked at in the end, and on request.
 use super::{Allocation, Manager};
 use crate::guard::{FRESH, Facts, Sentry, Suspect};
-use crate::pool::{Guest, Home, Lane, LaneState, Patience, SlotId, Stay, unless_closed};
-use crate::{Backend, Contents, ErrorKind, Overwrite, Place, Point, Result, Sharing, TimelineId};
+use crate::pool::{Guest, Lane, LaneState, Patience, SlotId, Stay};
+use crate::{Backend, Contents, ErrorKind, Overwrite, Place, Result, Sharing, TimelineId};
 use alloc::{sync::Arc, vec, vec::Vec};
 
 impl<B: Backend> Allocation<B> {
@@ -16,10 +16,13 @@ impl<B: Backend> Allocation<B> {
             let (block, _) = state.locate(self.slot())?;
             (block, state.granted(self.slot())?)
         };
-        let on = self.timeline().map_or_else(|| sentry.line(), Ok)?;
+        // The host may use the bytes as soon as the call returns, unless only work of a timeline does.
+        let order = self.timeline().filter(|_| !self.has_host_access());
+        let on = order.map_or_else(|| sentry.line(), Ok)?;
         let guard = sentry.lay(on, &block, granted, self.size(), contents)?;
-        if self.timeline().is_none() {
-            // Whoever the host orders may use the bytes as soon as the call returns.
+        if order.is_some() {
+            self.touch();
+        } else {
             sentry.settle(on).inspect_err(|_| {
                 let mut state = lane.state.lock();
                 if state.slots.set_noted(self.slot()).is_ok() {
@@ -47,13 +50,13 @@ impl<B: Backend> Allocation<B> {
         let start = align.down(self.size());
         let place = Place { block: binding.block(), offset: binding.span().offset + start };
         let mut word = vec![FRESH; usize::try_from(align.get()).unwrap_or(0)];
-        let (transfer, home) = (self.transfer()?, self.home());
-        transfer.read(home, place, &mut word)?;
-        word.iter_mut().zip(start..).filter(|(_, at)| *at >= self.size()).for_each(|(byte, _)| {
-            *byte = FRESH;
-        });
-        transfer.write(home, place, &word)?;
-        self.settle_transfer()
+        self.in_order(|transfer, on| {
+            transfer.read(on, place, &mut word)?;
+            let behind = word.iter_mut().zip(start..).filter(|(_, at)| *at >= self.size());
+            behind.for_each(|(byte, _)| *byte = FRESH);
+            transfer.write(on, place, &word)
+        })?;
+        self.settle_own_work()
     }
 }
 
@@ -106,10 +109,12 @@ impl<B: Backend> Lane<B> {
     /// What the device says when something may still touch the bytes: they must not be used again.
     pub(crate) fn look_at_guard(&self, id: SlotId) -> Result<()> {
         let Some(sentry) = &self.shared.sentry else { return Ok(()) };
-        let Some((suspect, sharing)) = self.state.lock().take_suspect(self, id) else {
-            return Ok(());
-        };
-        match self.timeline {
+        let mut state = self.state.lock();
+        let home = state.home_of(id).filter(|_| !state.has_host_access(id));
+        let taken = state.take_suspect(self, id);
+        drop(state);
+        let Some((suspect, sharing)) = taken else { return Ok(()) };
+        match home {
             // A block of its own goes back to the driver, which knows no order: its uses have passed.
             Some(timeline) if sharing == Sharing::Shared => sentry.send(suspect, timeline),
             _ => sentry.look_now(suspect),
@@ -145,16 +150,12 @@ impl<B: Backend> Lane<B> {
                 state.slots.unpin(id);
                 return Ok(());
             };
+            let home = state.home_of(id);
             let note = state.notes.of(id.index);
             note.looked_at = true;
-            let home = match note.home {
-                Some(Home::Timeline(home)) => Some(home),
-                Some(Home::Host) => None,
-                None => self.timeline,
-            };
             (suspect, home, note.used_on.clone())
         };
-        let waited = others.into_iter().try_for_each(|timeline| self.wait_for(timeline));
+        let waited = others.into_iter().try_for_each(|timeline| self.shared.device.drain(timeline));
         let read = waited.and_then(|()| sentry.read_live(home, &suspect));
         let mut state = self.state.lock();
         state.slots.unpin(id);
@@ -171,13 +172,6 @@ impl<B: Backend> Lane<B> {
         drop(state);
         sentry.find(found);
         Ok(())
-    }
-
-    /// Waits for everything that a timeline has to do now.
-    fn wait_for(&self, timeline: TimelineId) -> Result<()> {
-        let Some(timelines) = self.shared.device.backend().as_timelines() else { return Ok(()) };
-        let Some(epoch) = unless_closed(timelines.mark(timeline))? else { return Ok(()) };
-        unless_closed(timelines.wait(Point { timeline, epoch })).map(|_| ())
     }
 }
 

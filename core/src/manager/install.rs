@@ -1,7 +1,7 @@
 //! A schedule at work: its regions held, its spans handed out in its order, and deviations noticed.
 use super::schedule::{Schedule, ScheduledSpan};
 use super::{AllocateError, Allocation, Manager, UserPool};
-use crate::pool::{Lane, Patience};
+use crate::pool::{Lane, Patience, SlotId};
 use crate::sync::Mutex;
 use crate::{
     Backend, Class, Contents, Error, ErrorKind, HeapId, PoolConfig, Request, Result, Sharing,
@@ -70,7 +70,17 @@ pub(super) struct Course {
     state: Mutex<Progress>,
 }
 
-#[derive(Debug)]
+/// What a schedule has for a request.
+enum Claimed<'a, B: Backend> {
+    /// Its place, and how far the program had come before and after it.
+    Span(&'a Arc<Lane<B>>, SlotId, [Progress; 2]),
+    /// Nothing; the span that was due.
+    Extra(usize),
+    /// A place that is still in use.
+    Occupied { due: usize, at: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
     due: usize,
     report: ScheduleReport,
@@ -87,6 +97,15 @@ impl Progress {
         }
         self.report.rounds += u64::from(at + 1 == spans || at < due);
         self.due = (at + 1) % spans;
+    }
+
+    /// Takes back what one request did. Where another thread has gone on since, the place stays passed over.
+    fn undo(&mut self, [before, after]: [Self; 2]) {
+        if *self == after {
+            *self = before;
+        } else {
+            self.report.served -= 1;
+        }
     }
 
     fn deviate(&mut self, deviation: Deviation) {
@@ -150,57 +169,73 @@ impl<B: Backend> Installed<B> {
     /// As for [`Manager::allocate`]; the schedule then stands where it stood.
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
         super::ladder::check(request)?;
-        let mut state = self.course.state.lock();
-        let due = state.due;
-        let Some(at) = self.course.find(due, request) else {
-            drop(state);
-            let allocation = self.manager.allocate(request)?;
-            let size = request.layout.size;
-            self.course.state.lock().deviate(Deviation::Extra { due, size });
-            return Ok(allocation);
-        };
-        let spans = self.course.schedule.spans();
-        if let Some(allocation) = self.take(&spans[at], request)? {
-            state.pass(due, at, spans.len());
-            state.report.served += 1;
-            return Ok(allocation);
+        match self.claim_span(request)? {
+            Claimed::Span(lane, slot, progress) => {
+                // Zeros and guards may wait for the device: nobody else waits with them.
+                let allocation = self.hand_out(lane, slot, request);
+                allocation.inspect_err(|_| self.course.state.lock().undo(progress))
+            }
+            Claimed::Extra(due) => {
+                let allocation = self.manager.allocate(request)?;
+                let size = request.layout.size;
+                self.course.state.lock().deviate(Deviation::Extra { due, size });
+                Ok(allocation)
+            }
+            Claimed::Occupied { due, at } => {
+                let allocation = self.manager.allocate(request)?;
+                let mut state = self.course.state.lock();
+                state.pass(due, at, self.course.schedule.spans().len());
+                state.deviate(Deviation::Occupied { due: at });
+                Ok(allocation)
+            }
         }
-        drop(state);
-        let allocation = self.manager.allocate(request)?;
-        let mut state = self.course.state.lock();
-        state.pass(due, at, spans.len());
-        state.deviate(Deviation::Occupied { due: at });
-        Ok(allocation)
     }
 
-    /// The span as an allocation; `None` when something still lives there.
-    fn take(
-        &self,
-        one: &ScheduledSpan,
-        request: &Request<'_>,
-    ) -> Result<Option<Allocation<B>>, AllocateError> {
-        let pool = self.pools[one.region].pool();
-        if request.layout.align > self.manager.inner.device.heap(pool.shared.heap)?.align {
-            return Err(ErrorKind::InvalidAlignment.into());
-        }
-        let lane: &Arc<Lane<B>> = pool.lane_for(self.course.timeline)?;
-        let mut slot = lane.state.lock().take(one.span);
-        if slot == Err(ErrorKind::Busy) && lane.retire(Patience::Look)? > 0 {
-            slot = lane.state.lock().take(one.span);
-        }
-        match slot {
-            Ok(slot) => {
-                self.manager.note(lane, slot, request);
-                let allocation = self.manager.claim(lane, slot, request, None);
-                if request.contents == Contents::Zero {
-                    allocation.wipe()?;
-                }
-                allocation.lay_guard(request.contents)?;
-                Ok(Some(allocation))
+    /// Takes the place that is due for a request, and goes on in the schedule. No lock is held over a driver call.
+    fn claim_span(&self, request: &Request<'_>) -> Result<Claimed<'_, B>, AllocateError> {
+        let spans = self.course.schedule.spans();
+        let mut is_retired = false;
+        loop {
+            let mut state = self.course.state.lock();
+            let (before, due) = (*state, state.due);
+            let Some(at) = self.course.find(due, request) else { return Ok(Claimed::Extra(due)) };
+            let pool = self.pools[spans[at].region].pool();
+            if request.layout.align > self.manager.inner.device.heap(pool.shared.heap)?.align {
+                return Err(ErrorKind::InvalidAlignment.into());
             }
-            Err(ErrorKind::Busy) => Ok(None),
-            Err(kind) => Err(kind.into()),
+            let lane = pool.lane();
+            let slot = lane.state.lock().take(spans[at].span, self.course.timeline);
+            match slot {
+                Ok(slot) => {
+                    state.pass(due, at, spans.len());
+                    state.report.served += 1;
+                    return Ok(Claimed::Span(lane, slot, [before, *state]));
+                }
+                Err(ErrorKind::Busy) if !is_retired => {
+                    drop(state);
+                    is_retired = true;
+                    lane.retire(Patience::Look)?;
+                }
+                Err(ErrorKind::Busy) => return Ok(Claimed::Occupied { due, at }),
+                Err(kind) => return Err(kind.into()),
+            }
         }
+    }
+
+    /// A place that was taken, as an allocation.
+    fn hand_out(
+        &self,
+        lane: &Arc<Lane<B>>,
+        slot: SlotId,
+        request: &Request<'_>,
+    ) -> Result<Allocation<B>, AllocateError> {
+        self.manager.note(lane, slot, request);
+        let allocation = self.manager.claim(lane, slot, request, None);
+        if request.contents == Contents::Zero {
+            allocation.wipe()?;
+        }
+        allocation.lay_guard(request.contents)?;
+        Ok(allocation)
     }
 
     /// Begins the schedule anew: for a program that ended an iteration early.
@@ -241,7 +276,7 @@ impl<B: Backend> Manager<B> {
             let size = granule.up(region.size.max(1)).ok_or(ErrorKind::ExceedsLimit)?;
             let mut config = PoolConfig { strategy: StrategyKind::Exact, ..PoolConfig::new() };
             (config.minimum, config.maximum, config.block) = (size, size, Some(size));
-            pools.push(Arc::new(self.make_pool(heap, config, timeline)?));
+            pools.push(Arc::new(self.make_pool(heap, config)?));
             heaps.push(heap);
         }
         let report = ScheduleReport {

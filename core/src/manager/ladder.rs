@@ -1,10 +1,10 @@
 //! From a request that nothing held fits to memory, or to an error that says why not.
 use super::error::{AllocateError, Rung};
 use super::{Allocation, Manager, Relief};
-use crate::pool::{Ask, Consent, Home, Lane, Miss, Patience, Pool, SlotId};
+use crate::pool::{Ask, Consent, Lane, Miss, Patience, Pool, SlotId};
 use crate::{
-    Backend, Contents, Driver, Error, ErrorKind, HeapId, Mobility, Placement, Privacy, Ranking,
-    Request, Result, Sharing,
+    Backend, Contents, Driver, Error, ErrorKind, HeapId, HeapKind, Mobility, Placement, Privacy,
+    Ranking, Request, Result, Sharing, TimelineId,
 };
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,6 +20,20 @@ impl Climbs {
 
     pub(super) fn read(&self) -> [u64; Rung::ALL.len()] {
         core::array::from_fn(|at| self.0[at].load(Relaxed))
+    }
+}
+
+/// A span that nobody owns yet, while the program's own code runs: a callback that panics does not leak it.
+struct Unclaimed<'a, B: Backend> {
+    lane: &'a Lane<B>,
+    slot: Option<SlotId>,
+}
+
+impl<B: Backend> Drop for Unclaimed<'_, B> {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot.take() else { return };
+        let freed = self.lane.state.lock().free(slot);
+        self.lane.shared.give_back_left(freed.ok().flatten());
     }
 }
 
@@ -79,11 +93,17 @@ impl<B: Backend> Manager<B> {
         if request.layout.size > heap.size {
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        let ask = pool.ask_guarded(request.layout, request.class)?;
+        let order = self.order_of(pool, request, placement)?;
+        let ask = pool.ask_guarded(&Request { timeline: order, ..*request })?;
         let unsettled = pool.shared.unsettle(ask);
         let climbed = self.climb_again(pool, ask, request);
         if let Ok((lane, slot)) = &climbed {
             self.note(lane, *slot, request);
+            if ask.timeline != request.timeline {
+                let mut state = lane.state.lock();
+                state.set_home(*slot, request.timeline)?;
+                state.set_host_access(*slot);
+            }
         }
         drop(unsettled);
         let (lane, slot) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
@@ -95,6 +115,28 @@ impl<B: Backend> Manager<B> {
         Ok(allocation)
     }
 
+    /// The timeline in whose order a request gets its bytes: its own, or none where the host accesses the bytes directly, which
+    /// no timeline orders.
+    ///
+    /// The host accesses what a request says it does, and staging memory that the caller named.
+    pub(super) fn order_of(
+        &self,
+        pool: &Pool<B>,
+        request: &Request<'_>,
+        placement: Option<&Placement>,
+    ) -> Result<Option<TimelineId>> {
+        let heap = self.inner.device.heap(pool.shared.heap)?;
+        let is_named = placement.is_none() && heap.kind == HeapKind::Staging;
+        let is_mapped = (request.is_for_host() || is_named)
+            && heap.host.is_visible()
+            && self.backend().as_map().is_some();
+        if request.timeline.is_none() || !is_mapped {
+            return Ok(request.timeline);
+        }
+        // Refuses a timeline that the device does not know.
+        pool.lane_for(request.timeline).map(|_| None)
+    }
+
     /// Remembers what a request says beyond its bytes.
     pub(super) fn note(&self, lane: &Lane<B>, slot: SlotId, request: &Request<'_>) {
         // A move would leave a copy of a secret behind.
@@ -102,13 +144,10 @@ impl<B: Backend> Manager<B> {
             // The pin is never taken back: it ends with the allocation.
             let _ = lane.state.lock().slots.pin(slot);
         }
-        let lent = (lane.timeline != request.timeline)
-            .then(|| request.timeline.map_or(Home::Host, Home::Timeline));
         let dedicated = request.sharing == Sharing::Dedicated;
         let asked = request.mobility == Mobility::OnConsent;
         let align = Some(request.layout.align).filter(|align| *align > lane.shared.unit);
-        if lent.is_none()
-            && align.is_none()
+        if align.is_none()
             && !dedicated
             && !asked
             && !request.is_labelled()
@@ -122,8 +161,7 @@ impl<B: Backend> Manager<B> {
         }
         state.notes.set_label(slot.index, request);
         let note = state.notes.of(slot.index);
-        (note.home, note.align) = (lent, align);
-        (note.sharing, note.privacy) = (request.sharing, request.privacy);
+        (note.align, note.sharing, note.privacy) = (align, request.sharing, request.privacy);
         if asked {
             note.consent = Consent::Needed;
         }
@@ -135,29 +173,26 @@ impl<B: Backend> Manager<B> {
         ask: Ask,
         request: &Request<'_>,
     ) -> Result<Taken<B>> {
-        let lane = pool.lane_for(request.timeline)?;
+        let lane = pool.lane_for(ask.timeline)?;
         if request.sharing == Sharing::Dedicated {
             let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
             let make = || self.backend().allocate(pool.shared.heap, size);
             return self.dedicate(pool, lane, ask, size, make);
         }
-        let miss = lane.state.lock().allocate(ask);
-        match miss {
-            Ok(slot) => return Ok((Arc::clone(lane), slot)),
-            Err(Miss::Refused(kind))
-                if !kind.is_out_of_memory() && kind != ErrorKind::ExceedsLimit =>
-            {
-                return Err(kind.into());
-            }
-            Err(Miss::Refused(_)) => {
-                if let Some(taken) = self.search(pool, lane, ask, Patience::Look)? {
-                    return Ok(taken);
-                }
-            }
-            Err(Miss::WouldBreak) => {}
+        let mut miss = lane.state.lock().allocate(ask);
+        if let Err(Miss::InUse(last)) = miss {
+            lane.settle_use(last)?;
+            miss = lane.state.lock().allocate(ask);
+        }
+        let found = match miss {
+            Ok(slot) => Some((Arc::clone(lane), slot)),
+            Err(miss) => self.find_elsewhere(pool, lane, ask, miss)?,
+        };
+        if let Some(taken) = found {
+            return Ok(taken);
         }
         if request.driver == Driver::Forbidden {
-            let held = lane.state.lock().allocate_anyhow(ask);
+            let held = lane.state.lock().allocate_usable(ask);
             return held.map(|slot| (Arc::clone(lane), slot)).map_err(Error::from);
         }
         if let Some(taken) = self.take_in_order(pool, lane, ask) {
@@ -168,6 +203,27 @@ impl<B: Backend> Manager<B> {
                 self.climb_higher(pool, lane, ask, error)
             }
             other => other,
+        }
+    }
+
+    /// What the pool holds beside the holes that the fast path looks at.
+    fn find_elsewhere(
+        &self,
+        pool: &Pool<B>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+        miss: Miss,
+    ) -> Result<Option<Taken<B>>> {
+        match miss {
+            Miss::Refused(kind) if !kind.is_out_of_memory() && kind != ErrorKind::ExceedsLimit => {
+                Err(kind.into())
+            }
+            Miss::Refused(_) => self.search(pool, lane, ask, Patience::Look),
+            Miss::InUse(_) => match self.take_in_order(pool, lane, ask) {
+                None => self.search(pool, lane, ask, Patience::Look),
+                taken => Ok(taken),
+            },
+            Miss::WouldBreak => Ok(None),
         }
     }
 
@@ -184,19 +240,20 @@ impl<B: Backend> Manager<B> {
         for each in &lanes {
             retired += each.retire(patience)?;
         }
-        if retired > 0
-            && let Ok(slot) = lane.state.lock().allocate_anyhow(ask)
-        {
-            self.climbed(Rung::Retire, ask.size, lane.timeline);
+        lane.settle(patience)?;
+        if let Ok(slot) = lane.state.lock().allocate_usable(ask) {
+            if retired > 0 {
+                self.climbed(Rung::Retire, ask.size, ask.timeline);
+            }
             return Ok(Some((Arc::clone(lane), slot)));
         }
         for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {
-            if patience == Patience::Look && !other.lends_gladly(lane, ask) {
+            if patience == Patience::Look && !other.lends_gladly() {
                 continue;
             }
             other.settle(patience)?;
-            if let Ok(slot) = other.lend(ask) {
-                self.climbed(Rung::Lend, ask.size, lane.timeline);
+            if let Ok(slot) = other.state.lock().allocate_usable(ask) {
+                self.climbed(Rung::Lend, ask.size, ask.timeline);
                 return Ok(Some((Arc::clone(other), slot)));
             }
         }
@@ -222,9 +279,10 @@ impl<B: Backend> Manager<B> {
                 other => other,
             }
         };
-        let slot = grown?;
-        self.climbed(Rung::Driver, ask.size, lane.timeline);
+        let mut unclaimed = Unclaimed { lane, slot: Some(grown?) };
+        self.climbed(Rung::Driver, ask.size, ask.timeline);
         self.ease(pool.shared.heap, ask.size);
+        let slot = unclaimed.slot.take().expect("taken just above");
         Ok((Arc::clone(lane), slot))
     }
 
@@ -250,7 +308,7 @@ impl<B: Backend> Manager<B> {
     ) -> Result<Taken<B>> {
         let span = tracing::debug_span!(target: "omniheap", "omniheap.ladder", size = ask.size);
         let _inside = span.enter();
-        if let Ok(slot) = lane.state.lock().allocate_anyhow(ask) {
+        if let Ok(slot) = lane.state.lock().allocate_usable(ask) {
             return Ok((Arc::clone(lane), slot));
         }
         if self.trim_beside(pool)? > 0
@@ -259,7 +317,7 @@ impl<B: Backend> Manager<B> {
             return Ok(taken);
         }
         if let Some(taken) = self.search(pool, lane, ask, Patience::Wait)? {
-            self.climbed(Rung::Wait, ask.size, lane.timeline);
+            self.climbed(Rung::Wait, ask.size, ask.timeline);
             return Ok(taken);
         }
         if self.trim_beside(pool)? > 0
@@ -292,7 +350,7 @@ impl<B: Backend> Manager<B> {
         ask: Ask,
     ) -> Result<Option<Taken<B>>> {
         if let Some(taken) = self.search(pool, lane, ask, Patience::Look)? {
-            self.climbed(Rung::Pressure, ask.size, lane.timeline);
+            self.climbed(Rung::Pressure, ask.size, ask.timeline);
             return Ok(Some(taken));
         }
         self.trim_beside(pool)?;
@@ -307,7 +365,7 @@ impl<B: Backend> Manager<B> {
         ask: Ask,
         rung: Rung,
     ) -> Result<Option<Taken<B>>> {
-        let held = lane.state.lock().allocate_anyhow(ask);
+        let held = lane.state.lock().allocate_usable(ask);
         let taken = match held {
             Ok(slot) => Some((Arc::clone(lane), slot)),
             Err(_) => match self.grow(pool, lane, ask) {
@@ -317,7 +375,7 @@ impl<B: Backend> Manager<B> {
             },
         };
         if taken.is_some() {
-            self.climbed(rung, ask.size, lane.timeline);
+            self.climbed(rung, ask.size, ask.timeline);
         }
         Ok(taken)
     }

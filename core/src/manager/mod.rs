@@ -52,7 +52,7 @@ pub use transfer::Copy;
 use crate::defrag::Ledger;
 use crate::device::Device;
 use crate::guard::Sentry;
-use crate::pool::{Names, Patience, Pool};
+use crate::pool::{Ask, Lane, Miss, Names, Patience, Pending, Pool};
 use crate::sync::Mutex;
 use crate::{Backend, Caps, Guards, HeapId, Ranking, Request, Result, TimelineId, Waiting};
 use alloc::{sync::Arc, vec::Vec};
@@ -69,7 +69,8 @@ type Callback = Arc<dyn Fn(&Pressure) -> Relief + Send + Sync>;
 /// # Determinism
 ///
 /// The same calls in the same order on one thread give the same places, on every run and on every device with equal caps,
-/// where nothing depends on time. Three things do: whether a timeline has passed when memory is short, passes with a budget
+/// where nothing depends on time. Three things do: whether a timeline has passed when memory is short or the host
+/// accesses it, passes with a budget
 /// in time, and on heaps whose pages a queue maps ([`Heap::mapper`](crate::Heap::mapper)) whether a request is served by mapping
 /// pages or by copying, which is decided by what both took. [`Remapping::Always`] takes the last one away.
 ///
@@ -199,15 +200,37 @@ impl<B: Backend> Manager<B> {
             && request.layout.align <= self.inner.config.unit
             && let Some(heap) = self.inner.unseen.as_slice().first()
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
-            && let Ok(ask) = pool.ask(request.layout, request.class)
-            && let Some(lane) = pool.known_lane(request.timeline)
+            && let Ok(ask) = pool.ask(request)
+            && let Some(lane) = pool.known_lane()
         {
             let mut state = lane.state.lock_warm();
-            if let Ok(id) = state.allocate(ask) {
-                return Ok(Allocation::claim(lane, &mut state, id, request.layout.size));
+            match state.allocate(ask) {
+                Ok(id) => return Ok(Allocation::claim(lane, &mut state, id, ask.size)),
+                Err(Miss::InUse(last)) => {
+                    let users = state.users.whom_to_ask(last);
+                    drop(state);
+                    if let Some(allocation) = Self::allocate_after(lane, ask, &users) {
+                        return Ok(allocation);
+                    }
+                }
+                Err(_) => {}
             }
         }
         self.allocate_slowly(request)
+    }
+
+    /// The fast path once more, when it is known how far the timelines have come that may use a hole.
+    #[inline(never)]
+    fn allocate_after(lane: &Arc<Lane<B>>, ask: Ask, users: &[Pending]) -> Option<Allocation<B>> {
+        let mut passed = Vec::with_capacity(users.len());
+        for user in users {
+            passed.push(lane.time_passed(*user, Patience::Look).ok()?);
+        }
+        let mut state = lane.state.lock_warm();
+        let passed = users.iter().zip(passed);
+        state.pass(passed.filter_map(|(user, time)| Some((user, time?))));
+        let id = state.allocate(ask).ok()?;
+        Some(Allocation::claim(lane, &mut state, id, ask.size))
     }
 
     /// Allocates everything or nothing.
@@ -247,8 +270,8 @@ impl<B: Backend> Manager<B> {
         trimmed.map(|trimmed| ended + trimmed)
     }
 
-    /// Sets when pools wait that were made for [`Waiting::Thrift`]: with `LastResort` they neither wait for timelines to save
-    /// memory nor order them, with `Thrift` they do so again.
+    /// With `LastResort`, pools neither wait for timelines to save memory nor let one run after another; with `Thrift` they do
+    /// again what they were made for.
     ///
     /// For the while that a stream is captured into a graph: to mark it, or to wait for it, would spoil the capture.
     pub fn set_waiting(&self, waiting: Waiting) {

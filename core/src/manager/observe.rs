@@ -204,17 +204,18 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Tells the observer that an allocation's bytes are about to be anyone's. Call it under the lane's lock.
-    pub(crate) fn tell_free(&self, slot: SlotId) {
+    /// Tells the observer that an allocation's bytes are about to be anyone's. `state` is the locked state of this lane.
+    pub(crate) fn tell_free(&self, state: &LaneState<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
-            observer.observe(&Event::Free { id: self.id_of(slot), timeline: self.timeline });
+            let (id, timeline) = (self.id_of(slot), state.home_of(slot));
+            observer.observe(&Event::Free { id, timeline });
         }
     }
 
-    /// Tells the observer that an allocation's owner let go of it.
-    pub(super) fn tell_free_requested(&self, slot: SlotId) {
+    /// Tells the observer that an allocation's owner let go of it. `state` is the locked state of this lane.
+    pub(super) fn tell_free_requested(&self, state: &LaneState<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
-            let (id, timeline) = (self.id_of(slot), self.timeline);
+            let (id, timeline) = (self.id_of(slot), state.home_of(slot));
             observer.observe(&Event::FreeRequested { id, timeline });
         }
     }
@@ -244,8 +245,8 @@ impl<B: Backend> Manager<B> {
         }
         let heap = self.inner.plain.as_slice().first()?;
         let pool = self.inner.pools[usize::from(heap.0)].get()?;
-        let ask = pool.ask(request.layout, request.class).ok()?;
-        let lane = pool.known_lane(request.timeline)?;
+        let ask = pool.ask(request).ok()?;
+        let lane = pool.known_lane()?;
         let mut state = lane.state.lock_warm();
         let slot = state.allocate(ask).ok()?;
         if is_labelled && state.slots.set_noted(slot).is_ok() {

@@ -17,28 +17,24 @@ impl<B: Backend> Manager<B> {
         lane: &Arc<Lane<B>>,
         ask: Ask,
     ) -> Option<Taken<B>> {
-        let timeline = lane.timeline?;
-        let lanes = pool.lanes();
-        if !lane.would_waste(ask.layout.size, &lanes) {
+        ask.timeline?;
+        let mut lanes = pool.lanes();
+        if !lane.should_order(ask.layout.size, &lanes) {
             return None;
         }
-        if lane.retire_in_order().is_ok_and(|retired| retired > 0)
-            && let Ok(slot) = lane.state.lock().allocate_anyhow(ask)
-        {
-            self.climbed(Rung::Retire, ask.size, lane.timeline);
-            return Some((Arc::clone(lane), slot));
+        lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
+        for each in lanes {
+            if let Ok(Some(slot)) = each.take_in_order(ask) {
+                self.climbed(Rung::Lend, ask.size, ask.timeline);
+                return Some((each, slot));
+            }
+            if each.retire_in_order() > 0
+                && let Ok(Some(slot)) = each.take_in_order(ask)
+            {
+                self.climbed(Rung::Retire, ask.size, ask.timeline);
+                return Some((each, slot));
+            }
         }
-        let others = lanes.iter().filter(|other| !Arc::ptr_eq(other, lane));
-        let lent = others.filter(|_| lane.may_borrow()).find_map(|other| {
-            let lend = || other.lend_in_order(ask, timeline).ok().flatten();
-            // A lane whose holes do not fit takes back what waits, running after others itself, and looks again.
-            let slot = lend().or_else(|| match other.retire_in_order_for_others() {
-                Ok(1..) => lend(),
-                _ => None,
-            })?;
-            Some((Arc::clone(other), slot))
-        })?;
-        self.climbed(Rung::Lend, ask.size, lane.timeline);
-        Some(lent)
+        None
     }
 }

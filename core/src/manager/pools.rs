@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::{Manager, UserPool};
 use crate::pool::{Patience, Pool};
-use crate::{Backend, Error, ErrorKind, HeapId, PoolConfig, Result, TimelineId};
+use crate::{Backend, Error, ErrorKind, HeapId, PoolConfig, Result};
 use alloc::{sync::Arc, vec::Vec};
 use std::sync::OnceLock;
 
@@ -14,17 +14,12 @@ impl<B: Backend> Manager<B> {
             return Ok(pool);
         }
         let config = self.inner.config.pool_for(self.caps(), heap);
-        let made = Arc::new(self.make_pool(heap, config, None)?);
+        let made = Arc::new(self.make_pool(heap, config)?);
         Ok(slot.get_or_init(|| made))
     }
 
-    /// A pool with its minimum, which is for a timeline where one is named.
-    pub(super) fn make_pool(
-        &self,
-        heap: HeapId,
-        config: PoolConfig,
-        timeline: Option<TimelineId>,
-    ) -> Result<Pool<B>> {
+    /// A pool with its minimum.
+    pub(super) fn make_pool(&self, heap: HeapId, config: PoolConfig) -> Result<Pool<B>> {
         let device = Arc::clone(&self.inner.device);
         let names = Arc::clone(&self.inner.names);
         let pool = Pool::new(
@@ -35,7 +30,7 @@ impl<B: Backend> Manager<B> {
             names,
             self.inner.sentry.clone(),
         )?;
-        pool.prime(timeline)?;
+        pool.prime()?;
         Ok(pool)
     }
 
@@ -53,7 +48,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; when the pool has a minimum, what the driver says.
     pub fn create_pool(&self, heap: HeapId, config: PoolConfig) -> Result<UserPool<B>> {
-        let pool = Arc::new(self.make_pool(heap, config, None)?);
+        let pool = Arc::new(self.make_pool(heap, config)?);
         self.inner.user_pools.lock().push(Arc::clone(&pool));
         Ok(UserPool::new(self.clone(), pool))
     }

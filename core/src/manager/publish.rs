@@ -1,6 +1,6 @@
 //! Bytes that stay as they are from some point on: constants that kernels rely on.
 use super::Allocation;
-use crate::{Backend, ErrorKind, Point, Result};
+use crate::{Backend, ErrorKind, Result, TimelineId};
 
 impl<B: Backend> Allocation<B> {
     /// Makes the bytes final: waits for the writes on the allocation's timeline, so that kernels of every timeline see them,
@@ -13,10 +13,7 @@ impl<B: Backend> Allocation<B> {
     /// What the device says; nothing is published then.
     pub fn publish(&self) -> Result<()> {
         let lane = self.lane();
-        if let Some(timelines) = lane.shared.device.backend().as_timelines() {
-            let timeline = self.home();
-            timelines.wait(Point { timeline, epoch: timelines.mark(timeline)? })?;
-        }
+        lane.shared.device.drain(self.timeline().unwrap_or(TimelineId::MAIN))?;
         let mut state = lane.state.lock();
         state.slots.set_noted(self.slot())?;
         state.notes.of(self.slot().index).published = true;

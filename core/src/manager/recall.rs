@@ -49,12 +49,17 @@ impl<B: Backend> Manager<B> {
         if layout.align > self.inner.device.heap(heap)?.align {
             return Ok(None);
         }
-        let Ok(ask) = pool.ask(layout, class) else { return Ok(None) };
+        let timeline = match one.timeline() {
+            Some(timeline) if self.inner.device.is_closed(timeline)? => None,
+            open => open,
+        };
+        let wanted = Request { layout, class, timeline, ..Request::new(layout.size) };
+        let Ok(ask) = pool.ask(&wanted) else { return Ok(None) };
         if let Some(held) = pool.lanes().iter().find_map(|lane| lane.hold(ask)) {
             return Ok(Some((held, 0)));
         }
         let before = pool.shared.reserved();
-        let grown = self.grow_for_guest(pool, ask, one.timeline());
+        let grown = self.grow_for_guest(pool, ask);
         match grown {
             Err(error)
                 if error.kind().is_out_of_memory() || error.kind() == ErrorKind::ExceedsLimit =>
@@ -67,13 +72,8 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Takes memory from the driver for an allocation that comes back, within the heap's soft limit.
-    fn grow_for_guest(
-        &self,
-        pool: &Arc<Pool<B>>,
-        ask: Ask,
-        timeline: Option<TimelineId>,
-    ) -> Result<Option<Lodging<B>>> {
-        let (lanes, lane) = (pool.lanes(), pool.lane_for(timeline)?);
+    fn grow_for_guest(&self, pool: &Arc<Pool<B>>, ask: Ask) -> Result<Option<Lodging<B>>> {
+        let (lanes, lane) = (pool.lanes(), pool.lane_for(ask.timeline)?);
         let held = self.inner.device.heap_use(pool.shared.heap)?;
         let room = held.soft_limit.saturating_sub(held.reserved);
         let size = ask.layout.size;

@@ -1,6 +1,6 @@
 //! Nothing left behind: memory that holds zeros at first, and secrets that are gone at the end.
 use super::Allocation;
-use crate::pool::{Ending, Home, Lane, SlotId};
+use crate::pool::{Ending, Lane, SlotId};
 use crate::{Backend, Error, ErrorKind, Place, Point, Privacy, Result, TimelineId};
 
 impl<B: Backend> Lane<B> {
@@ -17,11 +17,7 @@ impl<B: Backend> Lane<B> {
 
     /// The timeline in whose order an allocation's bytes are used; the main one for those that the host orders.
     fn home(&self, id: SlotId) -> TimelineId {
-        match self.state.lock().notes.get(id.index).and_then(|note| note.home) {
-            Some(Home::Timeline(home)) => home,
-            Some(Home::Host) => TimelineId::MAIN,
-            None => self.timeline.unwrap_or(TimelineId::MAIN),
-        }
+        self.state.lock().home_of(id).unwrap_or(TimelineId::MAIN)
     }
 
     /// Zeroes a secret after everything that uses it; says when the zeros are there, where somebody must wait for it.
@@ -29,6 +25,7 @@ impl<B: Backend> Lane<B> {
     /// On failure the caller never uses the bytes again.
     pub(super) fn forget_secret(&self, id: SlotId, uses: &[Point]) -> Result<Option<Point>> {
         let home = self.home(id);
+        let home = if self.shared.device.is_closed(home)? { TimelineId::MAIN } else { home };
         let Some(timelines) = self.shared.device.backend().as_timelines() else {
             self.shared.device.backend().wait_idle()?;
             self.save_guard(id, home)?;
@@ -36,13 +33,16 @@ impl<B: Backend> Lane<B> {
             return self.shared.device.backend().wait_idle().map(|()| None);
         };
         for point in uses.iter().filter(|point| point.timeline != home) {
-            timelines.order(home, *point)?;
+            let ordered = timelines.order(home, *point);
+            self.shared.device.unless_closed(point.timeline, ordered)?;
         }
         self.save_guard(id, home)?;
         self.wipe(id, home)?;
-        if self.timeline == Some(home) {
+        let state = self.state.lock();
+        if state.home_of(id) == Some(home) && !state.has_host_access(id) {
             return Ok(None); // Whoever gets the bytes next comes after the zeros in the same order.
         }
+        drop(state);
         Ok(Some(Point { timeline: home, epoch: timelines.mark(home)? }))
     }
 
@@ -65,7 +65,7 @@ impl<B: Backend> Allocation<B> {
     /// Zeroes all of it, padding included, before anyone else has it.
     pub(super) fn wipe(&self) -> Result<()> {
         let _stays = self.binding();
-        self.lane().wipe(self.slot(), self.home())?;
-        self.settle_transfer()
+        self.in_order(|_, on| self.lane().wipe(self.slot(), on))?;
+        self.settle_own_work()
     }
 }

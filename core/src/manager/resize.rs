@@ -1,7 +1,10 @@
 //! More or fewer bytes, with what fits of the old ones.
 use super::{Allocation, FreeError, Manager};
 use crate::pool::Consent;
-use crate::{Backend, Error, ErrorKind, InsideBlock, Mobility, Move, Place, Request, Result};
+use crate::{
+    Access, Backend, Error, ErrorKind, InsideBlock, Mobility, Move, Place, Request, Result,
+    TimelineId,
+};
 use alloc::sync::Arc;
 use alloc::vec;
 
@@ -45,10 +48,22 @@ impl<B: Backend> Manager<B> {
         };
         request.name = note.name.as_deref();
         (request.tag, request.privacy, request.timeline) = (note.tag, note.privacy, old.timeline());
+        if note.host_access {
+            request.access = Access::Both;
+        }
+        // What ran on a timeline that was closed has passed, and nothing comes after it there.
+        if let Some(timeline) = request.timeline
+            && self.inner.device.is_closed(timeline)?
+        {
+            request.timeline = Some(TimelineId::MAIN);
+        }
         request.layout.align = note.align.unwrap_or(request.layout.align);
         let new =
             self.allocate_in(pool, &request, None).map_err(|error| Error::new(error.kind()))?;
         new.set_wish(note.stay);
+        if let Some(timeline) = new.timeline() {
+            old.use_on(timeline)?; // Another one than its own, which was closed, copies the bytes away.
+        }
         carry(old, &new, old.size().min(size))?;
         new.mend_guard()?;
         Ok(new)
@@ -62,17 +77,20 @@ fn carry<B: Backend>(old: &Allocation<B>, new: &Allocation<B>, size: u64) -> Res
     let (source, target) = (old.binding(), new.binding());
     let from = Place { block: source.block(), offset: source.span().offset };
     let to = Place { block: target.block(), offset: target.span().offset };
-    let (transfer, home) = (old.transfer()?, old.home());
-    if core::ptr::eq(from.block, to.block) && copy.inside_block == InsideBlock::Forbidden {
-        let mut bytes =
-            vec![0; usize::try_from(size.min(BOUNCE)).map_err(|_| ErrorKind::SizeOverflow)?];
+    let needs_bounce =
+        core::ptr::eq(from.block, to.block) && copy.inside_block == InsideBlock::Forbidden;
+    let longest = usize::try_from(size.min(BOUNCE)).map_err(|_| ErrorKind::SizeOverflow)?;
+    let mut bytes = vec![0; if needs_bounce { longest } else { 0 }];
+    new.in_order(|transfer, on| {
+        if !needs_bounce {
+            return transfer.copy(on, &[Move { from, to, size }]);
+        }
         for at in (0..size).step_by(bytes.len()) {
             let part = bytes.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
-            transfer.read(home, Place { offset: from.offset + at, ..from }, &mut bytes[..part])?;
-            transfer.write(home, Place { offset: to.offset + at, ..to }, &bytes[..part])?;
+            transfer.read(on, Place { offset: from.offset + at, ..from }, &mut bytes[..part])?;
+            transfer.write(on, Place { offset: to.offset + at, ..to }, &bytes[..part])?;
         }
-    } else {
-        transfer.copy(home, &[Move { from, to, size }])?;
-    }
-    new.settle_transfer()
+        Ok(())
+    })?;
+    new.settle_own_work()
 }

@@ -1,6 +1,6 @@
 //! Bytes in, out and across, with every range checked before the driver sees it.
 use super::{Allocation, Manager};
-use crate::{Backend, ErrorKind, Move, Point, Result, TimelineId, Transfer};
+use crate::{Backend, ErrorKind, Move, Result, TimelineId, Transfer};
 use alloc::vec::Vec;
 
 impl<B: Backend> Allocation<B> {
@@ -14,24 +14,48 @@ impl<B: Backend> Allocation<B> {
         if fits { Ok(()) } else { Err(ErrorKind::Misaligned.into()) }
     }
 
-    /// Where transfers of this allocation run when nobody says otherwise.
-    pub(super) fn home(&self) -> TimelineId {
-        self.timeline().unwrap_or(TimelineId::MAIN)
+    /// Runs a transfer in the order of the allocation's timeline. Without one, or where it was closed, the transfer runs on the
+    /// main timeline and is over when the call returns: the allocation may be freed at once.
+    pub(super) fn in_order(
+        &self,
+        mut run: impl FnMut(&dyn Transfer<Block = B::Block>, TimelineId) -> Result<()>,
+    ) -> Result<()> {
+        let transfer = self.transfer()?;
+        if let Some(timeline) = self.timeline() {
+            let done = run(transfer, timeline);
+            if self.lane().shared.device.unless_closed(timeline, done)?.is_some() {
+                return Ok(());
+            }
+        }
+        run(transfer, TimelineId::MAIN)?;
+        let waited = self.lane().shared.device.drain(TimelineId::MAIN);
+        // Where the wait fails the transfer may still run; a free then waits for it once more.
+        waited.inspect_err(|_| self.outlast(TimelineId::MAIN))
     }
 
-    /// Waits for a transfer of an allocation that the host orders: it may be freed as soon as the call returns.
-    ///
-    /// Where the wait fails the transfer may still run; a free then waits for it once more.
-    pub(super) fn settle_transfer(&self) -> Result<()> {
-        let lane = self.lane();
-        let Some(timelines) = lane.shared.device.backend().as_timelines() else { return Ok(()) };
-        if self.timeline().is_some() {
-            return Ok(());
+    /// Has the host, which may write the bytes next, come after what the manager itself did to them [in
+    /// order](Self::in_order).
+    pub(super) fn settle_own_work(&self) -> Result<()> {
+        match self.timeline() {
+            Some(timeline) if self.has_host_access() => self.lane().shared.device.drain(timeline),
+            _ => {
+                self.touch();
+                Ok(())
+            }
         }
-        let marked = timelines.mark(TimelineId::MAIN);
-        let waited =
-            marked.and_then(|epoch| timelines.wait(Point { timeline: TimelineId::MAIN, epoch }));
-        waited.inspect_err(|_| self.outlast(TimelineId::MAIN))
+    }
+
+    /// Has a map wait for what the manager itself did to the bytes in the order of their timeline.
+    pub(super) fn touch(&self) {
+        let shared = &self.lane().shared;
+        if shared.device.heap(shared.heap).is_ok_and(|heap| heap.host.is_visible()) {
+            self.lane().state.lock().touch(self.slot());
+        }
+    }
+
+    /// Whether the host was said to access the bytes directly.
+    pub(super) fn has_host_access(&self) -> bool {
+        self.lane().state.lock().has_host_access(self.slot())
     }
 
     /// Lets a free wait for a timeline that may still use the bytes, whatever the device answers now.
@@ -42,7 +66,8 @@ impl<B: Backend> Allocation<B> {
         }
     }
 
-    /// Writes bytes from the host, in the order of the allocation's timeline; without one, before it returns.
+    /// Writes bytes from the host, in the order of the allocation's timeline; without one, or where it was closed, before it
+    /// returns.
     ///
     /// # Errors
     ///
@@ -56,8 +81,7 @@ impl<B: Backend> Allocation<B> {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.transfer()?.write(self.home(), to, bytes)?;
-        self.settle_transfer()
+        self.in_order(|transfer, on| transfer.write(on, to, bytes))
     }
 
     /// Reads bytes to the host, after everything earlier on the allocation's timeline.
@@ -69,7 +93,15 @@ impl<B: Backend> Allocation<B> {
         let binding = self.binding();
         let from = binding.place(offset, bytes.len() as u64)?;
         self.aligned(offset, bytes.len() as u64)?;
-        if bytes.is_empty() { Ok(()) } else { self.transfer()?.read(self.home(), from, bytes) }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (transfer, home) = (self.transfer()?, self.timeline().unwrap_or(TimelineId::MAIN));
+        let read = transfer.read(home, from, bytes);
+        match self.lane().shared.device.unless_closed(home, read)? {
+            Some(()) => Ok(()),
+            None => transfer.read(TimelineId::MAIN, from, bytes),
+        }
     }
 
     /// Sets bytes, in the order of the allocation's timeline.
@@ -85,8 +117,7 @@ impl<B: Backend> Allocation<B> {
         if size == 0 {
             return Ok(());
         }
-        self.transfer()?.fill(self.home(), to, size, value)?;
-        self.settle_transfer()
+        self.in_order(|transfer, on| transfer.fill(on, to, size, value))
     }
 }
 

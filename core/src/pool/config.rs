@@ -27,11 +27,12 @@ pub enum StrategyKind {
 /// When a paged pool waits for the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waiting {
-    /// Only before a request would fail.
+    /// Only before a request would fail. Where the pool would hold a fifth more than was ever live, 16 MiB at least, a request
+    /// takes what other timelines may still use, and its own timeline runs after them; the host does not wait.
     #[default]
     LastResort,
-    /// Also before it holds much more than was ever live: less memory, and a stall now and then while it grows. First it
-    /// takes what other timelines may still use, and lets the one that asks run after them.
+    /// Also before it holds a hundredth more than was ever live, 64 MiB at least: less memory, and a stall now and then while
+    /// it grows.
     Thrift,
 }
 

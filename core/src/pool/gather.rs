@@ -1,8 +1,9 @@
 //! Where the pages for a hole come from: what is free here, then elsewhere, then the driver.
 #![forbid(unsafe_code)]
 use super::lane::{Divider, Lane};
+use super::order::Patience;
 use super::pager::take_sheets;
-use super::quiet::Patience;
+use super::users::User;
 use crate::{Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
@@ -105,10 +106,8 @@ impl<B: Backend> Lane<B> {
         let (Some(pager), Divider::General(tlsf)) = (&state.pager, &state.divider) else {
             return Ok(0);
         };
-        if !state.is_quiet(self.timeline, pager.block()) {
-            return Ok(0);
-        }
-        let chosen = pager.choose_pages(tlsf, most * page, keep);
+        let chosen =
+            pager.choose_pages(tlsf, most * page, keep, |last| state.users.may(User::HOST, last));
         Ok(chosen.iter().map(|(_, span)| span.size / page).sum())
     }
 

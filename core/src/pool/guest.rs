@@ -6,6 +6,7 @@
 use super::lane::{Ask, Lane, State};
 use super::notes::Stay;
 use super::slots::{SlotId, Standing};
+use super::users::User;
 use crate::device::Block;
 use crate::strategy::{Grant, Key};
 use crate::{Backend, ErrorKind, HeapId, Span, Tag};
@@ -107,7 +108,7 @@ impl<B: Backend> Lane<B> {
             state.blocks[held.block.0 as usize].as_ref().map(|held| Arc::clone(&held.block));
         let block = block.expect("a held span's block is held");
         state.held_bytes -= held.span.size;
-        let slot = state.admit(held, facts.size);
+        let slot = state.admit(held, facts.size, User::HOST);
         // It ends with the slot.
         let pinned = state.slots.pin(slot).and_then(|()| state.slots.set_noted(slot));
         debug_assert_eq!(pinned, Ok(()), "just admitted");
@@ -134,6 +135,7 @@ impl<B: Backend> State<B> {
         let grant = self.divider.as_strategy().grant(slot.key).ok()?;
         let block = Arc::clone(&self.blocks[grant.block.0 as usize].as_ref()?.block);
         self.slots.remove(id).ok()?;
+        self.users.leave(slot.user);
         self.counts.allocated -= 1;
         self.counts.live_bytes -= slot.size;
         self.counts.granted_bytes -= grant.span.size;
@@ -166,7 +168,8 @@ impl<B: Backend> State<B> {
 
     /// Ends an allocation whose bytes are in another lane; its place there is given back without the lock.
     pub(super) fn see_off(&mut self, id: SlotId) -> Result<Option<Left<B>>, ErrorKind> {
-        self.slots.remove(id)?;
+        let slot = self.slots.remove(id)?;
+        self.users.leave(slot.user);
         self.notes.forget(id.index);
         Ok(self.guests.remove(&id.index).map(Left::Guest))
     }

@@ -1,4 +1,4 @@
-//! One lane of a pool: a lock, a strategy, and the blocks it divides. One thread or one timeline uses it.
+//! One lane of a pool: a lock, a strategy, and the blocks it divides. One thread uses it, on any number of timelines.
 #![forbid(unsafe_code)]
 use super::deferred::Deferred;
 use super::growth::{Ration, Thrift};
@@ -7,20 +7,22 @@ use super::notes::Notes;
 use super::pager::Pager;
 use super::shared::Shared;
 use super::slots::{Ended, Noted, Slot, SlotId, Slots};
+use super::users::{User, Users};
 use super::warm::{StateLock, Warm};
 use crate::device::Block;
-use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf, Usage};
+use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf, Usage};
 use crate::sync::Signal;
-use crate::{Align, Backend, Class, Epoch, ErrorKind, Layout, Sharing, Span, TimelineId};
+use crate::{Align, Backend, Class, ErrorKind, Layout, Sharing, Span, TimelineId, Uses};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
-use core::sync::atomic::AtomicU32;
+use core::cell::Cell;
 
-/// A rounded layout, and the bytes that were really asked for.
+/// A rounded layout, the bytes that were really asked for, and the timeline in whose order they are used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) layout: Layout,
     pub(crate) class: Class,
     pub(crate) size: u64,
+    pub(crate) timeline: Option<TimelineId>,
 }
 
 impl Ask {
@@ -56,6 +58,7 @@ impl Divider {
         }
     }
 
+    /// Gives a span back that nobody used since it was taken.
     #[inline]
     pub(crate) fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         match self {
@@ -90,6 +93,8 @@ pub(crate) struct Counts {
     pub(crate) live_bytes: u64,
     pub(crate) granted_bytes: u64,
     pub(crate) peak_live_bytes: u64,
+    /// The most that owners had at a time, without what was freed and waited for a timeline.
+    pub(crate) peak_owned_bytes: u64,
     pub(crate) allocated: u64,
     pub(crate) freed: u64,
 }
@@ -106,10 +111,11 @@ impl Counts {
     }
 }
 
-/// A block of a lane, and the free after which nobody has touched its holes.
+/// A block of a lane.
 pub(crate) struct Held<B: Backend> {
     pub(crate) block: Arc<Block<B>>,
-    pub(crate) last_free: u64,
+    /// Who used any of its holes last, where the strategy does not know that of each.
+    pub(super) last_use: LastUse,
     pub(crate) sharing: Sharing,
 }
 
@@ -132,19 +138,13 @@ pub(crate) struct State<B: Backend> {
     pub(crate) held_bytes: u64,
     /// Allocations that callers own: together they keep the lane alive.
     pub(crate) owners: u64,
-    /// Frees so far: the lane's own clock.
-    pub(crate) clock: u64,
-    /// Everything freed up to this reading of the clock is out of use on the device.
-    pub(crate) quiet: u64,
-    /// A reading of the clock, and the epoch that makes it quiet.
-    pub(crate) marked: Option<(u64, Epoch)>,
+    /// The timelines that use its bytes.
+    pub(crate) users: Users,
 }
 
 /// One lane.
 pub(crate) struct Lane<B: Backend> {
     pub(crate) shared: Arc<Shared<B>>,
-    /// The timeline whose order makes reuse at once legal; `None` where callers free only what is out of use.
-    pub(crate) timeline: Option<TimelineId>,
     /// Tells lanes of one manager apart.
     pub(crate) number: u32,
     /// The manager, by number.
@@ -152,8 +152,6 @@ pub(crate) struct Lane<B: Backend> {
     pub(crate) state: StateLock<B>,
     /// Raised when allocations that were moving have arrived.
     pub(crate) moved: Signal,
-    /// How often this lane has looked for a hole in others since pages were last mapped for it.
-    pub(crate) borrowing: AtomicU32,
 }
 
 /// Why the fast path did not serve a request.
@@ -163,10 +161,12 @@ pub(crate) enum Miss {
     Refused(ErrorKind),
     /// A hole fits, but an empty block would be broken for it: a block of the right size is better.
     WouldBreak,
+    /// A hole fits, but others may still use it; or the timeline is not known here.
+    InUse(LastUse),
 }
 
 impl<B: Backend> State<B> {
-    pub(crate) const fn new(divider: Divider) -> Self {
+    pub(crate) const fn new(divider: Divider, uses: Uses) -> Self {
         Self {
             divider,
             blocks: Vec::new(),
@@ -178,6 +178,7 @@ impl<B: Backend> State<B> {
                 live_bytes: 0,
                 granted_bytes: 0,
                 peak_live_bytes: 0,
+                peak_owned_bytes: 0,
                 allocated: 0,
                 freed: 0,
             },
@@ -187,9 +188,7 @@ impl<B: Backend> State<B> {
             warm: None,
             held_bytes: 0,
             owners: 0,
-            clock: 0,
-            quiet: 0,
-            marked: None,
+            users: Users::new(uses),
         }
     }
 
@@ -197,18 +196,75 @@ impl<B: Backend> State<B> {
     #[inline]
     pub(crate) fn allocate(&mut self, ask: Ask) -> Result<SlotId, Miss> {
         self.slots.reserve().map_err(Miss::Refused)?;
-        if let Some(grant) = self.take_warm(ask) {
-            return Ok(self.admit(grant, ask.size));
+        let user = self.users.find(ask.timeline).ok_or(Miss::InUse(LastUse::NONE))?;
+        if let Some(grant) = self.take_warm(ask, user) {
+            return Ok(self.admit(grant, ask.size, user));
+        }
+        if !self.users.is_alone(user) {
+            return self.allocate_beside_others(ask, user);
         }
         let grant = match &mut self.divider {
             Divider::General(tlsf) => tlsf.allocate(ask.layout, ask.class),
             Divider::Other(other) => other.allocate(ask.layout, ask.class),
         };
         let grant = grant.map_err(Miss::Refused)?;
+        self.admit_unless_broken(grant, ask, user)
+    }
+
+    /// As [`allocate`](Self::allocate), where other timelines may still use some holes.
+    fn allocate_beside_others(&mut self, ask: Ask, user: User) -> Result<SlotId, Miss> {
+        // The first hole that fits but is in use: the one to ask about.
+        let in_use = Cell::new(LastUse::NONE);
+        let grant = match &mut self.divider {
+            Divider::General(tlsf) => tlsf.allocate_where(ask.layout, ask.class, |last| {
+                let may = self.users.may(user, last);
+                if !may && in_use.get() == LastUse::NONE {
+                    in_use.set(last);
+                }
+                may
+            }),
+            Divider::Other(_) => {
+                in_use.set(LastUse::SEVERAL);
+                self.search(ask, user)
+            }
+        };
+        let grant = grant.map_err(|_| Miss::InUse(in_use.get()))?;
+        self.admit_unless_broken(grant, ask, user)
+    }
+
+    /// A span of the lane that a user may have at once, wherever it is.
+    fn search(&mut self, ask: Ask, user: User) -> Result<Grant, ErrorKind> {
+        let users = &self.users;
+        match &mut self.divider {
+            Divider::General(tlsf) => {
+                tlsf.search_where(ask.layout, ask.class, |last| users.may(user, last))
+            }
+            Divider::Other(other) => {
+                let grant = other.allocate(ask.layout, ask.class)?;
+                let held = self.blocks[grant.block.0 as usize].as_ref();
+                if held.is_some_and(|held| users.may(user, held.last_use)) {
+                    return Ok(grant);
+                }
+                other.free(grant.key)?;
+                Err(ErrorKind::OutOfDeviceMemory)
+            }
+        }
+    }
+
+    #[inline]
+    fn admit_unless_broken(&mut self, grant: Grant, ask: Ask, user: User) -> Result<SlotId, Miss> {
         if self.thrift.is_on(self.counts.granted_bytes) && self.breaks_a_block(grant, ask) {
             return Err(Miss::WouldBreak);
         }
-        Ok(self.admit(grant, ask.size))
+        Ok(self.admit(grant, ask.size, user))
+    }
+
+    /// As [`allocate`](Self::allocate), breaking whatever fits and looking at every hole.
+    pub(crate) fn allocate_usable(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
+        self.slots.reserve()?;
+        let user = self.enter(ask.timeline)?;
+        let grant = self.search(ask, user)?;
+        Ok(self.admit(grant, ask.size, user))
     }
 
     /// Undoes a grant that would break a large empty block, if the ration allows a better one.
@@ -224,22 +280,38 @@ impl<B: Backend> State<B> {
         tlsf.free(grant.key).is_ok()
     }
 
-    /// As [`allocate`](Self::allocate), breaking whatever fits.
-    pub(crate) fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
+    /// Takes whatever fits, also what other timelines may still use: see [`last_use`](Self::last_use).
+    pub(super) fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
         self.slots.reserve()?;
+        let user = self.enter(ask.timeline)?;
         let grant = self.divider.as_strategy_mut().allocate(ask.layout, ask.class)?;
-        Ok(self.admit(grant, ask.size))
+        Ok(self.admit(grant, ask.size, user))
+    }
+
+    /// Takes an allocation back that nobody has used.
+    pub(super) fn withdraw(&mut self, id: SlotId) -> Result<(), ErrorKind> {
+        let key = self.slots.get(id)?.key;
+        let grant = self.divider.free(key)?;
+        let slot = self.slots.remove(id)?;
+        self.users.leave(slot.user);
+        self.counts.allocated -= 1;
+        self.counts.live_bytes -= slot.size;
+        self.counts.granted_bytes -= grant.span.size;
+        Ok(())
     }
 
     /// Makes a granted span a live allocation; a slot was reserved.
     #[inline]
-    pub(crate) fn admit(&mut self, grant: Grant, size: u64) -> SlotId {
+    pub(crate) fn admit(&mut self, grant: Grant, size: u64, user: User) -> SlotId {
+        self.users.admit(user);
         let counts = &mut self.counts;
         counts.allocated += 1;
         counts.live_bytes += size;
         counts.granted_bytes += grant.span.size;
         counts.peak_live_bytes = counts.peak_live_bytes.max(counts.live_bytes);
-        self.slots.insert(grant.key, size)
+        let owned = counts.live_bytes.saturating_sub(self.deferred.bytes());
+        counts.peak_owned_bytes = counts.peak_owned_bytes.max(owned);
+        self.slots.insert(grant.key, size, user)
     }
 
     /// Frees an allocation at once. Returns its block when that was made for it alone, and its place in another lane.
@@ -253,18 +325,28 @@ impl<B: Backend> State<B> {
 
     /// Frees an allocation of which nothing more is known than its bytes; `false` where that is not so.
     #[inline]
-    pub(crate) fn free_plain(&mut self, id: SlotId, timeline: Option<TimelineId>) -> bool {
-        let Some((key, size)) = self.slots.take_plain(id) else { return false };
-        let grant = self.keep_warm(key).expect("a live slot has a live span");
+    pub(crate) fn free_plain(&mut self, id: SlotId) -> bool {
+        let Some((key, size, user)) = self.slots.take_plain(id) else { return false };
+        let grant = self.keep_warm(key, user).expect("a live slot has a live span");
+        self.users.leave(user);
         self.counts.freed += 1;
         self.counts.live_bytes -= size;
         self.counts.granted_bytes -= grant.span.size;
-        if timeline.is_some() {
-            self.clock += 1;
-            let held = self.blocks[grant.block.0 as usize].as_mut();
-            held.expect("a live span's block is held").last_free = self.clock;
-        }
         true
+    }
+
+    /// Gives a span back that was used last as said.
+    pub(super) fn release(&mut self, key: Key, last: LastUse) -> Result<Grant, ErrorKind> {
+        match &mut self.divider {
+            Divider::General(tlsf) => tlsf.free_used(key, last),
+            Divider::Other(other) => {
+                let grant = other.free(key)?;
+                let held = self.blocks[grant.block.0 as usize].as_mut();
+                let held = held.expect("a live span's block is held");
+                held.last_use = held.last_use.join(last);
+                Ok(grant)
+            }
+        }
     }
 
     /// Frees an allocation that was deferred and whose timelines have passed.
@@ -278,8 +360,22 @@ impl<B: Backend> State<B> {
         if key == ELSEWHERE {
             return self.see_off(id);
         }
-        let grant = self.divider.free(key)?;
+        // What the host accessed waited for all its users.
+        let user = if self.has_host_access(id) { User::HOST } else { self.slots.user(id)? };
+        let last = self.users.free(user);
+        self.end(id, key, last)
+    }
+
+    /// Ends an allocation whose bytes were used last as said.
+    pub(super) fn end(
+        &mut self,
+        id: SlotId,
+        key: Key,
+        last: LastUse,
+    ) -> Result<Option<Left<B>>, ErrorKind> {
+        let grant = self.release(key, last)?;
         let slot = self.slots.remove(id)?;
+        self.users.leave(slot.user);
         if matches!(slot.noted, Noted::Yes | Noted::YesAndWatched) {
             self.notes.forget(id.index);
         }
@@ -287,11 +383,8 @@ impl<B: Backend> State<B> {
         counts.freed += 1;
         counts.live_bytes -= slot.size;
         counts.granted_bytes -= grant.span.size;
-        self.clock += 1;
-        let held =
-            self.blocks[grant.block.0 as usize].as_mut().expect("a live span's block is held");
-        held.last_free = self.clock;
-        Ok(match held.sharing {
+        let held = self.blocks[grant.block.0 as usize].as_ref();
+        Ok(match held.expect("a live span's block is held").sharing {
             Sharing::Shared => None,
             Sharing::Dedicated => self.remove_block(grant.block).map(Left::Block),
         })
@@ -309,7 +402,7 @@ impl<B: Backend> State<B> {
         if at == self.blocks.len() {
             self.blocks.push(None);
         }
-        self.blocks[at] = Some(Held { block, last_free: self.clock, sharing });
+        self.blocks[at] = Some(Held { block, last_use: LastUse::NONE, sharing });
         Ok(id)
     }
 
@@ -365,21 +458,99 @@ impl<B: Backend> State<B> {
         Ok((block.number(), span.offset))
     }
 
-    /// Whether nothing on the device uses a block's holes any more.
-    pub(crate) fn is_quiet(&self, lane: Option<TimelineId>, id: BlockId) -> bool {
-        let held = self.blocks.get(id.0 as usize).and_then(Option::as_ref);
-        lane.is_none() || held.is_some_and(|held| held.last_free <= self.quiet)
+    /// The timeline in whose order an allocation's bytes are used, if it has one.
+    pub(crate) fn home_of(&self, id: SlotId) -> Option<TimelineId> {
+        self.users.timeline(self.slots.user(id).ok()?)
+    }
+
+    /// Notes that the host accesses an allocation's bytes directly; nothing on the device uses them now.
+    pub(crate) fn set_host_access(&mut self, id: SlotId) {
+        if self.slots.set_noted(id).is_ok() {
+            self.notes.of(id.index).host_access = true;
+        }
+    }
+
+    /// Whether the host accesses an allocation's bytes directly.
+    pub(crate) fn has_host_access(&self, id: SlotId) -> bool {
+        self.notes.get(id.index).is_some_and(|note| note.host_access)
+    }
+
+    /// Says in whose order the bytes of an allocation are used, where the lane gave them out to the host.
+    pub(crate) fn set_home(
+        &mut self,
+        id: SlotId,
+        timeline: Option<TimelineId>,
+    ) -> Result<(), ErrorKind> {
+        let user = self.enter(timeline)?;
+        let old = self.slots.user(id)?;
+        self.users.leave(old);
+        self.users.admit(user);
+        self.slots.set_user(id, user);
+        Ok(())
+    }
+
+    /// Counts work of the manager itself on an allocation as a use of its bytes before it had them.
+    pub(crate) fn touch(&mut self, id: SlotId) {
+        let Ok((key, user)) = self.slots.get(id).map(|slot| (slot.key, slot.user)) else { return };
+        let last = self.users.free(user);
+        match &mut self.divider {
+            Divider::General(tlsf) => tlsf.set_last_use(key, last),
+            Divider::Other(other) => {
+                let block = other.grant(key).ok().map(|grant| grant.block.0 as usize);
+                if let Some(held) = block.and_then(|block| self.blocks[block].as_mut()) {
+                    held.last_use = held.last_use.join(last);
+                }
+            }
+        }
+    }
+
+    /// Whether the device may still use the bytes of an allocation on behalf of earlier owners.
+    pub(crate) fn may_be_in_use(&self, id: SlotId) -> bool {
+        // Bytes that are in another lane were copied there, after everything that used their place.
+        !self.has_host_access(id) && !self.users.may(User::HOST, self.last_use(id))
+    }
+
+    /// Who used the bytes of a live span before it was taken.
+    pub(super) fn last_use_under(&self, key: Key) -> LastUse {
+        let last = match &self.divider {
+            Divider::General(tlsf) => tlsf.last_use(key),
+            Divider::Other(other) => other.grant(key).map(|grant| {
+                let held = self.blocks[grant.block.0 as usize].as_ref();
+                held.map_or(LastUse::NONE, |held| held.last_use)
+            }),
+        };
+        last.unwrap_or(LastUse::NONE)
+    }
+
+    /// Notes that everything that was freed up to a time has passed.
+    pub(crate) fn pass_all(&mut self, time: u64) {
+        self.users.pass_all(time);
+        self.forget_passed();
+    }
+
+    /// Tells the strategy how much has passed.
+    pub(super) fn forget_passed(&mut self) {
+        let passed = self.users.passed();
+        if let Divider::General(tlsf) = &mut self.divider {
+            tlsf.set_passed(passed);
+        }
+    }
+
+    /// Whether nothing is live in a block, and nothing on the device uses it.
+    fn is_returnable(&self, id: BlockId, held: &Held<B>) -> bool {
+        let last = match &self.divider {
+            Divider::General(tlsf) => tlsf.last_use_of_empty(id),
+            Divider::Other(other) => other.is_empty(id).then_some(held.last_use),
+        };
+        self.pager.is_none() && last.is_some_and(|last| self.users.may(User::HOST, last))
     }
 
     /// Empty blocks that can be returned to the driver, with their sizes.
-    pub(crate) fn empty_blocks(&self, lane: Option<TimelineId>) -> Vec<(u64, BlockId)> {
-        let strategy = self.divider.as_strategy();
+    pub(crate) fn empty_blocks(&self) -> Vec<(u64, BlockId)> {
         let ids = (0u32..).map(BlockId).zip(&self.blocks);
         let empty = ids.filter_map(|(id, held)| {
             let held = held.as_ref()?;
-            let returnable =
-                self.pager.is_none() && strategy.is_empty(id) && self.is_quiet(lane, id);
-            returnable.then_some((held.block.size(), id))
+            self.is_returnable(id, held).then_some((held.block.size(), id))
         });
         empty.collect()
     }

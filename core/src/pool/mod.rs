@@ -1,8 +1,8 @@
 //! Blocks of one heap, divided by one strategy: where the two axes meet.
 //!
-//! A pool is a set of lanes. A lane has its own lock, strategy and blocks, and serves one timeline, or the threads that
-//! hash to it. So threads do not queue behind one lock, and a timeline reuses at once what it freed in its own order.
-//! Before a lane grows it looks into the others; what is idle there is lent.
+//! A pool is a set of lanes. A lane has its own lock, strategy and blocks, and serves the threads that hash to it, so that
+//! threads do not queue behind one lock. All timelines share a lane; each hole knows which of them used it last, so a timeline
+//! reuses at once what it freed in its own order. Before a lane grows it looks into the others; what is idle there is lent.
 mod config;
 mod deferred;
 mod gather;
@@ -10,29 +10,32 @@ mod growth;
 mod guest;
 mod lane;
 mod notes;
-mod ordered;
+mod order;
 mod paged;
 mod pager;
 mod plain;
 mod planned;
-mod quiet;
 mod shared;
 mod slots;
+mod users;
 mod warm;
 
 pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
+pub(crate) use deferred::Origin;
 pub use growth::Growth;
 pub(crate) use guest::{ELSEWHERE, Guest, Lodging};
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
-pub(crate) use notes::{Consent, Ending, Home, Note, Stay};
+pub(crate) use notes::{Consent, Ending, Note, Stay};
+pub(crate) use order::Patience;
 pub(crate) use pager::Pager;
-pub(crate) use quiet::{Patience, unless_closed};
 pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
+pub(crate) use users::Pending;
 
+use crate::defrag::insist;
 use crate::device::Device;
 use crate::guard::{self, Sentry};
 use crate::sync::{Signal, thread_number};
-use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Result, TimelineId};
+use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use lane::State;
@@ -41,12 +44,6 @@ pub(crate) use shared::Shared as PoolShared;
 use std::sync::OnceLock;
 use warm::StateLock;
 
-/// Timelines in the first table of lanes; every further table is twice as long.
-const FIRST: u64 = 64;
-/// Tables of lanes: enough for every timeline that 32 bits can name.
-const TABLES: usize = 27;
-/// Timelines on a device that has none, and so cannot say which there are.
-const MOST_UNKNOWN: u32 = 1 << 16;
 /// Lanes for threads at most.
 const MOST_LANES: u32 = 64;
 
@@ -69,8 +66,7 @@ impl Names {
 pub(crate) struct Pool<B: Backend> {
     pub(crate) shared: Arc<Shared<B>>,
     names: Arc<Names>,
-    threads: Lanes<B>,
-    timelines: [OnceLock<Lanes<B>>; TABLES],
+    lanes: Lanes<B>,
 }
 
 impl<B: Backend> Pool<B> {
@@ -107,16 +103,11 @@ impl<B: Backend> Pool<B> {
             return Err(ErrorKind::InvalidConfig.into()); // No block could ever hold anything.
         }
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit, sentry));
-        Ok(Self {
-            shared,
-            names,
-            threads: (0..lanes).map(|_| OnceLock::new()).collect(),
-            timelines: [const { OnceLock::new() }; TABLES],
-        })
+        Ok(Self { shared, names, lanes: (0..lanes).map(|_| OnceLock::new()).collect() })
     }
 
-    /// Takes the pool's minimum from the driver, for the lane of a timeline or of the calling thread.
-    pub(crate) fn prime(&self, timeline: Option<TimelineId>) -> Result<()> {
+    /// Takes the pool's minimum from the driver, for the lane of the calling thread.
+    pub(crate) fn prime(&self) -> Result<()> {
         let minimum = self.shared.config.minimum;
         if self.shared.page().is_some() {
             return Ok(()); // Pages are kept, not made, below the minimum: see `trim_pages`.
@@ -125,12 +116,12 @@ impl<B: Backend> Pool<B> {
             let growth = &self.shared.growth;
             let missing = minimum - self.shared.reserved();
             let size = growth.exact(missing.min(growth.largest)).ok_or(ErrorKind::ExceedsLimit)?;
-            self.lane_for(timeline)?.prime(size.max(growth.smallest))?;
+            self.lane().prime(size.max(growth.smallest))?;
         }
         Ok(())
     }
 
-    fn make_lane(&self, timeline: Option<TimelineId>) -> Arc<Lane<B>> {
+    fn make_lane(&self) -> Arc<Lane<B>> {
         let granularity = self.shared.device.backend().caps().neighbour_granularity;
         let divider = match config::other(self.shared.config.strategy, granularity) {
             Some(other) => Divider::Other(other),
@@ -140,84 +131,59 @@ impl<B: Backend> Pool<B> {
         let shared = Arc::clone(&self.shared);
         Arc::new(Lane {
             shared,
-            timeline,
             number,
-            state: StateLock::new(State::new(divider)),
+            state: StateLock::new(State::new(divider, self.shared.config.uses)),
             manager,
             moved: Signal::default(),
-            borrowing: AtomicU32::new(0),
         })
     }
 
-    /// The lane of a timeline, or of the calling thread, where it was used before.
+    /// The lane of the calling thread, where it was used before.
     #[inline]
-    pub(crate) fn known_lane(&self, timeline: Option<TimelineId>) -> Option<&Arc<Lane<B>>> {
-        let Some(timeline) = timeline else {
-            return self.threads[thread_number() as usize & (self.threads.len() - 1)].get();
-        };
-        let (table, at) = position(timeline);
-        self.timelines[table].get()?[at].get()
+    pub(crate) fn known_lane(&self) -> Option<&Arc<Lane<B>>> {
+        self.lanes[thread_number() as usize & (self.lanes.len() - 1)].get()
     }
 
-    /// The lane of a timeline, or of the calling thread, made at first use.
+    /// The lane of the calling thread, made at first use.
+    pub(crate) fn lane(&self) -> &Arc<Lane<B>> {
+        let slot = &self.lanes[thread_number() as usize & (self.lanes.len() - 1)];
+        slot.get_or_init(|| self.make_lane())
+    }
+
+    /// The lane of the calling thread, to which a timeline is known.
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline` where the device does not know it: any number would cost memory for all below it. Also for
-    /// [`TimelineId::ALL`], which runs nothing.
+    /// As for [`Lane::enter`].
     pub(crate) fn lane_for(&self, timeline: Option<TimelineId>) -> Result<&Arc<Lane<B>>> {
-        if let Some(known) = self.known_lane(timeline) {
-            return Ok(known);
-        }
-        match (timeline, self.shared.device.backend().as_timelines()) {
-            (Some(TimelineId::ALL), _) => return Err(ErrorKind::NoSuchTimeline.into()),
-            (Some(timeline), Some(timelines)) => drop(timelines.reached(timeline)?),
-            (Some(timeline), None) if timeline.0 >= MOST_UNKNOWN => {
-                return Err(ErrorKind::NoSuchTimeline.into());
-            }
-            _ => {}
-        }
-        Ok(self.lane(timeline))
-    }
-
-    #[inline]
-    fn lane(&self, timeline: Option<TimelineId>) -> &Arc<Lane<B>> {
-        let Some(timeline) = timeline else {
-            let slot = &self.threads[thread_number() as usize & (self.threads.len() - 1)];
-            return slot.get_or_init(|| self.make_lane(None));
-        };
-        let (table, at) = position(timeline);
-        let lanes = self.timelines[table]
-            .get_or_init(|| (0..FIRST << table).map(|_| OnceLock::new()).collect());
-        lanes[at].get_or_init(|| self.make_lane(Some(timeline)))
+        let lane = self.lane();
+        lane.enter(timeline)?;
+        Ok(lane)
     }
 
     /// Every lane that was ever used.
     pub(crate) fn lanes(&self) -> Vec<Arc<Lane<B>>> {
-        let chunks = self.timelines.iter().filter_map(OnceLock::get).flatten();
-        self.threads.iter().chain(chunks).filter_map(OnceLock::get).cloned().collect()
+        self.lanes.iter().filter_map(OnceLock::get).cloned().collect()
     }
 
     /// Rounds a request to what the pool divides.
     #[inline]
-    pub(crate) fn ask(&self, layout: crate::Layout, class: crate::Class) -> Result<Ask, ErrorKind> {
-        let align = layout.align.max(self.shared.unit);
-        let size = self.shared.unit.up(layout.size).ok_or(ErrorKind::SizeOverflow)?;
-        Ok(Ask { layout: crate::Layout { size, align }, class, size: layout.size })
+    pub(crate) fn ask(&self, request: &Request<'_>) -> Result<Ask, ErrorKind> {
+        let Layout { size, align } = request.layout;
+        let align = align.max(self.shared.unit);
+        let layout =
+            Layout { size: self.shared.unit.up(size).ok_or(ErrorKind::SizeOverflow)?, align };
+        Ok(Ask { layout, class: request.class, size, timeline: request.timeline })
     }
 
     /// As [`ask`](Self::ask), with room for a guard where guards are laid and the pool can ever give it.
-    pub(crate) fn ask_guarded(
-        &self,
-        layout: crate::Layout,
-        class: crate::Class,
-    ) -> Result<Ask, ErrorKind> {
-        let plain = self.ask(layout, class)?;
-        let Some(size) = layout.size.checked_add(guard::LEAST).filter(|_| self.has_room()) else {
-            return Ok(plain);
-        };
-        match self.ask(crate::Layout { size, ..layout }, class) {
-            Ok(wide) if wide.layout.size <= self.most() => Ok(Ask { size: layout.size, ..wide }),
+    pub(crate) fn ask_guarded(&self, request: &Request<'_>) -> Result<Ask, ErrorKind> {
+        let plain = self.ask(request)?;
+        let size = request.layout.size.checked_add(guard::LEAST).filter(|_| self.has_room());
+        let Some(size) = size else { return Ok(plain) };
+        let layout = Layout { size, ..request.layout };
+        match self.ask(&Request { layout, ..*request }) {
+            Ok(wide) if wide.layout.size <= self.most() => Ok(Ask { size: plain.size, ..wide }),
             _ => Ok(plain),
         }
     }
@@ -258,37 +224,12 @@ impl<B: Backend> Drop for Lane<B> {
         if is_bare {
             return;
         }
-        // A lost device has nothing in flight, so its answer does not matter.
-        let _ = self.shared.device.backend().wait_idle();
+        // A lost device has nothing in flight, so its answer does not matter; another one is asked again.
+        let _ = insist(|| self.shared.device.backend().wait_idle());
         self.dismantle();
     }
 }
 
-/// Which table a timeline's lane is in, and where. Tables never move, so a lane can be looked up without a lock.
-#[inline]
-fn position(timeline: TimelineId) -> (usize, usize) {
-    let number = u64::from(timeline.0) + FIRST;
-    let table = number.ilog2() - FIRST.ilog2();
-    let at = number - (FIRST << table);
-    (table as usize, usize::try_from(at).expect("at most 32 bits"))
-}
-
 fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(MOST_LANES))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_timeline_has_a_place_of_its_own() {
-        let ids = (0..1000).chain([4095, 4096, 65_535, 65_536, u32::MAX - 1, u32::MAX]);
-        let mut seen = alloc::collections::BTreeSet::new();
-        for id in ids {
-            let (table, at) = position(TimelineId(id));
-            assert!(table < TABLES && (at as u64) < FIRST << table, "timeline {id}");
-            assert!(seen.insert((table, at)), "timeline {id} shares a lane");
-        }
-    }
 }

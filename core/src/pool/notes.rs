@@ -1,5 +1,6 @@
 //! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
 #![forbid(unsafe_code)]
+use super::deferred::Origin;
 use crate::{Align, HeapId, Point, Privacy, Request, Sharing, Tag, TimelineId};
 use alloc::{boxed::Box, vec::Vec};
 
@@ -15,8 +16,9 @@ pub(crate) struct Note {
     pub(crate) used_on: Vec<TimelineId>,
     /// Alignment above the pool's own.
     pub(crate) align: Option<Align>,
-    /// In whose order the bytes are used, where the lane of another lent them.
-    pub(crate) home: Option<Home>,
+    /// Whether the host accesses the bytes directly, outside every timeline's order: nothing on the device used them when they
+    /// were handed out.
+    pub(crate) host_access: bool,
     /// For reports: what kind of thing it is.
     pub(crate) tag: Option<Tag>,
     /// Whether it has a block of its own.
@@ -41,7 +43,7 @@ impl Note {
     /// Whether it says nothing that a free must look at.
     pub(crate) fn is_label(&self) -> bool {
         self.used_on.is_empty()
-            && self.home.is_none()
+            && !self.host_access
             && self.sharing == Sharing::Shared
             && self.privacy == Privacy::Open
             && self.ending.is_none()
@@ -85,18 +87,14 @@ pub(crate) enum Stay {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// After these points.
-    After(Vec<Point>),
+    After(Vec<Point>, Origin),
     /// Never: work on them could not be followed.
     Never,
 }
 
-/// In whose order bytes are used that another's lane lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
-    /// The host's: they are freed when they are out of use.
-    Host,
-    /// A timeline's.
-    Timeline(TimelineId),
+impl Ending {
+    /// At once.
+    pub(crate) const NOW: Self = Self::After(Vec::new(), Origin::Marked);
 }
 
 /// Notes by slot index. Most lanes have none, and pay nothing.

@@ -1,12 +1,14 @@
 //! Growing by pages: addresses stay where they are, memory goes where it is needed.
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
 use super::lane::{Ask, Divider, Lane, State};
+use super::order::Patience;
 use super::pager::{Pager, take_sheets};
-use super::quiet::Patience;
 use super::slots::SlotId;
+use super::users::{User, Users};
 use crate::defrag::insist;
 use crate::device::{Block, Journey, LARGEST_SHEET};
-use crate::strategy::{Grant, Tlsf};
+use crate::strategy::{Grant, LastUse, Tlsf};
+use crate::sync::Guard;
 use crate::{Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
@@ -26,7 +28,9 @@ impl<B: Backend> Lane<B> {
     ///
     /// `others` are the pool's other lanes: their free pages are used before new ones are created.
     pub(crate) fn grow_paged(&self, ask: Ask, others: &[Arc<Self>]) -> Result<SlotId> {
-        self.grow_for(ask.layout, others, |state| state.allocate_anyhow(ask))
+        let user = self.state.lock().enter(ask.timeline)?;
+        let may = |users: &Users, last| users.may(user, last);
+        self.grow_for(ask.layout, others, may, |state, piece| state.take_mapped(piece, ask, user))
     }
 
     /// Takes whole pages side by side that nothing lies in, for what moves there. They are the caller's to free, and count
@@ -34,39 +38,48 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn take_dock(&self, bytes: u64) -> Result<Grant> {
         let page = self.shared.page().and_then(Align::new);
         let layout = Layout { size: bytes, align: page.ok_or(ErrorKind::Unsupported)? };
-        self.grow_for(layout, &[], |state| {
-            let dock = state.divider.as_strategy_mut().allocate(layout, Class::Linear)?;
-            state.held_bytes += dock.span.size;
-            Ok(dock)
-        })
+        self.grow_for(
+            layout,
+            &[],
+            |_, _| true,
+            |state, piece| {
+                state.divider.free(piece.key)?;
+                let dock = state.divider.as_strategy_mut().allocate(layout, Class::Linear)?;
+                state.held_bytes += dock.span.size;
+                Ok(dock)
+            },
+        )
     }
 
-    /// Makes a hole for a layout, and lets the caller take it.
+    /// Makes a hole for a layout, together with holes whose last use `may` accepts, and lets the caller take it: the span that
+    /// got memory is its to free.
     fn grow_for<T>(
         &self,
         layout: Layout,
         others: &[Arc<Self>],
-        take: impl Fn(&mut State<B>) -> Result<T, ErrorKind>,
+        may: impl Fn(&Users, LastUse) -> bool,
+        take: impl Fn(&mut State<B>, Grant) -> Result<T, ErrorKind>,
     ) -> Result<T> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         let block = self.reservation(page, layout.size)?;
         let slack = layout.align.get() - self.shared.unit.get().min(layout.align.get());
         let size = layout.size.checked_add(slack).ok_or(ErrorKind::SizeOverflow)?;
         for _ in 0..ATTEMPTS {
-            let piece = self.with_pager(|pager, tlsf| {
-                let piece = pager.set_apart(tlsf, size)?;
+            let piece = self.with_pager(|pager, tlsf, users| {
+                let piece = pager.set_apart(tlsf, size, |last| may(users, last))?;
                 pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
             })?;
-            let patience = match self.would_waste(piece.span.size, others) {
+            let patience = match self.should_wait(piece.span.size, others) {
                 true => Patience::Wait,
                 false => Patience::Look,
             };
             let journey = self.shared.device.transit.begin();
-            self.back(&block, piece, page, others, patience)?;
-            self.borrow_less();
+            let mut state = self.back(&block, piece, page, others, patience)?;
+            let taken = take(&mut state, piece);
+            drop(state);
             journey.arrive();
-            if let Ok(taken) = take(&mut self.state.lock()) {
+            if let Ok(taken) = taken {
                 return Ok(taken);
             }
         }
@@ -84,7 +97,7 @@ impl<B: Backend> Lane<B> {
         let (Some(pager), Divider::General(tlsf)) = (&state.pager, &state.divider) else {
             return None;
         };
-        let holes = pager.choose_pages(tlsf, missing * page, None).len() as u64;
+        let holes = pager.choose_pages(tlsf, missing * page, None, |_| true).len() as u64;
         let nanos = rates.of_remapping(holes, missing)?;
         (tlsf.free_bytes() >= ask.layout.size).then_some(nanos)
     }
@@ -92,14 +105,14 @@ impl<B: Backend> Lane<B> {
     /// Runs on the lane's page table and strategy, under the lock.
     fn with_pager<T>(
         &self,
-        run: impl FnOnce(&mut Pager, &mut Tlsf) -> Result<T, ErrorKind>,
+        run: impl FnOnce(&mut Pager, &mut Tlsf, &Users) -> Result<T, ErrorKind>,
     ) -> Result<T> {
         let mut state = self.state.lock();
         let state = &mut *state;
         let (Some(pager), Some(tlsf)) = (state.pager.as_mut(), state.divider.general()) else {
             return Err(ErrorKind::Unsupported.into());
         };
-        run(pager, tlsf).map_err(Error::from)
+        run(pager, tlsf, &state.users).map_err(Error::from)
     }
 
     /// The lane's reserved block; the first call makes it.
@@ -142,7 +155,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Gives memory to a span that was set apart; on failure it is a run again.
+    /// Gives memory to a span that was set apart, which is the caller's then, under the lock; on failure it is a run again.
     fn back(
         &self,
         block: &Block<B>,
@@ -150,7 +163,7 @@ impl<B: Backend> Lane<B> {
         page: u64,
         others: &[Arc<Self>],
         patience: Patience,
-    ) -> Result<()> {
+    ) -> Result<Guard<'_, State<B>>> {
         let count = piece.span.size / page;
         let pages = self.gather(count, page, piece.span, others, patience).and_then(|pages| {
             self.map(block, piece.span, page, &pages).map(|()| pages.clone()).inspect_err(|_| {
@@ -160,19 +173,18 @@ impl<B: Backend> Lane<B> {
         match pages {
             Ok(pages) => {
                 let cleared = self.clear(block, piece.span);
-                self.with_pager(|pager, tlsf| {
-                    match cleared {
-                        Ok(()) => pager.mapped(tlsf, piece, &pages),
-                        Err(_) => pager.strand(piece, &pages),
-                    }
-                    Ok(())
-                })?;
-                cleared.inspect_err(|_| {
+                let mut state = self.state.lock();
+                let pager = state.pager.as_mut().ok_or(ErrorKind::Unsupported)?;
+                match cleared {
+                    Ok(()) => pager.hand_over(piece, &pages),
+                    Err(_) => pager.strand(piece, &pages),
+                }
+                cleared.map(|()| state).inspect_err(|_| {
                     self.shared.device.quarantine(piece.span.size, "clearing failed");
                 })
             }
             Err(error) => {
-                self.with_pager(|pager, tlsf| {
+                self.with_pager(|pager, tlsf, _| {
                     pager.abandon(tlsf, piece);
                     Ok(())
                 })?;
@@ -209,9 +221,12 @@ impl<B: Backend> Lane<B> {
         patience: Patience,
     ) -> Result<u64> {
         self.settle(Patience::Look)?;
-        let Some((journey, (block, pieces))) = self.take_quiet_pages(bytes, keep, patience)? else {
-            return Ok(0);
-        };
+        let mut taken = self.take_unused_pages(bytes, keep);
+        if taken.is_none() && patience == Patience::Wait {
+            self.settle(Patience::Wait)?;
+            taken = self.take_unused_pages(bytes, keep);
+        }
+        let Some((journey, (block, pieces))) = taken else { return Ok(0) };
         let mut unmapped: Vec<Grant> = Vec::new();
         let mut failed = None;
         for piece in pieces {
@@ -224,12 +239,12 @@ impl<B: Backend> Lane<B> {
                 Ok(()) => unmapped.push(piece),
                 Err(error) => {
                     failed.get_or_insert(error);
-                    self.with_pager(|pager, tlsf| pager.restore(tlsf, piece))?;
+                    self.with_pager(|pager, tlsf, _| pager.restore(tlsf, piece))?;
                 }
             }
         }
         let bytes = unmapped.iter().map(|piece| piece.span.size).sum();
-        let pages = self.with_pager(|pager, tlsf| {
+        let pages = self.with_pager(|pager, tlsf, _| {
             Ok(unmapped
                 .into_iter()
                 .flat_map(|piece| pager.unmapped(tlsf, piece))
@@ -240,42 +255,30 @@ impl<B: Backend> Lane<B> {
         failed.map_or(Ok(bytes), Err)
     }
 
-    /// Carves whole pages out of quiet holes. `None` where there are none to have.
-    fn take_quiet_pages(
+    /// Carves whole pages out of holes that the device no longer uses; `None` where there are none.
+    fn take_unused_pages(
         &self,
         bytes: u64,
         keep: Option<Span>,
-        patience: Patience,
-    ) -> Result<Option<(Journey<'_>, Carved<B>)>> {
-        let take = || {
-            let journey = self.shared.device.transit.begin();
-            let taken = self.take_pages_if_quiet(bytes, keep)?;
-            Some(taken.map(|carved| (journey, carved)))
-        };
-        if let Some(found) = take() {
-            return Ok(found);
-        }
-        if patience == Patience::Look {
-            return Ok(None);
-        }
-        self.settle(Patience::Wait)?;
-        Ok(take().flatten())
+    ) -> Option<(Journey<'_>, Carved<B>)> {
+        let journey = self.shared.device.transit.begin();
+        let carved = self.carve_unused_pages(bytes, keep)?;
+        Some((journey, carved))
     }
 
-    /// As [`take_quiet_pages`](Self::take_quiet_pages); `None` where the device may still use the holes.
-    fn take_pages_if_quiet(&self, bytes: u64, keep: Option<Span>) -> Option<Option<Carved<B>>> {
+    fn carve_unused_pages(&self, bytes: u64, keep: Option<Span>) -> Option<Carved<B>> {
         let mut state = self.state.lock();
         let state = &mut *state;
         let (Some(pager), Divider::General(tlsf)) = (&mut state.pager, &mut state.divider) else {
-            return Some(None);
+            return None;
         };
         let held =
             state.blocks[pager.block().0 as usize].as_ref().expect("the pager's block is held");
-        if self.timeline.is_some() && held.last_free > state.quiet {
-            return None;
-        }
-        let pieces = pager.take_pages(tlsf, bytes, keep);
-        Some((!pieces.is_empty()).then(|| (Arc::clone(&held.block), pieces)))
+        let users = &state.users;
+        let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));
+        Some(pieces)
+            .filter(|pieces| !pieces.is_empty())
+            .map(|pieces| (Arc::clone(&held.block), pieces))
     }
 
     fn unmap(&self, block: &Block<B>, span: Span) -> Result<()> {
@@ -284,7 +287,7 @@ impl<B: Backend> Lane<B> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         device.count_call();
         let began = Instant::now();
-        // SAFETY: the span was carved out of a hole whose last use the device has passed (`is_quiet`), and nobody
+        // SAFETY: the span was carved out of a hole whose last use the device has passed (`carve_unused_pages`), and nobody
         // else can be granted it meanwhile; or its owner holds all of it and has waited for the device
         // (`shift_pages`, `dismantle`).
         unsafe { remap.unmap_pages(block.raw(), span.offset / page, span.size / page) }?;
@@ -358,6 +361,22 @@ impl<B: Backend> Lane<B> {
                 self.shared.device.quarantine(span.size, "unmapping failed");
             }
         }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Takes a request from a span that has just got memory, and the holes beside it; the rest of the span is free.
+    fn take_mapped(&mut self, piece: Grant, ask: Ask, user: User) -> Result<SlotId, ErrorKind> {
+        let reserved = self.slots.reserve();
+        let tlsf = self.divider.general().ok_or(ErrorKind::Unsupported)?;
+        if reserved.is_err() || self.users.is_alone(user) {
+            tlsf.free_used(piece.key, LastUse::NONE)?;
+            return reserved.and_then(|()| self.allocate_usable(ask));
+        }
+        // As a hole it would join others that the timeline may not have.
+        let may = |last| self.users.may(user, last);
+        let grant = tlsf.take_around(piece.key, ask.layout, ask.class, may)?;
+        Ok(self.admit(grant, ask.size, user))
     }
 }
 

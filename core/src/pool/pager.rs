@@ -4,7 +4,7 @@
 //! ("runs"); giving one back to the strategy makes it a hole, carving one out of a hole takes its memory away. So a
 //! hole is always memory, and a page that lies wholly inside a hole can be moved to any other address.
 #![forbid(unsafe_code)]
-use crate::strategy::{BlockId, Grant, Key, Strategy, Tlsf};
+use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf};
 use crate::{Class, ErrorKind, Page, Span};
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::{ControlFlow, Range};
@@ -64,12 +64,18 @@ impl Pager {
         self.runs.values().filter_map(|key| tlsf.grant(*key).ok()).map(|run| run.span.size).sum()
     }
 
-    /// Sets apart the addresses that need the fewest new pages for a hole of `size` bytes.
-    pub(crate) fn set_apart(&mut self, tlsf: &mut Tlsf, size: u64) -> Result<Grant, ErrorKind> {
+    /// Sets apart the addresses that need the fewest new pages for a hole of `size` bytes, together with holes whose last use
+    /// `may` accepts.
+    pub(crate) fn set_apart(
+        &mut self,
+        tlsf: &mut Tlsf,
+        size: u64,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
         let mut best: Option<(u64, Key, Span)> = None;
         for key in self.runs.values() {
             let run = tlsf.grant(*key)?.span;
-            if let Some(span) = self.cheapest_in(run, tlsf.holes_beside(*key)?, size)
+            if let Some(span) = self.cheapest_in(run, tlsf.holes_beside(*key, &may)?, size)
                 && best.as_ref().is_none_or(|(least, ..)| span.size < *least)
             {
                 best = Some((span.size, *key, span));
@@ -200,14 +206,15 @@ impl Pager {
 
     /// Takes whole pages out of holes, the largest first, until `wanted` bytes are found.
     ///
-    /// Holes that touch `keep` are left alone: they are about to be used.
+    /// Holes that touch `keep` are left alone: they are about to be used; so are those whose last use `may` refuses.
     pub(crate) fn take_pages(
         &mut self,
         tlsf: &mut Tlsf,
         wanted: u64,
         keep: Option<Span>,
+        may: impl Fn(LastUse) -> bool,
     ) -> Vec<Grant> {
-        let chosen = self.choose_pages(tlsf, wanted, keep);
+        let chosen = self.choose_pages(tlsf, wanted, keep, may);
         let carve = |(key, span)| tlsf.carve_in(key, span).ok();
         let pieces: Vec<Grant> = chosen.into_iter().filter_map(carve).collect();
         self.transit += pieces.iter().map(|piece| piece.span.size).sum::<u64>();
@@ -220,13 +227,15 @@ impl Pager {
         tlsf: &Tlsf,
         wanted: u64,
         keep: Option<Span>,
+        may: impl Fn(LastUse) -> bool,
     ) -> Vec<(Key, Span)> {
         let (mut found, mut chosen) = (0u64, Vec::new());
         let touches = |hole: Span| {
             keep.is_some_and(|keep| hole.end() == keep.offset || hole.offset == keep.end())
         };
-        tlsf.holes_from_largest(self.page, |key, _, hole| {
+        tlsf.holes_from_largest(self.page, |key, hole, last| {
             if !touches(hole)
+                && may(last)
                 && let Some(span) = self.whole_sheets(hole, wanted - found)
             {
                 chosen.push((key, span));
@@ -280,7 +289,7 @@ impl Pager {
         pages
     }
 
-    /// Makes sure that [`mapped`](Self::mapped) needs no memory.
+    /// Makes sure that [`hand_over`](Self::hand_over) needs no memory.
     pub(crate) fn reserve_table(&mut self, span: Span) -> Result<(), ErrorKind> {
         let end = self.slots(span).end;
         let more = end.saturating_sub(self.table.len());
@@ -298,12 +307,10 @@ impl Pager {
         self.mapped += pages.len() as u64;
     }
 
-    /// Notes that a span set apart has memory now: it becomes a hole.
-    pub(crate) fn mapped(&mut self, tlsf: &mut Tlsf, piece: Grant, pages: &[Page]) {
+    /// Notes that a span set apart has memory now; it is the caller's.
+    pub(crate) fn hand_over(&mut self, piece: Grant, pages: &[Page]) {
         self.strand(piece, pages);
         self.transit -= piece.span.size;
-        let freed = tlsf.free(piece.key);
-        debug_assert!(freed.is_ok(), "the pager holds what it set apart");
     }
 
     /// Every span that has memory, for teardown.

@@ -2,23 +2,13 @@
 #![forbid(unsafe_code)]
 use super::growth::Thrift;
 use super::lane::{Ask, Divider, Lane, State};
-use super::quiet::Patience;
+use super::order::Patience;
 use super::slots::SlotId;
 use crate::device::Block;
-use crate::strategy::{BlockId, Key};
 use crate::{Backend, Error, ErrorKind, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
-use core::ops::ControlFlow;
-use core::sync::atomic::Ordering::Relaxed;
 
 impl<B: Backend> State<B> {
-    /// Whether a hole fits the request, in use by the device or not.
-    fn has_hole(&mut self, ask: Ask) -> bool {
-        let strategy = self.divider.as_strategy_mut();
-        let grant = strategy.allocate(ask.layout, ask.class);
-        grant.is_ok_and(|grant| strategy.free(grant.key).is_ok())
-    }
-
     /// Adds a block and takes the request from it; all or nothing.
     fn admit_new(
         &mut self,
@@ -30,25 +20,18 @@ impl<B: Backend> State<B> {
         let whole = sharing == Sharing::Dedicated;
         let size = if whole { block.size() } else { ask.layout.size };
         self.slots.reserve()?;
+        let user = self.enter(ask.timeline)?;
         let id = self.add_block(block, sharing)?;
         let grant = match &mut self.divider {
             Divider::General(tlsf) => tlsf.carve(id, Span { offset: 0, size }, ask.class),
             Divider::Other(other) => other.allocate(ask.layout, ask.class),
         };
         let grant = grant.inspect_err(|_| drop(self.remove_block(id)))?;
-        Ok(self.admit(grant, ask.size))
+        Ok(self.admit(grant, ask.size, user))
     }
 }
 
 impl<B: Backend> Lane<B> {
-    /// How often a lane looks into others: together that costs about as much as mapping pages for it.
-    pub(super) const BORROWS: u32 = 64;
-
-    /// Lets a lane look into others again, half as often: pages were mapped for it.
-    pub(crate) fn borrow_less(&self) {
-        self.borrowing.fetch_min(Self::BORROWS / 2, Relaxed);
-    }
-
     /// Takes a new block from the driver and the request from it.
     ///
     /// Cached empty blocks, of any of the pool's `lanes`, are returned first where the pool would otherwise hold more than
@@ -132,7 +115,7 @@ impl<B: Backend> Lane<B> {
         let mut state = self.state.lock();
         let mut returned = Vec::new();
         let mut left = shared.reserved();
-        let mut empty = state.empty_blocks(self.timeline);
+        let mut empty = state.empty_blocks();
         empty.sort_unstable();
         while excess > 0 && !empty.is_empty() {
             // The smallest block that is enough, else the largest.
@@ -165,7 +148,7 @@ impl<B: Backend> Lane<B> {
         let mut returned: Vec<Arc<Block<B>>> = Vec::new();
         let mut state = self.state.lock();
         let mut left = self.shared.reserved();
-        for (size, id) in state.empty_blocks(self.timeline) {
+        for (size, id) in state.empty_blocks() {
             if returned.len() < most && left.saturating_sub(size) >= self.shared.config.minimum {
                 left -= size;
                 returned.extend(state.remove_block(id));
@@ -180,58 +163,10 @@ impl<B: Backend> Lane<B> {
         (bytes, count)
     }
 
-    /// Whether the lane has so much to spare that another should use it before it grows.
-    ///
-    /// A thread that frees into another thread's lane takes that one's lock, so threads lend only where more than an
-    /// eighth is free; timelines always, because what they hold is stranded otherwise. But to look costs marks on
-    /// timelines, and pages can move: a lane that has looked often enough has some mapped for itself instead.
-    pub(crate) fn lends_gladly(&self, to: &Self, ask: Ask) -> bool {
-        if self.timeline.is_some() {
-            return self.state.lock().has_hole(ask)
-                && (self.shared.page().is_none() || to.may_borrow());
-        }
-        let state = self.state.lock();
-        let (free, total) = state.divider.free_and_total();
+    /// Whether the lane has so much to spare that another should use it before it grows: more than an eighth. A thread that
+    /// frees into another thread's lane takes that one's lock.
+    pub(crate) fn lends_gladly(&self) -> bool {
+        let (free, total) = self.state.lock().divider.free_and_total();
         free > total / 8
-    }
-
-    /// A span of a quiet block, for a request of another lane.
-    pub(crate) fn lend(&self, ask: Ask) -> Result<SlotId, ErrorKind> {
-        let mut state = self.state.lock();
-        state.slots.reserve()?;
-        let grant = state.divider.as_strategy_mut().allocate(ask.layout, ask.class)?;
-        if state.is_quiet(self.timeline, grant.block) {
-            return Ok(state.admit(grant, ask.size));
-        }
-        state.divider.as_strategy_mut().free(grant.key)?;
-        self.lend_quiet(&mut state, ask)
-    }
-
-    /// The smallest hole of a quiet block that fits.
-    fn lend_quiet(&self, state: &mut State<B>, ask: Ask) -> Result<SlotId, ErrorKind> {
-        let mut best: Option<(Key, Span)> = None;
-        let quiet: Vec<bool> = (0u32..)
-            .map(BlockId)
-            .take(state.blocks.len())
-            .map(|id| state.is_quiet(self.timeline, id))
-            .collect();
-        let Some(tlsf) = state.divider.general() else { return Err(ErrorKind::OutOfDeviceMemory) };
-        tlsf.holes_from_largest(ask.layout.size, |key, block, hole| {
-            let start = ask.layout.align.up(hole.offset);
-            let fits = start
-                .and_then(|start| start.checked_add(ask.layout.size))
-                .is_some_and(|end| end <= hole.end());
-            if fits
-                && quiet[block.0 as usize]
-                && best.is_none_or(|(_, known)| hole.size < known.size)
-            {
-                best = Some((key, hole));
-            }
-            ControlFlow::Continue(())
-        });
-        let (key, hole) = best.ok_or(ErrorKind::OutOfDeviceMemory)?;
-        let offset = ask.layout.align.up(hole.offset).ok_or(ErrorKind::SizeOverflow)?;
-        let grant = tlsf.carve_in(key, Span { offset, size: ask.layout.size })?;
-        Ok(state.admit(grant, ask.size))
     }
 }

@@ -1,6 +1,7 @@
 //! The live allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at.
 mod moving;
 
+use super::users::User;
 use crate::ErrorKind;
 use crate::strategy::Key;
 use alloc::vec::Vec;
@@ -24,6 +25,8 @@ pub(crate) struct Slot {
     generation: u32,
     pins: u32,
     state: State,
+    /// In whose order the bytes are used.
+    pub(crate) user: User,
     /// Whether the lane keeps more about it: a name, other timelines.
     pub(crate) noted: Noted,
 }
@@ -141,17 +144,18 @@ impl Slots {
 
     /// Adds an allocation; the caller reserved room.
     #[inline]
-    pub(crate) fn insert(&mut self, key: Key, size: u64) -> SlotId {
+    pub(crate) fn insert(&mut self, key: Key, size: u64, user: User) -> SlotId {
         let index = self.unused;
         if let Some(slot) = self.slots.get_mut(index as usize) {
             self.unused = slot.pins;
             slot.generation += 1;
             (slot.key, slot.size, slot.pins) = (key, size, 0);
-            (slot.state, slot.noted) = (State::Live, Noted::No);
+            (slot.state, slot.noted, slot.user) = (State::Live, Noted::No, user);
             return SlotId { index, generation: slot.generation };
         }
         let index = u32::try_from(self.slots.len()).expect("bounded by grow");
-        let slot = Slot { key, size, generation: 0, pins: 0, state: State::Live, noted: Noted::No };
+        let (state, noted) = (State::Live, Noted::No);
+        let slot = Slot { key, size, generation: 0, pins: 0, state, user, noted };
         self.slots.push(slot);
         SlotId { index, generation: 0 }
     }
@@ -180,6 +184,18 @@ impl Slots {
             State::Live | State::Moving | State::Copying | State::Staying => Ok(slot),
             State::Deferred | State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
         })
+    }
+
+    /// In whose order an allocation's bytes are used, live or deferred.
+    pub(crate) fn user(&self, id: SlotId) -> Result<User, ErrorKind> {
+        self.current(id).map(|slot| slot.user)
+    }
+
+    /// Says in whose order an allocation's bytes are used.
+    pub(super) fn set_user(&mut self, id: SlotId, user: User) {
+        if let Ok(slot) = self.current_mut(id) {
+            slot.user = user;
+        }
     }
 
     /// The key of an allocation whose owner has freed it.
@@ -246,15 +262,15 @@ impl Slots {
         Ok(())
     }
 
-    /// Ends a live allocation that has no note and does not move; its key and size, or `None` where that is not so.
+    /// Ends a live allocation that has no note and does not move; its key, size and user, or `None` where that is not so.
     #[inline]
-    pub(crate) fn take_plain(&mut self, id: SlotId) -> Option<(Key, u64)> {
+    pub(crate) fn take_plain(&mut self, id: SlotId) -> Option<(Key, u64, User)> {
         let unused = self.unused;
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.generation != id.generation || slot.state != State::Live || slot.is_noted() {
             return None;
         }
-        let taken = (slot.key, slot.size);
+        let taken = (slot.key, slot.size, slot.user);
         slot.state = State::Unused;
         if slot.generation < u32::MAX - 1 {
             slot.pins = unused;

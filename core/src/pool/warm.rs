@@ -5,7 +5,8 @@
 //! among the holes first.
 #![forbid(unsafe_code)]
 use super::lane::{Ask, Divider, State};
-use crate::strategy::{Grant, Key, Strategy};
+use super::users::User;
+use crate::strategy::{Grant, Key, LastUse};
 use crate::sync::{Guard, Mutex};
 use crate::{Backend, Class, ErrorKind};
 
@@ -26,6 +27,9 @@ pub(crate) struct Warm {
     grant: Grant,
     class: Class,
     whereabouts: Whereabouts,
+    user: User,
+    /// Its last use, where it is with the lane.
+    last_use: LastUse,
 }
 
 /// The lock of a lane's state.
@@ -64,14 +68,16 @@ impl<B: Backend> State<B> {
         if let Divider::General(tlsf) = &mut self.divider
             && warm.whereabouts != Whereabouts::Out
         {
-            tlsf.free(warm.grant.key).expect("a warm span is live to its strategy");
+            let freed = tlsf.free_used(warm.grant.key, warm.last_use);
+            freed.expect("a warm span is live to its strategy");
         }
     }
 
     /// The warm span, where it is what is asked for; where it is not, it is a hole again.
     #[inline]
-    pub(super) fn take_warm(&mut self, ask: Ask) -> Option<Grant> {
-        let Warm { grant, class, whereabouts } = self.warm?;
+    pub(super) fn take_warm(&mut self, ask: Ask, user: User) -> Option<Grant> {
+        let warm = self.warm?;
+        let Warm { grant, class, whereabouts, .. } = warm;
         debug_assert!(
             ask.layout.align.divides(grant.span.offset),
             "more than the unit goes slowly"
@@ -79,11 +85,15 @@ impl<B: Backend> State<B> {
         let fits = whereabouts != Whereabouts::Out
             && grant.span.size == ask.layout.size
             && class == ask.class
+            && user == warm.user
             // Near the high-water mark blocks are kept whole, which only a search can see to.
             && !self.thrift.is_on(self.counts.granted_bytes)
             && (whereabouts == Whereabouts::Proven || self.would_find(grant));
         if fits {
-            self.warm = Some(Warm { grant, class, whereabouts: Whereabouts::Out });
+            self.warm = Some(Warm { whereabouts: Whereabouts::Out, ..warm });
+            if let Divider::General(tlsf) = &mut self.divider {
+                tlsf.set_last_use(grant.key, warm.last_use);
+            }
             return Some(grant);
         }
         self.cool();
@@ -97,25 +107,28 @@ impl<B: Backend> State<B> {
 
     /// Frees a span; the general-purpose strategy hears of it when the next one is freed, or asked for.
     #[inline]
-    pub(super) fn keep_warm(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+    pub(super) fn keep_warm(&mut self, key: Key, user: User) -> Result<Grant, ErrorKind> {
         if let Some(warm) = &mut self.warm
             && warm.whereabouts == Whereabouts::Out
             && warm.grant.key == key
+            && warm.user == user
         {
             warm.whereabouts = Whereabouts::Proven;
+            warm.last_use = self.users.free(user);
             return Ok(warm.grant);
         }
-        self.keep_other(key)
+        self.keep_other(key, user)
     }
 
-    fn keep_other(&mut self, key: Key) -> Result<Grant, ErrorKind> {
-        let tlsf = match &mut self.divider {
-            Divider::General(tlsf) => tlsf,
-            Divider::Other(other) => return other.free(key),
+    fn keep_other(&mut self, key: Key, user: User) -> Result<Grant, ErrorKind> {
+        let Divider::General(tlsf) = &mut self.divider else {
+            let last = self.users.free(user);
+            return self.release(key, last);
         };
         let (grant, class) = tlsf.granted(key)?;
         self.cool();
-        self.warm = Some(Warm { grant, class, whereabouts: Whereabouts::Here });
+        let last_use = self.users.free(user);
+        self.warm = Some(Warm { grant, class, whereabouts: Whereabouts::Here, user, last_use });
         Ok(grant)
     }
 }

@@ -6,6 +6,7 @@
 mod buddy;
 mod bump;
 mod exact;
+mod last_use;
 mod ring;
 mod slab;
 mod stack;
@@ -16,6 +17,7 @@ mod tlsf;
 pub use buddy::Buddy;
 pub use bump::Bump;
 pub use exact::Exact;
+pub use last_use::LastUse;
 pub use ring::Ring;
 pub use slab::Slab;
 pub use stack::Stack;

@@ -7,7 +7,7 @@ mod search;
 
 use self::bins::{BINS, Bins, bin_of};
 use self::nodes::{NONE, Node, Nodes};
-use super::{BlockId, Grant, Key, Piece, Strategy, Usage};
+use super::{BlockId, Grant, Key, LastUse, Piece, Strategy, Usage};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ const SPARE: u32 = 1;
 ///
 /// # Cost
 ///
-/// `allocate` and `free` are *O*(1), with no loop longer than four steps; 40 bytes for each live span and each hole. Only a
+/// `allocate` and `free` are *O*(1), with no loop longer than four steps; 48 bytes for each live span and each hole. Only a
 /// request that these steps do not serve, though enough bytes are free, looks at every hole before it is refused.
 /// [`usage`](Strategy::usage) looks at the holes of one bin, `for_each` and `validate` walk everything.
 ///
@@ -62,6 +62,8 @@ pub struct Tlsf {
     used: u64,
     live: u64,
     holes: u64,
+    /// Uses up to this time count as none.
+    passed: u64,
 }
 
 impl Tlsf {
@@ -77,6 +79,113 @@ impl Tlsf {
             used: 0,
             live: 0,
             holes: 0,
+            passed: 0,
+        }
+    }
+
+    /// Takes a span out of a hole whose last use `may` accepts, looking at a few holes only.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate`](Strategy::allocate), where these few holes are all.
+    #[inline]
+    pub fn allocate_where(
+        &mut self,
+        layout: Layout,
+        class: Class,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
+        self.check_size(layout)?;
+        self.reserve(2)?;
+        let found = self.find(layout, class, &may);
+        let (hole, start) = found.ok_or_else(|| self.refuse(layout))?;
+        Ok(self.take(hole, start, start + layout.size, class))
+    }
+
+    /// As [`allocate_where`](Self::allocate_where), looking at every hole before it refuses.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate`](Strategy::allocate).
+    pub fn search_where(
+        &mut self,
+        layout: Layout,
+        class: Class,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
+        self.check_size(layout)?;
+        self.reserve(2)?;
+        let found = self.find(layout, class, &may).or_else(|| self.find_any(layout, class, &may));
+        let (hole, start) = found.ok_or_else(|| self.refuse(layout))?;
+        Ok(self.take(hole, start, start + layout.size, class))
+    }
+
+    /// Gives a span back that was used last as said.
+    ///
+    /// # Errors
+    ///
+    /// As for [`free`](Strategy::free), which gives a span back that nobody used since it was taken.
+    #[inline]
+    pub fn free_used(&mut self, key: Key, last_use: LastUse) -> Result<Grant, ErrorKind> {
+        let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
+        self.give_back(key, node, last_use);
+        Ok(Grant { block: node.block(), span: node.span(), key })
+    }
+
+    /// Who used the bytes of a live span before it was taken.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    pub fn last_use(&self, key: Key) -> Result<LastUse, ErrorKind> {
+        self.nodes.live(key).map(|node| node.last_use).ok_or(ErrorKind::Stale)
+    }
+
+    /// Says who used the bytes of a live span before it was taken, where that is not what the hole said.
+    #[inline]
+    pub fn set_last_use(&mut self, key: Key, last_use: LastUse) {
+        if self.nodes.live(key).is_some() {
+            self.nodes.set_last_use(key.index, last_use);
+        }
+    }
+
+    /// Who used the bytes of an empty block; `None` for one that is not empty.
+    #[must_use]
+    pub fn last_use_of_empty(&self, block: BlockId) -> Option<LastUse> {
+        let edge = self.edge(block).ok().filter(|_| self.is_empty(block))?;
+        Some(self.nodes.get(self.nodes.next(edge)).last_use)
+    }
+
+    /// Counts every use up to a time as none.
+    pub fn set_passed(&mut self, time: u64) {
+        self.passed = self.passed.max(time);
+    }
+
+    /// What is left of a use.
+    #[inline]
+    const fn unpassed(&self, last_use: LastUse) -> LastUse {
+        if last_use.time() <= self.passed { LastUse::NONE } else { last_use }
+    }
+
+    #[inline]
+    fn check_size(&self, layout: Layout) -> Result<(), ErrorKind> {
+        // Zero wraps around, so one comparison refuses both ends.
+        match layout.size {
+            size if size.wrapping_sub(1) < self.total => Ok(()),
+            0 => Err(ErrorKind::ZeroSize),
+            _ => Err(ErrorKind::ExceedsLimit),
+        }
+    }
+
+    #[inline]
+    fn give_back(&mut self, key: Key, node: Node, last_use: LastUse) {
+        self.used -= node.size;
+        self.live -= 1;
+        let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
+        match (previous.is_hole(), next.is_hole()) {
+            (false, false) => self.become_hole(key.index, last_use),
+            (false, true) => self.merge_into_next(key.index, node, next, last_use),
+            (true, _) => self.merge_into_previous(key.index, node, previous, next, last_use),
         }
     }
 
@@ -95,7 +204,13 @@ impl Tlsf {
     /// Whether [`allocate`](Strategy::allocate) would succeed. Changes nothing.
     #[must_use]
     pub fn would_fit(&self, layout: Layout, class: Class) -> bool {
-        layout.size > 0 && layout.size <= self.free_bytes() && self.find(layout, class).is_some()
+        let may = |_| true;
+        layout.size > 0
+            && layout.size <= self.free_bytes()
+            && self
+                .find(layout, class, &may)
+                .or_else(|| self.find_any(layout, class, &may))
+                .is_some()
     }
 
     /// The size of a block, or `None` when there is no such block.
@@ -212,30 +327,42 @@ impl Tlsf {
     }
 
     #[inline]
-    fn become_hole(&mut self, index: u32) {
+    fn become_hole(&mut self, index: u32, last_use: LastUse) {
         self.nodes.set_hole(index);
+        self.nodes.set_last_use(index, last_use);
         let hole = if self.nodes.is_worn(index) { self.nodes.replace(index) } else { index };
         self.add_hole(hole);
     }
 
     /// The hole keeps its node, and starts earlier.
     #[inline]
-    fn merge_into_next(&mut self, index: u32, node: Node, next: Node) {
+    fn merge_into_next(&mut self, index: u32, node: Node, next: Node, last_use: LastUse) {
         self.bins.resize(node.next, next.size, next.size + node.size);
         self.nodes.absorb_previous(node.next, index, node);
+        self.nodes.set_last_use(node.next, self.unpassed(next.last_use).join(last_use));
     }
 
     /// The hole keeps its node, and ends later, over the hole behind as well.
     #[inline]
-    fn merge_into_previous(&mut self, index: u32, node: Node, previous: Node, next: Node) {
+    fn merge_into_previous(
+        &mut self,
+        index: u32,
+        node: Node,
+        previous: Node,
+        next: Node,
+        last_use: LastUse,
+    ) {
         let (mut size, mut beyond) = (previous.size + node.size, node.next);
+        let mut last_use = self.unpassed(previous.last_use).join(last_use);
         if next.is_hole() {
+            last_use = self.unpassed(next.last_use).join(last_use);
             self.bins.remove(node.next, next.size);
             self.holes -= 1;
             self.nodes.discard(node.next);
             (size, beyond) = (size + next.size, next.next);
         }
         self.nodes.stretch(node.previous, size, beyond);
+        self.nodes.set_last_use(node.previous, last_use);
         self.nodes.discard(index);
         self.bins.resize(node.previous, previous.size, size);
     }
@@ -282,30 +409,18 @@ impl Strategy for Tlsf {
 
     #[inline]
     fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
-        // Zero wraps around, so one comparison refuses both ends.
-        if layout.size.wrapping_sub(1) >= self.total {
-            return Err(if layout.size == 0 {
-                ErrorKind::ZeroSize
-            } else {
-                ErrorKind::ExceedsLimit
-            });
-        }
+        self.check_size(layout)?;
         self.reserve(2)?;
-        let (hole, start) = self.find(layout, class).ok_or_else(|| self.refuse(layout))?;
+        let may = |_| true;
+        let found = self.find(layout, class, &may).or_else(|| self.find_any(layout, class, &may));
+        let (hole, start) = found.ok_or_else(|| self.refuse(layout))?;
         Ok(self.take(hole, start, start + layout.size, class))
     }
 
     #[inline]
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
-        self.used -= node.size;
-        self.live -= 1;
-        let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
-        match (previous.is_hole(), next.is_hole()) {
-            (false, false) => self.become_hole(key.index),
-            (false, true) => self.merge_into_next(key.index, node, next),
-            (true, _) => self.merge_into_previous(key.index, node, previous, next),
-        }
+        self.give_back(key, node, node.last_use);
         Ok(Grant { block: node.block(), span: node.span(), key })
     }
 

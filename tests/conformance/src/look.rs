@@ -1,9 +1,9 @@
-//! A layer that shows other caps than the device has, that can stop a call on its way to the driver, and that lets a held
-//! timeline go when a call would wait for it.
+//! A layer that shows other caps than the device has, that can stop a call on its way to the driver, that lets a held
+//! timeline go when a call would wait for it, and that remembers which timelines run after which.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
 use crate::rig::Held;
 use core::fmt;
-use omniheap_core::Caps;
+use omniheap_core::{Caps, Point, Result, TimelineId};
 use omniheap_layers::{Call, CallKind, Hooks, Verdict};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +12,7 @@ pub struct Look {
     caps: Caps,
     stop: Mutex<Option<(CallKind, Arc<Stop>)>>,
     held: Mutex<Option<Held>>,
+    orders: Mutex<Vec<(TimelineId, Point)>>,
 }
 
 impl fmt::Debug for Look {
@@ -22,7 +23,12 @@ impl fmt::Debug for Look {
 
 impl Look {
     pub(crate) const fn new(caps: Caps) -> Self {
-        Self { caps, stop: Mutex::new(None), held: Mutex::new(None) }
+        Self {
+            caps,
+            stop: Mutex::new(None),
+            held: Mutex::new(None),
+            orders: Mutex::new(Vec::new()),
+        }
     }
 
     /// Keeps a timeline held until a call reaches the driver that may wait for it, or until [`let_go`](Self::let_go).
@@ -34,6 +40,11 @@ impl Look {
     pub(crate) fn let_go(&self) {
         let held = lock(&self.held).take();
         drop(held);
+    }
+
+    /// Which timelines were told to run after which points since the last call, in order.
+    pub(crate) fn take_orders(&self) -> Vec<(TimelineId, Point)> {
+        core::mem::take(&mut *lock(&self.orders))
     }
 
     /// Stops every call of a kind before it reaches the driver, until the result is dropped.
@@ -106,5 +117,13 @@ unsafe impl Hooks for Look {
             drop(opened.unwrap_or_else(PoisonError::into_inner));
         }
         Verdict::Forward
+    }
+
+    fn after(&self, call: &Call, result: Result<()>) {
+        if let (CallKind::Order, Some(timeline), Some(point), Ok(())) =
+            (call.kind, call.timeline, call.point, result)
+        {
+            lock(&self.orders).push((timeline, point));
+        }
     }
 }

@@ -9,9 +9,9 @@ mod unix;
 #[cfg(target_os = "linux")]
 pub(crate) use file::File;
 #[cfg(not(unix))]
-pub(crate) use portable::{Memory, os_page, ram};
+pub(crate) use portable::{Memory, forks, os_page, ram};
 #[cfg(unix)]
-pub(crate) use unix::{Memory, os_page, ram};
+pub(crate) use unix::{Memory, forks, os_page, ram};
 
 use core::fmt;
 use omniheap_seam::{ErrorKind, Result};

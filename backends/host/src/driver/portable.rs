@@ -44,6 +44,11 @@ impl Drop for Memory {
     }
 }
 
+/// Processes are never copied here.
+pub(crate) const fn forks() -> u64 {
+    0
+}
+
 /// The alignment that `allocate` can always give.
 pub(crate) const fn os_page() -> u64 {
     4096

@@ -2,7 +2,9 @@
 #![expect(unsafe_code, reason = "calls mmap, and owns what it returns")]
 use super::narrow;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_seam::{Error, ErrorKind, Result};
+use std::sync::Once;
 
 /// An address range of this process. Dropping it gives addresses and memory back.
 pub(crate) struct Memory {
@@ -95,7 +97,12 @@ impl Memory {
         let to = unsafe { self.base.add(at) }.as_ptr().cast();
         // SAFETY: replaces only addresses of `self`, by the caller's promise; no Rust value lives in a reserved range.
         let got = unsafe { libc::mmap(to, len, protection, flags, file.descriptor(), offset) };
-        check(got).map(drop)
+        check(got)?;
+        // A forked process would write into its parent's memory. Where the system cannot keep it from that, its calls are refused
+        // all the same.
+        // SAFETY: changes what a fork copies, and nothing of the bytes that were mapped just now.
+        let _ = unsafe { libc::madvise(to, len, libc::MADV_DONTFORK) };
+        Ok(())
     }
 
     /// Takes the memory behind `at..at + len` away again.
@@ -139,6 +146,21 @@ fn check(at: *mut libc::c_void) -> Result<NonNull<u8>> {
 pub(super) fn last_error(kind: ErrorKind) -> Error {
     let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
     Error::new(kind).with_native(code.into())
+}
+
+/// How often this process is the child of a fork, counted since the first call in one of its ancestors.
+pub(crate) fn forks() -> u64 {
+    static FORKS: AtomicU64 = AtomicU64::new(0);
+    static COUNTED: Once = Once::new();
+    extern "C" fn count() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    COUNTED.call_once(|| {
+        // SAFETY: `count` adds to an atomic number, which a forked child may do.
+        let refused = unsafe { libc::pthread_atfork(None, None, Some(count)) };
+        debug_assert_eq!(refused, 0, "there is memory for one handler");
+    });
+    FORKS.load(Ordering::Relaxed)
 }
 
 /// Bytes of the operating system's own page.

@@ -1,8 +1,12 @@
 //! Several processes, and processes that end in the middle: this binary again, as the other process.
+#![expect(unsafe_code, reason = "forks")]
 use crate::common::{HEAP, MAIN, MIB, at, free, host, read, used};
 use core::cell::RefCell;
-use omniheap_core::{Allocation, Backend, Export, Exported, Manager, Request, Transfer};
-use omniheap_host::{Block, Host};
+use omniheap_core::{
+    Allocation, Backend, ErrorKind, Export, Exported, HeapId, HeapKind, Manager, ManagerConfig,
+    PoolConfig, Request, TimelineId, Timelines, Transfer,
+};
+use omniheap_host::{Block, Host, heap};
 use std::fs::{File, read_dir};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -22,6 +26,7 @@ fn the_other_process() {
         Some("export") => export_and_wait(),
         Some("hand-over") => hand_over(),
         Some("sum") => sum_what_comes(),
+        Some("fork") => fork(),
         Some("leave") => leave_with_live_memory(words.next() == Some("early")),
         _ => {}
     }
@@ -216,4 +221,69 @@ fn a_process_may_end_with_live_memory_in_statics() {
         let status = other.process.wait().expect("it ends");
         assert!(status.success(), "run {run}, {role}: {status}");
     }
+}
+
+/// What a forked child is told, and how it ends: by the manager's end, which must leave the parent's memory alone.
+fn act_as_child(manager: Manager<Host>, one: Allocation<Host>, line: TimelineId) -> i32 {
+    let lost =
+        |done: omniheap_core::Result<()>| done.is_err_and(|e| e.kind() == ErrorKind::DeviceLost);
+    let (host, mut byte) = (manager.backend(), [0]);
+    let refused = [
+        lost(one.map().map(drop)),
+        lost(one.write(0, &[2; 64])),
+        lost(one.read(0, &mut byte)),
+        lost(one.fill(0, 64, 2)),
+        lost(host.wait_idle()),
+        lost(host.close(line)),
+        lost(host.hold(MAIN).map(drop)),
+        manager.allocate(&Request::new(64 << 20)).is_err(),
+    ];
+    let _ = manager.trim(); // Gives nothing of the parent's back.
+    drop((one, manager));
+    let first = refused.iter().position(|refused| !refused);
+    first.map_or(0, |which| i32::try_from(which).unwrap_or(99) + 1)
+}
+
+fn fork() {
+    for paged in [false, true] {
+        let host = Host::builder().heap(heap(HeapKind::Unified, 1 << 30)).open().expect("a device");
+        let manager = Manager::with_config(host, ManagerConfig::default());
+        let config = PoolConfig { paged, ..PoolConfig::new() };
+        let pool = manager.create_pool(HeapId(0), config).expect("a pool");
+        let line = manager.backend().open().expect("another timeline");
+        let one = pool.allocate(&Request::new(4096)).expect("fits");
+        let gone = pool.allocate(&Request::new(8 << 20)).expect("fits");
+        one.write(0, &[1; 64]).expect("inside");
+        one.map().expect("visible").write(64, &[1; 64]).expect("inside");
+        drop((gone, pool)); // Free pages, which the child would like to give back.
+        // SAFETY: the child calls what any process may, and ends without the parent's handlers.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // A call that hangs ends the child.
+            // SAFETY: a signal for this process alone.
+            unsafe { libc::alarm(60) };
+            let code = act_as_child(manager, one, line);
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child, and writes to a number of this function.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((ended, status), (child, 0), "paged: {paged}");
+        let mut seen = [0; 128];
+        one.read(0, &mut seen).expect("the parent goes on");
+        assert_eq!(seen, [1; 128], "paged: {paged}");
+        one.map().expect("visible").read(0, &mut seen).expect("inside");
+        assert_eq!(seen, [1; 128], "paged: {paged}");
+    }
+    println!("both ended");
+}
+
+#[test]
+fn a_forked_child_is_refused_and_changes_nothing() {
+    // In a process of its own: a fork copies the locks of whatever other tests do meanwhile.
+    let mut other = Other::start("fork");
+    other.hear("both ended");
+    drop(other.to);
+    assert!(other.process.wait().expect("it ends").success());
 }

@@ -13,14 +13,15 @@ fn table(numbers: &[u64]) -> (Pager, Tlsf) {
     let mut tlsf = Tlsf::new(Align::ONE);
     let block = tlsf.add_block(64 * PAGE).unwrap();
     let mut pager = Pager::new(&mut tlsf, block, 64 * PAGE, PAGE).unwrap();
-    let piece = pager.set_apart(&mut tlsf, numbers.len() as u64 * PAGE).unwrap();
+    let piece = pager.set_apart(&mut tlsf, numbers.len() as u64 * PAGE, |_| true).unwrap();
     pager.reserve_table(piece.span).unwrap();
-    pager.mapped(&mut tlsf, piece, &pages(numbers));
+    pager.hand_over(piece, &pages(numbers));
+    tlsf.free(piece.key).unwrap();
     (pager, tlsf)
 }
 
 fn taken(pager: &mut Pager, tlsf: &mut Tlsf, wanted: u64) -> Vec<(u64, u64)> {
-    let pieces = pager.take_pages(tlsf, wanted * PAGE, None);
+    let pieces = pager.take_pages(tlsf, wanted * PAGE, None, |_| true);
     pieces.iter().map(|piece| pager.positions(piece.span)).collect()
 }
 

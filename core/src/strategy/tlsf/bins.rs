@@ -77,6 +77,14 @@ impl Bins {
         self.links.get(bin as usize)?.next.checked_sub(BINS)
     }
 
+    /// The last hole of a bin.
+    #[inline]
+    pub(super) fn tail(&self, bin: u32) -> Option<u32> {
+        #[cfg(test)]
+        crate::strategy::steps::count();
+        self.links.get(bin as usize)?.back.checked_sub(BINS)
+    }
+
     /// The hole after another in its list.
     #[inline]
     pub(super) fn next_hole(&self, index: u32) -> Option<u32> {

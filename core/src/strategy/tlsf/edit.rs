@@ -1,8 +1,8 @@
 //! Exact spans: carving, dividing, joining and sliding, for pools that know where they want their bytes.
 use super::nodes::Node;
 use super::{BINS, Tlsf, bin_of};
-use crate::strategy::{BlockId, Grant, Key};
-use crate::{Class, ErrorKind, Span};
+use crate::strategy::{BlockId, Grant, Key, LastUse};
+use crate::{Class, ErrorKind, Layout, Span};
 use core::ops::ControlFlow;
 
 impl Tlsf {
@@ -79,6 +79,55 @@ impl Tlsf {
         self.nodes.absorb_next(index);
         self.live -= 1;
         Ok(self.grant_of(index))
+    }
+
+    /// Takes a span out of a live one that nobody uses and the holes beside it whose last use `may` accepts; the rest is free.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live; `Fragmented` when it does not fit, and the live span is free.
+    pub fn take_around(
+        &mut self,
+        key: Key,
+        layout: Layout,
+        class: Class,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        self.reserve(2)?;
+        self.nodes.set_last_use(index, LastUse::NONE);
+        self.absorb_holes(index, may);
+        self.used -= self.nodes.size(index);
+        self.live -= 1;
+        // For a moment it may touch holes that are none of its business.
+        self.become_hole(index, self.nodes.get(index).last_use);
+        let hole = self.nodes.next(self.nodes.previous(index));
+        let found = self.start_in(hole, layout, class);
+        let taken = found.map(|start| self.take(hole, start, start + layout.size, class));
+        match taken {
+            Some(grant) => {
+                self.merge_with_next(self.nodes.previous(self.nodes.previous(grant.key.index)));
+                self.merge_with_next(self.nodes.next(grant.key.index));
+            }
+            None => {
+                let whole = self.merge_with_next(self.nodes.previous(hole)).unwrap_or(hole);
+                self.merge_with_next(whole);
+            }
+        }
+        taken.ok_or(ErrorKind::Fragmented)
+    }
+
+    /// Makes one hole of two that touch; the one that is left, if there were two.
+    fn merge_with_next(&mut self, hole: u32) -> Option<u32> {
+        let next = self.nodes.next(hole);
+        if !self.nodes.is_hole(hole) || !self.nodes.is_hole(next) {
+            return None;
+        }
+        self.remove_hole(next);
+        self.remove_hole(hole);
+        self.nodes.absorb_next(hole);
+        self.add_hole(hole);
+        Some(hole)
     }
 
     /// Moves a live span to the start of the hole before it, or to a later offset inside that hole.
@@ -182,28 +231,33 @@ impl Tlsf {
         (free + node.size == size).then_some(free)
     }
 
-    /// The holes that touch a live span: before it and after it.
+    /// The holes that touch a live span and whose last use `may` accepts: before it and after it.
     ///
     /// # Errors
     ///
     /// `Stale` when the key is not live.
-    pub fn holes_beside(&self, key: Key) -> Result<[Option<Span>; 2], ErrorKind> {
+    pub fn holes_beside(
+        &self,
+        key: Key,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<[Option<Span>; 2], ErrorKind> {
         let index = self.live_index(key)?;
-        let hole = |at: u32| Some(self.nodes.get(at)).filter(Node::is_hole).map(|node| node.span());
+        let usable = |node: &Node| node.is_hole() && may(node.last_use);
+        let hole = |at: u32| Some(self.nodes.get(at)).filter(usable).map(|node| node.span());
         Ok([hole(self.nodes.previous(index)), hole(self.nodes.next(index))])
     }
 
-    /// Visits holes of at least `size` bytes, largest bins first, until `visit` says stop.
+    /// Visits holes of at least `size` bytes with who used them last, largest bins first, until `visit` says stop.
     pub fn holes_from_largest(
         &self,
         size: u64,
-        mut visit: impl FnMut(Key, BlockId, Span) -> ControlFlow<()>,
+        mut visit: impl FnMut(Key, Span, LastUse) -> ControlFlow<()>,
     ) {
         let lowest = bin_of(size.max(1));
         for hole in (lowest..BINS).rev().flat_map(|bin| self.bins.holes(bin)) {
             let node = self.nodes.get(hole);
             if node.size >= size
-                && visit(self.nodes.key(hole), node.block(), node.span()).is_break()
+                && visit(self.nodes.key(hole), node.span(), node.last_use).is_break()
             {
                 return;
             }

@@ -2,7 +2,7 @@
 //!
 //! The nodes of a block form a ring that is closed by the block's edge: a node without bytes that is never free. So
 //! every piece has a neighbour on both sides, and no branch asks for one.
-use crate::strategy::{BlockId, Key};
+use crate::strategy::{BlockId, Key, LastUse};
 use crate::{Class, ErrorKind, Span};
 use alloc::vec::Vec;
 
@@ -21,6 +21,8 @@ const WORN: u32 = u32::MAX - 3;
 pub(super) struct Node {
     pub(super) offset: u64,
     pub(super) size: u64,
+    /// Who used the bytes last: of a hole, and of a live span before it was taken.
+    pub(super) last_use: LastUse,
     pub(super) previous: u32,
     pub(super) next: u32,
     /// The block times two, plus one for tiled contents.
@@ -29,8 +31,15 @@ pub(super) struct Node {
 }
 
 impl Node {
-    const UNUSED: Self =
-        Self { offset: 0, size: 0, previous: NONE, next: NONE, place: 0, stamp: 0 };
+    const UNUSED: Self = Self {
+        offset: 0,
+        size: 0,
+        last_use: LastUse::NONE,
+        previous: NONE,
+        next: NONE,
+        place: 0,
+        stamp: 0,
+    };
 
     #[inline]
     pub(super) const fn span(&self) -> Span {
@@ -159,8 +168,8 @@ impl Nodes {
         let place = block.0 << 1;
         for (index, other, size) in [(edge, piece, 0), (piece, edge, size)] {
             let stamp = self.at(index).stamp;
-            *self.at_mut(index) =
-                Node { offset: 0, size, previous: other, next: other, place, stamp };
+            let node = Node { size, previous: other, next: other, place, stamp, ..Node::UNUSED };
+            *self.at_mut(index) = node;
         }
         self.at_mut(edge).stamp += 1;
         (edge, piece)
@@ -175,7 +184,7 @@ impl Nodes {
         (node.size, node.next) = (size, rest);
         let new = self.at_mut(rest);
         (new.offset, new.size, new.place) = (whole.offset + size, whole.size - size, whole.place);
-        (new.previous, new.next) = (index, whole.next);
+        (new.previous, new.next, new.last_use) = (index, whole.next, whole.last_use);
         self.at_mut(whole.next).previous = rest;
         rest
     }
@@ -189,7 +198,7 @@ impl Nodes {
         (node.offset, node.size, node.previous) = (whole.offset + size, whole.size - size, front);
         let new = self.at_mut(front);
         (new.offset, new.size, new.place) = (whole.offset, size, whole.place);
-        (new.previous, new.next) = (whole.previous, index);
+        (new.previous, new.next, new.last_use) = (whole.previous, index, whole.last_use);
         self.at_mut(whole.previous).next = front;
         front
     }
@@ -240,6 +249,11 @@ impl Nodes {
         self.at_mut(index).offset = offset;
     }
 
+    #[inline]
+    pub(super) fn set_last_use(&mut self, index: u32, last_use: LastUse) {
+        self.at_mut(index).last_use = last_use;
+    }
+
     pub(super) fn set_size(&mut self, index: u32, size: u64) {
         self.at_mut(index).size = size;
     }
@@ -263,6 +277,7 @@ impl Nodes {
     pub(super) fn absorb_previous(&mut self, index: u32, absorbed: u32, node: Node) {
         let whole = self.at_mut(index);
         (whole.offset, whole.size) = (node.offset, whole.size + node.size);
+        whole.last_use = whole.last_use.join(node.last_use);
         whole.previous = node.previous;
         self.at_mut(node.previous).next = index;
         self.discard(absorbed);
@@ -272,8 +287,9 @@ impl Nodes {
     #[inline]
     pub(super) fn absorb_next(&mut self, index: u32) {
         let absorbed = self.at(index).next;
-        let Node { size, next, .. } = *self.at(absorbed);
+        let Node { size, next, last_use, .. } = *self.at(absorbed);
         self.stretch(index, self.at(index).size + size, next);
+        self.set_last_use(index, self.at(index).last_use.join(last_use));
         self.discard(absorbed);
     }
 

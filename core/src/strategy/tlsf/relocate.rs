@@ -1,6 +1,7 @@
 //! What moving live data needs: one block's pieces, a span's class, and holes kept out of a search.
 use super::Tlsf;
-use crate::strategy::{BlockId, Grant, Key, Piece, PieceState};
+use super::nodes::Node;
+use crate::strategy::{BlockId, Grant, Key, LastUse, Piece, PieceState};
 use crate::{Class, ErrorKind, Span};
 
 impl Tlsf {
@@ -43,19 +44,24 @@ impl Tlsf {
     /// `Stale` when the key is not live.
     pub fn widen(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         let index = self.live_index(key)?;
-        let before = self.nodes.previous(index);
-        if self.nodes.is_hole(before) {
-            self.remove_hole(before);
-            let node = self.nodes.get(before);
+        self.absorb_holes(index, |_| true);
+        Ok(self.grant_of(index))
+    }
+
+    /// Lets a live span grow over the holes beside it whose last use `may` accepts.
+    pub(super) fn absorb_holes(&mut self, index: u32, may: impl Fn(LastUse) -> bool) {
+        let usable = |node: &Node| node.is_hole() && may(node.last_use);
+        let (at, node) = (self.nodes.previous(index), self.nodes.get(self.nodes.previous(index)));
+        if usable(&node) {
+            self.remove_hole(at);
             self.used += node.size;
-            self.nodes.absorb_previous(index, before, node);
+            self.nodes.absorb_previous(index, at, node);
         }
-        let after = self.nodes.next(index);
-        if self.nodes.is_hole(after) {
-            self.remove_hole(after);
-            self.used += self.nodes.size(after);
+        let (at, node) = (self.nodes.next(index), self.nodes.get(self.nodes.next(index)));
+        if usable(&node) {
+            self.remove_hole(at);
+            self.used += node.size;
             self.nodes.absorb_next(index);
         }
-        Ok(self.grant_of(index))
     }
 }

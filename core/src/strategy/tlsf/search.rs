@@ -1,7 +1,7 @@
 //! Which hole serves a request: the nearest size first, every hole before a refusal.
 use super::bins::bin_that_fits;
 use super::{BINS, TRIES, Tlsf, bin_of};
-use crate::strategy::Key;
+use crate::strategy::{Key, LastUse};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 
 impl Tlsf {
@@ -34,7 +34,7 @@ impl Tlsf {
 
     /// Where a span of this layout would start in a hole, if it fits there.
     #[inline]
-    fn start_in(&self, hole: u32, layout: Layout, class: Class) -> Option<u64> {
+    pub(super) fn start_in(&self, hole: u32, layout: Layout, class: Class) -> Option<u64> {
         let whole = self.nodes.get(hole).span();
         let start = layout.align.up(whole.offset)?;
         if self.granularity > Align::ONE {
@@ -83,52 +83,94 @@ impl Tlsf {
             && self.granularity.down(end - 1) == self.granularity.down(next.offset)
     }
 
-    /// A hole for the request, and where in it the span starts.
+    /// A hole for the request whose last use `may` accepts, and where in it the span starts.
     ///
     /// Looks at a few holes of the request's own bin, which may be too small by less than 1/32, then at larger bins.
     #[inline]
-    pub(super) fn find(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
+    pub(super) fn find(
+        &self,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
         let own = bin_of(layout.size);
         let hole = self.bins.head(self.bins.first_from(own)?)?;
-        match self.start_in(hole, layout, class) {
-            Some(start) => Some((hole, start)),
-            None => self.find_further(own, layout, class),
+        match self.fits(hole, layout, class, may) {
+            Some(found) => Some(found),
+            None => self.find_further(own, layout, class, may),
         }
+    }
+
+    #[inline]
+    fn fits(
+        &self,
+        hole: u32,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let start = self.start_in(hole, layout, class)?;
+        may(self.nodes.get(hole).last_use).then_some((hole, start))
     }
 
     /// As [`find`](Self::find), where the first hole did not fit.
     #[inline(never)]
-    fn find_further(&self, own: u32, layout: Layout, class: Class) -> Option<(u32, u64)> {
-        let fits = |hole: u32| self.start_in(hole, layout, class).map(|start| (hole, start));
-        let found = self
-            .bins
-            .holes(own)
-            .take(TRIES)
-            .find_map(fits)
-            .or_else(|| self.find_larger(layout, class));
-        match found {
-            Some(found) => Some(found),
-            None if layout.size > self.free_bytes() => None,
-            None => (own..BINS).flat_map(|bin| self.bins.holes(bin)).find_map(fits),
+    fn find_further(
+        &self,
+        own: u32,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let mut few = self.bins.holes(own).take(TRIES);
+        few.find_map(|hole| self.fits(hole, layout, class, may))
+            .or_else(|| self.find_larger(layout, class, may))
+    }
+
+    /// Looks at every hole, where a few steps found none.
+    #[inline(never)]
+    pub(super) fn find_any(
+        &self,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        if layout.size > self.free_bytes() {
+            return None;
         }
+        let after = |bin: &u32| self.bins.first_from(bin + 1).filter(|_| bin + 1 < BINS);
+        let bins = core::iter::successors(self.bins.first_from(bin_of(layout.size)), after);
+        let mut holes = bins.flat_map(|bin| self.bins.holes(bin));
+        holes.find_map(|hole| self.fits(hole, layout, class, may))
     }
 
     /// A hole of a larger bin: the first that fits as it is, else the first that fits whatever its start.
     #[inline]
-    fn find_larger(&self, layout: Layout, class: Class) -> Option<(u32, u64)> {
+    fn find_larger(
+        &self,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let fits = |hole: u32| self.fits(hole, layout, class, may);
         let mut bin = self.bins.first_from(bin_that_fits(layout.size))?;
         for _ in 0..TRIES {
-            let hole = self.bins.head(bin)?;
-            if let Some(start) = self.start_in(hole, layout, class) {
-                return Some((hole, start));
+            let first = self.bins.head(bin)?;
+            if let Some(start) = self.start_in(first, layout, class) {
+                if may(self.nodes.get(first).last_use) {
+                    return Some((first, start));
+                }
+                // Freed before the others, so whoever used it has most probably passed.
+                if let Some(found) = fits(self.bins.tail(bin)?) {
+                    return Some(found);
+                }
             }
             bin = self.bins.first_from(bin + 1)?;
         }
         let slack =
             (self.granularity.get() - 1).saturating_mul(2).saturating_add(layout.align.get() - 1);
         let bin = self.bins.first_from(bin_that_fits(layout.size.checked_add(slack)?))?;
-        let hole = self.bins.head(bin)?;
-        Some((hole, self.start_in(hole, layout, class)?))
+        fits(self.bins.head(bin)?)
     }
 
     #[cold]

@@ -2,7 +2,9 @@
 use super::{place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, check_stamp, in_heap, timelines, write_stamp};
-use omniheap_core::{Allocation, Backend, Copy, Manager, Move, Point, Request, TimelineId, Uses};
+use omniheap_core::{
+    Allocation, Backend, Copy, Manager, Move, Point, Request, TimelineId, Uses, Waiting,
+};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
@@ -88,6 +90,8 @@ fn the_same_timeline_reuses_at_once<B: Backend + 'static>(world: &World<B>) {
 fn another_timeline_waits_for_queued_work<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
     let manager = world.manager_over(&stack);
+    // Else the other timeline may get the bytes and run after the work.
+    manager.set_waiting(Waiting::LastResort);
     let heap = world.device_heap();
     let line = timelines(&stack).open().expect("one more");
     let one = take(&manager, &in_heap(heap, 8 * MIB).on(line));

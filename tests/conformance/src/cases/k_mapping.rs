@@ -2,7 +2,7 @@
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, pool_of};
-use omniheap_core::{Allocation, Backend, ErrorKind, Request};
+use omniheap_core::{Allocation, Backend, Copy, ErrorKind, Request, TimelineId, Writer};
 use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -13,6 +13,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         host_and_device_see_the_same_bytes proves [93, 94] needs [Map, Transfer];
         a_mapped_allocation_is_freed_cleanly proves [95] needs [Map];
         host_and_device_may_touch_different_bytes_at_once proves [96] needs [Map, Transfer];
+        uploads_wait_for_their_earlier_readers proves [87] needs [Map, Transfer, Timelines, Hold];
     }
 }
 
@@ -151,4 +152,31 @@ fn host_and_device_may_touch_different_bytes_at_once<B: Backend + 'static>(world
     one.read(0, &mut found).expect("inside");
     assert!(found[..length].iter().all(|byte| *byte == 50), "the host's half");
     assert!(found[length..].iter().all(|byte| *byte == 150), "the device's half");
+}
+
+/// The per-frame pattern: written by the host, copied by the device, freed in its order while it is far behind.
+fn uploads_wait_for_their_earlier_readers<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let (main, size) = (TimelineId::MAIN, world.whole(4096));
+    let upload = visible(world, size).writer(Writer::HostPerFrame).on(main);
+    let sinks: Vec<_> =
+        (0..3).map(|_| take(&manager, &Request::new(size).on(main).dedicated())).collect();
+    // A driver may take no memory while a timeline is held.
+    drop((0..4).map(|_| take(&manager, &upload)).collect::<Vec<_>>());
+    world.backend().wait_idle().expect("alive");
+    manager.retire().expect("alive");
+    let length = usize::try_from(size).expect("small");
+    let held = world.hold(main);
+    for (byte, to) in (1u8..).zip(&sinks) {
+        let from = take(&manager, &upload);
+        from.map().expect("visible").write(0, &vec![byte; length]).expect("inside");
+        let copy = Copy { from: &from, from_offset: 0, to, to_offset: 0, size };
+        manager.copy(main, &[copy]).expect("queued");
+    }
+    drop(held);
+    for (byte, sink) in (1u8..).zip(&sinks) {
+        let mut found = vec![0; length];
+        sink.read(0, &mut found).expect("inside");
+        assert!(found.iter().all(|seen| *seen == byte), "frame {byte} was overwritten");
+    }
 }

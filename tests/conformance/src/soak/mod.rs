@@ -14,7 +14,7 @@ mod threads;
 use crate::rig::{Held, Rig};
 use crate::rng::Rng;
 use crate::world::{Mode, Stack, World};
-use omniheap_core::{Allocation, Backend, Manager, Point, Span, TimelineId};
+use omniheap_core::{Allocation, Backend, Manager, Point, Span, TimelineId, Waiting};
 use round::ROUND;
 use shadow::Shadow;
 use stamps::{STAMPED, Stamp, Stamps};
@@ -65,7 +65,10 @@ struct Soak<'a, B: Backend + 'static> {
     manager: Manager<Stack<B>>,
     rng: Rng,
     lines: Vec<TimelineId>,
-    held: Option<(TimelineId, Held)>,
+    held: Option<(TimelineId, Option<Held>)>,
+    /// Whether the manager lets timelines run after each other: a held one may then hold up all, so it goes on when the manager
+    /// waits.
+    orders: bool,
     live: Vec<Entry<B>>,
     /// None where the device moves no bytes.
     stamps: Option<Stamps<B>>,
@@ -106,6 +109,11 @@ fn run<B: Backend + 'static>(
         core::iter::once(TimelineId::MAIN).chain(opened).collect()
     });
     let manager = world.manager_over(&stack);
+    // Every other seed; without, each timeline is free of the others.
+    let orders = seed & 1 == 0;
+    if !orders {
+        manager.set_waiting(Waiting::LastResort);
+    }
     let mut rng = Rng::new(seed);
     let gathered = if lines.is_empty() { &[TimelineId::MAIN][..] } else { &lines };
     let stamps = world.backend().as_transfer().is_some();
@@ -117,6 +125,7 @@ fn run<B: Backend + 'static>(
         rng,
         lines,
         held: None,
+        orders,
         live: Vec::new(),
         stamps,
         shadow: Shadow::default(),
@@ -136,7 +145,7 @@ fn run<B: Backend + 'static>(
 impl<B: Backend + 'static> Soak<'_, B> {
     fn is_held(&self, line: Option<TimelineId>) -> bool {
         let line = line.unwrap_or(TimelineId::MAIN);
-        self.held.as_ref().is_some_and(|(held, _)| *held == line)
+        self.held.as_ref().is_some_and(|(held, _)| self.orders || *held == line)
     }
 
     fn mark(&self, line: TimelineId) -> Option<Point> {
@@ -149,7 +158,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
         let Some(stamps) = &self.stamps else { return Ok(()) };
         let (mut checked, manager) = (0, &self.manager);
         each_line(entries, |line, of_line| {
-            if self.held.as_ref().is_some_and(|(held, _)| *held == line) {
+            if self.is_held(Some(line)) {
                 return Ok(());
             }
             let wanted: Vec<_> = of_line.iter().flat_map(|entry| stamped(stamps, entry)).collect();
@@ -185,7 +194,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
 
     /// Checks everything once more and frees it, also after a loss.
     fn finish(mut self) -> Result<Soaked, String> {
-        self.held = None;
+        self.let_go();
         let live = core::mem::take(&mut self.live);
         let checked = self.compare(&live.iter().collect::<Vec<_>>());
         drop(live);

@@ -1,5 +1,6 @@
 //! One round of a soak.
 use super::{Entry, Soak, each_line, stamped};
+use crate::look::Look;
 use omniheap_core::{Backend, Copy, Point, Request, TimelineId};
 
 /// Operations of a round.
@@ -102,10 +103,12 @@ impl<B: Backend + 'static> Soak<'_, B> {
         self.lines.iter().filter_map(|line| self.mark(*line)).collect()
     }
 
-    /// A timeline for a request, or none; never the one that is held, whose turn could come only after ours.
+    /// A timeline for a request, or none; never the one that is held, whose turn could come only after ours, unless others may
+    /// have to run after it anyhow.
     fn pick_line(&mut self) -> Option<TimelineId> {
         let at = self.rng.index(self.lines.len() + 1);
-        self.lines.get(at).copied().filter(|line| !self.is_held(Some(*line)))
+        let line = self.lines.get(at).copied();
+        line.filter(|line| self.orders || !self.is_held(Some(*line)))
     }
 
     fn allocate(&mut self) -> Result<(), String> {
@@ -127,6 +130,9 @@ impl<B: Backend + 'static> Soak<'_, B> {
         };
         let lines = self.stack.as_timelines();
         let reached = |line| lines.and_then(|lines| lines.reached(line).ok());
+        for (timeline, point) in self.look().take_orders() {
+            self.shadow.order(timeline, point);
+        }
         self.shadow.hand_out(block, span, home, reached)?;
         self.done.allocated += 1;
         let id = self.done.allocated;
@@ -191,7 +197,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
         for _ in 0..if self.live.len() < 2 { 0 } else { count } {
             let (a, b) = (self.rng.index(self.live.len()), self.rng.index(self.live.len()));
             let (from, to) = (&self.live[a], &self.live[b]);
-            let is_held = self.held.as_ref().is_some_and(|(line, _)| Some(*line) == to.home);
+            let is_held = self.is_held(to.home);
             let alike = from.home == to.home && from.block != to.block && fits(from) && fits(to);
             if a != b && alike && !is_held && !touched[a] && !touched[b] {
                 (touched[a], touched[b]) = (true, true);
@@ -218,13 +224,27 @@ impl<B: Backend + 'static> Soak<'_, B> {
 
     /// Holds a timeline for a few rounds, or lets it go on.
     fn toggle_hold(&mut self) {
-        if self.rng.below(3) > 0 || self.held.take().is_some() {
+        if self.rng.below(3) > 0 || self.let_go() {
             return;
         }
         if self.world.extras().hold.is_some() && self.lines.len() > 1 {
             let line = self.lines[1 + self.rng.index(self.lines.len() - 1)];
-            self.held = Some((line, self.world.hold(line)));
+            let mut held = Some(self.world.hold(line));
+            if self.orders {
+                held.take().into_iter().for_each(|held| self.look().hold_until_waited_for(held));
+            }
+            self.held = Some((line, held));
             self.done.held += 1;
         }
+    }
+
+    /// Lets the held timeline go on; whether one was held.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.look().let_go();
+        self.held.take().is_some()
+    }
+
+    fn look(&self) -> &Look {
+        self.stack.inner().inner().inner().hooks()
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct Shadow {
     live: BTreeMap<Place, u64>,
     /// Freed spans: where they end, and the points that their last uses end at.
     freed: BTreeMap<Place, (u64, Vec<Point>)>,
+    /// How far another timeline has come when later work of one runs: by the one and the other.
+    after: BTreeMap<(TimelineId, TimelineId), Epoch>,
 }
 
 /// The entries of a map that overlap a span.
@@ -27,6 +29,25 @@ fn overlapping<T>(
 }
 
 impl Shadow {
+    /// Notes that a timeline runs after a point, and so after everything that the point's timeline runs after.
+    pub(super) fn order(&mut self, timeline: TimelineId, point: Point) {
+        let of = |other: &TimelineId| (*other, TimelineId(0))..=(*other, TimelineId(u32::MAX));
+        let theirs: Vec<_> = self
+            .after
+            .range(of(&point.timeline))
+            .map(|((_, other), epoch)| (*other, *epoch))
+            .collect();
+        for (other, epoch) in theirs.into_iter().chain([(point.timeline, point.epoch)]) {
+            let known = self.after.entry((timeline, other)).or_default();
+            *known = epoch.max(*known);
+        }
+    }
+
+    fn is_after(&self, timeline: Option<TimelineId>, point: &Point) -> bool {
+        let known = timeline.and_then(|timeline| self.after.get(&(timeline, point.timeline)));
+        known.is_some_and(|epoch| *epoch >= point.epoch)
+    }
+
     /// Notes that a span was handed out to be used on `on`; `None` is the host, at once.
     pub(super) fn hand_out(
         &mut self,
@@ -42,6 +63,7 @@ impl Shadow {
             let (_, points) = &self.freed[&place];
             let early = points.iter().find(|point| {
                 on != Some(point.timeline)
+                    && !self.is_after(on, point)
                     && reached(point.timeline).is_some_and(|now| now < point.epoch)
             });
             if let Some(point) = early {
@@ -120,6 +142,15 @@ mod tests {
         assert!(used().hand_out(1, span(50, 10), Some(TimelineId(2)), at(4)).is_err());
         used().hand_out(1, span(50, 10), Some(LINE), at(4)).expect("its own order");
         used().hand_out(1, span(50, 10), None, at(5)).expect("it has passed");
+        let two = TimelineId(2);
+        let mut ordered = used();
+        ordered.order(two, Point { timeline: LINE, epoch: Epoch(4) });
+        assert!(ordered.hand_out(1, span(50, 10), Some(two), at(4)).is_err(), "too early");
+        ordered.order(two, Point { timeline: LINE, epoch: Epoch(5) });
+        ordered.order(TimelineId(3), Point { timeline: two, epoch: Epoch(1) });
+        ordered.hand_out(1, span(50, 10), Some(two), at(4)).expect("it runs after the work");
+        ordered.hand_out(1, span(60, 10), Some(TimelineId(3)), at(4)).expect("after one that does");
+        assert!(ordered.hand_out(1, span(70, 10), None, at(4)).is_err(), "the host does not");
         let mut part = used();
         part.hand_out(1, span(50, 10), Some(LINE), at(4)).expect("its own order");
         assert!(part.hand_out(1, span(60, 10), None, at(4)).is_err(), "the rest still waits");

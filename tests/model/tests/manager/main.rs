@@ -1,10 +1,13 @@
 //! What managers promise, on host memory.
 //!
 //! One binary, because each builds the manager anew; `footprint` is another, because it counts for its whole process.
+mod before;
+mod closed;
 mod corpus;
 mod defragment;
 mod defragment_soak;
 mod holes;
+mod missed;
 mod ordered;
 mod pack;
 mod promises;
@@ -15,5 +18,6 @@ mod runs;
 mod schedule;
 mod session;
 mod staging;
+mod uploads;
 mod vma_issues;
 mod warm;

@@ -1,10 +1,12 @@
 //! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
+use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
     Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
     Relief, Request, Rung, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
@@ -184,6 +186,54 @@ fn a_pressure_callback_that_allocates_is_not_asked_about_that() {
     drop(all);
     manager.allocate(&Request::new(MIB)).expect("there is room again").free();
     way.lock().expect("no panic").take();
+}
+
+/// Above the soft limit callbacks run after the driver gave memory, and before the caller has it.
+#[test]
+fn a_pressure_callback_that_panics_leaks_no_request() {
+    for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
+        let host = Host::builder().heap(heap(HeapKind::Device, 1 << 30)).open().expect("a device");
+        let manager = Manager::with_config(host, config);
+        manager.set_budget(HeapId(0), 1 << 20, 1 << 30).expect("the heap is there");
+        manager.on_pressure(|_| std::panic::resume_unwind(Box::new("the program's own")));
+        let ask = || manager.allocate(&Request::new(8 << 20));
+        assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(ask)).is_err());
+        assert_eq!(manager.report().totals.live, 0);
+        assert_eq!(manager.trim(), Ok(8 << 20));
+    }
+}
+
+/// A driver that says once that the device is lost, and goes on: what it did not zero, nobody gets.
+#[test]
+fn a_loss_that_is_none_hands_no_secret_on() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 1 << 30)).open().expect("a device");
+    let host = Arc::new(host);
+    for kind in [CallKind::Fill, CallKind::Mark, CallKind::Reached] {
+        for timeline in [None, Some(TimelineId::MAIN)] {
+            let armed = Arc::new(AtomicU64::new(0));
+            let refuse = Arc::clone(&armed);
+            let device = asked(&host, move |call| match call.kind == kind {
+                true if refuse.swap(0, Ordering::Relaxed) == 1 => {
+                    Verdict::Refuse(ErrorKind::DeviceLost.into())
+                }
+                _ => Verdict::Forward,
+            });
+            let manager = Manager::with_config(device, ManagerConfig::default().plain());
+            let request = Request { timeline, ..Request::new(64 << 10) };
+            let secret = manager.allocate(&request.secret()).expect("room");
+            secret.fill(0, 64 << 10, 0x5e).expect("in range");
+            armed.store(1, Ordering::Relaxed);
+            drop(secret);
+            armed.store(0, Ordering::Relaxed);
+            let rest = manager.allocate(&Request { timeline, ..Request::new(4 << 20) });
+            let small = manager.allocate(&request).expect("room");
+            for one in [rest.expect("room"), small] {
+                let mut seen = vec![0; usize::try_from(one.size()).expect("small")];
+                one.read(0, &mut seen).expect("in range");
+                assert!(!seen.contains(&0x5e), "{kind:?} {timeline:?}: a secret was handed on");
+            }
+        }
+    }
 }
 
 #[test]

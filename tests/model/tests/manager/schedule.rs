@@ -1,4 +1,6 @@
 //! What a manager promises of an installed schedule: places, owned bytes, and deviations that are served and counted.
+use super::before::asked;
+use core::time::Duration;
 use omniheap_core::strategy::{Exact, Strategy as _, TakeSpan as _};
 use omniheap_core::{
     Align, Allocation, Backend as _, Deviation, ErrorKind, HeapId, HeapKind, Installed, Manager,
@@ -6,7 +8,10 @@ use omniheap_core::{
     Timelines as _,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 
 const KIB: u64 = 1 << 10;
 
@@ -134,6 +139,59 @@ fn a_failed_request_leaves_the_schedule_where_it_stood() {
     let third = installed.allocate(&ask(2 * KIB)).expect("its place is free now");
     assert_eq!(offset(&third), 0);
     drop(second);
+}
+
+/// While one thread waits for the device to zero its bytes, others get their places, and the report comes.
+#[test]
+fn nobody_waits_for_the_zeros_of_another_thread() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 1 << 30)).open();
+    let host = Arc::new(host.expect("a host device"));
+    let (waiting, begun) = mpsc::channel();
+    let (go_on, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let device = asked(&host, move |call| {
+        if call.kind == CallKind::Wait && waiting.send(()).is_ok() {
+            let _ = gate.lock().expect("nothing panics").recv();
+        }
+        Verdict::Forward
+    });
+    let manager = Manager::new(device);
+    let installed = manager.install(three(), None).expect("it fits");
+    thread::scope(|scope| {
+        let zeroed = scope.spawn(|| installed.allocate(&ask(4 * KIB).zeroed()).expect("planned"));
+        begun.recv().expect("the zeros are waited for");
+        let (done, served) = mpsc::channel();
+        let (manager, installed) = (&manager, &installed);
+        scope.spawn(move || {
+            let second = installed.allocate(&ask(4 * KIB)).expect("planned");
+            assert_eq!(manager.report().totals.live, 2);
+            let _ = done.send(second.binding().span().offset);
+        });
+        // Only a build that waits for the other thread comes to the end of this time.
+        let offset = served.recv_timeout(Duration::from_secs(60));
+        drop(go_on);
+        assert_eq!(offset, Ok(4 * KIB), "the next place, without a wait");
+        drop(zeroed.join());
+    });
+    assert_eq!(installed.report().served, 2);
+}
+
+/// A place whose zeros failed is due again.
+#[test]
+fn a_place_that_could_not_be_zeroed_is_due_again() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 1 << 30)).open();
+    let host = Arc::new(host.expect("a host device"));
+    let device = asked(&host, |call| match call.kind {
+        CallKind::Fill => Verdict::Refuse(ErrorKind::Driver.into()),
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::new(device);
+    let installed = manager.install(three(), None).expect("it fits");
+    let before = installed.report();
+    let error = installed.allocate(&ask(4 * KIB).zeroed()).expect_err("nothing is filled");
+    assert_eq!((error.kind(), installed.report()), (ErrorKind::Driver, before));
+    let first = installed.allocate(&ask(4 * KIB)).expect("planned");
+    assert_eq!(first.binding().span().offset, 0);
 }
 
 #[test]

@@ -1,0 +1,349 @@
+//! When bytes may be used again: their users have passed, or whoever takes them runs after those.
+#![forbid(unsafe_code)]
+use super::lane::{Ask, Lane, State};
+use super::slots::SlotId;
+use super::users::{Pending, User};
+use crate::strategy::LastUse;
+use crate::sync::Guard;
+use crate::{Backend, Epoch, Error, ErrorKind, Point, Result, TimelineId, Timelines, Waiting};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Whether to wait for a timeline, or only look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Look,
+    Wait,
+}
+
+/// How much more than was ever live a pool may hold before a request takes what other timelines may still use: one part in so
+/// many, and these bytes at least.
+const SLACK: (u64, u64) = (5, 16 << 20);
+/// How much more a pool that is thrifty may hold before it waits.
+const THRIFTY_SLACK: (u64, u64) = (100, 64 << 20);
+
+impl<B: Backend> Lane<B> {
+    pub(super) fn timelines(&self) -> Option<&dyn Timelines> {
+        self.shared.device.backend().as_timelines()
+    }
+
+    /// Makes a timeline known to the lane.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline` where the device does not know it, and for [`TimelineId::ALL`], which runs nothing; `ExceedsLimit` when too many have memory here.
+    pub(crate) fn enter(&self, timeline: Option<TimelineId>) -> Result<()> {
+        if self.state.lock_warm().users.find(timeline).is_some() {
+            return Ok(());
+        }
+        let device = &self.shared.device;
+        if let Some(timeline) = timeline
+            && (timeline == TimelineId::ALL || device.is_closed(timeline)?)
+        {
+            return Err(ErrorKind::NoSuchTimeline.into());
+        }
+        let mut closed = self.state.lock().users.idle_crowd();
+        closed.retain(|timeline| device.is_closed(*timeline).unwrap_or(false));
+        let mut state = self.state.lock();
+        state.users.forget_closed(&closed);
+        state.enter(timeline)?;
+        Ok(())
+    }
+
+    /// Finds out how much of what was freed so far is out of use on the device. No lock is held over a driver call.
+    pub(crate) fn settle(&self, patience: Patience) -> Result<()> {
+        let pending: Vec<_> = self.state.lock().users.pending(LastUse::SEVERAL).collect();
+        pending.into_iter().try_for_each(|one| self.settle_user(one, patience))
+    }
+
+    /// Finds out whether whoever used bytes last has passed.
+    pub(crate) fn settle_use(&self, last: LastUse) -> Result<()> {
+        let pending: Vec<_> = self.state.lock().users.pending(last).collect();
+        pending.into_iter().try_for_each(|one| self.settle_user(one, Patience::Look))
+    }
+
+    /// Finds out how much of what a timeline freed is out of use.
+    fn settle_user(&self, one: Pending, patience: Patience) -> Result<()> {
+        if let Some(time) = self.time_passed(one, patience)? {
+            self.state.lock().pass([(&one, time)].into_iter());
+        }
+        Ok(())
+    }
+
+    /// The time up to which everything that a timeline freed is out of use, if that is found out. No lock is held over a driver
+    /// call.
+    pub(crate) fn time_passed(&self, one: Pending, patience: Patience) -> Result<Option<u64>> {
+        // Without timelines nothing runs beside the host, so what is freed is out of use.
+        let Some(timelines) = self.timelines() else { return Ok(Some(one.time)) };
+        let mut passed = None;
+        if let Some((time, epoch)) = one.marked {
+            passed = self.has_passed(timelines, one, epoch, patience)?.then_some(time);
+            if time >= one.time || (passed.is_none() && patience == Patience::Look) {
+                return Ok(passed);
+            }
+        }
+        let marked = timelines.mark(one.timeline);
+        let epoch = match self.shared.device.unless_closed(one.timeline, marked) {
+            // A device that cannot mark all of its work has passed it when it is idle.
+            Err(error)
+                if error.kind() == ErrorKind::NoSuchTimeline
+                    && one.timeline == TimelineId::ALL
+                    && patience == Patience::Wait =>
+            {
+                return self.shared.device.backend().wait_idle().map(|()| Some(one.time));
+            }
+            // Only another thread may mark it: no more is known.
+            Err(error) if error.kind() == ErrorKind::NoSuchTimeline => return Ok(passed),
+            marked => marked?.unwrap_or(Epoch::START),
+        };
+        if self.has_passed(timelines, one, epoch, patience)? {
+            return Ok(Some(one.time));
+        }
+        self.state.lock().users.set_mark(one.user, one.timeline, (one.time, epoch));
+        Ok(passed)
+    }
+
+    /// Whether a timeline has reached an epoch.
+    fn has_passed(
+        &self,
+        timelines: &dyn Timelines,
+        Pending { timeline, .. }: Pending,
+        epoch: Epoch,
+        patience: Patience,
+    ) -> Result<bool> {
+        let device = &self.shared.device;
+        if patience == Patience::Wait {
+            match device.unless_closed(timeline, timelines.wait(Point { timeline, epoch })) {
+                // It cannot be waited for now: it may have been reached all the same.
+                Err(error) if error.kind() == ErrorKind::Busy => {}
+                waited => return waited.map(|_| true),
+            }
+        }
+        let reached = device.unless_closed(timeline, timelines.reached(timeline))?;
+        Ok(reached.is_none_or(|now| now >= epoch))
+    }
+
+    /// Makes reusable everything deferred whose points were reached; returns how many allocations that were.
+    pub(crate) fn retire(&self, patience: Patience) -> Result<u64> {
+        let (mut retired, mut before) = (0, Vec::new());
+        loop {
+            let state = self.state.lock();
+            let (points, is_empty) = (state.deferred.latest(), state.deferred.is_empty());
+            drop(state);
+            if is_empty || (points == before && !before.is_empty()) {
+                return Ok(retired);
+            }
+            let reached = self.reached(&points, patience)?;
+            retired += self.take_back(&reached, |_, _| true);
+            if points.is_empty() {
+                return Ok(retired);
+            }
+            before = points;
+        }
+    }
+
+    /// Frees everything deferred whose points are among those that were reached; returns how many allocations that were.
+    fn take_back(
+        &self,
+        reached: &[(TimelineId, Epoch)],
+        may: impl Fn(&State<B>, SlotId) -> bool,
+    ) -> u64 {
+        let journey = self.shared.device.transit.begin();
+        let mut returned = Vec::new();
+        let mut state = self.state.lock();
+        let mut deferred = core::mem::take(&mut state.deferred);
+        let ready = deferred.take_ready(reached, |id| may(&state, id) && !state.is_looked_at(id));
+        state.deferred = deferred;
+        let (mut state, ready) = self.look_at_ready(state, ready);
+        ready.iter().for_each(|id| self.tell_free(&state, *id));
+        returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
+        drop(state);
+        if self.shared.give_back_left(returned) > 0 {
+            journey.arrive();
+        }
+        ready.len() as u64
+    }
+
+    /// Looks at the guards of freed allocations that are about to be the lane's again; those that may be.
+    fn look_at_ready<'a>(
+        &'a self,
+        state: Guard<'a, State<B>>,
+        mut ready: Vec<SlotId>,
+    ) -> (Guard<'a, State<B>>, Vec<SlotId>) {
+        if self.shared.sentry.is_none() {
+            return (state, ready);
+        }
+        drop(state);
+        ready.retain(|id| match self.look_at_guard(*id) {
+            Ok(()) => true,
+            Err(error) => {
+                self.condemn(*id, error, "its guard could not be looked at");
+                false
+            }
+        });
+        (self.state.lock(), ready)
+    }
+
+    /// How far the timelines of some points have come. Without timelines, everything is past.
+    fn reached(&self, points: &[Point], patience: Patience) -> Result<Vec<(TimelineId, Epoch)>> {
+        let Some(timelines) = self.timelines() else {
+            return Ok(points.iter().map(|point| (point.timeline, point.epoch)).collect());
+        };
+        let mut reached = Vec::with_capacity(points.len());
+        for point in points {
+            if patience == Patience::Wait {
+                wait_for(timelines, *point)?;
+            }
+            let answer = timelines.reached(point.timeline);
+            let now = self.shared.device.unless_closed(point.timeline, answer)?;
+            reached.push((point.timeline, now.unwrap_or(point.epoch)));
+        }
+        Ok(reached)
+    }
+
+    /// Whether a request should take what other timelines may still use, rather than have the pool of these lanes hold so many
+    /// bytes more.
+    pub(crate) fn should_order(&self, bytes: u64, lanes: &[Arc<Self>]) -> bool {
+        self.would_waste(bytes, lanes, SLACK) || self.should_wait(bytes, lanes)
+    }
+
+    /// Whether to wait for the device rather than hold so many bytes more.
+    pub(crate) fn should_wait(&self, bytes: u64, lanes: &[Arc<Self>]) -> bool {
+        self.shared.config.waiting == Waiting::Thrift
+            && self.would_waste(bytes, lanes, THRIFTY_SLACK)
+    }
+
+    /// Whether a pool of these lanes would hold much more than was ever live with so many bytes more. What was freed and
+    /// waits for a timeline is not live.
+    fn would_waste(&self, bytes: u64, lanes: &[Arc<Self>], slack: (u64, u64)) -> bool {
+        let shared = &self.shared;
+        let after = shared.reserved().saturating_add(bytes);
+        if shared.device.hurried.load(Relaxed) || after <= most_for(shared.need(0), slack) {
+            return false;
+        }
+        let (mut live, mut peak) = (0, 0);
+        for lane in lanes {
+            let state = lane.state.lock();
+            live += state.counts.live_bytes.saturating_sub(state.deferred.bytes());
+            peak = state.counts.peak_owned_bytes.max(peak);
+        }
+        after > most_for(shared.need(peak.max(live.saturating_add(bytes))), slack)
+    }
+
+    /// A span that other timelines may still use, for a request whose timeline runs after them from now on. Nobody waits.
+    pub(crate) fn take_in_order(&self, ask: Ask) -> Result<Option<SlotId>> {
+        let (Some(timeline), Some(timelines)) = (ask.timeline, self.timelines()) else {
+            return Ok(None);
+        };
+        // Taken before the marks: what used it until now was submitted before.
+        let mut state = self.state.lock();
+        let user = state.enter(ask.timeline)?;
+        let Ok(slot) = state.allocate_anyhow(ask) else { return Ok(None) };
+        let last = state.last_use(slot);
+        let order = state.users.to_run_after(user, last);
+        drop(state);
+        let mut others = order.others.iter();
+        let ordered = others.try_for_each(|other| self.run_after(timelines, timeline, other));
+        let mut state = self.state.lock();
+        match ordered {
+            Ok(()) => {
+                state.users.set_after(user, &order);
+                Ok(Some(slot))
+            }
+            Err(error) => {
+                state.withdraw(slot)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets a timeline run after everything that another has to do now.
+    fn run_after(
+        &self,
+        timelines: &dyn Timelines,
+        timeline: TimelineId,
+        other: &Pending,
+    ) -> Result<()> {
+        let marked = timelines.mark(other.timeline);
+        match self.shared.device.unless_closed(other.timeline, marked)? {
+            Some(epoch) => timelines.order(timeline, Point { timeline: other.timeline, epoch }),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes holes of everything that was freed and waits for timelines, for those who run after them; says how many
+    /// allocations that were.
+    pub(crate) fn retire_in_order(&self) -> u64 {
+        let mut state = self.state.lock();
+        if self.shared.sentry.is_some() {
+            return 0; // Guards are looked at when the bytes are out of use.
+        }
+        let mut deferred = core::mem::take(&mut state.deferred);
+        // A block of its own goes back to the driver, which knows no order.
+        let ready = deferred.take_marked(|id| !state.is_alone(id));
+        state.deferred = deferred;
+        for (id, points) in &ready {
+            self.tell_free(&state, *id);
+            state.free_in_order(*id, points);
+        }
+        ready.len() as u64
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Notes that everything that timelines freed up to a time is out of use.
+    pub(crate) fn pass<'a>(&mut self, each: impl Iterator<Item = (&'a Pending, u64)>) {
+        self.users.pass(each);
+        self.forget_passed();
+    }
+
+    /// The user of a timeline, made known where it is not.
+    pub(crate) fn enter(&mut self, timeline: Option<TimelineId>) -> Result<User, ErrorKind> {
+        self.users.enter(timeline)
+    }
+
+    /// Frees an allocation that was deferred and that the timelines of some points may still use.
+    fn free_in_order(&mut self, id: SlotId, points: &[Point]) {
+        let users = points.iter().map(|point| self.users.enter(Some(point.timeline)));
+        let Ok(users) = users.collect::<Result<Vec<_>, _>>() else { return };
+        let Some(key) = self.slots.deferred_key(id) else { return };
+        let own = self.slots.user(id).unwrap_or(User::HOST);
+        let last = users
+            .into_iter()
+            .fold(self.users.free(own), |last, user| last.join(self.users.free(user)));
+        let _ = self.end(id, key, last);
+    }
+
+    /// Who used the bytes of an allocation before it had them.
+    pub(crate) fn last_use(&self, id: SlotId) -> LastUse {
+        let Ok(slot) = self.slots.get(id) else { return LastUse::NONE };
+        self.last_use_under(slot.key)
+    }
+}
+
+/// The most to hold where so many bytes are needed.
+const fn most_for(needed: u64, (part, least): (u64, u64)) -> u64 {
+    let share = needed / part;
+    needed.saturating_add(if share > least { share } else { least })
+}
+
+/// Waits for a point; for one that was never marked, and so may never come, until everything submitted so far has passed. One that
+/// cannot be waited for now is not reached.
+fn wait_for(timelines: &dyn Timelines, point: Point) -> Result<()> {
+    match timelines.wait(point) {
+        Err(error) if is_unknown(error) => {}
+        Err(error) if error.kind() == ErrorKind::Busy => return Ok(()),
+        other => return other,
+    }
+    let timeline = point.timeline;
+    let marked = timelines.mark(timeline);
+    match marked.and_then(|epoch| timelines.wait(Point { timeline, epoch })) {
+        Err(error) if is_unknown(error) || error.kind() == ErrorKind::Busy => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a backend refused a point or a timeline that it does not know.
+fn is_unknown(error: Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoSuchTimeline | ErrorKind::OutOfRange)
+}

@@ -1,0 +1,75 @@
+//! Requests while the host itself has no memory to spare: refused in words, and nothing has changed.
+#![expect(unsafe_code, reason = "refuses what the global allocator is asked for")]
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::Cell;
+use omniheap_core::{Allocation, ErrorKind, HeapKind, Manager, ManagerConfig, Request};
+use omniheap_host::{Host, heap};
+use std::alloc::System;
+
+thread_local! {
+    /// Bytes above which this thread gets no host memory.
+    static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+struct Scarce;
+
+impl Scarce {
+    fn has(size: usize) -> bool {
+        MOST.try_with(Cell::get).is_ok_and(|most| size <= most)
+    }
+}
+
+// SAFETY: the system's allocator does the work; to refuse is allowed.
+unsafe impl GlobalAlloc for Scarce {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !Self::has(layout.size()) {
+            return core::ptr::null_mut();
+        }
+        // SAFETY: the caller's promise is the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is the system's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static GLOBAL: Scarce = Scarce;
+
+const KIB: u64 = 1 << 10;
+
+/// Every other one of as many allocations as fit, each with its number in it.
+fn scattered(manager: &Manager<Host>) -> Vec<(u32, Allocation<Host>)> {
+    let ask = |number: u32| Some((number, manager.allocate(&Request::new(4 * KIB)).ok()?));
+    let mut live: Vec<_> = (0..).map_while(ask).collect();
+    live.retain(|(number, _)| number % 2 == 0);
+    for (number, one) in &live {
+        one.write(0, &number.to_le_bytes()).expect("in range");
+    }
+    live
+}
+
+#[test]
+fn data_is_not_moved_where_the_host_has_no_memory_for_the_plan() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).open().expect("a device");
+    let manager = Manager::with_config(host, ManagerConfig::default().plain());
+    let live = scattered(&manager);
+    assert!(live.len() >= 8000, "{} pieces are worth a plan", live.len());
+    let request = Request::new(1024 * KIB);
+    // Down to plans that are refused piece by piece.
+    for most in [64 << 10, 16 << 10, 4 << 10] {
+        MOST.set(most);
+        let refused = manager.allocate(&request).map(drop).map_err(|error| error.kind());
+        MOST.set(usize::MAX);
+        assert_eq!(refused, Err(ErrorKind::OutOfHostMemory), "with at most {most} bytes");
+        assert_eq!(manager.validate(), Ok(()));
+    }
+    drop(manager.allocate(&request).expect("there is room, and memory for the plan"));
+    for (number, one) in &live {
+        let mut seen = [0; 4];
+        one.read(0, &mut seen).expect("in range");
+        assert_eq!(u32::from_le_bytes(seen), *number);
+    }
+}
