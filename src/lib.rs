@@ -5,6 +5,7 @@ pub use omniheap_cuda as cuda;
 #[cfg(feature = "hip")]
 pub use omniheap_hip as hip;
 pub use omniheap_host as host;
+pub use omniheap_layers as layers;
 #[cfg(feature = "plan")]
 pub use omniheap_plan as plan;
 pub use omniheap_shaders as shaders;

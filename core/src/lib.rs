@@ -2,47 +2,36 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
-mod backend;
-pub mod bytes;
-mod caps;
 #[cfg(feature = "std")]
 mod defrag;
 #[cfg(feature = "std")]
 mod device;
-mod erased;
-mod error;
 #[cfg(feature = "std")]
 mod guard;
-mod launch;
-#[cfg(feature = "std")]
-pub mod layer;
-mod layout;
 #[cfg(feature = "std")]
 mod manager;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(feature = "std")]
-mod policy;
-#[cfg(feature = "std")]
 mod pool;
 pub mod strategy;
 #[cfg(feature = "std")]
 mod sync;
-mod timeline;
 
-pub use backend::{
-    Address, Backend, Descriptor, DriverBudget, Export, Exported, HeapBudget, Launch, Map, Move,
-    Page, Place, Remap, Timelines, Transfer,
+pub use omniheap_placement::{
+    Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Dependence,
+    Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Probe,
+    Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray,
+    SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Tag, Walk,
+    Word, Work, Writer, choose_constants,
 };
-pub use caps::{
-    Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess, InsideBlock,
-    Mapper, SharedCaps, Use,
+pub use omniheap_seam::{
+    Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, Caps, Class, ConstantCaps,
+    CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export, Exported,
+    Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, InsideBlock, Kernel, Launch,
+    Layout, Map, Mapper, Move, Page, Place, Point, ProgramId, Remap, Result, SharedCaps, Slot,
+    Span, TimelineId, Timelines, Transfer, Use, bytes, erase,
 };
-pub use erased::{AnyBackend, AnyBlock, erase};
-pub use error::{Advice, Error, ErrorKind, Result};
-pub use launch::{Argument, HostLaunch, Kernel, ProgramId, Slot};
-pub use layout::{Align, Class, Layout, Span};
-pub use timeline::{Epoch, Point, TimelineId};
 
 #[cfg(feature = "std")]
 pub use {
@@ -57,12 +46,5 @@ pub use {
         Schedule, ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source,
         SpanReport, SpanState, Staging, Step, Totals, UserPool, Verdict,
     },
-    policy::{
-        Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy,
-        Dependence, Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy,
-        Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection,
-        Request, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
-        TableSize, Walk, Word, Work, Writer, choose_constants,
-    },
-    pool::{Growth, PoolConfig, StrategyKind, Tag, Uses, Waiting},
+    pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
 };

@@ -1,6 +1,6 @@
 //! The kernels in Rust: what every other language is compared with, and what host memory runs.
 use bytemuck::{cast_slice, cast_slice_mut, pod_read_unaligned};
-use omniheap_core::HostLaunch;
+use omniheap_seam::HostLaunch;
 
 pub(crate) use crate::lookup::*;
 

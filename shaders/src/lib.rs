@@ -1,10 +1,10 @@
 //! The kernels of omniheap: one folder each, one file per language, and a reference in Rust.
 //!
 //! WGSL becomes SPIR-V when this crate is built, so no backend needs a shader compiler it does not have anyway. Load a
-//! kernel with [`Launch::load`](omniheap_core::Launch::load).
+//! kernel with [`Launch::load`](omniheap_seam::Launch::load).
 //!
 //! ```
-//! use omniheap_core::Slot;
+//! use omniheap_seam::Slot;
 //! use omniheap_shaders::SCALE;
 //! assert_eq!(SCALE.slots, [Slot::Read, Slot::Write]);
 //! assert_eq!(SCALE.parameters, 12);
@@ -20,7 +20,8 @@ pub use placed::{Lookup, Placed};
 /// The kernels, as the build script made them of the folders beside this one.
 mod kernels {
     use crate::{Lookup, Placed};
-    use omniheap_core::{Dependence, Kernel, Pattern, Slot, Work};
+    use omniheap_placement::{Dependence, Pattern, Work};
+    use omniheap_seam::{Kernel, Slot};
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 

@@ -1,7 +1,7 @@
 //! The lookups in Rust: one frame, and what each does with one item.
 use crate::host::{index, word};
 use bytemuck::{cast_slice, cast_slice_mut};
-use omniheap_core::HostLaunch;
+use omniheap_seam::HostLaunch;
 
 type Row = [f32; 4];
 

@@ -1,5 +1,6 @@
 //! Kernels with a table that may lie in more than one place.
-use omniheap_core::{Dependence, Kernel, Pattern, Region, Request, Work, Writer};
+use omniheap_placement::{Dependence, Pattern, Region, Request, Work, Writer};
+use omniheap_seam::Kernel;
 
 /// A kernel with a table, once for each place where the table may lie.
 ///

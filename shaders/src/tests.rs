@@ -1,5 +1,6 @@
 use super::*;
-use omniheap_core::{Kernel, Probe, Slot, TableSize, Word as _};
+use omniheap_placement::{Probe, TableSize, Word as _};
+use omniheap_seam::{Kernel, Slot};
 
 fn tables() -> impl Iterator<Item = Placed> {
     let lookups = PROBES.iter().chain(JUDGED).map(|lookup| lookup.table);

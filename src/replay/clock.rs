@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
 use core::fmt;
 use core::time::Duration;
-use omniheap::layer::{Call, CallKind, Hooks, Verdict};
+use omniheap::layers::{Call, CallKind, Hooks, Verdict};
 use omniheap::{AnyBackend, Backend, HeapId, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

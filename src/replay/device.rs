@@ -4,7 +4,7 @@ use super::planned::{Kept, keep};
 use super::program::Program;
 use super::run::{Played, Until, play};
 use omniheap::host::{Host, heap};
-use omniheap::layer::Limit;
+use omniheap::layers::Limit;
 use omniheap::{
     Align, AnyBackend, Backend, BackendKind, Caps, DefaultPolicy, DeviceInfo, Error, ErrorKind,
     Heap, HeapId, HeapKind, ManagerConfig, Policy, Remapping, Request, Result, Schedule, open,

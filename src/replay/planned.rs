@@ -2,7 +2,7 @@
 use super::device::unit;
 use super::program::{Program, Step};
 use core::time::Duration;
-use omniheap::layer::Record;
+use omniheap::layers::Record;
 use omniheap::plan::Options;
 use omniheap::trace::Trace;
 use omniheap::{

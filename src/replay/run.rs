@@ -2,7 +2,7 @@
 use super::clock::Clock;
 use super::program::{Program, Step};
 use core::time::Duration;
-use omniheap::layer::{Layer, Record};
+use omniheap::layers::{Layer, Record};
 use omniheap::{
     AllocateError, Allocation, Backend, ErrorKind, Manager, ManagerConfig, Request, Result,
     TimelineId,

@@ -30,7 +30,8 @@ pub(crate) struct Bed {
 }
 
 /// Every bug: those that the suite catches, and those that show when a process ends in the middle.
-pub(crate) const BEDS: [Bed; 3] = [
+pub(crate) const BEDS: [Bed; 4] = [
+    Bed { folder: "seam/src", binary: "conformance", bugs: IN_SEAM },
     Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
     Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
     Bed { folder: "backends/host/src", binary: "host", bugs: IN_HOST },
@@ -47,6 +48,13 @@ macro_rules! planted {
             wrong: $wrong,
         }),*];
     };
+}
+
+planted! {
+    /// In the seam, for the suite.
+    IN_SEAM:
+    overlaps_are_copied caught by copies_that_overlap_or_reach_outside_are_refused in "backend/batch.rs":
+        "if has_overlap(moves) {" => "if has_overlap(moves) && !PLANTED {";
 }
 
 planted! {
@@ -121,8 +129,6 @@ planted! {
         "self.manager.end_pool(&self.pool);" => "if !PLANTED { self.manager.end_pool(&self.pool); }";
     a_dropped_pool_is_forgotten caught by a_dropped_pool_gives_its_memory_back in "manager/mod.rs":
         "let ended = self.end_dropped_pools();" => "let ended = if PLANTED { 0 } else { self.end_dropped_pools() };";
-    overlaps_are_copied caught by copies_that_overlap_or_reach_outside_are_refused in "backend/batch.rs":
-        "if has_overlap(moves) {" => "if has_overlap(moves) && !PLANTED {";
     odd_copies_reach_the_driver caught by what_the_device_cannot_copy_is_refused_not_rounded in "manager/transfer.rs":
         "let fits = align.divides(offset) && align.divides(size);" =>
         "let fits = PLANTED || align.divides(offset) && align.divides(size);";

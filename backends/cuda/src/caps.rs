@@ -1,6 +1,6 @@
 //! What the driver says about the device, as plain data, and what is known of all of them.
 use crate::{driver::Driver, sys::Attribute};
-use omniheap_core::{Align, DeviceInfo, Result, SharedCaps};
+use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
 use omniheap_stream::{ConstantHeap, Facts, host_memory};
 
 /// Alignment of every `cuMemAlloc` result; checked at each allocation.

@@ -6,7 +6,7 @@ use crate::{
     driver::Driver,
     module::{Arch, Module, compile, load_ptx},
 };
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{BuildError, Memory, lock};
 use std::sync::{Arc, Mutex};
 

@@ -6,7 +6,7 @@ use crate::{
     driver::Sharing,
 };
 use cudarc::driver::sys::CUextMemory_st;
-use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
+use omniheap_seam::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
 use omniheap_stream::{MemoryDriver, Raw};
 
 impl Cuda {

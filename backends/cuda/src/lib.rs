@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `sys` | the driver's functions that are called, resolved once |
 //! | `driver` | one function per call, codes to error kinds, contexts made current and restored |
-//! | `caps` | attributes to [`Caps`](omniheap_core::Caps) |
+//! | `caps` | attributes to [`Caps`](omniheap_seam::Caps) |
 //! | `backend`, `config`, `block` | [`Cuda`], [`Config`], [`Block`], and the required verbs |
 //! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
@@ -16,7 +16,7 @@
 //! Where the driver or a device is absent, opening one says so:
 //!
 //! ```
-//! use omniheap_core::Backend;
+//! use omniheap_seam::Backend;
 //! match omniheap_cuda::Cuda::open(0) {
 //!     Ok(cuda) => println!("{}", cuda.caps().device.name),
 //!     Err(error) => println!("not here: {error}"),
@@ -30,6 +30,7 @@ mod constant;
 mod driver;
 mod export;
 mod module;
+#[cfg(feature = "manager")]
 mod nvtx;
 mod pool;
 mod remap;
@@ -44,6 +45,7 @@ pub use config::Config;
 pub use constant::BANK_SYMBOL;
 pub use cudarc::driver::sys::{CUcontext, CUstream};
 pub use module::{Arch, Kernel, Module};
+#[cfg(feature = "manager")]
 pub use nvtx::Nvtx;
 pub use omniheap_stream::{
     Argument, BlockSource, BuildError, Capture, DefaultStream, Feature, Finding, IpcHandle, Launch,

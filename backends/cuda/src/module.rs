@@ -6,7 +6,7 @@ use crate::{
     rtc::{Compiler, Failure, Output},
 };
 use core::str::FromStr;
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 use omniheap_stream::{BuildError, text_of};
 use std::{ffi::CString, sync::Arc};
 

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 use crate::{backend::Cuda, block::Kind, driver::Driver};
 use cudarc::driver::sys::{CUmemPoolHandle_st, CUstream_st};
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Caching, MemoryDriver, Raw, StreamDriver, address_of_pinned};
 use std::sync::Arc;
 

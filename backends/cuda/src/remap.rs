@@ -5,7 +5,7 @@ use crate::{
     block::{Block, Kind},
     driver::Sharing,
 };
-use omniheap_core::{ErrorKind, HeapId, Page, Remap, Result};
+use omniheap_seam::{ErrorKind, HeapId, Page, Remap, Result};
 use omniheap_stream::{
     StreamDriver,
     positions::{Positions, addresses_ran_out, bytes, lengths, sheets},

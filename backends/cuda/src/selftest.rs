@@ -5,7 +5,7 @@ use crate::{
     driver::{Driver, Sharing},
     pool::AsyncPool,
 };
-use omniheap_core::{Align, ErrorKind, Result};
+use omniheap_seam::{Align, ErrorKind, Result};
 use omniheap_stream::{
     StreamDriver,
     selftest::{self, BlockSource, Claims, Outcome, PROBE, stamp},

@@ -3,7 +3,7 @@
 use crate::{Graph, backend::Cuda, sys::CUstream};
 use core::sync::atomic::AtomicBool;
 use cudarc::driver::sys::CUstream_st;
-use omniheap_core::{Result, TimelineId};
+use omniheap_seam::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Raw, Standing, StreamOwner};
 use std::{sync::Arc, thread};
 

@@ -4,7 +4,7 @@
 //! record is gone by then. So no range that was used is given back: the next block that fits into it gets it.
 #![expect(unsafe_code, reason = "says who may use a range again")]
 use crate::driver::{Driver, Reserved};
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use omniheap_stream::lock;
 use std::sync::Mutex;
 

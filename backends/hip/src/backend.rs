@@ -12,7 +12,7 @@ use crate::{
     timeline::owner_of,
 };
 use core::{fmt, ops::Deref};
-use omniheap_core::{
+use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, Export, HeapBudget, HeapId, Launch, Map, Remap, Result,
     Timelines, Transfer,
 };

@@ -1,6 +1,6 @@
 //! What the runtime says about the device, as plain data, and what is known of all of them.
 use crate::{driver::Driver, sys::hipDeviceAttribute_t};
-use omniheap_core::{Align, DeviceInfo, Result, SharedCaps};
+use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
 use omniheap_stream::{ConstantHeap, Facts, MemoryDriver, host_memory};
 
 /// Alignment of every `hipMalloc` result; checked at each allocation.

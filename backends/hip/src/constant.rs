@@ -4,7 +4,7 @@
 //! threads of a wave read alike goes through the scalar cache. So a constant block is a plain block, given to kernels by
 //! its address, and what the runtime calls total constant memory is the heap's size.
 use crate::backend::Hip;
-use omniheap_core::{ErrorKind, HeapId, Result};
+use omniheap_seam::{ErrorKind, HeapId, Result};
 use omniheap_stream::MemoryDriver;
 
 impl Hip {

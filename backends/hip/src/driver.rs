@@ -19,7 +19,7 @@ use core::ptr;
 
 use check::{check, check_release, success};
 pub use memory::Coherence;
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 pub use pages::{Reserved, Sharing};
 
 use crate::sys::{

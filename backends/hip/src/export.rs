@@ -7,7 +7,7 @@ use crate::{
     driver::{Reserved, Sharing},
     sys::hipMemGenericAllocationHandle_t as Handle,
 };
-use omniheap_core::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
+use omniheap_seam::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
 
 /// Physical memory with an address of its own.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `sys` | types, values and tables of functions, as AMD declares them |
 //! | `driver` | one function for each call, codes to error kinds, the thread's device chosen and restored |
-//! | `caps` | attributes to [`Caps`](omniheap_core::Caps) |
+//! | `caps` | attributes to [`Caps`](omniheap_seam::Caps) |
 //! | `backend`, `config`, `block` | [`Hip`], [`Config`], [`Block`], and the required verbs |
 //! | `timeline` | streams as timelines |
 //! | `pool` | where device and pinned blocks come from |
@@ -15,7 +15,7 @@
 //! Where the runtime or a device is absent, opening one says so:
 //!
 //! ```
-//! use omniheap_core::Backend;
+//! use omniheap_seam::Backend;
 //! match omniheap_hip::Hip::open(0) {
 //!     Ok(hip) => println!("{}", hip.caps().device.name),
 //!     Err(error) => println!("not here: {error}"),

@@ -6,7 +6,7 @@ use crate::{
     rtc::{self, Arch, Failure},
     sys::Rtc,
 };
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 use omniheap_stream::{BuildError, StreamDriver, text_of};
 use std::sync::Arc;
 

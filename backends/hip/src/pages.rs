@@ -1,7 +1,7 @@
 //! Which pages exist.
 use crate::sys::hipMemGenericAllocationHandle_t as Handle;
 use core::ptr;
-use omniheap_core::{ErrorKind, Page, Result};
+use omniheap_seam::{ErrorKind, Page, Result};
 use omniheap_stream::lock;
 use std::{collections::HashSet, sync::Mutex};
 

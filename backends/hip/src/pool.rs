@@ -7,7 +7,7 @@ use crate::{
     sys::{hipMemPool_t, hipStream_t},
 };
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Caching, MemoryDriver, Raw, StreamDriver, address_of_pinned};
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use crate::{
     pages::handle,
 };
 use core::sync::atomic::{AtomicBool, Ordering};
-use omniheap_core::{ErrorKind, HeapId, Page, Remap, Result};
+use omniheap_seam::{ErrorKind, HeapId, Page, Remap, Result};
 use omniheap_stream::{
     StreamDriver,
     positions::{Mapped, Positions, addresses_ran_out, bytes},

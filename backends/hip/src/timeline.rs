@@ -9,7 +9,7 @@ use crate::{
     sys::{hipStream_t, hipStreamPerThread},
 };
 use core::sync::atomic::AtomicBool;
-use omniheap_core::{Result, TimelineId};
+use omniheap_seam::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Standing, StreamOwner};
 use std::{sync::Arc, thread};
 

@@ -3,12 +3,12 @@
 use crate::block::{Backing, Block, Body};
 use crate::device::Host;
 use crate::driver::Memory;
-use omniheap_core::{
+use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId, Launch, Map, Result,
     Timelines, Transfer,
 };
 #[cfg(target_os = "linux")]
-use omniheap_core::{Export, Remap};
+use omniheap_seam::{Export, Remap};
 use std::sync::Arc;
 
 impl Host {

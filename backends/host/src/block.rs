@@ -6,12 +6,12 @@ use crate::{driver::File, slots::Slots};
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{ErrorKind, HeapId, Result, Span};
+use omniheap_seam::{ErrorKind, HeapId, Result, Span};
 use std::sync::{Arc, OnceLock};
 
 /// One allocation of host memory, or one reservation of addresses.
 ///
-/// Give it back with [`Backend::free`](omniheap_core::Backend::free). One that is merely dropped returns its memory to
+/// Give it back with [`Backend::free`](omniheap_seam::Backend::free). One that is merely dropped returns its memory to
 /// the system but stays counted against its heap, as a leak would.
 pub struct Block {
     pub(crate) body: Arc<Body>,

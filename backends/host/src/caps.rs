@@ -1,6 +1,6 @@
 //! What this device offers: a sensible default, or whatever a test wants it to look like.
 use crate::{Host, driver};
-use omniheap_core::{
+use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapKind, HostAccess,
     InsideBlock, Mapper, Result, SharedCaps, Use,
 };

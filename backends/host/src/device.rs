@@ -11,7 +11,7 @@ use crate::timeline::Line;
 use crate::work::{Job, Task};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use omniheap_core::{Caps, Epoch, ErrorKind, Result, TimelineId};
+use omniheap_seam::{Caps, Epoch, ErrorKind, Result, TimelineId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 

@@ -3,7 +3,7 @@
 use crate::block::{Backing, Block};
 use crate::device::Host;
 use crate::driver::{File, Memory};
-use omniheap_core::{ErrorKind, Export, Exported, HeapId, Result};
+use omniheap_seam::{ErrorKind, Export, Exported, HeapId, Result};
 
 // SAFETY: every block has a mapping of its own over a file whose size is sealed, so its bytes stay until it is freed.
 unsafe impl Export for Host {

@@ -6,7 +6,7 @@ use crate::work::Task;
 use core::panic::AssertUnwindSafe;
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{
+use omniheap_seam::{
     Argument, ErrorKind, HostLaunch, Kernel, Launch, ProgramId, Result, Slot, TimelineId,
 };
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! Who holds how much: exact at every moment, from any number of threads.
-use omniheap_core::{Caps, ErrorKind, HeapBudget, HeapId, Result};
+use omniheap_seam::{Caps, ErrorKind, HeapBudget, HeapId, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes and blocks in use. One lock, because two counters can only be checked together.
@@ -12,7 +12,7 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct State {
     heaps: Vec<Account>,
-    /// By [`omniheap_core::Heap::physical`]; as large as the largest heap in it.
+    /// By [`omniheap_seam::Heap::physical`]; as large as the largest heap in it.
     groups: Vec<Account>,
     blocks: u64,
 }

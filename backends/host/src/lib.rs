@@ -5,10 +5,10 @@
 //! back ([`Host::hold`]) and be lost ([`Host::lose`]), and it refuses whatever a driver would leave undefined.
 //!
 //! ```
-//! use omniheap_core::{Backend, HeapKind, Place, TimelineId};
+//! use omniheap_seam::{Backend, HeapKind, Place, TimelineId};
 //! use omniheap_host::{Host, heap};
 //!
-//! # fn main() -> omniheap_core::Result<()> {
+//! # fn main() -> omniheap_seam::Result<()> {
 //! let host = Host::builder().heap(heap(HeapKind::Device, 1 << 30)).open()?;
 //! let (id, _) = host.caps().heap_ids().next().expect("one heap was added");
 //! let block = host.allocate(id, 4096)?;

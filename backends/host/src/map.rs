@@ -4,7 +4,7 @@ use crate::block::{Block, Body};
 use crate::device::Host;
 use crate::driver::{Memory, narrow};
 use core::ptr::NonNull;
-use omniheap_core::{ErrorKind, HostAccess, Map, Result, Span, bytes};
+use omniheap_seam::{ErrorKind, HostAccess, Map, Result, Span, bytes};
 
 impl Host {
     fn access(&self, body: &Body) -> Result<HostAccess> {

@@ -1,7 +1,7 @@
 //! Physical pages of one heap: consecutive pieces of one anonymous file.
 use crate::driver::File;
 use core::ops::Range;
-use omniheap_core::{ErrorKind, Page, Result};
+use omniheap_seam::{ErrorKind, Page, Result};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -8,7 +8,7 @@ use crate::device::Host;
 use crate::driver::Memory;
 use crate::pages::{Lost, Pages};
 use crate::slots::Slots;
-use omniheap_core::{ErrorKind, HeapId, Page, Remap, Result};
+use omniheap_seam::{ErrorKind, HeapId, Page, Remap, Result};
 use std::sync::Arc;
 
 impl Host {

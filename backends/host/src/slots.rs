@@ -3,7 +3,7 @@
 use crate::driver::{Memory, narrow};
 use crate::pages::{Pages, lock, runs};
 use core::ops::Range;
-use omniheap_core::{ErrorKind, Page, Result, Span};
+use omniheap_seam::{ErrorKind, Page, Result, Span};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The positions of one reserved block.

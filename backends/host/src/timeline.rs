@@ -1,7 +1,7 @@
 //! Timelines: each runs its work in order, on a thread of its own, beside all others.
 use crate::work::Job;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{Epoch, ErrorKind, Result};
+use omniheap_seam::{Epoch, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};

@@ -5,7 +5,7 @@ use crate::device::Host;
 use crate::timeline::Line;
 use crate::work::{self, Task};
 use core::sync::atomic::Ordering;
-use omniheap_core::{
+use omniheap_seam::{
     Epoch, ErrorKind, Move, Place, Point, Result, TimelineId, Timelines, Transfer,
 };
 use std::sync::{Arc, PoisonError};

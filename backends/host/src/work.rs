@@ -8,7 +8,7 @@ use crate::device::Status;
 use crate::hold::Gate;
 use crate::launch::Run;
 use crate::timeline::Line;
-use omniheap_core::{Epoch, bytes};
+use omniheap_seam::{Epoch, bytes};
 use std::sync::Arc;
 
 /// One piece of work, with everything that it keeps alive.

@@ -5,7 +5,7 @@
 //! device, and only its own work takes time.
 #![expect(unsafe_code, reason = "signs the contract of Backend, with no memory to break it")]
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use omniheap_core::{
+use omniheap_seam::{
     Backend, Caps, Epoch, ErrorKind, Heap, HeapId, Move, Page, Place, Point, Remap, Result,
     TimelineId, Timelines, Transfer,
 };

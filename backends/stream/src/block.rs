@@ -1,7 +1,7 @@
 //! One driver allocation of any kind.
 use crate::{Positions, Raw};
 use core::fmt;
-use omniheap_core::{ErrorKind, HeapId, Result};
+use omniheap_seam::{ErrorKind, HeapId, Result};
 
 /// How a block came to be, which decides how it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

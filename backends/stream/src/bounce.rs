@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "copies through raw pinned memory")]
 use crate::{Progress, StreamDriver, Timeline, event::Event};
 use core::ptr::NonNull;
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use std::sync::Arc;
 
 /// Bytes of one bounce: long enough that the bus is busy, short enough to overlap with the host's copying.

@@ -1,5 +1,5 @@
 //! From what a driver says of a device to [`Caps`].
-use omniheap_core::{
+use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,
     Mapper, SharedCaps, Use,
 };

@@ -8,7 +8,7 @@ use crate::{
     pieces::{GROUP, LARGE, Table, Tables},
 };
 use core::ptr::NonNull;
-use omniheap_core::{Move, Result, TimelineId};
+use omniheap_seam::{Move, Result, TimelineId};
 use std::sync::OnceLock;
 
 const KERNEL: &str = "omniheap_compact";

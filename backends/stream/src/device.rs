@@ -11,7 +11,7 @@ use core::{
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use omniheap_core::{
+use omniheap_seam::{
     Caps, Epoch, ErrorKind, Heap, HeapId, Place, Point, Result, TimelineId, Timelines,
 };
 use std::sync::Arc;

@@ -11,7 +11,7 @@ pub use memory::{Caching, IpcDriver, MemoryDriver, MemoryInfo, of_host};
 
 use crate::BlockKind;
 use core::{ptr::NonNull, sync::atomic::AtomicBool};
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use std::sync::Arc;
 
 /// How far an event is.

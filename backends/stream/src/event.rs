@@ -1,7 +1,7 @@
 //! Events, used again and again.
 #![expect(unsafe_code, reason = "calls the driver")]
 use crate::{Progress, StreamDriver, lock};
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use std::sync::{Arc, Mutex};
 
 /// An event, destroyed with its last user.

@@ -1,6 +1,6 @@
 //! Memory that leaves the process as a file descriptor: what is refused before the driver sees it.
 use crate::{Device, Driver};
-use omniheap_core::{Align, ErrorKind, Exported, HeapId, Result};
+use omniheap_seam::{Align, ErrorKind, Exported, HeapId, Result};
 
 impl<D: Driver> Device<D> {
     /// Refuses a size that cannot leave the process; otherwise rounds it up, and says it as drivers take it too.

@@ -1,7 +1,7 @@
 //! Plain memory that leaves the process by a handle.
 #![expect(unsafe_code, reason = "calls the driver")]
 use crate::{Block, BlockKind, Device, Driver, Memory, Source};
-use omniheap_core::{ErrorKind, HeapId, Result};
+use omniheap_seam::{ErrorKind, HeapId, Result};
 
 /// Names a block's memory to another process of this machine. Plain bytes: send it as you like.
 ///
@@ -22,7 +22,7 @@ impl<D: Driver> Device<D> {
     /// # Errors
     ///
     /// `Foreign` for another backend's block, `Unsupported` for one that is no plain device memory: allocate such a block
-    /// with [`Export`](omniheap_core::Export) instead. Otherwise what the driver says.
+    /// with [`Export`](omniheap_seam::Export) instead. Otherwise what the driver says.
     pub fn ipc_handle<K: BlockKind>(&self, block: &Block<K>) -> Result<IpcHandle> {
         self.owns(block)?;
         if block.memory() != Memory::Device {

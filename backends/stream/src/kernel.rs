@@ -6,7 +6,7 @@ use core::{
     fmt,
     sync::atomic::{AtomicBool, Ordering},
 };
-use omniheap_core::{ErrorKind, Result, TimelineId};
+use omniheap_seam::{ErrorKind, Result, TimelineId};
 use std::sync::Arc;
 
 /// A kernel, ready to launch.

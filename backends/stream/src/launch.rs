@@ -1,6 +1,6 @@
 //! What a launch is, whoever runs it: its shape, and arguments by value.
 use core::ffi::c_void;
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 
 /// The shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@ use crate::{
     Progress, StreamDriver,
     event::{Event, Spare},
 };
-use omniheap_core::{Epoch, ErrorKind, Result};
+use omniheap_seam::{Epoch, ErrorKind, Result};
 use std::{collections::VecDeque, sync::Arc};
 
 /// Marks of one timeline that are told apart while they wait. Beyond it, every second one joins its successor.

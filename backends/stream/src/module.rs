@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "unloads device code")]
 use crate::{CodeDriver, Kernel};
 use core::fmt;
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 use std::{ffi::CString, sync::Arc};
 
 /// Why source or an image did not become a module.

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "writes a table into pinned memory")]
 use crate::{BOUNCE, lock};
 use core::ptr::NonNull;
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use std::sync::Mutex;
 
 /// Threads of a group of the kernel.

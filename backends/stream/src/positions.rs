@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use crate::lock;
 use core::ops::Range;
-use omniheap_core::{Error, ErrorKind, Page, Result};
+use omniheap_seam::{Error, ErrorKind, Page, Result};
 use std::sync::Mutex;
 
 /// Which positions of a reserved block are mapped.

@@ -7,7 +7,7 @@
 use crate::{Block, BlockKind, CodeDriver, Device, Driver, Kernel, Launch, lock};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{
+use omniheap_seam::{
     self as seam, Argument, ErrorKind, Kernel as Declared, Point, ProgramId, Result, Slot,
     TimelineId,
 };

@@ -3,7 +3,7 @@
 use crate::{Standing, StreamDriver, StreamOwner, Timeline, event::Spare, whole::Whole};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use omniheap_core::{Epoch, ErrorKind, Point, Result, TimelineId};
+use omniheap_seam::{Epoch, ErrorKind, Point, Result, TimelineId};
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver with addresses that were checked")]
 use crate::{Block, BlockKind, Device, Driver, RowCopy, transfer::length};
 use core::fmt;
-use omniheap_core::{ErrorKind, Place, Result, TimelineId};
+use omniheap_seam::{ErrorKind, Place, Result, TimelineId};
 
 /// A copy of rows, from one rectangle to another.
 pub struct Rows<'a, K> {

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 use crate::{CopyDriver, Driver, MemoryDriver, Source, Usable};
 use core::fmt;
-use omniheap_core::{Align, Error, ErrorKind, Result};
+use omniheap_seam::{Align, Error, ErrorKind, Result};
 use std::sync::Arc;
 
 /// Bytes that a probe writes and reads back.

@@ -10,7 +10,7 @@ use crate::{
     lock,
 };
 use core::{fmt, mem, ptr::NonNull};
-use omniheap_core::{Error, Result};
+use omniheap_seam::{Error, Result};
 use std::{
     collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 use crate::{StreamDriver, event::Spare, lock, marks::Marks, staging::Filling};
 use core::fmt;
-use omniheap_core::{Epoch, ErrorKind, Result};
+use omniheap_seam::{Epoch, ErrorKind, Result};
 use std::{
     sync::{Arc, Mutex},
     thread::{self, ThreadId},

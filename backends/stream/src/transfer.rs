@@ -5,7 +5,7 @@ use crate::{
     compact::is_packable,
     pieces::{FEWEST, Table},
 };
-use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use omniheap_seam::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
 use std::thread;
 
 /// Writes up to this length fill a bounce together.

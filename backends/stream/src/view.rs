@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "signs the contracts of Map and Address")]
 use crate::{Block, BlockKind, Device, Driver, Memory, Source};
 use core::ptr::{self, NonNull};
-use omniheap_core::{Address, DriverBudget, ErrorKind, HeapBudget, HeapId, Map, Place, Result};
+use omniheap_seam::{Address, DriverBudget, ErrorKind, HeapBudget, HeapId, Map, Place, Result};
 
 // SAFETY: pinned and managed memory is mapped as long as it exists, at one address. Every host-visible heap is coherent, so
 // flushing touches nothing.

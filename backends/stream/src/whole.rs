@@ -11,7 +11,7 @@ use crate::{
     marks::Marks,
 };
 use core::sync::atomic::{AtomicUsize, Ordering};
-use omniheap_core::{Epoch, ErrorKind, Result};
+use omniheap_seam::{Epoch, ErrorKind, Result};
 use std::sync::{Arc, Mutex};
 
 /// The whole device as a timeline.

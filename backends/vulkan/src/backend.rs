@@ -10,7 +10,7 @@ use crate::{
 };
 use ash::vk;
 use core::ptr::NonNull;
-use omniheap_core::{
+use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapBudget, HeapId, HostAccess,
     Launch, Map, Remap, Result, Timelines, Transfer,
 };

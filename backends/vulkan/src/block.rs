@@ -6,12 +6,12 @@ use crate::{
 };
 use ash::vk;
 use core::ptr::NonNull;
-use omniheap_core::{ErrorKind, HeapId, Page, Result};
+use omniheap_seam::{ErrorKind, HeapId, Page, Result};
 use std::sync::{Arc, Mutex};
 
 /// Native memory: a `VkDeviceMemory` and, where the heap takes buffers, one `VkBuffer` over all of it.
 ///
-/// Give it back with [`Backend::free`](omniheap_core::Backend::free). A block that is dropped instead waits until the
+/// Give it back with [`Backend::free`](omniheap_seam::Backend::free). A block that is dropped instead waits until the
 /// device is idle and then frees itself; in either case the device outlives it.
 #[derive(Debug)]
 pub struct Block {
@@ -23,6 +23,7 @@ pub struct Block {
     address: u64,
     shared: Shared,
     /// The raw handle of the one resource that the memory is for.
+    #[cfg_attr(not(feature = "manager"), expect(dead_code, reason = "resources need the manager"))]
     owner: Option<u64>,
     ending: Ending,
     device: Arc<Device>,
@@ -134,11 +135,13 @@ impl Block {
     }
 
     /// Says which resource alone the memory is for.
+    #[cfg(feature = "manager")]
     pub(crate) const fn owned_by(mut self, handle: u64) -> Self {
         self.owner = Some(handle);
         self
     }
 
+    #[cfg(feature = "manager")]
     pub(crate) const fn owner(&self) -> Option<u64> {
         self.owner
     }

@@ -1,7 +1,7 @@
 //! From what the driver says about its memory to [`Caps`], and the ranking of heaps. Pure: no driver call is made here.
 #![forbid(unsafe_code)]
 use ash::vk;
-use omniheap_core::{
+use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,
     Mapper, SharedCaps, Use,
 };

@@ -5,7 +5,7 @@ use crate::{
     driver::check,
 };
 use ash::vk;
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},

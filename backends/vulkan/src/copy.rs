@@ -9,7 +9,7 @@ use crate::{
     transfer::region,
 };
 use ash::vk;
-use omniheap_core::{Move, Result};
+use omniheap_seam::{Move, Result};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},

@@ -11,7 +11,7 @@ use core::{
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A queue; the driver wants one caller at a time.

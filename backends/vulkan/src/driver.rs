@@ -3,7 +3,7 @@
 use crate::validation::{self, Messages, Validation};
 use ash::{ext, khr, vk};
 use core::ffi::CStr;
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 
 /// The version this backend is written for; devices below [`LEAST`] are refused.
 const WANTED: u32 = vk::API_VERSION_1_3;

@@ -9,7 +9,7 @@ use crate::{
     objects::{Ask, Buffer, Kind, Memory, Share, usage},
 };
 use ash::vk;
-use omniheap_core::{ErrorKind, Export, Exported, HeapId, Result};
+use omniheap_seam::{ErrorKind, Export, Exported, HeapId, Result};
 
 /// What the driver says about sharing a block's buffer.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "records barriers over handles that the caller owns")]
 use crate::{Vulkan, line::Line};
 use ash::vk;
-use omniheap_core::{Result, TimelineId};
+use omniheap_seam::{Result, TimelineId};
 
 /// A buffer or image of the engine's that one queue family owns at a time (`VK_SHARING_MODE_EXCLUSIVE`).
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use crate::{MemorySource, Piece, device::lock};
 use ash::vk;
 use core::fmt;
 use gpu_allocator::{AllocationError, vulkan};
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},

@@ -3,7 +3,7 @@
 use crate::{device::Device, driver::check, tasks::Lengths};
 use ash::{util::read_spv, vk};
 use core::ffi::CStr;
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use std::{io::Cursor, sync::Arc};
 
 const CODE: &[u8] = include_bytes!("../../../shaders/compact/compact.spv");

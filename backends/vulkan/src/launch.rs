@@ -9,7 +9,7 @@ use crate::{
 };
 use ash::vk;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{
+use omniheap_seam::{
     Align, Argument, ErrorKind, Kernel, Launch, ProgramId, Result, Slot, TimelineId,
 };
 use std::{

@@ -3,7 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `open` | [`Vulkan::open`], [`Vulkan::wrap`], options |
-//! | `caps`, `probe` | from the driver's memory types to [`Caps`](omniheap_core::Caps), and their ranking |
+//! | `caps`, `probe` | from the driver's memory types to [`Caps`](omniheap_seam::Caps), and their ranking |
 //! | `driver`, `physical`, `device`, `objects` | the calls, and the owners of what they return |
 //! | `backend`, `block` | the seam: blocks, mapping, addresses, budget |
 //! | `timeline`, `line`, `clock`, `commands` | timelines over queues |
@@ -19,7 +19,7 @@
 //! # Examples
 //!
 //! ```
-//! use omniheap_core::{Backend, Place, TimelineId};
+//! use omniheap_seam::{Backend, Place, TimelineId};
 //! use omniheap_vulkan::Vulkan;
 //!
 //! // No loader or no device is an error to handle, never a panic.
@@ -50,12 +50,14 @@ mod launch;
 mod line;
 mod objects;
 mod open;
+#[cfg(feature = "manager")]
 mod owned;
 mod pages;
 mod physical;
 mod probe;
 mod queues;
 mod remap;
+#[cfg(feature = "manager")]
 mod resource;
 mod ring;
 mod route;
@@ -79,7 +81,9 @@ pub use features::Feature;
 #[cfg(feature = "gpu-allocator")]
 pub use gpu_allocator::GpuAllocator;
 pub use open::{Existing, Options, Which};
+#[cfg(feature = "manager")]
 pub use owned::{Native, Resource};
+#[cfg(feature = "manager")]
 pub use resource::{Alone, Needs};
 pub use source::{MemorySource, Piece};
 pub use validation::{Messages, Validation};

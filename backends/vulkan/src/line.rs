@@ -9,7 +9,7 @@ use crate::{
 };
 use ash::vk;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard},

@@ -8,7 +8,7 @@ use crate::{
 };
 use ash::vk;
 use core::{ptr::NonNull, sync::atomic::Ordering};
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use std::sync::Arc;
 
 /// What a block's buffer may be used for.

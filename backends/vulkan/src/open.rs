@@ -19,7 +19,7 @@ use crate::{
 };
 use ash::vk;
 use core::{ffi::CStr, sync::atomic::Ordering};
-use omniheap_core::{Align, DeviceInfo, ErrorKind, HeapKind, HostAccess, Result};
+use omniheap_seam::{Align, DeviceInfo, ErrorKind, HeapKind, HostAccess, Result};
 use std::sync::Arc;
 
 /// Which device to open.

@@ -3,7 +3,8 @@
 use crate::{Block, Needs, Vulkan, device::Device, driver::check};
 use ash::vk;
 use core::fmt;
-use omniheap_core::{AllocateError, Allocation, Class, HeapKind, Manager, Result};
+use omniheap_core::{AllocateError, Allocation, Manager};
+use omniheap_seam::{Class, HeapKind, Result};
 use std::sync::Arc;
 
 /// A buffer or image handle.

@@ -6,7 +6,7 @@ use crate::{
 };
 use ash::vk;
 use core::sync::atomic::Ordering;
-use omniheap_core::{ErrorKind, HeapId, Page, Result};
+use omniheap_seam::{ErrorKind, HeapId, Page, Result};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},

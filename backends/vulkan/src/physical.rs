@@ -6,7 +6,7 @@ use crate::{
 };
 use ash::{amd, ext, khr, vk};
 use core::ffi::CStr;
-use omniheap_core::{DeviceInfo, ErrorKind, HeapBudget, Result};
+use omniheap_seam::{DeviceInfo, ErrorKind, HeapBudget, Result};
 
 /// What the driver says about a physical device.
 pub(crate) struct Physical {

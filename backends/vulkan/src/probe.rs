@@ -8,7 +8,7 @@ use crate::{
     physical::Physical,
 };
 use ash::vk;
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use std::sync::Arc;
 
 /// Blocks begin at multiples of this where addresses do not say otherwise: what tiled images ask for at most.

@@ -11,7 +11,7 @@ use crate::{
     pages,
 };
 use ash::vk;
-use omniheap_core::{Align, ErrorKind, Heap, HeapId, Page, Remap, Result};
+use omniheap_seam::{Align, ErrorKind, Heap, HeapId, Page, Remap, Result};
 use std::sync::Mutex;
 
 type Slots = Mutex<Vec<Option<Page>>>;

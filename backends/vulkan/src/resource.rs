@@ -3,14 +3,13 @@
 use crate::{
     Block, Native, Vulkan,
     block::Shared,
+    caps::Table,
     driver::check,
     objects::{Ask, Memory, Share},
 };
 use ash::vk;
-use omniheap_core::{
-    Align, AllocateError, Allocation, Class, ErrorKind, HeapId, HeapKind, Layout, Manager, Request,
-    Result,
-};
+use omniheap_core::{AllocateError, Allocation, Manager, Request};
+use omniheap_seam::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Result};
 
 /// Whether a resource wants memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ impl Needs {
 impl Vulkan {
     /// The heaps whose memory type is in `type_bits`, best first for `kind`, those with special properties left out.
     ///
-    /// When one is full, skip those with the same [`physical`](omniheap_core::Heap::physical) and try the next.
+    /// When one is full, skip those with the same [`physical`](omniheap_seam::Heap::physical) and try the next.
     #[must_use]
     pub fn candidates(&self, type_bits: u32, kind: HeapKind) -> Vec<HeapId> {
         self.table.candidates(type_bits, kind)
@@ -294,5 +293,43 @@ fn alone(own: vk::MemoryDedicatedRequirements<'_>) -> Alone {
         (vk::TRUE, _) => Alone::Required,
         (_, vk::TRUE) => Alone::Preferred,
         _ => Alone::No,
+    }
+}
+
+impl Table {
+    /// The heaps whose memory type is in `type_bits` and has all of `flags`, in ranked order, special ones too.
+    pub(crate) fn with_flags(&self, type_bits: u32, flags: vk::MemoryPropertyFlags) -> Vec<HeapId> {
+        self.in_types(type_bits)
+            .filter(|(_, slot, _)| slot.flags.contains(flags))
+            .map(|(id, ..)| id)
+            .collect()
+    }
+
+    /// Asks `heaps` in turn until one gives; when one is full, so are the others of its physical memory.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` at once, else what the last heap that was asked says; `NoSuchHeap` where there is none to ask.
+    pub(crate) fn first_that_gives<T, E: From<ErrorKind>>(
+        &self,
+        heaps: &[HeapId],
+        kind: impl Fn(&E) -> ErrorKind,
+        mut ask: impl FnMut(HeapId) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut full = Vec::new();
+        let mut outcome = Err(ErrorKind::NoSuchHeap.into());
+        for id in heaps.iter().copied() {
+            let Some(heap) = self.caps.heap(id).filter(|heap| !full.contains(&heap.physical))
+            else {
+                continue;
+            };
+            outcome = ask(id);
+            match &outcome {
+                Err(why) if kind(why) == ErrorKind::OutOfDeviceMemory => full.push(heap.physical),
+                Err(why) if kind(why) != ErrorKind::DeviceLost => {}
+                _ => break,
+            }
+        }
+        outcome
     }
 }

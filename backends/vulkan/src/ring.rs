@@ -1,6 +1,6 @@
 //! A ring of bytes whose pieces come back in the order they were taken. Pure.
 #![forbid(unsafe_code)]
-use omniheap_core::Align;
+use omniheap_seam::Align;
 use std::collections::VecDeque;
 
 /// One taken piece.

@@ -6,7 +6,7 @@ use crate::{
     line::Line,
 };
 use ash::vk;
-use omniheap_core::{Result, Slot};
+use omniheap_seam::{Result, Slot};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},

@@ -3,7 +3,7 @@
 use crate::Vulkan;
 use ash::vk;
 use core::{ffi::c_void, fmt, ptr::NonNull};
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use std::sync::Arc;
 
 /// What an engine's allocator gave.
@@ -36,7 +36,7 @@ pub unsafe trait MemorySource: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `OutOfDeviceMemory` and the other kinds of [`Backend::allocate`](omniheap_core::Backend::allocate).
+    /// `OutOfDeviceMemory` and the other kinds of [`Backend::allocate`](omniheap_seam::Backend::allocate).
     fn allocate(&self, asked: vk::MemoryRequirements) -> Result<Piece>;
 
     /// Takes a piece back.

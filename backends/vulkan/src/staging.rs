@@ -7,7 +7,7 @@ use crate::{
 };
 use ash::vk;
 use core::ptr::NonNull;
-use omniheap_core::{Align, HostAccess, Result};
+use omniheap_seam::{Align, HostAccess, Result};
 use std::sync::Arc;
 
 /// What a timeline's ring will be made of, once it is needed.

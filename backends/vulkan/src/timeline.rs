@@ -8,7 +8,7 @@ use crate::{
     staging::Plans,
 };
 use ash::vk;
-use omniheap_core::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
+use omniheap_seam::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},

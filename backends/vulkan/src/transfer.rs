@@ -5,7 +5,7 @@ use crate::{
     line::{Line, State},
 };
 use ash::vk;
-use omniheap_core::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use omniheap_seam::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
 use std::{collections::VecDeque, sync::MutexGuard};
 
 /// Splits `0..len` into pieces of at most `most` bytes.

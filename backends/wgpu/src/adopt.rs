@@ -5,7 +5,7 @@ use crate::{
     caps::{COPY_ALIGN, HeapClass},
 };
 use ash::vk;
-use omniheap_core::{ErrorKind, HeapId, Result};
+use omniheap_seam::{ErrorKind, HeapId, Result};
 use wgpu::{
     BufferDescriptor,
     hal::{api::Vulkan, vulkan},

@@ -9,7 +9,7 @@ use crate::{
     timeline::Clock,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{
+use omniheap_seam::{
     Backend, Caps, DeviceInfo, DriverBudget, ErrorKind, HeapBudget, HeapId, Launch, Result,
     Timelines, Transfer,
 };

@@ -1,7 +1,7 @@
 //! A span as a binding, with wgpu's rules checked before wgpu sees it.
 use crate::{Block, Wgpu, caps::offset_align};
 use core::num::NonZero;
-use omniheap_core::{Align, ErrorKind, Result, Span};
+use omniheap_seam::{Align, ErrorKind, Result, Span};
 use wgpu::{BufferBinding, BufferUsages};
 
 /// How a shader sees a span.

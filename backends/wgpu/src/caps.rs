@@ -1,6 +1,6 @@
 //! The device's limits in core's words.
 use crate::hal::{DriverMemory, MemoryType, bits};
-use omniheap_core::{
+use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess,
     InsideBlock, Mapper, SharedCaps, Use,
 };

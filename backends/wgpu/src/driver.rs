@@ -4,7 +4,7 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 use std::{
     panic::{catch_unwind, resume_unwind},
     sync::{Arc, mpsc},

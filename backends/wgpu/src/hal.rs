@@ -1,5 +1,5 @@
 //! What the driver under wgpu says about its memory: wgpu itself does not tell.
-use omniheap_core::HeapBudget;
+use omniheap_seam::HeapBudget;
 
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
 #[path = "hal/vulkan.rs"]

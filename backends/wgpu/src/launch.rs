@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "signs the contract of Launch")]
 use crate::{Bind, Block, Wgpu};
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{
+use omniheap_seam::{
     Argument, ErrorKind, Kernel, Launch, ProgramId, Result, Slot, Span, TimelineId,
 };
 use std::{

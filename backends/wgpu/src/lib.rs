@@ -3,7 +3,7 @@
 //! | question | answer |
 //! |---|---|
 //! | a block is | one [`wgpu::Buffer`]; its heap decides its usages ([`Block::buffer`] shows it) |
-//! | addresses, persistent mappings | none: wgpu has neither, so [`as_map`](omniheap_core::Backend::as_map) and `as_address` are `None` |
+//! | addresses, persistent mappings | none: wgpu has neither, so [`as_map`](omniheap_seam::Backend::as_map) and `as_address` are `None` |
 //! | bytes move | through staging buffers of this crate: `queue.write_buffer` loses the device when its own staging runs out |
 //! | heap sizes, identity, budget | asked of the driver where wgpu runs on Vulkan; elsewhere a heap counts as one largest block and its name says so ([`Wgpu::with_memory`]) |
 //! | timelines | one queue under all of them; epochs follow its submissions, also those of the engine |
@@ -20,7 +20,7 @@
 //! # Examples
 //!
 //! ```
-//! use omniheap_core::{Backend, HeapId, Place, TimelineId};
+//! use omniheap_seam::{Backend, HeapId, Place, TimelineId};
 //! use omniheap_wgpu::Wgpu;
 //!
 //! let backend = Wgpu::open_noop()?;
@@ -30,7 +30,7 @@
 //! let mut back = [0; 8];
 //! transfer.read(TimelineId::MAIN, Place { block: &block, offset: 256 }, &mut back)?;
 //! assert_eq!(&back, b"omniheap");
-//! # Ok::<(), omniheap_core::Error>(())
+//! # Ok::<(), omniheap_seam::Error>(())
 //! ```
 
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -51,17 +51,19 @@ mod own {
         /// # Errors
         ///
         /// `Unsupported`.
-        pub fn with_own_memory(self) -> omniheap_core::Result<Self> {
-            Err(omniheap_core::ErrorKind::Unsupported.into())
+        pub fn with_own_memory(self) -> omniheap_seam::Result<Self> {
+            Err(omniheap_seam::ErrorKind::Unsupported.into())
         }
     }
 }
 mod staging;
+#[cfg(feature = "manager")]
 mod texture;
 mod timeline;
 mod transfer;
 
 pub use backend::{Block, Wgpu};
 pub use bind::Bind;
+#[cfg(feature = "manager")]
 pub use texture::Texture;
 pub use wgpu;

@@ -6,7 +6,7 @@ use crate::{
     hal::{self, DriverMemory, bits},
 };
 use ash::vk;
-use omniheap_core::{
+use omniheap_seam::{
     Align, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Mapper, Result, Use,
 };
 use wgpu::hal::api::Vulkan;
@@ -54,6 +54,7 @@ impl Wgpu {
     }
 
     /// Whether blocks lie in memory that this backend allocates itself.
+    #[cfg(feature = "manager")]
     pub(crate) const fn has_own_memory(&self) -> bool {
         !self.own.is_empty()
     }

@@ -3,7 +3,7 @@
 //! wgpu's own `write_buffer` allocates on every call and loses the device when that allocation fails; these buffers
 //! fail with an error, are bounded in number, and come back when the device is done with them.
 use crate::driver::{Driver, Start};
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wgpu::{Buffer, BufferUsages, MapMode};
 

@@ -1,6 +1,7 @@
 //! Textures in memory of a manager, where wgpu lets us place them.
 use crate::Wgpu;
-use omniheap_core::{AllocateError, Allocation, Manager, Point, TimelineId, Timelines};
+use omniheap_core::{AllocateError, Allocation, Manager};
+use omniheap_seam::{Point, TimelineId, Timelines};
 
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
 mod format;

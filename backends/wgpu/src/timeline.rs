@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "signs the contract of Timelines")]
 use crate::Wgpu;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
+use omniheap_seam::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},

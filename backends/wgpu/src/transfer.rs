@@ -4,7 +4,7 @@ use crate::{
     Block, Wgpu,
     staging::{READ_CHUNK, UPLOAD_CHUNK},
 };
-use omniheap_core::{Align, Error, ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use omniheap_seam::{Align, Error, ErrorKind, Move, Place, Result, TimelineId, Transfer};
 use std::sync::MutexGuard;
 use wgpu::{Buffer, BufferUsages, CommandEncoder, MapMode, SubmissionIndex};
 

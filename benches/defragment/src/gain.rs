@@ -1,7 +1,7 @@
 //! After random work that leaves half of the memory in holes: what one full defragmentation gains.
 use crate::Failure;
 use crate::random::Random;
-use omniheap::layer::Limit;
+use omniheap::layers::Limit;
 use omniheap::{
     Allocation, AnyBackend, Backend, Defragmentation, HeapId, Manager, ManagerConfig, PoolConfig,
     Request, Totals, UserPool,

@@ -108,7 +108,7 @@ fn heap_of(device: &AnyBackend) -> Result<(HeapId, u64), Failure> {
     paged.ok_or_else(|| "no heap has pages".into())
 }
 
-type Device = omniheap::layer::Limit<AnyBackend>;
+type Device = omniheap::layers::Limit<AnyBackend>;
 
 /// A manager of pages with so many bytes in every heap.
 fn limited(device: &AnyBackend, bytes: u64, remapping: Remapping) -> Manager<Device> {

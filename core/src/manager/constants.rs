@@ -1,11 +1,11 @@
 //! Constants that compete for one small bank, placed together.
 use super::{AllocateError, Allocation, Manager};
-use crate::policy::{Candidate, Probe, choose_constants};
 use crate::{
     Align, Backend, ErrorKind, HeapKind, Lifetime, Pattern, Placement, Reason, Region, Request,
     Result, Substitution, Writer,
 };
 use alloc::vec::Vec;
+use omniheap_placement::{Candidate, Probe, choose_constants};
 
 /// Where one constant of a set goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! What an allocation that failed tells: data, not only a code.
-use crate::{Error, ErrorKind, HeapId, RegionVerdict, Word as _};
+use crate::{Error, ErrorKind, HeapId, RegionVerdict, Word};
 use core::fmt;
 
 /// A rung of the out-of-memory ladder.
@@ -38,6 +38,20 @@ impl Rung {
         Self::Defragment,
         Self::NextHeap,
         Self::Spill,
+    ];
+}
+
+impl Word for Rung {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("retire", Self::Retire),
+        ("lend", Self::Lend),
+        ("driver", Self::Driver),
+        ("trim", Self::Trim),
+        ("wait", Self::Wait),
+        ("pressure", Self::Pressure),
+        ("defragment", Self::Defragment),
+        ("next-heap", Self::NextHeap),
+        ("spill", Self::Spill),
     ];
 }
 

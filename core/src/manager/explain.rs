@@ -2,12 +2,12 @@
 use super::Manager;
 use super::error::AllocateError;
 use super::placed::region_of;
-use crate::policy::{judge, refused, reject};
 use crate::{
     Backend, Caps, DefaultPolicy, Error, ErrorKind, HeapId, Placement, Policy, Profile, Ranking,
     Reason, RegionVerdict, Rejection, Request, Result, Sharing,
 };
 use alloc::vec::Vec;
+use omniheap_placement::{judge, refused, reject};
 use std::panic;
 
 /// Where a request's bytes would come from.

@@ -1,13 +1,13 @@
 //! Where bytes really went: windows that fill up, and what spills to host memory.
 use super::error::{AllocateError, Rung};
 use super::{Allocation, Manager};
-use crate::policy::spill;
 use crate::{
     Backend, Caps, HeapId, HeapKind, Placement, Ranking, Reason, Region, Request, Result, Spill,
     Substitution,
 };
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use omniheap_placement::spill;
 
 /// A window is left when more than this part of it would be live, in sixteenths.
 const LEAVE: u64 = 14;
@@ -41,10 +41,11 @@ impl Windows {
 /// What a policy calls memory of this kind.
 pub(super) const fn region_of(kind: HeapKind) -> Region {
     match kind {
-        HeapKind::Device => Region::Device,
         HeapKind::Constant => Region::Constant,
         HeapKind::Staging => Region::Staging,
         HeapKind::Unified => Region::Unified,
+        // The device's own memory, and kinds that the seam may get later.
+        _ => Region::Device,
     }
 }
 

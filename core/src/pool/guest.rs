@@ -4,12 +4,12 @@
 //! have a slot of their own in the other lane, which counts them; it is pinned, and ends with the owner's.
 #![forbid(unsafe_code)]
 use super::lane::{Ask, Lane, State};
-use super::notes::{Stay, Tag};
+use super::notes::Stay;
 use super::slots::{SlotId, Standing};
 use super::users::User;
 use crate::device::Block;
 use crate::strategy::{Grant, Key};
-use crate::{Backend, ErrorKind, HeapId, Span};
+use crate::{Backend, ErrorKind, HeapId, Span, Tag};
 use alloc::{boxed::Box, sync::Arc};
 
 /// The key of a slot whose bytes another lane has; no strategy grants it.

@@ -25,7 +25,6 @@ pub(crate) use deferred::Origin;
 pub use growth::Growth;
 pub(crate) use guest::{ELSEWHERE, Guest, Lodging};
 pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
-pub use notes::Tag;
 pub(crate) use notes::{Consent, Ending, Note, Stay};
 pub(crate) use order::Patience;
 pub(crate) use pager::Pager;

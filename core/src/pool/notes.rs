@@ -1,7 +1,7 @@
 //! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
 #![forbid(unsafe_code)]
 use super::deferred::Origin;
-use crate::{Align, HeapId, Point, Privacy, Request, Sharing, TimelineId};
+use crate::{Align, HeapId, Point, Privacy, Request, Sharing, Tag, TimelineId};
 use alloc::{boxed::Box, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
@@ -96,10 +96,6 @@ impl Ending {
     /// At once.
     pub(crate) const NOW: Self = Self::After(Vec::new(), Origin::Marked);
 }
-
-/// A label that groups allocations in reports: weights, frames, textures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tag(pub u16);
 
 /// Notes by slot index. Most lanes have none, and pay nothing.
 #[derive(Debug)]

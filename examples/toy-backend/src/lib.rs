@@ -4,7 +4,7 @@
 //! absence is as documented and counts those cases as refused.
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use omniheap_core::{
+use omniheap_seam::{
     Align, Backend, Caps, CopyCaps, DeviceInfo, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId,
     HeapKind, HostAccess, InsideBlock, Mapper, Move, Place, Result, TimelineId, Transfer, Use,
 };

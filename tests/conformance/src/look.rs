@@ -3,8 +3,8 @@
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
 use crate::rig::Held;
 use core::fmt;
-use omniheap_core::layer::{Call, CallKind, Hooks, Verdict};
 use omniheap_core::{Caps, Point, Result, TimelineId};
+use omniheap_layers::{Call, CallKind, Hooks, Verdict};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the layer does.

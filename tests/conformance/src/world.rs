@@ -3,11 +3,11 @@ use crate::look::Look;
 use crate::rig::{Account, Extras, Held, Rig};
 use crate::rng::{Rng, difference, stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use omniheap_core::layer::{Fault, Layer, Limit, Live, Record};
 use omniheap_core::{
     Allocation, Backend, Caps, Guards, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
     Request, TimelineId, Timelines, Use,
 };
+use omniheap_layers::{Fault, Layer, Limit, Live, Record};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The device as managers see it: it can fail, it remembers, it is limited, and it can show stricter caps.

@@ -1,10 +1,10 @@
 //! Any bytes, read as the settings of a manager and of a pool: they are refused with an error, or they work.
-use omniheap_core::layer::{Live, Record};
 use omniheap_core::{
     Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Manager, ManagerConfig, PoolConfig,
     Request, StrategyKind, Uses, Waiting,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{Live, Record};
 use std::sync::Arc;
 
 /// Small, so that many settings ask for too much.

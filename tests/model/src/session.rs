@@ -1,11 +1,11 @@
 //! Any bytes, read as one session with a manager on host memory: every call of the public interface, in any order, with
 //! contents checked and with a driver that fails when the bytes say so.
-use omniheap_core::layer::{Fault, Live, Plan, Record};
 use omniheap_core::{
     Align, Allocation, Backend, Budget, Copy, Error, ErrorKind, HeapId, HeapKind, Manager,
     ManagerConfig, Pass, Point, Request, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{Fault, Live, Plan, Record};
 use std::sync::Arc;
 
 /// The device of a session: it can fail, and it remembers what it gave.

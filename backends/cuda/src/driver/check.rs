@@ -1,6 +1,6 @@
 //! The one place where driver codes become error kinds.
 use crate::sys::Code;
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 
 /// The code for "the event or stream has not finished yet".
 pub(crate) const NOT_READY: Code = 600;

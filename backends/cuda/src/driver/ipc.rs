@@ -3,7 +3,7 @@
 use super::{Driver, check};
 use crate::sys::CUipcMemHandle;
 use core::ffi::c_char;
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{IpcDriver, StreamDriver};
 
 /// Access of other devices is enabled when it is first needed; the only flag there is.

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{
     CUmemAllocationHandleType, CUmemAllocationType_enum, CUmemLocation, CUmemLocationType_enum,
     CUmemPoolHandle_st,
 };
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Caching, MemoryDriver, MemoryInfo, Raw, StreamDriver, of_host};
 
 /// Usable from every context, and mapped into the device's addresses.

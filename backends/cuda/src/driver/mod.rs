@@ -12,7 +12,7 @@ use crate::sys::{Attribute, CUcontext, CUdevice, CUuuid, Code, Functions};
 pub(crate) use check::check;
 use check::{check_release, success};
 use core::{ffi::c_int, fmt};
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 use omniheap_stream::{Raw, StreamDriver};
 pub(crate) use pages::Sharing;
 

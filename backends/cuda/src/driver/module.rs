@@ -7,7 +7,7 @@ use core::{
     ptr,
 };
 use cudarc::driver::sys::{CUfunc_st, CUmod_st};
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{BuildError, CodeDriver, Module, Raw, Shape, StreamDriver};
 use std::sync::Arc;
 

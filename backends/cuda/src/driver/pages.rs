@@ -12,7 +12,7 @@ use cudarc::driver::sys::{
     CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType_enum, CUmemLocation,
     CUmemLocationType_enum,
 };
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Raw, StreamDriver};
 
 const GRANULARITY_RECOMMENDED: u32 = 0x1;

@@ -9,7 +9,7 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use cudarc::driver::sys::{CUevent_st, CUgraph_st, CUstream_st};
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Caching, Capture, Progress, Raw, StreamDriver};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::{Driver, check};
 use crate::sys::CUDA_MEMCPY2D;
 use core::{ffi::c_void, ptr};
 use cudarc::driver::sys::CUmemorytype_enum;
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use omniheap_stream::{CopyDriver, RowCopy, StreamDriver};
 
 const POINTER_RANGE_START: u32 = 11;

@@ -1,6 +1,6 @@
 //! The one place where HIP's codes become error kinds.
 
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 
 use crate::sys::hipError_t;
 

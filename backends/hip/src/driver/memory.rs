@@ -4,7 +4,7 @@
 
 use core::ptr::{self, NonNull};
 
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Caching, MemoryDriver, MemoryInfo, StreamDriver, of_host};
 
 use super::{Driver, address, check, pointer};

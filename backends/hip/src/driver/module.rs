@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_void};
 use core::ptr;
 use std::sync::Arc;
 
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{BuildError, CodeDriver, Module, Shape, StreamDriver};
 
 use super::{Driver, address, check};

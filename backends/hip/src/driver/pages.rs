@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::ptr;
 
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{CopyDriver, StreamDriver};
 
 use super::{Driver, address, check, pointer};

@@ -4,7 +4,7 @@
 
 use core::ptr;
 
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::StreamDriver;
 
 use super::{Driver, address, check, pointer};

@@ -7,7 +7,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 use omniheap_stream::{Caching, Capture, Progress, StreamDriver};
 
 use super::{Coherence, Current, Driver, address, check, pointer};

@@ -14,7 +14,7 @@ pub(crate) use portable::{Memory, forks, os_page, ram};
 pub(crate) use unix::{Memory, forks, os_page, ram};
 
 use core::fmt;
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

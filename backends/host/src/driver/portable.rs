@@ -3,7 +3,7 @@
 use super::narrow;
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use omniheap_core::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use std::alloc::{alloc_zeroed, dealloc};
 
 /// Memory of this process. Dropping it gives the memory back.

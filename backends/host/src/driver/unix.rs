@@ -3,7 +3,7 @@
 use super::narrow;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 use std::sync::Once;
 
 /// An address range of this process. Dropping it gives addresses and memory back.

@@ -1,9 +1,9 @@
 //! Layers over a real backend: every capability passes, every count is right.
 #![expect(unsafe_code, reason = "maps pages")]
 use crate::common::{HEAP, MAIN, MIB, free, host, kind};
-use omniheap_core::layer::{CallKind, Fault, Lie, Limit, Live, Plan, Record, Wrapped, errors};
 use omniheap_core::{Backend, Epoch, ErrorKind, HeapKind, Move, Page, Place, Point, Result, erase};
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Fault, Lie, Limit, Live, Plan, Record, Wrapped, errors};
 use std::thread;
 
 /// Uses every capability once and cleans up behind itself, also when a call fails.

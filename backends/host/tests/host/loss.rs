@@ -58,7 +58,7 @@ fn loss_wakes_who_waits_for_a_held_timeline() {
 #[test]
 fn pages_of_a_lost_device_are_given_back() {
     use omniheap_core::Remap;
-    use omniheap_core::layer::{Live, Record};
+    use omniheap_layers::{Live, Record};
     let record = Record::new(host(16 * MIB));
     let remap = record.as_remap().expect("forwarded");
     let spare = remap.reserve(HEAP, 2 * MIB).expect("addresses");

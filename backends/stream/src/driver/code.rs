@@ -6,7 +6,7 @@ use core::{
     ffi::{CStr, c_void},
     fmt,
 };
-use omniheap_core::Result;
+use omniheap_seam::Result;
 use std::sync::Arc;
 
 /// Modules, functions and launches. Errors are what the driver says, if not said otherwise.

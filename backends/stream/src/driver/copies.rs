@@ -1,7 +1,7 @@
 //! The calls that move or set bytes the device reaches.
 #![expect(unsafe_code, reason = "declares what a driver owes")]
 use super::StreamDriver;
-use omniheap_core::Result;
+use omniheap_seam::Result;
 
 /// A copy of rows, from one rectangle to another; addresses are those of first bytes, the rest is bytes and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The calls that give memory which all drivers have alike, and that hand it to another process.
 #![expect(unsafe_code, reason = "declares what a driver owes")]
 use super::StreamDriver;
-use omniheap_core::{Error, ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 
 /// How the host's caches treat pinned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

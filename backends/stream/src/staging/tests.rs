@@ -1,6 +1,6 @@
 use super::*;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use omniheap_core::ErrorKind;
+use omniheap_seam::ErrorKind;
 
 #[test]
 fn workers_divide_all_pieces_once() {

@@ -1,7 +1,7 @@
 //! Memory layouts of real devices, from public reports, as test data.
 use super::{Facts, Paging, Sparse};
 use ash::vk;
-use omniheap_core::DeviceInfo;
+use omniheap_seam::DeviceInfo;
 
 /// What a device reports: sizes of heaps, then `(heap, flags)` of every memory type.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,7 @@
 //! Which heap before which, and which may stand in for which. Pure.
 #![forbid(unsafe_code)]
 use super::{Slot, Suits, Table};
-use ash::vk;
-use omniheap_core::{ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result};
+use omniheap_seam::{Heap, HeapId, HeapKind, HostAccess};
 
 /// Device memory first, then what both sides reach.
 pub(super) const fn kind(kind: HeapKind) -> u8 {
@@ -38,43 +37,7 @@ impl Table {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The heaps whose memory type is in `type_bits` and has all of `flags`, in ranked order, special ones too.
-    pub(crate) fn with_flags(&self, type_bits: u32, flags: vk::MemoryPropertyFlags) -> Vec<HeapId> {
-        self.in_types(type_bits)
-            .filter(|(_, slot, _)| slot.flags.contains(flags))
-            .map(|(id, ..)| id)
-            .collect()
-    }
-
-    /// Asks `heaps` in turn until one gives; when one is full, so are the others of its physical memory.
-    ///
-    /// # Errors
-    ///
-    /// `DeviceLost` at once, else what the last heap that was asked says; `NoSuchHeap` where there is none to ask.
-    pub(crate) fn first_that_gives<T, E: From<ErrorKind>>(
-        &self,
-        heaps: &[HeapId],
-        kind: impl Fn(&E) -> ErrorKind,
-        mut ask: impl FnMut(HeapId) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut full = Vec::new();
-        let mut outcome = Err(ErrorKind::NoSuchHeap.into());
-        for id in heaps.iter().copied() {
-            let Some(heap) = self.caps.heap(id).filter(|heap| !full.contains(&heap.physical))
-            else {
-                continue;
-            };
-            outcome = ask(id);
-            match &outcome {
-                Err(why) if kind(why) == ErrorKind::OutOfDeviceMemory => full.push(heap.physical),
-                Err(why) if kind(why) != ErrorKind::DeviceLost => {}
-                _ => break,
-            }
-        }
-        outcome
-    }
-
-    fn in_types(&self, type_bits: u32) -> impl Iterator<Item = (HeapId, &Slot, &Heap)> {
+    pub(crate) fn in_types(&self, type_bits: u32) -> impl Iterator<Item = (HeapId, &Slot, &Heap)> {
         self.caps
             .heap_ids()
             .zip(&self.slots)

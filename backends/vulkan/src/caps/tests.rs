@@ -5,7 +5,7 @@ use super::{
     power, translate,
 };
 use ash::vk;
-use omniheap_core::{Align, Error, ErrorKind, HeapId, HeapKind, HostAccess, Mapper, Result, Use};
+use omniheap_seam::{Align, Error, ErrorKind, HeapId, HeapKind, HostAccess, Mapper, Result, Use};
 
 fn types(table: &Table, heaps: &[HeapId]) -> Vec<u32> {
     heaps.iter().map(|id| table.slots[usize::from(id.0)].memory_type).collect()

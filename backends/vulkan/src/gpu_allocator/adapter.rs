@@ -7,10 +7,8 @@ use gpu_allocator::{
     MemoryLocation,
     vulkan::{AllocationCreateDesc, AllocationScheme},
 };
-use omniheap_core::{
-    AllocateError, Allocation as Managed, Backend as _, Class, HeapKind, HostAccess, Manager,
-    ManagerConfig, Map as _, Sharing,
-};
+use omniheap_core::{AllocateError, Allocation as Managed, Manager, ManagerConfig, Sharing};
+use omniheap_seam::{Backend as _, Class, HeapKind, HostAccess, Map as _};
 
 /// An allocator with the calls of `gpu_allocator::vulkan::Allocator`, over omniheap's pools.
 #[derive(Debug)]
@@ -80,7 +78,7 @@ impl Allocator {
         }
         needs.heaps.retain(|id| matches!(host(*id), HostAccess::Cached | HostAccess::Combined));
         match needs.heaps.is_empty() {
-            true => Err(omniheap_core::Error::from(omniheap_core::ErrorKind::NoSuchHeap).into()),
+            true => Err(omniheap_seam::Error::from(omniheap_seam::ErrorKind::NoSuchHeap).into()),
             false => Ok(()),
         }
     }
@@ -110,7 +108,7 @@ impl Allocator {
         // Pinned, so the place outlives the binding.
         let binding = managed.binding();
         let (block, start) = (binding.block(), binding.span().offset);
-        let raw = block.memory().ok_or(omniheap_core::ErrorKind::Unsupported)?;
+        let raw = block.memory().ok_or(omniheap_seam::ErrorKind::Unsupported)?;
         let (described, slot) = self.vulkan().heap(block.heap())?;
         let mapped = match described.host.is_visible() {
             // SAFETY: the span lies in the mapping of its block.

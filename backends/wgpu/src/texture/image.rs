@@ -6,9 +6,8 @@ use crate::{
     own::{OWN_ALIGN, check},
 };
 use ash::vk;
-use omniheap_core::{
-    Align, AllocateError, Allocation, Class, ErrorKind, HeapId, HeapKind, Manager, Request, Result,
-};
+use omniheap_core::{AllocateError, Allocation, Manager, Request};
+use omniheap_seam::{Align, Class, ErrorKind, HeapId, HeapKind, Result};
 use wgpu::{
     CommandEncoder, TextureDescriptor, TextureTransition, TextureUses,
     hal::{self, api::Vulkan, vulkan::TextureMemory},

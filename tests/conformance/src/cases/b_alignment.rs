@@ -2,11 +2,11 @@
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, pool_of};
-use omniheap_core::layer::CallKind;
 use omniheap_core::{
     Align, Allocation, Backend, Class, ErrorKind, HostAccess, Manager, ManagerConfig, PoolConfig,
     Request, TimelineId,
 };
+use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {

@@ -2,10 +2,10 @@
 use super::{fill_up, kind, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap};
-use omniheap_core::layer::CallKind;
 use omniheap_core::{
     Align, Backend, Copy, ErrorKind, Manager, PoolConfig, Request, StrategyKind, TimelineId,
 };
+use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {

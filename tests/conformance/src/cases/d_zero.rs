@@ -2,8 +2,8 @@
 use super::{kind, take};
 use crate::case::{Case, Need};
 use crate::world::{World, in_heap, pool_of};
-use omniheap_core::layer::CallKind;
 use omniheap_core::{Backend, Copy, ErrorKind, HeapId, PoolConfig, Request, TimelineId};
+use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {

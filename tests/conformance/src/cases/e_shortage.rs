@@ -3,11 +3,11 @@ use super::{fill_up, kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, timelines, write_stamp};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use omniheap_core::layer::{CallKind, Plan};
 use omniheap_core::{
     Access, Backend, ErrorKind, Heap, HeapId, HeapKind, Manager, Reason, Region, Relief, Request,
     Rung, TimelineId, Writer,
 };
+use omniheap_layers::{CallKind, Plan};
 use std::sync::{Arc, Mutex};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -185,7 +185,7 @@ fn only_a_shortage_calls_for_relief<B: Backend + 'static>(world: &World<B>) {
         Relief::Nothing
     });
     let making = if world.is_paged() { CallKind::Create } else { CallKind::Allocate };
-    let refusals = omniheap_core::layer::errors(making);
+    let refusals = omniheap_layers::errors(making);
     for (pick, wanted) in refusals.iter().enumerate().filter(|(_, kind)| !kind.is_out_of_memory()) {
         stack.inject(Plan::Kind(making, 0), pick);
         assert_eq!(kind(manager.allocate(&Request::new(MIB))), *wanted, "passes untouched");

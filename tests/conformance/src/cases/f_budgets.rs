@@ -3,8 +3,8 @@ use super::{fill_up, kind, take};
 use crate::case::{Case, Need};
 use crate::world::{World, in_heap, pool_of};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use omniheap_core::layer::CallKind;
 use omniheap_core::{Backend, ErrorKind, PoolConfig, Request};
+use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {

@@ -2,10 +2,10 @@
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, timelines, write_stamp};
-use omniheap_core::layer::CallKind;
 use omniheap_core::{
     Align, Backend, ErrorKind, Layout, Manager, PoolConfig, Request, StrategyKind, UserPool,
 };
+use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {

@@ -3,11 +3,11 @@ use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::rng::Rng;
 use crate::world::{World, pool_of};
-use omniheap_core::layer::CallKind;
 use omniheap_core::strategy::{
     Buddy, Bump, Grant, PieceState, Ring, Slab, Stack as Lifo, Strategy, Tlsf,
 };
 use omniheap_core::{Align, Backend, Class, ErrorKind, Layout, Request};
+use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {

@@ -2,10 +2,10 @@
 use super::{place_of, take};
 use crate::case::Case;
 use crate::world::{Stack, World, check_stamp, pool_of, write_stamp};
-use omniheap_core::layer::Plan;
 use omniheap_core::{
     Allocation, Backend, Budget, Decision, Fate, InsideBlock, Manager, Pass, Request, UserPool,
 };
+use omniheap_layers::Plan;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;

@@ -3,10 +3,10 @@ use super::{fill_up, place_of, take};
 use crate::case::Case;
 use crate::world::{Stack, World, check_stamp, timelines, write_stamp};
 use core::time::Duration;
-use omniheap_core::layer::Plan;
 use omniheap_core::{
     Allocation, Backend, Budget, Decision, Fate, HeapId, Manager, Pass, Reason, Request,
 };
+use omniheap_layers::Plan;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;

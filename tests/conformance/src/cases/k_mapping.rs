@@ -2,8 +2,8 @@
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, pool_of};
-use omniheap_core::layer::CallKind;
 use omniheap_core::{Allocation, Backend, Copy, ErrorKind, Request, TimelineId, Writer};
+use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {

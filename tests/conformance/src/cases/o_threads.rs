@@ -5,8 +5,8 @@ use crate::rng::Rng;
 use crate::run::PATIENCE;
 use crate::world::{Stack, World, check_stamp, write_stamp};
 use core::time::Duration;
-use omniheap_core::layer::{CallKind, Plan};
 use omniheap_core::{Allocation, Backend, Binding, Buffer, Manager, Mapped, Request, UserPool};
+use omniheap_layers::{CallKind, Plan};
 use std::sync::mpsc;
 use std::thread;
 

@@ -2,11 +2,11 @@
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, pool_of, timelines};
-use omniheap_core::layer::{CallKind, Plan, Quarantine};
 use omniheap_core::{
     Allocation, Backend, Binding, Budget, Contents, ErrorKind, Event, Guards, Layout, Manager,
     Observer, Overwrite, Place, Point, PoolConfig, Request, StrategyKind, TimelineId,
 };
+use omniheap_layers::{CallKind, Plan, Quarantine};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {

@@ -2,8 +2,8 @@
 use super::{kind, place_of, take};
 use crate::case::Case;
 use crate::world::{World, pool_of, timelines};
-use omniheap_core::layer::CallKind;
 use omniheap_core::{Backend, Copy, ErrorKind, Request, TimelineId};
+use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;
@@ -61,7 +61,7 @@ fn frees_after_a_loss_leave_nothing<B: Backend + 'static>(world: &World<B>) {
     drop((waiting, alone, shared));
     drop(manager);
     let calls = stack.inner().calls();
-    assert_eq!(stack.inner().live(), omniheap_core::layer::Live::default());
+    assert_eq!(stack.inner().live(), omniheap_layers::Live::default());
     let made = calls.of(CallKind::Allocate) + calls.of(CallKind::Reserve);
     assert_eq!(made, calls.of(CallKind::Free), "each object once");
 }
@@ -88,7 +88,7 @@ fn every_order_of_dropping_is_safe<B: Backend + 'static>(world: &World<B>) {
                 _ => drop(manager.take()),
             }
         }
-        assert_eq!(stack.inner().live(), omniheap_core::layer::Live::default(), "order {order}");
+        assert_eq!(stack.inner().live(), omniheap_layers::Live::default(), "order {order}");
     }
 }
 

@@ -3,8 +3,8 @@ use super::{kind, take};
 use crate::case::{Case, Need};
 use crate::rng::difference;
 use crate::world::{Stack, World, in_heap, timelines};
-use omniheap_core::layer::{CallKind, Plan};
 use omniheap_core::{Allocation, Backend, ErrorKind, HeapKind, Manager, Request, TimelineId};
+use omniheap_layers::{CallKind, Plan};
 
 const SECRET: u8 = 0xA5;
 

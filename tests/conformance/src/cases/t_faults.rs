@@ -2,8 +2,8 @@
 use super::{kind, take};
 use crate::case::Case;
 use crate::world::{World, in_heap, timelines};
-use omniheap_core::layer::{CallKind, Lie, Live, Plan, errors};
 use omniheap_core::{Backend, ErrorKind, Request, TimelineId};
+use omniheap_layers::{CallKind, Lie, Live, Plan, errors};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;

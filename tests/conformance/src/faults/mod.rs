@@ -13,7 +13,7 @@ use crate::world::Mode;
 use core::fmt;
 use core::panic::AssertUnwindSafe;
 use omniheap_core::Backend;
-use omniheap_core::layer::{CallKind, Plan, errors};
+use omniheap_layers::{CallKind, Plan, errors};
 use scene::{Fault, Scene, absorbed};
 use std::panic::catch_unwind;
 

@@ -3,8 +3,8 @@ use super::Scenario;
 use crate::rig::Rig;
 use crate::run::PATIENCE;
 use crate::world::{Mode, Stack, World, check_stamp, write_stamp};
-use omniheap_core::layer::{CallKind, Plan, Quarantine};
 use omniheap_core::{Allocation, Backend, ErrorKind, Manager, Request, Result, Span, TimelineId};
+use omniheap_layers::{CallKind, Plan, Quarantine};
 use std::sync::mpsc;
 
 /// Bytes that a scenario may use of each heap.

@@ -1,7 +1,7 @@
 //! A device on which a test decides about each call before it is made: a wait that lets a held timeline go, say.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
-use omniheap_core::layer::{Call, Hooks, Layer, Verdict};
 use omniheap_host::Host;
+use omniheap_layers::{Call, Hooks, Layer, Verdict};
 use std::sync::Arc;
 
 type Decide = Box<dyn Fn(&Call) -> Verdict + Send + Sync>;

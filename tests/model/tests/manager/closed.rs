@@ -1,11 +1,11 @@
 //! Timelines that were closed, points that never come, marks that another thread must make: nobody else's requests suffer.
 use super::before::asked;
-use omniheap_core::layer::{CallKind, Verdict};
 use omniheap_core::{
     Allocation, Backend, Epoch, Error, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Place,
     Point, Request, TimelineId, Timelines, Transfer,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Mutex};
 
 const MAIN: TimelineId = TimelineId::MAIN;

@@ -1,12 +1,12 @@
 //! What passes promise: budgets, decisions, aborts, and allocations that never wait, on host memory.
 use core::time::Duration;
-use omniheap_core::layer::{CallKind, Fault, Plan};
 use omniheap_core::{
     Align, Allocation, Backend, Background, Budget, Class, Decision, Defragmentation, Fate, HeapId,
     HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig, Request, Span, Step, TimelineId,
     Timelines,
 };
 use omniheap_host::{Config, Host, heap};
+use omniheap_layers::{CallKind, Fault, Plan};
 
 const MIB: u64 = 1 << 20;
 /// Holes of every size, and more blocks than one.

@@ -2,12 +2,12 @@
 //! then. `OMNIHEAP_OPERATIONS` says how many operations.
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::time::Duration;
-use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{
     Align, Allocation, Background, Budget, Decision, Defragmentation, HeapKind, HostAccess,
     Manager, ManagerConfig, Mapper, Request, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{Fault, Plan};
 use omniheap_model::{Random, stamp};
 
 type Device = Fault<Host>;

@@ -1,10 +1,10 @@
 //! Blocks that stay: their holes are closed, by passes that nobody waits for and by one full defragmentation.
-use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{
     Align, Allocation, Budget, Defragmentation, Fate, HeapId, HeapKind, InsideBlock, Manager,
     ManagerConfig, PoolConfig, Request, Span, UserPool,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{Fault, Plan};
 use omniheap_model::{Random, sound, stamp};
 
 const MIB: u64 = 1 << 20;

@@ -1,11 +1,11 @@
 //! Bugs that were planted by hand and that nothing noticed, one test for each.
 use super::before::asked;
-use omniheap_core::layer::{CallKind, Verdict};
 use omniheap_core::{
     Backend, Budget, HeapId, HeapKind, Manager, ManagerConfig, Place, PoolConfig, Request,
     TimelineId, Timelines, Transfer,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Mutex};
 
 const MAIN: TimelineId = TimelineId::MAIN;

@@ -1,7 +1,7 @@
 //! What one full defragmentation leaves of pools of pages: holes that add up to a page are gained, whatever the sizes.
-use omniheap_core::layer::{Fault, Plan};
 use omniheap_core::{Align, Allocation, Backend, HeapKind, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
+use omniheap_layers::{Fault, Plan};
 use omniheap_model::Random;
 
 const PAGE: u64 = 64 << 10;

@@ -1,12 +1,12 @@
 //! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
 use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::layer::{CallKind, Verdict};
 use omniheap_core::{
     Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
     Relief, Request, Rung, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 

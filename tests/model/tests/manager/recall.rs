@@ -1,10 +1,10 @@
 //! What a recall promises: bytes come back to the heap that they were meant for, or stay where they are, on host memory.
-use omniheap_core::layer::{Fault, Plan, Quarantine};
 use omniheap_core::{
     Allocation, Backend, Budget, Decision, ErrorKind, Fate, Guards, HeapId, HeapKind, Manager,
     ManagerConfig, Pass, Place, Reason, Region, Request, SpanState, TimelineId,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{Fault, Plan, Quarantine};
 use std::sync::Arc;
 
 const KIB: u64 = 1 << 10;

@@ -2,12 +2,12 @@
 //!
 //! Nothing here depends on how long calls really take: what must happen follows from what the report says they took.
 use core::time::Duration;
-use omniheap_core::layer::{CallKind, Fault, Plan};
 use omniheap_core::{
     Align, Allocation, Defragmentation, HeapKind, Manager, ManagerConfig, Mapper, MoveCost,
     Remapping, Request, Rung,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Fault, Plan};
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 64 << 10;

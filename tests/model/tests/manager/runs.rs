@@ -1,9 +1,9 @@
 //! Pools of pages that are nearly full: what is free is had to the last page, wherever it lies.
-use omniheap_core::layer::{CallKind, Fault, Plan};
 use omniheap_core::{
     Align, Allocation, Backend, ErrorKind, HeapKind, Manager, ManagerConfig, Request, Span,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Fault, Plan};
 use omniheap_model::{Random, sound, stamp};
 
 const PAGE: u64 = 64 << 10;

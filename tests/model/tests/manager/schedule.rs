@@ -1,7 +1,6 @@
 //! What a manager promises of an installed schedule: places, owned bytes, and deviations that are served and counted.
 use super::before::asked;
 use core::time::Duration;
-use omniheap_core::layer::{CallKind, Verdict};
 use omniheap_core::strategy::{Exact, Strategy as _, TakeSpan as _};
 use omniheap_core::{
     Align, Allocation, Backend as _, Deviation, ErrorKind, HeapId, HeapKind, Installed, Manager,
@@ -9,6 +8,7 @@ use omniheap_core::{
     Timelines as _,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;

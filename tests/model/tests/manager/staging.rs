@@ -1,9 +1,9 @@
 //! The staging ring: what it refuses, what threads may do with it, and what a failing driver leaves of it.
-use omniheap_core::layer::{CallKind, Fault, Plan};
 use omniheap_core::{
     Allocation, Backend, ErrorKind, Manager, Request, Staging, TimelineId, Timelines,
 };
 use omniheap_host::Host;
+use omniheap_layers::{CallKind, Fault, Plan};
 use std::sync::Arc;
 use std::thread;
 

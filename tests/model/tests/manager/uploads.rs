@@ -1,10 +1,10 @@
 //! Memory that the host writes directly: what the device still reads is never overwritten, and frames cost no driver calls.
-use omniheap_core::layer::{CallKind, Record};
 use omniheap_core::{
     Allocation, Backend, Copy, HeapId, HeapKind, Manager, ManagerConfig, Point, Request,
     TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Record};
 use std::sync::Arc;
 
 const MAIN: TimelineId = TimelineId::MAIN;

@@ -1,11 +1,11 @@
 //! The span that was freed last: a request of its size gets it as it was, everybody else finds a hole.
-use omniheap_core::layer::{CallKind, Record};
 use omniheap_core::strategy::{Key, Strategy, Tlsf};
 use omniheap_core::{
     Align, Allocation, Class, ErrorKind, Event, HeapKind, Layout, Manager, ManagerConfig, Observer,
     Request, Span, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Record};
 use omniheap_model::Random;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

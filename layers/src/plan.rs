@@ -1,0 +1,92 @@
+//! When a driver fails, and what it says then.
+use crate::CallKind;
+use core::time::Duration;
+use omniheap_seam::ErrorKind;
+
+/// Which calls fail. Calls are counted from zero since the plan was set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plan {
+    /// None.
+    #[default]
+    Never,
+    /// This one.
+    Nth(u64),
+    /// This one, and every later call of its kind.
+    From(u64),
+    /// This one and the next calls of its kind, `times` in all; then the driver has recovered.
+    NthThenOk {
+        /// The first to fail.
+        at: u64,
+        /// How many fail.
+        times: u64,
+    },
+    /// These two.
+    Pair(u64, u64),
+    /// The call of this kind with this number, counted within the kind.
+    Kind(CallKind, u64),
+    /// Each with a chance of so many in a million, the same ones for the same seed and order of calls.
+    Random {
+        /// Chance in millionths.
+        per_million: u32,
+        /// Chooses which.
+        seed: u64,
+    },
+    /// None, but every call of this kind returns late.
+    Delay(CallKind, Duration),
+    /// None, but from this call on the driver says what is not so.
+    Lie(u64, Lie),
+    /// This one and everything after it: the device is gone.
+    LoseDeviceAt(u64),
+}
+
+/// What a driver says that is not so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// A block's address is null.
+    NullAddress,
+    /// A block's address is one byte off.
+    MisalignedAddress,
+    /// A block's address is that of the first block asked about.
+    OverlappingAddress,
+    /// A block has half the bytes that were asked for.
+    ShortBlock,
+    /// Work never finishes, to judge by the epoch reached.
+    NeverReached,
+}
+
+/// What a driver may answer to a call of this kind, likeliest first. Never empty.
+#[must_use]
+pub const fn errors(kind: CallKind) -> &'static [ErrorKind] {
+    use ErrorKind::{
+        DeviceLost, Driver, ExceedsLimit, Foreign, OutOfDeviceMemory, OutOfHostMemory,
+    };
+    match kind {
+        CallKind::Allocate | CallKind::AllocateExportable | CallKind::Create => {
+            &[OutOfDeviceMemory, OutOfHostMemory, Driver, DeviceLost]
+        }
+        CallKind::Reserve | CallKind::MapPages | CallKind::Map => {
+            &[OutOfHostMemory, Driver, DeviceLost]
+        }
+        CallKind::Write
+        | CallKind::Read
+        | CallKind::Fill
+        | CallKind::Copy
+        | CallKind::Load
+        | CallKind::Launch => &[DeviceLost, OutOfHostMemory, Driver],
+        CallKind::Free | CallKind::Destroy | CallKind::UnmapPages | CallKind::Unload => {
+            &[Driver, DeviceLost]
+        }
+        CallKind::Open => &[ExceedsLimit, OutOfHostMemory, DeviceLost],
+        CallKind::Import => &[Foreign, OutOfDeviceMemory, DeviceLost],
+        CallKind::Export => &[Driver, OutOfHostMemory, DeviceLost],
+        CallKind::WaitIdle
+        | CallKind::Flush
+        | CallKind::Invalidate
+        | CallKind::Close
+        | CallKind::Mark
+        | CallKind::Reached
+        | CallKind::Wait
+        | CallKind::Order
+        | CallKind::Budget => &[DeviceLost, Driver],
+    }
+}

@@ -1,0 +1,195 @@
+//! The built-in rules.
+use crate::placement::{Placement, Ranking, Reason, Rejection};
+use crate::profile::Profile;
+use crate::regions::{self, Refusal, RegionVerdict};
+use crate::request::Request;
+use crate::words::{Access, Coherence, Region, Substitution, Writer};
+use alloc::vec::Vec;
+use core::fmt;
+use omniheap_seam::{Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
+
+/// Chooses where a request goes. A pure function of what it is shown.
+pub trait Policy: fmt::Debug + Send + Sync {
+    /// Decides.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap` when no heap can serve the request, `ExceedsLimit` when it is larger than every block could be.
+    fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement>;
+
+    /// What it believes that reads cost on a device: for explanations.
+    fn profile(&self, caps: &Caps) -> Profile {
+        Profile::assumed(caps)
+    }
+}
+
+/// The rules that hold without measurements.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DefaultPolicy;
+
+/// The same rules with what was measured on the device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MeasuredPolicy {
+    /// The measurements.
+    pub profile: Profile,
+}
+
+const fn kind_of(region: Region) -> HeapKind {
+    match region {
+        Region::Constant => HeapKind::Constant,
+        Region::Staging => HeapKind::Staging,
+        Region::Unified => HeapKind::Unified,
+        Region::Device | Region::Shared => HeapKind::Device,
+    }
+}
+
+/// Why a heap cannot serve a request, or nothing when it can.
+#[must_use]
+pub fn reject(request: &Request<'_>, heap: &Heap) -> Option<Rejection> {
+    if heap.use_when == Use::OnRequest {
+        return Some(Rejection::OnRequest);
+    }
+    if request.layout.size > heap.max_block {
+        return Some(Rejection::TooLarge { max_block: heap.max_block });
+    }
+    if must_be_coherent(request) && heap.host == HostAccess::Incoherent {
+        return Some(Rejection::Incoherent);
+    }
+    let guaranteed = heap.align.get();
+    (request.layout.align > heap.align).then_some(Rejection::Alignment { guaranteed })
+}
+
+/// Whether the host uses the bytes in place and no flush may be needed.
+pub(super) const fn must_be_coherent(request: &Request<'_>) -> bool {
+    let host = !matches!(
+        (request.writer, request.access),
+        (Writer::Device | Writer::HostOnce, Access::Device)
+    );
+    host && matches!(request.coherence, Coherence::Needed)
+}
+
+/// Host memory that may serve a request when every heap of its placement is full, best first.
+pub fn spill(request: &Request<'_>, caps: &Caps) -> Ranking {
+    let fits = |heap: &(HeapId, &Heap)| {
+        heap.1.kind == HeapKind::Staging && reject(request, heap.1).is_none()
+    };
+    let mut found: Vec<_> = caps.heap_ids().filter(fits).collect();
+    found.sort_by_key(|(_, heap)| preference(request, heap));
+    let mut heaps = Ranking::new();
+    found.into_iter().for_each(|(id, _)| heaps.push(id));
+    heaps
+}
+
+/// Within one kind: cached memory first for the host's reads, combined memory first for its writes.
+fn preference(request: &Request<'_>, heap: &Heap) -> u8 {
+    let reads = request.access != Access::Device;
+    match heap.host {
+        HostAccess::Cached if reads => 0,
+        HostAccess::Incoherent if reads => 1,
+        HostAccess::Combined if !reads => 0,
+        HostAccess::Cached => 1,
+        HostAccess::None if heap.kind == HeapKind::Device => 0,
+        _ => 2,
+    }
+}
+
+impl Policy for DefaultPolicy {
+    fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement> {
+        place(request, caps, &Profile::assumed(caps))
+    }
+}
+
+impl Policy for MeasuredPolicy {
+    fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement> {
+        place(request, caps, &self.profile)
+    }
+
+    fn profile(&self, _: &Caps) -> Profile {
+        self.profile
+    }
+}
+
+/// Whether a heap can be a region's home. Shared memory is filled from device memory, and constants live there where they
+/// have no heap of their own; where both sides have one memory, that is it.
+fn is_home(region: Region, heap: &Heap, caps: &Caps) -> bool {
+    let of = |kind: HeapKind| caps.heaps.iter().any(|heap| heap.kind == kind);
+    let lives_in_device = match region {
+        Region::Shared => true,
+        Region::Constant => !of(HeapKind::Constant) && caps.constant.is_some(),
+        _ => false,
+    };
+    let is_only_memory = heap.kind == HeapKind::Unified && !of(HeapKind::Device);
+    match lives_in_device {
+        true => heap.kind == HeapKind::Device || is_only_memory,
+        false => heap.kind == kind_of(region),
+    }
+}
+
+fn place(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Result<Placement> {
+    let (wanted, reason) = regions::wanted(request, caps, profile);
+    let mut heaps = Ranking::new();
+    let mut chosen: Option<Region> = None;
+    for region in wanted {
+        let limit = regions::constant_limit(caps).unwrap_or(0);
+        if *region == Region::Constant && request.layout.size > limit {
+            continue;
+        }
+        let fits = |heap: &(HeapId, &Heap)| {
+            is_home(*region, heap.1, caps) && reject(request, heap.1).is_none()
+        };
+        let mut found: Vec<_> = caps.heap_ids().filter(fits).collect();
+        found.sort_by_key(|(_, heap)| preference(request, heap));
+        for (id, _) in found {
+            chosen.get_or_insert(*region);
+            heaps.push(id);
+        }
+    }
+    let best = wanted[0];
+    let region = chosen.ok_or_else(|| nothing_fits(request, caps))?;
+    let exists = caps.heaps.iter().any(|heap| is_home(best, heap, caps));
+    let reason = match region == best {
+        true => reason,
+        false if exists => Reason::TooLargeFor(best),
+        false => Reason::Substitute(best),
+    };
+    if region != best && request.substitution == Substitution::Forbidden {
+        let kind = if exists { ErrorKind::ExceedsLimit } else { ErrorKind::NoSuchHeap };
+        return Err(kind.into());
+    }
+    Ok(Placement { region, heaps, reason })
+}
+
+/// What the rules think of every region, given the one that was chosen.
+pub fn judge(
+    request: &Request<'_>,
+    caps: &Caps,
+    profile: &Profile,
+    chosen: Region,
+) -> Vec<RegionVerdict> {
+    let verdict = |region: Region| RegionVerdict {
+        region,
+        refusal: (region != chosen).then(|| regions::refuse(request, caps, profile, region)),
+    };
+    regions::ALL.into_iter().map(verdict).collect()
+}
+
+/// The region that suits a request best, and why it cannot have it: for errors of [`Policy::place`].
+pub fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionVerdict {
+    let region = regions::wanted(request, caps, profile).0[0];
+    let refusal = regions::refuse(request, caps, profile, region);
+    let is_final = matches!(refusal, Refusal::Missing | Refusal::TooLarge { .. });
+    RegionVerdict { region, refusal: is_final.then_some(refusal) }
+}
+
+fn nothing_fits(request: &Request<'_>, caps: &Caps) -> Error {
+    let too_large = |heap: &Heap| request.layout.size > heap.max_block;
+    let kind = match () {
+        () if caps.heaps.is_empty() => ErrorKind::NoSuchHeap,
+        () if caps.heaps.iter().all(too_large) => ErrorKind::ExceedsLimit,
+        () if caps.heaps.iter().all(|heap| request.layout.align > heap.align) => {
+            ErrorKind::InvalidAlignment
+        }
+        () => ErrorKind::NoSuchHeap,
+    };
+    Error::new(kind)
+}

@@ -1,0 +1,81 @@
+//! The order in which arrays are laid out, and how low that gets them. Pure.
+use super::SharedArray;
+use alloc::vec::Vec;
+use omniheap_seam::Span;
+
+/// With this many arrays or fewer, every order is tried, so the layout is the smallest there is.
+const EXACT: usize = 7;
+
+/// The most that arrays of one phase take together. Phases that matter are those in which an array starts.
+pub(super) fn lower_bound(arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> u64 {
+    let live = |phase: u32| {
+        let here = arrays.iter().zip(sizes);
+        let here = here.filter(|(array, _)| array.phases.0 <= phase && phase <= array.phases.1);
+        here.fold(0u64, |sum, (_, size)| sum.saturating_add(size.0))
+    };
+    arrays.iter().map(|array| live(array.phases.0)).max().unwrap_or(0)
+}
+
+/// The lowest place of every array in turn; returns the top and the places, by array.
+fn stack(order: &[usize], arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> (u64, Vec<u64>) {
+    let mut offsets = alloc::vec![u64::MAX; arrays.len()];
+    let mut done: Vec<usize> = Vec::with_capacity(order.len());
+    let mut top = 0;
+    for &this in order {
+        let mut taken: Vec<Span> = done
+            .iter()
+            .filter(|&&other| arrays[this].meets(&arrays[other]))
+            .map(|&other| Span { offset: offsets[other], size: sizes[other].0 })
+            .collect();
+        taken.sort_unstable_by_key(|span| span.offset);
+        let mut at = 0u64;
+        for span in taken {
+            if at.saturating_add(sizes[this].0) <= span.offset {
+                break;
+            }
+            let end = span.offset.saturating_add(span.size).max(at);
+            at = arrays[this].start().up(end).unwrap_or(u64::MAX);
+        }
+        offsets[this] = at;
+        top = top.max(at.saturating_add(sizes[this].0));
+        done.push(this);
+    }
+    (top, offsets)
+}
+
+/// The best layout found: of all orders where they are few, else of those that promise most.
+pub(super) fn place(arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> (u64, Vec<u64>) {
+    let mut order: Vec<usize> = (0..arrays.len()).collect();
+    let mut best = stack(&order, arrays, sizes);
+    let mut consider = |order: &[usize]| {
+        let found = stack(order, arrays, sizes);
+        if found.0 < best.0 {
+            best = found;
+        }
+    };
+    if arrays.len() <= EXACT {
+        permute(&mut order, 0, &mut consider);
+        return best;
+    }
+    let length = |index: usize| arrays[index].phases.1 - arrays[index].phases.0;
+    order.sort_by_key(|&index| core::cmp::Reverse((sizes[index].0, length(index))));
+    consider(&order);
+    order.sort_by_key(|&index| core::cmp::Reverse((length(index), sizes[index].0)));
+    consider(&order);
+    order.sort_by_key(|&index| (arrays[index].phases.0, core::cmp::Reverse(sizes[index].0)));
+    consider(&order);
+    best
+}
+
+/// Calls `visit` with every order of `order[from..]`. In the order of a best layout's places, each array finds its own or
+/// a lower one, so some order gives a best layout.
+fn permute(order: &mut [usize], from: usize, visit: &mut impl FnMut(&[usize])) {
+    if from == order.len() {
+        return visit(order);
+    }
+    for other in from..order.len() {
+        order.swap(from, other);
+        permute(order, from + 1, visit);
+        order.swap(from, other);
+    }
+}

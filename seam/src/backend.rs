@@ -1,0 +1,391 @@
+//! The seam: what a vendor must provide, and nothing else.
+#![expect(unsafe_code, reason = "declares the contract every vendor crate signs")]
+mod batch;
+mod exported;
+mod place;
+mod remap;
+
+use crate::{Argument, Caps, Epoch, HeapId, Kernel, Point, ProgramId, Result, TimelineId};
+use core::ptr::NonNull;
+
+pub use exported::{Descriptor, Exported};
+pub use place::{Move, Place};
+pub use remap::{Page, Remap};
+
+/// A source of raw device memory.
+///
+/// Four required methods; everything else is a capability that a backend returns or does not. A capability is a trait of its
+/// own, so a backend may return one of its parts as well as itself.
+///
+/// # Who checks what
+///
+/// Blocks and ids may come from anywhere, because safe code can reach every safe method of the seam. So every safe method
+/// checks its own arguments: a block of another device is `Foreign`, a range outside its block `OutOfRange`, an unaligned one
+/// `Misaligned`, an unknown timeline `NoSuchTimeline`, a batch whose copies overlap `Overlap`, and a call that fails has changed
+/// nothing. [`CopyCaps::check_range`](crate::CopyCaps::check_range) and [`CopyCaps::check_batch`](crate::CopyCaps::check_batch)
+/// are these checks for transfers. An unsafe method may rely on its `# Safety` section; checking it all the same is good
+/// practice, not an obligation. In return, core believes what a backend answers: every trait whose answers decide which memory
+/// is touched, or when, is an `unsafe trait`, and its `# Safety` section lists what the implementer guarantees.
+///
+/// ```compile_fail,E0200
+/// # use omniheap_seam::{Address, Result};
+/// struct Mine;
+/// impl Address for Mine { // `unsafe impl`: its author answers for the address.
+///     type Block = ();
+///     fn address(&self, _: &()) -> u64 { 0 }
+/// }
+/// ```
+///
+/// # Safety
+///
+/// The implementer guarantees:
+///
+/// - A live block has at least the requested bytes and shares none of them with another live block.
+/// - Its base meets the heap's alignment, also as a device address.
+/// - [`caps`](Self::caps) never changes.
+/// - Every method may be called from any thread at any time.
+/// - When [`wait_idle`](Self::wait_idle) succeeds, all work submitted before it has finished.
+/// - Once a call has answered `DeviceLost`, blocks may be freed as if the device were idle.
+/// - A capability that was returned once is always returned.
+pub unsafe trait Backend: Send + Sync {
+    /// One driver allocation. Opaque to core; native to users of the backend.
+    type Block: Send + Sync + 'static;
+
+    /// The device, described.
+    fn caps(&self) -> &Caps;
+
+    /// Asks the driver for a block of at least `size` bytes. Slow, and limited in number.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `ZeroSize`, `ExceedsLimit` (never fits), `OutOfDeviceMemory` or `OutOfHostMemory` (not now),
+    /// `DeviceLost`, `Driver`.
+    fn allocate(&self, heap: HeapId, size: u64) -> Result<Self::Block>;
+
+    /// Returns a block to the driver. The block is gone whatever the result says.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refused; the memory is then lost until the device is closed, and nobody tries again.
+    ///
+    /// # Safety
+    ///
+    /// - `block` came from `self`, by [`allocate`](Self::allocate), [`Remap::reserve`] or [`Export::import`].
+    /// - No device work still uses it, and a reserved block has no page mapped.
+    unsafe fn free(&self, block: Self::Block) -> Result<()>;
+
+    /// Waits until the device has finished everything submitted so far.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    fn wait_idle(&self) -> Result<()>;
+
+    /// The host's view of blocks, if this backend has it.
+    fn as_map(&self) -> Option<&dyn Map<Block = Self::Block>> {
+        None
+    }
+    /// Byte movement, if this backend has it.
+    fn as_transfer(&self) -> Option<&dyn Transfer<Block = Self::Block>> {
+        None
+    }
+    /// Device addresses, if this backend has them.
+    fn as_address(&self) -> Option<&dyn Address<Block = Self::Block>> {
+        None
+    }
+    /// Queues that run beside each other, if this backend has them.
+    fn as_timelines(&self) -> Option<&dyn Timelines> {
+        None
+    }
+    /// Page mapping, if this backend has it.
+    fn as_remap(&self) -> Option<&dyn Remap<Block = Self::Block>> {
+        None
+    }
+    /// What the driver says is free, if it tells.
+    fn as_budget(&self) -> Option<&dyn DriverBudget> {
+        None
+    }
+    /// Hand-over to other APIs and processes, if this backend has it.
+    fn as_export(&self) -> Option<&dyn Export<Block = Self::Block>> {
+        None
+    }
+    /// Kernels, if this backend runs them.
+    fn as_launch(&self) -> Option<&dyn Launch<Block = Self::Block>> {
+        None
+    }
+}
+
+/// Capability: the host can see a block's bytes.
+///
+/// # Safety
+///
+/// The implementer guarantees, for every pointer that [`map`](Self::map) returns:
+///
+/// - It is valid for reads and writes of the whole block until the block is freed; of a reserved block, where pages are mapped.
+/// - It is the same for every call with the same block.
+/// - No Rust reference to these bytes exists while safe code can reach the block. The exception is a running kernel, whose
+///   launch promised that nobody else touches them.
+/// - [`flush`](Self::flush) and [`invalidate`](Self::invalidate) change no byte outside their range.
+pub unsafe trait Map: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
+    /// Maps the whole block and returns a pointer to its first byte.
+    ///
+    /// # Errors
+    ///
+    /// `NotMappable` when the heap is not host-visible, `Foreign`; otherwise what the driver says.
+    fn map(&self, block: &Self::Block) -> Result<NonNull<u8>>;
+
+    /// Makes host writes to `offset..offset + size` visible to the device. Multiples of [`Caps::atom`].
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`, `NotMappable`, `OutOfRange`, `Misaligned`, `DeviceLost`.
+    fn flush(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()>;
+
+    /// Makes device writes to `offset..offset + size` visible to the host. Multiples of [`Caps::atom`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`flush`](Self::flush).
+    fn invalidate(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()>;
+}
+
+/// Capability: copies to, from and between blocks, in timeline order.
+///
+/// Offsets and sizes are multiples of [`CopyCaps::align`](crate::CopyCaps::align). Zero bytes succeed without a driver call.
+///
+/// # Safety
+///
+/// The implementer guarantees:
+///
+/// - Only the bytes of the given ranges are read or written, and only ranges that passed the checks of
+///   [`CopyCaps`](crate::CopyCaps).
+/// - Work on one timeline runs in the order in which it was submitted.
+/// - [`write`](Self::write) and [`read`](Self::read) do not use the slice after they have returned, whatever they return.
+pub unsafe trait Transfer: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
+    /// Copies from the host to a block. Returns once `bytes` may be changed again; the device sees them in timeline order.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign`, `OutOfRange`, `Misaligned`, `NoSuchTimeline`, `OutOfHostMemory` (staging), `DeviceLost`.
+    fn write(&self, on: TimelineId, to: Place<'_, Self::Block>, bytes: &[u8]) -> Result<()>;
+
+    /// Copies from a block to the host. Returns once the bytes have arrived, after everything earlier on the timeline.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    fn read(&self, on: TimelineId, from: Place<'_, Self::Block>, bytes: &mut [u8]) -> Result<()>;
+
+    /// Sets `size` bytes to `value`, in timeline order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    fn fill(&self, on: TimelineId, to: Place<'_, Self::Block>, size: u64, value: u8) -> Result<()>;
+
+    /// Copies between blocks, all moves as one batch, in timeline order.
+    ///
+    /// The moves of a batch run in any order: no byte may be written twice, nor read and written. Moves inside one block need
+    /// [`InsideBlock::Allowed`](crate::InsideBlock::Allowed).
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write), and as for [`CopyCaps::check_batch`](crate::CopyCaps::check_batch).
+    fn copy(&self, on: TimelineId, moves: &[Move<'_, Self::Block>]) -> Result<()>;
+}
+
+/// Capability: a block has an address that kernels can dereference.
+///
+/// # Safety
+///
+/// The implementer guarantees that from the returned address on, the device sees the block's own bytes, and that the address
+/// stays the same until the block is freed.
+pub unsafe trait Address: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
+    /// The block's base address on the device.
+    fn address(&self, block: &Self::Block) -> u64;
+}
+
+/// Capability: queues or streams that run concurrently.
+///
+/// [`TimelineId::MAIN`] always exists and is neither opened nor closed.
+///
+/// # Safety
+///
+/// Core reuses and frees memory when a timeline has passed. The implementer guarantees:
+///
+/// - An epoch from [`mark`](Self::mark) counts as reached, by [`reached`](Self::reached) or a successful
+///   [`wait`](Self::wait), only when everything submitted to the timeline before the mark has finished; a mark of
+///   [`TimelineId::ALL`] covers the work of all timelines.
+/// - Epochs of one timeline never decrease, and those that are reached stay reached.
+/// - After a successful [`order`](Self::order), work submitted to the timeline starts only after the point.
+/// - An id is never used twice. A timeline that was open and is now `NoSuchTimeline` has finished all its work.
+pub unsafe trait Timelines: Send + Sync {
+    /// Opens a timeline.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; `ExceedsLimit` when the device has no more queues.
+    fn open(&self) -> Result<TimelineId>;
+
+    /// Closes a timeline after its work has finished. Its id is not used again.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`; `Unsupported` for [`TimelineId::MAIN`].
+    fn close(&self, timeline: TimelineId) -> Result<()>;
+
+    /// Returns an epoch that is reached once everything submitted to `timeline` so far has finished.
+    ///
+    /// What [`order`](Self::order) made the timeline wait for counts as submitted to it. Marks on one timeline never decrease.
+    /// [`TimelineId::ALL`] can be marked where the device can follow all of its work at once; elsewhere it is
+    /// `NoSuchTimeline`. Such a mark may count later than it was made, never earlier.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`, `DeviceLost`.
+    fn mark(&self, timeline: TimelineId) -> Result<Epoch>;
+
+    /// Returns the latest epoch that `timeline` has reached. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`, `DeviceLost`.
+    fn reached(&self, timeline: TimelineId) -> Result<Epoch>;
+
+    /// Blocks the calling thread until the point is reached.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchTimeline`, `DeviceLost`; `Busy` for a mark of [`TimelineId::ALL`] that the device cannot follow now.
+    fn wait(&self, point: Point) -> Result<()>;
+
+    /// Makes later work on `timeline` run only after `point`. Does not block the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As for [`wait`](Self::wait).
+    fn order(&self, timeline: TimelineId, point: Point) -> Result<()>;
+}
+
+/// What the driver says about one heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapBudget {
+    /// Bytes this process can expect to hold in total.
+    pub budget: u64,
+    /// Bytes this process, or the whole device where that is all the driver tells, holds now.
+    pub used: u64,
+}
+
+/// Capability: the driver tells how much memory is left.
+pub trait DriverBudget: Send + Sync {
+    /// Asks the driver about one heap.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`, `DeviceLost`.
+    fn budget(&self, heap: HeapId) -> Result<HeapBudget>;
+}
+
+/// Capability: a block can be shared with another API or process.
+///
+/// # Safety
+///
+/// The implementer guarantees:
+///
+/// - A block from [`allocate_exportable`](Self::allocate_exportable) is one as from [`Backend::allocate`].
+/// - A block from [`import`](Self::import) has [`Exported::size`] bytes that stay usable until it is freed, whatever the
+///   exporter does meanwhile. Others may change these bytes at any time.
+pub unsafe trait Export: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
+    /// Asks for a block that can be exported. Never sub-allocate it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::allocate`].
+    fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Self::Block>;
+
+    /// Makes a descriptor for a block from [`allocate_exportable`](Self::allocate_exportable).
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a block that was not made exportable, or what the driver says.
+    fn export(&self, block: &Self::Block) -> Result<Exported>;
+
+    /// Makes a block of memory that another API or process exported. The block has a reference of its own: `exported` may be
+    /// dropped, or imported again.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign` when the device differs, or the descriptor is no exported memory; `ExceedsLimit` when the sizes differ; or what
+    /// the driver says.
+    fn import(&self, heap: HeapId, exported: &Exported) -> Result<Self::Block>;
+}
+
+/// Capability: the device runs kernels.
+///
+/// Not a compute framework: just what the manager's own kernels and the examples need.
+///
+/// # Safety
+///
+/// The implementer guarantees:
+///
+/// - A launch runs the kernel that [`load`](Self::load) was given, with these arguments in this order and these parameters,
+///   and as many bytes of shared memory as were asked for.
+/// - It touches no memory but its arguments, provided that the kernel does not.
+/// - It runs in timeline order, and the arguments were checked as [`launch`](Self::launch) says before it was submitted.
+pub unsafe trait Launch: Send + Sync {
+    /// The backend's blocks.
+    type Block;
+
+    /// Makes a kernel ready to run, each group with `shared` bytes of shared memory.
+    ///
+    /// # Errors
+    ///
+    /// `ExceedsLimit` for more shared memory or threads than a group may have, `Misaligned` when `shared` or the
+    /// parameters are not whole words, `Unsupported` when the kernel has no text that this backend compiles or there is
+    /// no compiler, `InvalidConfig` when it does not compile, or what the driver says.
+    fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId>;
+
+    /// Lets a program go, and waits for its launches first. Its id is not used again.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when there is no such program; otherwise what the driver says.
+    fn unload(&self, program: ProgramId) -> Result<()>;
+
+    /// Runs `groups` groups, in timeline order. The kernel sees what earlier work on the timeline wrote, and later work
+    /// sees what it wrote.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when there is no such program, `InvalidConfig` when arguments or parameters are not as the kernel
+    /// declares, `ZeroSize` for no groups, `ExceedsLimit` for too many or for an argument that is too long to bind,
+    /// `OutOfRange`, `Misaligned`, `Unsupported` (the heap's memory cannot be bound), `NoSuchTimeline`, `DeviceLost`.
+    ///
+    /// # Safety
+    ///
+    /// - With these parameters the kernel stays inside its arguments.
+    /// - The arguments live until it has run.
+    /// - What it writes overlaps no other argument.
+    /// - Until it has run, nothing else writes its arguments or reads what it writes: timelines order it with other device
+    ///   work, and the host keeps its [mapped](Map::map) views of these bytes still.
+    unsafe fn launch(
+        &self,
+        on: TimelineId,
+        program: ProgramId,
+        groups: [u32; 3],
+        arguments: &[Argument<'_, Self::Block>],
+        parameters: &[u8],
+    ) -> Result<()>;
+}

@@ -1,0 +1,26 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(not(feature = "std"), no_std)]
+extern crate alloc;
+
+mod backend;
+pub mod bytes;
+mod caps;
+mod erased;
+mod error;
+mod launch;
+mod layout;
+mod timeline;
+
+pub use backend::{
+    Address, Backend, Descriptor, DriverBudget, Export, Exported, HeapBudget, Launch, Map, Move,
+    Page, Place, Remap, Timelines, Transfer,
+};
+pub use caps::{
+    Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess, InsideBlock,
+    Mapper, SharedCaps, Use,
+};
+pub use erased::{AnyBackend, AnyBlock, erase};
+pub use error::{Advice, Error, ErrorKind, Result};
+pub use launch::{Argument, HostLaunch, Kernel, ProgramId, Slot};
+pub use layout::{Align, Class, Layout, Span};
+pub use timeline::{Epoch, Point, TimelineId};
