@@ -91,8 +91,6 @@ impl<B: Backend> Lane<B> {
         if self.is_secret(id) {
             match self.forget_secret(id, &points) {
                 Ok(zeroed) => points = zeroed.into_iter().collect(),
-                // Nobody reads a lost device.
-                Err(error) if error.kind() == ErrorKind::DeviceLost => points.clear(),
                 Err(error) => return self.condemn(id, error, "its secret could not be zeroed"),
             }
         }
