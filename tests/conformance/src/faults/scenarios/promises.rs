@@ -50,7 +50,7 @@ pub(super) fn secret<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let size = scene.world.whole(300_000);
     for request in [Request::new(size), Request::new(size).dedicated(), Request::new(size).on(MAIN)]
     {
-        let one = manager.allocate(&request.clone().secret())?;
+        let one = manager.allocate(&request.secret())?;
         leave(&manager, one, &request)?;
     }
     Ok(())
