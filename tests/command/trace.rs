@@ -157,7 +157,8 @@ fn compare_shows_what_pytorch_really_reserved() {
 fn a_full_disk_leaves_what_was_there() {
     let trace = file("disk.csv", churn(4000, 3, 1 << 20).csv);
     let report = file("disk.html", "yesterday's");
-    fs::create_dir_all(folder().join("full")).expect("the folder for tests can be written");
+    let _ = fs::remove_dir_all(folder().join("full"));
+    fs::create_dir(folder().join("full")).expect("the folder for tests can be written");
     for (line, out) in [
         (vec!["report", &trace, "-o", &report], "disk.html"),
         (vec!["report", &trace, "--shape", "perfetto", "-o", "full/new.json"], "full/new.json"),
