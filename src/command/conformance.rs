@@ -2,6 +2,7 @@
 use super::Failure;
 use super::choice::Backend;
 use super::endurance::{run_faults, run_soak};
+use super::file;
 use super::output::{self, Format};
 use clap::ValueEnum;
 use omniheap::host::Host;
@@ -114,7 +115,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         }
     }
     if let (Some(path), Some(content)) = (&arguments.junit, merge(&junit)) {
-        std::fs::write(path, content).map_err(|error| Failure::unwritable(path, &error))?;
+        file::write(path, &content)?;
     }
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
 }

@@ -8,6 +8,7 @@ mod devices;
 mod endurance;
 mod explain;
 mod failure;
+mod file;
 mod output;
 mod plan;
 mod portfolio;

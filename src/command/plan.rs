@@ -1,5 +1,6 @@
 //! `omniheap plan`: the offline planner.
 use super::Failure;
+use super::file;
 use super::output::{self, Format};
 use super::portfolio::Portfolio;
 use super::replay::name_of;
@@ -7,7 +8,7 @@ use core::time::Duration;
 use omniheap::plan::csv::{self, Table};
 use omniheap::plan::{Plan, Progress, Status, svg, validate};
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -150,15 +151,12 @@ const fn status(status: &Status) -> &'static str {
 fn write(table: &Table, plan: &Plan, arguments: &Arguments) -> Result<(), Failure> {
     validate(&table.problem, &plan.spots)
         .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
-    let save = |path: &Path, content: String| {
-        fs::write(path, content).map_err(|error| Failure::unwritable(path, &error))
-    };
     if let Some(path) = &arguments.out {
         let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();
-        save(path, csv::write(table, &offsets))?;
+        file::write(path, &csv::write(table, &offsets))?;
     }
     if let Some(path) = &arguments.svg {
-        save(path, svg::draw(&table.problem, plan))?;
+        file::write(path, &svg::draw(&table.problem, plan))?;
     }
     Ok(())
 }

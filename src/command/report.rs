@@ -1,6 +1,7 @@
 //! `omniheap report`: a trace, or a manager's own report, as a picture or for other tools.
 use super::Failure;
 use super::compare::finished;
+use super::file::NewFile;
 use super::output::{self, Format};
 use super::replay::{name_of, open_trace};
 use crate::replay::{Device, Paging, Program};
@@ -96,7 +97,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if arguments.out == Path::new("-") {
         return print(&content);
     }
-    let bytes = save(&arguments.out, |file| content.write(file))?;
+    let bytes = NewFile::create(&arguments.out)?.write(|file| content.write(file))?;
     let file = arguments.out.display().to_string();
     match format {
         Format::Json => output::print_json(&Written { name, file, bytes }),
@@ -212,15 +213,5 @@ fn read_report(path: &Path) -> Result<ReportData, Failure> {
 
 /// Writes a page and says how long it is.
 pub(super) fn write(data: &ReportData, path: &Path) -> Result<u64, Failure> {
-    save(path, |file| report::write_html(data, file))
-}
-
-fn save(
-    path: &Path,
-    write: impl FnOnce(BufWriter<File>) -> io::Result<()>,
-) -> Result<u64, Failure> {
-    let failed = |error: io::Error| Failure::unwritable(path, &error);
-    let file = File::create(path).map_err(failed)?;
-    write(BufWriter::new(file)).map_err(failed)?;
-    Ok(std::fs::metadata(path).map_err(failed)?.len())
+    NewFile::create(path)?.write(|file| report::write_html(data, file))
 }

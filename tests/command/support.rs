@@ -1,5 +1,6 @@
 //! Running the command, and traces to run it on.
 use serde_json::Value;
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -9,11 +10,16 @@ pub(crate) fn omniheap(arguments: &[&str]) -> Output {
     omniheap_with("off", arguments)
 }
 
+/// The command itself. A bundle names its own.
+pub(crate) fn binary() -> OsString {
+    let built = || env!("CARGO_BIN_EXE_omniheap").into();
+    std::env::var_os("OMNIHEAP_COMMAND").unwrap_or_else(built)
+}
+
 /// Runs the command with the profiles of a folder.
 pub(crate) fn omniheap_with(profiles: &str, arguments: &[&str]) -> Output {
     let folder = folder();
-    let built = || env!("CARGO_BIN_EXE_omniheap").into();
-    let mut command = Command::new(std::env::var_os("OMNIHEAP_COMMAND").unwrap_or_else(built));
+    let mut command = Command::new(binary());
     // Without it, window-system libraries that drivers load complain on standard error.
     command.env("XDG_RUNTIME_DIR", &folder).env("OMNIHEAP_PROFILES", profiles);
     command.args(arguments).current_dir(folder).output().expect("the command starts")

@@ -1,5 +1,5 @@
 //! Recording, and what is made of recordings.
-use crate::support::{churn, file, folder, json, omniheap, refuses, text};
+use crate::support::{binary, churn, file, folder, json, omniheap, refuses, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -149,4 +149,45 @@ fn compare_shows_what_pytorch_really_reserved() {
         let paged = paged.expect("always there")["peak_reserved_bytes"].as_u64();
         assert!(paged < counters["peak_reserved"].as_u64(), "{rows:?}");
     }
+}
+
+/// A file may have at most 4 KiB here, as if the disk were full.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_what_was_there() {
+    let trace = file("disk.csv", churn(4000, 3, 1 << 20).csv);
+    let report = file("disk.html", "yesterday's");
+    let _ = fs::remove_dir_all(folder().join("full"));
+    fs::create_dir(folder().join("full")).expect("the folder for tests can be written");
+    for (line, out) in [
+        (vec!["report", &trace, "-o", &report], "disk.html"),
+        (vec!["report", &trace, "--shape", "perfetto", "-o", "full/new.json"], "full/new.json"),
+    ] {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh"]).arg(binary()).args(line);
+        let output = shell.current_dir(folder()).output().expect("a shell");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(out) && said.contains("cannot write"), "{said}");
+    }
+    assert_eq!(read("disk.html"), "yesterday's");
+    let left = fs::read_dir(folder().join("full")).expect("made above").count();
+    assert_eq!(left, 0, "neither half a report nor what was written beside it");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_stays_one_and_a_file_keeps_its_mode() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let trace = file("linked.csv", churn(400, 1, 4096).csv);
+    let (target, link) = (file("linked.prom", "old"), folder().join("link.prom"));
+    let _ = fs::remove_file(&link);
+    symlink(&target, &link).expect("a link");
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).expect("our own file");
+    json(&["report", &trace, "--shape", "prometheus", "-o", "link.prom"]);
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert!(read("linked.prom").starts_with("# HELP"));
+    let mode = fs::metadata(&target).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640, "who may read it stays");
+    json(&["report", &trace, "--shape", "prometheus", "-o", "/dev/null"]);
 }

@@ -115,6 +115,23 @@ impl Labels {
         parts.join("/")
     }
 
+    /// The end of `label`'s path: its whole text where that has at most `most` bytes, else `…` and the last of them.
+    pub(crate) fn tail(&self, label: LabelId, most: usize) -> String {
+        let (mut parts, mut bytes, mut at) = (Vec::new(), 0, label);
+        while at != LabelId::NONE && bytes <= most {
+            parts.push(self.text(at));
+            bytes += self.text(at).len() + 1;
+            at = self.parent(at);
+        }
+        parts.reverse();
+        let text = parts.join("/");
+        if at == LabelId::NONE && text.len() <= most {
+            return text;
+        }
+        let start = text.ceil_char_boundary(text.len().saturating_sub(most));
+        format!("…{}", &text[start..])
+    }
+
     /// How many labels there are; ids are `1..=len`.
     pub fn len(&self) -> usize {
         self.nodes.len()

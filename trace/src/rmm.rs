@@ -17,6 +17,8 @@ use std::io::Read;
 pub const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 
 const DAY_US: u64 = 24 * 3600 * 1_000_000;
+/// How late a line from before midnight may come.
+const LATE_US: u64 = 3600 * 1_000_000;
 
 /// Reads a trace from `source`, plain or gzip, within `limits`.
 ///
@@ -103,11 +105,14 @@ struct Clock {
 }
 
 impl Clock {
-    /// Time since the first call. Threads may log a little out of order, which counts as no time; a step back of
-    /// more than half a day is midnight.
+    /// Time since the first call. Threads may log a little out of order, also around midnight, which counts as no time; a
+    /// step back of more than half a day is midnight.
     fn at(&mut self, text: &[u8]) -> Option<u64> {
         let of_day = time_of_day(text)?;
         let mut now_us = self.days.checked_mul(DAY_US)?.checked_add(of_day)?;
+        if self.days > 0 && now_us.saturating_sub(self.latest_us) > DAY_US - LATE_US {
+            now_us -= DAY_US;
+        }
         if self.latest_us.saturating_sub(now_us) > DAY_US / 2 {
             self.days += 1;
             now_us = now_us.checked_add(DAY_US)?;

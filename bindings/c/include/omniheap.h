@@ -251,7 +251,7 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_DRIVER = 20,
   // A pointer that must not be null is null.
   OMNIHEAP_STATUS_NULL_ARGUMENT = 21,
-  // A number stands for nothing, or a text is not UTF-8.
+  // A number stands for nothing, a text is not UTF-8, or a pointer is not aligned for what it points to.
   OMNIHEAP_STATUS_INVALID_ARGUMENT = 22,
   // The buffer is too short; the length that was returned says how long it must be.
   OMNIHEAP_STATUS_SHORT_BUFFER = 23,

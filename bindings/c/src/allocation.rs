@@ -4,7 +4,7 @@ use crate::handle::{
     ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, Owner, POOLS, holder,
 };
 use crate::request::{OmniheapRequest, read};
-use crate::status::{Failure, OmniheapStatus, call, put};
+use crate::status::{Failure, OmniheapStatus, call, check, put};
 use crate::{OmniheapPool, handle::Holder};
 use omniheap::{Allocation, AnyBackend, Epoch, Point, TimelineId};
 use std::sync::Arc;
@@ -31,9 +31,7 @@ pub(crate) unsafe fn publish(
     allocation: Allocation<AnyBackend>,
     to: *mut OmniheapAllocation,
 ) -> Result<(), Failure> {
-    if to.is_null() {
-        return Err(Failure::null("allocation"));
-    }
+    check(to, "allocation")?;
     let id = ALLOCATIONS.insert(Bytes { allocation, owner: Owner::new(holder) })?;
     // SAFETY: the caller's promise.
     unsafe { put(to, OmniheapAllocation { id }, "allocation") }
@@ -143,9 +141,7 @@ pub unsafe extern "C" fn omniheap_pin(
 ) -> OmniheapStatus {
     call(|| {
         let bytes = ALLOCATIONS.get(allocation.id)?;
-        if address.is_null() {
-            return Err(Failure::null("address"));
-        }
+        check(address, "address")?;
         // SAFETY: the caller's promise.
         unsafe { put(address, bytes.allocation.pin_for_life().unwrap_or(0), "address") }
     })

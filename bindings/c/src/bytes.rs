@@ -1,7 +1,7 @@
 //! Bytes in, out and across.
 #![expect(unsafe_code, reason = "reads and writes the caller's memory")]
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
-use crate::status::{Failure, OmniheapStatus, call, put};
+use crate::status::{Failure, OmniheapStatus, call, check, put};
 use core::ffi::c_void;
 use omniheap::{Copy, ErrorKind, TimelineId};
 
@@ -24,9 +24,7 @@ pub unsafe extern "C" fn omniheap_map(
     pointer: *mut *mut c_void,
 ) -> OmniheapStatus {
     call(|| {
-        if pointer.is_null() {
-            return Err(Failure::null("pointer"));
-        }
+        check(pointer, "pointer")?;
         let bytes = ALLOCATIONS.get(allocation.id)?;
         let mapped = bytes.allocation.map()?;
         // The address leaves for good, so the bytes must never move.

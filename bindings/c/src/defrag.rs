@@ -3,7 +3,7 @@
 use crate::handle::{
     ALLOCATIONS, Bytes, Holder, OmniheapAllocation, OmniheapManager, Owner, holder,
 };
-use crate::status::{Failure, OmniheapStatus, call, get, put};
+use crate::status::{Failure, OmniheapStatus, call, check, get, put};
 use ash::vk::Handle as _;
 use core::ffi::c_void;
 use core::time::Duration;
@@ -149,6 +149,7 @@ unsafe fn one_pass(
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
         let budget = limits(unsafe { get(budget, "budget") }?);
+        check(moved, "moved")?;
         let sums = run(&holder, &budget)?;
         // SAFETY: as above.
         unsafe { put(moved, sums, "moved") }

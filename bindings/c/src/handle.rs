@@ -1,7 +1,7 @@
 //! What is behind each handle.
 use crate::open::Settings;
 use crate::status::Failure;
-use crate::table::Table;
+use crate::table::{Kind, Table};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
@@ -128,9 +128,9 @@ impl Pool {
 }
 
 /// The device itself is behind one more reference, so that what lives on it does not count as a call that uses the handle.
-pub(crate) static MANAGERS: Table<Arc<Holder>> = Table::new("manager");
-pub(crate) static ALLOCATIONS: Table<Bytes> = Table::new("allocation");
-pub(crate) static POOLS: Table<Pool> = Table::new("pool");
+pub(crate) static MANAGERS: Table<Arc<Holder>> = Table::new(Kind::Manager);
+pub(crate) static ALLOCATIONS: Table<Bytes> = Table::new(Kind::Allocation);
+pub(crate) static POOLS: Table<Pool> = Table::new(Kind::Pool);
 
 /// The device behind a handle.
 pub(crate) fn holder(manager: OmniheapManager) -> Result<Arc<Holder>, Failure> {

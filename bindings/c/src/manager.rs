@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::request::{OmniheapRequest, heap, read};
-use crate::status::{OmniheapStatus, call, put, put_text};
+use crate::status::{Failure, OmniheapStatus, call, check, put, put_text};
 use core::ffi::c_char;
 use omniheap::{ErrorKind, HeapKind, Placement, Source, Word as _};
 use serde_json::{Value, json};
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn omniheap_retire(
     count: *mut u64,
 ) -> OmniheapStatus {
     // SAFETY: the caller's promise.
-    call(|| unsafe { put_optional(count, holder(manager)?.manager.retire()?) })
+    call(|| unsafe { put_optional(count, || Ok(holder(manager)?.manager.retire()?)) })
 }
 
 /// Gives empty blocks and pages back to the driver; `bytes` gets how many, and may be null.
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn omniheap_trim(
     bytes: *mut u64,
 ) -> OmniheapStatus {
     // SAFETY: the caller's promise.
-    call(|| unsafe { put_optional(bytes, holder(manager)?.manager.trim()?) })
+    call(|| unsafe { put_optional(bytes, || Ok(holder(manager)?.manager.trim()?)) })
 }
 
 /// Moves live data out of little used blocks and gives those back; `bytes` gets how many, and may be null.
@@ -278,16 +278,22 @@ pub unsafe extern "C" fn omniheap_defragment(
     bytes: *mut u64,
 ) -> OmniheapStatus {
     // SAFETY: the caller's promise.
-    call(|| unsafe { put_optional(bytes, holder(manager)?.manager.defragment()?) })
+    call(|| unsafe { put_optional(bytes, || Ok(holder(manager)?.manager.defragment()?)) })
 }
 
+/// Does `work` and writes its answer, where somebody wants it.
+///
 /// # Safety
 ///
-/// `to` is null or may be written.
-unsafe fn put_optional(to: *mut u64, value: u64) -> Result<(), crate::status::Failure> {
+/// `to` is null, or not aligned, or may be written.
+unsafe fn put_optional(
+    to: *mut u64,
+    work: impl FnOnce() -> Result<u64, Failure>,
+) -> Result<(), Failure> {
     if to.is_null() {
-        return Ok(());
+        return work().map(drop);
     }
+    check(to, "the result")?;
     // SAFETY: the caller's promise.
-    unsafe { put(to, value, "result") }
+    unsafe { put(to, work()?, "the result") }
 }

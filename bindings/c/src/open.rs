@@ -1,7 +1,7 @@
 //! Devices: those that are here, opened by backend and number.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, holder};
-use crate::status::{Failure, OmniheapStatus, call, get, put, put_text, text};
+use crate::status::{Failure, OmniheapStatus, call, check, get, put, put_text, text};
 use core::ffi::c_char;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
@@ -105,9 +105,7 @@ pub(crate) unsafe fn publish(
     open: impl FnOnce() -> Result<Holder, Failure>,
     manager: *mut OmniheapManager,
 ) -> Result<(), Failure> {
-    if manager.is_null() {
-        return Err(Failure::null("manager"));
-    }
+    check(manager, "manager")?;
     let holder = open()?;
     let id = MANAGERS.insert(Arc::new(holder))?;
     // SAFETY: the caller's promise.

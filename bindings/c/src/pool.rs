@@ -3,7 +3,7 @@
 use crate::handle::{OmniheapManager, OmniheapPool, Owner, POOLS, Pool, holder};
 use crate::open::{OMNIHEAP_WAITING_LAST_RESORT, waiting};
 use crate::request::heap;
-use crate::status::{Failure, OmniheapStatus, call, get, put};
+use crate::status::{Failure, OmniheapStatus, call, check, get, put};
 use omniheap::{Align, ErrorKind, Layout, PoolConfig, StrategyKind, UserPool};
 use std::sync::{PoisonError, RwLock};
 
@@ -97,9 +97,7 @@ pub unsafe extern "C" fn omniheap_pool_create(
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
         let config = unsafe { get(config, "config") }?;
-        if pool.is_null() {
-            return Err(Failure::null("pool"));
-        }
+        check(pool, "pool")?;
         let settings = PoolConfig {
             strategy: strategy(config)?,
             minimum: config.minimum,

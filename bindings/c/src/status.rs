@@ -55,7 +55,7 @@ pub enum OmniheapStatus {
     Driver = 20,
     /// A pointer that must not be null is null.
     NullArgument = 21,
-    /// A number stands for nothing, or a text is not UTF-8.
+    /// A number stands for nothing, a text is not UTF-8, or a pointer is not aligned for what it points to.
     InvalidArgument = 22,
     /// The buffer is too short; the length that was returned says how long it must be.
     ShortBuffer = 23,
@@ -179,26 +179,39 @@ pub extern "C" fn omniheap_version() -> u32 {
 /// The version that the header was made for; `omniheap_version` says which the library has.
 pub const OMNIHEAP_VERSION: u32 = 0x0000_0100;
 
+/// Refuses a pointer that cannot point to a `T`. Calls with an effect check the pointers of their results before it.
+pub(crate) fn check<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
+    if pointer.is_null() {
+        return Err(Failure::null(name));
+    }
+    if !pointer.is_aligned() {
+        let align = align_of::<T>();
+        let message =
+            format!("{name} is not at a multiple of {align} bytes; pass an aligned pointer");
+        return Err(Failure::invalid(message));
+    }
+    Ok(())
+}
+
 /// What a pointer points to.
 ///
 /// # Safety
 ///
-/// `pointer` is null or points to a live `T`.
+/// `pointer` is null, or not aligned, or points to a live `T`.
 pub(crate) unsafe fn get<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
-    // SAFETY: the caller's promise.
-    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
+    check(pointer, name)?;
+    // SAFETY: not null and aligned, and otherwise the caller's promise.
+    Ok(unsafe { &*pointer })
 }
 
 /// Writes a result.
 ///
 /// # Safety
 ///
-/// `pointer` is null or may be written.
+/// `pointer` is null, or not aligned, or may be written.
 pub(crate) unsafe fn put<T>(pointer: *mut T, value: T, name: &str) -> Result<(), Failure> {
-    if pointer.is_null() {
-        return Err(Failure::null(name));
-    }
-    // SAFETY: the caller's promise.
+    check(pointer, name)?;
+    // SAFETY: not null and aligned, and otherwise the caller's promise.
     unsafe { pointer.write(value) };
     Ok(())
 }

@@ -1,16 +1,36 @@
-//! Handles that know when they are stale: an index, a shard, and a generation.
+//! Handles that know when they are stale: a shard, what they stand for, an index, and a generation.
 use crate::status::{Failure, OmniheapStatus};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARD_BITS: u32 = 4;
-const INDEX_BITS: u32 = 28;
+const KIND_BITS: u32 = 2;
+const INDEX_BITS: u32 = 26;
 const SHARDS: usize = 1 << SHARD_BITS;
 
 /// What handles stand for. Sharded, so that threads do not queue behind one lock.
 pub(crate) struct Table<T> {
     shards: [Mutex<Shard<T>>; SHARDS],
-    what: &'static str,
+    kind: Kind,
+}
+
+/// What a table's handles stand for. It is part of their number, so that none is good where another kind is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Manager = 1,
+    Allocation = 2,
+    Pool = 3,
+}
+
+impl Kind {
+    /// What messages call it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Manager => "manager",
+            Self::Allocation => "allocation",
+            Self::Pool => "pool",
+        }
+    }
 }
 
 struct Shard<T> {
@@ -28,6 +48,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a handle says that it stands for.
+const fn kind(id: u64) -> u64 {
+    (id >> SHARD_BITS) & ((1 << KIND_BITS) - 1)
+}
+
 /// Which shard a thread uses for what it makes.
 fn own_shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -38,16 +63,19 @@ fn own_shard() -> usize {
 }
 
 impl<T> Table<T> {
-    /// An empty table of `what`, which messages name.
-    pub(crate) const fn new(what: &'static str) -> Self {
+    pub(crate) const fn new(kind: Kind) -> Self {
         let shards = [const { Mutex::new(Shard { slots: Vec::new(), free: Vec::new() }) }; SHARDS];
-        Self { shards, what }
+        Self { shards, kind }
     }
 
     fn stale(&self, id: u64) -> Failure {
+        let name = self.kind.name();
         let message = match id {
-            0 => format!("the {} handle is zero; pass one that a call returned", self.what),
-            _ => format!("the {} was freed or closed already, or never existed", self.what),
+            0 => format!("the {name} handle is zero; pass one that a call returned"),
+            _ if kind(id) != self.kind as u64 => {
+                format!("the handle stands for no {name}; pass one that a call returned for it")
+            }
+            _ => format!("the {name} was freed or closed already, or never existed"),
         };
         Failure::new(OmniheapStatus::Stale, message)
     }
@@ -61,7 +89,7 @@ impl<T> Table<T> {
             None => {
                 let index = u32::try_from(shard.slots.len()).unwrap_or(u32::MAX);
                 if index >> INDEX_BITS != 0 {
-                    let message = format!("too many {} handles; free some", self.what);
+                    let message = format!("too many {} handles; free some", self.kind.name());
                     return Err(Failure::new(OmniheapStatus::ExceedsLimit, message));
                 }
                 shard.slots.push(Slot { generation: 1, value: None });
@@ -70,19 +98,19 @@ impl<T> Table<T> {
         };
         let slot = &mut shard.slots[index as usize];
         slot.value = Some(Arc::new(value));
-        Ok(Self::id(slot.generation, index, number))
+        Ok(self.id(slot.generation, index, number))
     }
 
     /// Runs `with` on the live slot of a handle.
     fn slot<R>(&self, id: u64, with: impl FnOnce(&mut Shard<T>, usize) -> R) -> Result<R, Failure> {
         let number = usize::try_from(id).unwrap_or(0) % SHARDS;
-        let index =
-            usize::try_from((id >> SHARD_BITS) & ((1 << INDEX_BITS) - 1)).unwrap_or(usize::MAX);
+        let index = (id >> (SHARD_BITS + KIND_BITS)) & ((1 << INDEX_BITS) - 1);
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
         let mut shard = lock(&self.shards[number]);
-        let generation = id >> (SHARD_BITS + INDEX_BITS);
+        let generation = id >> (SHARD_BITS + KIND_BITS + INDEX_BITS);
         let live =
             |slot: &Slot<T>| u64::from(slot.generation) == generation && slot.value.is_some();
-        if !shard.slots.get(index).is_some_and(live) {
+        if kind(id) != self.kind as u64 || !shard.slots.get(index).is_some_and(live) {
             return Err(self.stale(id));
         }
         Ok(with(&mut shard, index))
@@ -99,15 +127,15 @@ impl<T> Table<T> {
         for (number, shard) in self.shards.iter().enumerate() {
             for (index, slot) in (0..).zip(&lock(shard).slots) {
                 if let Some(value) = &slot.value {
-                    show(Self::id(slot.generation, index, number), value);
+                    show(self.id(slot.generation, index, number), value);
                 }
             }
         }
     }
 
-    fn id(generation: u32, index: u32, shard: usize) -> u64 {
-        let low = (u64::from(index) << SHARD_BITS) | shard as u64;
-        (u64::from(generation) << (SHARD_BITS + INDEX_BITS)) | low
+    fn id(&self, generation: u32, index: u32, shard: usize) -> u64 {
+        let high = (u64::from(generation) << INDEX_BITS) | u64::from(index);
+        (((high << KIND_BITS) | self.kind as u64) << SHARD_BITS) | shard as u64
     }
 
     /// Makes a handle stale; what it stood for ends with the last call that uses it.
@@ -130,7 +158,7 @@ impl<T> Table<T> {
         })?;
         taken.ok_or_else(|| {
             let message =
-                format!("another call uses the {} right now; try again after it", self.what);
+                format!("another call uses the {} right now; try again after it", self.kind.name());
             Failure::new(OmniheapStatus::Busy, message)
         })
     }
@@ -155,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_handle_is_good_once() {
-        let table = Table::new("thing");
+        let table = Table::new(Kind::Pool);
         let first = table.insert(1).unwrap_or(0);
         assert_ne!(first, 0);
         assert_eq!(table.get(first).ok().as_deref(), Some(&1));
@@ -169,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_is_in_use_stays() {
-        let table = Table::new("thing");
+        let table = Table::new(Kind::Pool);
         let id = table.insert(1).unwrap_or(0);
         let held = table.get(id).ok();
         assert!(table.take(id).is_err());
@@ -179,7 +207,7 @@ mod tests {
 
     #[test]
     fn made_up_handles_are_refused() {
-        let table: Table<u8> = Table::new("thing");
+        let table: Table<u8> = Table::new(Kind::Pool);
         for id in [0, 1, 42, u64::MAX, 1 << 32, u64::from(u32::MAX)] {
             assert!(table.get(id).is_err() && table.take(id).is_err());
         }

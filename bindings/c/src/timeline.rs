@@ -1,7 +1,7 @@
 //! Streams and queues.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{Native, OmniheapManager, holder};
-use crate::status::{Failure, OmniheapStatus, call, put};
+use crate::status::{Failure, OmniheapStatus, call, check, put};
 use core::ffi::c_void;
 use omniheap::hip::hipStream_t;
 use omniheap::{Backend as _, Epoch, ErrorKind, Point, TimelineId, Timelines};
@@ -27,9 +27,7 @@ pub unsafe extern "C" fn omniheap_timeline_open(
     timeline: *mut u32,
 ) -> OmniheapStatus {
     call(|| {
-        if timeline.is_null() {
-            return Err(Failure::null("timeline"));
-        }
+        check(timeline, "timeline")?;
         let opened = with(manager, |timelines| timelines.open())?;
         // SAFETY: the caller's promise.
         unsafe { put(timeline, opened.0, "timeline") }
@@ -49,9 +47,7 @@ pub unsafe extern "C" fn omniheap_timeline_adopt(
     timeline: *mut u32,
 ) -> OmniheapStatus {
     call(|| {
-        if timeline.is_null() {
-            return Err(Failure::null("timeline"));
-        }
+        check(timeline, "timeline")?;
         let opened = match &holder(manager)?.native {
             // SAFETY: the caller's promise.
             Native::Cuda(cuda) => unsafe { cuda.adopt_stream(stream.cast()) }?,
@@ -88,6 +84,7 @@ pub unsafe extern "C" fn omniheap_timeline_mark(
     epoch: *mut u64,
 ) -> OmniheapStatus {
     call(|| {
+        check(epoch, "epoch")?;
         let marked = with(manager, |timelines| timelines.mark(TimelineId(timeline)))?;
         // SAFETY: the caller's promise.
         unsafe { put(epoch, marked.0, "epoch") }

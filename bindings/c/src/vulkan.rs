@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
 use crate::allocation::publish;
 use crate::handle::{ALLOCATIONS, Holder, Native, OmniheapAllocation, OmniheapManager, holder};
-use crate::status::{Failure, OmniheapStatus, call, put, text};
+use crate::status::{Failure, OmniheapStatus, call, check, put, text};
 use crate::{OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED};
 use ash::vk::{self, Handle as _};
 use core::ffi::c_char;
@@ -115,9 +115,10 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_buffer(
     call(|| {
         let holder = holder(manager)?;
         let (vulkan, buffer) = (vulkan(&holder)?, vk::Buffer::from_raw(buffer));
-        if buffer.is_null() || allocation.is_null() {
-            return Err(Failure::null(if buffer.is_null() { "buffer" } else { "allocation" }));
+        if buffer.is_null() {
+            return Err(Failure::null("buffer"));
         }
+        check(allocation, "allocation")?;
         // SAFETY: the caller's promise.
         let name = unsafe { optional(name) }?;
         // SAFETY: as above.
@@ -150,9 +151,10 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_image(
     call(|| {
         let holder = holder(manager)?;
         let (vulkan, image) = (vulkan(&holder)?, vk::Image::from_raw(image));
-        if image.is_null() || allocation.is_null() {
-            return Err(Failure::null(if image.is_null() { "image" } else { "allocation" }));
+        if image.is_null() {
+            return Err(Failure::null("image"));
         }
+        check(allocation, "allocation")?;
         let class = match class_ {
             crate::OMNIHEAP_CLASS_LINEAR => Class::Linear,
             crate::OMNIHEAP_CLASS_TILED => Class::Tiled,

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "takes over the caller's handles")]
 use crate::handle::{Holder, OmniheapManager};
 use crate::open::{OmniheapConfig, publish, settings};
-use crate::status::{Failure, OmniheapStatus, call, get};
+use crate::status::{Failure, OmniheapStatus, call, check, get};
 use ash::vk::{self, Handle as _};
 use core::ffi::c_void;
 use omniheap::cuda::Cuda;
@@ -141,11 +141,11 @@ unsafe fn adopt(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
         (described.instance.cast_const(), "device.instance"),
         (described.physical_device.cast_const(), "device.physical_device"),
         (described.device.cast_const(), "device.device"),
-        (described.queues.cast(), "device.queues"),
     ];
     if let Some((_, name)) = handles.iter().find(|(handle, _)| handle.is_null()) {
         return Err(Failure::null(name));
     }
+    check(described.queues, "device.queues")?;
     if described.queue_count == 0 {
         return Err(Failure::invalid("device.queue_count is zero; pass one queue at least"));
     }

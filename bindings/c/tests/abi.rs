@@ -90,6 +90,90 @@ fn null_pointers_are_refused_by_name() {
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
 
+/// A pointer that is one byte beside where a `T` may be, with room for one.
+fn beside<T>(room: &mut [u64; 16]) -> *mut T {
+    room.as_mut_ptr().cast::<u8>().wrapping_add(1).cast()
+}
+
+#[test]
+fn misaligned_pointers_are_refused_by_name() {
+    let manager = open(0);
+    let request = omniheap_request_default(64);
+    let made = ask(manager, &request).expect("small");
+    let budget = omniheap_budget_default();
+    let (mut none, mut room) = (OmniheapManager { id: 0 }, [0_u64; 16]);
+    let refused = [
+        (c!(omniheap_open(c"host".as_ptr(), 0, beside(&mut room), &raw mut none)), "config"),
+        (c!(omniheap_open(c"host".as_ptr(), 0, ptr::null(), beside(&mut room))), "manager"),
+        (c!(omniheap_allocate(manager, beside(&mut room), ptr::null_mut())), "request"),
+        (c!(omniheap_allocate(manager, &raw const request, beside(&mut room))), "allocation"),
+        (c!(omniheap_map(made, beside(&mut room))), "pointer"),
+        (c!(omniheap_pin(made, beside(&mut room))), "address"),
+        (c!(omniheap_place(made, beside(&mut room))), "place"),
+        (c!(omniheap_totals(manager, beside(&mut room))), "totals"),
+        (c!(omniheap_timeline_open(manager, beside(&mut room))), "timeline"),
+        (c!(omniheap_timeline_mark(manager, 0, beside(&mut room))), "epoch"),
+        (c!(omniheap_trim(manager, beside(&mut room))), "result"),
+        (c!(omniheap_report_json(manager, ptr::null_mut(), 0, beside(&mut room))), "length"),
+        (c!(omniheap_pool_create(manager, 0, beside(&mut room), ptr::null_mut())), "config"),
+        (
+            c!(omniheap_defragment_pass(
+                manager,
+                &raw const budget,
+                None,
+                ptr::null_mut(),
+                beside(&mut room)
+            )),
+            "moved",
+        ),
+    ];
+    for (status, name) in refused {
+        assert_eq!(status, Status::InvalidArgument, "{name}");
+    }
+    assert!(message().contains("moved is not at a multiple of 8 bytes"), "{}", message());
+    assert_eq!((room, none.id), ([0; 16], 0), "nothing was written");
+    assert_eq!(omniheap_free(made), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn misaligned_queues_are_refused_before_the_device_is_asked() {
+    let described = OmniheapVulkanDevice {
+        get_instance_proc_addr: ptr::dangling(),
+        instance: ptr::dangling_mut(),
+        physical_device: ptr::dangling_mut(),
+        device: ptr::dangling_mut(),
+        queues: beside(&mut [0; 16]),
+        queue_count: 1,
+        enabled: 0,
+    };
+    let mut none = OmniheapManager { id: 0 };
+    let status = c!(omniheap_wrap_vulkan(&raw const described, ptr::null(), &raw mut none));
+    assert_eq!((status, none.id), (Status::InvalidArgument, 0));
+    assert!(message().contains("device.queues is not at a multiple of 8 bytes"), "{}", message());
+}
+
+#[test]
+fn a_handle_is_good_for_its_own_kind_only() {
+    let manager = open(0);
+    let made = ask(manager, &omniheap_request_default(64)).expect("small");
+    let (config, mut pool) = (omniheap_pool_config_default(), OmniheapPool { id: 0 });
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut pool)), Status::Ok);
+    for id in [manager.id, pool.id] {
+        assert_eq!(omniheap_free(OmniheapAllocation { id }), Status::Stale);
+    }
+    assert!(message().contains("stands for no allocation"), "{}", message());
+    for id in [manager.id, made.id] {
+        assert_eq!(omniheap_pool_destroy(OmniheapPool { id }), Status::Stale);
+    }
+    for id in [made.id, pool.id] {
+        assert_eq!(omniheap_close(OmniheapManager { id }), Status::Stale);
+    }
+    assert_eq!(omniheap_pool_destroy(pool), Status::Ok);
+    assert_eq!(omniheap_free(made), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
 #[test]
 fn senseless_requests_are_refused() {
     let manager = open(1);

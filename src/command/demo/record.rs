@@ -1,8 +1,8 @@
 //! Records the demo in memory: the page is made from it, and `--record` writes it to a file.
 use super::super::Failure;
+use super::super::file::NewFile;
 use omniheap::trace::{Limits, Recorder, Trace, csv};
 use omniheap::{ManagerConfig, Observer};
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,15 +13,12 @@ pub(super) struct Recording {
     recorder: Arc<Recorder>,
     bytes: Bytes,
     /// The file of `--record`: made before the first act, so that a wrong name costs no work.
-    file: Option<(PathBuf, File)>,
+    file: Option<(PathBuf, NewFile)>,
 }
 
 impl Recording {
     pub(super) fn start(path: Option<&Path>) -> Result<Self, Failure> {
-        let create = |path: &Path| match File::create(path) {
-            Ok(file) => Ok((path.to_owned(), file)),
-            Err(error) => Err(Failure::unwritable(path, &error)),
-        };
+        let create = |path: &Path| NewFile::create(path).map(|file| (path.to_owned(), file));
         let (file, bytes) = (path.map(create).transpose()?, Bytes::default());
         let recorder = Recorder::new(bytes.clone());
         recorder.title("omniheap demo");
@@ -40,11 +37,11 @@ impl Recording {
         let bytes = self.bytes.lock();
         let trace = Trace::read(&bytes[..], &Limits::default())
             .map_err(|error| Failure::failed(error.to_string()))?;
-        if let Some((path, mut file)) = self.file {
+        if let Some((path, file)) = self.file {
             let csv = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
-            let written =
-                if csv { csv::write(&trace, &file).map(drop) } else { file.write_all(&bytes) };
-            written.map_err(|error| Failure::unwritable(&path, &error))?;
+            file.write(|sink| {
+                if csv { csv::write(&trace, sink).map(drop) } else { sink.write_all(&bytes) }
+            })?;
         }
         Ok(trace)
     }

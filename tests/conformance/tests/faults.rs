@@ -1,18 +1,21 @@
 //! Every driver call of every scenario fails, with every legal answer, over blocks and over pages.
 use omniheap_conformance::faults::{Depth, sweep};
 use omniheap_conformance::{Mode, Rig};
-use omniheap_core::{HeapKind, Result};
+use omniheap_core::{HeapKind, HostAccess, Result};
 use omniheap_host::{Host, heap};
+use omniheap_layers::CallKind;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
 fn open() -> Result<Rig<Arc<Host>>> {
     let constant = omniheap_core::Heap { physical: 1, ..heap(HeapKind::Constant, 64 << 10) };
+    let mut incoherent = heap(HeapKind::Unified, 512 * MIB);
+    (incoherent.host, incoherent.page) = (HostAccess::Incoherent, None);
     let host = Host::builder()
         .heap(heap(HeapKind::Device, 512 * MIB))
         .heap(heap(HeapKind::Staging, 512 * MIB))
-        .heap(heap(HeapKind::Unified, 512 * MIB))
+        .heap(incoherent)
         .heap(constant)
         .open()?;
     let host = Arc::new(host);
@@ -25,7 +28,12 @@ fn all(mode: Mode, depth: Depth) {
     println!("{mode:?}, {depth:?}: {tally}");
     let shown: Vec<_> = tally.wrong.iter().take(40).map(String::as_str).collect();
     assert!(tally.wrong.is_empty(), "{tally}\n{}", shown.join("\n"));
-    assert!(tally.scenarios >= 32 && tally.injections >= 500, "{tally}");
+    assert!(tally.scenarios >= 48 && tally.injections >= 500, "{tally}");
+    let pages =
+        |kind: &CallKind| kind.is_memory() && !kind.makes_block() && *kind != CallKind::Free;
+    let missed = CallKind::ALL.iter().filter(|kind| !tally.kinds.contains(kind));
+    let missed: Vec<_> = missed.filter(|kind| mode == Mode::Paged || !pages(kind)).collect();
+    assert!(missed.is_empty(), "never failed: {missed:?}");
 }
 
 #[test]

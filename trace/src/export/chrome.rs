@@ -4,6 +4,9 @@ use crate::event::{AllocationId, Backing, Event, Op, Rung};
 use crate::trace::Trace;
 use std::io::{self, BufWriter, Write};
 
+/// Bytes of a bar's name at most. Paths may be as long as a trace has labels; the file must not grow with their product.
+const MAX_NAME: usize = 256;
+
 /// How much of a trace to write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Detail {
@@ -14,7 +17,8 @@ pub enum Detail {
     Allocations,
 }
 
-/// Writes `trace` as trace-event JSON. Events of one time share one counter sample.
+/// Writes `trace` as trace-event JSON. Events of one time share one counter sample; of a label's path, a bar shows the last 256
+/// bytes.
 ///
 /// # Errors
 /// What `sink` returns.
@@ -106,7 +110,7 @@ impl<W: Write> Writer<'_, W> {
         if self.detail == Detail::Counters {
             return Ok(());
         }
-        let path = self.trace.labels().path(self.trace.label_of(id));
+        let path = self.trace.labels().tail(self.trace.label_of(id), MAX_NAME);
         let name = serde_json::to_string(if path.is_empty() { "allocation" } else { &path })?;
         let id = id.0;
         write!(

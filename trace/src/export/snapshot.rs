@@ -18,7 +18,8 @@ use std::io::{self, BufWriter, Write};
 pub fn write(trace: &Trace, sink: impl Write) -> io::Result<()> {
     let mut pickler = Pickler::new(BufWriter::new(sink))?;
     let mut history = History::new(trace);
-    let mut frames = Frames { labels: trace.labels(), written: HashMap::new() };
+    let mut frames =
+        Frames { labels: trace.labels(), lists: HashMap::new(), frames: HashMap::new() };
     pickler.dict(|pickler| {
         pickler.word("device_traces")?;
         pickler.list([()], |pickler, ()| {
@@ -33,10 +34,14 @@ pub fn write(trace: &Trace, sink: impl Write) -> io::Result<()> {
     pickler.finish().map(|_| ())
 }
 
-/// Writes labels as lists of stack frames, each list once.
+/// Frames of a stack at most, the innermost: readers keep as many, and the file must not grow with labels times their depth.
+const MAX_FRAMES: usize = 64;
+
+/// Writes labels as lists of stack frames, each list and each frame once.
 struct Frames<'t> {
     labels: &'t Labels,
-    written: HashMap<LabelId, u32>,
+    lists: HashMap<LabelId, u32>,
+    frames: HashMap<LabelId, u32>,
 }
 
 impl Frames<'_> {
@@ -117,22 +122,29 @@ impl Frames<'_> {
     }
 
     fn frames<W: Write>(&mut self, pickler: &mut Pickler<W>, label: LabelId) -> io::Result<()> {
-        if let Some(&memo) = self.written.get(&label) {
+        if let Some(&memo) = self.lists.get(&label) {
             return pickler.recall(memo);
         }
+        let labels = self.labels;
+        let known = |label: LabelId| Some(label).filter(|label| *label != LabelId::NONE);
         // The innermost frame comes first, as the last part of a label's path.
-        let parent = |at: &LabelId| Some(self.labels.parent(*at)).filter(|up| *up != LabelId::NONE);
-        let path =
-            core::iter::successors(Some(label).filter(|label| *label != LabelId::NONE), parent);
-        pickler.list(path, |pickler, part| {
-            pickler.dict(|pickler| {
-                pickler.word_field("filename", "")?;
-                pickler.int_field("line", 0)?;
-                pickler.word("name")?;
-                pickler.text(self.labels.text(part))
-            })
+        let path = core::iter::successors(known(label), |at| known(labels.parent(*at)));
+        pickler.list(path.take(MAX_FRAMES), |pickler, part| self.frame(pickler, part))?;
+        self.lists.insert(label, pickler.memoize()?);
+        Ok(())
+    }
+
+    fn frame<W: Write>(&mut self, pickler: &mut Pickler<W>, part: LabelId) -> io::Result<()> {
+        if let Some(&memo) = self.frames.get(&part) {
+            return pickler.recall(memo);
+        }
+        pickler.dict(|pickler| {
+            pickler.word_field("filename", "")?;
+            pickler.int_field("line", 0)?;
+            pickler.word("name")?;
+            pickler.text(self.labels.text(part))
         })?;
-        self.written.insert(label, pickler.memoize()?);
+        self.frames.insert(part, pickler.memoize()?);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::binary::Writer;
 use core::fmt;
 use lines::Lines;
 use omniheap_core::{Event, Observer};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,17 +77,18 @@ impl Recorder {
     /// Starts a trace in the binary format at `path`; a file that is there is replaced.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// When the file cannot be made. [`io::ErrorKind::ResourceBusy`] while another recorder, of this process or another, writes
+    /// it; the file stays as it is then.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Arc<Self>> {
-        Ok(Self::new(File::create(path)?))
+        Ok(Self::new(create(path.as_ref())?))
     }
 
     /// Starts a trace as CSV at `path`: requests only, without names and places.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// As [`create`](Self::create).
     pub fn create_csv(path: impl AsRef<Path>) -> io::Result<Arc<Self>> {
-        let sink: Sink = Box::new(File::create(path)?);
+        let sink: Sink = Box::new(create(path.as_ref())?);
         Ok(Self::with(Format::Csv(Lines::new(sink), Translator::default())))
     }
 
@@ -152,6 +153,25 @@ impl Recorder {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Opens a file for one recorder alone, and empties it once that is sure. The lock goes with the file.
+fn create(path: &Path) -> io::Result<File> {
+    let file = File::options().write(true).create(true).truncate(false).open(path)?;
+    // A pipe or a device keeps nothing that two recorders could spoil.
+    if !file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let why = "another recorder writes this file; finish it, or name another file";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        }
+        // Some file systems have no locks.
+        Ok(()) | Err(TryLockError::Error(_)) => {}
+    }
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// Microseconds since the recording began.

@@ -86,6 +86,21 @@ fn contradictions_are_refused_with_their_byte() {
     assert!(matches!(error.kind(), ErrorKind::OutsideBlock { block_size: 99 }), "{error:?}");
 }
 
+#[test]
+fn a_chunk_must_hold_as_many_records_as_it_says() {
+    let mut recorder = Writer::new(Vec::new());
+    recorder.record(0, &sample::allocate(1, 100));
+    recorder.record(1, &sample::allocate(2, 100));
+    let file = recorder.finish().unwrap();
+    // The payload of the only chunk: behind the heads of file and chunk, before the closing mark.
+    let payload = &file[28..file.len() - 12];
+    assert_eq!(open(&sample::chunk_of(payload, 2)).unwrap().events().len(), 2);
+    for records in [0, 1, 3, u32::MAX - 1] {
+        let error = open(&sample::chunk_of(payload, records)).expect_err("the count is wrong");
+        assert!(matches!(error.kind(), ErrorKind::Malformed("chunk")), "{records}: {error:?}");
+    }
+}
+
 /// A file that others can look at while it is written.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);

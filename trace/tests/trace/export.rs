@@ -1,8 +1,9 @@
 //! What other tools get.
 
 use crate::sample;
+use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::export::{chrome, prometheus, snapshot};
-use omniheap_trace::{Limits, Source, Trace, report};
+use omniheap_trace::{Alignment, LabelId, Limits, Source, StreamId, Trace, report};
 use serde_json::Value;
 
 fn open(bytes: &[u8]) -> Trace {
@@ -39,6 +40,50 @@ fn chrome_gets_counters_and_bars() {
         with("b", &all)[1]["name"],
         "both ends of a bar have one name"
     );
+}
+
+/// A file of allocations whose labels are a chain: each lies below the one before.
+fn chain(labels: u64) -> Vec<u8> {
+    let mut recorder = Writer::new(Vec::new());
+    let (stream, align, mut label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
+    for id in 0..labels {
+        label = recorder.label(label, &format!("l{id}"));
+        recorder.record(id, &Record::Allocate { id, size: 1, stream, align, label });
+        recorder.record(id, &Record::FreeCompleted { id, stream });
+    }
+    recorder.finish().unwrap()
+}
+
+#[test]
+fn deep_labels_do_not_multiply_what_is_written() {
+    let sizes = |labels| {
+        let trace = open(&chain(labels));
+        let (mut bars, mut pickle) = (Vec::new(), Vec::new());
+        chrome::write(&trace, chrome::Detail::Allocations, &mut bars).unwrap();
+        snapshot::write(&trace, &mut pickle).unwrap();
+        [bars.len(), pickle.len()]
+    };
+    let (some, twice) = (sizes(2000), sizes(4000));
+    for (some, twice) in some.into_iter().zip(twice) {
+        assert!(twice * 10 < some * 23, "twice the labels, {some} and {twice} bytes");
+    }
+    let all = events(&open(&chain(300)), chrome::Detail::Allocations);
+    let names: Vec<_> = all.iter().filter(|event| event["ph"] == "b").collect();
+    let name = |at: usize| names[at]["name"].as_str().unwrap();
+    assert_eq!((name(0), name(2)), ("l0", "l0/l1/l2"));
+    assert!(name(299).starts_with('…') && name(299).ends_with("/l298/l299"), "{}", name(299));
+    assert_eq!(name(299).len(), "…".len() + 256);
+}
+
+#[test]
+fn prometheus_gets_sums_that_stop_at_the_largest_number() {
+    let mut data = report::from_trace(&open(&sample::every_record()), "sample");
+    let spans = &mut data.moments.last_mut().unwrap().blocks[0].spans;
+    spans.push(spans[0]);
+    spans.iter_mut().for_each(|span| span.size = 1 << 63);
+    let metrics = prometheus::from_report(&data);
+    let live = metrics.iter().find(|metric| metric.name == "omniheap_live_bytes").unwrap();
+    assert_eq!(live.value, u64::MAX as f64);
 }
 
 #[test]

@@ -167,6 +167,33 @@ fn an_rmm_log_is_read() {
 }
 
 #[test]
+fn an_rmm_log_may_last_for_days() {
+    let times = |lines: &[&str]| {
+        let log = lines.iter().enumerate().map(|(n, time)| format!("1,{time},allocate,{n:#x},8,0"));
+        let log =
+            [rmm::HEADER.to_owned()].into_iter().chain(log).collect::<Vec<_>>().join("\n") + "\n";
+        let trace = rmm::read(log.as_bytes(), &Limits::default()).unwrap();
+        trace.events().iter().map(|event| event.time_us / 1_000_000).collect::<Vec<_>>()
+    };
+    let (hour, day) = (3600, 86_400);
+    let days = times(&[
+        "20:00:00", "01:00:00", "12:00:00", "23:00:00", "02:00:00", "22:00:00", "03:00:00",
+    ]);
+    let expected = [
+        0,
+        5 * hour,
+        16 * hour,
+        day + 3 * hour,
+        day + 6 * hour,
+        2 * day + 2 * hour,
+        2 * day + 7 * hour,
+    ];
+    assert_eq!(days, expected);
+    // A thread may log a time before midnight after another's from behind it: that is no day more.
+    assert_eq!(times(&["23:59:58", "00:00:01", "23:59:59", "00:00:02"]), [0, 3, 3, 4]);
+}
+
+#[test]
 fn broken_rmm_lines_are_refused_with_their_number() {
     let with =
         |line: &str| rmm::read(format!("{}\n{line}\n", rmm::HEADER).as_bytes(), &Limits::default());

@@ -300,3 +300,22 @@ fn a_full_disk_disturbs_nobody_and_is_reported_at_the_end() {
     assert_eq!(recorder.finish().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     recorder.finish().expect("once is enough");
 }
+
+#[test]
+fn a_file_has_one_recorder_at_a_time() {
+    let path = std::env::temp_dir().join(format!("omniheap-alone-{}.trace", std::process::id()));
+    let first = Recorder::create(&path).unwrap();
+    first.title("the first");
+    first.flush();
+    for again in [Recorder::create(&path), Recorder::create_csv(&path)] {
+        let refused = again.expect_err("the first still writes");
+        assert_eq!(refused.kind(), std::io::ErrorKind::ResourceBusy, "{refused}");
+    }
+    first.finish().unwrap();
+    assert_eq!(Trace::open(&path).unwrap().meta().title, "the first", "nothing was emptied");
+    drop(Recorder::create(&path).unwrap());
+    let second = Recorder::create(&path).expect("dropped is finished");
+    second.finish().unwrap();
+    assert_eq!(Trace::open(&path).unwrap().meta().title, "");
+    std::fs::remove_file(path).unwrap();
+}

@@ -2,7 +2,6 @@
 //!
 //! Each injection runs in a fresh world in which some allocations already live. Afterwards the invariants are checked,
 //! and the scenario runs once more without a fault: nothing may be poisoned.
-#[cfg(unix)]
 mod raw;
 mod scenarios;
 mod scene;
@@ -12,9 +11,10 @@ use crate::run::sentence;
 use crate::world::Mode;
 use core::fmt;
 use core::panic::AssertUnwindSafe;
-use omniheap_core::Backend;
+use omniheap_core::{Backend, ErrorKind};
 use omniheap_layers::{CallKind, Plan, errors};
 use scene::{Fault, Scene, absorbed};
+use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
 pub(crate) use scenarios::Scenario;
@@ -30,6 +30,8 @@ pub struct Tally {
     pub reported: u64,
     /// Absorbed, as documented: another way was found, or the loss was quarantined.
     pub absorbed: u64,
+    /// Kinds of calls that failed.
+    pub kinds: BTreeSet<CallKind>,
     /// Everything that went wrong, in words.
     pub wrong: Vec<String>,
 }
@@ -142,8 +144,14 @@ fn inject<B: Backend + 'static>(
     };
     let about = || format!("{} with {plan:?} ({failed:?}, answer {pick})", scenario.name);
     tally.injections += u64::from(failed.is_some() || ended.is_err());
-    let verdict =
-        ended.and_then(|result| judge(matches!(plan, Plan::Nth(_)), failed, pick, result));
+    tally.kinds.extend(failed);
+    let single = matches!(plan, Plan::Nth(_));
+    let may_absorb = |kind, error| {
+        !single
+            || absorbed(kind, error)
+            || scenario.absorbs.iter().any(|absorbs| absorbs(kind, error))
+    };
+    let verdict = ended.and_then(|result| judge(single, failed, pick, result, may_absorb));
     match verdict {
         Ok(Answer::Reported) => tally.reported += 1,
         Ok(Answer::Absorbed) => tally.absorbed += 1,
@@ -175,6 +183,7 @@ fn judge(
     failed: Option<CallKind>,
     pick: usize,
     result: omniheap_core::Result<()>,
+    may_absorb: impl Fn(CallKind, ErrorKind) -> bool,
 ) -> Result<Answer, String> {
     let Some(kind) = failed else {
         let spared = result.map(|()| Answer::Spared);
@@ -182,7 +191,7 @@ fn judge(
     };
     let injected = errors(kind)[pick % errors(kind).len()];
     let Err(error) = result else {
-        if !single || absorbed(kind, injected) {
+        if may_absorb(kind, injected) {
             return Ok(Answer::Absorbed);
         }
         return Err(format!("{injected:?} was swallowed"));

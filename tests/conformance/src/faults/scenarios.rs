@@ -1,6 +1,7 @@
 //! What people do, as short functions that pass every error on.
 mod bytes;
 mod memory;
+mod promises;
 mod rest;
 mod time;
 
@@ -11,7 +12,9 @@ use memory::{
     ladder_with_callback, many_small, named, next_heap, over_budget, pool, pool_to_its_maximum,
     pool_with_minimum, recall, ring_pool, slab_pool, trim, trim_and_grow,
 };
-use omniheap_core::{Backend, Result};
+use omniheap_core::{Backend, ErrorKind, Result};
+use omniheap_layers::CallKind;
+use promises::{domain, incoherent, install, kernel, resize, resize_secret, secret, steps, zeroed};
 use rest::{budget_query, explain, export, report, teardown, threads, two_managers};
 use time::{
     closed_timeline, collect, cross_timeline, free_after, ordered, shortage_waits, used_elsewhere,
@@ -21,12 +24,31 @@ use time::{
 pub(crate) struct Scenario<B: Backend> {
     pub(super) name: &'static str,
     pub(super) run: fn(&mut Scene<B>) -> Result<()>,
+    /// What it may absorb, beside what everything may.
+    pub(super) absorbs: &'static [Absorbs],
+}
+
+/// Whether a failure of this call with this answer may end in success.
+pub(super) type Absorbs = fn(CallKind, ErrorKind) -> bool;
+
+/// A free cannot fail: bytes that could not be zeroed go to nobody else.
+fn any_fill(kind: CallKind, _: ErrorKind) -> bool {
+    kind == CallKind::Fill
+}
+
+/// Zeros that were short of memory are written once the ladder has found some.
+fn short_fill(kind: CallKind, error: ErrorKind) -> bool {
+    kind == CallKind::Fill && error.is_out_of_memory()
 }
 
 macro_rules! scenarios {
-    ($($name:ident),* $(,)?) => {
+    ($($name:ident $(absorbs $absorbs:ident)?),* $(,)?) => {
         pub(super) fn all<B: Backend + 'static>() -> Vec<Scenario<B>> {
-            vec![$(Scenario { name: stringify!($name), run: $name::<B> }),*]
+            vec![$(Scenario {
+                name: stringify!($name),
+                run: $name::<B>,
+                absorbs: &[$($absorbs)?],
+            }),*]
         }
     };
 }
@@ -36,5 +58,6 @@ scenarios! {
     held_only, over_budget, trim, trim_and_grow, pool, pool_with_minimum, pool_to_its_maximum, slab_pool, ring_pool,
     buddy_pool, upload, download, fill, copy_batch, staging_to_device, map, map_twice, cross_timeline, used_elsewhere,
     free_after, collect, shortage_waits, closed_timeline, ordered, threads, budget_query, report, explain, teardown,
-    two_managers, export, defragment, recall,
+    two_managers, export, defragment, recall, resize, install, steps, kernel, incoherent,
+    zeroed absorbs short_fill, domain absorbs short_fill, secret absorbs any_fill, resize_secret absorbs any_fill,
 }
