@@ -1,8 +1,9 @@
 //! Reads and writes the CSV of MiniMalloc: one buffer a line, columns named by the first line.
 //!
-//! `id`, `lower`, `upper` and `size` are required, in any order (`start` and `end` are other names for the second and
-//! third); `alignment`, `gaps`, `hint` and `offset` are optional. Times are half-open, `[lower, upper)`. Gaps are
-//! written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
+//! `id`, `lower`, `upper` and `size` are required, in any order; `alignment`, `gaps`, `hint` and `offset` are optional.
+//! Times are half-open, `[lower, upper)`. MiniMalloc's older names are read too: `buffer` and `buffer_id`, `start` and
+//! `begin`, and `end`. An `end` is the last tick, so it is one less than `upper`, and so are the ends of gaps beside it.
+//! Gaps are written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
 //! such buffers. An `offset` is kept apart: it is a plan, not a wish.
 
 use crate::problem::{Buffer, Interval, Problem, Region};
@@ -120,6 +121,7 @@ enum Column {
     Id,
     Lower,
     Upper,
+    End,
     Size,
     Alignment,
     Gaps,
@@ -127,12 +129,15 @@ enum Column {
     Offset,
 }
 
-const COLUMNS: [(&str, Column); 10] = [
+const COLUMNS: [(&str, Column); 13] = [
     ("id", Column::Id),
+    ("buffer", Column::Id),
+    ("buffer_id", Column::Id),
     ("lower", Column::Lower),
     ("start", Column::Lower),
+    ("begin", Column::Lower),
     ("upper", Column::Upper),
-    ("end", Column::Upper),
+    ("end", Column::End),
     ("size", Column::Size),
     ("alignment", Column::Alignment),
     ("gaps", Column::Gaps),
@@ -173,7 +178,12 @@ fn columns(header: &str) -> Result<Vec<Column>, CsvErrorKind> {
     for name in header.split(',').map(str::trim) {
         let known = COLUMNS.iter().find(|c| c.0.eq_ignore_ascii_case(name));
         let column = known.ok_or_else(|| CsvErrorKind::UnknownColumn(name.to_string()))?.1;
-        if columns.contains(&column) {
+        let other = match column {
+            Column::Upper => Column::End,
+            Column::End => Column::Upper,
+            same => same,
+        };
+        if columns.contains(&column) || columns.contains(&other) {
             return Err(CsvErrorKind::DuplicateColumn(name.to_string()));
         }
         columns.push(column);
@@ -184,7 +194,9 @@ fn columns(header: &str) -> Result<Vec<Column>, CsvErrorKind> {
         ("upper", Column::Upper),
         ("size", Column::Size),
     ];
-    match required.iter().find(|r| !columns.contains(&r.1)) {
+    let inclusive = columns.contains(&Column::End);
+    let has = |column: Column| columns.contains(&column) || (column == Column::Upper && inclusive);
+    match required.iter().find(|r| !has(r.1)) {
         Some((name, _)) => Err(CsvErrorKind::MissingColumn(name)),
         None => Ok(columns),
     }
@@ -202,15 +214,17 @@ fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
         return Err(CsvErrorKind::FieldCount { expected: columns.len(), found });
     }
     let mut row = Row { name: "", buffer: Buffer::new(0, 0, 0), offset: None };
+    let behind = u64::from(columns.contains(&Column::End));
     for (column, field) in columns.iter().zip(text.split(',').map(str::trim)) {
         let buffer = &mut row.buffer;
         match column {
             Column::Id => row.name = field,
             Column::Lower => buffer.live.start = number("lower", field)?,
             Column::Upper => buffer.live.end = number("upper", field)?,
+            Column::End => buffer.live.end = after("end", field, 1)?,
             Column::Size => buffer.size = number("size", field)?,
             Column::Alignment => buffer.align = optional("alignment", field)?.unwrap_or(1),
-            Column::Gaps => buffer.gaps = gaps(field)?,
+            Column::Gaps => buffer.gaps = gaps(field, behind)?,
             Column::Hint => buffer.hint = optional("hint", field)?,
             Column::Offset => row.offset = optional("offset", field)?,
         }
@@ -246,23 +260,27 @@ fn number(column: &'static str, field: &str) -> Result<u64, CsvErrorKind> {
     parsed.ok_or_else(|| CsvErrorKind::Number { column, field: field.to_string() })
 }
 
+/// The number that is `more` behind the one in a field.
+fn after(column: &'static str, field: &str, more: u64) -> Result<u64, CsvErrorKind> {
+    let wrong = || CsvErrorKind::Number { column, field: field.to_string() };
+    number(column, field)?.checked_add(more).ok_or_else(wrong)
+}
+
 /// An empty field, or -1, means that there is none.
 fn optional(column: &'static str, field: &str) -> Result<Option<u64>, CsvErrorKind> {
     if field.is_empty() || field == "-1" { Ok(None) } else { number(column, field).map(Some) }
 }
 
-fn gaps(field: &str) -> Result<Vec<Interval>, CsvErrorKind> {
-    field
-        .split_ascii_whitespace()
-        .map(|gap| {
-            let ends =
-                gap.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-            match ends {
-                Some((start, end)) if start < end => Ok(Interval::new(start, end)),
-                _ => Err(CsvErrorKind::Gap(gap.to_string())),
-            }
-        })
-        .collect()
+/// Reads gaps whose ends are `behind` ticks before what follows them.
+fn gaps(field: &str, behind: u64) -> Result<Vec<Interval>, CsvErrorKind> {
+    let gap = |gap: &str| {
+        let (start, end) = gap.split_once('-')?;
+        let start = number("gaps", start).ok()?;
+        let end = after("gaps", end, behind).ok()?;
+        (start < end).then(|| Interval::new(start, end))
+    };
+    let wrong = |text: &str| CsvErrorKind::Gap(text.to_string());
+    field.split_ascii_whitespace().map(|text| gap(text).ok_or_else(|| wrong(text))).collect()
 }
 
 /// Writes a table with an offset for each buffer.

@@ -1,12 +1,13 @@
 //! Plans the items of one region.
 
-use crate::bound::lower_bound;
+use crate::bound::{lower_bound, unit};
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
 use crate::greedy::{Portfolio, peak_of};
 use crate::hot::hot_first;
 use crate::improve::{Habit, Improve};
 use crate::model::Model;
 use crate::options::{Options, Progress};
+use crate::plan::Usage;
 use crate::repair::Repair;
 use crate::rng::Rng;
 use crate::stop::Stop;
@@ -17,8 +18,10 @@ const EXACT_ITEMS: usize = 2_000;
 /// Items that greedy placements with chance may place in all.
 const VARIED_ITEMS: usize = 1_500_000;
 /// Greedy placements without chance, and after how many of them the busiest time is planned first.
-const TRIES: usize = 10;
-const HOT_AFTER: usize = 5;
+const TRIES: usize = 13;
+const HOT_AFTER: usize = 4;
+/// Greedy placements of more items than that.
+const HUGE_TRIES: usize = 2;
 /// Fewer items than this are as well searched as a whole.
 const HOT_FROM: usize = 500;
 /// More items than this are too many for the quadratic rule that plans around the busiest time.
@@ -51,43 +54,56 @@ pub(crate) struct Outcome {
     pub(crate) nodes: u64,
 }
 
+impl Outcome {
+    /// What the plan says of the region. Where fixed items overlap there is no bound to speak of.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage { peak: self.peak, lower_bound: self.bound.min(self.peak) }
+    }
+}
+
 impl Task<'_> {
-    /// Plans the items of a model, for a capacity or as low as possible.
-    pub(crate) fn solve(&self, model: &Model, region: usize, capacity: Option<u64>) -> Outcome {
+    /// Plans the items of a model by greedy rules.
+    pub(crate) fn greedy(&self, model: &Model, region: usize) -> Outcome {
         let bound = lower_bound(model);
         let mut outcome = Outcome { offsets: Vec::new(), peak: u64::MAX, bound, nodes: 0 };
-        let mut portfolio = Portfolio::new(self.options.seed);
-        let exact = model.len() <= EXACT_ITEMS && !model.has_fixed();
-        let tries = match model.len() {
-            _ if exact => TRIES,
+        let seed = self.options.seed;
+        let (mut portfolio, tries) = match model.len() {
+            items if items <= EXACT_ITEMS => (Portfolio::new(seed), TRIES),
             // Repair does more for a huge plan than other greedy plans do, and needs no better start.
-            huge if huge > HOT_ITEMS && Self::suits_repair(model) => 1,
-            items => TRIES + VARIED_ITEMS / items,
+            huge if huge > HOT_ITEMS => (Portfolio::huge(seed), HUGE_TRIES),
+            items => (Portfolio::new(seed), TRIES + VARIED_ITEMS / items),
         };
-        while let Some(offsets) = portfolio.next(model) {
-            self.keep(model, region, &mut outcome, offsets);
-            if outcome.peak <= bound || portfolio.tries() >= tries || self.stop.now() {
+        while outcome.peak > bound && portfolio.tries() < tries {
+            self.keep(model, region, &mut outcome, portfolio.next(model));
+            if self.stop.now() {
                 break;
             }
             if portfolio.tries() == HOT_AFTER
-                && model.len() >= HOT_FROM
-                && let Some(offsets) = self.hot(model, bound)
+                && (HOT_FROM..=HOT_ITEMS).contains(&model.len())
+                && let Some(offsets) = hot_first(model, bound, self.stop)
             {
                 self.keep(model, region, &mut outcome, offsets);
             }
         }
-        if !exact && outcome.peak > bound && !self.stop.now() && Self::suits_repair(model) {
-            self.repair(model, region, &mut outcome);
-        }
-        let open = outcome.peak > bound && capacity.is_none_or(|c| c >= bound);
-        if exact && open && !self.stop.now() {
-            Duel::new(self, model, region, capacity).run(&mut outcome);
-        }
         outcome
     }
 
-    fn suits_repair(model: &Model) -> bool {
-        model.is_plain() && !model.has_fixed()
+    /// Lowers the peak of a plan, to a capacity or as far as possible.
+    pub(crate) fn refine(
+        &self,
+        model: &Model,
+        region: usize,
+        capacity: Option<u64>,
+        outcome: &mut Outcome,
+    ) {
+        if outcome.peak <= outcome.bound || self.stop.now() {
+            return;
+        }
+        if model.len() > EXACT_ITEMS {
+            self.repair(model, region, outcome);
+        } else {
+            Duel::new(self, model, region, capacity).run(outcome);
+        }
     }
 
     fn repair(&self, model: &Model, region: usize, outcome: &mut Outcome) {
@@ -97,11 +113,6 @@ impl Task<'_> {
         repair.run(bound, &mut rng, self.stop, |offsets| {
             self.keep(model, region, outcome, offsets.to_vec());
         });
-    }
-
-    fn hot(&self, model: &Model, bound: u64) -> Option<Vec<u64>> {
-        let suits = model.len() <= HOT_ITEMS && !model.has_fixed() && model.is_plain();
-        suits.then(|| hot_first(model, bound, self.stop)).flatten()
     }
 
     fn keep(&self, model: &Model, region: usize, outcome: &mut Outcome, offsets: Vec<u64>) {
@@ -128,6 +139,8 @@ struct Duel<'a> {
     region: usize,
     capacity: Option<u64>,
     rng: Rng,
+    /// What every peak is a multiple of.
+    unit: u64,
     /// Runs at the lower bound since a plan fits the capacity.
     polished: usize,
 }
@@ -135,7 +148,10 @@ struct Duel<'a> {
 impl<'a> Duel<'a> {
     fn new(task: &'a Task<'a>, model: &'a Model, region: usize, capacity: Option<u64>) -> Self {
         let rng = Rng::new(task.options.seed);
-        Self { task, model, region, capacity, rng, polished: 0 }
+        // A capacity between two peaks is as good as the lower one.
+        let unit = unit(model);
+        let capacity = capacity.map(|c| c - c % unit);
+        Self { task, model, region, capacity, rng, unit, polished: 0 }
     }
 
     fn run(&mut self, outcome: &mut Outcome) {
@@ -155,7 +171,10 @@ impl<'a> Duel<'a> {
     fn target(&self, outcome: &Outcome, rung: u32) -> u64 {
         match self.capacity {
             Some(capacity) if outcome.peak > capacity => capacity,
-            _ => outcome.peak - ((outcome.peak - outcome.bound) >> (rung + 1).min(63)).max(1),
+            _ => {
+                let less = (outcome.peak - outcome.bound) >> (rung + 1).min(63);
+                outcome.peak - less.next_multiple_of(self.unit).max(self.unit)
+            }
         }
     }
 
@@ -167,7 +186,7 @@ impl<'a> Duel<'a> {
         let searches = |capacity| frames.each_ref().map(|frame| Search::new(frame, capacity, stop));
         let mut low = searches(outcome.bound);
         let mut high = (target > outcome.bound).then(|| searches(target));
-        let mut improve = Improve::new(&frames[1], Habit::nth(0));
+        let mut improve = Improve::new(&frames[1], target, Habit::nth(0));
         for run in 0.. {
             if self.spent(outcome) || (polishing && self.polished >= POLISH_RUNS) {
                 return Ended::Enough;
@@ -195,25 +214,18 @@ impl<'a> Duel<'a> {
                 return ended;
             }
             if run > 0 && run % RENEW_RUNS == 0 {
-                improve = Improve::new(&frames[1], Habit::nth(run / RENEW_RUNS));
+                improve = Improve::new(&frames[1], target, Habit::nth(run / RENEW_RUNS));
             }
-            if run >= IMPROVE_FROM && self.improve(&mut improve, outcome, target, limit) {
+            if run >= IMPROVE_FROM && self.improve(&mut improve, outcome, limit) {
                 return Ended::Better;
             }
         }
         Ended::Nothing
     }
 
-    fn improve(
-        &mut self,
-        improve: &mut Improve<'_>,
-        outcome: &mut Outcome,
-        target: u64,
-        limit: u64,
-    ) -> bool {
+    fn improve(&mut self, improve: &mut Improve<'_>, outcome: &mut Outcome, limit: u64) -> bool {
         outcome.nodes += limit * STEPS / NODE_STEPS;
-        let Some(offsets) = improve.run(target, limit * STEPS, &mut self.rng, self.task.stop)
-        else {
+        let Some(offsets) = improve.run(limit * STEPS, &mut self.rng, self.task.stop) else {
             return false;
         };
         self.task.keep(self.model, self.region, outcome, offsets);
@@ -234,13 +246,12 @@ impl<'a> Duel<'a> {
                 self.task.keep(self.model, self.region, outcome, search.offset.clone());
                 Some(Ended::Better)
             }
-            Verdict::Fail if self.model.least.is_none() => {
-                outcome.bound = outcome.bound.max(search.capacity + 1);
+            Verdict::Fail => {
+                let more = (search.capacity + 1).next_multiple_of(self.unit);
+                outcome.bound = outcome.bound.max(more);
                 self.task.tell(self.region, outcome);
                 Some(Ended::Better)
             }
-            // Classes of unequal buffers are modelled at their largest, so a failure proves nothing.
-            Verdict::Fail => Some(Ended::Enough),
             Verdict::Limit => None,
         }
     }

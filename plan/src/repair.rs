@@ -12,6 +12,8 @@ const GOALS: [u64; 7] = [32, 48, 64, 100, 200, 1_000, u64::MAX];
 const STEPS: u64 = 120_000;
 /// Of the items that are out, the next one is taken from so many.
 const CHOICE: usize = 8;
+/// The weight of what cannot leave: more than all others together, and the sum of all of them is a `u128`.
+const FOREVER: u128 = 1 << 95;
 
 /// A large plan whose highest items are being put back.
 ///
@@ -27,7 +29,7 @@ const CHOICE: usize = 8;
 pub(crate) struct Repair<'a> {
     model: &'a Model,
     offsets: Vec<u64>,
-    table: Timetable,
+    table: Timetable<'a>,
     penalty: Vec<u32>,
     outside: Vec<u32>,
     /// What the item at hand meets, by offset.
@@ -43,7 +45,7 @@ impl<'a> Repair<'a> {
         Self {
             model,
             offsets: offsets.to_vec(),
-            table: Timetable::new(&model.hull, model.sections()),
+            table: Timetable::new(model, |_| true),
             penalty: alloc::vec![1; model.len()],
             outside: Vec::new(),
             met: Vec::new(),
@@ -75,10 +77,13 @@ impl<'a> Repair<'a> {
     /// Takes everything out that ends above the goal, the heaviest last; false when nothing does.
     fn take_out(&mut self, goal: u64) -> bool {
         let model = self.model;
-        let high = |&i: &u32| self.offsets[i as usize] + model.size[i as usize] > goal;
+        let high = |&i: &u32| {
+            self.offsets[i as usize] + model.size[i as usize] > goal
+                && model.fixed[i as usize].is_none()
+        };
         self.outside = (0..id(model.len())).filter(high).collect();
         for &item in &self.outside {
-            self.table.remove(&model.hull, item);
+            self.table.remove(&self.offsets, item);
         }
         let mut outside = core::mem::take(&mut self.outside);
         outside.sort_by_key(|&i| (self.weight(i), i));
@@ -93,10 +98,11 @@ impl<'a> Repair<'a> {
             if self.model.size[item as usize] > goal || (step % 64 == 63 && stop.now()) {
                 return false;
             }
-            self.table.meet(&self.model.hull, &self.offsets, &self.model.size, item, &mut self.met);
-            let place = self.gap(item, goal, rng).unwrap_or_else(|| self.force(item, goal, rng));
+            self.table.meet(&self.offsets, item, &mut self.met);
+            let gap = self.gap(item, goal, rng);
+            let Some(place) = gap.or_else(|| self.force(item, goal, rng)) else { return false };
             self.offsets[item as usize] = place;
-            self.table.insert(&self.model.hull, &self.offsets, &self.model.size, item);
+            self.table.insert(&self.offsets, item);
             if let Some(last) = self.outside.len().checked_sub(1) {
                 self.outside.swap(last, last - rng.index(CHOICE.min(last + 1)));
             }
@@ -122,8 +128,8 @@ impl<'a> Repair<'a> {
         best
     }
 
-    /// The place where the items in the way weigh least; those are taken out.
-    fn force(&mut self, item: u32, goal: u64, rng: &mut Rng) -> u64 {
+    /// The place where the items in the way weigh least; those are taken out. None when fixed ones leave no place.
+    fn force(&mut self, item: u32, goal: u64, rng: &mut Rng) -> Option<u64> {
         self.penalty[item as usize] += 1;
         let (size, align) = (self.model.size[item as usize], self.model.align[item as usize]);
         let mut tops = core::mem::take(&mut self.tops);
@@ -149,8 +155,11 @@ impl<'a> Repair<'a> {
             }
         }
         self.tops = tops;
+        if best.0 >= FOREVER {
+            return None;
+        }
         self.push_out(best.1, best.1 + size);
-        best.1
+        Some(best.1)
     }
 
     /// Lists the places worth a look: on or under each item that is met, and at both ends.
@@ -176,13 +185,16 @@ impl<'a> Repair<'a> {
     fn push_out(&mut self, from: u64, to: u64) {
         for e in &self.met {
             if e.offset < to && from < e.end {
-                self.table.remove(&self.model.hull, e.item);
+                self.table.remove(&self.offsets, e.item);
                 self.outside.push(e.item);
             }
         }
     }
 
     fn weight(&self, item: u32) -> u128 {
+        if self.model.fixed[item as usize].is_some() {
+            return FOREVER;
+        }
         let (from, to) = self.model.hull[item as usize];
         let life = u64::from(to - from) << 8;
         u128::from(self.model.size[item as usize])
