@@ -2,7 +2,7 @@
 
 use crate::bound::{lower_bound, unit};
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
-use crate::greedy::{Portfolio, peak_of};
+use crate::greedy::{Portfolio, Rule, first_fit, peak_of};
 use crate::hot::hot_first;
 use crate::improve::{Habit, Improve};
 use crate::model::Model;
@@ -16,11 +16,11 @@ use alloc::vec::Vec;
 /// More items than this are left to the greedy rules.
 const EXACT_ITEMS: usize = 2_000;
 /// Items that greedy placements with chance may place in all.
-const VARIED_ITEMS: usize = 1_500_000;
+const VARIED_ITEMS: usize = 400_000;
 /// Greedy placements without chance, and after how many of them the busiest time is planned first.
-const TRIES: usize = 13;
-const HOT_AFTER: usize = 4;
-/// Greedy placements of more items than that.
+const TRIES: usize = 14;
+const HOT_AFTER: usize = 5;
+/// Greedy placements of more items than `HOT_ITEMS` before repair, which does more for a huge plan than others of them do.
 const HUGE_TRIES: usize = 2;
 /// Fewer items than this are as well searched as a whole.
 const HOT_FROM: usize = 500;
@@ -38,6 +38,8 @@ const RENEW_RUNS: usize = 10;
 /// Steps of improvement for each node that exact search may look at, and how many of them count as a node.
 const STEPS: u64 = 2;
 const NODE_STEPS: u64 = 8;
+/// How many nodes a step of repair counts as.
+const STEP_NODES: u64 = 2;
 
 /// What every region's work shares.
 pub(crate) struct Task<'a> {
@@ -66,12 +68,11 @@ impl Task<'_> {
     pub(crate) fn greedy(&self, model: &Model, region: usize) -> Outcome {
         let bound = lower_bound(model);
         let mut outcome = Outcome { offsets: Vec::new(), peak: u64::MAX, bound, nodes: 0 };
-        let seed = self.options.seed;
-        let (mut portfolio, tries) = match model.len() {
-            items if items <= EXACT_ITEMS => (Portfolio::new(seed), TRIES),
-            // Repair does more for a huge plan than other greedy plans do, and needs no better start.
-            huge if huge > HOT_ITEMS => (Portfolio::huge(seed), HUGE_TRIES),
-            items => (Portfolio::new(seed), TRIES + VARIED_ITEMS / items),
+        let mut portfolio = Portfolio::new(self.options.seed);
+        let tries = match model.len() {
+            items if items <= EXACT_ITEMS => TRIES,
+            huge if huge > HOT_ITEMS => HUGE_TRIES,
+            items => TRIES + VARIED_ITEMS / items,
         };
         while outcome.peak > bound && portfolio.tries() < tries {
             self.keep(model, region, &mut outcome, portfolio.next(model));
@@ -100,19 +101,36 @@ impl Task<'_> {
             return;
         }
         if model.len() > EXACT_ITEMS {
-            self.repair(model, region, outcome);
+            self.repair(model, region, capacity, outcome);
         } else {
             Duel::new(self, model, region, capacity).run(outcome);
         }
     }
 
-    fn repair(&self, model: &Model, region: usize, outcome: &mut Outcome) {
-        let mut repair = Repair::new(model, &outcome.offsets);
-        let bound = outcome.bound;
+    /// Repairs a plan, again and again, until it is as low as can be, or low enough and no easy way is left, or there is no
+    /// time.
+    fn repair(&self, model: &Model, region: usize, capacity: Option<u64>, outcome: &mut Outcome) {
         let mut rng = Rng::new(self.options.seed);
-        repair.run(bound, &mut rng, self.stop, |offsets| {
-            self.keep(model, region, outcome, offsets.to_vec());
-        });
+        for round in 0.. {
+            let fits = capacity.is_some_and(|c| outcome.peak <= c);
+            let floor = capacity.filter(|_| !fits).unwrap_or(0).max(outcome.bound);
+            let limit = self.options.effort.saturating_sub(outcome.nodes) / STEP_NODES;
+            let mut repair = Repair::new(model, &outcome.offsets);
+            let taken = repair.run(floor, limit, &mut rng, self.stop, |offsets| {
+                self.keep(model, region, outcome, offsets.to_vec());
+            });
+            outcome.nodes += taken * STEP_NODES;
+            let spent = taken == 0 || taken >= limit || self.stop.now();
+            if spent || fits || outcome.peak <= outcome.bound {
+                return;
+            }
+            if round == 0 && model.len() > HOT_ITEMS {
+                let order = Rule::Size.order(model);
+                if let Some(offsets) = first_fit(model, &order, &model.fixed, self.stop) {
+                    self.keep(model, region, outcome, offsets);
+                }
+            }
+        }
     }
 
     fn keep(&self, model: &Model, region: usize, outcome: &mut Outcome, offsets: Vec<u64>) {

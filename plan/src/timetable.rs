@@ -94,6 +94,11 @@ impl<'a> Timetable<'a> {
         (hull.0 / self.length) as usize..=((hull.1 - 1) / self.length) as usize
     }
 
+    /// Says whether an item is placed.
+    pub(crate) fn holds(&self, item: u32) -> bool {
+        self.inside[item as usize]
+    }
+
     /// Lists the placed items that conflict with `item`, by offset.
     pub(crate) fn meet(&mut self, offsets: &[u64], item: u32, met: &mut Vec<Entry>) {
         met.clear();

@@ -1,6 +1,7 @@
 //! Places items one by one, each in the lowest hole that is large enough.
 
 use crate::model::{Model, align_up};
+use crate::stop::Stop;
 use crate::timetable::{Entry, Timetable};
 use alloc::vec::Vec;
 
@@ -18,12 +19,23 @@ const FEW: usize = 60_000;
 /// there are many. The skyline is the rule for large problems; this one knows fixed offsets, hints, gaps in lifetimes,
 /// pairs that stay separate, and holes under placed items.
 pub(crate) fn first_fit_around(model: &Model, order: &[u32], places: &[Option<u64>]) -> Vec<u64> {
+    let never = Stop::new(&|| false);
+    first_fit(model, order, places, &never).expect("nobody stops it")
+}
+
+/// As [`first_fit_around`]; none when there is no time for all items.
+pub(crate) fn first_fit(
+    model: &Model,
+    order: &[u32],
+    places: &[Option<u64>],
+    stop: &Stop<'_>,
+) -> Option<Vec<u64>> {
     let offsets: Vec<u64> = places.iter().map(|p| p.unwrap_or(0)).collect();
     let moving = order.iter().copied().filter(|&i| places[i as usize].is_none());
     if model.len() > FEW {
-        among_many(model, moving, places, offsets)
+        among_many(model, moving, places, offsets, stop)
     } else {
-        among_few(model, moving, places, offsets)
+        Some(among_few(model, moving, places, offsets))
     }
 }
 
@@ -55,15 +67,19 @@ fn among_many(
     moving: impl Iterator<Item = u32>,
     places: &[Option<u64>],
     mut offsets: Vec<u64>,
-) -> Vec<u64> {
+    stop: &Stop<'_>,
+) -> Option<Vec<u64>> {
     let mut table = Timetable::new(model, |i| places[i].is_some());
     let mut met = Vec::new();
-    for item in moving {
+    for (step, item) in moving.enumerate() {
+        if step % 256 == 255 && stop.now() {
+            return None;
+        }
         table.meet(&offsets, item, &mut met);
         offsets[item as usize] = place(model, item as usize, &met, |_| true);
         table.insert(&offsets, item);
     }
-    offsets
+    Some(offsets)
 }
 
 /// The place of an item among others, which come by offset.

@@ -186,3 +186,65 @@ fn the_validator_is_exact_to_the_byte_and_the_tick() {
         );
     }
 }
+
+/// The peak of best fit in order of time, as an allocator has it.
+fn best_fit_peak(problem: &Problem) -> u64 {
+    let mut events = Vec::new();
+    for (index, buffer) in problem.buffers.iter().enumerate() {
+        events.extend([(buffer.live.start, true, index), (buffer.live.end, false, index)]);
+    }
+    events.sort_unstable();
+    let mut used: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();
+    let mut offsets = vec![0; problem.buffers.len()];
+    let mut peak = 0;
+    for (_, starts, index) in events {
+        if !starts {
+            used.remove(&offsets[index]);
+            continue;
+        }
+        let size = problem.buffers[index].size;
+        let (mut floor, mut best) = (0, None);
+        for (&offset, &end) in &used {
+            let hole = offset - floor;
+            if hole >= size && best.is_none_or(|(least, _)| hole < least) {
+                best = Some((hole, floor));
+            }
+            floor = end;
+        }
+        offsets[index] = best.map_or(floor, |b| b.1);
+        used.insert(offsets[index], offsets[index] + size);
+        peak = peak.max(offsets[index] + size);
+    }
+    peak
+}
+
+#[test]
+fn a_huge_plan_is_no_worse_than_an_allocator() {
+    let mut rng = hard::Rng(3);
+    let mut problem = Problem::new(Region::unbounded());
+    for _ in 0..61_000 {
+        let size = 512 * (1 + rng.below(64));
+        let start = rng.below(61_000);
+        problem.push(Buffer::new(size, start, start + 1 + rng.below(24)));
+    }
+    let asked = Cell::new(0);
+    // The greedy rules have their turn, and little else.
+    let stop = || asked.replace(asked.get() + 1) >= 2;
+    let plan = solve(&problem, &Options { stop: Some(&stop), ..Options::default() })
+        .expect("it makes sense");
+    validate(&problem, &plan.spots).expect("it is valid");
+    let allocator = best_fit_peak(&problem);
+    assert!(plan.peak() <= allocator, "{} is above {allocator}", plan.peak());
+}
+
+#[test]
+fn a_large_tight_plan_is_repaired_though_the_first_goal_is_out_of_reach() {
+    let (problem, shape) = hard::sized(1, 2_100);
+    let peak = |effort: u64| {
+        let plan = solve(&problem, &Options { effort, ..Options::default() });
+        plan.expect("it makes sense").peak()
+    };
+    let (greedy, repaired) = (peak(0), peak(30_000));
+    let over = |peak: u64| peak - hard::CAPACITY;
+    assert!(over(repaired) < over(greedy) * 3 / 4, "{shape}: {greedy} became {repaired}");
+}
