@@ -223,9 +223,10 @@ fn a_huge_plan_is_no_worse_than_an_allocator() {
     let mut rng = hard::Rng(3);
     let mut problem = Problem::new(Region::unbounded());
     for _ in 0..61_000 {
-        let size = 512 * (1 + rng.below(64));
+        let size = 256 * [1, 3, 16, 16, 16, 128][rng.index(6)];
         let start = rng.below(61_000);
-        problem.push(Buffer::new(size, start, start + 1 + rng.below(24)));
+        let life = if rng.once_in(10) { 100 + rng.below(20_000) } else { 1 + rng.below(80) };
+        problem.push(Buffer::new(size, start, start + life));
     }
     let asked = Cell::new(0);
     // The greedy rules have their turn, and little else.
