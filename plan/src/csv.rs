@@ -1,13 +1,15 @@
 //! Reads and writes the CSV of MiniMalloc: one buffer a line, columns named by the first line.
 //!
-//! `id`, `lower`, `upper` and `size` are required, in any order; `alignment`, `gaps`, `hint` and `offset` are optional.
+//! `id`, `lower`, `upper` and `size` are required, in any order; `alignment`, `gaps`, `hint`, `fixed`, `alias` and `offset`
+//! are optional. A buffer must lie at its `fixed` offset, and uses the bytes of the buffers whose ids are in `alias`, with
+//! spaces between them.
 //! Times are half-open, `[lower, upper)`. MiniMalloc's older names are read too: `buffer` and `buffer_id`, `start` and
 //! `begin`, and `end`. An `end` is the last tick, so it is one less than `upper`, and so are the ends of gaps beside it.
 //! Gaps are written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
 //! such buffers. An `offset` is kept apart: it is a plan, not a wish.
 
 use crate::problem::{Buffer, Interval, Problem, Region};
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -71,6 +73,8 @@ pub enum CsvErrorKind {
     EmptyId,
     /// An alignment is zero.
     ZeroAlignment,
+    /// A buffer is said to use the bytes of one that the file does not have.
+    UnknownAlias(String),
     /// A gap is malformed, out of order, or outside the lifetime.
     Gap(String),
 }
@@ -104,6 +108,12 @@ impl fmt::Display for CsvError {
             CsvErrorKind::DuplicateId(id) => write!(f, "the id {id:?} was used before; rename one"),
             CsvErrorKind::EmptyId => write!(f, "the id is empty; name the buffer"),
             CsvErrorKind::ZeroAlignment => write!(f, "the alignment is 0; use 1 for none"),
+            CsvErrorKind::UnknownAlias(id) => {
+                write!(
+                    f,
+                    "no buffer has the id {id:?}; write ids in alias, with spaces between them"
+                )
+            }
             CsvErrorKind::Gap(gap) => {
                 write!(
                     f,
@@ -126,10 +136,12 @@ enum Column {
     Alignment,
     Gaps,
     Hint,
+    Fixed,
+    Alias,
     Offset,
 }
 
-const COLUMNS: [(&str, Column); 13] = [
+const COLUMNS: [(&str, Column); 15] = [
     ("id", Column::Id),
     ("buffer", Column::Id),
     ("buffer_id", Column::Id),
@@ -142,6 +154,8 @@ const COLUMNS: [(&str, Column); 13] = [
     ("alignment", Column::Alignment),
     ("gaps", Column::Gaps),
     ("hint", Column::Hint),
+    ("fixed", Column::Fixed),
+    ("alias", Column::Alias),
     ("offset", Column::Offset),
 ];
 
@@ -160,15 +174,23 @@ pub fn read(text: &str, capacity: Option<u64>) -> Result<Table, CsvError> {
         names: Vec::new(),
         offsets: Vec::new(),
     };
-    let mut seen = BTreeSet::new();
+    let mut seen = BTreeMap::new();
+    let mut aliases = Vec::new();
     for (line, text) in lines {
         let row = row(text, &columns).map_err(|kind| CsvError { line, kind })?;
-        if !seen.insert(row.name) {
+        let index = table.names.len();
+        if seen.insert(row.name, index).is_some() {
             return Err(CsvError { line, kind: CsvErrorKind::DuplicateId(row.name.to_string()) });
         }
+        aliases.extend(row.alias.split_ascii_whitespace().map(|other| (line, index, other)));
         table.names.push(row.name.to_string());
         table.offsets.push(row.offset);
         table.problem.push(row.buffer);
+    }
+    for (line, index, name) in aliases {
+        let unknown = || CsvError { line, kind: CsvErrorKind::UnknownAlias(name.to_string()) };
+        let other = *seen.get(name).ok_or_else(unknown)?;
+        table.problem.aliases.push((index, other));
     }
     Ok(table)
 }
@@ -205,6 +227,7 @@ fn columns(header: &str) -> Result<Vec<Column>, CsvErrorKind> {
 struct Row<'a> {
     name: &'a str,
     buffer: Buffer,
+    alias: &'a str,
     offset: Option<u64>,
 }
 
@@ -213,7 +236,7 @@ fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
     if found != columns.len() {
         return Err(CsvErrorKind::FieldCount { expected: columns.len(), found });
     }
-    let mut row = Row { name: "", buffer: Buffer::new(0, 0, 0), offset: None };
+    let mut row = Row { name: "", buffer: Buffer::new(0, 0, 0), alias: "", offset: None };
     let behind = u64::from(columns.contains(&Column::End));
     for (column, field) in columns.iter().zip(text.split(',').map(str::trim)) {
         let buffer = &mut row.buffer;
@@ -226,6 +249,8 @@ fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
             Column::Alignment => buffer.align = optional("alignment", field)?.unwrap_or(1),
             Column::Gaps => buffer.gaps = gaps(field, behind)?,
             Column::Hint => buffer.hint = optional("hint", field)?,
+            Column::Fixed => buffer.fixed = optional("fixed", field)?,
+            Column::Alias => row.alias = field,
             Column::Offset => row.offset = optional("offset", field)?,
         }
     }
@@ -293,12 +318,25 @@ pub fn write(table: &Table, offsets: &[u64]) -> String {
     let align = buffers.iter().any(|b| b.align != 1);
     let gaps = buffers.iter().any(|b| !b.gaps.is_empty());
     let hint = buffers.iter().any(|b| b.hint.is_some());
+    let fixed = buffers.iter().any(|b| b.fixed.is_some());
+    let alias = !table.problem.aliases.is_empty();
     let mut out = String::from("id,lower,upper,size");
-    for (used, name) in [(align, ",alignment"), (gaps, ",gaps"), (hint, ",hint")] {
+    for (used, name) in [
+        (align, ",alignment"),
+        (gaps, ",gaps"),
+        (hint, ",hint"),
+        (fixed, ",fixed"),
+        (alias, ",alias"),
+    ] {
         out.push_str(if used { name } else { "" });
     }
     out.push_str(",offset\n");
-    for ((name, b), offset) in table.names.iter().zip(buffers).zip(offsets) {
+    let mut others: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for &(a, b) in &table.problem.aliases {
+        others.entry(a).or_default().push(&table.names[b]);
+    }
+    let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
+    for (index, ((name, b), offset)) in table.names.iter().zip(buffers).zip(offsets).enumerate() {
         // Writing to a string cannot fail, so there is no error to lose.
         let _ = write!(out, "{name},{},{},{}", b.live.start, b.live.end, b.size);
         if align {
@@ -310,7 +348,14 @@ pub fn write(table: &Table, offsets: &[u64]) -> String {
             let _ = write!(out, ",{}", spans.join(" "));
         }
         if hint {
-            let _ = write!(out, ",{}", b.hint.map_or_else(String::new, |h| h.to_string()));
+            let _ = write!(out, ",{}", number(b.hint));
+        }
+        if fixed {
+            let _ = write!(out, ",{}", number(b.fixed));
+        }
+        if alias {
+            let _ =
+                write!(out, ",{}", others.get(&index).map_or_else(String::new, |o| o.join(" ")));
         }
         let _ = writeln!(out, ",{offset}");
     }

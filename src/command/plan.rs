@@ -19,7 +19,7 @@ const LONGEST_FILE: u64 = 1 << 30;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint
+    /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint, fixed, alias
     #[arg(value_name = "FILE.csv")]
     file: PathBuf,
     /// Bytes that there are (suffixes K, M, G, T); without it, the least is looked for
@@ -31,10 +31,10 @@ pub(super) struct Arguments {
     /// Search with so many seeds side by side; the same number gives the same plan, unless time runs out
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
-    /// Write the table with a column `offset`
+    /// Write the table with a column `offset`; to standard output if it is `-`
     #[arg(long, value_name = "FILE.csv")]
     out: Option<PathBuf>,
-    /// Draw time and memory
+    /// Draw time and memory; to standard output if it is `-`
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
 }
@@ -69,6 +69,12 @@ struct Planned {
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let file = arguments.file.display();
     let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
+    let outputs = [arguments.out.as_deref(), arguments.svg.as_deref()];
+    let piped = outputs.iter().flatten().filter(|path| is_stdout(path)).count();
+    if piped + usize::from(format == Format::Json) > 1 {
+        let line = "standard output has room for one result; write the others to files";
+        return Err(Failure::input(line));
+    }
     if let Some(picture) = &arguments.svg {
         output::keep_apart(picture, &[Some(&arguments.file), arguments.out.as_deref()])?;
     }
@@ -101,7 +107,12 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         }
         Status::Optimal | Status::Feasible { .. } => write(&table, &plan, arguments)?,
     }
-    if format == Format::Text { print(&planned) } else { Ok(()) }
+    if format == Format::Text && piped == 0 { print(&planned) } else { Ok(()) }
+}
+
+/// Says whether a path stands for standard output.
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// Reads a file that is text and not too long.
@@ -151,6 +162,9 @@ fn write(table: &Table, plan: &Plan, arguments: &Arguments) -> Result<(), Failur
     validate(&table.problem, &plan.spots)
         .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
     let save = |path: &Path, content: String| {
+        if is_stdout(path) {
+            return output::print_line(content.trim_end());
+        }
         fs::write(path, content).map_err(|error| Failure::unwritable(path, &error))
     };
     if let Some(path) = &arguments.out {
@@ -158,7 +172,7 @@ fn write(table: &Table, plan: &Plan, arguments: &Arguments) -> Result<(), Failur
         save(path, csv::write(table, &offsets))?;
     }
     if let Some(path) = &arguments.svg {
-        save(path, svg::draw(&table.problem, plan))?;
+        save(path, svg::draw(&table.problem, plan, &table.names))?;
     }
     Ok(())
 }

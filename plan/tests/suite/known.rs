@@ -126,11 +126,13 @@ fn the_profile_is_the_load() {
 fn pictures_hold_every_buffer_and_stay_small() {
     let problem = chain();
     let plan = solve(&problem, &Options::default()).expect("it makes sense");
-    let picture = svg::draw(&problem, &plan);
+    let picture = svg::draw(&problem, &plan, &[]);
     assert_eq!(picture.matches("<rect").count(), problem.buffers.len() + 1);
     assert!(
         picture.starts_with("<svg") && picture.ends_with("</svg>\n") && !picture.contains("NaN")
     );
+    let names: Vec<String> = (0..problem.buffers.len()).map(|i| format!("<w{i}>")).collect();
+    assert!(svg::draw(&problem, &plan, &names).contains("<title>buffer &lt;w7&gt;: 2 bytes"));
     let mut large = Problem::new(Region::unbounded());
     let mut rng = hard::Rng(3);
     for _ in 0..20_000 {
@@ -141,7 +143,7 @@ fn pictures_hold_every_buffer_and_stay_small() {
     let plan = solve(&large, &Options { effort: 0, stop: Some(&|| true), ..Options::default() })
         .expect("it makes sense");
     validate(&large, &plan.spots).expect("it is valid");
-    assert!(svg::draw(&large, &plan).len() < 1 << 20);
+    assert!(svg::draw(&large, &plan, &[]).len() < 1 << 20);
 }
 
 #[test]
