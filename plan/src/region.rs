@@ -40,6 +40,8 @@ const STEPS: u64 = 2;
 const NODE_STEPS: u64 = 8;
 /// How many nodes a step of repair counts as.
 const STEP_NODES: u64 = 2;
+/// Nodes of the repair between runs of exact search.
+const REPAIR_NODES: u64 = 200_000;
 
 /// What every region's work shares.
 pub(crate) struct Task<'a> {
@@ -113,14 +115,7 @@ impl Task<'_> {
         let mut rng = Rng::new(self.options.seed);
         for round in 0.. {
             let fits = capacity.is_some_and(|c| outcome.peak <= c);
-            let floor = capacity.filter(|_| !fits).unwrap_or(0).max(outcome.bound);
-            let limit = self.options.effort.saturating_sub(outcome.nodes) / STEP_NODES;
-            let mut repair = Repair::new(model, &outcome.offsets);
-            let taken = repair.run(floor, limit, &mut rng, self.stop, |offsets| {
-                self.keep(model, region, outcome, offsets.to_vec());
-            });
-            outcome.nodes += taken * STEP_NODES;
-            let spent = taken == 0 || taken >= limit || self.stop.now();
+            let spent = !self.repair_once((model, region, capacity), outcome, u64::MAX, &mut rng);
             if spent || fits || outcome.peak <= outcome.bound {
                 return;
             }
@@ -131,6 +126,25 @@ impl Task<'_> {
                 }
             }
         }
+    }
+
+    /// Repairs a plan with at most so many nodes; false when there is no effort left or no use in more.
+    fn repair_once(
+        &self,
+        (model, region, capacity): (&Model, usize, Option<u64>),
+        outcome: &mut Outcome,
+        most: u64,
+        rng: &mut Rng,
+    ) -> bool {
+        let over = capacity.filter(|&c| outcome.peak > c).unwrap_or(0);
+        let floor = over.max(outcome.bound);
+        let limit = self.options.effort.saturating_sub(outcome.nodes).min(most) / STEP_NODES;
+        let mut repair = Repair::new(model, &outcome.offsets);
+        let taken = repair.run(floor, limit, rng, self.stop, |offsets| {
+            self.keep(model, region, outcome, offsets.to_vec());
+        });
+        outcome.nodes += taken * STEP_NODES;
+        taken > 0 && taken < limit && !self.stop.now()
     }
 
     fn keep(&self, model: &Model, region: usize, outcome: &mut Outcome, offsets: Vec<u64>) {
@@ -150,7 +164,7 @@ impl Task<'_> {
     }
 }
 
-/// Exact search and improvement in turns, at two targets: the lower bound, and one that is easier to reach.
+/// Exact search and improvement in turns, and one repair when they take long, at two targets: the lower bound, and one that is easier to reach.
 struct Duel<'a> {
     task: &'a Task<'a>,
     model: &'a Model,
@@ -161,6 +175,7 @@ struct Duel<'a> {
     unit: u64,
     /// Runs at the lower bound since a plan fits the capacity.
     polished: usize,
+    repaired: bool,
 }
 
 impl<'a> Duel<'a> {
@@ -169,7 +184,7 @@ impl<'a> Duel<'a> {
         // A capacity between two peaks is as good as the lower one.
         let unit = unit(model);
         let capacity = capacity.map(|c| c - c % unit);
-        Self { task, model, region, capacity, rng, unit, polished: 0 }
+        Self { task, model, region, capacity, rng, unit, polished: 0, repaired: false }
     }
 
     fn run(&mut self, outcome: &mut Outcome) {
@@ -209,6 +224,9 @@ impl<'a> Duel<'a> {
             if self.spent(outcome) || (polishing && self.polished >= POLISH_RUNS) {
                 return Ended::Enough;
             }
+            if run == ROUND_RUNS && self.repair(outcome) && (fits || outcome.peak <= target) {
+                return Ended::Better;
+            }
             if fits && run >= ROUND_RUNS {
                 return Ended::Nothing;
             }
@@ -239,6 +257,17 @@ impl<'a> Duel<'a> {
             }
         }
         Ended::Nothing
+    }
+
+    /// Repairs the plan, once; false when that does not lower it.
+    fn repair(&mut self, outcome: &mut Outcome) -> bool {
+        if core::mem::replace(&mut self.repaired, true) {
+            return false;
+        }
+        let before = outcome.peak;
+        let place = (self.model, self.region, self.capacity);
+        self.task.repair_once(place, outcome, REPAIR_NODES, &mut self.rng);
+        outcome.peak < before
     }
 
     fn improve(&mut self, improve: &mut Improve<'_>, outcome: &mut Outcome, limit: u64) -> bool {

@@ -251,3 +251,14 @@ fn a_large_tight_plan_is_repaired_though_the_first_goal_is_out_of_reach() {
     let over = |peak: u64| peak - hard::CAPACITY;
     assert!(over(repaired) < over(greedy) * 3 / 4, "{shape}: {greedy} became {repaired}");
 }
+
+#[test]
+fn a_plan_that_search_cannot_lower_is_repaired() {
+    let (problem, shape) = hard::sized(7_103, 500);
+    let peak = |effort: u64| {
+        let plan = solve(&problem, &Options { effort, ..Options::default() });
+        plan.expect("it makes sense").peak()
+    };
+    let (greedy, repaired) = (peak(0), peak(60_000));
+    assert!(repaired < greedy, "{shape}: {greedy} stays");
+}
