@@ -308,6 +308,15 @@ fn gaps(field: &str, behind: u64) -> Result<Vec<Interval>, CsvErrorKind> {
     field.split_ascii_whitespace().map(|text| gap(text).ok_or_else(|| wrong(text))).collect()
 }
 
+/// The names of the buffers whose bytes each buffer is said to use.
+fn others(table: &Table) -> Vec<Vec<&str>> {
+    let mut others = alloc::vec![Vec::new(); table.names.len()];
+    for &(a, b) in &table.problem.aliases {
+        others[a].push(table.names[b].as_str());
+    }
+    others
+}
+
 /// Writes a table with an offset for each buffer.
 ///
 /// Columns that no buffer uses are left out.
@@ -315,47 +324,34 @@ fn gaps(field: &str, behind: u64) -> Result<Vec<Interval>, CsvErrorKind> {
 pub fn write(table: &Table, offsets: &[u64]) -> String {
     use fmt::Write as _;
     let buffers = &table.problem.buffers;
-    let align = buffers.iter().any(|b| b.align != 1);
-    let gaps = buffers.iter().any(|b| !b.gaps.is_empty());
-    let hint = buffers.iter().any(|b| b.hint.is_some());
-    let fixed = buffers.iter().any(|b| b.fixed.is_some());
-    let alias = !table.problem.aliases.is_empty();
+    let columns = [
+        ("alignment", buffers.iter().any(|b| b.align != 1)),
+        ("gaps", buffers.iter().any(|b| !b.gaps.is_empty())),
+        ("hint", buffers.iter().any(|b| b.hint.is_some())),
+        ("fixed", buffers.iter().any(|b| b.fixed.is_some())),
+        ("alias", !table.problem.aliases.is_empty()),
+    ];
+    let others = others(table);
+    let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
+    let gap = |g: &Interval| alloc::format!("{}-{}", g.start, g.end);
     let mut out = String::from("id,lower,upper,size");
-    for (used, name) in [
-        (align, ",alignment"),
-        (gaps, ",gaps"),
-        (hint, ",hint"),
-        (fixed, ",fixed"),
-        (alias, ",alias"),
-    ] {
-        out.push_str(if used { name } else { "" });
+    // Writing to a string cannot fail, here and below, so there is no error to lose.
+    for (name, _) in columns.iter().filter(|c| c.1) {
+        let _ = write!(out, ",{name}");
     }
     out.push_str(",offset\n");
-    let mut others: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
-    for &(a, b) in &table.problem.aliases {
-        others.entry(a).or_default().push(&table.names[b]);
-    }
-    let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
-    for (index, ((name, b), offset)) in table.names.iter().zip(buffers).zip(offsets).enumerate() {
-        // Writing to a string cannot fail, so there is no error to lose.
-        let _ = write!(out, "{name},{},{},{}", b.live.start, b.live.end, b.size);
-        if align {
-            let _ = write!(out, ",{}", b.align);
-        }
-        if gaps {
-            let spans: Vec<String> =
-                b.gaps.iter().map(|g| alloc::format!("{}-{}", g.start, g.end)).collect();
-            let _ = write!(out, ",{}", spans.join(" "));
-        }
-        if hint {
-            let _ = write!(out, ",{}", number(b.hint));
-        }
-        if fixed {
-            let _ = write!(out, ",{}", number(b.fixed));
-        }
-        if alias {
-            let _ =
-                write!(out, ",{}", others.get(&index).map_or_else(String::new, |o| o.join(" ")));
+    for (index, (b, offset)) in buffers.iter().zip(offsets).enumerate() {
+        let Interval { start, end } = b.live;
+        let _ = write!(out, "{},{start},{end},{}", table.names[index], b.size);
+        for (name, _) in columns.iter().filter(|c| c.1) {
+            let cell = match *name {
+                "alignment" => b.align.to_string(),
+                "gaps" => b.gaps.iter().map(gap).collect::<Vec<_>>().join(" "),
+                "hint" => number(b.hint),
+                "fixed" => number(b.fixed),
+                _ => others[index].join(" "),
+            };
+            let _ = write!(out, ",{cell}");
         }
         let _ = writeln!(out, ",{offset}");
     }

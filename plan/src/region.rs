@@ -231,12 +231,7 @@ impl<'a> Duel<'a> {
                 return Ended::Nothing;
             }
             self.polished += usize::from(fits);
-            let items = self.model.len() as u64;
-            let limit = if polishing {
-                items + items / 2
-            } else {
-                (500 + 2 * items) << (run / ROUND_RUNS).min(20)
-            };
+            let limit = self.limit(run, polishing);
             if let Some(high) = high.as_mut().filter(|_| !polishing)
                 && let Some(ended) = self.search(&mut high[Tactic::frame(run)], outcome, run, limit)
             {
@@ -257,6 +252,14 @@ impl<'a> Duel<'a> {
             }
         }
         Ended::Nothing
+    }
+
+    /// Nodes of a run.
+    const fn limit(&self, run: usize, polishing: bool) -> u64 {
+        let items = self.model.len() as u64;
+        let doubled = run / ROUND_RUNS;
+        let doubled = if doubled < 20 { doubled } else { 20 };
+        if polishing { items + items / 2 } else { (500 + 2 * items) << doubled }
     }
 
     /// Repairs the plan, once; false when that does not lower it.
