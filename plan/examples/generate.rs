@@ -1,8 +1,9 @@
 //! Writes seeded problems that are feasible by construction, as MiniMalloc CSV.
 //!
-//! `generate hard SEED` cuts a rectangle of time and memory into 60 to 400 buffers and takes up to 10 % away;
-//! `generate large SEED COUNT` makes a graph of many buffers; `generate bench FROM TO SECONDS` solves hard problems and
-//! prints how many fit; seconds are those that the processor worked, so that other work on the machine does not count.
+//! `generate hard SEED [COUNT]` cuts a rectangle of time and memory into COUNT buffers, else 60 to 400, and takes up to
+//! 10 % away; `generate large SEED COUNT` makes a graph of many buffers; `generate bench FROM TO SECONDS [COUNT]` solves
+//! hard problems and prints how many fit, and how far above the capacity the others are; seconds are those that the
+//! processor worked, so that other work on the machine does not count.
 
 use core::time::Duration;
 use omniheap_plan::{Buffer, Options, Problem, Region, csv, solve, validate};
@@ -12,12 +13,21 @@ use std::time::Instant;
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, or: u64| args.get(at).and_then(|v| v.parse().ok()).unwrap_or(or);
+    let count = |at: usize| args.get(at).and_then(|v| v.parse().ok());
     match args.first().map(String::as_str) {
-        Some("hard") => print(hard::problem(number(1, 1)).0),
+        Some("hard") => print(hard_problem(number(1, 1), count(2)).0),
         Some("large") => print(large(number(1, 1), number(2, 1_000_000))),
-        Some("bench") => bench(number(1, 0), number(2, 40), number(3, 8)),
-        _ => eprintln!("generate hard SEED | large SEED COUNT | bench FROM TO SECONDS"),
+        Some("bench") => bench(number(1, 0)..number(2, 40), number(3, 8), count(4)),
+        _ => {
+            eprintln!(
+                "generate hard SEED [COUNT] | large SEED COUNT | bench FROM TO SECONDS [COUNT]"
+            );
+        }
     }
+}
+
+fn hard_problem(seed: u64, count: Option<usize>) -> (Problem, String) {
+    count.map_or_else(|| hard::problem(seed), |count| hard::sized(seed, count))
 }
 
 fn print(problem: Problem) {
@@ -30,10 +40,10 @@ fn print(problem: Problem) {
     }
 }
 
-fn bench(from: u64, to: u64, seconds: u64) {
-    let mut solved = 0;
-    for seed in from..to {
-        let (problem, shape) = hard::problem(seed);
+fn bench(seeds: core::ops::Range<u64>, seconds: u64, count: Option<usize>) {
+    let (mut solved, all) = (0, seeds.end.saturating_sub(seeds.start));
+    for seed in seeds {
+        let (problem, shape) = hard_problem(seed, count);
         let start = worked();
         let late = || worked() - start >= Duration::from_secs(seconds);
         let options = Options { stop: Some(&late), effort: u64::MAX, ..Options::default() };
@@ -43,13 +53,14 @@ fn bench(from: u64, to: u64, seconds: u64) {
             solved += 1;
         }
         println!(
-            "{seed} {shape} fits={} {:.3} s, {} nodes",
+            "{seed} {shape} fits={} {} per 10,000 over, {:.3} s, {} nodes",
             plan.fits(),
+            plan.peak() * 10_000 / hard::CAPACITY.min(plan.peak()) - 10_000,
             (worked() - start).as_secs_f64(),
             plan.nodes
         );
     }
-    println!("{solved} of {}", to - from);
+    println!("{solved} of {all}");
 }
 
 /// How long this thread had a processor; on systems that do not say, how much time passed.

@@ -62,7 +62,7 @@ fn run(
         std::fs::write(path, csv::write(&table, &offsets)).expect("the file can be written");
     }
     if let Some(path) = svg {
-        std::fs::write(path, omniheap_plan::svg::draw(&table.problem, &plan))
+        std::fs::write(path, omniheap_plan::svg::draw(&table.problem, &plan, &table.names))
             .expect("the file can be written");
     }
 }

@@ -1,12 +1,15 @@
 //! Reads and writes the CSV of MiniMalloc: one buffer a line, columns named by the first line.
 //!
-//! `id`, `lower`, `upper` and `size` are required, in any order (`start` and `end` are other names for the second and
-//! third); `alignment`, `gaps`, `hint` and `offset` are optional. Times are half-open, `[lower, upper)`. Gaps are
-//! written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
+//! `id`, `lower`, `upper` and `size` are required, in any order; `alignment`, `gaps`, `hint`, `fixed`, `alias` and `offset`
+//! are optional. A buffer must lie at its `fixed` offset, and uses the bytes of the buffers whose ids are in `alias`, with
+//! spaces between them.
+//! Times are half-open, `[lower, upper)`. MiniMalloc's older names are read too: `buffer` and `buffer_id`, `start` and
+//! `begin`, and `end`. An `end` is the last tick, so it is one less than `upper`, and so are the ends of gaps beside it.
+//! Gaps are written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
 //! such buffers. An `offset` is kept apart: it is a plan, not a wish.
 
 use crate::problem::{Buffer, Interval, Problem, Region};
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -70,6 +73,8 @@ pub enum CsvErrorKind {
     EmptyId,
     /// An alignment is zero.
     ZeroAlignment,
+    /// A buffer is said to use the bytes of one that the file does not have.
+    UnknownAlias(String),
     /// A gap is malformed, out of order, or outside the lifetime.
     Gap(String),
 }
@@ -103,6 +108,12 @@ impl fmt::Display for CsvError {
             CsvErrorKind::DuplicateId(id) => write!(f, "the id {id:?} was used before; rename one"),
             CsvErrorKind::EmptyId => write!(f, "the id is empty; name the buffer"),
             CsvErrorKind::ZeroAlignment => write!(f, "the alignment is 0; use 1 for none"),
+            CsvErrorKind::UnknownAlias(id) => {
+                write!(
+                    f,
+                    "no buffer has the id {id:?}; write ids in alias, with spaces between them"
+                )
+            }
             CsvErrorKind::Gap(gap) => {
                 write!(
                     f,
@@ -120,23 +131,31 @@ enum Column {
     Id,
     Lower,
     Upper,
+    End,
     Size,
     Alignment,
     Gaps,
     Hint,
+    Fixed,
+    Alias,
     Offset,
 }
 
-const COLUMNS: [(&str, Column); 10] = [
+const COLUMNS: [(&str, Column); 15] = [
     ("id", Column::Id),
+    ("buffer", Column::Id),
+    ("buffer_id", Column::Id),
     ("lower", Column::Lower),
     ("start", Column::Lower),
+    ("begin", Column::Lower),
     ("upper", Column::Upper),
-    ("end", Column::Upper),
+    ("end", Column::End),
     ("size", Column::Size),
     ("alignment", Column::Alignment),
     ("gaps", Column::Gaps),
     ("hint", Column::Hint),
+    ("fixed", Column::Fixed),
+    ("alias", Column::Alias),
     ("offset", Column::Offset),
 ];
 
@@ -155,15 +174,23 @@ pub fn read(text: &str, capacity: Option<u64>) -> Result<Table, CsvError> {
         names: Vec::new(),
         offsets: Vec::new(),
     };
-    let mut seen = BTreeSet::new();
+    let mut seen = BTreeMap::new();
+    let mut aliases = Vec::new();
     for (line, text) in lines {
         let row = row(text, &columns).map_err(|kind| CsvError { line, kind })?;
-        if !seen.insert(row.name) {
+        let index = table.names.len();
+        if seen.insert(row.name, index).is_some() {
             return Err(CsvError { line, kind: CsvErrorKind::DuplicateId(row.name.to_string()) });
         }
+        aliases.extend(row.alias.split_ascii_whitespace().map(|other| (line, index, other)));
         table.names.push(row.name.to_string());
         table.offsets.push(row.offset);
         table.problem.push(row.buffer);
+    }
+    for (line, index, name) in aliases {
+        let unknown = || CsvError { line, kind: CsvErrorKind::UnknownAlias(name.to_string()) };
+        let other = *seen.get(name).ok_or_else(unknown)?;
+        table.problem.aliases.push((index, other));
     }
     Ok(table)
 }
@@ -173,7 +200,12 @@ fn columns(header: &str) -> Result<Vec<Column>, CsvErrorKind> {
     for name in header.split(',').map(str::trim) {
         let known = COLUMNS.iter().find(|c| c.0.eq_ignore_ascii_case(name));
         let column = known.ok_or_else(|| CsvErrorKind::UnknownColumn(name.to_string()))?.1;
-        if columns.contains(&column) {
+        let other = match column {
+            Column::Upper => Column::End,
+            Column::End => Column::Upper,
+            same => same,
+        };
+        if columns.contains(&column) || columns.contains(&other) {
             return Err(CsvErrorKind::DuplicateColumn(name.to_string()));
         }
         columns.push(column);
@@ -184,7 +216,9 @@ fn columns(header: &str) -> Result<Vec<Column>, CsvErrorKind> {
         ("upper", Column::Upper),
         ("size", Column::Size),
     ];
-    match required.iter().find(|r| !columns.contains(&r.1)) {
+    let inclusive = columns.contains(&Column::End);
+    let has = |column: Column| columns.contains(&column) || (column == Column::Upper && inclusive);
+    match required.iter().find(|r| !has(r.1)) {
         Some((name, _)) => Err(CsvErrorKind::MissingColumn(name)),
         None => Ok(columns),
     }
@@ -193,6 +227,7 @@ fn columns(header: &str) -> Result<Vec<Column>, CsvErrorKind> {
 struct Row<'a> {
     name: &'a str,
     buffer: Buffer,
+    alias: &'a str,
     offset: Option<u64>,
 }
 
@@ -201,17 +236,21 @@ fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
     if found != columns.len() {
         return Err(CsvErrorKind::FieldCount { expected: columns.len(), found });
     }
-    let mut row = Row { name: "", buffer: Buffer::new(0, 0, 0), offset: None };
+    let mut row = Row { name: "", buffer: Buffer::new(0, 0, 0), alias: "", offset: None };
+    let behind = u64::from(columns.contains(&Column::End));
     for (column, field) in columns.iter().zip(text.split(',').map(str::trim)) {
         let buffer = &mut row.buffer;
         match column {
             Column::Id => row.name = field,
             Column::Lower => buffer.live.start = number("lower", field)?,
             Column::Upper => buffer.live.end = number("upper", field)?,
+            Column::End => buffer.live.end = after("end", field, 1)?,
             Column::Size => buffer.size = number("size", field)?,
             Column::Alignment => buffer.align = optional("alignment", field)?.unwrap_or(1),
-            Column::Gaps => buffer.gaps = gaps(field)?,
+            Column::Gaps => buffer.gaps = gaps(field, behind)?,
             Column::Hint => buffer.hint = optional("hint", field)?,
+            Column::Fixed => buffer.fixed = optional("fixed", field)?,
+            Column::Alias => row.alias = field,
             Column::Offset => row.offset = optional("offset", field)?,
         }
     }
@@ -246,23 +285,36 @@ fn number(column: &'static str, field: &str) -> Result<u64, CsvErrorKind> {
     parsed.ok_or_else(|| CsvErrorKind::Number { column, field: field.to_string() })
 }
 
+/// The number that is `more` behind the one in a field.
+fn after(column: &'static str, field: &str, more: u64) -> Result<u64, CsvErrorKind> {
+    let wrong = || CsvErrorKind::Number { column, field: field.to_string() };
+    number(column, field)?.checked_add(more).ok_or_else(wrong)
+}
+
 /// An empty field, or -1, means that there is none.
 fn optional(column: &'static str, field: &str) -> Result<Option<u64>, CsvErrorKind> {
     if field.is_empty() || field == "-1" { Ok(None) } else { number(column, field).map(Some) }
 }
 
-fn gaps(field: &str) -> Result<Vec<Interval>, CsvErrorKind> {
-    field
-        .split_ascii_whitespace()
-        .map(|gap| {
-            let ends =
-                gap.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-            match ends {
-                Some((start, end)) if start < end => Ok(Interval::new(start, end)),
-                _ => Err(CsvErrorKind::Gap(gap.to_string())),
-            }
-        })
-        .collect()
+/// Reads gaps whose ends are `behind` ticks before what follows them.
+fn gaps(field: &str, behind: u64) -> Result<Vec<Interval>, CsvErrorKind> {
+    let gap = |gap: &str| {
+        let (start, end) = gap.split_once('-')?;
+        let start = number("gaps", start).ok()?;
+        let end = after("gaps", end, behind).ok()?;
+        (start < end).then(|| Interval::new(start, end))
+    };
+    let wrong = |text: &str| CsvErrorKind::Gap(text.to_string());
+    field.split_ascii_whitespace().map(|text| gap(text).ok_or_else(|| wrong(text))).collect()
+}
+
+/// The names of the buffers whose bytes each buffer is said to use.
+fn others(table: &Table) -> Vec<Vec<&str>> {
+    let mut others = alloc::vec![Vec::new(); table.names.len()];
+    for &(a, b) in &table.problem.aliases {
+        others[a].push(table.names[b].as_str());
+    }
+    others
 }
 
 /// Writes a table with an offset for each buffer.
@@ -272,27 +324,34 @@ fn gaps(field: &str) -> Result<Vec<Interval>, CsvErrorKind> {
 pub fn write(table: &Table, offsets: &[u64]) -> String {
     use fmt::Write as _;
     let buffers = &table.problem.buffers;
-    let align = buffers.iter().any(|b| b.align != 1);
-    let gaps = buffers.iter().any(|b| !b.gaps.is_empty());
-    let hint = buffers.iter().any(|b| b.hint.is_some());
+    let columns = [
+        ("alignment", buffers.iter().any(|b| b.align != 1)),
+        ("gaps", buffers.iter().any(|b| !b.gaps.is_empty())),
+        ("hint", buffers.iter().any(|b| b.hint.is_some())),
+        ("fixed", buffers.iter().any(|b| b.fixed.is_some())),
+        ("alias", !table.problem.aliases.is_empty()),
+    ];
+    let others = others(table);
+    let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
+    let gap = |g: &Interval| alloc::format!("{}-{}", g.start, g.end);
     let mut out = String::from("id,lower,upper,size");
-    for (used, name) in [(align, ",alignment"), (gaps, ",gaps"), (hint, ",hint")] {
-        out.push_str(if used { name } else { "" });
+    // Writing to a string cannot fail, here and below, so there is no error to lose.
+    for (name, _) in columns.iter().filter(|c| c.1) {
+        let _ = write!(out, ",{name}");
     }
     out.push_str(",offset\n");
-    for ((name, b), offset) in table.names.iter().zip(buffers).zip(offsets) {
-        // Writing to a string cannot fail, so there is no error to lose.
-        let _ = write!(out, "{name},{},{},{}", b.live.start, b.live.end, b.size);
-        if align {
-            let _ = write!(out, ",{}", b.align);
-        }
-        if gaps {
-            let spans: Vec<String> =
-                b.gaps.iter().map(|g| alloc::format!("{}-{}", g.start, g.end)).collect();
-            let _ = write!(out, ",{}", spans.join(" "));
-        }
-        if hint {
-            let _ = write!(out, ",{}", b.hint.map_or_else(String::new, |h| h.to_string()));
+    for (index, (b, offset)) in buffers.iter().zip(offsets).enumerate() {
+        let Interval { start, end } = b.live;
+        let _ = write!(out, "{},{start},{end},{}", table.names[index], b.size);
+        for (name, _) in columns.iter().filter(|c| c.1) {
+            let cell = match *name {
+                "alignment" => b.align.to_string(),
+                "gaps" => b.gaps.iter().map(gap).collect::<Vec<_>>().join(" "),
+                "hint" => number(b.hint),
+                "fixed" => number(b.fixed),
+                _ => others[index].join(" "),
+            };
+            let _ = write!(out, ",{cell}");
         }
         let _ = writeln!(out, ",{offset}");
     }

@@ -1,5 +1,6 @@
 //! Plans the busiest time first, exactly, and the rest around it: for problems too large for exact search as a whole.
 
+use crate::classes::lcm;
 use crate::exact::{Frame, Search, Tactic, Verdict, maximal};
 use crate::greedy::{Rule, first_fit_around, peak_of};
 use crate::model::{Model, align_up, id};
@@ -16,9 +17,10 @@ const HOT: [u64; 8] = [700, 800, 900, 950, 970, 985, 993, 998];
 /// Looks for a placement with a peak of at most `target`; returns the best one it meets.
 ///
 /// # Algorithm
-/// Only the items are kept that meet a hot section, one with a load close to the heaviest. Those that conflict with the
-/// same others form a bundle that is stacked in one piece. Exact search places the bundles below the target. The other items live where there is room to spare; first fit puts them around. As
-/// many sections count as hot as exact search can take.
+/// Only the items are kept that meet a hot section, one with a load close to the heaviest. Those that are live in the
+/// same kept sections form a bundle that is stacked in one piece; a fixed item is a bundle of its own. Exact search
+/// places the bundles below the target. The other items live where there is room to spare; first fit puts them around.
+/// As many sections count as hot as exact search can take.
 ///
 /// # Cost
 /// A bounded exact search of at most 800 bundles, and first fit twice.
@@ -27,7 +29,7 @@ pub(crate) fn hot_first(model: &Model, target: u64, stop: &Stop<'_>) -> Option<V
     let places = place_bundles(model, &bundles, target, stop)?;
     let mut best: Option<(u64, Vec<u64>)> = None;
     for rule in [Rule::Size, Rule::Area] {
-        let offsets = first_fit_around(model, &rule.order(model), places.clone());
+        let offsets = first_fit_around(model, &rule.order(model), &places);
         let peak = peak_of(model, &offsets);
         if best.as_ref().is_none_or(|b| peak < b.0) {
             best = Some((peak, offsets));
@@ -39,8 +41,8 @@ pub(crate) fn hot_first(model: &Model, target: u64, stop: &Stop<'_>) -> Option<V
     best.map(|b| b.1)
 }
 
-/// Items by the span of kept sections that they are live in.
-type Bundles = BTreeMap<(u32, u32), Vec<u32>>;
+/// Items by the span of kept sections that they are live in; fixed ones also by their own number.
+type Bundles = BTreeMap<(u32, u32, Option<u32>), Vec<u32>>;
 
 /// Bundles the items that meet a section with more than `share` thousandths of the heaviest load.
 fn bundle(model: &Model, share: u64) -> Bundles {
@@ -54,7 +56,8 @@ fn bundle(model: &Model, share: u64) -> Bundles {
     let mut bundles = Bundles::new();
     for item in core {
         let (from, to) = model.hull[item as usize];
-        bundles.entry((index(&kept, from), index(&kept, to))).or_default().push(item);
+        let alone = model.fixed[item as usize].map(|_| item);
+        bundles.entry((index(&kept, from), index(&kept, to), alone)).or_default().push(item);
     }
     bundles
 }
@@ -66,12 +69,16 @@ fn place_bundles(
     target: u64,
     stop: &Stop<'_>,
 ) -> Option<Vec<Option<u64>>> {
-    // Sizes rounded up to the largest alignment keep every offset aligned whatever the order.
-    let align = model.align.iter().copied().max().unwrap_or(1);
-    let padded = |item: u32| align_up(model.size[item as usize], align);
-    let spans: Vec<(u32, u32)> = bundles.keys().copied().collect();
+    // Sizes rounded up to a multiple of all alignments keep every offset aligned whatever the order.
+    let align = model.align.iter().copied().try_fold(1, lcm)?;
+    let padded = |item: u32| {
+        let free = model.fixed[item as usize].is_none();
+        align_up(model.size[item as usize], if free { align } else { 1 })
+    };
+    let spans: Vec<(u32, u32)> = bundles.keys().map(|k| (k.0, k.1)).collect();
+    let fixed = bundles.keys().map(|k| k.2.and_then(|i| model.fixed[i as usize])).collect();
     let sizes = bundles.values().map(|items| items.iter().map(|&i| padded(i)).sum()).collect();
-    let frame = Frame::of_spans(&spans, sizes);
+    let frame = Frame::of_spans(&spans, sizes, align, fixed);
     let mut search = Search::new(&frame, target, stop);
     let mut rng = Rng::new(1);
     let limit = 300 + 3 * spans.len() as u64;
@@ -79,7 +86,7 @@ fn place_bundles(
     if !found {
         return None;
     }
-    let mut places = alloc::vec![None; model.len()];
+    let mut places = model.fixed.clone();
     for (items, &offset) in bundles.values().zip(&search.offset) {
         let mut items = items.clone();
         items.sort_by_key(|&i| {
@@ -87,7 +94,13 @@ fn place_bundles(
         });
         let mut at = offset;
         for item in items {
-            places[item as usize] = Some(at);
+            let apart = model.apart(item as usize).all(|(other, _)| {
+                let other = other as usize;
+                places[other].is_none_or(|o| !model.overlap((item as usize, at), (other, o)))
+            });
+            if apart {
+                places[item as usize] = Some(at);
+            }
             at += padded(item);
         }
     }

@@ -35,14 +35,15 @@ impl Habit {
 /// head to the capacity less its tail and size, and whatever it does, it covers some heights. An item that is out can
 /// have any offset at which it meets no item that must cover one of its bytes; then no other item has to leave. If
 /// there is none, it gets the offset where the items that must leave have the least sum of weights, and its own weight
-/// grows, so that stubborn items get their way and cycles end.
+/// grows, so that stubborn items get their way and cycles end. Fixed items are in from the start and never leave: their
+/// heads and tails leave them one offset.
 ///
 /// # Cost
 /// A step is O(w + k log k) for the w sections of all items together and the k neighbours of the item.
 pub(crate) struct Improve<'a> {
     frame: &'a Frame,
+    capacity: u64,
     habit: Habit,
-    size: Vec<u64>,
     /// By head end, which puts every item behind those below it.
     order: Vec<u32>,
     inside: Vec<bool>,
@@ -59,24 +60,26 @@ pub(crate) struct Improve<'a> {
     ends: Vec<(u64, u64)>,
 }
 
+/// The weight of what cannot leave; the sum for all items of a problem stays below the range of `i64`.
+const FOREVER: u64 = 1 << 48;
+
 impl<'a> Improve<'a> {
-    /// Starts with everything outside, the largest first in line.
-    ///
-    /// Sizes are rounded up to the largest alignment, which keeps every offset aligned whatever the order.
-    pub(crate) fn new(frame: &'a Frame, habit: Habit) -> Self {
+    /// Starts with everything outside that is not fixed, the largest first in line.
+    pub(crate) fn new(frame: &'a Frame, capacity: u64, habit: Habit) -> Self {
         let n = frame.len();
-        let align = frame.align.iter().copied().max().unwrap_or(1);
-        let size: Vec<u64> = frame.size.iter().map(|&s| align_up(s, align)).collect();
-        let mut outside: Vec<u32> = (0..id(n)).collect();
-        let width = |i: u32| frame.runs(i).iter().map(|r| u128::from(r.1 - r.0)).sum::<u128>();
+        let fixed = |i: u32| frame.fixed[i as usize];
+        let width = |i: u32| frame.runs(i).iter().map(|r| u128::from(r.to - r.from)).sum::<u128>();
+        let mut outside: Vec<u32> = (0..id(n)).filter(|&i| fixed(i).is_none()).collect();
         outside.sort_by_key(|&i| width(i) * u128::from(frame.size[i as usize]));
-        Self {
+        let mut order: Vec<u32> = (0..id(n)).filter(|&i| fixed(i).is_some()).collect();
+        order.sort_by_key(|&i| fixed(i).map(|offset| offset + frame.size[i as usize]));
+        let mut improve = Self {
             frame,
+            capacity,
             habit,
-            base: bases(&size, habit),
-            size,
-            order: Vec::with_capacity(n),
-            inside: alloc::vec![false; n],
+            base: bases(&frame.size, habit),
+            order,
+            inside: frame.fixed.iter().map(Option::is_some).collect(),
             head: alloc::vec![0; n],
             tail: alloc::vec![0; n],
             need: alloc::vec![1; n],
@@ -84,43 +87,41 @@ impl<'a> Improve<'a> {
             skyline: alloc::vec![0; frame.sections()],
             events: Vec::new(),
             ends: Vec::new(),
-        }
+        };
+        improve.settle();
+        improve
     }
 
     /// Takes up to `steps` steps; returns the offsets once everything is in.
-    ///
-    /// The capacity is the same in every call: what is in stays in.
-    pub(crate) fn run(
-        &mut self,
-        capacity: u64,
-        steps: u64,
-        rng: &mut Rng,
-        stop: &Stop<'_>,
-    ) -> Option<Vec<u64>> {
+    pub(crate) fn run(&mut self, steps: u64, rng: &mut Rng, stop: &Stop<'_>) -> Option<Vec<u64>> {
         for step in 0..steps {
             let Some(item) = self.outside.pop() else {
                 return Some(self.head.clone());
             };
-            if self.size[item as usize] > capacity || (step % 128 == 127 && stop.now()) {
+            if (step % 128 == 127 && stop.now()) || !self.step(item, rng) {
                 self.outside.push(item);
                 return None;
             }
-            self.step(item, capacity, rng);
         }
         self.outside.is_empty().then(|| self.head.clone())
     }
 
-    /// Puts an item in, and out what is in its way.
-    fn step(&mut self, item: u32, capacity: u64, rng: &mut Rng) {
-        let room = capacity - self.size[item as usize];
+    /// Puts an item in, and out what is in its way; false when it has no place at all.
+    fn step(&mut self, item: u32, rng: &mut Rng) -> bool {
+        let Some(room) = self.capacity.checked_sub(self.frame.size[item as usize]) else {
+            return false;
+        };
         let (cost, mut place) = self.cheapest(item, room, rng);
+        if cost >= FOREVER {
+            return false;
+        }
         if cost > 0 {
             self.need[item as usize] += 1;
             self.push_out(item, place, room);
         } else if self.habit == Habit::Tight && rng.below(WANDER) > 0 {
-            place = self.tightest(item, room, rng);
+            place = self.tightest(item, room, rng).unwrap_or(place);
         }
-        let end = |&i: &u32| self.head[i as usize] + self.size[i as usize];
+        let end = |&i: &u32| self.end(i as usize);
         let at = self.order.partition_point(|i| end(i) <= place);
         self.order.insert(at, item);
         self.inside[item as usize] = true;
@@ -131,6 +132,17 @@ impl<'a> Improve<'a> {
         {
             self.outside.swap(last, last - rng.index(CHOICE.min(last + 1)));
         }
+        true
+    }
+
+    /// Where an item ends at least.
+    fn end(&self, item: usize) -> u64 {
+        self.head[item] + self.frame.size[item]
+    }
+
+    /// What an item and those above it need.
+    fn above(&self, item: usize) -> u64 {
+        self.tail[item] + self.frame.size[item]
     }
 
     /// The least weight that must leave for an item, and an offset for which it does.
@@ -140,9 +152,10 @@ impl<'a> Improve<'a> {
         self.events.clear();
         let mut cost = 0i64;
         for j in self.frame.near(item).iter().map(|&j| j as usize).filter(|&j| self.inside[j]) {
-            let weight = (self.base[j] * self.need[j]).cast_signed();
-            let end = self.head[j] + self.size[j];
-            let above = self.tail[j] + self.size[j];
+            let fixed = self.frame.fixed[j].is_some();
+            let weight = if fixed { FOREVER } else { self.base[j] * self.need[j] }.cast_signed();
+            let end = self.end(j);
+            let above = self.above(j);
             let from = if above > room { 0 } else { room - above + 1 };
             let weight = if from < end { weight } else { 0 };
             if from == 0 {
@@ -153,14 +166,17 @@ impl<'a> Improve<'a> {
             self.events.push((end, -weight));
         }
         self.events.sort_unstable_by_key(|e| e.0);
+        let align = self.frame.align[item as usize];
         let mut best = (i64::MAX, 0);
         let (mut from, mut seen) = (0, 0);
         for &(at, change) in self.events.iter().chain(&[(u64::MAX, 0)]) {
             let to = at.min(room + 1);
-            if from < to && cost <= best.0 {
+            let first = align_up(from, align);
+            if first < to && cost <= best.0 {
                 seen = if cost < best.0 { 1 } else { seen + 1 };
                 if rng.below(seen) == 0 {
-                    best = (cost, from + rng.below(to - from));
+                    let chance = first + rng.below(to - first);
+                    best = (cost, chance - chance % align);
                 }
             }
             if at > room {
@@ -173,14 +189,15 @@ impl<'a> Improve<'a> {
     }
 
     /// The offset of the slot that leaves an item least room to move, among those for which nothing has to leave.
-    fn tightest(&mut self, item: u32, room: u64, rng: &mut Rng) -> u64 {
+    fn tightest(&mut self, item: u32, room: u64, rng: &mut Rng) -> Option<u64> {
+        let align = self.frame.align[item as usize];
         self.ends.clear();
         self.ends.push((0, 0));
         for j in self.frame.near(item).iter().map(|&j| j as usize).filter(|&j| self.inside[j]) {
-            self.ends.push((self.head[j] + self.size[j], self.tail[j] + self.size[j]));
+            self.ends.push((align_up(self.end(j), align), self.above(j)));
         }
         self.ends.sort_unstable();
-        let (mut place, mut least, mut seen) = (0, u64::MAX, 0);
+        let (mut place, mut least, mut seen) = (None, u64::MAX, 0);
         let mut above = 0;
         let mut higher = u64::MAX;
         for &(end, tail) in self.ends.iter().rev() {
@@ -189,7 +206,7 @@ impl<'a> Improve<'a> {
                 seen = if free < least { 1 } else { seen + 1 };
                 least = free;
                 if rng.below(seen) == 0 {
-                    place = end;
+                    place = Some(end);
                 }
             }
             above = above.max(tail);
@@ -203,8 +220,7 @@ impl<'a> Improve<'a> {
         let first = self.outside.len();
         for &o in self.frame.near(item) {
             let j = o as usize;
-            let low = self.head[j] + self.size[j] <= place;
-            if self.inside[j] && !low && place + self.tail[j] + self.size[j] > room {
+            if self.inside[j] && self.end(j) > place && place + self.above(j) > room {
                 self.inside[j] = false;
                 self.outside.push(o);
             }
@@ -217,17 +233,29 @@ impl<'a> Improve<'a> {
 
     /// Computes heads and tails, and puts the order in order.
     fn settle(&mut self) {
-        let Self { frame, size, order, head, tail, skyline, .. } = self;
+        let Self { frame, capacity, order, head, tail, skyline, .. } = self;
         skyline.fill(0);
         for &i in order.iter() {
-            head[i as usize] = stack(frame, skyline, i, size[i as usize]);
+            let (align, fixed) = (frame.align[i as usize], frame.fixed[i as usize]);
+            let at = highest(frame, skyline, i);
+            head[i as usize] = align_up(at, align).max(fixed.unwrap_or(0));
+            for run in frame.runs(i) {
+                skyline[run.sections()].fill(head[i as usize] + run.bytes);
+            }
         }
         skyline.fill(0);
         for &i in order.iter().rev() {
-            tail[i as usize] = stack(frame, skyline, i, size[i as usize]);
+            let (align, fixed) = (frame.align[i as usize], frame.fixed[i as usize]);
+            let room = *capacity - frame.size[i as usize];
+            // An item at a multiple of its alignment may leave some room above it.
+            let latest = room.saturating_sub(highest(frame, skyline, i));
+            tail[i as usize] = room - fixed.map_or(latest - latest % align, |f| latest.min(f));
+            for run in frame.runs(i) {
+                skyline[run.sections()].fill(tail[i as usize] + frame.size[i as usize]);
+            }
         }
         // Few are out of order, and not by far.
-        let end = |i: u32| head[i as usize] + size[i as usize];
+        let end = |i: u32| head[i as usize] + frame.size[i as usize];
         for at in 1..order.len() {
             let mut to = at;
             while to > 0 && end(order[to - 1]) > end(order[to]) {
@@ -238,17 +266,11 @@ impl<'a> Improve<'a> {
     }
 }
 
-/// Puts an item on a skyline and returns its height.
-fn stack(frame: &Frame, skyline: &mut [u64], item: u32, size: u64) -> u64 {
-    let mut height = 0;
-    for &(from, to) in frame.runs(item) {
-        let run = &skyline[from as usize..to as usize];
-        height = run.iter().fold(height, |most, &s| if s > most { s } else { most });
-    }
-    for &(from, to) in frame.runs(item) {
-        skyline[from as usize..to as usize].fill(height + size);
-    }
-    height
+/// The height of a skyline under an item.
+fn highest(frame: &Frame, skyline: &[u64], item: u32) -> u64 {
+    frame.runs(item).iter().fold(0, |height, run| {
+        skyline[run.sections()].iter().fold(height, |most, &s| if s > most { s } else { most })
+    })
 }
 
 /// What items weigh at first: as much as each other, or as the square root of their sizes.

@@ -8,6 +8,7 @@ extern crate std;
 
 mod assign;
 mod bound;
+mod classes;
 pub mod csv;
 mod exact;
 mod greedy;

@@ -1,34 +1,36 @@
 //! A problem made ready for search: one region, buffers that share bytes merged, time cut into sections.
 
-use crate::problem::Problem;
+use crate::classes::{Classes, lcm};
+use crate::problem::{Buffer, Interval, Problem};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// A piece of time in which the set of live items does not change, or an artificial one that keeps a pair apart.
+/// A piece of time in which the set of live items does not change.
 pub(crate) type Section = u32;
 
 /// The items of one region and the sections in which each is live.
 ///
 /// An item is a buffer, or all buffers that use the same bytes. A section is a clique of the conflict graph: the items
-/// of one section stack without overlap, and that is the only constraint there is. A pair that must stay separate gets
-/// a section of its own behind the real ones.
-#[derive(Clone, Debug)]
+/// of one section stack without overlap. Pairs that must stay separate conflict without sharing a section.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
+    /// The most bytes that an item ever needs.
     pub(crate) size: Vec<u64>,
     pub(crate) align: Vec<u64>,
     pub(crate) fixed: Vec<Option<u64>>,
     pub(crate) hint: Vec<Option<u64>>,
     /// From the first section of an item to behind its last.
     pub(crate) hull: Vec<(Section, Section)>,
-    /// Runs of sections, those of item `i` at `runs_at[i]..runs_at[i + 1]`.
+    /// Runs of sections, those of item `i` at `runs_at[i]..runs_at[i + 1]`, and the bytes needed in each run.
     runs: Vec<(Section, Section)>,
+    bytes: Vec<u64>,
     runs_at: Vec<u32>,
-    /// Where each real section starts, and behind them where the last one ends.
+    /// Where each section starts, and behind them where the last one ends.
     pub(crate) ticks: Vec<u64>,
     /// Bytes alive in each section.
     pub(crate) load: Vec<u64>,
-    /// Bytes that each item needs at least whenever it is live, if classes of unequal buffers make that less than its
-    /// size.
-    pub(crate) least: Option<Vec<u64>>,
+    /// Items that must stay separate, both ways and sorted, with the bytes of the first that the second keeps off.
+    apart: Vec<(u32, u32, u64)>,
     /// The item that holds each buffer of the problem, if it has bytes in this region.
     pub(crate) item_of: Vec<Option<u32>>,
 }
@@ -47,41 +49,32 @@ pub(crate) const fn align_up(offset: u64, align: u64) -> u64 {
 impl Model {
     /// Makes the model of the buffers that `chosen` admits in region `region`.
     pub(crate) fn new(problem: &Problem, region: usize, chosen: impl Fn(usize) -> bool) -> Self {
-        let ticks = ticks_of(problem, &chosen);
+        let here = |i: usize| chosen(i) && problem.buffers[i].needs_bytes();
         let mut model = Self {
-            size: Vec::new(),
-            align: Vec::new(),
-            fixed: Vec::new(),
-            hint: Vec::new(),
-            hull: Vec::new(),
-            runs: Vec::new(),
+            ticks: ticks_of(problem, &here),
             runs_at: alloc::vec![0],
-            ticks,
-            load: Vec::new(),
-            least: None,
             item_of: alloc::vec![None; problem.buffers.len()],
+            ..Self::default()
         };
+        // Items in order of time keep the memory accesses of everything that follows close together.
+        let first = |i: usize| problem.buffers[i].intervals().next().map_or(0, |s| s.start);
         if problem.aliases.is_empty() {
-            // Items in order of time keep the memory accesses of everything that follows close together.
-            let mut sorted: Vec<(u64, u32)> = (0..problem.buffers.len())
-                .filter(|&i| chosen(i) && problem.buffers[i].size > 0)
-                .map(|i| (problem.buffers[i].live.start, id(i)))
-                .collect();
+            let all = (0..problem.buffers.len()).filter(|&i| here(i));
+            let mut sorted: Vec<(u64, u32)> = all.map(|i| (first(i), id(i))).collect();
             sorted.sort_unstable();
             model.reserve(sorted.len());
             for (_, index) in sorted {
                 model.push_item(problem, region, &[index as usize]);
             }
         } else {
-            let mut least = Vec::new();
-            for group in groups(problem, &chosen) {
+            let mut groups = groups(problem, &here);
+            groups.sort_by_key(|g| g.iter().map(|&i| first(i)).min());
+            for group in groups {
                 model.push_item(problem, region, &group);
-                least.push(group.iter().map(|&i| problem.buffers[i].size).min().unwrap_or(0));
             }
-            model.least = (least != model.size).then_some(least);
         }
-        model.add_separate(problem);
-        model.load = model.sum(&model.size);
+        model.add_apart(problem);
+        model.load = model.loads();
         model
     }
 
@@ -92,6 +85,7 @@ impl Model {
         self.hint.reserve_exact(items);
         self.hull.reserve_exact(items);
         self.runs.reserve_exact(items);
+        self.bytes.reserve_exact(items);
         self.runs_at.reserve_exact(items);
     }
 
@@ -99,30 +93,38 @@ impl Model {
         let item = id(self.size.len());
         let start = self.runs.len();
         let mut align = problem.regions[region].align;
-        let (mut size, mut fixed, mut hint) = (0, None, None);
+        let (mut fixed, mut hint) = (None, None);
         for &index in group {
             let buffer = &problem.buffers[index];
-            size = size.max(buffer.size);
-            align = lcm(align, buffer.align);
+            align = lcm(align, buffer.align).unwrap_or(align);
             fixed = fixed.or(buffer.fixed);
             hint = hint.or(buffer.hint);
             self.item_of[index] = Some(item);
-            for span in buffer.intervals() {
-                // Items come in order of time, so the last one is near.
-                let from = self.section(span.start, self.runs.last().map_or(0, |r| r.0));
-                let to = self.section(span.end, from);
-                self.runs.push((from, to));
+        }
+        match *group {
+            [index] => {
+                let buffer = &problem.buffers[index];
+                buffer.intervals().for_each(|span| self.push_run(span, buffer.size));
+            }
+            _ => {
+                let buffers = group.iter().map(|&i| &problem.buffers[i]);
+                outline(buffers).into_iter().for_each(|(span, bytes)| self.push_run(span, bytes));
             }
         }
-        merge_runs(&mut self.runs, start);
-        let first = self.runs[start].0;
-        let last = self.runs[self.runs.len() - 1].1;
-        self.hull.push((first, last));
+        self.hull.push((self.runs[start].0, self.runs[self.runs.len() - 1].1));
         self.runs_at.push(id(self.runs.len()));
-        self.size.push(size);
+        self.size.push(self.bytes[start..].iter().copied().max().unwrap_or(0));
         self.align.push(align);
         self.fixed.push(fixed);
         self.hint.push(hint);
+    }
+
+    fn push_run(&mut self, span: Interval, bytes: u64) {
+        // Items come in order of time, so the last one is near.
+        let from = self.section(span.start, self.runs.last().map_or(0, |r| r.0));
+        let to = self.section(span.end, from);
+        self.runs.push((from, to));
+        self.bytes.push(bytes);
     }
 
     /// The section that starts at a tick, looked for around `near` first.
@@ -140,64 +142,32 @@ impl Model {
         id(low + self.ticks[low..high].partition_point(|&t| t < tick))
     }
 
-    /// Gives every separate pair of this region a section behind the real ones.
-    fn add_separate(&mut self, problem: &Problem) {
-        let mut extra: Vec<(u32, Section)> = Vec::new();
-        let mut next = id(self.ticks.len().saturating_sub(1));
+    fn add_apart(&mut self, problem: &Problem) {
         for &(a, b) in &problem.separate {
-            if let (Some(a), Some(b)) = (self.item_of[a], self.item_of[b])
-                && a != b
+            if let (Some(x), Some(y)) = (self.item_of[a], self.item_of[b])
+                && x != y
             {
-                extra.push((a, next));
-                extra.push((b, next));
-                next += 1;
+                self.apart
+                    .extend([(x, y, problem.buffers[a].size), (y, x, problem.buffers[b].size)]);
             }
         }
-        if extra.is_empty() {
-            self.load = alloc::vec![0; next as usize];
-            return;
-        }
-        extra.sort_unstable();
-        let mut runs = Vec::with_capacity(self.runs.len() + extra.len());
-        let mut runs_at = alloc::vec![0];
-        for item in 0..self.len() {
-            runs.extend_from_slice(self.runs(item));
-            let from = extra.partition_point(|e| (e.0 as usize) < item);
-            for &(_, s) in extra[from..].iter().take_while(|e| e.0 as usize == item) {
-                runs.push((s, s + 1));
-                self.hull[item].1 = s + 1;
-            }
-            runs_at.push(id(runs.len()));
-        }
-        self.runs = runs;
-        self.runs_at = runs_at;
-        self.load = alloc::vec![0; next as usize];
+        self.apart.sort_unstable();
     }
 
-    /// Sums a size per item over each section.
-    fn sum(&self, size: &[u64]) -> Vec<u64> {
-        let mut delta = alloc::vec![0u64; self.load.len() + 1];
-        for (item, bytes) in size.iter().enumerate() {
-            for &(from, to) in self.runs(item) {
-                delta[from as usize] = delta[from as usize].wrapping_add(*bytes);
-                delta[to as usize] = delta[to as usize].wrapping_sub(*bytes);
-            }
+    fn loads(&self) -> Vec<u64> {
+        let sections = self.ticks.len().saturating_sub(1);
+        let mut delta = alloc::vec![0u64; sections + 1];
+        for (&(from, to), bytes) in self.runs.iter().zip(&self.bytes) {
+            delta[from as usize] = delta[from as usize].wrapping_add(*bytes);
+            delta[to as usize] = delta[to as usize].wrapping_sub(*bytes);
         }
-        delta.pop();
+        let mut sum = 0u64;
+        for d in &mut delta {
+            sum = sum.wrapping_add(*d);
+            *d = sum;
+        }
+        delta.truncate(sections);
         delta
-            .iter()
-            .scan(0u64, |sum, d| {
-                *sum = sum.wrapping_add(*d);
-                Some(*sum)
-            })
-            .collect()
-    }
-
-    /// Bytes that each section needs whatever the plan: the load, or less where classes of unequal buffers are live.
-    pub(crate) fn sure_load(&self) -> alloc::borrow::Cow<'_, [u64]> {
-        self.least
-            .as_ref()
-            .map_or_else(|| self.load.as_slice().into(), |least| self.sum(least).into())
     }
 
     /// The number of items.
@@ -205,45 +175,68 @@ impl Model {
         self.size.len()
     }
 
-    /// The number of sections, artificial ones included.
+    /// The number of sections.
     pub(crate) const fn sections(&self) -> usize {
         self.load.len()
     }
 
+    fn run_span(&self, item: usize) -> core::ops::Range<usize> {
+        self.runs_at[item] as usize..self.runs_at[item + 1] as usize
+    }
+
     /// The runs of sections in which an item is live, in order.
     pub(crate) fn runs(&self, item: usize) -> &[(Section, Section)] {
-        &self.runs[self.runs_at[item] as usize..self.runs_at[item + 1] as usize]
+        &self.runs[self.run_span(item)]
     }
 
-    /// Ticks that a section lasts; none for an artificial one.
+    /// The bytes that an item needs in each of its runs.
+    pub(crate) fn bytes(&self, item: usize) -> &[u64] {
+        &self.bytes[self.run_span(item)]
+    }
+
+    /// The items that must stay separate from one, each with the bytes of the one that it keeps off.
+    pub(crate) fn apart(&self, item: usize) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let at = self.apart.partition_point(|p| (p.0 as usize) < item);
+        self.apart[at..].iter().take_while(move |p| p.0 as usize == item).map(|p| (p.1, p.2))
+    }
+
+    /// Ticks that a section lasts.
     pub(crate) fn length(&self, section: usize) -> u64 {
-        self.ticks.get(section + 1).map_or(0, |end| end - self.ticks[section])
+        self.ticks[section + 1] - self.ticks[section]
     }
 
-    /// Says whether two items are ever live together.
-    pub(crate) fn conflict(&self, a: usize, b: usize) -> bool {
-        let (x, y) = (self.hull[a], self.hull[b]);
-        if x.0 >= y.1 || y.0 >= x.1 {
-            return false;
+    /// The bytes of one item that another has to keep off: as many as it needs while both are live.
+    pub(crate) fn in_way(&self, item: usize, of: usize) -> u64 {
+        let (x, y) = (self.hull[item], self.hull[of]);
+        let mut most = 0;
+        if x.0 < y.1 && y.0 < x.1 {
+            let meet = |r: (u32, u32)| self.runs(of).iter().any(|s| r.0 < s.1 && s.0 < r.1);
+            let runs = self.runs(item).iter().zip(self.bytes(item));
+            most = runs.filter(|(r, _)| meet(**r)).map(|(_, &b)| b).max().unwrap_or(0);
         }
-        self.runs(a).iter().any(|r| self.runs(b).iter().any(|s| r.0 < s.1 && s.0 < r.1))
+        let apart = self.apart(item).filter(|a| a.0 as usize == of).map(|a| a.1);
+        apart.fold(most, u64::max)
     }
 
-    /// Says whether every item is live in one run of sections.
-    pub(crate) const fn is_plain(&self) -> bool {
-        self.runs.len() == self.size.len()
+    /// Says whether two items must not overlap.
+    pub(crate) fn conflict(&self, a: usize, b: usize) -> bool {
+        self.in_way(a, b) > 0
     }
 
-    /// Says whether some item cannot move.
-    pub(crate) fn has_fixed(&self) -> bool {
-        self.fixed.iter().any(Option::is_some)
+    /// Says whether two items at these offsets share bytes that both need.
+    pub(crate) fn overlap(&self, (a, x): (usize, u64), (b, y): (usize, u64)) -> bool {
+        x < y + self.in_way(b, a) && y < x + self.in_way(a, b)
+    }
+
+    /// Says whether an item is live in one run of sections and has no item to stay separate from.
+    pub(crate) fn is_plain(&self, item: usize) -> bool {
+        self.run_span(item).len() == 1 && self.apart(item).next().is_none()
     }
 }
 
-fn ticks_of(problem: &Problem, chosen: &impl Fn(usize) -> bool) -> Vec<u64> {
+fn ticks_of(problem: &Problem, here: &impl Fn(usize) -> bool) -> Vec<u64> {
     let mut ticks = Vec::with_capacity(2 * problem.buffers.len());
-    for (_, buffer) in problem.buffers.iter().enumerate().filter(|(i, b)| b.size > 0 && chosen(*i))
-    {
+    for (_, buffer) in problem.buffers.iter().enumerate().filter(|(i, _)| here(*i)) {
         for span in buffer.intervals() {
             ticks.push(span.start);
             ticks.push(span.end);
@@ -255,69 +248,52 @@ fn ticks_of(problem: &Problem, chosen: &impl Fn(usize) -> bool) -> Vec<u64> {
     ticks
 }
 
-/// Sorts the runs from `start` on and joins those that touch.
-fn merge_runs(runs: &mut Vec<(Section, Section)>, start: usize) {
-    if runs.len() - start < 2 {
-        return;
-    }
-    runs[start..].sort_unstable();
-    let mut kept = start;
-    for i in start + 1..runs.len() {
-        if runs[i].0 <= runs[kept].1 {
-            runs[kept].1 = runs[kept].1.max(runs[i].1);
-        } else {
-            kept += 1;
-            runs[kept] = runs[i];
+/// The bytes that buffers with one offset need together: as many as the largest that is live.
+fn outline<'a>(buffers: impl Iterator<Item = &'a Buffer>) -> Vec<(Interval, u64)> {
+    let mut events: Vec<(u64, bool, u64)> = Vec::new();
+    for buffer in buffers {
+        for span in buffer.intervals() {
+            events.push((span.start, true, buffer.size));
+            events.push((span.end, false, buffer.size));
         }
     }
-    runs.truncate(kept + 1);
+    events.sort_unstable();
+    let mut live: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut spans: Vec<(Interval, u64)> = Vec::new();
+    let mut since = 0;
+    for (tick, starts, size) in events {
+        if let Some((&most, _)) = live.last_key_value().filter(|_| since < tick) {
+            match spans.last_mut() {
+                Some((last, bytes)) if last.end == since && *bytes == most => last.end = tick,
+                _ => spans.push((Interval::new(since, tick), most)),
+            }
+        }
+        since = tick;
+        let count = live.entry(size).or_insert(0);
+        if starts {
+            *count += 1;
+        } else if *count == 1 {
+            live.remove(&size);
+        } else {
+            *count -= 1;
+        }
+    }
+    spans
 }
 
-/// Collects the chosen buffers that have bytes into classes that share an offset.
-fn groups(problem: &Problem, chosen: &impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
-    let parent = roots(problem);
+/// Collects the buffers that are here into classes that share an offset.
+fn groups(problem: &Problem, here: &impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
+    let classes = Classes::new(problem);
     let mut slot: Vec<Option<usize>> = alloc::vec![None; problem.buffers.len()];
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for index in (0..problem.buffers.len()).filter(|&i| chosen(i) && problem.buffers[i].size > 0) {
-        if let Some(at) = slot[parent[index]] {
+    for index in (0..problem.buffers.len()).filter(|&i| here(i)) {
+        let class = classes.root(index);
+        if let Some(at) = slot[class] {
             groups[at].push(index);
         } else {
-            slot[parent[index]] = Some(groups.len());
+            slot[class] = Some(groups.len());
             groups.push(alloc::vec![index]);
         }
     }
     groups
-}
-
-/// The representative of each buffer's alias class.
-pub(crate) fn roots(problem: &Problem) -> Vec<usize> {
-    let mut parent: Vec<usize> = (0..problem.buffers.len()).collect();
-    for &(a, b) in &problem.aliases {
-        let (a, b) = (root(&mut parent, a), root(&mut parent, b));
-        parent[a.max(b)] = a.min(b);
-    }
-    for i in 0..parent.len() {
-        let r = root(&mut parent, i);
-        parent[i] = r;
-    }
-    parent
-}
-
-fn root(parent: &mut [usize], mut i: usize) -> usize {
-    while parent[i] != i {
-        parent[i] = parent[parent[i]];
-        i = parent[i];
-    }
-    i
-}
-
-fn lcm(a: u64, b: u64) -> u64 {
-    a / gcd(a, b) * b
-}
-
-pub(crate) const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }

@@ -23,9 +23,10 @@ pub enum Status {
         /// Peak less lower bound, in bytes.
         gap: u64,
     },
-    /// The plan does not fit by `excess` bytes, and time ran out before one that fits was found or excluded.
+    /// No plan that fits was found, and none was excluded.
     Undecided {
-        /// Peak less capacity, in bytes.
+        /// Bytes by which this plan passes its capacities; 0 when it breaks another rule, as with fixed buffers of several
+        /// regions that overlap.
         excess: u64,
     },
     /// No plan fits, and here is why. The spots say where buffers would go if there were more room.

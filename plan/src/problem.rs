@@ -1,5 +1,6 @@
 //! What is asked: buffers with lifetimes, the regions they may live in, and who may share bytes with whom.
 
+use crate::classes::{Classes, lcm};
 use crate::problem_error::ProblemError;
 use alloc::vec::Vec;
 
@@ -34,10 +35,18 @@ impl RegionSet {
     /// Every region of the problem.
     pub const ALL: Self = Self(u64::MAX);
 
+    /// No region.
+    pub(crate) const NONE: Self = Self(0);
+
     /// Makes a set of one region; indices of 64 and above give the empty set.
     #[must_use]
     pub const fn only(region: usize) -> Self {
         if region < 64 { Self(1 << region) } else { Self(0) }
+    }
+
+    /// The regions with indices below `count`.
+    pub(crate) const fn below(count: usize) -> Self {
+        if count < 64 { Self((1 << count) - 1) } else { Self::ALL }
     }
 
     /// Adds a region to the set; indices of 64 and above change nothing.
@@ -138,6 +147,12 @@ impl Buffer {
         self
     }
 
+    /// Says whether the buffer ever needs bytes: it has some, and its gaps leave some of its lifetime.
+    #[must_use]
+    pub fn needs_bytes(&self) -> bool {
+        self.size > 0 && self.intervals().next().is_some()
+    }
+
     /// Lists the spans in which the bytes are needed: `live` less the gaps.
     pub fn intervals(&self) -> impl Iterator<Item = Interval> + '_ {
         let ends = self.gaps.iter().map(|g| g.start).chain([self.live.end]);
@@ -216,22 +231,8 @@ impl Problem {
         if u32::try_from(self.buffers.len()).is_err() {
             return Err(ProblemError::TooMany { count: self.buffers.len() });
         }
-        let mut total = 0u64;
         for (index, buffer) in self.buffers.iter().enumerate() {
             check_buffer(index, buffer, self.regions.len())?;
-            // Offsets are sums of padded sizes, so this sum bounds every number the planner computes.
-            let padded = buffer
-                .size
-                .checked_add(buffer.align)
-                .and_then(|s| s.checked_add(self.widest_align()));
-            total = padded
-                .and_then(|s| total.checked_add(s))
-                .ok_or(ProblemError::Overflow { buffer: index })?;
-            if buffer.fixed.is_some_and(|f| f.checked_add(total).is_none_or(|t| t > MOST_BYTES))
-                || total > MOST_BYTES
-            {
-                return Err(ProblemError::Overflow { buffer: index });
-            }
         }
         let pairs = self.aliases.iter().chain(&self.separate);
         for &(a, b) in pairs {
@@ -239,11 +240,30 @@ impl Problem {
                 return Err(ProblemError::Pair { a, b });
             }
         }
-        Ok(())
+        self.check_sum()
     }
 
-    fn widest_align(&self) -> u64 {
-        self.regions.iter().map(|r| r.align).max().unwrap_or(1)
+    /// Checks that no sum passes the limit: offsets are sums of padded sizes, and may start behind a fixed buffer.
+    fn check_sum(&self) -> Result<(), ProblemError> {
+        let fixed = self.buffers.iter().filter_map(|b| b.fixed).max().unwrap_or(0);
+        let classes = Classes::new(self);
+        let mut align = alloc::vec![Some(1); self.buffers.len()];
+        let mut total = Some(fixed);
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            let class = &mut align[classes.root(index)];
+            *class = class.and_then(|align| lcm(align, buffer.align));
+            let widest = self.regions.iter().try_fold(0u64, |widest, region| {
+                class.and_then(|align| lcm(align, region.align)).map(|align| widest.max(align))
+            });
+            total = total
+                .zip(widest.and_then(|align| align.checked_add(buffer.size)))
+                .and_then(|(sum, padded)| sum.checked_add(padded))
+                .filter(|&sum| sum <= MOST_BYTES);
+            if total.is_none() {
+                return Err(ProblemError::Overflow { buffer: index });
+            }
+        }
+        Ok(())
     }
 }
 

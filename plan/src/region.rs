@@ -1,12 +1,13 @@
 //! Plans the items of one region.
 
-use crate::bound::lower_bound;
+use crate::bound::{lower_bound, unit};
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
-use crate::greedy::{Portfolio, peak_of};
+use crate::greedy::{Portfolio, Rule, first_fit, peak_of};
 use crate::hot::hot_first;
 use crate::improve::{Habit, Improve};
 use crate::model::Model;
 use crate::options::{Options, Progress};
+use crate::plan::Usage;
 use crate::repair::Repair;
 use crate::rng::Rng;
 use crate::stop::Stop;
@@ -15,10 +16,12 @@ use alloc::vec::Vec;
 /// More items than this are left to the greedy rules.
 const EXACT_ITEMS: usize = 2_000;
 /// Items that greedy placements with chance may place in all.
-const VARIED_ITEMS: usize = 1_500_000;
+const VARIED_ITEMS: usize = 400_000;
 /// Greedy placements without chance, and after how many of them the busiest time is planned first.
-const TRIES: usize = 10;
+const TRIES: usize = 14;
 const HOT_AFTER: usize = 5;
+/// Greedy placements of more items than `HOT_ITEMS` before repair, which does more for a huge plan than others of them do.
+const HUGE_TRIES: usize = 2;
 /// Fewer items than this are as well searched as a whole.
 const HOT_FROM: usize = 500;
 /// More items than this are too many for the quadratic rule that plans around the busiest time.
@@ -35,6 +38,10 @@ const RENEW_RUNS: usize = 10;
 /// Steps of improvement for each node that exact search may look at, and how many of them count as a node.
 const STEPS: u64 = 2;
 const NODE_STEPS: u64 = 8;
+/// How many nodes a step of repair counts as.
+const STEP_NODES: u64 = 2;
+/// Nodes of the repair between runs of exact search.
+const REPAIR_NODES: u64 = 200_000;
 
 /// What every region's work shares.
 pub(crate) struct Task<'a> {
@@ -51,57 +58,93 @@ pub(crate) struct Outcome {
     pub(crate) nodes: u64,
 }
 
+impl Outcome {
+    /// What the plan says of the region. Where fixed items overlap there is no bound to speak of.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage { peak: self.peak, lower_bound: self.bound.min(self.peak) }
+    }
+}
+
 impl Task<'_> {
-    /// Plans the items of a model, for a capacity or as low as possible.
-    pub(crate) fn solve(&self, model: &Model, region: usize, capacity: Option<u64>) -> Outcome {
+    /// Plans the items of a model by greedy rules.
+    pub(crate) fn greedy(&self, model: &Model, region: usize) -> Outcome {
         let bound = lower_bound(model);
         let mut outcome = Outcome { offsets: Vec::new(), peak: u64::MAX, bound, nodes: 0 };
         let mut portfolio = Portfolio::new(self.options.seed);
-        let exact = model.len() <= EXACT_ITEMS && !model.has_fixed();
         let tries = match model.len() {
-            _ if exact => TRIES,
-            // Repair does more for a huge plan than other greedy plans do, and needs no better start.
-            huge if huge > HOT_ITEMS && Self::suits_repair(model) => 1,
+            items if items <= EXACT_ITEMS => TRIES,
+            huge if huge > HOT_ITEMS => HUGE_TRIES,
             items => TRIES + VARIED_ITEMS / items,
         };
-        while let Some(offsets) = portfolio.next(model) {
-            self.keep(model, region, &mut outcome, offsets);
-            if outcome.peak <= bound || portfolio.tries() >= tries || self.stop.now() {
+        while outcome.peak > bound && portfolio.tries() < tries {
+            self.keep(model, region, &mut outcome, portfolio.next(model));
+            if self.stop.now() {
                 break;
             }
             if portfolio.tries() == HOT_AFTER
-                && model.len() >= HOT_FROM
-                && let Some(offsets) = self.hot(model, bound)
+                && (HOT_FROM..=HOT_ITEMS).contains(&model.len())
+                && let Some(offsets) = hot_first(model, bound, self.stop)
             {
                 self.keep(model, region, &mut outcome, offsets);
             }
         }
-        if !exact && outcome.peak > bound && !self.stop.now() && Self::suits_repair(model) {
-            self.repair(model, region, &mut outcome);
-        }
-        let open = outcome.peak > bound && capacity.is_none_or(|c| c >= bound);
-        if exact && open && !self.stop.now() {
-            Duel::new(self, model, region, capacity).run(&mut outcome);
-        }
         outcome
     }
 
-    fn suits_repair(model: &Model) -> bool {
-        model.is_plain() && !model.has_fixed()
+    /// Lowers the peak of a plan, to a capacity or as far as possible.
+    pub(crate) fn refine(
+        &self,
+        model: &Model,
+        region: usize,
+        capacity: Option<u64>,
+        outcome: &mut Outcome,
+    ) {
+        if outcome.peak <= outcome.bound || self.stop.now() {
+            return;
+        }
+        if model.len() > EXACT_ITEMS {
+            self.repair(model, region, capacity, outcome);
+        } else {
+            Duel::new(self, model, region, capacity).run(outcome);
+        }
     }
 
-    fn repair(&self, model: &Model, region: usize, outcome: &mut Outcome) {
-        let mut repair = Repair::new(model, &outcome.offsets);
-        let bound = outcome.bound;
+    /// Repairs a plan, again and again, until it is as low as can be, or low enough and no easy way is left, or there is no
+    /// time.
+    fn repair(&self, model: &Model, region: usize, capacity: Option<u64>, outcome: &mut Outcome) {
         let mut rng = Rng::new(self.options.seed);
-        repair.run(bound, &mut rng, self.stop, |offsets| {
+        for round in 0.. {
+            let fits = capacity.is_some_and(|c| outcome.peak <= c);
+            let spent = !self.repair_once((model, region, capacity), outcome, u64::MAX, &mut rng);
+            if spent || fits || outcome.peak <= outcome.bound {
+                return;
+            }
+            if round == 0 && model.len() > HOT_ITEMS {
+                let order = Rule::Size.order(model);
+                if let Some(offsets) = first_fit(model, &order, &model.fixed, self.stop) {
+                    self.keep(model, region, outcome, offsets);
+                }
+            }
+        }
+    }
+
+    /// Repairs a plan with at most so many nodes; false when there is no effort left or no use in more.
+    fn repair_once(
+        &self,
+        (model, region, capacity): (&Model, usize, Option<u64>),
+        outcome: &mut Outcome,
+        most: u64,
+        rng: &mut Rng,
+    ) -> bool {
+        let over = capacity.filter(|&c| outcome.peak > c).unwrap_or(0);
+        let floor = over.max(outcome.bound);
+        let limit = self.options.effort.saturating_sub(outcome.nodes).min(most) / STEP_NODES;
+        let mut repair = Repair::new(model, &outcome.offsets);
+        let taken = repair.run(floor, limit, rng, self.stop, |offsets| {
             self.keep(model, region, outcome, offsets.to_vec());
         });
-    }
-
-    fn hot(&self, model: &Model, bound: u64) -> Option<Vec<u64>> {
-        let suits = model.len() <= HOT_ITEMS && !model.has_fixed() && model.is_plain();
-        suits.then(|| hot_first(model, bound, self.stop)).flatten()
+        outcome.nodes += taken * STEP_NODES;
+        taken > 0 && taken < limit && !self.stop.now()
     }
 
     fn keep(&self, model: &Model, region: usize, outcome: &mut Outcome, offsets: Vec<u64>) {
@@ -121,21 +164,27 @@ impl Task<'_> {
     }
 }
 
-/// Exact search and improvement in turns, at two targets: the lower bound, and one that is easier to reach.
+/// Exact search and improvement in turns, and one repair when they take long, at two targets: the lower bound, and one that is easier to reach.
 struct Duel<'a> {
     task: &'a Task<'a>,
     model: &'a Model,
     region: usize,
     capacity: Option<u64>,
     rng: Rng,
+    /// What every peak is a multiple of.
+    unit: u64,
     /// Runs at the lower bound since a plan fits the capacity.
     polished: usize,
+    repaired: bool,
 }
 
 impl<'a> Duel<'a> {
     fn new(task: &'a Task<'a>, model: &'a Model, region: usize, capacity: Option<u64>) -> Self {
         let rng = Rng::new(task.options.seed);
-        Self { task, model, region, capacity, rng, polished: 0 }
+        // A capacity between two peaks is as good as the lower one.
+        let unit = unit(model);
+        let capacity = capacity.map(|c| c - c % unit);
+        Self { task, model, region, capacity, rng, unit, polished: 0, repaired: false }
     }
 
     fn run(&mut self, outcome: &mut Outcome) {
@@ -155,7 +204,10 @@ impl<'a> Duel<'a> {
     fn target(&self, outcome: &Outcome, rung: u32) -> u64 {
         match self.capacity {
             Some(capacity) if outcome.peak > capacity => capacity,
-            _ => outcome.peak - ((outcome.peak - outcome.bound) >> (rung + 1).min(63)).max(1),
+            _ => {
+                let less = (outcome.peak - outcome.bound) >> (rung + 1).min(63);
+                outcome.peak - less.next_multiple_of(self.unit).max(self.unit)
+            }
         }
     }
 
@@ -167,21 +219,19 @@ impl<'a> Duel<'a> {
         let searches = |capacity| frames.each_ref().map(|frame| Search::new(frame, capacity, stop));
         let mut low = searches(outcome.bound);
         let mut high = (target > outcome.bound).then(|| searches(target));
-        let mut improve = Improve::new(&frames[1], Habit::nth(0));
+        let mut improve = Improve::new(&frames[1], target, Habit::nth(0));
         for run in 0.. {
             if self.spent(outcome) || (polishing && self.polished >= POLISH_RUNS) {
                 return Ended::Enough;
+            }
+            if run == ROUND_RUNS && self.repair(outcome) && (fits || outcome.peak <= target) {
+                return Ended::Better;
             }
             if fits && run >= ROUND_RUNS {
                 return Ended::Nothing;
             }
             self.polished += usize::from(fits);
-            let items = self.model.len() as u64;
-            let limit = if polishing {
-                items + items / 2
-            } else {
-                (500 + 2 * items) << (run / ROUND_RUNS).min(20)
-            };
+            let limit = self.limit(run, polishing);
             if let Some(high) = high.as_mut().filter(|_| !polishing)
                 && let Some(ended) = self.search(&mut high[Tactic::frame(run)], outcome, run, limit)
             {
@@ -195,25 +245,37 @@ impl<'a> Duel<'a> {
                 return ended;
             }
             if run > 0 && run % RENEW_RUNS == 0 {
-                improve = Improve::new(&frames[1], Habit::nth(run / RENEW_RUNS));
+                improve = Improve::new(&frames[1], target, Habit::nth(run / RENEW_RUNS));
             }
-            if run >= IMPROVE_FROM && self.improve(&mut improve, outcome, target, limit) {
+            if run >= IMPROVE_FROM && self.improve(&mut improve, outcome, limit) {
                 return Ended::Better;
             }
         }
         Ended::Nothing
     }
 
-    fn improve(
-        &mut self,
-        improve: &mut Improve<'_>,
-        outcome: &mut Outcome,
-        target: u64,
-        limit: u64,
-    ) -> bool {
+    /// Nodes of a run.
+    const fn limit(&self, run: usize, polishing: bool) -> u64 {
+        let items = self.model.len() as u64;
+        let doubled = run / ROUND_RUNS;
+        let doubled = if doubled < 20 { doubled } else { 20 };
+        if polishing { items + items / 2 } else { (500 + 2 * items) << doubled }
+    }
+
+    /// Repairs the plan, once; false when that does not lower it.
+    fn repair(&mut self, outcome: &mut Outcome) -> bool {
+        if core::mem::replace(&mut self.repaired, true) {
+            return false;
+        }
+        let before = outcome.peak;
+        let place = (self.model, self.region, self.capacity);
+        self.task.repair_once(place, outcome, REPAIR_NODES, &mut self.rng);
+        outcome.peak < before
+    }
+
+    fn improve(&mut self, improve: &mut Improve<'_>, outcome: &mut Outcome, limit: u64) -> bool {
         outcome.nodes += limit * STEPS / NODE_STEPS;
-        let Some(offsets) = improve.run(target, limit * STEPS, &mut self.rng, self.task.stop)
-        else {
+        let Some(offsets) = improve.run(limit * STEPS, &mut self.rng, self.task.stop) else {
             return false;
         };
         self.task.keep(self.model, self.region, outcome, offsets);
@@ -234,13 +296,12 @@ impl<'a> Duel<'a> {
                 self.task.keep(self.model, self.region, outcome, search.offset.clone());
                 Some(Ended::Better)
             }
-            Verdict::Fail if self.model.least.is_none() => {
-                outcome.bound = outcome.bound.max(search.capacity + 1);
+            Verdict::Fail => {
+                let more = (search.capacity + 1).next_multiple_of(self.unit);
+                outcome.bound = outcome.bound.max(more);
                 self.task.tell(self.region, outcome);
                 Some(Ended::Better)
             }
-            // Classes of unequal buffers are modelled at their largest, so a failure proves nothing.
-            Verdict::Fail => Some(Ended::Enough),
             Verdict::Limit => None,
         }
     }

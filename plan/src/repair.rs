@@ -1,17 +1,23 @@
 //! Lowers the peak of a large plan: what ends too high is put back lower, in place of what is easier to put elsewhere.
 
+use crate::greedy::peak_of;
 use crate::model::{Model, align_up, id};
 use crate::rng::Rng;
 use crate::stop::Stop;
 use crate::timetable::{Entry, Timetable};
 use alloc::vec::Vec;
 
-/// Excess over the bound to get rid of, as parts of the bound; the last one is all of it.
-const GOALS: [u64; 7] = [32, 48, 64, 100, 200, 1_000, u64::MAX];
-/// Steps towards one goal.
-const STEPS: u64 = 120_000;
+/// The first goal is at most one part of so many above the floor.
+const FIRST: u64 = 32;
+/// Goals that are closer than one part of so many to the floor, or to the best peak, count as there.
+const CLOSE: u64 = 1_000;
+/// Steps towards one goal, and more of them for each item that is out.
+const STEPS: u64 = 8_000;
+const STEPS_EACH: u64 = 4;
 /// Of the items that are out, the next one is taken from so many.
 const CHOICE: usize = 8;
+/// The weight of what cannot leave: more than all others together, and the sum of all of them is a `u128`.
+const FOREVER: u128 = 1 << 95;
 
 /// A large plan whose highest items are being put back.
 ///
@@ -20,21 +26,22 @@ const CHOICE: usize = 8;
 /// goal are taken out. Each goes into the gap that it fills best. If it fits nowhere below the goal, it goes where the
 /// items that must leave weigh least, and those are out. An item's weight is its size times the square root of its
 /// life, times how often it was in this situation itself; so trouble moves to small and short items and to other times,
-/// and stubborn items get their way. When nothing is out, the next goal is lower.
+/// and stubborn items get their way. When nothing is out, the next goal is lower. When that takes too long, the goal is
+/// raised halfway to the best peak: what is in stays.
 ///
 /// # Cost
 /// O(k log k) for a step of an item that meets k others. Memory for the times that are touched only.
 pub(crate) struct Repair<'a> {
     model: &'a Model,
     offsets: Vec<u64>,
-    table: Timetable,
+    table: Timetable<'a>,
+    base: Vec<u128>,
     penalty: Vec<u32>,
     outside: Vec<u32>,
     /// What the item at hand meets, by offset.
     met: Vec<Entry>,
-    /// Tops of those, with their weights.
-    tops: Vec<(u64, u128)>,
-    places: Vec<u64>,
+    /// Where the item can lie on each of those.
+    tops: Vec<(u64, u32)>,
 }
 
 impl<'a> Repair<'a> {
@@ -43,65 +50,91 @@ impl<'a> Repair<'a> {
         Self {
             model,
             offsets: offsets.to_vec(),
-            table: Timetable::new(&model.hull, model.sections()),
+            table: Timetable::new(model, |_| true),
+            base: (0..model.len()).map(|i| base(model, i)).collect(),
             penalty: alloc::vec![1; model.len()],
             outside: Vec::new(),
             met: Vec::new(),
             tops: Vec::new(),
-            places: Vec::new(),
         }
     }
 
-    /// Lowers the peak as far towards `bound` as it gets; `found` is told each plan that reaches a goal.
+    /// Lowers the peak as far towards `floor` as it gets; `found` is told each plan that reaches a goal.
+    ///
+    /// Returns the steps that it took, which are about as many as `limit` at most.
     pub(crate) fn run(
         &mut self,
-        bound: u64,
+        floor: u64,
+        limit: u64,
         rng: &mut Rng,
         stop: &Stop<'_>,
         mut found: impl FnMut(&[u64]),
-    ) {
-        for parts in GOALS {
-            let goal = bound + bound / parts;
-            if !self.take_out(goal) {
-                continue;
+    ) -> u64 {
+        let mut peak = peak_of(self.model, &self.offsets);
+        let mut goal = floor + (floor / FIRST).min(peak.saturating_sub(floor) / 2);
+        let mut taken = 0;
+        while peak > floor && taken < limit && !stop.now() {
+            self.take_out(goal);
+            if self.put_back(goal, &mut taken, rng, stop) {
+                peak = peak_of(self.model, &self.offsets);
+                found(&self.offsets);
+                let less = peak.saturating_sub(floor) / 2;
+                goal = if less < floor / CLOSE { floor } else { floor + less };
+            } else {
+                let more = (peak - goal) / 2;
+                if more <= floor / CLOSE {
+                    break;
+                }
+                goal += more;
             }
-            if !self.put_back(goal, rng, stop) {
-                return;
-            }
-            found(&self.offsets);
         }
+        taken
     }
 
-    /// Takes everything out that ends above the goal, the heaviest last; false when nothing does.
-    fn take_out(&mut self, goal: u64) -> bool {
+    /// Takes everything out that ends above the goal. What is out is sorted, the heaviest last.
+    fn take_out(&mut self, goal: u64) {
         let model = self.model;
-        let high = |&i: &u32| self.offsets[i as usize] + model.size[i as usize] > goal;
-        self.outside = (0..id(model.len())).filter(high).collect();
-        for &item in &self.outside {
-            self.table.remove(&model.hull, item);
+        let first = self.outside.len();
+        for item in 0..id(model.len()) {
+            let i = item as usize;
+            let high = self.offsets[i] + model.size[i] > goal;
+            if high && model.fixed[i].is_none() && self.table.holds(item) {
+                self.outside.push(item);
+            }
+        }
+        for &item in &self.outside[first..] {
+            self.table.remove(&self.offsets, item);
         }
         let mut outside = core::mem::take(&mut self.outside);
         outside.sort_by_key(|&i| (self.weight(i), i));
         self.outside = outside;
-        !self.outside.is_empty()
     }
 
     /// Puts back what is out; false when that takes too many steps.
-    fn put_back(&mut self, goal: u64, rng: &mut Rng, stop: &Stop<'_>) -> bool {
-        for step in 0..STEPS {
+    fn put_back(&mut self, goal: u64, taken: &mut u64, rng: &mut Rng, stop: &Stop<'_>) -> bool {
+        for step in 0..STEPS + STEPS_EACH * self.outside.len() as u64 {
             let Some(item) = self.outside.pop() else { return true };
-            if self.model.size[item as usize] > goal || (step % 64 == 63 && stop.now()) {
+            let late = step % 64 == 63 && stop.now();
+            if late || self.model.size[item as usize] > goal || !self.step(item, goal, rng) {
+                self.outside.push(item);
                 return false;
             }
-            self.table.meet(&self.model.hull, &self.offsets, &self.model.size, item, &mut self.met);
-            let place = self.gap(item, goal, rng).unwrap_or_else(|| self.force(item, goal, rng));
-            self.offsets[item as usize] = place;
-            self.table.insert(&self.model.hull, &self.offsets, &self.model.size, item);
-            if let Some(last) = self.outside.len().checked_sub(1) {
-                self.outside.swap(last, last - rng.index(CHOICE.min(last + 1)));
-            }
+            *taken += 1;
         }
         self.outside.is_empty()
+    }
+
+    /// Puts an item in, and out what is in its way; false when it has no place at all.
+    fn step(&mut self, item: u32, goal: u64, rng: &mut Rng) -> bool {
+        self.table.meet(&self.offsets, item, &mut self.met);
+        let gap = self.gap(item, goal, rng);
+        let Some(place) = gap.or_else(|| self.force(item, goal, rng)) else { return false };
+        self.offsets[item as usize] = place;
+        self.table.insert(&self.offsets, item);
+        if let Some(last) = self.outside.len().checked_sub(1) {
+            self.outside.swap(last, last - rng.index(CHOICE.min(last + 1)));
+        }
+        true
     }
 
     /// The place in the gap that an item fills best, at its lower or upper end.
@@ -122,72 +155,66 @@ impl<'a> Repair<'a> {
         best
     }
 
-    /// The place where the items in the way weigh least; those are taken out.
-    fn force(&mut self, item: u32, goal: u64, rng: &mut Rng) -> u64 {
+    /// The place where the items in the way weigh least; those are taken out. None when fixed ones leave no place.
+    ///
+    /// Going up, items in the way get fewer only at the end of one, so a look at the ends is enough.
+    fn force(&mut self, item: u32, goal: u64, rng: &mut Rng) -> Option<u64> {
         self.penalty[item as usize] += 1;
         let (size, align) = (self.model.size[item as usize], self.model.align[item as usize]);
-        let mut tops = core::mem::take(&mut self.tops);
-        tops.clear();
-        tops.extend(self.met.iter().map(|e| (e.end, self.weight(e.item))));
-        tops.sort_unstable();
-        self.list_places(size, align, goal);
+        self.tops.clear();
+        self.tops.extend(self.met.iter().map(|e| (align_up(e.end, align), e.item)));
+        self.tops.push((0, item));
+        self.tops.sort_unstable();
         let (mut below, mut above) = (0, 0);
-        let (mut entered, mut left) = (0u128, 0u128);
-        let mut best = (u128::MAX, 0);
-        for &place in &self.places {
+        let mut weight = 0;
+        let mut best = (u128::MAX, 0, 0);
+        while above < self.tops.len() && self.tops[above].0 + size <= goal {
+            let place = self.tops[above].0;
             while below < self.met.len() && self.met[below].offset < place + size {
-                entered += self.weight(self.met[below].item);
+                weight += self.weight(self.met[below].item);
                 below += 1;
             }
-            while above < tops.len() && tops[above].0 <= place {
-                left += tops[above].1;
+            while let Some(&(_, gone)) = self.tops.get(above).filter(|t| t.0 == place) {
+                weight -= if gone == item { 0 } else { self.weight(gone) };
                 above += 1;
             }
-            let weight = entered - left;
             if weight < best.0 || (weight == best.0 && rng.below(2) == 0) {
-                best = (weight, place);
+                let next = self.met.get(below).map_or(goal, |e| e.offset.min(goal));
+                best = (weight, place, next - size);
             }
         }
-        self.tops = tops;
-        self.push_out(best.1, best.1 + size);
-        best.1
-    }
-
-    /// Lists the places worth a look: on or under each item that is met, and at both ends.
-    fn list_places(&mut self, size: u64, align: u64, goal: u64) {
-        self.places.clear();
-        self.places.push(0);
-        let down = |at: u64| at - at % align;
-        self.places.push(down(goal - size));
-        for e in &self.met {
-            let on = align_up(e.end, align);
-            if on + size <= goal {
-                self.places.push(on);
-            }
-            if e.offset >= size {
-                self.places.push(down(e.offset - size));
-            }
+        let (weight, low, high) = best;
+        if weight >= FOREVER {
+            return None;
         }
-        self.places.sort_unstable();
-        self.places.dedup();
+        let place = if rng.below(2) == 0 { low } else { high - high % align };
+        self.push_out(place, place + size);
+        Some(place)
     }
 
     /// Takes out what has bytes in `[from, to)` among the items that were met.
     fn push_out(&mut self, from: u64, to: u64) {
         for e in &self.met {
             if e.offset < to && from < e.end {
-                self.table.remove(&self.model.hull, e.item);
+                self.table.remove(&self.offsets, e.item);
                 self.outside.push(e.item);
             }
         }
     }
 
     fn weight(&self, item: u32) -> u128 {
-        let (from, to) = self.model.hull[item as usize];
-        let life = u64::from(to - from) << 8;
-        u128::from(self.model.size[item as usize])
-            * u128::from(life.isqrt() * u64::from(self.penalty[item as usize]))
+        self.base[item as usize] * u128::from(self.penalty[item as usize])
     }
+}
+
+/// What an item weighs at first.
+fn base(model: &Model, item: usize) -> u128 {
+    if model.fixed[item].is_some() {
+        return FOREVER;
+    }
+    let (from, to) = model.hull[item];
+    let life = u64::from(to - from) << 8;
+    u128::from(model.size[item]) * u128::from(life.isqrt())
 }
 
 #[cfg(test)]

@@ -1,24 +1,27 @@
 //! The entry point: from a problem to a plan.
 
-use crate::assign::assign;
+use crate::assign::Assign;
 use crate::bound::{Certificate, refute};
+use crate::classes::Classes;
 use crate::model::Model;
 use crate::options::Options;
-use crate::plan::{Plan, Spot, Status, Usage};
-use crate::problem::Problem;
+use crate::plan::{Plan, Spot, Status};
+use crate::problem::{Problem, RegionSet};
 use crate::problem_error::ProblemError;
 use crate::region::{Outcome, Task};
 use crate::stop::Stop;
+use crate::validate::validate;
 use alloc::vec::Vec;
 
 /// Plans a problem.
 ///
 /// # Algorithm
 /// Buffers are assigned to regions, cheap ones first. In each region a portfolio of greedy rules gives a plan at once.
-/// If it is above the lower bound and there are at most 2,000 buffers, none of them fixed, exact search and
-/// improvement by ejection take turns, first at the lower bound, then at the capacity or halfway to the best plan.
-/// Larger regions repeat the greedy rules with chance, and then repair the plan where it is too high. It ends when a plan is proven best, when a plan fits the given
-/// capacity and some runs at the bound found no better one, or when `options` say so.
+/// If it is above the lower bound and there are at most 2,000 buffers, exact search and improvement by ejection take
+/// turns, at the lower bound and at a target that is easier to reach: the capacity, else halfway to the best plan.
+/// Larger regions repeat the greedy rules with chance, and then repair the plan where it is too high. It ends when a plan
+/// is proven best, when a plan fits the given capacity and some runs at the bound found no better one, or when `options`
+/// say so. A plan that fits has passed [`validate`].
 ///
 /// # Cost
 /// The first plan is O(n log n) for buffers without fixed offsets or hints. What follows is bounded by `options`.
@@ -38,21 +41,26 @@ pub fn solve(problem: &Problem, options: &Options<'_>) -> Result<Plan, ProblemEr
     };
     let stop = Stop::new(&ask);
     let task = Task { options, stop: &stop };
-    if problem.regions.len() == 1 {
-        let model = Model::new(problem, 0, |_| true);
-        let refuted = refute(problem, &model, problem.regions[0].capacity);
-        let outcome = task.solve(&model, 0, problem.regions[0].capacity);
-        return Ok(single(problem, &model, outcome, refuted));
+    let mut plan =
+        if problem.regions.len() == 1 { single(problem, &task) } else { several(problem, &task) };
+    // Whatever the planner believes, a plan that fits is one that passes the check.
+    let checked = if plan.fits() { validate(problem, &plan.spots) } else { Ok(()) };
+    if let Err(flaw) = checked {
+        debug_assert!(problem.regions.len() > 1, "{flaw} in {problem:?}");
+        plan.status = Status::Undecided { excess: 0 };
     }
-    Ok(several(problem, &task))
+    Ok(plan)
 }
 
-fn single(
-    problem: &Problem,
-    model: &Model,
-    outcome: Outcome,
-    refuted: Option<Certificate>,
-) -> Plan {
+/// Plans the only region.
+fn single(problem: &Problem, task: &Task<'_>) -> Plan {
+    let capacity = problem.regions[0].capacity;
+    let model = Model::new(problem, 0, |_| true);
+    let refuted = no_region(problem).or_else(|| refute(problem, &model, capacity));
+    let mut outcome = task.greedy(&model, 0);
+    if refuted.is_none() {
+        task.refine(&model, 0, capacity, &mut outcome);
+    }
     let spots = model
         .item_of
         .iter()
@@ -64,10 +72,19 @@ fn single(
         .collect();
     let status = match refuted {
         Some(certificate) => Status::Infeasible { certificate },
-        None => status(&outcome, problem.regions[0].capacity),
+        None => status(&outcome, capacity),
     };
-    let usage = alloc::vec![Usage { peak: outcome.peak, lower_bound: outcome.bound }];
-    Plan { spots, usage, status, nodes: outcome.nodes }
+    Plan { spots, usage: alloc::vec![outcome.usage()], status, nodes: outcome.nodes }
+}
+
+/// A buffer that no region suits.
+fn no_region(problem: &Problem) -> Option<Certificate> {
+    let classes = Classes::new(problem);
+    let allowed = classes.allowed(problem);
+    let here = RegionSet::below(problem.regions.len());
+    let stuck = |&i: &usize| allowed[classes.root(i)].meet(here) == RegionSet::NONE;
+    let buffer = (0..problem.buffers.len()).find(stuck)?;
+    Some(Certificate::NoRegion { buffer })
 }
 
 fn status(outcome: &Outcome, capacity: Option<u64>) -> Status {
@@ -91,26 +108,28 @@ fn status(outcome: &Outcome, capacity: Option<u64>) -> Status {
 ///
 /// The bound of a region holds for its buffers only, so several regions are never proven optimal together.
 fn several(problem: &Problem, task: &Task<'_>) -> Plan {
-    let assigned = assign(problem, task);
+    let assign = Assign::new(problem);
+    let certificate = no_region(problem).or_else(|| refute_forced(problem, &assign));
+    let assigned = assign.run(task);
     let mut spots: Vec<Spot> = alloc::vec![Spot::default(); problem.buffers.len()];
     let mut usage = Vec::new();
     let (mut excess, mut gap, mut nodes) = (0, 0, 0);
-    let mut certificate = None;
     for (region, info) in problem.regions.iter().enumerate() {
-        let model = Model::new(problem, region, |i| assigned.region[i] == region);
-        let outcome = task.solve(&model, region, info.capacity);
-        for index in (0..problem.buffers.len()).filter(|&i| assigned.region[i] == region) {
+        let model = Model::new(problem, region, |i| assigned[i] == region);
+        let mut outcome = task.greedy(&model, region);
+        if refute(problem, &model, info.capacity).is_none() {
+            task.refine(&model, region, info.capacity, &mut outcome);
+        }
+        for index in (0..problem.buffers.len()).filter(|&i| assigned[i] == region) {
             let fixed = problem.buffers[index].fixed.unwrap_or(0);
             let offset = model.item_of[index].map_or(fixed, |i| outcome.offsets[i as usize]);
             spots[index] = Spot { region, offset };
         }
-        excess += info.capacity.map_or(0, |c| outcome.peak.saturating_sub(c));
-        gap += outcome.peak - outcome.bound;
+        let used = outcome.usage();
+        excess += info.capacity.map_or(0, |c| used.peak.saturating_sub(c));
+        gap += used.peak - used.lower_bound;
         nodes += outcome.nodes;
-        usage.push(Usage { peak: outcome.peak, lower_bound: outcome.bound });
-        if assigned.forced(problem, region) {
-            certificate = certificate.or_else(|| refute(problem, &model, info.capacity));
-        }
+        usage.push(used);
     }
     let status = match certificate {
         Some(certificate) => Status::Infeasible { certificate },
@@ -118,4 +137,12 @@ fn several(problem: &Problem, task: &Task<'_>) -> Plan {
         None => Status::Feasible { gap },
     };
     Plan { spots, usage, status, nodes }
+}
+
+/// The evidence that the buffers which can only live in one region do not fit there.
+fn refute_forced(problem: &Problem, assign: &Assign<'_>) -> Option<Certificate> {
+    problem.regions.iter().enumerate().find_map(|(region, info)| {
+        let model = Model::new(problem, region, |i| assign.forced(i) == Some(region));
+        refute(problem, &model, info.capacity)
+    })
 }

@@ -19,20 +19,20 @@ const MANY: usize = 3_000;
 
 /// Draws a plan as a self-contained SVG.
 ///
-/// Regions are stacked with the first at the bottom. The thin line is the load: where it touches the top of the
+/// Buffers are shown by their names, or by their numbers where `names` is empty. Regions are stacked with the first at the bottom. The thin line is the load: where it touches the top of the
 /// picture nothing can be gained. Large problems are drawn as one path per colour without tooltips, which keeps
 /// 100,000 buffers below 5 MB; buffers below a tenth of a pixel in both directions are left out.
 ///
 /// # Cost
 /// O(n log n).
 #[must_use]
-pub fn draw(problem: &Problem, plan: &Plan) -> String {
+pub fn draw(problem: &Problem, plan: &Plan, names: &[String]) -> String {
     let scale = Scale::new(problem, plan);
     let mut out = String::new();
     header(&mut out, problem, plan);
     axes(&mut out, &scale);
     if problem.buffers.len() <= MANY {
-        each(&mut out, problem, plan, &scale);
+        each(&mut out, problem, plan, names, &scale);
     } else {
         merged(&mut out, problem, plan, &scale);
     }
@@ -154,14 +154,22 @@ fn shape(
     (x, y, scale.x(span.end) - x, scale.y(from) - y)
 }
 
-fn each(out: &mut String, problem: &Problem, plan: &Plan, scale: &Scale) {
+/// A buffer's name as text of a picture.
+fn label(names: &[String], buffer: usize) -> String {
+    let escape =
+        |name: &String| name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    names.get(buffer).map_or_else(|| format!("{buffer}"), escape)
+}
+
+fn each(out: &mut String, problem: &Problem, plan: &Plan, names: &[String], scale: &Scale) {
     for (index, buffer) in problem.buffers.iter().enumerate().filter(|(_, b)| b.size > 0) {
+        let name = label(names, index);
         for span in buffer.intervals() {
             let (x, y, w, h) = shape(problem, plan, scale, index, span);
             let _ = writeln!(
                 out,
                 "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{w:.2}\" height=\"{h:.2}\" fill=\"hsl({},55%,70%)\" stroke=\"#444\" \
-                 stroke-width=\"0.4\"><title>buffer {index}: {} bytes at {}, ticks {} to {}</title></rect>",
+                 stroke-width=\"0.4\"><title>buffer {name}: {} bytes at {}, ticks {} to {}</title></rect>",
                 hue(index),
                 buffer.size,
                 plan.spots[index].offset,
@@ -172,7 +180,7 @@ fn each(out: &mut String, problem: &Problem, plan: &Plan, scale: &Scale) {
                 let (cx, cy) = (x + w / 2.0, y + h / 2.0 + 4.0);
                 let _ = writeln!(
                     out,
-                    "<text x=\"{cx:.1}\" y=\"{cy:.1}\" text-anchor=\"middle\">{index}</text>"
+                    "<text x=\"{cx:.1}\" y=\"{cy:.1}\" text-anchor=\"middle\">{name}</text>"
                 );
             }
         }

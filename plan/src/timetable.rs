@@ -1,6 +1,6 @@
 //! Which placed items live when: answers who meets an item, and lets items come and go.
 
-use crate::model::id;
+use crate::model::{Model, id};
 use alloc::vec::Vec;
 
 /// Entries for each item, at most; where lives are long, slices are.
@@ -15,14 +15,32 @@ pub(crate) struct Entry {
     hull: (u32, u32),
 }
 
-/// Time in slices of equal length, each with the items that live in it.
+impl Entry {
+    pub(crate) fn new(model: &Model, offsets: &[u64], item: u32) -> Self {
+        let i = item as usize;
+        Self { offset: offsets[i], end: offsets[i] + model.size[i], item, hull: model.hull[i] }
+    }
+
+    /// Says whether the lives of two items meet, gaps not counted.
+    pub(crate) const fn meets(&self, hull: (u32, u32)) -> bool {
+        self.hull.0 < hull.1 && hull.0 < self.hull.1
+    }
+
+    /// What entries are sorted by.
+    pub(crate) const fn key(&self) -> (u64, u32) {
+        (self.offset, self.item)
+    }
+}
+
+/// Time in slices of equal length, each with the items that live in it by offset.
 ///
 /// A slice's entries are made when it is first asked about, so that memory is spent on the times that matter.
 ///
 /// # Cost
 /// About 12 bytes per item, and 32 for each entry of a slice that was asked about.
 #[derive(Debug)]
-pub(crate) struct Timetable {
+pub(crate) struct Timetable<'a> {
+    model: &'a Model,
     /// Sections in a slice.
     length: u32,
     /// Items by slice, those of slice `k` at `starts[k]..starts[k + 1]`; never changed.
@@ -30,11 +48,16 @@ pub(crate) struct Timetable {
     starts: Vec<u32>,
     slices: Vec<Option<Vec<Entry>>>,
     inside: Vec<bool>,
+    /// Items that are live in one run; two of them conflict when their hulls meet.
+    plain: Vec<bool>,
+    all_plain: bool,
 }
 
-impl Timetable {
-    /// A table in which every item is placed.
-    pub(crate) fn new(hulls: &[(u32, u32)], sections: usize) -> Self {
+impl<'a> Timetable<'a> {
+    /// A table in which the items are placed that `inside` names.
+    pub(crate) fn new(model: &'a Model, inside: impl Fn(usize) -> bool) -> Self {
+        let hulls = &model.hull;
+        let sections = model.sections();
         let count = |length: u32| {
             hulls.iter().map(|h| ((h.1 - 1) / length - h.0 / length + 1) as usize).sum::<usize>()
         };
@@ -59,72 +82,78 @@ impl Timetable {
                 next[k as usize] += 1;
             }
         }
-        let inside = alloc::vec![true; hulls.len()];
-        Self { length, items, starts, slices: alloc::vec![None; slices], inside }
+        let inside = (0..model.len()).map(inside).collect();
+        let plain: Vec<bool> = (0..model.len()).map(|i| model.is_plain(i)).collect();
+        let all_plain = plain.iter().all(|&p| p);
+        let slices = alloc::vec![None; slices];
+        Self { model, length, items, starts, slices, inside, plain, all_plain }
     }
 
-    fn slices_of(&self, hull: (u32, u32)) -> core::ops::RangeInclusive<usize> {
+    fn slices_of(&self, item: u32) -> core::ops::RangeInclusive<usize> {
+        let hull = self.model.hull[item as usize];
         (hull.0 / self.length) as usize..=((hull.1 - 1) / self.length) as usize
     }
 
-    /// Lists the placed items that live at some time with `item`, by offset.
-    pub(crate) fn meet(
-        &mut self,
-        hulls: &[(u32, u32)],
-        offsets: &[u64],
-        sizes: &[u64],
-        item: u32,
-        met: &mut Vec<Entry>,
-    ) {
+    /// Says whether an item is placed.
+    pub(crate) fn holds(&self, item: u32) -> bool {
+        self.inside[item as usize]
+    }
+
+    /// Lists the placed items that conflict with `item`, by offset.
+    pub(crate) fn meet(&mut self, offsets: &[u64], item: u32, met: &mut Vec<Entry>) {
         met.clear();
-        let hull = hulls[item as usize];
-        let slices = self.slices_of(hull);
+        let model = self.model;
+        let hull = model.hull[item as usize];
+        let slices = self.slices_of(item);
         let first = *slices.start();
         for k in slices {
             let (from, to) = (self.starts[k] as usize, self.starts[k + 1] as usize);
             let (items, inside) = (&self.items[from..to], &self.inside);
             let slice = self.slices[k].get_or_insert_with(|| {
                 let live = items.iter().filter(|&&i| inside[i as usize]);
-                live.map(|&i| entry(hulls, offsets, sizes, i)).collect()
+                let mut slice: Vec<Entry> = live.map(|&i| Entry::new(model, offsets, i)).collect();
+                slice.sort_unstable_by_key(Entry::key);
+                slice
             });
             // An item of several slices counts in the first one that it shares with `item`.
             let fresh = |e: &&Entry| k == first || (e.hull.0 / self.length) as usize == k;
-            let meets = |e: &&Entry| e.hull.0 < hull.1 && hull.0 < e.hull.1;
-            met.extend(slice.iter().filter(meets).filter(fresh));
+            met.extend(slice.iter().filter(|e| e.meets(hull)).filter(fresh));
         }
-        met.sort_unstable_by_key(|e| (e.offset, e.item));
+        if !self.all_plain {
+            let plain = |i: u32| self.plain[i as usize];
+            met.retain(|e| {
+                plain(item) && plain(e.item) || model.conflict(item as usize, e.item as usize)
+            });
+        }
+        for (other, _) in model.apart(item as usize) {
+            if self.inside[other as usize] && !met.iter().any(|e| e.item == other) {
+                met.push(Entry::new(model, offsets, other));
+            }
+        }
+        // Most often there is nothing to do; what slices give is in order.
+        met.sort_by_key(Entry::key);
     }
 
-    /// Places an item that was taken out.
-    pub(crate) fn insert(
-        &mut self,
-        hulls: &[(u32, u32)],
-        offsets: &[u64],
-        sizes: &[u64],
-        item: u32,
-    ) {
+    /// Places an item.
+    pub(crate) fn insert(&mut self, offsets: &[u64], item: u32) {
         self.inside[item as usize] = true;
-        for k in self.slices_of(hulls[item as usize]) {
+        for k in self.slices_of(item) {
             if let Some(slice) = &mut self.slices[k] {
-                slice.push(entry(hulls, offsets, sizes, item));
+                let entry = Entry::new(self.model, offsets, item);
+                let at = slice.partition_point(|e| e.key() < entry.key());
+                slice.insert(at, entry);
             }
         }
     }
 
-    /// Takes a placed item out.
-    pub(crate) fn remove(&mut self, hulls: &[(u32, u32)], item: u32) {
+    /// Takes an item out that was placed at this offset.
+    pub(crate) fn remove(&mut self, offsets: &[u64], item: u32) {
         self.inside[item as usize] = false;
-        for k in self.slices_of(hulls[item as usize]) {
-            if let Some(slice) = &mut self.slices[k]
-                && let Some(at) = slice.iter().position(|e| e.item == item)
-            {
-                slice.swap_remove(at);
+        for k in self.slices_of(item) {
+            if let Some(slice) = &mut self.slices[k] {
+                let at = slice.partition_point(|e| e.key() < (offsets[item as usize], item));
+                slice.remove(at);
             }
         }
     }
-}
-
-fn entry(hulls: &[(u32, u32)], offsets: &[u64], sizes: &[u64], item: u32) -> Entry {
-    let i = item as usize;
-    Entry { offset: offsets[i], end: offsets[i] + sizes[i], item, hull: hulls[i] }
 }

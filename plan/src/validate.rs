@@ -87,19 +87,21 @@ pub fn validate(problem: &Problem, spots: &[Spot]) -> Result<(), Flaw> {
     for (buffer, spot) in spots.iter().enumerate() {
         check_spot(problem, buffer, *spot)?;
     }
-    for &(a, b) in &problem.aliases {
-        let empty = problem.buffers[a].size == 0 || problem.buffers[b].size == 0;
-        if spots[a] != spots[b] && !empty {
+    let needed = |i: usize| problem.buffers[i].needs_bytes();
+    let class = classes(problem);
+    let mut first: Vec<Option<usize>> = alloc::vec![None; class.len()];
+    for b in (0..class.len()).filter(|&b| needed(b)) {
+        let a = *first[class[b]].get_or_insert(b);
+        if spots[a] != spots[b] {
             return Err(Flaw::Alias { a, b });
         }
     }
-    let class = classes(problem);
     for &(a, b) in &problem.separate {
         let end = |i: usize| spots[i].offset + problem.buffers[i].size;
         let meet = spots[a].region == spots[b].region
             && spots[a].offset < end(b)
             && spots[b].offset < end(a);
-        if meet && class[a] != class[b] {
+        if meet && class[a] != class[b] && needed(a) && needed(b) {
             return Err(Flaw::Overlap { a, b });
         }
     }
@@ -112,7 +114,7 @@ fn check_spot(problem: &Problem, buffer: usize, spot: Spot) -> Result<(), Flaw> 
     else {
         return Err(Flaw::Region { buffer });
     };
-    if b.size == 0 {
+    if !b.needs_bytes() {
         return Ok(());
     }
     if !spot.offset.is_multiple_of(b.align) || !spot.offset.is_multiple_of(region.align) {
@@ -125,24 +127,25 @@ fn check_spot(problem: &Problem, buffer: usize, spot: Spot) -> Result<(), Flaw> 
     if region.capacity.is_some_and(|c| end > c) { Err(Flaw::Capacity { buffer }) } else { Ok(()) }
 }
 
-/// The alias class of each buffer, by relabelling until nothing changes.
+/// The first buffer of each buffer's alias class.
 fn classes(problem: &Problem) -> Vec<usize> {
-    let mut class: Vec<usize> = (0..problem.buffers.len()).collect();
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for &(a, b) in &problem.aliases {
-            let least = class[a].min(class[b]);
-            changed |= class[a] != least || class[b] != least;
-            class[a] = least;
-            class[b] = least;
+    let mut up: Vec<usize> = (0..problem.buffers.len()).collect();
+    let top = |up: &mut Vec<usize>, mut i: usize| {
+        while up[i] != i {
+            up[i] = up[up[i]];
+            i = up[i];
         }
+        i
+    };
+    for &(a, b) in &problem.aliases {
+        let (a, b) = (top(&mut up, a), top(&mut up, b));
+        up[a.max(b)] = a.min(b);
     }
-    class
+    (0..up.len()).map(|i| top(&mut up, i)).collect()
 }
 
-/// Bytes in use: from (region, start of the bytes, alias class) to (end of the bytes, buffer, uses).
-type InUse = BTreeMap<(usize, u64, usize), (u64, usize, usize)>;
+/// Bytes in use: from region and start of the bytes to the buffers there, all of one class.
+type InUse = BTreeMap<(usize, u64), Vec<usize>>;
 
 fn sweep(problem: &Problem, spots: &[Spot], class: &[usize]) -> Result<(), Flaw> {
     let mut events: Vec<(u64, bool, usize)> = Vec::new();
@@ -156,12 +159,15 @@ fn sweep(problem: &Problem, spots: &[Spot], class: &[usize]) -> Result<(), Flaw>
     events.sort_unstable();
     let mut used = InUse::new();
     for (_, starts, index) in events {
-        let key = (spots[index].region, spots[index].offset, class[index]);
+        let key = (spots[index].region, spots[index].offset);
         if starts {
-            enter(problem, &mut used, key, index)?;
-        } else if let Some(entry) = used.get_mut(&key) {
-            entry.2 -= 1;
-            if entry.2 == 0 {
+            if let Some(other) = in_way(problem, spots, class, &used, index) {
+                return Err(Flaw::Overlap { a: other, b: index });
+            }
+            used.entry(key).or_default().push(index);
+        } else if let Some(users) = used.get_mut(&key) {
+            users.retain(|&user| user != index);
+            if users.is_empty() {
                 used.remove(&key);
             }
         }
@@ -169,23 +175,19 @@ fn sweep(problem: &Problem, spots: &[Spot], class: &[usize]) -> Result<(), Flaw>
     Ok(())
 }
 
-fn enter(
+/// A buffer of another class that uses bytes of this one.
+fn in_way(
     problem: &Problem,
-    used: &mut InUse,
-    key: (usize, u64, usize),
+    spots: &[Spot],
+    class: &[usize],
+    used: &InUse,
     index: usize,
-) -> Result<(), Flaw> {
-    let (region, start, class) = key;
-    let end = start + problem.buffers[index].size;
-    // What is in use is disjoint but for one class, so the first neighbour of another class on either side decides.
-    let before = used.range((region, 0, 0)..(region, end, 0)).rev().find(|(k, _)| k.2 != class);
-    if let Some((_, &(other_end, other, _))) = before
-        && other_end > start
-    {
-        return Err(Flaw::Overlap { a: other, b: index });
-    }
-    let entry = used.entry(key).or_insert((end, index, 0));
-    entry.0 = entry.0.max(end);
-    entry.2 += 1;
-    Ok(())
+) -> Option<usize> {
+    let Spot { region, offset } = spots[index];
+    let behind = offset + problem.buffers[index].size;
+    // Different classes in use are disjoint, so the nearest one that starts before the end decides; one class is in one
+    // place.
+    let mut before = used.range((region, 0)..(region, behind)).rev();
+    let other = before.find(|(_, users)| class[users[0]] != class[index])?;
+    other.1.iter().copied().find(|&user| other.0.1 + problem.buffers[user].size > offset)
 }

@@ -16,3 +16,5 @@ mod known;
 mod properties;
 #[path = "suite/shortage.rs"]
 mod shortage;
+#[path = "suite/wrong.rs"]
+mod wrong;

@@ -20,7 +20,7 @@ const LONGEST_FILE: u64 = 1 << 30;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint
+    /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint, fixed, alias
     #[arg(value_name = "FILE.csv")]
     file: PathBuf,
     /// Bytes that there are (suffixes K, M, G, T); without it, the least is looked for
@@ -32,10 +32,10 @@ pub(super) struct Arguments {
     /// Search with so many seeds side by side; the same number gives the same plan, unless time runs out
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
-    /// Write the table with a column `offset`
+    /// Write the table with a column `offset`; to standard output if it is `-`
     #[arg(long, value_name = "FILE.csv")]
     out: Option<PathBuf>,
-    /// Draw time and memory
+    /// Draw time and memory; to standard output if it is `-`
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
 }
@@ -70,6 +70,12 @@ struct Planned {
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let file = arguments.file.display();
     let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
+    let outputs = [arguments.out.as_deref(), arguments.svg.as_deref()];
+    let piped = outputs.iter().flatten().filter(|path| is_stdout(path)).count();
+    if piped + usize::from(format == Format::Json) > 1 {
+        let line = "standard output has room for one result; write the others to files";
+        return Err(Failure::input(line));
+    }
     if let Some(picture) = &arguments.svg {
         output::keep_apart(picture, &[Some(&arguments.file), arguments.out.as_deref()])?;
     }
@@ -102,7 +108,12 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         }
         Status::Optimal | Status::Feasible { .. } => write(&table, &plan, arguments)?,
     }
-    if format == Format::Text { print(&planned) } else { Ok(()) }
+    if format == Format::Text && piped == 0 { print(&planned) } else { Ok(()) }
+}
+
+/// Says whether a path stands for standard output.
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// Reads a file that is text and not too long.
@@ -151,12 +162,16 @@ const fn status(status: &Status) -> &'static str {
 fn write(table: &Table, plan: &Plan, arguments: &Arguments) -> Result<(), Failure> {
     validate(&table.problem, &plan.spots)
         .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
+    let save = |path: &Path, content: String| match is_stdout(path) {
+        true => output::print_line(content.trim_end()),
+        false => file::write(path, &content).map(drop),
+    };
     if let Some(path) = &arguments.out {
         let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();
-        file::write(path, &csv::write(table, &offsets))?;
+        save(path, csv::write(table, &offsets))?;
     }
     if let Some(path) = &arguments.svg {
-        file::write(path, &svg::draw(&table.problem, plan))?;
+        save(path, svg::draw(&table.problem, plan, &table.names))?;
     }
     Ok(())
 }

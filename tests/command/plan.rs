@@ -58,6 +58,19 @@ fn the_written_offsets_keep_live_buffers_apart() {
 }
 
 #[test]
+fn a_dash_is_standard_output() {
+    let path = file("dash.csv", SMALL);
+    let output = omniheap(&["plan", &path, "--out", "-"]);
+    let written = text(&output.stdout);
+    assert!(written.starts_with("id,lower,upper,size,offset\na,0,4,8,"), "{written}");
+    assert_eq!(written.lines().count(), 4, "nothing else is printed: {written}");
+    assert!(!folder().join("-").exists());
+    let drawn = omniheap(&["plan", &path, "--svg", "-"]);
+    assert!(text(&drawn.stdout).contains("<title>buffer a: 8 bytes"));
+    refuses(&["plan", &path, "--out", "-", "--svg", "-"], 2, "standard output");
+}
+
+#[test]
 fn what_cannot_fit_is_proven_and_nothing_is_written() {
     let path = file("tight.csv", SMALL);
     refuses(&["plan", &path, "--capacity", "11", "--out", "never.csv"], 3, "tight.csv");

@@ -37,6 +37,9 @@ type Part = (usize, usize);
 /// floors of their unplaced items, over restarts too. Parts of time that no unplaced item connects are solved one by
 /// one, so that a failure in one does not redo another.
 ///
+/// A fixed item has its offset from the start; the floors of its neighbours skip its bytes. It is placed like any other,
+/// when nothing unplaced fits under it, and has no other branch.
+///
 /// # Cost
 /// Exponential at worst. A node costs O(w + k log k) for k unplaced items that meet w sections together.
 pub(crate) struct Search<'a> {
@@ -60,13 +63,24 @@ pub(crate) struct Search<'a> {
     lists: Vec<u32>,
     choices: Vec<u32>,
     prints: Vec<u64>,
+    /// The fixed neighbours of each item that is not fixed, where there are any.
+    obstacles: Vec<Vec<Obstacle>>,
+}
+
+/// A fixed item as one of its neighbours meets it.
+#[derive(Clone, Copy, Debug)]
+struct Obstacle {
+    from: u64,
+    to: u64,
+    /// Bytes of the neighbour that must not overlap it.
+    bytes: u64,
 }
 
 impl<'a> Search<'a> {
     pub(crate) fn new(frame: &'a Frame, capacity: u64, stop: &'a Stop<'a>) -> Self {
         let n = frame.len();
         let mut rng = Rng::new(0x0DD5_EA15);
-        Self {
+        let mut search = Self {
             frame,
             sweep: Sweep::new(n, frame.sections()),
             floor: alloc::vec![0; n],
@@ -86,7 +100,26 @@ impl<'a> Search<'a> {
             lists: Vec::new(),
             choices: Vec::new(),
             prints: Vec::new(),
+            obstacles: obstacles(frame),
+        };
+        for item in 0..n {
+            search.floor[item] = frame.fixed[item].unwrap_or_else(|| search.lift(item, 0));
         }
+        search
+    }
+
+    /// The least offset from `at` on that is aligned and clear of fixed items.
+    fn lift(&self, item: usize, at: u64) -> u64 {
+        let align = self.frame.align[item];
+        let mut at = align_up(at, align);
+        let hit = |at: u64| {
+            let mut fixed = self.obstacles.get(item)?.iter();
+            fixed.find(|o| at < o.to && o.from < at + o.bytes).map(|o| o.to)
+        };
+        while let Some(to) = hit(at) {
+            at = align_up(to, align);
+        }
+        at
     }
 
     /// Runs once from the start; what failed in earlier runs stays known.
@@ -172,7 +205,8 @@ impl<'a> Search<'a> {
                 break Verdict::Fail;
             };
             let verdict = self.branch(part, choices, height);
-            if verdict != Verdict::Fail {
+            let fixed = |&i: &u32| self.frame.fixed[i as usize].is_some();
+            if verdict != Verdict::Fail || self.choices[choices..].iter().any(fixed) {
                 break verdict;
             }
             self.wait(choices);
@@ -202,7 +236,10 @@ impl<'a> Search<'a> {
             if self.choices[choices..at].iter().any(|&other| self.frame.twins(other, item)) {
                 continue;
             }
-            self.place(item, height);
+            if !self.place(item, height) {
+                self.undo(changes, placed);
+                continue;
+            }
             let from = self.lists.len();
             for i in part.0..part.1 {
                 let other = self.lists[i];
@@ -230,8 +267,8 @@ impl<'a> Search<'a> {
         let mut keyed: Vec<(f64, u32)> = Vec::new();
         let mut failing: Vec<u32> = Vec::new();
         for &item in &self.choices[choices..] {
-            let top = height + self.frame.size[item as usize];
-            let ahead = look.then(|| self.sweep.waste(self.frame, self.capacity, item, top, span));
+            let spot = (item, height);
+            let ahead = look.then(|| self.sweep.waste(self.frame, self.capacity, spot, span));
             if let Some(waste) = ahead.unwrap_or(Some(0.0)) {
                 keyed.push((waste * self.tactic.look - self.score[item as usize], item));
             } else {
@@ -246,20 +283,25 @@ impl<'a> Search<'a> {
         end
     }
 
-    fn place(&mut self, item: u32, height: u64) {
+    /// Puts an item at a height and its neighbours above it; false when that hits a fixed one.
+    fn place(&mut self, item: u32, height: u64) -> bool {
         let frame = self.frame;
         self.placed[item as usize] = true;
         self.offset[item as usize] = height;
         self.trail.push(item);
-        let top = height + frame.size[item as usize];
         for &other in frame.near(item) {
             let o = other as usize;
+            let top = height + frame.in_way(item, other);
             if !self.placed[o] && self.floor[o] < top {
+                if frame.fixed[o].is_some() {
+                    return false;
+                }
                 self.changes.push((other, self.floor[o], self.waits[o]));
-                self.floor[o] = align_up(top, frame.align[o]);
+                self.floor[o] = self.lift(o, top);
                 self.waits[o] = false;
             }
         }
+        true
     }
 
     /// Makes all candidates wait until their floor rises.
@@ -305,11 +347,30 @@ impl<'a> Search<'a> {
         let span = part_span(self.frame, &self.lists[part.0..part.1]);
         let last = self.trail.last().map(|&i| self.frame.hull[i as usize]);
         self.sweep.candidates(self.frame, &self.waits, span);
-        let section = self.sweep.pick(self.tactic.pick, self.capacity, span, last)?;
+        let section = self.sweep.pick(self.frame, self.tactic.pick, self.capacity, span, last)?;
         let height = self.sweep.lowest(section);
         self.sweep.covering(self.frame, &self.waits, section, &mut self.choices);
         Some(height)
     }
+}
+
+/// The fixed neighbours of each item, by offset; nothing at all when no item is fixed.
+fn obstacles(frame: &Frame) -> Vec<Vec<Obstacle>> {
+    if frame.fixed.iter().all(Option::is_none) {
+        return Vec::new();
+    }
+    let of = |item: u32| {
+        let fixed = |&o: &u32| frame.fixed[o as usize].map(|from| (o, from));
+        let obstacle = |(o, from): (u32, u64)| Obstacle {
+            from,
+            to: from + frame.in_way(o, item),
+            bytes: frame.in_way(item, o),
+        };
+        let mut all: Vec<_> = frame.near(item).iter().filter_map(fixed).map(obstacle).collect();
+        all.sort_unstable_by_key(|o| o.from);
+        all
+    };
+    (0..crate::model::id(frame.len())).map(of).collect()
 }
 
 /// From the first section of a part to behind its last.

@@ -1,6 +1,6 @@
 //! What the floors of the unplaced items imply for each section.
 
-use super::frame::Frame;
+use super::frame::{Frame, Run};
 use super::tactic::Pick;
 use alloc::vec::Vec;
 
@@ -65,9 +65,8 @@ impl Sweep {
             moved = false;
             for &i in &self.waiting {
                 let tops = frame.near(i).iter().filter(|&&o| !placed[o as usize]);
-                let lift = tops
-                    .map(|&o| self.least[o as usize].saturating_add(frame.size[o as usize]))
-                    .min();
+                let lift =
+                    tops.map(|&o| self.least[o as usize].saturating_add(frame.in_way(o, i))).min();
                 let least = lift.unwrap_or(u64::MAX).max(floor[i as usize]);
                 if least < self.least[i as usize] {
                     self.least[i as usize] = least;
@@ -86,20 +85,18 @@ impl Sweep {
         self.lowest[span.0..span.1].fill(u64::MAX);
         self.top[span.0..span.1].fill(u64::MAX);
         for &(least, item) in &self.order {
-            let size = frame.size[item as usize];
-            let mut most = 0;
-            for &(from, to) in frame.runs(item) {
-                let run = from as usize..to as usize;
-                let lows = self.lowest[run.clone()].iter_mut().zip(&mut self.top[run.clone()]);
-                for (reach, (lowest, top)) in self.reach[run].iter_mut().zip(lows) {
-                    *reach = (*reach).max(least) + size;
-                    most = most.max(*reach);
+            for run in frame.runs(item) {
+                let at = run.sections();
+                let lows = self.lowest[at.clone()].iter_mut().zip(&mut self.top[at.clone()]);
+                let limits = frame.spare[at.clone()].iter().zip(lows);
+                for (reach, (spare, (lowest, top))) in self.reach[at].iter_mut().zip(limits) {
+                    *reach = (*reach).max(least) + run.stacked;
                     *lowest = (*lowest).min(least);
-                    *top = (*top).min(least + size);
+                    *top = (*top).min(least + run.bytes);
+                    if *reach > capacity + spare || least + run.bytes > capacity {
+                        return false;
+                    }
                 }
-            }
-            if most > capacity {
-                return false;
             }
         }
         true
@@ -114,13 +111,11 @@ impl Sweep {
             self.order.iter().take_while(|e| e.0 <= highest).filter(|e| !waits[e.1 as usize])
         {
             let runs = frame.runs(item);
-            let blocks = |&(from, to): &(u32, u32)| {
-                self.top[from as usize..to as usize].iter().any(|&t| t <= least)
-            };
+            let blocks = |run: &Run| self.top[run.sections()].iter().any(|&t| t <= least);
             let step = if runs.iter().any(blocks) { BLOCKED } else { 1 };
-            for &(from, to) in runs {
-                let run = from as usize..to as usize;
-                for (count, lowest) in self.count[run.clone()].iter_mut().zip(&self.lowest[run]) {
+            for run in runs {
+                let at = run.sections();
+                for (count, lowest) in self.count[at.clone()].iter_mut().zip(&self.lowest[at]) {
                     *count += if *lowest == least { step } else { 0 };
                 }
             }
@@ -130,6 +125,7 @@ impl Sweep {
     /// Chooses the section to work on.
     pub(crate) fn pick(
         &self,
+        frame: &Frame,
         pick: Pick,
         capacity: u64,
         span: (usize, usize),
@@ -138,7 +134,8 @@ impl Sweep {
         let open = (span.0..span.1)
             .filter(|&s| self.lowest[s] < u64::MAX && self.count[s] > 0 && self.count[s] < BLOCKED);
         open.min_by_key(|&s| {
-            let (count, slack) = (u64::from(self.count[s]), capacity - self.reach[s]);
+            let slack = (capacity + frame.spare[s]) - self.reach[s];
+            let count = u64::from(self.count[s]);
             match pick {
                 Pick::Few => (count, slack, 0),
                 Pick::Low => (self.lowest[s], slack, 0),
@@ -164,9 +161,8 @@ impl Sweep {
         let height = self.lowest[section];
         let at = self.order.partition_point(|e| e.0 < height);
         let level = self.order[at..].iter().take_while(|e| e.0 == height);
-        let covers = |item: u32| {
-            frame.runs(item).iter().any(|r| (r.0 as usize) <= section && section < r.1 as usize)
-        };
+        let covers =
+            |item: u32| frame.runs(item).iter().any(|run| run.sections().contains(&section));
         out.extend(level.map(|e| e.1).filter(|&i| !waits[i as usize] && covers(i)));
     }
 
@@ -177,40 +173,37 @@ impl Sweep {
         &mut self,
         frame: &Frame,
         capacity: u64,
-        item: u32,
-        top: u64,
+        (item, height): (u32, u64),
         span: (usize, usize),
     ) -> Option<f64> {
         let near = frame.near(item);
         self.other.clear();
         for &(least, i) in self.order.iter().filter(|e| e.1 != item) {
-            let lifted = least < top && near.binary_search(&i).is_ok();
-            self.other.push((if lifted { top } else { least }, i));
+            let lifted = near.binary_search(&i).map_or(0, |_| height + frame.in_way(item, i));
+            self.other.push((least.max(lifted), i));
         }
         self.other.sort_unstable();
         self.ahead[span.0..span.1].fill(0);
-        frame.each_section(item, |s| self.ahead[s] = top);
+        for run in frame.runs(item) {
+            self.ahead[run.sections()].fill(height + run.stacked);
+        }
         for &(least, i) in &self.other {
-            let size = frame.size[i as usize];
-            for &(from, to) in frame.runs(i) {
-                for ahead in &mut self.ahead[from as usize..to as usize] {
-                    *ahead = (*ahead).max(least) + size;
-                    if *ahead > capacity {
+            for run in frame.runs(i) {
+                let at = run.sections();
+                for (ahead, spare) in self.ahead[at.clone()].iter_mut().zip(&frame.spare[at]) {
+                    *ahead = (*ahead).max(least) + run.stacked;
+                    if *ahead > capacity + spare {
                         return None;
                     }
                 }
             }
         }
-        let sections = span.0..span.1;
-        Some(
-            sections
-                .filter(|&s| self.ahead[s] > self.reach[s])
-                .map(|s| {
-                    let spare = (capacity - self.reach[s]) as f64 + capacity as f64 * 0.001;
-                    frame.share[s] * (self.ahead[s] - self.reach[s]) as f64 / spare
-                })
-                .sum(),
-        )
+        let wasted = |s: usize| {
+            let room = (capacity + frame.spare[s]) - self.reach[s];
+            let spare = room as f64 + capacity as f64 * 0.001;
+            frame.share[s] * (self.ahead[s] - self.reach[s]) as f64 / spare
+        };
+        Some((span.0..span.1).filter(|&s| self.ahead[s] > self.reach[s]).map(wasted).sum())
     }
 }
 

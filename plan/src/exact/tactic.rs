@@ -1,6 +1,7 @@
 //! How one run of the search decides: which section next, which item first.
 
-use super::frame::Frame;
+use super::frame::{Frame, Run};
+use crate::model::id;
 use crate::rng::Rng;
 use alloc::vec::Vec;
 
@@ -66,11 +67,11 @@ impl Tactic {
         (0..frame.len())
             .map(|i| {
                 let (mut life, mut width, mut peak) = (0.0, 0.0, 0.0f64);
-                frame.each_section(crate::model::id(i), |s| {
+                for s in frame.runs(id(i)).iter().flat_map(Run::sections) {
                     life += frame.share[s];
                     width += 1.0;
                     peak = peak.max(frame.load[s] as f64 / most);
-                });
+                }
                 let base = match self.prefer {
                     Prefer::Life => life,
                     Prefer::Area => life * frame.size[i] as f64,

@@ -19,9 +19,6 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// Every rule, in the order in which the portfolio tries them.
-    pub(crate) const ALL: [Self; 5] = [Self::Life, Self::Area, Self::Size, Self::Load, Self::Bulk];
-
     /// Lists the items from best to worst.
     pub(crate) fn order(self, model: &Model) -> Vec<u32> {
         let size = |i: usize| model.size[i];

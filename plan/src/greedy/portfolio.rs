@@ -1,22 +1,48 @@
-//! Tries one greedy rule after another, and then all of them again with chance.
+//! Tries one greedy rule after another, and then the best of them again with chance.
 
-use super::first_fit::first_fit;
+use super::first_fit::first_fit_around;
+use super::online::online;
 use super::order::Rule;
 use super::skyline::{Aim, skyline};
-use crate::model::Model;
+use crate::model::{Model, id};
 use crate::rng::Rng;
+use crate::timetable::Timetable;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
-/// Every rule with every aim.
-const FIXED_TRIES: usize = Rule::ALL.len() * AIMS.len();
-const AIMS: [Aim; 2] = [Aim::Rank, Aim::Fullest];
+/// One way to place all items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Online,
+    FirstFit(Rule),
+    Skyline(Rule, Aim),
+}
+
+/// Every way: the fastest first, then the most promising.
+const WAYS: [Way; 14] = [
+    Way::Online,
+    Way::Skyline(Rule::Life, Aim::Rank),
+    Way::Skyline(Rule::Area, Aim::Rank),
+    Way::Skyline(Rule::Size, Aim::Rank),
+    Way::Skyline(Rule::Load, Aim::Rank),
+    Way::FirstFit(Rule::Size),
+    Way::Skyline(Rule::Bulk, Aim::Rank),
+    Way::Skyline(Rule::Life, Aim::Fullest),
+    Way::Skyline(Rule::Area, Aim::Fullest),
+    Way::Skyline(Rule::Size, Aim::Fullest),
+    Way::Skyline(Rule::Load, Aim::Fullest),
+    Way::Skyline(Rule::Bulk, Aim::Fullest),
+    Way::FirstFit(Rule::Area),
+    Way::FirstFit(Rule::Life),
+];
 
 /// A sequence of greedy placements, the most promising first.
 #[derive(Debug)]
 pub(crate) struct Portfolio {
     rng: Rng,
     tries: usize,
-    /// Of the try with the lowest peak so far: the peak, the aim, the order.
+    /// Of the skyline with the lowest peak so far: the peak, the aim, the order.
     best: Option<(u64, Aim, Vec<u32>)>,
 }
 
@@ -30,29 +56,69 @@ impl Portfolio {
         self.tries
     }
 
-    /// The next placement; none when there is nothing left to try.
-    pub(crate) fn next(&mut self, model: &Model) -> Option<Vec<u64>> {
+    /// The next placement.
+    pub(crate) fn next(&mut self, model: &Model) -> Vec<u64> {
         let n = self.tries;
         self.tries += 1;
         if model.len() == 0 {
-            return (n == 0).then(Vec::new);
+            return Vec::new();
         }
-        let hinted = model.hint.iter().any(Option::is_some);
-        if model.has_fixed() || hinted || !model.is_plain() {
-            let rule = Rule::ALL.get(n)?;
-            return Some(first_fit(model, &rule.order(model)));
+        let hinted = n == 0 && model.hint.iter().any(Option::is_some);
+        match WAYS.get(n) {
+            _ if hinted => first_fit_around(model, &Rule::Life.order(model), &model.fixed),
+            Some(Way::Online) => mended(model, online(model)),
+            Some(Way::FirstFit(rule)) => first_fit_around(model, &rule.order(model), &model.fixed),
+            Some(&Way::Skyline(rule, aim)) => self.skyline(model, aim, rule.order(model)),
+            None => {
+                let (_, aim, order) = self.best.as_ref().expect("skylines are tried before");
+                let (aim, order) = (*aim, varied(order, &mut self.rng));
+                self.skyline(model, aim, order)
+            }
         }
-        let (aim, order) = match &self.best {
-            Some((_, aim, order)) if n >= FIXED_TRIES => (*aim, varied(order, &mut self.rng)),
-            _ => (AIMS[n / Rule::ALL.len() % 2], Rule::ALL[n % Rule::ALL.len()].order(model)),
-        };
-        let offsets = skyline(model, &order, aim);
+    }
+
+    fn skyline(&mut self, model: &Model, aim: Aim, order: Vec<u32>) -> Vec<u64> {
+        let offsets = mended(model, skyline(model, &order, aim));
         let peak = peak_of(model, &offsets);
         if self.best.as_ref().is_none_or(|b| peak <= b.0) {
             self.best = Some((peak, aim, order));
         }
-        Some(offsets)
+        offsets
     }
+}
+
+/// Moves the items that overlap a fixed one or one that they must be separate from; the rules know neither.
+fn mended(model: &Model, mut offsets: Vec<u64>) -> Vec<u64> {
+    let is_fixed = |i: u32| model.fixed[i as usize].is_some();
+    let fixed: Vec<u32> = (0..id(model.len())).filter(|&i| is_fixed(i)).collect();
+    for &item in &fixed {
+        offsets[item as usize] = model.fixed[item as usize].unwrap_or(0);
+    }
+    let meet = |a: u32, b: u32| {
+        let place = |i: u32| (i as usize, offsets[i as usize]);
+        model.overlap(place(a), place(b))
+    };
+    let mut moving = BTreeSet::new();
+    if !fixed.is_empty() {
+        let mut table = Timetable::new(model, |i| model.fixed[i].is_none());
+        let mut met = Vec::new();
+        for &item in &fixed {
+            table.meet(&offsets, item, &mut met);
+            moving.extend(met.iter().map(|e| e.item).filter(|&other| meet(item, other)));
+        }
+    }
+    for a in 0..id(model.len()) {
+        let others = model.apart(a as usize).map(|p| p.0).filter(|&b| b < a && meet(a, b));
+        moving.extend(others.map(|b| if is_fixed(a) { b } else { a }).filter(|&i| !is_fixed(i)));
+    }
+    if moving.is_empty() {
+        return offsets;
+    }
+    let mut places: Vec<Option<u64>> = offsets.into_iter().map(Some).collect();
+    moving.iter().for_each(|&i| places[i as usize] = None);
+    let mut order: Vec<u32> = moving.into_iter().collect();
+    order.sort_by_key(|&i| Reverse(model.size[i as usize]));
+    first_fit_around(model, &order, &places)
 }
 
 /// Moves items a short way up or down an order: many or few, far or near.

@@ -31,8 +31,8 @@ impl Rest {
 
     /// Takes the bytes of a placed item away.
     pub(crate) fn take(&mut self, model: &Model, item: usize) {
-        for &(from, to) in model.runs(item) {
-            self.take_run(from as usize + self.width, to as usize + self.width, model.size[item]);
+        for (&(from, to), &bytes) in model.runs(item).iter().zip(model.bytes(item)) {
+            self.take_run(from as usize + self.width, to as usize + self.width, bytes);
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) enum Aim {
 
 /// Places all items on a skyline, better ranks first where there is a choice.
 ///
-/// `order` lists the items from best to worst.
+/// `order` lists the items from best to worst. Fixed items are left out.
 ///
 /// # Algorithm
 /// The skyline is the height up to which each section is filled, kept as runs of equal height. A run lower than both
@@ -29,14 +29,16 @@ pub(crate) enum Aim {
 /// # Cost
 /// O((n + s)·(log n + q)) for n items and s sections, where q is a query of [`Tree`]; about 100 bytes per item.
 pub(crate) fn skyline(model: &Model, order: &[u32], aim: Aim) -> Vec<u64> {
-    let n = model.len();
+    let order: Vec<u32> =
+        order.iter().copied().filter(|&i| model.fixed[i as usize].is_none()).collect();
+    let n = order.len();
     let mut rest = match aim {
         Aim::Rank => None,
         Aim::Fullest => Some(Rest::new(&model.load)),
     };
-    let mut waiting = Waiting::new(model, order);
+    let mut waiting = Waiting::new(model, &order);
     let mut runs = Runs::new(id(model.sections()));
-    let mut offsets = alloc::vec![0; n];
+    let mut offsets = alloc::vec![0; model.len()];
     let mut left = n;
     while left > 0 {
         let (start, end, floor) = runs.niche();
@@ -71,7 +73,7 @@ impl<'a> Waiting<'a> {
     fn new(model: &'a Model, order: &[u32]) -> Self {
         let mut rank = alloc::vec![0; model.len()];
         for (at, &item) in order.iter().enumerate() {
-            rank[item as usize] = id(model.len() - at);
+            rank[item as usize] = id(order.len() - at);
         }
         let tree = Tree::new(&model.hull, &rank);
         Self { scan: Scan::new(&model.hull, rank, model.sections()), tree }

@@ -49,7 +49,7 @@ fn improve(model: &Model, capacity: u64, seed: u64, steps: u64) -> Option<Vec<u6
     let stop = Stop::new(&ask);
     let frame = Frame::new(model, Detail::Maximal);
     let habit = Habit::nth(usize::from(seed.is_multiple_of(2)));
-    Improve::new(&frame, habit).run(capacity, steps, &mut Rng::new(seed), &stop)
+    Improve::new(&frame, capacity, habit).run(steps, &mut Rng::new(seed), &stop)
 }
 
 #[test]

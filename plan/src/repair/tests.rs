@@ -29,13 +29,13 @@ fn plans_get_lower_and_stay_valid() {
     for (seed, (least, align)) in (1..).zip(shapes) {
         let problem = spread(seed, least, align);
         let model = Model::new(&problem, 0, |_| true);
-        let start = Portfolio::new(1).next(&model).expect("there is a first plan");
+        let start = Portfolio::new(1).next(&model);
         let asked = Cell::new(0);
         let ask = || asked.replace(asked.get() + 1) > 40;
         let stop = Stop::new(&ask);
         let mut peak = peak_of(&model, &start);
         let mut repair = Repair::new(&model, &start);
-        repair.run(lower_bound(&model), &mut Rng::new(seed), &stop, |offsets| {
+        repair.run(lower_bound(&model), u64::MAX, &mut Rng::new(seed), &stop, |offsets| {
             let offset = |i: usize| offsets[model.item_of[i].expect("it has bytes") as usize];
             let spot = |i| Spot { region: 0, offset: offset(i) };
             let spots: Vec<Spot> = (0..problem.buffers.len()).map(spot).collect();

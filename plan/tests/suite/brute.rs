@@ -1,7 +1,9 @@
 //! Exact answers by trying everything, and the planner against them.
 
 use crate::hard::Rng;
-use omniheap_plan::{Buffer, Options, Problem, Region, Status, solve, validate};
+use omniheap_plan::{
+    Buffer, Certificate, Options, Problem, Region, RegionSet, Spot, Status, solve, validate,
+};
 
 /// The least peak, by placing buffers in every order, each as low as it goes above those placed before that conflict.
 ///
@@ -76,7 +78,13 @@ fn alignment_gaps_and_separate_pairs_are_searched_exactly_too() {
         let problem = random(seed, true);
         let plan = solve(&problem, &Options::default()).expect("it makes sense");
         validate(&problem, &plan.spots).expect("it is valid");
-        assert_eq!(plan.peak(), least_peak(&problem), "seed {seed}: {problem:?}");
+        assert_eq!(
+            plan.peak(),
+            least_peak(&problem),
+            "seed {seed}: {:?} {} {problem:?}",
+            plan.status,
+            plan.nodes
+        );
         assert_eq!(plan.status, Status::Optimal, "seed {seed}");
     }
 }
@@ -93,4 +101,172 @@ fn capacity_one_below_the_optimum_is_proven_infeasible() {
         let plan = solve(&problem, &Options::default()).expect("it makes sense");
         assert!(plan.fits(), "seed {seed}: {:?}", plan.status);
     }
+}
+
+/// Says whether every class of buffers has a place in some region, by trying all of them.
+///
+/// `places[i]` is the region and offset of buffer `i`, for those below `at`.
+fn has_plan(problem: &Problem, places: &mut Vec<Spot>) -> bool {
+    let at = places.len();
+    let Some(buffer) = problem.buffers.get(at) else { return true };
+    let mut tries = Vec::new();
+    for (region, info) in problem.regions.iter().enumerate() {
+        if !buffer.regions.contains(region) {
+            continue;
+        }
+        let last = info.capacity.expect("brute force needs a limit").checked_sub(buffer.size);
+        let offsets = last.map_or(0..0, |last| 0..last + 1);
+        tries.extend(offsets.map(|offset| Spot { region, offset }));
+    }
+    if !buffer.needs_bytes() {
+        tries = vec![Spot { region: usize::MAX, offset: 0 }];
+    }
+    tries.into_iter().any(|spot| {
+        places.push(spot);
+        let fits = suits(problem, places) && has_plan(problem, places);
+        places.pop();
+        fits
+    })
+}
+
+/// Says whether the last of some places goes with those before it.
+fn suits(problem: &Problem, places: &[Spot]) -> bool {
+    let at = places.len() - 1;
+    let (buffer, spot) = (&problem.buffers[at], places[at]);
+    if !buffer.needs_bytes() {
+        return true;
+    }
+    let aligned = spot.offset % buffer.align == 0
+        && spot.offset % problem.regions[spot.region].align == 0
+        && buffer.fixed.is_none_or(|fixed| fixed == spot.offset);
+    aligned
+        && (0..at).all(|i| {
+            let (other, place) = (&problem.buffers[i], places[i]);
+            if !other.needs_bytes() {
+                return true;
+            }
+            if aliased(problem, i, at) {
+                return place == spot;
+            }
+            let bytes = place.region == spot.region
+                && place.offset < spot.offset + buffer.size
+                && spot.offset < place.offset + other.size;
+            let pair = |p: &(usize, usize)| *p == (i, at) || *p == (at, i);
+            let time = buffer.intervals().any(|s| other.intervals().any(|t| s.overlaps(t)));
+            !bytes || !(time || problem.separate.iter().any(pair))
+        })
+}
+
+/// Says whether a chain of pairs makes two buffers use the same bytes.
+fn aliased(problem: &Problem, a: usize, b: usize) -> bool {
+    let mut seen = vec![a];
+    let mut at = 0;
+    while at < seen.len() {
+        for &(x, y) in &problem.aliases {
+            for (x, y) in [(x, y), (y, x)] {
+                if x == seen[at] && !seen.contains(&y) {
+                    seen.push(y);
+                }
+            }
+        }
+        at += 1;
+    }
+    seen.contains(&b)
+}
+
+/// A small problem with everything that can be said.
+fn everything(seed: u64) -> Problem {
+    let mut rng = Rng(seed);
+    let regions = if rng.once_in(3) { 2 } else { 1 };
+    let mut problem = Problem::new(Region::unbounded());
+    problem.regions = (0..regions)
+        .map(|_| Region {
+            capacity: Some(4 + rng.below(10)),
+            align: if rng.once_in(4) { 2 + rng.below(2) } else { 1 },
+            cost: rng.below(3),
+        })
+        .collect();
+    let count = 2 + rng.index(4);
+    for _ in 0..count {
+        let start = rng.below(7);
+        let end = start + 1 + rng.below(6);
+        let mut buffer = Buffer::new(rng.below(6), start, end);
+        if rng.once_in(3) {
+            buffer.align = 1 + rng.below(4);
+        }
+        if rng.once_in(3) {
+            let from = start + rng.below(end - start);
+            buffer = buffer.gap(from, from + 1 + rng.below(end - from));
+        }
+        if rng.once_in(4) {
+            let offset = buffer.align * rng.below(5);
+            buffer = buffer.fixed(offset);
+        }
+        if rng.once_in(4) {
+            buffer = buffer.within(RegionSet::only(rng.index(regions)));
+        }
+        problem.push(buffer);
+    }
+    for _ in 0..rng.below(3) {
+        let (a, b) = (rng.index(count as u64), rng.index(count as u64));
+        if a != b && rng.once_in(2) {
+            problem.aliases.push((a, b));
+        } else if a != b {
+            problem.separate.push((a, b));
+        }
+    }
+    problem
+}
+
+#[test]
+fn nothing_that_is_said_about_a_problem_with_everything_is_false() {
+    let (mut fits, mut proven) = (0, 0);
+    for seed in 0..4_000 {
+        let problem = everything(seed);
+        let plan = solve(&problem, &Options::default()).expect("it makes sense");
+        let possible = has_plan(&problem, &mut Vec::new());
+        assert!(plan.lower_bound() <= plan.peak(), "seed {seed}");
+        match &plan.status {
+            Status::Infeasible { certificate } => {
+                let exhausted = matches!(certificate, Certificate::Exhausted { .. });
+                assert!(exhausted || certificate.verify(&problem), "seed {seed}: {certificate:?}");
+                assert!(!possible, "seed {seed}: {certificate:?} {problem:?}");
+                proven += 1;
+            }
+            Status::Undecided { .. } => {
+                assert!(problem.regions.len() > 1, "seed {seed}: {problem:?}");
+            }
+            Status::Optimal | Status::Feasible { .. } => {
+                assert_eq!(validate(&problem, &plan.spots), Ok(()), "seed {seed}: {problem:?}");
+                fits += 1;
+            }
+        }
+    }
+    assert!(fits > 1_000 && proven > 1_000, "{fits} fit and {proven} do not");
+}
+
+#[test]
+fn the_least_peak_of_a_problem_with_everything_is_found() {
+    let mut found = 0;
+    for seed in 0..1_500 {
+        let mut problem = everything(seed);
+        problem.regions.truncate(1);
+        problem.regions[0].capacity = None;
+        problem.buffers.iter_mut().for_each(|b| b.regions = RegionSet::ALL);
+        let plan = solve(&problem, &Options::default()).expect("it makes sense");
+        let within = |capacity: u64| {
+            let mut bounded = problem.clone();
+            bounded.regions[0].capacity = Some(capacity);
+            has_plan(&bounded, &mut Vec::new())
+        };
+        if let Status::Infeasible { certificate } = &plan.status {
+            assert!(!within(60), "seed {seed}: {certificate:?} {problem:?}");
+            continue;
+        }
+        assert_eq!(plan.status, Status::Optimal, "seed {seed}: {problem:?}");
+        let peak = plan.peak();
+        assert!(peak == 0 || !within(peak - 1), "seed {seed}: {peak} is too high for {problem:?}");
+        found += 1;
+    }
+    assert!(found > 500, "only {found} have a plan");
 }

@@ -21,18 +21,22 @@ fn every_column_is_read_in_any_order() {
 
 #[test]
 fn what_is_written_is_read_back() {
-    let text = "id,lower,upper,size,alignment,gaps,hint\na,0,9,8,4,2-3,\nb,1,5,4,1,,7\n";
+    let text = "id,lower,upper,size,alignment,gaps,hint,fixed,alias\na,0,9,8,4,2-3,,12,\nb,1,5,4,1,,7,,\nc,9,9000,8,1,,,,a\n";
     let table = csv::read(text, None).expect("it is well formed");
-    let again =
-        csv::read(&csv::write(&table, &[12, 0]), None).expect("what is written is well formed");
-    assert_eq!((again.problem, again.offsets), (table.problem, vec![Some(12), Some(0)]));
+    assert_eq!(table.problem.buffers[0].fixed, Some(12));
+    assert_eq!(table.problem.aliases, [(2, 0)]);
+    let written = csv::write(&table, &[12, 0, 12]);
+    let again = csv::read(&written, None).expect("what is written is well formed");
+    assert_eq!(again.problem, table.problem);
+    assert_eq!(again.offsets, [Some(12), Some(0), Some(12)]);
 }
 
 #[test]
 fn wrong_files_are_refused_with_line_and_reason() {
     let head = "id,lower,upper,size,alignment,gaps\n";
+    let with_alias = head.replace('\n', ",alias\n");
     let number = |column, field: &str| Kind::Number { column, field: field.into() };
-    let table: [(&str, usize, Kind); 17] = [
+    let table: [(&str, usize, Kind); 18] = [
         ("", 1, Kind::NoHeader),
         ("\n\n", 1, Kind::NoHeader),
         ("id,lower,upper\n", 1, Kind::MissingColumn("size")),
@@ -48,10 +52,12 @@ fn wrong_files_are_refused_with_line_and_reason() {
         ("a,0,1,2,0,", 2, Kind::ZeroAlignment),
         (",0,1,2,1,", 2, Kind::EmptyId),
         ("a,0,9,2,1,\n\na,1,2,3,1,", 4, Kind::DuplicateId("a".into())),
+        ("a,0,9,2,1,,b", 2, Kind::UnknownAlias("b".into())),
         ("a,0,9,2,1,5-3", 2, Kind::Gap("5-3".into())),
         ("a,0,9,2,1,2-4 3-5", 2, Kind::Gap("3-5".into())),
     ];
     for (text, line, kind) in table {
+        let head = if kind == Kind::UnknownAlias("b".into()) { &with_alias } else { head };
         let whole = if line == 1 { text.to_owned() } else { format!("{head}{text}\n") };
         let error = csv::read(&whole, None).expect_err(text);
         assert_eq!((error.line, &error.kind), (line, &kind), "{text:?}");

@@ -58,13 +58,24 @@ struct Shape {
     even: bool,
 }
 
-const CAPACITY: u64 = 1 << 20;
+/// What all problems fit into.
+pub(crate) const CAPACITY: u64 = 1 << 20;
 
 /// Makes the problem of a seed, and a description of its shape.
 pub(crate) fn problem(seed: u64) -> (Problem, String) {
     let mut rng = Rng(seed.wrapping_mul(77_777).wrapping_add(1));
+    let count = 60 + rng.index(341);
+    make(count, rng)
+}
+
+/// Makes a problem with so many buffers, or a few less or more.
+pub(crate) fn sized(seed: u64, count: usize) -> (Problem, String) {
+    make(count, Rng(seed.wrapping_mul(77_777).wrapping_add(2)))
+}
+
+fn make(count: usize, mut rng: Rng) -> (Problem, String) {
     let shape = Shape {
-        count: 60 + rng.index(341),
+        count,
         unit: [1, 1024][rng.index(2)],
         ticks: [64, 256, 1024, 1 << 20][rng.index(4)],
         slack: [0, 2, 5, 10][rng.index(4)],

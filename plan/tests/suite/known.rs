@@ -126,11 +126,13 @@ fn the_profile_is_the_load() {
 fn pictures_hold_every_buffer_and_stay_small() {
     let problem = chain();
     let plan = solve(&problem, &Options::default()).expect("it makes sense");
-    let picture = svg::draw(&problem, &plan);
+    let picture = svg::draw(&problem, &plan, &[]);
     assert_eq!(picture.matches("<rect").count(), problem.buffers.len() + 1);
     assert!(
         picture.starts_with("<svg") && picture.ends_with("</svg>\n") && !picture.contains("NaN")
     );
+    let names: Vec<String> = (0..problem.buffers.len()).map(|i| format!("<w{i}>")).collect();
+    assert!(svg::draw(&problem, &plan, &names).contains("<title>buffer &lt;w7&gt;: 2 bytes"));
     let mut large = Problem::new(Region::unbounded());
     let mut rng = hard::Rng(3);
     for _ in 0..20_000 {
@@ -141,7 +143,7 @@ fn pictures_hold_every_buffer_and_stay_small() {
     let plan = solve(&large, &Options { effort: 0, stop: Some(&|| true), ..Options::default() })
         .expect("it makes sense");
     validate(&large, &plan.spots).expect("it is valid");
-    assert!(svg::draw(&large, &plan).len() < 1 << 20);
+    assert!(svg::draw(&large, &plan, &[]).len() < 1 << 20);
 }
 
 #[test]
@@ -185,4 +187,78 @@ fn the_validator_is_exact_to_the_byte_and_the_tick() {
             "offset {offset}, start {start}"
         );
     }
+}
+
+/// The peak of best fit in order of time, as an allocator has it.
+fn best_fit_peak(problem: &Problem) -> u64 {
+    let mut events = Vec::new();
+    for (index, buffer) in problem.buffers.iter().enumerate() {
+        events.extend([(buffer.live.start, true, index), (buffer.live.end, false, index)]);
+    }
+    events.sort_unstable();
+    let mut used: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();
+    let mut offsets = vec![0; problem.buffers.len()];
+    let mut peak = 0;
+    for (_, starts, index) in events {
+        if !starts {
+            used.remove(&offsets[index]);
+            continue;
+        }
+        let size = problem.buffers[index].size;
+        let (mut floor, mut best) = (0, None);
+        for (&offset, &end) in &used {
+            let hole = offset - floor;
+            if hole >= size && best.is_none_or(|(least, _)| hole < least) {
+                best = Some((hole, floor));
+            }
+            floor = end;
+        }
+        offsets[index] = best.map_or(floor, |b| b.1);
+        used.insert(offsets[index], offsets[index] + size);
+        peak = peak.max(offsets[index] + size);
+    }
+    peak
+}
+
+#[test]
+fn a_huge_plan_is_no_worse_than_an_allocator() {
+    let mut rng = hard::Rng(3);
+    let mut problem = Problem::new(Region::unbounded());
+    for _ in 0..61_000 {
+        let size = 256 * [1, 3, 16, 16, 16, 128][rng.index(6)];
+        let start = rng.below(61_000);
+        let life = if rng.once_in(10) { 100 + rng.below(20_000) } else { 1 + rng.below(80) };
+        problem.push(Buffer::new(size, start, start + life));
+    }
+    let asked = Cell::new(0);
+    // The greedy rules have their turn, and little else.
+    let stop = || asked.replace(asked.get() + 1) >= 2;
+    let plan = solve(&problem, &Options { stop: Some(&stop), ..Options::default() })
+        .expect("it makes sense");
+    validate(&problem, &plan.spots).expect("it is valid");
+    let allocator = best_fit_peak(&problem);
+    assert!(plan.peak() <= allocator, "{} is above {allocator}", plan.peak());
+}
+
+#[test]
+fn a_large_tight_plan_is_repaired_though_the_first_goal_is_out_of_reach() {
+    let (problem, shape) = hard::sized(1, 2_100);
+    let peak = |effort: u64| {
+        let plan = solve(&problem, &Options { effort, ..Options::default() });
+        plan.expect("it makes sense").peak()
+    };
+    let (greedy, repaired) = (peak(0), peak(30_000));
+    let over = |peak: u64| peak - hard::CAPACITY;
+    assert!(over(repaired) < over(greedy) * 3 / 4, "{shape}: {greedy} became {repaired}");
+}
+
+#[test]
+fn a_plan_that_search_cannot_lower_is_repaired() {
+    let (problem, shape) = hard::sized(7_103, 500);
+    let peak = |effort: u64| {
+        let plan = solve(&problem, &Options { effort, ..Options::default() });
+        plan.expect("it makes sense").peak()
+    };
+    let (greedy, repaired) = (peak(0), peak(60_000));
+    assert!(repaired < greedy, "{shape}: {greedy} stays");
 }
