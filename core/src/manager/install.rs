@@ -276,7 +276,7 @@ impl<B: Backend> Manager<B> {
             let size = granule.up(region.size.max(1)).ok_or(ErrorKind::ExceedsLimit)?;
             let mut config = PoolConfig { strategy: StrategyKind::Exact, ..PoolConfig::new() };
             (config.minimum, config.maximum, config.block) = (size, size, Some(size));
-            pools.push(Arc::new(self.make_pool(heap, config)?));
+            pools.push(Arc::new(self.make_pool(heap, config, None)?));
             heaps.push(heap);
         }
         let report = ScheduleReport {

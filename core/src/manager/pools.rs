@@ -1,9 +1,10 @@
 //! The pools of a manager: one of each heap, made at first use, and those that users make.
 #![forbid(unsafe_code)]
 use super::{Manager, UserPool};
-use crate::pool::{Patience, Pool};
-use crate::{Backend, Error, ErrorKind, HeapId, PoolConfig, Result};
-use alloc::{sync::Arc, vec::Vec};
+use crate::pool::{MakeStrategy, Patience, Pool};
+use crate::strategy::Strategy;
+use crate::{Align, Backend, Error, ErrorKind, HeapId, PoolConfig, Result, StrategyKind};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use std::sync::OnceLock;
 
 impl<B: Backend> Manager<B> {
@@ -14,18 +15,24 @@ impl<B: Backend> Manager<B> {
             return Ok(pool);
         }
         let config = self.inner.config.pool_for(self.caps(), heap);
-        let made = Arc::new(self.make_pool(heap, config)?);
+        let made = Arc::new(self.make_pool(heap, config, None)?);
         Ok(slot.get_or_init(|| made))
     }
 
     /// A pool with its minimum.
-    pub(super) fn make_pool(&self, heap: HeapId, config: PoolConfig) -> Result<Pool<B>> {
+    pub(super) fn make_pool(
+        &self,
+        heap: HeapId,
+        config: PoolConfig,
+        make: Option<MakeStrategy>,
+    ) -> Result<Pool<B>> {
         let device = Arc::clone(&self.inner.device);
         let names = Arc::clone(&self.inner.names);
         let pool = Pool::new(
             device,
             heap,
             config,
+            make,
             self.inner.config.unit,
             names,
             self.inner.sentry.clone(),
@@ -48,9 +55,35 @@ impl<B: Backend> Manager<B> {
     ///
     /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; when the pool has a minimum, what the driver says.
     pub fn create_pool(&self, heap: HeapId, config: PoolConfig) -> Result<UserPool<B>> {
-        let pool = Arc::new(self.make_pool(heap, config)?);
+        Ok(self.register_pool(self.make_pool(heap, config, None)?))
+    }
+
+    /// Makes a pool that a strategy of your own divides.
+    ///
+    /// `make` is called once for each lane, with the distance that the strategy must keep between spans of different
+    /// [`Class`](crate::Class). The pool sets `config.strategy` to [`StrategyKind::Custom`]. Allocations of such a pool are
+    /// never moved, and guards behind them lie only in bytes that rounding leaves over.
+    ///
+    /// The pool checks each grant; see [`Strategy`] for what it checks and what it relies on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_pool`](Self::create_pool), and what the strategy says of the pool's minimum. Requests fail with
+    /// `BadStrategy` when the strategy breaks its contract.
+    pub fn create_pool_with(
+        &self,
+        heap: HeapId,
+        config: PoolConfig,
+        make: impl Fn(Align) -> Box<dyn Strategy> + Send + Sync + 'static,
+    ) -> Result<UserPool<B>> {
+        let config = PoolConfig { strategy: StrategyKind::Custom, ..config };
+        Ok(self.register_pool(self.make_pool(heap, config, Some(Box::new(make)))?))
+    }
+
+    fn register_pool(&self, pool: Pool<B>) -> UserPool<B> {
+        let pool = Arc::new(pool);
         self.inner.user_pools.lock().push(Arc::clone(&pool));
-        Ok(UserPool::new(self.clone(), pool))
+        UserPool::new(self.clone(), pool)
     }
 
     /// Ends a pool. Its blocks go back to the driver.

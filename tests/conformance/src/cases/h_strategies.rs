@@ -1,12 +1,13 @@
 //! H: the strategies, which need no device, and what a device sees of them.
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
+use crate::first_fit::FirstFit;
 use crate::rng::Rng;
-use crate::world::{World, pool_of};
+use crate::world::{Stack, World, pool_of};
 use omniheap_core::strategy::{
     Buddy, Bump, Grant, PieceState, Ring, Slab, Stack as Lifo, Strategy, Tlsf,
 };
-use omniheap_core::{Align, Backend, Class, ErrorKind, Layout, Request};
+use omniheap_core::{Align, Backend, Class, ErrorKind, Layout, Request, UserPool};
 use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -35,6 +36,8 @@ fn strategies() -> Vec<(&'static str, Box<dyn Strategy>)> {
         ("stack", Box::new(Lifo::new(Align::ONE))),
         ("ring", Box::new(Ring::new(Align::ONE))),
         ("bump", Box::new(Bump::new(Align::ONE))),
+        ("first fit", Box::new(FirstFit::new(Align::ONE))),
+        ("first fit with granules", Box::new(FirstFit::new(Align::of(1024)))),
     ]
 }
 
@@ -54,7 +57,7 @@ fn tiles(name: &str, strategy: &dyn Strategy, live: &[Grant]) {
         assert_eq!(piece.span.offset, end, "{name}: a gap or an overlap");
         end = piece.span.end();
         let is_hole = piece.state == PieceState::Hole;
-        let merges = name.starts_with("tlsf");
+        let merges = name.starts_with("tlsf") || name.starts_with("first fit");
         assert!(!(merges && is_hole && last_was_hole), "{name}: two holes side by side");
         last_was_hole = is_hole;
         match piece.state {
@@ -238,11 +241,22 @@ fn bookkeeping_touches_no_device_memory<B: Backend + 'static>(world: &World<B>) 
 }
 
 fn offsets_are_those_of_the_strategy_alone<B: Backend + 'static>(world: &World<B>) {
-    let manager = world.manager();
-    let pool = manager.create_pool(world.device_heap(), pool_of(8 << 20)).expect("valid");
-    let unit = omniheap_core::ManagerConfig::default().unit;
+    let (manager, heap, config) = (world.manager(), world.device_heap(), pool_of(8 << 20));
     let granularity = world.backend().caps().neighbour_granularity;
-    let mut alone = Tlsf::new(granularity);
+    let general = manager.create_pool(heap, config).expect("valid");
+    follow(world, &general, &mut Tlsf::new(granularity));
+    let make = |granularity| Box::new(FirstFit::new(granularity)) as Box<dyn Strategy>;
+    let own = manager.create_pool_with(heap, config, make).expect("valid");
+    follow(world, &own, &mut FirstFit::new(granularity));
+    manager.validate().expect("sound");
+    for pool in [general, own] {
+        manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    }
+}
+
+/// Asks a pool and a strategy without a device for the same.
+fn follow<B: Backend>(world: &World<B>, pool: &UserPool<Stack<B>>, alone: &mut dyn Strategy) {
+    let unit = omniheap_core::ManagerConfig::default().unit;
     alone.add_block(8 << 20).expect("a fine size");
     let (mut rng, mut live) = (world.rng(), Vec::new());
     for _ in 0..300 {
@@ -260,5 +274,4 @@ fn offsets_are_those_of_the_strategy_alone<B: Backend + 'static>(world: &World<B
     }
     drop(live);
     assert_eq!(kind(pool.allocate(&Request::new(9 << 20))), ErrorKind::ExceedsLimit);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
 }

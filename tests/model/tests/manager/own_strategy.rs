@@ -1,0 +1,268 @@
+//! Pools that a strategy from outside divides: they serve as others do, and a strategy that lies harms only its own requests.
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use omniheap_core::strategy::{BlockId, Grant, Key, Piece, Strategy, Usage};
+use omniheap_core::{
+    Align, Allocation, Class, ErrorKind, HeapId, HeapKind, Layout, Manager, PoolConfig, Request,
+    Span, StrategyKind, UserPool,
+};
+use omniheap_host::{Host, heap};
+use omniheap_model::Subject;
+use std::sync::Arc;
+use std::thread;
+
+const HEAP: HeapId = HeapId(0);
+const BLOCK: u64 = 1 << 16;
+
+fn manager() -> Manager<Host> {
+    let host = Host::builder().heap(heap(HeapKind::Device, 1 << 24)).open().expect("a host device");
+    Manager::new(host)
+}
+
+fn config() -> PoolConfig {
+    PoolConfig { block: Some(BLOCK), ..PoolConfig::new() }
+}
+
+/// What a strategy does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    UnknownBlock,
+    PastTheEnd,
+    Overflow,
+    TooSmall,
+    NotAligned,
+    OldKey,
+    ReservedKey,
+    FarBlock,
+    SameBlock,
+    /// Says of every block that it is empty, and lets it go.
+    Empty,
+    /// Frees nothing.
+    NoFree,
+    /// Says of live spans that they are elsewhere.
+    Moved,
+}
+
+/// A sound strategy that lies about its answers.
+#[derive(Debug)]
+struct Liar {
+    inner: Box<dyn Strategy>,
+    lie: Lie,
+    /// The first grant, which is honest.
+    first: Option<Grant>,
+}
+
+impl Liar {
+    fn spoil(&self, mut grant: Grant) -> Grant {
+        let Some(first) = self.first else { return grant };
+        match self.lie {
+            Lie::UnknownBlock => grant.block = BlockId(7),
+            Lie::PastTheEnd => grant.span.offset = BLOCK - 256,
+            Lie::Overflow => grant.span.offset = u64::MAX - 255,
+            Lie::TooSmall => grant.span.size -= 1,
+            Lie::NotAligned => grant.span.offset += 1,
+            Lie::OldKey => grant.key = first.key,
+            Lie::ReservedKey => grant.key = Key::new(u32::MAX, u32::MAX),
+            _ => {}
+        }
+        grant
+    }
+}
+
+impl Strategy for Liar {
+    fn add_block(&mut self, size: u64) -> Result<BlockId, ErrorKind> {
+        let id = self.inner.add_block(size)?;
+        Ok(match (self.first, self.lie) {
+            (Some(_), Lie::FarBlock) => BlockId(9),
+            (Some(_), Lie::SameBlock) => BlockId(0),
+            _ => id,
+        })
+    }
+
+    fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind> {
+        if self.lie == Lie::Empty { Ok(()) } else { self.inner.remove_block(block) }
+    }
+
+    fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
+        let grant = self.inner.allocate(layout, class)?;
+        let told = self.spoil(grant);
+        if told.key != grant.key {
+            self.inner.free(grant.key)?;
+        }
+        self.first.get_or_insert(grant);
+        Ok(told)
+    }
+
+    fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+        if self.lie == Lie::NoFree { Err(ErrorKind::Busy) } else { self.inner.free(key) }
+    }
+
+    fn grant(&self, key: Key) -> Result<Grant, ErrorKind> {
+        let mut grant = self.inner.grant(key)?;
+        if self.lie == Lie::Moved {
+            grant.span = Span { offset: BLOCK - 1, size: 1 };
+        }
+        Ok(grant)
+    }
+
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+
+    fn is_empty(&self, block: BlockId) -> bool {
+        self.lie == Lie::Empty || self.inner.is_empty(block)
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
+        self.inner.for_each(visit);
+    }
+
+    fn validate(&self) -> Result<(), &'static str> {
+        self.inner.validate()
+    }
+}
+
+fn pool(manager: &Manager<Host>, lie: Lie) -> UserPool<Host> {
+    let make = move |granularity| {
+        let inner = Subject::FirstFit.make(granularity);
+        Box::new(Liar { inner, lie, first: None }) as Box<dyn Strategy>
+    };
+    manager.create_pool_with(HEAP, config(), make).expect("a valid pool")
+}
+
+fn write(allocation: &Allocation<Host>, byte: u8) {
+    let size = usize::try_from(allocation.size()).expect("small");
+    allocation.write(0, &vec![byte; size]).expect("in range");
+}
+
+fn holds(allocation: &Allocation<Host>, byte: u8) -> bool {
+    let mut seen = vec![0; usize::try_from(allocation.size()).expect("small")];
+    allocation.read(0, &mut seen).expect("in range");
+    seen.iter().all(|&one| one == byte)
+}
+
+#[test]
+fn a_bad_grant_is_refused_and_taken_back() {
+    let lies = [
+        Lie::UnknownBlock,
+        Lie::PastTheEnd,
+        Lie::Overflow,
+        Lie::TooSmall,
+        Lie::NotAligned,
+        Lie::OldKey,
+        Lie::ReservedKey,
+    ];
+    for lie in lies {
+        let manager = manager();
+        let pool = pool(&manager, lie);
+        let first = pool.allocate(&Request::new(1024)).expect("the first answer is honest");
+        write(&first, 1);
+        let before = manager.totals();
+        for _ in 0..200 {
+            // More than the block holds, if each refused grant stayed.
+            let refused = pool.allocate(&Request::new(1024)).expect_err("a bad grant");
+            assert_eq!(refused.kind(), ErrorKind::BadStrategy, "{lie:?}");
+            assert!(refused.to_string().contains("fix the strategy"), "{refused}");
+        }
+        assert_eq!(manager.totals(), before, "{lie:?}: nothing changed");
+        assert!(holds(&first, 1), "{lie:?}");
+        manager.validate().expect("sound");
+        drop(first);
+        manager.destroy_pool(pool).map_err(|refused| refused.1).expect("nothing is live");
+        assert_eq!(manager.totals().reserved_bytes, 0, "{lie:?}");
+    }
+}
+
+#[test]
+fn a_block_with_a_bad_id_is_refused_and_returned() {
+    for lie in [Lie::FarBlock, Lie::SameBlock] {
+        let manager = manager();
+        let pool = pool(&manager, lie);
+        let first = pool.allocate(&Request::new(BLOCK)).expect("the first block is honest");
+        write(&first, 1);
+        let refused = pool.allocate(&Request::new(BLOCK)).expect_err("a second block");
+        assert_eq!(refused.kind(), ErrorKind::BadStrategy, "{lie:?}");
+        assert_eq!(pool.reserved(), BLOCK, "{lie:?}: the driver has the other block again");
+        assert!(holds(&first, 1), "{lie:?}");
+    }
+}
+
+#[test]
+fn a_block_with_live_spans_is_never_returned() {
+    let manager = manager();
+    let pool = pool(&manager, Lie::Empty);
+    let live = pool.allocate(&Request::new(1024)).expect("fits");
+    write(&live, 3);
+    assert_eq!(manager.trim().expect("alive"), 0);
+    assert_eq!(pool.reserved(), BLOCK);
+    assert!(holds(&live, 3));
+}
+
+#[test]
+fn an_allocation_stays_where_it_was_granted() {
+    let manager = manager();
+    let pool = pool(&manager, Lie::Moved);
+    let live = pool.allocate(&Request::new(1024)).expect("fits");
+    assert_eq!(live.binding().span(), Span { offset: 0, size: 1024 });
+    write(&live, 4);
+    assert!(holds(&live, 4));
+}
+
+#[test]
+fn what_is_not_freed_is_lost_to_everybody_until_the_pool_ends() {
+    let manager = manager();
+    let pool = pool(&manager, Lie::NoFree);
+    let offsets: Vec<u64> = (0..4)
+        .map(|_| {
+            let one = pool.allocate(&Request::new(1024)).expect("fits");
+            one.binding().span().offset
+        })
+        .collect();
+    assert_eq!(offsets, [0, 1024, 2048, 3072], "nobody gets the bytes again");
+    assert_eq!((manager.totals().live, pool.trim().expect("alive")), (0, 0));
+    manager.destroy_pool(pool).map_err(|refused| refused.1).expect("nobody owns anything");
+    assert_eq!(manager.totals().reserved_bytes, 0);
+}
+
+#[test]
+fn each_lane_gets_a_strategy_of_its_own() {
+    let (manager, made) = (manager(), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&made);
+    let make = move |granularity: Align| {
+        count.fetch_add(1, Relaxed);
+        Subject::FirstFit.make(granularity)
+    };
+    let config = PoolConfig { lanes: Some(4), ..config() };
+    let pool = manager.create_pool_with(HEAP, config, make).expect("a valid pool");
+    thread::scope(|scope| {
+        for byte in 1..=8 {
+            let pool = &pool;
+            scope.spawn(move || {
+                let mut live: Vec<Allocation<Host>> = Vec::new();
+                for turn in 0..300 {
+                    let one = pool.allocate(&Request::new(64 + turn % 7 * 300)).expect("fits");
+                    write(&one, byte);
+                    live.push(one);
+                    if live.len() > 20 {
+                        assert!(holds(&live.swap_remove(turn as usize % 20), byte));
+                    }
+                }
+                assert!(live.iter().all(|one| holds(one, byte)));
+            });
+        }
+    });
+    assert!((2..=4).contains(&made.load(Relaxed)), "{made:?}");
+    manager.validate().expect("sound");
+    manager.defragment().expect("alive");
+    manager.destroy_pool(pool).map_err(|refused| refused.1).expect("nothing is live");
+}
+
+#[test]
+fn the_kind_of_an_own_strategy_needs_the_strategy() {
+    let config = PoolConfig { strategy: StrategyKind::Custom, ..config() };
+    let refused = manager().create_pool(HEAP, config).expect_err("there is no strategy");
+    assert_eq!(refused.kind(), ErrorKind::InvalidConfig);
+    let paged = PoolConfig { paged: true, ..config };
+    let refused =
+        manager().create_pool_with(HEAP, paged, |granularity| Subject::FirstFit.make(granularity));
+    assert_eq!(refused.expect_err("pages need the general one").kind(), ErrorKind::InvalidConfig);
+}
