@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example 07_own_strategy -- --backend auto|cuda|hip|vulkan|wgpu|host`
 use omniheap::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
-use omniheap::{Align, Class, ErrorKind, HeapId, Layout, PoolConfig, Request, Span};
+use omniheap::{Align, Class, ErrorKind, Layout, PoolConfig, Request, Span};
 use omniheap_examples::{Outcome, check, noise};
 
 /// The first hole that fits.
@@ -128,7 +128,9 @@ fn main() -> Outcome {
         Box::new(FirstFit { granularity, blocks, live, next_key: 0 }) as Box<dyn Strategy>
     };
     let config = PoolConfig { block: Some(1 << 20), ..PoolConfig::new() };
-    let pool = manager.create_pool_with(HeapId(0), config, make)?;
+    let plain = manager.explain(&Request::new(4096))?.placement.heaps;
+    let heap = *plain.as_slice().first().ok_or("the device has no heap for plain bytes")?;
+    let pool = manager.create_pool_with(heap, config, make)?;
     let mut live =
         (0..100).map(|_| pool.allocate(&Request::new(4096))).collect::<Result<Vec<_>, _>>()?;
     let mut odd = true;

@@ -1,9 +1,12 @@
 //! The pools of a manager: one of each heap, made at first use, and those that users make.
 #![forbid(unsafe_code)]
-use super::{Manager, UserPool};
-use crate::pool::{MakeStrategy, Patience, Pool};
+use super::{AllocateError, Allocation, Manager, UserPool, ladder};
+use crate::pool::{MakeStrategy, Miss, Patience, Pool};
 use crate::strategy::Strategy;
-use crate::{Align, Backend, Error, ErrorKind, HeapId, PoolConfig, Result, StrategyKind};
+use crate::{
+    Align, Backend, Class, Contents, Error, ErrorKind, HeapId, PoolConfig, Request, Result,
+    Sharing, Span, StrategyKind,
+};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use std::sync::OnceLock;
 
@@ -20,7 +23,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// A pool with its minimum.
-    pub(super) fn make_pool(
+    fn make_pool(
         &self,
         heap: HeapId,
         config: PoolConfig,
@@ -84,6 +87,49 @@ impl<B: Backend> Manager<B> {
         let pool = Arc::new(pool);
         self.inner.user_pools.lock().push(Arc::clone(&pool));
         UserPool::new(self.clone(), pool)
+    }
+
+    /// Takes the bytes from `offset` on of a pool's first block.
+    pub(super) fn take_span_in(
+        &self,
+        pool: &Arc<Pool<B>>,
+        offset: u64,
+        request: &Request<'_>,
+    ) -> Result<Allocation<B>, AllocateError> {
+        ladder::check(request)?;
+        if request.layout.align > self.inner.device.heap(pool.shared.heap)?.align {
+            return Err(ErrorKind::InvalidAlignment.into());
+        }
+        if !request.layout.align.divides(offset) {
+            return Err(ErrorKind::Misaligned.into());
+        }
+        let is_plain = request.sharing == Sharing::Shared && request.class == Class::Linear;
+        let lane = pool.only_lane().filter(|_| is_plain).ok_or(ErrorKind::Unsupported)?;
+        lane.enter(request.timeline)?;
+        let span = Span { offset, size: request.layout.size };
+        let take = || lane.state.lock().take(span, request.timeline);
+        let taken = match take() {
+            Err(Miss::Refused(ErrorKind::Busy)) => {
+                lane.retire(Patience::Look)?;
+                take()
+            }
+            Err(Miss::InUse(last)) => {
+                lane.settle_use(last)?;
+                take()
+            }
+            taken => taken,
+        };
+        let slot = taken.map_err(|miss| match miss {
+            Miss::Refused(kind) => kind,
+            Miss::InUse(_) | Miss::WouldBreak => ErrorKind::Busy,
+        })?;
+        self.note(lane, slot, request);
+        let allocation = self.claim(lane, slot, request, None);
+        if request.contents == Contents::Zero {
+            allocation.wipe()?;
+        }
+        allocation.lay_guard(request.contents)?;
+        Ok(allocation)
     }
 
     /// Ends a pool. Its blocks go back to the driver.

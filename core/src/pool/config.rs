@@ -1,6 +1,6 @@
 //! How a pool is set up.
 #![forbid(unsafe_code)]
-use crate::strategy::{Buddy, Bump, Exact, Ring, Slab, Stack, Strategy, Tlsf};
+use crate::strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy, Tlsf};
 use crate::{Align, ErrorKind, Layout};
 use alloc::boxed::Box;
 
@@ -23,8 +23,6 @@ pub enum StrategyKind {
     Ring,
     /// Everything dies together: [`Bump`].
     Bump,
-    /// Spans where a schedule says: [`Exact`].
-    Exact,
     /// A strategy of your own: [`Manager::create_pool_with`](crate::Manager::create_pool_with) sets it, and only it.
     Custom,
 }
@@ -135,7 +133,6 @@ pub(crate) fn other(kind: StrategyKind, granularity: Align) -> Option<Box<dyn St
         StrategyKind::Stack => Box::new(Stack::new(granularity)),
         StrategyKind::Ring => Box::new(Ring::new(granularity)),
         StrategyKind::Bump => Box::new(Bump::new(granularity)),
-        StrategyKind::Exact => Box::new(Exact::new(granularity)),
     })
 }
 

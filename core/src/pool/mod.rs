@@ -15,9 +15,9 @@ mod order;
 mod paged;
 mod pager;
 mod plain;
-mod planned;
 mod shared;
 mod slots;
+mod take;
 mod users;
 mod warm;
 
@@ -161,6 +161,11 @@ impl<B: Backend> Pool<B> {
         slot.get_or_init(|| self.make_lane())
     }
 
+    /// The pool's lane, where it has only one.
+    pub(crate) fn only_lane(&self) -> Option<&Arc<Lane<B>>> {
+        (self.lanes.len() == 1).then(|| self.lane())
+    }
+
     /// The lane of the calling thread, to which a timeline is known.
     ///
     /// # Errors
@@ -204,10 +209,7 @@ impl<B: Backend> Pool<B> {
         let kind = self.shared.device.heap(self.shared.heap).map(|heap| heap.kind);
         self.shared.sentry.is_some()
             && kind != Ok(HeapKind::Constant)
-            && !matches!(
-                self.shared.config.strategy,
-                StrategyKind::Slab(_) | StrategyKind::Exact | StrategyKind::Custom
-            )
+            && !matches!(self.shared.config.strategy, StrategyKind::Slab(_) | StrategyKind::Custom)
     }
 
     /// The most that one request can ever get.

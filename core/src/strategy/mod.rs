@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 mod buddy;
 mod bump;
-mod exact;
 mod last_use;
 mod ring;
 mod slab;
@@ -18,7 +17,6 @@ mod tlsf;
 
 pub use buddy::Buddy;
 pub use bump::Bump;
-pub use exact::Exact;
 pub use last_use::LastUse;
 pub use ring::Ring;
 pub use slab::Slab;

@@ -1,9 +1,8 @@
 //! The strategies under test, and what each promises beyond the trait.
 use crate::first_fit::FirstFit;
-use omniheap_core::strategy::{
-    Buddy, Bump, Exact, Piece, PieceState, Ring, Slab, Stack, Strategy, Tlsf,
-};
+use omniheap_core::strategy::{Buddy, Bump, Piece, PieceState, Ring, Slab, Stack, Strategy, Tlsf};
 use omniheap_core::{Align, Class, Layout};
+use omniheap_plan::install::Exact;
 
 /// A strategy and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

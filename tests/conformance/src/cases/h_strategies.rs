@@ -255,7 +255,11 @@ fn offsets_are_those_of_the_strategy_alone<B: Backend + 'static>(world: &World<B
 }
 
 /// Asks a pool and a strategy without a device for the same.
-fn follow<B: Backend>(world: &World<B>, pool: &UserPool<Stack<B>>, alone: &mut dyn Strategy) {
+fn follow<B: Backend + 'static>(
+    world: &World<B>,
+    pool: &UserPool<Stack<B>>,
+    alone: &mut dyn Strategy,
+) {
     let unit = omniheap_core::ManagerConfig::default().unit;
     alone.add_block(8 << 20).expect("a fine size");
     let (mut rng, mut live) = (world.rng(), Vec::new());

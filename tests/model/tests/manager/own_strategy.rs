@@ -1,9 +1,9 @@
 //! Pools that a strategy from outside divides: they serve as others do, and a strategy that lies harms only its own requests.
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use omniheap_core::strategy::{BlockId, Grant, Key, Piece, Strategy, Usage};
+use omniheap_core::strategy::{BlockId, Grant, Key, Piece, Strategy, TakeSpan, Usage};
 use omniheap_core::{
-    Align, Allocation, Class, ErrorKind, HeapId, HeapKind, Layout, Manager, PoolConfig, Request,
-    Span, StrategyKind, UserPool,
+    Align, Allocation, Backend as _, Class, ErrorKind, HeapId, HeapKind, Layout, Manager,
+    PoolConfig, Request, Span, StrategyKind, TimelineId, Timelines as _, UserPool,
 };
 use omniheap_host::{Host, heap};
 use omniheap_model::Subject;
@@ -40,6 +40,8 @@ enum Lie {
     NoFree,
     /// Says of live spans that they are elsewhere.
     Moved,
+    /// Takes the next span instead of the one that was named.
+    NextSpan,
 }
 
 /// A sound strategy that lies about its answers.
@@ -118,6 +120,17 @@ impl Strategy for Liar {
 
     fn validate(&self) -> Result<(), &'static str> {
         self.inner.validate()
+    }
+
+    fn as_take(&mut self) -> Option<&mut dyn TakeSpan> {
+        (self.lie == Lie::NextSpan).then_some(self)
+    }
+}
+
+impl TakeSpan for Liar {
+    fn take(&mut self, block: BlockId, span: Span) -> Result<Grant, ErrorKind> {
+        let inner = self.inner.as_take().ok_or(ErrorKind::Unsupported)?;
+        inner.take(block, Span { offset: span.end(), ..span })
     }
 }
 
@@ -265,4 +278,94 @@ fn the_kind_of_an_own_strategy_needs_the_strategy() {
     let refused =
         manager().create_pool_with(HEAP, paged, |granularity| Subject::FirstFit.make(granularity));
     assert_eq!(refused.expect_err("pages need the general one").kind(), ErrorKind::InvalidConfig);
+}
+
+/// A pool of one block whose spans the caller names.
+fn exact_pool(manager: &Manager<Host>) -> UserPool<Host> {
+    let config = PoolConfig { minimum: BLOCK, maximum: BLOCK, ..config() };
+    let make = |granularity| Subject::Exact.make(granularity);
+    manager.create_pool_with(HEAP, config, make).expect("a valid pool")
+}
+
+#[test]
+fn a_span_is_taken_where_it_was_named() {
+    let manager = manager();
+    let pool = exact_pool(&manager);
+    let first = pool.take_span(4096, &Request::new(1000).name("weights")).expect("free");
+    assert_eq!(first.binding().span(), Span { offset: 4096, size: 1000 });
+    first.fill(0, 1000, 0xEE).expect("in range");
+    let refused = |offset, request: &Request<'_>| {
+        pool.take_span(offset, request).expect_err("it cannot be taken").kind()
+    };
+    let before = manager.totals();
+    assert_eq!(refused(5095, &Request::new(1)), ErrorKind::Busy);
+    assert_eq!(refused(BLOCK - 1, &Request::new(2)), ErrorKind::OutOfRange);
+    assert_eq!(refused(u64::MAX, &Request::new(2)), ErrorKind::OutOfRange);
+    assert_eq!(refused(0, &Request::new(0)), ErrorKind::ZeroSize);
+    assert_eq!(refused(8, &Request::new(1).align(Align::of(16))), ErrorKind::Misaligned);
+    assert_eq!(refused(0, &Request::new(1).align(Align::of(1 << 40))), ErrorKind::InvalidAlignment);
+    assert_eq!(refused(0, &Request::new(1).dedicated()), ErrorKind::Unsupported);
+    assert_eq!(refused(0, &Request::new(1).class(Class::Tiled)), ErrorKind::Unsupported);
+    assert_eq!(manager.totals(), before);
+    assert!(!pool.is_idle().expect("alive"));
+    drop(first);
+    assert!(pool.is_idle().expect("alive"));
+    let again = pool.take_span(4096, &Request::new(500).zeroed()).expect("free again");
+    assert!(holds(&again, 0));
+    manager.validate().expect("sound");
+}
+
+#[test]
+fn spans_are_taken_only_where_the_pool_can() {
+    let manager = manager();
+    let honest = |config, subject: Subject| {
+        let make = move |granularity| subject.make(granularity);
+        let pool = manager.create_pool_with(HEAP, config, make).expect("a valid pool");
+        pool.take_span(0, &Request::new(1)).map(drop).map_err(|error| error.kind())
+    };
+    let primed = PoolConfig { minimum: BLOCK, ..config() };
+    assert_eq!(honest(primed, Subject::Exact), Ok(()));
+    assert_eq!(honest(primed, Subject::FirstFit), Err(ErrorKind::Unsupported));
+    let lanes = PoolConfig { lanes: Some(2), ..primed };
+    assert_eq!(honest(lanes, Subject::Exact), Err(ErrorKind::Unsupported));
+    assert_eq!(honest(config(), Subject::Exact), Err(ErrorKind::Stale), "there is no block");
+    let general = manager.create_pool(HEAP, PoolConfig { lanes: Some(1), ..primed });
+    let refused = general.expect("a valid pool").take_span(0, &Request::new(1));
+    assert_eq!(refused.expect_err("it places by itself").kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_strategy_that_takes_another_span_is_refused() {
+    let manager = manager();
+    let make = |granularity| {
+        let inner = Subject::Exact.make(granularity);
+        Box::new(Liar { inner, lie: Lie::NextSpan, first: None }) as Box<dyn Strategy>
+    };
+    let config = PoolConfig { minimum: BLOCK, ..config() };
+    let pool = manager.create_pool_with(HEAP, config, make).expect("a valid pool");
+    for _ in 0..2 {
+        let refused = pool.take_span(0, &Request::new(64)).expect_err("another span");
+        assert_eq!(refused.kind(), ErrorKind::BadStrategy);
+    }
+    assert!(pool.is_idle().expect("alive"));
+    manager.validate().expect("sound");
+}
+
+#[test]
+fn a_span_that_another_timeline_may_still_use_is_not_taken() {
+    let manager = manager();
+    let pool = exact_pool(&manager);
+    let other = manager.backend().open().expect("a timeline");
+    let on = |timeline| Request::new(4096).on(timeline);
+    let first = pool.take_span(0, &on(other)).expect("free");
+    let hold = manager.backend().hold(other).expect("a known timeline");
+    drop(first);
+    let refused = pool.take_span(0, &on(TimelineId::MAIN)).expect_err("it may be in use");
+    assert_eq!(refused.kind(), ErrorKind::Busy);
+    drop(pool.take_span(0, &on(other)).expect("in its own order"));
+    drop(hold);
+    manager.backend().wait_idle().expect("alive");
+    drop(pool.take_span(0, &on(TimelineId::MAIN)).expect("it has passed"));
+    let unknown = pool.take_span(0, &on(TimelineId(77))).expect_err("no such timeline");
+    assert_eq!(unknown.kind(), ErrorKind::NoSuchTimeline);
 }
