@@ -251,12 +251,13 @@ fn each_lane_gets_a_strategy_of_its_own() {
             let pool = &pool;
             scope.spawn(move || {
                 let mut live: Vec<Allocation<Host>> = Vec::new();
-                for turn in 0..300 {
-                    let one = pool.allocate(&Request::new(64 + turn % 7 * 300)).expect("fits");
+                for turn in 0..300_usize {
+                    let one =
+                        pool.allocate(&Request::new(64 + (turn % 7) as u64 * 300)).expect("fits");
                     write(&one, byte);
                     live.push(one);
                     if live.len() > 20 {
-                        assert!(holds(&live.swap_remove(turn as usize % 20), byte));
+                        assert!(holds(&live.swap_remove(turn % 20), byte));
                     }
                 }
                 assert!(live.iter().all(|one| holds(one, byte)));
