@@ -1,60 +1,81 @@
-//! An algorithm of your own that divides device memory: it knows sizes and offsets, and nothing of devices.
+//! A pool with an algorithm of your own: it knows sizes and offsets, and nothing of devices.
 //!
 //! `cargo run --release --example 07_own_strategy -- --backend auto|cuda|hip|vulkan|wgpu|host`
 use omniheap::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
-use omniheap::{Class, ErrorKind, Layout, Request, Span};
-use omniheap_examples::{Outcome, check, noise, place};
+use omniheap::{Align, Class, ErrorKind, Layout, PoolConfig, Request, Span};
+use omniheap_examples::{Outcome, check, noise};
 
 /// The first hole that fits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct FirstFit {
-    /// The blocks' sizes; removed ones are zero.
-    blocks: Vec<u64>,
+    /// All spans start here or at a multiple, so that neighbours of any class are far enough apart.
+    granularity: Align,
+    /// The blocks' sizes; `None` where one was removed.
+    blocks: Vec<Option<u64>>,
     /// What is live, by block and offset.
     live: Vec<Grant>,
-    stamp: u32,
+    next_key: u32,
 }
 
 impl FirstFit {
-    /// Calls `visit` with every hole, first to last.
-    fn holes(&self, mut visit: impl FnMut(BlockId, Span)) {
-        for (block, size) in (0u32..).map(BlockId).zip(&self.blocks) {
+    /// Calls `visit` with every hole, first to last, and with what is live between them.
+    fn pieces(&self, mut visit: impl FnMut(Piece)) {
+        for (block, size) in (0..).map(BlockId).zip(&self.blocks) {
+            let Some(size) = *size else { continue };
             let mut start = 0;
-            for grant in self.live.iter().filter(|grant| grant.block == block) {
-                visit(block, Span { offset: start, size: grant.span.offset - start });
-                start = grant.span.end();
+            let end = Span { offset: size, size: 0 };
+            let live = self.live.iter().filter(|grant| grant.block == block);
+            for (span, key) in live.map(|g| (g.span, Some(g.key))).chain([(end, None)]) {
+                if start < span.offset {
+                    let hole = Span { offset: start, size: span.offset - start };
+                    visit(Piece { block, span: hole, state: PieceState::Hole });
+                }
+                if let Some(key) = key {
+                    visit(Piece { block, span, state: PieceState::Live(key) });
+                }
+                start = span.end();
             }
-            visit(block, Span { offset: start, size: size - start });
         }
     }
 }
 
 impl Strategy for FirstFit {
     fn add_block(&mut self, size: u64) -> Result<BlockId, ErrorKind> {
-        let id = u32::try_from(self.blocks.len()).map_err(|_| ErrorKind::ExceedsLimit)?;
-        self.blocks.push(size);
-        if size == 0 { Err(ErrorKind::ZeroSize) } else { Ok(BlockId(id)) }
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize);
+        }
+        let at = self.blocks.iter().position(Option::is_none).unwrap_or(self.blocks.len());
+        let id = u32::try_from(at).map_err(|_| ErrorKind::ExceedsLimit)?;
+        self.blocks.resize(self.blocks.len().max(at + 1), None);
+        self.blocks[at] = Some(size);
+        Ok(BlockId(id))
     }
 
     fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind> {
+        let at = block.0 as usize;
+        if self.blocks.get(at).is_none_or(Option::is_none) {
+            return Err(ErrorKind::Stale);
+        }
         if !self.is_empty(block) {
             return Err(ErrorKind::Busy);
         }
-        self.blocks[block.0 as usize] = 0;
+        self.blocks[at] = None;
         Ok(())
     }
 
     fn allocate(&mut self, layout: Layout, _: Class) -> Result<Grant, ErrorKind> {
+        let align = layout.align.max(self.granularity);
         let mut found = None;
-        self.holes(|block, hole| {
-            let start = layout.align.up(hole.offset).unwrap_or(u64::MAX);
-            if found.is_none() && start.saturating_add(layout.size) <= hole.end() {
+        self.pieces(|Piece { block, span, state }| {
+            let start = align.up(span.offset).unwrap_or(u64::MAX);
+            let fits = start.saturating_add(layout.size) <= span.end();
+            if found.is_none() && state == PieceState::Hole && fits {
                 found = Some((block, Span { offset: start, size: layout.size }));
             }
         });
         let (block, span) = found.ok_or(ErrorKind::OutOfDeviceMemory)?;
-        self.stamp += 1;
-        let grant = Grant { block, span, key: Key::new(0, self.stamp) };
+        let grant = Grant { block, span, key: Key::new(self.next_key, 0) };
+        self.next_key = self.next_key.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
         let at = self.live.partition_point(|g| (g.block, g.span.offset) < (block, span.offset));
         self.live.insert(at, grant);
         Ok(grant)
@@ -70,26 +91,28 @@ impl Strategy for FirstFit {
     }
 
     fn usage(&self) -> Usage {
-        let mut usage = Usage { live: self.live.len() as u64, ..Usage::default() };
-        usage.total = self.blocks.iter().sum();
-        usage.used = self.live.iter().map(|grant| grant.span.size).sum();
-        self.holes(|_, hole| {
-            usage.free += hole.size;
-            usage.largest_hole = usage.largest_hole.max(hole.size);
-            usage.holes += u64::from(hole.size > 0);
+        let mut usage = Usage::default();
+        self.pieces(|Piece { span, state, .. }| {
+            usage.total += span.size;
+            if state == PieceState::Hole {
+                usage.free += span.size;
+                usage.holes += 1;
+                usage.largest_hole = usage.largest_hole.max(span.size);
+            } else {
+                usage.used += span.size;
+                usage.live += 1;
+            }
         });
         usage
     }
 
     fn is_empty(&self, block: BlockId) -> bool {
-        (block.0 as usize) < self.blocks.len() && self.live.iter().all(|g| g.block != block)
+        self.blocks.get(block.0 as usize).is_some_and(Option::is_some)
+            && self.live.iter().all(|grant| grant.block != block)
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
-        self.holes(|block, span| visit(Piece { block, span, state: PieceState::Hole }));
-        for Grant { block, span, key } in self.live.iter().copied() {
-            visit(Piece { block, span, state: PieceState::Live(key) });
-        }
+        self.pieces(visit);
     }
 
     fn validate(&self) -> Result<(), &'static str> {
@@ -100,20 +123,26 @@ impl Strategy for FirstFit {
 
 fn main() -> Outcome {
     let manager = omniheap_examples::manager()?;
-    let (block, _) = place(&manager, "the block that is divided", 1 << 18, &Request::new(0))?;
-    let block = block.allocation();
-    let mut strategy = FirstFit::default();
-    strategy.add_block(block.size())?;
-    let mut take = || strategy.allocate(Layout::new(4096), Class::Linear);
-    let grants = (0..100).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
-    for grant in grants.iter().step_by(2) {
-        strategy.free(grant.key)?;
-    }
-    let again = strategy.allocate(Layout::new(4096), Class::Linear)?;
-    strategy.validate()?;
-    println!("  {:?}, again {}", strategy.usage(), again.span.offset);
+    let make = |granularity| {
+        let (blocks, live) = (Vec::new(), Vec::new());
+        Box::new(FirstFit { granularity, blocks, live, next_key: 0 }) as Box<dyn Strategy>
+    };
+    let config = PoolConfig { block: Some(1 << 20), ..PoolConfig::new() };
+    let plain = manager.explain(&Request::new(4096))?.placement.heaps;
+    let heap = *plain.as_slice().first().ok_or("the device has no heap for plain bytes")?;
+    let pool = manager.create_pool_with(heap, config, make)?;
+    let mut live =
+        (0..100).map(|_| pool.allocate(&Request::new(4096))).collect::<Result<Vec<_>, _>>()?;
+    let mut odd = true;
+    live.retain(|_| {
+        odd = !odd;
+        odd
+    });
+    let again = pool.allocate(&Request::new(4096))?;
+    println!("  {} live, the next one at offset {}", live.len(), again.binding().span().offset);
     let (numbers, mut back) = (noise(1024), vec![0.0f32; 1024]);
-    block.write(again.span.offset, bytemuck::cast_slice(&numbers))?;
-    block.read(again.span.offset, bytemuck::cast_slice_mut(&mut back))?;
+    again.write(0, bytemuck::cast_slice(&numbers))?;
+    again.read(0, bytemuck::cast_slice_mut(&mut back))?;
+    manager.validate()?;
     check(&back, &numbers)
 }

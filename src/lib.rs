@@ -22,7 +22,7 @@ mod picture;
 mod profile;
 #[cfg(feature = "serde")]
 mod requests;
-#[cfg(feature = "plan")]
+#[cfg(all(feature = "plan", feature = "trace"))]
 mod schedule;
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
@@ -33,8 +33,6 @@ pub use profile::{
 };
 #[cfg(feature = "serde")]
 pub use requests::{RequestError, WrittenRequest, parse_requests, read_requests};
-#[cfg(feature = "plan")]
-pub use schedule::{NoSchedule, schedule};
 #[cfg(all(feature = "plan", feature = "trace"))]
 pub use schedule::{plan_from_trace, problem_from_trace};
 

@@ -1,4 +1,9 @@
-//! Device memory, vendor-neutral: see the module list for the map.
+//! Device memory, vendor-neutral.
+//!
+//! A [`Manager`] hands out [`Allocation`]s of one device. It holds blocks of the device's heaps in pools, and a
+//! [strategy](strategy) divides each pool's blocks. [`Manager::create_pool`] makes a pool with one of the strategies here,
+//! [`Manager::create_pool_with`] one with a strategy of your own. Plans that were made ahead are followed by
+//! `omniheap_plan::install`.
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
@@ -40,11 +45,10 @@ pub use {
     guard::{GuardReport, Guards, Overwrite},
     manager::{
         AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,
-        BlockReport, Buffer, Constant, ConstantHome, ConstantPlan, Copy, Defragmentation,
-        Deviation, Event, Explanation, FreeError, Installed, Manager, ManagerConfig, Mapped,
-        Observer, Pin, Plan, PoolReport, Pressure, Program, Relief, Remapping, Report, Rung,
-        Schedule, ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source,
-        SpanReport, SpanState, Staging, Step, Totals, UserPool, Verdict,
+        BlockReport, Buffer, Constant, ConstantHome, ConstantPlan, Copy, Defragmentation, Event,
+        Explanation, FreeError, Manager, ManagerConfig, Mapped, Observer, Pin, Plan, PoolReport,
+        Pressure, Program, Relief, Remapping, Report, Rung, Shortage, Source, SpanReport,
+        SpanState, Staging, Step, Totals, UserPool, Verdict,
     },
     pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
 };

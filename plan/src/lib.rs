@@ -14,6 +14,8 @@ mod exact;
 mod greedy;
 mod hot;
 mod improve;
+#[cfg(feature = "manager")]
+pub mod install;
 mod model;
 mod options;
 mod plan;

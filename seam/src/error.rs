@@ -48,6 +48,8 @@ pub enum ErrorKind {
     Unsupported,
     /// A setting contradicts itself or the device: the documentation of the setting says what holds.
     InvalidConfig,
+    /// A pool's own strategy broke the contract of `Strategy`: the log says how; fix the strategy.
+    BadStrategy,
     /// The device is gone; every block is lost: open a new device.
     DeviceLost,
     /// Anything else the driver said; the native code is in the error.
@@ -77,7 +79,7 @@ pub enum Advice {
 
 impl ErrorKind {
     /// Every kind, in the order of their declaration: for tables that must leave none out.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::OutOfDeviceMemory,
         Self::OutOfHostMemory,
         Self::Fragmented,
@@ -98,6 +100,7 @@ impl ErrorKind {
         Self::Published,
         Self::Unsupported,
         Self::InvalidConfig,
+        Self::BadStrategy,
         Self::DeviceLost,
         Self::Driver,
     ];
@@ -147,6 +150,9 @@ impl ErrorKind {
             Self::Published => "the bytes are published and stay as they are; allocate new ones",
             Self::Unsupported => "the backend lacks the capability",
             Self::InvalidConfig => "the setting contradicts itself or the device",
+            Self::BadStrategy => {
+                "the pool's own strategy broke its contract, as the log says; fix the strategy"
+            }
             Self::DeviceLost => "the device is lost; open a new one",
             Self::Driver => "the driver refused",
         }

@@ -5,9 +5,10 @@ use super::program::Program;
 use super::run::{Played, Until, play};
 use omniheap::host::{Host, heap};
 use omniheap::layers::Limit;
+use omniheap::plan::install::Schedule;
 use omniheap::{
     Align, AnyBackend, Backend, BackendKind, Caps, DefaultPolicy, DeviceInfo, Error, ErrorKind,
-    Heap, HeapId, HeapKind, ManagerConfig, Policy, Remapping, Request, Result, Schedule, open,
+    Heap, HeapId, HeapKind, ManagerConfig, Policy, Remapping, Request, Result, open,
 };
 use omniheap_null::Null;
 

@@ -4,10 +4,10 @@ use super::program::{Program, Step};
 use core::time::Duration;
 use omniheap::layers::Record;
 use omniheap::plan::Options;
+use omniheap::plan::install::{NoSchedule, Schedule};
 use omniheap::trace::Trace;
 use omniheap::{
-    Align, Allocation, Backend, Manager, ManagerConfig, NoSchedule, Request, Result, Schedule,
-    plan_from_trace,
+    Align, Allocation, Backend, Manager, ManagerConfig, Request, Result, plan_from_trace,
 };
 
 /// Where the planner stops on traces whose plan it cannot prove best.
@@ -39,7 +39,7 @@ pub(crate) fn keep<B: Backend>(
     schedule: &Schedule,
 ) -> Result<Kept> {
     let manager = Manager::with_config(Record::new(backend), config);
-    let installed = manager.install(schedule.clone(), None)?;
+    let installed = schedule.clone().install(&manager, None)?;
     let mut live: Vec<Option<Allocation<Record<B>>>> = Vec::new();
     live.resize_with(program.numbers as usize, || None);
     for step in &program.steps {

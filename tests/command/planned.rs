@@ -1,9 +1,10 @@
 //! A recorded iteration that runs again by its plan, with every byte checked.
 use crate::support::churn;
 use omniheap::host::Host;
+use omniheap::plan::install::{NoSchedule, Schedule, ScheduleError};
 use omniheap::plan::{Buffer, Options, Problem, Region, solve};
 use omniheap::trace::{Limits, Op, Trace};
-use omniheap::{Align, Allocation, Manager, NoSchedule, Request, ScheduleError, plan_from_trace};
+use omniheap::{Align, Allocation, Manager, Request, plan_from_trace};
 use std::collections::BTreeMap;
 
 fn bytes(seed: u32, size: u64) -> Vec<u8> {
@@ -24,7 +25,7 @@ fn a_recorded_iteration_runs_by_its_plan() {
     let options = Options { effort: 0, ..Options::default() };
     let schedule = plan_from_trace(&trace, Align::of(256), &options).expect("it can be planned");
     let manager = Manager::new(Host::new());
-    let installed = manager.install(schedule, None).expect("it fits");
+    let installed = schedule.install(&manager, None).expect("it fits");
     let mut live = BTreeMap::new();
     for event in trace.events() {
         match event.op {
@@ -55,9 +56,9 @@ fn plans_that_cannot_be_handed_out_say_why() {
     let a = problem.push(Buffer::new(60, 0, 9));
     let b = problem.push(Buffer::new(60, 5, 12));
     let plan = solve(&problem, &Options::default()).expect("it makes sense");
-    assert_eq!(omniheap::schedule(&problem, &plan, &[]), Err(NoSchedule::DoesNotFit));
+    assert_eq!(Schedule::from_plan(&problem, &plan, &[]), Err(NoSchedule::DoesNotFit));
     problem.aliases.push((a, b));
     let plan = solve(&problem, &Options::default()).expect("it makes sense");
     let shared = ScheduleError::Overlap { first: a, second: b };
-    assert_eq!(omniheap::schedule(&problem, &plan, &[]), Err(NoSchedule::Spans(shared)));
+    assert_eq!(Schedule::from_plan(&problem, &plan, &[]), Err(NoSchedule::Spans(shared)));
 }

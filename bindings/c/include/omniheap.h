@@ -263,6 +263,8 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_PUBLISHED = 26,
   // Copies of one batch overlap: split the batch.
   OMNIHEAP_STATUS_OVERLAP = 27,
+  // A pool's own strategy broke its contract; pools that C makes have none.
+  OMNIHEAP_STATUS_BAD_STRATEGY = 28,
 } omniheap_status;
 
 // A manager of one device. Zero is none.

@@ -67,6 +67,8 @@ pub enum OmniheapStatus {
     Published = 26,
     /// Copies of one batch overlap: split the batch.
     Overlap = 27,
+    /// A pool's own strategy broke its contract; pools that C makes have none.
+    BadStrategy = 28,
 }
 
 impl From<ErrorKind> for OmniheapStatus {
@@ -92,6 +94,7 @@ impl From<ErrorKind> for OmniheapStatus {
             ErrorKind::Published => Self::Published,
             ErrorKind::Unsupported => Self::Unsupported,
             ErrorKind::InvalidConfig => Self::InvalidConfig,
+            ErrorKind::BadStrategy => Self::BadStrategy,
             ErrorKind::DeviceLost => Self::DeviceLost,
             _ => Self::Driver,
         }

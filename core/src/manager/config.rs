@@ -2,7 +2,8 @@
 use super::{AllocateError, Allocation, Defragmentation, Manager, Observer, Remapping};
 use crate::pool::Pool;
 use crate::{
-    Align, Backend, Caps, DefaultPolicy, Guards, HeapId, HeapKind, Policy, PoolConfig, Request,
+    Align, Backend, Caps, DefaultPolicy, ErrorKind, Guards, HeapId, HeapKind, Policy, PoolConfig,
+    Request,
 };
 use alloc::sync::Arc;
 use core::fmt;
@@ -130,6 +131,37 @@ impl<B: Backend> UserPool<B> {
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
         let allocated = self.manager.allocate_in(&self.pool, request, None);
         allocated.inspect_err(|error| self.manager.failed(request, error))
+    }
+
+    /// Takes the bytes from `offset` on of the pool's first block, as many as the request's size.
+    ///
+    /// For programs that know where each allocation goes. The pool needs one lane, a minimum so that it has a block, and a
+    /// strategy that takes spans ([`Strategy::as_take`](crate::strategy::Strategy::as_take)). The bytes are linear.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` when a byte of the span is live, or may still be used by another timeline; `OutOfRange` when the span leaves the
+    /// block; `Misaligned` when `offset` is not a multiple of the request's alignment; `Unsupported` for dedicated and tiled
+    /// requests, and where the pool has several lanes or its strategy takes no spans; `Stale` when the pool has no block.
+    /// Otherwise as for [`allocate`](Self::allocate). A failed call changes nothing.
+    pub fn take_span(
+        &self,
+        offset: u64,
+        request: &Request<'_>,
+    ) -> Result<Allocation<B>, AllocateError> {
+        self.manager.take_span_in(&self.pool, offset, request)
+    }
+
+    /// Returns whether nothing in the pool is live or waits for a timeline, after retiring what has finished.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn is_idle(&self) -> crate::Result<bool> {
+        match Manager::check_idle(&self.pool) {
+            Err(error) if error.kind() == ErrorKind::Busy => Ok(false),
+            checked => checked.map(|()| true),
+        }
     }
 
     /// Bytes that the pool holds from the driver.

@@ -13,7 +13,6 @@ mod error;
 mod explain;
 mod free;
 mod guards;
-mod install;
 mod ladder;
 mod launch;
 mod observe;
@@ -28,7 +27,6 @@ mod recall;
 mod report;
 mod residue;
 mod resize;
-mod schedule;
 mod shortage;
 mod staging;
 mod transfer;
@@ -41,11 +39,9 @@ pub use constants::{Constant, ConstantHome, ConstantPlan};
 pub use defragment::{Background, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, FreeError, Rung, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
-pub use install::{Deviation, Installed, ScheduleReport};
 pub use launch::Program;
 pub use observe::{Backing, BlockNumber, Event, Observer};
 pub use report::{BlockReport, PoolReport, Report, SpanReport, SpanState, Totals};
-pub use schedule::{Schedule, ScheduleError, ScheduledRegion, ScheduledSpan};
 pub use staging::Staging;
 pub use transfer::Copy;
 
@@ -94,8 +90,6 @@ struct Inner<B: Backend> {
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,
     user_pools: Mutex<Vec<Arc<Pool<B>>>>,
-    /// The schedules that are installed.
-    courses: Mutex<Vec<Arc<install::Course>>>,
     callbacks: Mutex<Vec<Callback>>,
     climbs: Climbs,
     /// Heaps that were left because they are nearly full.
@@ -156,7 +150,6 @@ impl<B: Backend> Manager<B> {
                 plain,
                 pools,
                 user_pools: Mutex::new(Vec::new()),
-                courses: Mutex::new(Vec::new()),
                 callbacks: Mutex::new(Vec::new()),
                 climbs: Climbs::default(),
                 windows,

@@ -1,9 +1,13 @@
 //! The pools of a manager: one of each heap, made at first use, and those that users make.
 #![forbid(unsafe_code)]
-use super::{Manager, UserPool};
-use crate::pool::{Patience, Pool};
-use crate::{Backend, Error, ErrorKind, HeapId, PoolConfig, Result};
-use alloc::{sync::Arc, vec::Vec};
+use super::{AllocateError, Allocation, Manager, UserPool, ladder};
+use crate::pool::{MakeStrategy, Miss, Patience, Pool};
+use crate::strategy::Strategy;
+use crate::{
+    Align, Backend, Class, Contents, Error, ErrorKind, HeapId, PoolConfig, Request, Result,
+    Sharing, Span, StrategyKind,
+};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use std::sync::OnceLock;
 
 impl<B: Backend> Manager<B> {
@@ -14,18 +18,24 @@ impl<B: Backend> Manager<B> {
             return Ok(pool);
         }
         let config = self.inner.config.pool_for(self.caps(), heap);
-        let made = Arc::new(self.make_pool(heap, config)?);
+        let made = Arc::new(self.make_pool(heap, config, None)?);
         Ok(slot.get_or_init(|| made))
     }
 
     /// A pool with its minimum.
-    pub(super) fn make_pool(&self, heap: HeapId, config: PoolConfig) -> Result<Pool<B>> {
+    fn make_pool(
+        &self,
+        heap: HeapId,
+        config: PoolConfig,
+        make: Option<MakeStrategy>,
+    ) -> Result<Pool<B>> {
         let device = Arc::clone(&self.inner.device);
         let names = Arc::clone(&self.inner.names);
         let pool = Pool::new(
             device,
             heap,
             config,
+            make,
             self.inner.config.unit,
             names,
             self.inner.sentry.clone(),
@@ -48,9 +58,78 @@ impl<B: Backend> Manager<B> {
     ///
     /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; when the pool has a minimum, what the driver says.
     pub fn create_pool(&self, heap: HeapId, config: PoolConfig) -> Result<UserPool<B>> {
-        let pool = Arc::new(self.make_pool(heap, config)?);
+        Ok(self.register_pool(self.make_pool(heap, config, None)?))
+    }
+
+    /// Makes a pool that a strategy of your own divides.
+    ///
+    /// `make` is called once for each lane, with the distance that the strategy must keep between spans of different
+    /// [`Class`](crate::Class). The pool sets `config.strategy` to [`StrategyKind::Custom`]. Allocations of such a pool are
+    /// never moved, and guards behind them lie only in bytes that rounding leaves over.
+    ///
+    /// The pool checks each grant; see [`Strategy`] for what it checks and what it relies on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_pool`](Self::create_pool), and what the strategy says of the pool's minimum. Requests fail with
+    /// `BadStrategy` when the strategy breaks its contract.
+    pub fn create_pool_with(
+        &self,
+        heap: HeapId,
+        config: PoolConfig,
+        make: impl Fn(Align) -> Box<dyn Strategy> + Send + Sync + 'static,
+    ) -> Result<UserPool<B>> {
+        let config = PoolConfig { strategy: StrategyKind::Custom, ..config };
+        Ok(self.register_pool(self.make_pool(heap, config, Some(Box::new(make)))?))
+    }
+
+    fn register_pool(&self, pool: Pool<B>) -> UserPool<B> {
+        let pool = Arc::new(pool);
         self.inner.user_pools.lock().push(Arc::clone(&pool));
-        Ok(UserPool::new(self.clone(), pool))
+        UserPool::new(self.clone(), pool)
+    }
+
+    /// Takes the bytes from `offset` on of a pool's first block.
+    pub(super) fn take_span_in(
+        &self,
+        pool: &Arc<Pool<B>>,
+        offset: u64,
+        request: &Request<'_>,
+    ) -> Result<Allocation<B>, AllocateError> {
+        ladder::check(request)?;
+        if request.layout.align > self.inner.device.heap(pool.shared.heap)?.align {
+            return Err(ErrorKind::InvalidAlignment.into());
+        }
+        if !request.layout.align.divides(offset) {
+            return Err(ErrorKind::Misaligned.into());
+        }
+        let is_plain = request.sharing == Sharing::Shared && request.class == Class::Linear;
+        let lane = pool.only_lane().filter(|_| is_plain).ok_or(ErrorKind::Unsupported)?;
+        lane.enter(request.timeline)?;
+        let span = Span { offset, size: request.layout.size };
+        let take = || lane.state.lock().take(span, request.timeline);
+        let taken = match take() {
+            Err(Miss::Refused(ErrorKind::Busy)) => {
+                lane.retire(Patience::Look)?;
+                take()
+            }
+            Err(Miss::InUse(last)) => {
+                lane.settle_use(last)?;
+                take()
+            }
+            taken => taken,
+        };
+        let slot = taken.map_err(|miss| match miss {
+            Miss::Refused(kind) => kind,
+            Miss::InUse(_) | Miss::WouldBreak => ErrorKind::Busy,
+        })?;
+        self.note(lane, slot, request);
+        let allocation = self.claim(lane, slot, request, None);
+        if request.contents == Contents::Zero {
+            allocation.wipe()?;
+        }
+        allocation.lay_guard(request.contents)?;
+        Ok(allocation)
     }
 
     /// Ends a pool. Its blocks go back to the driver.

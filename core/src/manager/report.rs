@@ -1,5 +1,5 @@
 //! A snapshot for people and tools.
-use super::{BlockNumber, Manager, Rung, ScheduleReport};
+use super::{BlockNumber, Manager, Rung};
 use crate::defrag::{MoveCost, Moved};
 use crate::pool::{Divider, Lane, Note, Pool, Slot, SlotId, Stay};
 use crate::strategy::PieceState;
@@ -125,8 +125,6 @@ pub struct Report {
     pub defragmentation: Moved,
     /// What copies and remaps take, heap by heap: the cheaper is chosen.
     pub move_costs: Vec<MoveCost>,
-    /// Schedules that are installed, and how well programs keep to them.
-    pub schedules: Vec<ScheduleReport>,
     /// How guards fared, where the manager lays them.
     pub guards: GuardReport,
     /// Pool by pool.
@@ -156,7 +154,6 @@ impl<B: Backend> Manager<B> {
                 .map(|(heap, _)| device.cost(heap).rates().tell(heap))
                 .collect(),
             guards: self.inner.sentry.as_ref().map(|sentry| sentry.report()).unwrap_or_default(),
-            schedules: self.inner.courses.lock().iter().map(|course| course.report()).collect(),
             pools,
         }
     }

@@ -1,8 +1,11 @@
 //! How a pool is set up.
 #![forbid(unsafe_code)]
-use crate::strategy::{Buddy, Bump, Exact, Ring, Slab, Stack, Strategy, Tlsf};
+use crate::strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy, Tlsf};
 use crate::{Align, ErrorKind, Layout};
 use alloc::boxed::Box;
+
+/// Makes a strategy that keeps unlike neighbours so far apart.
+pub(crate) type MakeStrategy = Box<dyn Fn(Align) -> Box<dyn Strategy> + Send + Sync>;
 
 /// Which algorithm divides a pool's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +23,8 @@ pub enum StrategyKind {
     Ring,
     /// Everything dies together: [`Bump`].
     Bump,
-    /// Spans where a schedule says: [`Exact`].
-    Exact,
+    /// A strategy of your own: [`Manager::create_pool_with`](crate::Manager::create_pool_with) sets it, and only it.
+    Custom,
 }
 
 /// When a paged pool waits for the device.
@@ -67,7 +70,8 @@ pub struct PoolConfig {
     pub waiting: Waiting,
     /// Which timelines may use an allocation.
     pub uses: Uses,
-    /// Lanes for threads; one makes the pool deterministic across threads, `None` is one for each core.
+    /// Lanes for threads; one makes the pool deterministic across threads. `None` is one for each core with the general
+    /// strategy, and one with a strategy of your own. The other strategies have one lane.
     pub lanes: Option<u32>,
 }
 
@@ -123,13 +127,12 @@ impl Default for PoolConfig {
 /// A strategy of a kind, for the lanes that do not use the general one.
 pub(crate) fn other(kind: StrategyKind, granularity: Align) -> Option<Box<dyn Strategy>> {
     Some(match kind {
-        StrategyKind::General => return None,
+        StrategyKind::General | StrategyKind::Custom => return None,
         StrategyKind::Buddy(smallest) => Box::new(Buddy::new(Align::new(smallest)?, granularity)),
         StrategyKind::Slab(layout) => Box::new(Slab::new(layout, granularity).ok()?),
         StrategyKind::Stack => Box::new(Stack::new(granularity)),
         StrategyKind::Ring => Box::new(Ring::new(granularity)),
         StrategyKind::Bump => Box::new(Bump::new(granularity)),
-        StrategyKind::Exact => Box::new(Exact::new(granularity)),
     })
 }
 

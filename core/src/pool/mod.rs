@@ -3,6 +3,7 @@
 //! A pool is a set of lanes. A lane has its own lock, strategy and blocks, and serves the threads that hash to it, so that
 //! threads do not queue behind one lock. All timelines share a lane; each hole knows which of them used it last, so a timeline
 //! reuses at once what it freed in its own order. Before a lane grows it looks into the others; what is idle there is lent.
+mod checked;
 mod config;
 mod deferred;
 mod gather;
@@ -14,12 +15,13 @@ mod order;
 mod paged;
 mod pager;
 mod plain;
-mod planned;
 mod shared;
 mod slots;
+mod take;
 mod users;
 mod warm;
 
+pub(crate) use config::MakeStrategy;
 pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
 pub(crate) use deferred::Origin;
 pub use growth::Growth;
@@ -34,9 +36,11 @@ pub(crate) use users::Pending;
 use crate::defrag::insist;
 use crate::device::Device;
 use crate::guard::{self, Sentry};
+use crate::strategy::Strategy;
 use crate::sync::{Signal, thread_number};
 use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use checked::Checked;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use lane::State;
 use shared::Shared;
@@ -67,6 +71,8 @@ pub(crate) struct Pool<B: Backend> {
     pub(crate) shared: Arc<Shared<B>>,
     names: Arc<Names>,
     lanes: Lanes<B>,
+    /// Makes the strategy of each lane where the pool has its own.
+    make: Option<MakeStrategy>,
 }
 
 impl<B: Backend> Pool<B> {
@@ -75,6 +81,7 @@ impl<B: Backend> Pool<B> {
         device: Arc<Device<B>>,
         heap: HeapId,
         config: PoolConfig,
+        make: Option<MakeStrategy>,
         unit: Align,
         names: Arc<Names>,
         sentry: Option<Arc<Sentry<B>>>,
@@ -88,13 +95,13 @@ impl<B: Backend> Pool<B> {
             growth.shared_up_to = 0;
         }
         let lanes = match config.strategy {
-            StrategyKind::General => {
-                config.lanes.unwrap_or_else(cores).clamp(1, MOST_LANES).next_power_of_two()
-            }
+            StrategyKind::General => config.lanes.unwrap_or_else(cores),
+            StrategyKind::Custom => config.lanes.unwrap_or(1),
             _ => 1,
         };
+        let lanes = lanes.clamp(1, MOST_LANES).next_power_of_two();
         let granularity = device.backend().caps().neighbour_granularity;
-        if config.strategy != StrategyKind::General {
+        if !matches!(config.strategy, StrategyKind::General) && make.is_none() {
             config::other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig)?;
         }
         let unit = unit.max(about.align.min(unit));
@@ -103,7 +110,7 @@ impl<B: Backend> Pool<B> {
             return Err(ErrorKind::InvalidConfig.into()); // No block could ever hold anything.
         }
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit, sentry));
-        Ok(Self { shared, names, lanes: (0..lanes).map(|_| OnceLock::new()).collect() })
+        Ok(Self { shared, names, lanes: (0..lanes).map(|_| OnceLock::new()).collect(), make })
     }
 
     /// Takes the pool's minimum from the driver, for the lane of the calling thread.
@@ -123,7 +130,11 @@ impl<B: Backend> Pool<B> {
 
     fn make_lane(&self) -> Arc<Lane<B>> {
         let granularity = self.shared.device.backend().caps().neighbour_granularity;
-        let divider = match config::other(self.shared.config.strategy, granularity) {
+        let other = match &self.make {
+            Some(make) => Some(Box::new(Checked::new(make(granularity))) as Box<dyn Strategy>),
+            None => config::other(self.shared.config.strategy, granularity),
+        };
+        let divider = match other {
             Some(other) => Divider::Other(other),
             None => Divider::General(config::general(granularity)),
         };
@@ -148,6 +159,11 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn lane(&self) -> &Arc<Lane<B>> {
         let slot = &self.lanes[thread_number() as usize & (self.lanes.len() - 1)];
         slot.get_or_init(|| self.make_lane())
+    }
+
+    /// The pool's lane, where it has only one.
+    pub(crate) fn only_lane(&self) -> Option<&Arc<Lane<B>>> {
+        (self.lanes.len() == 1).then(|| self.lane())
     }
 
     /// The lane of the calling thread, to which a timeline is known.
@@ -188,12 +204,12 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Whether guards may take room of their own: not where all pieces have one size, and not in a small bank.
+    /// Whether guards may take room of their own: not where pieces may all have one size, and not in a small bank.
     fn has_room(&self) -> bool {
         let kind = self.shared.device.heap(self.shared.heap).map(|heap| heap.kind);
         self.shared.sentry.is_some()
             && kind != Ok(HeapKind::Constant)
-            && !matches!(self.shared.config.strategy, StrategyKind::Slab(_) | StrategyKind::Exact)
+            && !matches!(self.shared.config.strategy, StrategyKind::Slab(_) | StrategyKind::Custom)
     }
 
     /// The most that one request can ever get.

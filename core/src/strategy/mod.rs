@@ -2,10 +2,11 @@
 //!
 //! A strategy divides a *set* of blocks, so that one search covers all of them: a pool with a thousand blocks finds a
 //! hole as fast as a pool with one. Every strategy works alone as an offset allocator.
+//!
+//! Implement [`Strategy`] for an algorithm of your own; `Manager::create_pool_with` makes a pool that it divides.
 #![forbid(unsafe_code)]
 mod buddy;
 mod bump;
-mod exact;
 mod last_use;
 mod ring;
 mod slab;
@@ -16,7 +17,6 @@ mod tlsf;
 
 pub use buddy::Buddy;
 pub use bump::Bump;
-pub use exact::Exact;
 pub use last_use::LastUse;
 pub use ring::Ring;
 pub use slab::Slab;
@@ -26,7 +26,7 @@ pub use tlsf::Tlsf;
 use crate::{Class, ErrorKind, Layout, Span};
 use core::fmt;
 
-/// One block of a strategy, in the order of [`Strategy::add_block`]; ids of removed blocks are used again.
+/// One block of a strategy: 0 for the first, then 1, 2 and so on. Ids of removed blocks are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
@@ -69,8 +69,30 @@ pub struct Grant {
 }
 
 /// Divides blocks into spans that never overlap.
+///
+/// A type that implements it can divide a pool: see `Manager::create_pool_with`. It then owes what each method says, and:
+///
+/// * Two live spans have no byte in common.
+/// * Spans of different [`Class`] in one block are a granularity apart: the highest byte of one and the lowest of the other
+///   are in different granules. A pool says the granularity when it asks for the strategy.
+/// * A live key is not given out a second time. [`Key::new`]`(u32::MAX, u32::MAX)` is reserved.
+/// * A refused call changes nothing.
+/// * No method panics, and none calls the manager: the pool's lock is held.
+///
+/// # What a pool checks
+///
+/// A pool checks every grant of a strategy from outside. The block must be known, the span must lie inside it, be large
+/// enough and aligned, and the key must be new. It also counts the live spans of each block. Otherwise the grant is freed, the
+/// request fails with `BadStrategy`, and the log says what was wrong. A live span that [`free`](Self::free) refuses to free
+/// is logged and lost until the pool ends.
+///
+/// A pool does not check for overlap or for neighbours of different class. Two allocations that overlap overwrite each
+/// other's contents, on the host and on the device. Nothing outside the block is touched.
 pub trait Strategy: fmt::Debug + Send {
     /// Adds a block of `size` bytes to divide.
+    ///
+    /// * All of the block is free.
+    /// * Its id is the lowest that is not in use.
     ///
     /// # Errors
     ///
@@ -78,14 +100,21 @@ pub trait Strategy: fmt::Debug + Send {
     /// `OutOfHostMemory` when the bookkeeping cannot grow.
     fn add_block(&mut self, size: u64) -> Result<BlockId, ErrorKind>;
 
-    /// Takes away a block in which nothing is live.
+    /// Removes a block in which nothing is live.
+    ///
+    /// * Nothing is granted from it any more.
+    /// * The next block may get its id; keys from before stay stale.
     ///
     /// # Errors
     ///
     /// `Busy` when a span of it is live, `Stale` when there is no such block.
     fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind>;
 
-    /// Takes a span. `class` matters only where the device keeps unlike neighbours apart.
+    /// Takes a span of any block. `class` matters only where the device keeps unlike neighbours apart.
+    ///
+    /// * The span has at least `layout.size` bytes and starts at a multiple of `layout.align`.
+    /// * It lies inside its block.
+    /// * Its key is live until it is freed.
     ///
     /// # Errors
     ///
@@ -93,27 +122,35 @@ pub trait Strategy: fmt::Debug + Send {
     /// `Fragmented` when enough are free but scattered. A failed call changes nothing.
     fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind>;
 
-    /// Gives a span back, and says which it was.
+    /// Frees a span, and returns the grant that [`allocate`](Self::allocate) gave.
+    ///
+    /// * The key is stale from then on.
+    /// * The bytes may be granted again, at once or later.
     ///
     /// # Errors
     ///
     /// `Stale` when the key is not live; `Busy` when the algorithm frees in order and it is not this key's turn.
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind>;
 
-    /// The grant of a live key.
+    /// Returns the grant of a live key, as it was given.
     ///
     /// # Errors
     ///
     /// `Stale` when the key is not live.
     fn grant(&self, key: Key) -> Result<Grant, ErrorKind>;
 
-    /// Bytes used and free, and the largest hole. May cost a search; not for hot paths.
+    /// Returns the bytes used and free, and the largest hole. May cost a search; not for hot paths.
+    ///
+    /// * The sums agree with [`for_each`](Self::for_each).
     fn usage(&self) -> Usage;
 
-    /// Whether nothing of the block is live. An unknown block is not empty.
+    /// Returns whether nothing of the block is live. An unknown block is not empty.
     fn is_empty(&self, block: BlockId) -> bool;
 
-    /// Visits every piece of every block, block by block and lowest offset first; the pieces tile the blocks.
+    /// Visits every piece of every block.
+    ///
+    /// * Blocks come in the order of their ids, pieces in the order of their offsets.
+    /// * The pieces of a block leave no gap and do not overlap; none is empty.
     fn for_each(&self, visit: &mut dyn FnMut(Piece));
 
     /// Checks every internal invariant by a full walk. For tests and reports.
@@ -123,7 +160,7 @@ pub trait Strategy: fmt::Debug + Send {
     /// A sentence that says what is broken.
     fn validate(&self) -> Result<(), &'static str>;
 
-    /// Takes spans that the caller names, where the algorithm can.
+    /// Returns the interface for spans that the caller names, where the algorithm has one.
     fn as_take(&mut self) -> Option<&mut dyn TakeSpan> {
         None
     }
@@ -132,6 +169,8 @@ pub trait Strategy: fmt::Debug + Send {
 /// Takes spans that the caller names.
 pub trait TakeSpan {
     /// Takes exactly `span` of `block`, for linear bytes.
+    ///
+    /// * The grant has this block and this span.
     ///
     /// # Errors
     ///

@@ -16,6 +16,7 @@ mod cases;
 mod elsewhere;
 mod expect;
 pub mod faults;
+mod first_fit;
 mod look;
 mod pending;
 mod results;

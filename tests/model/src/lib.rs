@@ -11,6 +11,9 @@ pub mod configuration;
 mod decode;
 mod driver;
 mod explore;
+// The suite and this crate test one strategy from outside.
+#[path = "../../conformance/src/first_fit.rs"]
+mod first_fit;
 mod random;
 mod seed;
 pub mod session;

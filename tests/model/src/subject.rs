@@ -1,8 +1,8 @@
 //! The strategies under test, and what each promises beyond the trait.
-use omniheap_core::strategy::{
-    Buddy, Bump, Exact, Piece, PieceState, Ring, Slab, Stack, Strategy, Tlsf,
-};
+use crate::first_fit::FirstFit;
+use omniheap_core::strategy::{Buddy, Bump, Piece, PieceState, Ring, Slab, Stack, Strategy, Tlsf};
 use omniheap_core::{Align, Class, Layout};
+use omniheap_plan::install::Exact;
 
 /// A strategy and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub enum Subject {
     Bump,
     /// Where the caller says, else the lowest hole.
     Exact,
+    /// From outside the core: the lowest hole.
+    FirstFit,
 }
 
 impl Subject {
@@ -47,6 +49,7 @@ impl Subject {
             Self::Ring => Box::new(Ring::new(granularity)),
             Self::Bump => Box::new(Bump::new(granularity)),
             Self::Exact => Box::new(Exact::new(granularity)),
+            Self::FirstFit => Box::new(FirstFit::new(granularity)),
         }
     }
 
@@ -147,14 +150,13 @@ impl Subject {
         match self {
             Self::Buddy { .. } => hole.span.size >= size,
             Self::Slab { .. } => alike == Alike::Yes || granularity.divides(size),
-            Self::Tlsf | Self::Stack | Self::Bump | Self::Ring | Self::Exact => {
+            Self::Tlsf | Self::Stack | Self::Bump | Self::Ring | Self::Exact | Self::FirstFit => {
                 let (align, ends) = match alike {
                     Alike::Yes => (layout.align, 0),
                     Alike::No => (layout.align.max(granularity), granularity.get() - 1),
                 };
                 let start = align.up(hole.span.offset);
-                let slack =
-                    if matches!(self, Self::Ring | Self::Tlsf | Self::Exact) { ends } else { 0 };
+                let slack = if matches!(self, Self::Stack | Self::Bump) { 0 } else { ends };
                 let end = start.and_then(|start| start.checked_add(size)?.checked_add(slack));
                 end.is_some_and(|end| end <= hole.span.end())
             }

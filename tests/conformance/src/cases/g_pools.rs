@@ -1,7 +1,9 @@
 //! G: pools.
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
+use crate::first_fit::FirstFit;
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, timelines, write_stamp};
+use omniheap_core::strategy::Strategy;
 use omniheap_core::{
     Align, Backend, ErrorKind, Layout, Manager, PoolConfig, Request, StrategyKind, UserPool,
 };
@@ -271,9 +273,13 @@ fn every_kind_of_pool_serves_and_empties<B: Backend + 'static>(world: &World<B>)
         StrategyKind::Ring,
         StrategyKind::Bump,
     ];
-    for strategy in kinds {
+    let make = |granularity| Box::new(FirstFit::new(granularity)) as Box<dyn Strategy>;
+    let own = manager.create_pool_with(world.device_heap(), pool_of(MIB), make).expect("valid");
+    let made = kinds.map(|strategy| {
         let config = PoolConfig { strategy, ..pool_of(MIB) };
-        let pool = manager.create_pool(world.device_heap(), config).expect("valid");
+        (strategy, manager.create_pool(world.device_heap(), config).expect("valid"))
+    });
+    for (strategy, pool) in made.into_iter().chain([(StrategyKind::Custom, own)]) {
         for _ in 0..3 {
             let mut live: Vec<_> =
                 (0..40).map(|_| pool.allocate(&Request::new(4096)).expect("fits")).collect();

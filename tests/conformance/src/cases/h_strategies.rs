@@ -1,12 +1,14 @@
 //! H: the strategies, which need no device, and what a device sees of them.
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
+use crate::first_fit::FirstFit;
 use crate::rng::Rng;
-use crate::world::{World, pool_of};
+use crate::world::{Stack, World, check_stamp, pool_of, write_stamp};
 use omniheap_core::strategy::{
-    Buddy, Bump, Grant, PieceState, Ring, Slab, Stack as Lifo, Strategy, Tlsf,
+    BlockId, Buddy, Bump, Grant, Key, Piece, PieceState, Ring, Slab, Stack as Lifo, Strategy, Tlsf,
+    Usage,
 };
-use omniheap_core::{Align, Backend, Class, ErrorKind, Layout, Request};
+use omniheap_core::{Align, Backend, Class, ErrorKind, Layout, Request, UserPool};
 use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -20,6 +22,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         slots_are_unique_and_come_back proves [60] needs [];
         bookkeeping_touches_no_device_memory proves [62] needs [Unguarded];
         offsets_are_those_of_the_strategy_alone proves [63] needs [Unguarded];
+        grants_that_leave_their_block_are_refused proves [63] needs [];
     }
 }
 
@@ -35,6 +38,8 @@ fn strategies() -> Vec<(&'static str, Box<dyn Strategy>)> {
         ("stack", Box::new(Lifo::new(Align::ONE))),
         ("ring", Box::new(Ring::new(Align::ONE))),
         ("bump", Box::new(Bump::new(Align::ONE))),
+        ("first fit", Box::new(FirstFit::new(Align::ONE))),
+        ("first fit with granules", Box::new(FirstFit::new(Align::of(1024)))),
     ]
 }
 
@@ -54,7 +59,7 @@ fn tiles(name: &str, strategy: &dyn Strategy, live: &[Grant]) {
         assert_eq!(piece.span.offset, end, "{name}: a gap or an overlap");
         end = piece.span.end();
         let is_hole = piece.state == PieceState::Hole;
-        let merges = name.starts_with("tlsf");
+        let merges = name.starts_with("tlsf") || name.starts_with("first fit");
         assert!(!(merges && is_hole && last_was_hole), "{name}: two holes side by side");
         last_was_hole = is_hole;
         match piece.state {
@@ -238,11 +243,26 @@ fn bookkeeping_touches_no_device_memory<B: Backend + 'static>(world: &World<B>) 
 }
 
 fn offsets_are_those_of_the_strategy_alone<B: Backend + 'static>(world: &World<B>) {
-    let manager = world.manager();
-    let pool = manager.create_pool(world.device_heap(), pool_of(8 << 20)).expect("valid");
-    let unit = omniheap_core::ManagerConfig::default().unit;
+    let (manager, heap, config) = (world.manager(), world.device_heap(), pool_of(8 << 20));
     let granularity = world.backend().caps().neighbour_granularity;
-    let mut alone = Tlsf::new(granularity);
+    let general = manager.create_pool(heap, config).expect("valid");
+    follow(world, &general, &mut Tlsf::new(granularity));
+    let make = |granularity| Box::new(FirstFit::new(granularity)) as Box<dyn Strategy>;
+    let own = manager.create_pool_with(heap, config, make).expect("valid");
+    follow(world, &own, &mut FirstFit::new(granularity));
+    manager.validate().expect("sound");
+    for pool in [general, own] {
+        manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    }
+}
+
+/// Asks a pool and a strategy without a device for the same.
+fn follow<B: Backend + 'static>(
+    world: &World<B>,
+    pool: &UserPool<Stack<B>>,
+    alone: &mut dyn Strategy,
+) {
+    let unit = omniheap_core::ManagerConfig::default().unit;
     alone.add_block(8 << 20).expect("a fine size");
     let (mut rng, mut live) = (world.rng(), Vec::new());
     for _ in 0..300 {
@@ -260,5 +280,73 @@ fn offsets_are_those_of_the_strategy_alone<B: Backend + 'static>(world: &World<B
     }
     drop(live);
     assert_eq!(kind(pool.allocate(&Request::new(9 << 20))), ErrorKind::ExceedsLimit);
+}
+
+/// A strategy from outside whose second span leaves its block by one byte.
+#[derive(Debug)]
+struct Stray {
+    inner: FirstFit,
+    block: u64,
+}
+
+impl Strategy for Stray {
+    fn add_block(&mut self, size: u64) -> Result<BlockId, ErrorKind> {
+        self.block = size;
+        self.inner.add_block(size)
+    }
+
+    fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind> {
+        self.inner.remove_block(block)
+    }
+
+    fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
+        let mut grant = self.inner.allocate(layout, class)?;
+        if grant.span.offset > 0 {
+            grant.span.size = self.block - grant.span.offset + 1;
+        }
+        Ok(grant)
+    }
+
+    fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+        self.inner.free(key)
+    }
+
+    fn grant(&self, key: Key) -> Result<Grant, ErrorKind> {
+        self.inner.grant(key)
+    }
+
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+
+    fn is_empty(&self, block: BlockId) -> bool {
+        self.inner.is_empty(block)
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
+        self.inner.for_each(visit);
+    }
+
+    fn validate(&self) -> Result<(), &'static str> {
+        self.inner.validate()
+    }
+}
+
+fn grants_that_leave_their_block_are_refused<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let make = |granularity| {
+        Box::new(Stray { inner: FirstFit::new(granularity), block: 0 }) as Box<dyn Strategy>
+    };
+    let pool = manager.create_pool_with(world.device_heap(), pool_of(BLOCK), make).expect("valid");
+    let first = pool.allocate(&Request::new(4096)).expect("it lies inside");
+    write_stamp(&first, 1);
+    let before = manager.totals();
+    for _ in 0..3 {
+        assert_eq!(kind(pool.allocate(&Request::new(4096))), ErrorKind::BadStrategy);
+    }
+    assert_eq!(manager.totals(), before, "what was refused is free again");
+    check_stamp(&first, 1);
+    first.free();
+    manager.validate().expect("sound");
     manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
 }

@@ -9,6 +9,7 @@ mod defragment_soak;
 mod holes;
 mod missed;
 mod ordered;
+mod own_strategy;
 mod pack;
 mod promises;
 mod recall;

@@ -78,3 +78,8 @@ fn bump_in_a_small_world() {
 fn exact_in_a_small_world() {
     everything_holds(Subject::Exact);
 }
+
+#[test]
+fn first_fit_in_a_small_world() {
+    everything_holds(Subject::FirstFit);
+}

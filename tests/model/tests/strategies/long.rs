@@ -26,14 +26,15 @@ fn world(numbers: &mut Random) -> (Subject, Geometry) {
     let granularity = Align::of(numbers.pick(&[1, 1, 256, 1024]));
     // A block of thousands of units takes longer to look through than all else together.
     let least = size / 512 + 1;
-    let subject = match numbers.below(10) {
+    let subject = match numbers.below(11) {
         0..=3 => Subject::Tlsf,
         4 => Subject::Buddy { unit: Align::of(least.next_power_of_two() << numbers.below(7)) },
         5 => Subject::Slab { slot: Layout::new(least + numbers.below(900)) },
         6 => Subject::Stack,
         7 => Subject::Ring,
         8 => Subject::Bump,
-        _ => Subject::Exact,
+        9 => Subject::Exact,
+        _ => Subject::FirstFit,
     };
     let count = if subject == Subject::Ring { 1 } else { 1 + numbers.below(3) };
     let classes = vec![Class::Linear, Class::Tiled];

@@ -4,7 +4,7 @@ use omniheap_core::{Align, Class, ErrorKind, Layout};
 use omniheap_model::Subject;
 use std::collections::BTreeSet;
 
-const SUBJECTS: [Subject; 7] = [
+const SUBJECTS: [Subject; 8] = [
     Subject::Tlsf,
     Subject::Buddy { unit: Align::ONE },
     Subject::Slab { slot: Layout::new(64) },
@@ -12,6 +12,7 @@ const SUBJECTS: [Subject; 7] = [
     Subject::Ring,
     Subject::Bump,
     Subject::Exact,
+    Subject::FirstFit,
 ];
 
 fn take(strategy: &mut dyn Strategy, size: u64) -> Grant {

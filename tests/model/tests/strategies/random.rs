@@ -117,3 +117,8 @@ fn bump_follows_the_shadow() {
 fn exact_follows_the_shadow() {
     holds("exact", plain(Subject::Exact, 4));
 }
+
+#[test]
+fn first_fit_follows_the_shadow() {
+    holds("first fit", plain(Subject::FirstFit, 4));
+}

@@ -1,8 +1,9 @@
 //! What a program will allocate, in order, and where each of it goes: a plan in the manager's words.
-#![forbid(unsafe_code)]
-use crate::{HeapId, Span};
+use super::Installed;
+use crate::{Plan, Problem, ProblemError};
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::fmt;
+use omniheap_core::{Backend, HeapId, Manager, Result, Span, TimelineId};
 
 /// One stretch of memory that a schedule divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,8 @@ pub struct ScheduledSpan {
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::{Schedule, ScheduledRegion, ScheduledSpan, ScheduleError, Span};
+/// use omniheap_core::Span;
+/// use omniheap_plan::install::{Schedule, ScheduleError, ScheduledRegion, ScheduledSpan};
 ///
 /// let regions = vec![ScheduledRegion { heap: None, size: 4096 }];
 /// let at = |offset, start, end| {
@@ -95,6 +97,32 @@ impl fmt::Display for ScheduleError {
 
 impl core::error::Error for ScheduleError {}
 
+/// Why there is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoSchedule {
+    /// The plan is above a capacity of the problem: spill something, or give it more.
+    DoesNotFit,
+    /// The problem makes no sense to the planner.
+    Problem(ProblemError),
+    /// The spans cannot be handed out one by one, as with buffers that share bytes; numbers are those of buffers.
+    Spans(ScheduleError),
+}
+
+impl fmt::Display for NoSchedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DoesNotFit => f.write_str(
+                "the plan is above its capacity; spill buffers or plan for a larger capacity",
+            ),
+            Self::Problem(error) => error.fmt(f),
+            Self::Spans(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for NoSchedule {}
+
 impl Schedule {
     /// Sorts spans by their start and checks that they can be handed out.
     ///
@@ -126,6 +154,91 @@ impl Schedule {
         order.sort_by_key(|&at| spans[at].start);
         refuse_overlap(&spans, &order)?;
         Ok(Self { regions, spans: order.into_iter().map(|at| spans[at]).collect() })
+    }
+
+    /// Makes a schedule of a plan.
+    ///
+    /// Region `i` of the plan is of heap `heaps[i]`, or of the heap for plain requests where there is none. Buffers are
+    /// allocated in the order of their start, those that start together in the order of the problem. Buffers of zero bytes are
+    /// left out.
+    ///
+    /// # Examples
+    ///
+    /// Record or know the lifetimes, plan them, and run by the plan:
+    ///
+    /// ```
+    /// use omniheap_core::{Manager, Request};
+    /// use omniheap_host::Host;
+    /// use omniheap_plan::install::Schedule;
+    /// use omniheap_plan::{Buffer, Options, Problem, Region, solve};
+    ///
+    /// let mut problem = Problem::new(Region::unbounded());
+    /// problem.push(Buffer::new(4096, 0, 2).align(256));
+    /// problem.push(Buffer::new(4096, 1, 3).align(256));
+    /// problem.push(Buffer::new(4096, 2, 4).align(256)); // the first is free again: its bytes are used twice
+    /// let plan = solve(&problem, &Options::default())?;
+    ///
+    /// let manager = Manager::new(Host::new());
+    /// let installed = Schedule::from_plan(&problem, &plan, &[])?.install(&manager, None)?;
+    /// let first = installed.allocate(&Request::new(4096))?;
+    /// let second = installed.allocate(&Request::new(4096))?;
+    /// drop(first);
+    /// let third = installed.allocate(&Request::new(4096))?;
+    /// assert_eq!((plan.peak(), installed.report().served), (8192, 3));
+    /// # drop((second, third));
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`NoSchedule::DoesNotFit`], and [`NoSchedule::Spans`] for buffers that share bytes while both live.
+    pub fn from_plan(problem: &Problem, plan: &Plan, heaps: &[HeapId]) -> Result<Self, NoSchedule> {
+        if !plan.fits() {
+            return Err(NoSchedule::DoesNotFit);
+        }
+        let regions = plan
+            .usage
+            .iter()
+            .enumerate()
+            .map(|(at, usage)| ScheduledRegion { heap: heaps.get(at).copied(), size: usage.peak });
+        let buffers: Vec<usize> =
+            (0..problem.buffers.len()).filter(|&at| problem.buffers[at].size > 0).collect();
+        let spans = buffers.iter().map(|&at| {
+            let (buffer, spot) = (&problem.buffers[at], plan.spots[at]);
+            ScheduledSpan {
+                region: spot.region,
+                span: Span { offset: spot.offset, size: buffer.size },
+                start: buffer.live.start,
+                end: buffer.live.end,
+            }
+        });
+        Self::new(regions.collect(), spans.collect()).map_err(|error| {
+            NoSchedule::Spans(match error {
+                ScheduleError::Nothing { at } => ScheduleError::Nothing { at: buffers[at] },
+                ScheduleError::OutOfRegion { at } => ScheduleError::OutOfRegion { at: buffers[at] },
+                ScheduleError::Overlap { first, second } => {
+                    ScheduleError::Overlap { first: buffers[first], second: buffers[second] }
+                }
+                other => other,
+            })
+        })
+    }
+
+    /// Reserves the schedule's regions in a manager, one block each, and hands out its spans.
+    ///
+    /// Requests through the result are used and freed in the order of `timeline`; without one, they are freed only when out of
+    /// use.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`; `ExceedsLimit` when a region is larger than the heap's largest block; `OverBudget` and what the driver
+    /// says. Nothing is held then.
+    pub fn install<B: Backend>(
+        self,
+        manager: &Manager<B>,
+        timeline: Option<TimelineId>,
+    ) -> Result<Installed<B>> {
+        Installed::new(manager, self, timeline)
     }
 
     /// The stretches of memory.

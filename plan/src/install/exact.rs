@@ -1,8 +1,7 @@
 //! Exact: spans where the caller wants them.
-#![forbid(unsafe_code)]
-use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, TakeSpan, Usage};
-use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::{collections::BTreeMap, vec::Vec};
+use omniheap_core::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, TakeSpan, Usage};
+use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
 
 /// Hands out the spans that a caller names, for those who know beforehand where everything goes.
 ///
@@ -20,13 +19,14 @@ use alloc::{collections::BTreeMap, vec::Vec};
 ///
 /// # When to choose it
 ///
-/// For a plan that was made ahead; for everything else [`Tlsf`](super::Tlsf) is faster.
+/// For a plan that was made ahead; for everything else [`Tlsf`](omniheap_core::strategy::Tlsf) is faster.
 ///
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::strategy::{Exact, Strategy, TakeSpan};
+/// use omniheap_core::strategy::{Strategy, TakeSpan};
 /// use omniheap_core::{Align, ErrorKind, Span};
+/// use omniheap_plan::install::Exact;
 ///
 /// let mut exact = Exact::new(Align::ONE);
 /// let block = exact.add_block(1024)?;
@@ -76,8 +76,8 @@ impl Exact {
     }
 
     fn live(&self, key: Key) -> Result<&Record, ErrorKind> {
-        let record = self.records.get(key.index as usize).filter(|r| r.stamp == key.stamp);
-        let at = |r: &&Record| self.order.get(&(r.block.0, r.span.offset)) == Some(&key.index);
+        let record = self.records.get(key.index() as usize).filter(|r| r.stamp == key.stamp());
+        let at = |r: &&Record| self.order.get(&(r.block.0, r.span.offset)) == Some(&key.index());
         record.filter(at).ok_or(ErrorKind::Stale)
     }
 
@@ -105,7 +105,7 @@ impl Exact {
         }
         self.order.insert((block.0, span.offset), index);
         self.used += span.size;
-        Ok(Grant { block, span, key: Key { index, stamp: record.stamp } })
+        Ok(Grant { block, span, key: Key::new(index, record.stamp) })
     }
 
     /// The lowest place in a block for a request.
@@ -202,8 +202,8 @@ impl Strategy for Exact {
         self.order.remove(&(block.0, span.offset));
         self.used -= span.size;
         // An index whose stamps ran out is not used again, so an old key never fits a new span.
-        if key.stamp < u32::MAX - 1 {
-            self.unused.push(key.index);
+        if key.stamp() < u32::MAX - 1 {
+            self.unused.push(key.index());
         }
         Ok(Grant { block, span, key })
     }
@@ -242,7 +242,7 @@ impl Strategy for Exact {
             };
             for (index, record) in self.spans(block) {
                 hole(at, record.span.offset, visit);
-                let key = Key { index, stamp: record.stamp };
+                let key = Key::new(index, record.stamp);
                 visit(Piece { block, span: record.span, state: PieceState::Live(key) });
                 at = record.span.end();
             }
