@@ -40,11 +40,11 @@ pub use {
     guard::{GuardReport, Guards, Overwrite},
     manager::{
         AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,
-        BlockReport, Buffer, Constant, ConstantHome, ConstantPlan, Copy, Defragmentation,
-        Deviation, Event, Explanation, FreeError, Installed, Manager, ManagerConfig, Mapped,
-        Observer, Pin, Plan, PoolReport, Pressure, Program, Relief, Remapping, Report, Rung,
-        Schedule, ScheduleError, ScheduleReport, ScheduledRegion, ScheduledSpan, Shortage, Source,
-        SpanReport, SpanState, Staging, Step, Totals, UserPool, Verdict,
+        BlockReport, Buffer, Copy, Defragmentation, Deviation, Event, Explanation, FreeError,
+        Installed, Manager, ManagerConfig, Mapped, Observer, Pin, Plan, PoolReport, Pressure,
+        Program, Relief, Remapping, Report, Rung, Schedule, ScheduleError, ScheduleReport,
+        ScheduledRegion, ScheduledSpan, Shortage, Source, SpanReport, SpanState, Step, Totals,
+        UserPool, Verdict,
     },
     pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
 };

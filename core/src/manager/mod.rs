@@ -5,7 +5,6 @@ mod budget;
 mod buffer;
 mod compact;
 mod config;
-mod constants;
 mod dedicated;
 mod defragment;
 mod domain;
@@ -30,14 +29,12 @@ mod residue;
 mod resize;
 mod schedule;
 mod shortage;
-mod staging;
 mod transfer;
 
 pub use allocation::{Allocation, AllocationId};
 pub use binding::{Binding, Mapped, Pin};
 pub use buffer::Buffer;
 pub use config::{ManagerConfig, Pressure, Relief, UserPool};
-pub use constants::{Constant, ConstantHome, ConstantPlan};
 pub use defragment::{Background, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, FreeError, Rung, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
@@ -46,7 +43,6 @@ pub use launch::Program;
 pub use observe::{Backing, BlockNumber, Event, Observer};
 pub use report::{BlockReport, PoolReport, Report, SpanReport, SpanState, Totals};
 pub use schedule::{Schedule, ScheduleError, ScheduledRegion, ScheduledSpan};
-pub use staging::Staging;
 pub use transfer::Copy;
 
 use crate::defrag::Ledger;
@@ -177,6 +173,12 @@ impl<B: Backend> Manager<B> {
     #[must_use]
     pub fn caps(&self) -> &Caps {
         self.backend().caps()
+    }
+
+    /// How the manager is set up.
+    #[must_use]
+    pub fn config(&self) -> &ManagerConfig {
+        &self.inner.config
     }
 
     /// Tells this manager from all others.
