@@ -7,13 +7,13 @@ mod defrag;
 #[cfg(feature = "std")]
 mod device;
 #[cfg(feature = "std")]
-mod guard;
-#[cfg(feature = "std")]
 mod manager;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(feature = "std")]
 mod pool;
+#[cfg(feature = "std")]
+mod sanitizer;
 pub mod strategy;
 #[cfg(feature = "std")]
 mod sync;
@@ -37,7 +37,6 @@ pub use omniheap_seam::{
 pub use {
     defrag::{Budget, Decision, Fate, MoveCost, Moved, Outcome, Pass, PlannedMove, Spot},
     device::HeapUse,
-    guard::{GuardReport, Guards, Overwrite},
     manager::{
         AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,
         BlockReport, Buffer, Copy, Defragmentation, Deviation, Event, Explanation, FreeError,
@@ -47,4 +46,7 @@ pub use {
         UserPool, Verdict,
     },
     pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
+    sanitizer::{
+        Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
+    },
 };

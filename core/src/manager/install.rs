@@ -171,7 +171,7 @@ impl<B: Backend> Installed<B> {
         super::ladder::check(request)?;
         match self.claim_span(request)? {
             Claimed::Span(lane, slot, progress) => {
-                // Zeros and guards may wait for the device: nobody else waits with them.
+                // Zeros and a sanitizer may wait for the device: nobody else waits with them.
                 let allocation = self.hand_out(lane, slot, request);
                 allocation.inspect_err(|_| self.course.state.lock().undo(progress))
             }
@@ -234,7 +234,7 @@ impl<B: Backend> Installed<B> {
         if request.contents == Contents::Zero {
             allocation.wipe()?;
         }
-        allocation.lay_guard(request.contents)?;
+        allocation.begin_sanitized(request.contents)?;
         Ok(allocation)
     }
 

@@ -28,7 +28,7 @@ impl<B: Backend> Manager<B> {
             config,
             self.inner.config.unit,
             names,
-            self.inner.sentry.clone(),
+            self.inner.watch.clone(),
         )?;
         pool.prime()?;
         Ok(pool)

@@ -3,7 +3,7 @@ use super::{BlockNumber, Manager, Rung, ScheduleReport};
 use crate::defrag::{MoveCost, Moved};
 use crate::pool::{Divider, Lane, Note, Pool, Slot, SlotId, Stay};
 use crate::strategy::PieceState;
-use crate::{Backend, GuardReport, HeapId, Span, Tag};
+use crate::{Backend, HeapId, Span, Tag};
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 /// Sums over all pools, or over one.
@@ -127,8 +127,6 @@ pub struct Report {
     pub move_costs: Vec<MoveCost>,
     /// Schedules that are installed, and how well programs keep to them.
     pub schedules: Vec<ScheduleReport>,
-    /// How guards fared, where the manager lays them.
-    pub guards: GuardReport,
     /// Pool by pool.
     pub pools: Vec<PoolReport>,
 }
@@ -155,7 +153,6 @@ impl<B: Backend> Manager<B> {
                 .heap_ids()
                 .map(|(heap, _)| device.cost(heap).rates().tell(heap))
                 .collect(),
-            guards: self.inner.sentry.as_ref().map(|sentry| sentry.report()).unwrap_or_default(),
             schedules: self.inner.courses.lock().iter().map(|course| course.report()).collect(),
             pools,
         }
