@@ -109,7 +109,7 @@ planted! {
     relief_is_never_asked_for caught by the_pressure_callback_is_told_and_may_free in "manager/pressure.rs":
         "if callback(&pressure) == Relief::Freed {" =>
         "if !PLANTED && callback(&pressure) == Relief::Freed {";
-    what_waits_is_not_collected caught by a_shortage_collects_what_waits in "pool/quiet.rs":
+    what_waits_is_not_collected caught by a_shortage_collects_what_waits in "pool/order.rs":
         "if patience == Patience::Wait {
                 wait_for(timelines, *point)?;" =>
         "if patience == Patience::Wait && !PLANTED {
@@ -223,10 +223,10 @@ planted! {
     minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool/mod.rs":
         "while self.shared.reserved() < minimum {" => "while self.shared.reserved() < minimum && !PLANTED {";
     trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "pool/lane.rs":
-        "lane.is_none() || held.is_some_and(" => "PLANTED || lane.is_none() || held.is_some_and(";
+        "self.users.may(User::HOST, last))" => "PLANTED || self.users.may(User::HOST, last))";
     large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool/mod.rs":
-        "let align = layout.align.max(self.shared.unit);" =>
-        "let align = if PLANTED { self.shared.unit } else { layout.align.max(self.shared.unit) };";
+        "let align = align.max(self.shared.unit);" =>
+        "let align = if PLANTED { self.shared.unit } else { align.max(self.shared.unit) };";
 
     // The general strategy.
     holes_stay_apart caught by freeing_everything_leaves_one_hole in "strategy/tlsf.rs":
@@ -243,14 +243,13 @@ planted! {
     other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "manager/allocation.rs":
         "state.notes.add_use(self.slot.index, timeline);" =>
         "if !PLANTED { state.notes.add_use(self.slot.index, timeline); }";
-    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "pool/plain.rs":
-        "if state.is_quiet(self.timeline, grant.block) {" =>
-        "if PLANTED || state.is_quiet(self.timeline, grant.block) {";
+    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "pool/lane.rs":
+        "let may = self.users.may(user, last);" => "let may = PLANTED || self.users.may(user, last);";
     points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/free.rs":
         "Some(point).filter(|point| self" => "Some(point).filter(|point| !PLANTED && self";
     one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "pool/deferred.rs":
-        "waiting.points.retain(|point| !passed(point))" =>
-        "if PLANTED && waiting.points.iter().any(passed) { waiting.points.clear() } else { waiting.points.retain(|point| !passed(point)) }";
+        "moved |= !waiting.points.is_empty();" =>
+        "let mut waiting = waiting; if PLANTED { waiting.points.clear(); } moved |= !waiting.points.is_empty();";
 
     // Residue.
     neighbours_read_what_was_there caught by memory_that_changes_its_domain_reads_zero in "device/mod.rs":
