@@ -18,8 +18,8 @@ pub trait Sanitize: Send + Sync + fmt::Debug {
 
 /// Watches the bytes of every allocation of one manager, for example to find writes behind their end.
 ///
-/// With a sanitizer no request takes the fast path; without one nothing is paid for. It is called without a lock of the
-/// manager, and must not call the manager.
+/// With a sanitizer no request takes the fast path; without one nothing is paid for. It must not call the manager. Only
+/// [`skip`](Self::skip) is called under a lock; the others may wait for the device.
 pub trait Sanitizer: Any + Send + Sync {
     /// Bytes to add behind each request, where the pool can give them.
     fn room(&self) -> u64;
