@@ -4,7 +4,8 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap::shaders::SCALE;
 use omniheap::{
-    AnyBackend, Copy, ErrorKind, HeapId, Lifetime, Manager, Request, TimelineId, Word as _, Writer,
+    AnyBackend, Copy, ErrorKind, HeapId, Lifetime, Manager, Request, Staging, TimelineId,
+    Word as _, Writer,
 };
 use omniheap_examples::{Outcome, check, parameters, place, read};
 
@@ -18,7 +19,7 @@ fn main() -> Outcome {
     ask(&manager)?;
 
     // A ring for four frames. Where the host cannot map memory, uploads go through the backend's own staging.
-    let ring = manager.staging(4 * 4 * COUNT as u64).ok();
+    let ring = Staging::new(&manager, 4 * 4 * COUNT as u64).ok();
     println!(
         "  through {}",
         if ring.is_some() { "a mapped ring" } else { "the backend's staging" }

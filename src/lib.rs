@@ -2,6 +2,7 @@
 pub use omniheap_core::*;
 #[cfg(feature = "cuda")]
 pub use omniheap_cuda as cuda;
+pub use omniheap_extras::*;
 #[cfg(feature = "hip")]
 pub use omniheap_hip as hip;
 pub use omniheap_host as host;

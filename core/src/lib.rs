@@ -12,13 +12,13 @@ mod defrag;
 #[cfg(feature = "std")]
 mod device;
 #[cfg(feature = "std")]
-mod guard;
-#[cfg(feature = "std")]
 mod manager;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(feature = "std")]
 mod pool;
+#[cfg(feature = "std")]
+mod sanitizer;
 pub mod strategy;
 #[cfg(feature = "std")]
 mod sync;
@@ -42,13 +42,15 @@ pub use omniheap_seam::{
 pub use {
     defrag::{Budget, Decision, Fate, MoveCost, Moved, Outcome, Pass, PlannedMove, Spot},
     device::HeapUse,
-    guard::{GuardReport, Guards, Overwrite},
     manager::{
         AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,
-        BlockReport, Buffer, Constant, ConstantHome, ConstantPlan, Copy, Defragmentation, Event,
-        Explanation, FreeError, Manager, ManagerConfig, Mapped, Observer, Pin, Plan, PoolReport,
-        Pressure, Program, Relief, Remapping, Report, Rung, Shortage, Source, SpanReport,
-        SpanState, Staging, Step, Totals, UserPool, Verdict,
+        BlockReport, Buffer, Copy, Defragmentation, Event, Explanation, FreeError, Manager,
+        ManagerConfig, Mapped, Observer, Pin, Plan, PoolReport, Pressure, Program, Relief,
+        Remapping, Report, Rung, Shortage, Source, SpanReport, SpanState, Step, Totals, UserPool,
+        Verdict,
     },
     pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
+    sanitizer::{
+        Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
+    },
 };

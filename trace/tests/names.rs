@@ -1,4 +1,4 @@
-//! The events that the core says through `tracing` have the names that `docs/tracing.md` promises.
+//! The events that omniheap says through `tracing` have the names that `docs/tracing.md` promises.
 //!
 //! Alone in its process: `tracing` decides for all threads together whether anyone listens to a name, and a thread without a
 //! listener that says it first at the wrong moment would decide that nobody does.
@@ -7,6 +7,7 @@
 use omniheap_core::{
     Backend as _, Manager, ManagerConfig, Place, PoolConfig, Request, TimelineId, Transfer as _,
 };
+use omniheap_extras::{guarded, overwrites};
 use omniheap_host::Host;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -49,7 +50,7 @@ impl Subscriber for Heard {
 
 /// Writes one byte behind the end of a guarded allocation, and asks.
 fn overwrite() {
-    let manager = Manager::with_config(Host::new(), ManagerConfig::default().guarded());
+    let manager = Manager::with_config(Host::new(), guarded(ManagerConfig::default()));
     let one = manager.allocate(&Request::new(1000).name("one")).unwrap();
     let binding = one.binding();
     let behind = Place { block: binding.block(), offset: binding.span().end() };
@@ -57,7 +58,7 @@ fn overwrite() {
     manager.backend().wait_idle().unwrap();
     drop(binding);
     drop(one);
-    assert_eq!(manager.overwrites().unwrap().len(), 1);
+    assert_eq!(overwrites(&manager).unwrap().len(), 1);
 }
 
 #[test]

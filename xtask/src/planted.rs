@@ -30,10 +30,11 @@ pub(crate) struct Bed {
 }
 
 /// Every bug: those that the suite catches, and those that show when a process ends in the middle.
-pub(crate) const BEDS: [Bed; 4] = [
+pub(crate) const BEDS: [Bed; 5] = [
     Bed { folder: "seam/src", binary: "conformance", bugs: IN_SEAM },
     Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
     Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
+    Bed { folder: "extras/src", binary: "conformance", bugs: IN_EXTRAS },
     Bed { folder: "backends/host/src", binary: "host", bugs: IN_HOST },
 ];
 
@@ -108,7 +109,7 @@ planted! {
     relief_is_never_asked_for caught by the_pressure_callback_is_told_and_may_free in "manager/pressure.rs":
         "if callback(&pressure) == Relief::Freed {" =>
         "if !PLANTED && callback(&pressure) == Relief::Freed {";
-    what_waits_is_not_collected caught by a_shortage_collects_what_waits in "pool/quiet.rs":
+    what_waits_is_not_collected caught by a_shortage_collects_what_waits in "pool/order.rs":
         "if patience == Patience::Wait {
                 wait_for(timelines, *point)?;" =>
         "if patience == Patience::Wait && !PLANTED {
@@ -224,10 +225,10 @@ planted! {
     minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool/mod.rs":
         "while self.shared.reserved() < minimum {" => "while self.shared.reserved() < minimum && !PLANTED {";
     trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "pool/lane.rs":
-        "lane.is_none() || held.is_some_and(" => "PLANTED || lane.is_none() || held.is_some_and(";
+        "self.users.may(User::HOST, last))" => "PLANTED || self.users.may(User::HOST, last))";
     large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool/mod.rs":
-        "let align = layout.align.max(self.shared.unit);" =>
-        "let align = if PLANTED { self.shared.unit } else { layout.align.max(self.shared.unit) };";
+        "let align = align.max(self.shared.unit);" =>
+        "let align = if PLANTED { self.shared.unit } else { align.max(self.shared.unit) };";
 
     // The general strategy.
     holes_stay_apart caught by freeing_everything_leaves_one_hole in "strategy/tlsf.rs":
@@ -244,14 +245,13 @@ planted! {
     other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "manager/allocation.rs":
         "state.notes.add_use(self.slot.index, timeline);" =>
         "if !PLANTED { state.notes.add_use(self.slot.index, timeline); }";
-    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "pool/plain.rs":
-        "if state.is_quiet(self.timeline, grant.block) {" =>
-        "if PLANTED || state.is_quiet(self.timeline, grant.block) {";
+    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "pool/lane.rs":
+        "let may = self.users.may(user, last);" => "let may = PLANTED || self.users.may(user, last);";
     points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/free.rs":
         "Some(point).filter(|point| self" => "Some(point).filter(|point| !PLANTED && self";
     one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "pool/deferred.rs":
-        "waiting.points.retain(|point| !passed(point))" =>
-        "if PLANTED && waiting.points.iter().any(passed) { waiting.points.clear() } else { waiting.points.retain(|point| !passed(point)) }";
+        "moved |= !waiting.points.is_empty();" =>
+        "let mut waiting = waiting; if PLANTED { waiting.points.clear(); } moved |= !waiting.points.is_empty();";
 
     // Residue.
     neighbours_read_what_was_there caught by memory_that_changes_its_domain_reads_zero in "device/mod.rs":
@@ -261,7 +261,7 @@ planted! {
     secrets_stay caught by a_secret_is_zeroed_before_its_bytes_are_used_again in "manager/residue.rs":
         "note.privacy == Privacy::Secret)" => "note.privacy == Privacy::Secret && !PLANTED)";
     uncleared_memory_is_used_again caught by memory_that_could_not_be_cleared_is_handed_to_nobody in "manager/residue.rs":
-        "        Ending::Never" => "        if PLANTED { Ending::After(alloc::vec::Vec::new()) } else { Ending::Never }";
+        "        Ending::Never" => "        if PLANTED { Ending::NOW } else { Ending::Never }";
 
     // Defragmentation.
     bound_bytes_move caught by what_is_bound_does_not_move in "pool/slots.rs":
@@ -316,47 +316,52 @@ planted! {
     shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "defrag/shift.rs":
         "before + stretch.run.1.size);" => "if PLANTED { 0 } else { before } + stretch.run.1.size);";
 
-    // Guards.
-    guards_begin_late caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "guard/sentry.rs":
-        "bytes.iter().skip(skipped)" => "bytes.iter().skip(skipped + usize::from(PLANTED))";
-    guards_begin_early caught by a_byte_before_the_end_is_nobodys_business in "guard/sentry.rs":
-        "self.size - align.down(self.size)" =>
-        "(self.size - align.down(self.size)).saturating_sub(u64::from(PLANTED))";
-    guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "manager/guards.rs":
-        "(note.name.clone(), note.guard);" => "(note.name.clone().filter(|_| !PLANTED), note.guard);";
+    // Guards: what the manager does for a sanitizer.
+    guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "manager/sanitize.rs":
+        "(note.name.clone(), note.sanitized)" => "(note.name.clone().filter(|_| !PLANTED), note.sanitized)";
     guards_are_looked_at_before_other_timelines caught by guards_are_looked_at_after_every_use in "manager/free.rs":
-        "if ending != Ending::After(Vec::new())
+        "if ending != Ending::NOW
             ||" =>
-        "if (ending != Ending::After(Vec::new()) && !PLANTED)
+        "if (ending != Ending::NOW && !PLANTED)
             ||";
-    guards_are_looked_at_out_of_order caught by guards_are_looked_at_after_every_use in "manager/guards.rs":
-        "Some(timeline) if sharing == Sharing::Shared =>" =>
-        "Some(timeline) if sharing == Sharing::Shared && !PLANTED =>";
+    guards_are_looked_at_out_of_order caught by guards_are_looked_at_after_every_use in "manager/sanitize.rs":
+        "home.filter(|_| sharing == Sharing::Shared);" =>
+        "home.filter(|_| sharing == Sharing::Shared && !PLANTED);";
     guards_stay_behind caught by guards_move_with_their_allocations in "defrag/trips.rs":
         "Move { from, to, size: trip.bytes() }" =>
         "Move { from, to, size: if PLANTED { trip.size } else { trip.bytes() } }";
     guards_in_a_pass_are_forgotten caught by what_is_freed_while_it_moves_is_looked_at in "defrag/trip.rs":
-        "None if self.is_guarded(slot) =>" => "None if self.is_guarded(slot) && !PLANTED =>";
-    guards_are_told_again caught by what_lives_is_looked_at_on_request_and_named_once in "manager/guards.rs":
-        "note.guard = 0; // An allocation is named once." => "note.guard *= u64::from(PLANTED);";
+        "None if self.is_sanitized(slot) =>" => "None if self.is_sanitized(slot) && !PLANTED =>";
+    guards_are_told_again caught by what_lives_is_looked_at_on_request_and_named_once in "manager/sanitize.rs":
+        "note.sanitized = 0; // An allocation is reported once." => "note.sanitized *= u64::from(PLANTED);";
     guards_of_secrets_are_zeroed caught by a_byte_before_the_end_is_nobodys_business in "manager/residue.rs":
-        "        self.save_guard(id, home)?;
+        "        self.look_at_secret(id, home)?;
         self.wipe(id, home)?;
-        if" =>
-        "        if !PLANTED { self.save_guard(id, home)?; }
+        let" =>
+        "        if !PLANTED { self.look_at_secret(id, home)?; }
         self.wipe(id, home)?;
-        if";
+        let";
     guards_are_resized_away caught by guards_stand_behind_every_kind_of_allocation in "manager/resize.rs":
-        "new.mend_guard()?;" => "if !PLANTED { new.mend_guard()?; }";
-    guards_begin_at_a_word_behind_zeros caught by guards_stand_behind_every_kind_of_allocation in "guard/sentry.rs":
+        "new.restore_sanitized()?;" => "if !PLANTED { new.restore_sanitized()?; }";
+}
+
+planted! {
+    /// In the extras, for the suite.
+    IN_EXTRAS:
+    guards_begin_late caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "guards/checker.rs":
+        "bytes.iter().skip(skipped)" => "bytes.iter().skip(skipped + usize::from(PLANTED))";
+    guards_begin_early caught by a_byte_before_the_end_is_nobodys_business in "guards/checker.rs":
+        "about.size - align.down(about.size)" =>
+        "(about.size - align.down(about.size)).saturating_sub(u64::from(PLANTED))";
+    guards_begin_at_a_word_behind_zeros caught by guards_stand_behind_every_kind_of_allocation in "guards/checker.rs":
         "if start < whole {" => "if start < whole && !PLANTED {";
-    guards_that_fail_are_handed_out caught by a_guard_that_cannot_be_laid_fails_the_request in "guard/sentry.rs":
-        "transfer.fill(on, place(0), end, FRESH)?;" =>
-        "let filled = transfer.fill(on, place(0), end, FRESH); if !PLANTED { filled?; }";
-    guards_that_fail_behind_zeros_are_handed_out caught by no_call_that_fails_makes_a_finding in "guard/sentry.rs":
-        "transfer.write(on, place(start), &word)?;" =>
-        "let written = transfer.write(on, place(start), &word); if !PLANTED { written?; }";
-    guards_that_fail_are_not_counted caught by a_guard_that_cannot_be_looked_at_is_counted in "guard/sentry.rs":
+    guards_that_fail_are_handed_out caught by a_guard_that_cannot_be_laid_fails_the_request in "guards/checker.rs":
+        "bytes.fill(on, 0, end, FRESH)?;" =>
+        "let filled = bytes.fill(on, 0, end, FRESH); if !PLANTED { filled?; }";
+    guards_that_fail_behind_zeros_are_handed_out caught by no_call_that_fails_makes_a_finding in "guards/checker.rs":
+        "bytes.write(on, start, &word)?;" =>
+        "let written = bytes.write(on, start, &word); if !PLANTED { written?; }";
+    guards_that_fail_are_not_counted caught by a_guard_that_cannot_be_looked_at_is_counted in "guards/checker.rs":
         "self.missed.fetch_add(1, Relaxed);" => "self.missed.fetch_add(u64::from(!PLANTED), Relaxed);";
 }
 

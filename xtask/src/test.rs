@@ -43,7 +43,7 @@ fn steps() -> Vec<Step> {
         Step::new("system packages", system::prepare),
         Step::command("format", cargo(&["fmt", "--all", "--check"])),
         Step::new("no vendor in the core", || {
-            ["seam/src", "placement/src", "core/src", "layers/src"]
+            ["seam/src", "placement/src", "core/src", "layers/src", "extras/src"]
                 .iter()
                 .try_for_each(|part| words::check(&root().join(part)))
         }),

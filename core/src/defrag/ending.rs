@@ -70,8 +70,8 @@ impl<B: Backend> Lane<B> {
             Portion::All => (usize::MAX, u64::MAX),
             Portion::Little => (1, LITTLE),
         };
-        if self.shared.sentry.is_some() {
-            // What was freed while the pass had it waits only for a look at its guard.
+        if self.shared.watch.is_some() {
+            // What was freed while the pass had it waits only for the sanitizer.
             let _ = self.retire(Patience::Look);
         }
         if self.settle(Patience::Look).is_err() {

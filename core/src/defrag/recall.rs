@@ -170,7 +170,7 @@ pub(super) fn end_abroad<B: Backend>(
     let (arrives, too_late) = match guest {
         Some(guest) if state.slots.is_copying(trip.slot) => {
             if trip.verdict == Verdict::OwnerCopies {
-                state.give_up_guard(here, trip.slot);
+                state.give_up_sanitized(here, trip.slot);
             }
             let gone = state.go_away(trip.slot, guest);
             debug_assert_eq!(gone, Ok(()), "a pass keeps the slots that it moves");

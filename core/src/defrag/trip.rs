@@ -103,7 +103,7 @@ impl<B: Backend> LaneState<B> {
         let new = trip.to.key;
         if arrives {
             if trip.verdict == Verdict::OwnerCopies {
-                self.give_up_guard(lane, trip.slot);
+                self.give_up_sanitized(lane, trip.slot);
             }
             self.slots.set_key(trip.slot, new);
             lane.tell_move(self, trip.slot);
@@ -121,8 +121,8 @@ impl<B: Backend> LaneState<B> {
         let owner = self.slots.end_move(slot);
         if owner == Owner::Gone {
             match self.notes.take_ending(slot.index) {
-                // Its guard is looked at first, without the lock.
-                None if self.is_guarded(slot) => self.defer(slot, Ending::NOW),
+                // The sanitizer looks at it first, without the lock.
+                None if self.is_sanitized(slot) => self.defer(slot, Ending::NOW),
                 None => {
                     // What moves has no block of its own to return.
                     lane.tell_free(self, slot);

@@ -302,13 +302,16 @@ impl<B: Backend> Device<B> {
     pub(crate) fn clear(&self, block: &B::Block, span: Span) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
         transfer.fill(TimelineId::MAIN, Place { block, offset: span.offset }, span.size, 0)?;
-        match self.backend().as_timelines() {
-            Some(timelines) => {
-                let epoch = timelines.mark(TimelineId::MAIN)?;
-                timelines.wait(Point { timeline: TimelineId::MAIN, epoch })
-            }
-            None => self.backend().wait_idle(),
-        }
+        self.finish(TimelineId::MAIN)
+    }
+
+    /// Waits until everything on an open timeline is done; for the whole device where there are none.
+    pub(crate) fn finish(&self, timeline: TimelineId) -> Result<()> {
+        let Some(timelines) = self.backend().as_timelines() else {
+            return self.backend().wait_idle();
+        };
+        let epoch = timelines.mark(timeline)?;
+        timelines.wait(Point { timeline, epoch })
     }
 
     /// Asks the driver for a block within budget and limits.

@@ -2,8 +2,8 @@
 use super::{AllocateError, Allocation, Defragmentation, Manager, Observer, Remapping};
 use crate::pool::Pool;
 use crate::{
-    Align, Backend, Caps, DefaultPolicy, ErrorKind, Guards, HeapId, HeapKind, Policy, PoolConfig,
-    Request,
+    Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, PoolConfig, Request,
+    Sanitize,
 };
 use alloc::sync::Arc;
 use core::fmt;
@@ -24,8 +24,8 @@ pub struct ManagerConfig {
     pub remapping: Remapping,
     /// Who sees what the manager does; nobody by default.
     pub observer: Option<Arc<dyn Observer>>,
-    /// Whether writes behind the end of allocations are looked for; not by default.
-    pub guards: Guards,
+    /// Watches the bytes of all allocations; nothing does by default.
+    pub sanitizer: Option<Arc<dyn Sanitize>>,
 }
 
 impl Default for ManagerConfig {
@@ -39,7 +39,7 @@ impl Default for ManagerConfig {
             defragmentation: Defragmentation::default(),
             remapping: Remapping::default(),
             observer: None,
-            guards: Guards::Off,
+            sanitizer: None,
         }
     }
 }
@@ -56,13 +56,6 @@ impl ManagerConfig {
     #[must_use]
     pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
-        self
-    }
-
-    /// The same settings with guards behind all allocations, for [`Manager::overwrites`].
-    #[must_use]
-    pub const fn guarded(mut self) -> Self {
-        self.guards = Guards::On;
         self
     }
 

@@ -34,8 +34,8 @@ impl<B: Backend> Manager<B> {
         let (lane, slot) = self.dedicate(pool, lane, ask, request.layout.size, make)?;
         let request = request.dedicated().pinned();
         self.note(&lane, slot, &request);
-        if let Some(sentry) = &lane.shared.sentry {
-            sentry.lose(); // Its block has no byte to spare.
+        if let Some(watch) = &lane.shared.watch {
+            watch.sanitizer.skip(); // Its block has no byte to spare.
         }
         Ok(self.claim(&lane, slot, &request, None))
     }

@@ -122,7 +122,7 @@ impl<B: Backend> Manager<B> {
         let pool = self.pool(heap)?;
         let decided = Some(&placement).filter(|_| request.heap.is_none());
         let timeline = self.order_of(pool, request, decided)?;
-        let ask = pool.ask_guarded(&Request { timeline, ..*request })?;
+        let ask = pool.ask_with_room(&Request { timeline, ..*request })?;
         let (growth, lane) = (&pool.shared.growth, pool.lane_for(timeline)?);
         let (source, new_bytes) = if request.sharing == Sharing::Dedicated {
             (Source::Dedicated, growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)

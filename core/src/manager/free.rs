@@ -52,11 +52,11 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// The lane's state, locked; the guard of an allocation that ends now was looked at.
+    /// The lane's state, locked; the sanitizer has seen an allocation that ends now.
     fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, LaneState<B>>, Ending) {
         let mut state = self.state.lock();
         if ending != Ending::NOW
-            || !state.is_guarded(id)
+            || !state.is_sanitized(id)
             || state.is_looked_at(id)
             || state.slots.is_in_pass(id)
             || state.slots.pin(id).is_err()
@@ -65,9 +65,9 @@ impl<B: Backend> Lane<B> {
         }
         // The pin keeps passes away; it ends with the allocation.
         drop(state);
-        let ending = match self.look_at_guard(id) {
+        let ending = match self.look_at_end(id) {
             Ok(()) => ending,
-            Err(error) => self.condemn(id, error, "its guard could not be looked at"),
+            Err(error) => self.condemn(id, error, "its sanitizer could not look at it"),
         };
         (self.state.lock(), ending)
     }

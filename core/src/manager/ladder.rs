@@ -94,7 +94,7 @@ impl<B: Backend> Manager<B> {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let order = self.order_of(pool, request, placement)?;
-        let ask = pool.ask_guarded(&Request { timeline: order, ..*request })?;
+        let ask = pool.ask_with_room(&Request { timeline: order, ..*request })?;
         let unsettled = pool.shared.unsettle(ask);
         let climbed = self.climb_again(pool, ask, request);
         if let Ok((lane, slot)) = &climbed {
@@ -111,7 +111,7 @@ impl<B: Backend> Manager<B> {
         if request.contents == Contents::Zero {
             allocation.wipe()?;
         }
-        allocation.lay_guard(request.contents)?;
+        allocation.begin_sanitized(request.contents)?;
         Ok(allocation)
     }
 

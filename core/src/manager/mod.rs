@@ -5,14 +5,12 @@ mod budget;
 mod buffer;
 mod compact;
 mod config;
-mod constants;
 mod dedicated;
 mod defragment;
 mod domain;
 mod error;
 mod explain;
 mod free;
-mod guards;
 mod ladder;
 mod launch;
 mod observe;
@@ -27,30 +25,28 @@ mod recall;
 mod report;
 mod residue;
 mod resize;
+mod sanitize;
 mod shortage;
-mod staging;
 mod transfer;
 
 pub use allocation::{Allocation, AllocationId};
 pub use binding::{Binding, Mapped, Pin};
 pub use buffer::Buffer;
 pub use config::{ManagerConfig, Pressure, Relief, UserPool};
-pub use constants::{Constant, ConstantHome, ConstantPlan};
 pub use defragment::{Background, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, FreeError, Rung, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
 pub use observe::{Backing, BlockNumber, Event, Observer};
 pub use report::{BlockReport, PoolReport, Report, SpanReport, SpanState, Totals};
-pub use staging::Staging;
 pub use transfer::Copy;
 
 use crate::defrag::Ledger;
 use crate::device::Device;
-use crate::guard::Sentry;
 use crate::pool::{Ask, Lane, Miss, Names, Patience, Pending, Pool};
+use crate::sanitizer::Watch;
 use crate::sync::Mutex;
-use crate::{Backend, Caps, Guards, HeapId, Ranking, Request, Result, TimelineId, Waiting};
+use crate::{Backend, Caps, HeapId, Ranking, Request, Result, TimelineId, Waiting};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -80,12 +76,12 @@ pub struct Manager<B: Backend> {
 struct Inner<B: Backend> {
     device: Arc<Device<B>>,
     names: Arc<Names>,
-    /// Who looks at guards, where they are laid.
-    sentry: Option<Arc<Sentry<B>>>,
+    /// The sanitizer, if there is one.
+    watch: Option<Arc<Watch<B>>>,
     config: ManagerConfig,
     /// Heaps for requests that say nothing of their use.
     plain: Ranking,
-    /// The same for the fast path, and none where an observer sees every request or each has a guard.
+    /// The same for the fast path, and none where an observer or a sanitizer sees every request.
     unseen: Ranking,
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,
@@ -137,13 +133,13 @@ impl<B: Backend> Manager<B> {
         let ledger = Arc::new(Ledger::default());
         let windows = placed::Windows::new(caps);
         let first = plain.as_slice().first().copied().unwrap_or(HeapId(0));
-        let sentry = (config.guards == Guards::On)
-            .then(|| Arc::new(Sentry::new(Arc::clone(&device), first)));
-        let is_seen = config.observer.is_some() || sentry.is_some();
+        let sanitizer = config.sanitizer.as_ref().map(|sanitize| sanitize.start());
+        let watch = sanitizer.map(|each| Arc::new(Watch::new(each, Arc::clone(&device), first)));
+        let is_seen = config.observer.is_some() || watch.is_some();
         Self {
             inner: Arc::new(Inner {
                 device,
-                sentry,
+                watch,
                 names: Arc::new(Names::new(NEXT.fetch_add(1, Relaxed))),
                 unseen: if is_seen { Ranking::new() } else { plain },
                 config,
@@ -170,6 +166,12 @@ impl<B: Backend> Manager<B> {
     #[must_use]
     pub fn caps(&self) -> &Caps {
         self.backend().caps()
+    }
+
+    /// How the manager is set up.
+    #[must_use]
+    pub fn config(&self) -> &ManagerConfig {
+        &self.inner.config
     }
 
     /// Tells this manager from all others.
@@ -246,7 +248,9 @@ impl<B: Backend> Manager<B> {
     pub fn retire(&self) -> Result<u64> {
         let lanes = self.all_pools().into_iter().flat_map(|pool| pool.lanes());
         let retired = lanes.map(|lane| lane.retire(Patience::Look)).sum();
-        self.look_at_guards(Patience::Look);
+        if let Some(watch) = &self.inner.watch {
+            watch.poll(false);
+        }
         retired
     }
 
@@ -257,7 +261,9 @@ impl<B: Backend> Manager<B> {
     /// `DeviceLost`.
     pub fn trim(&self) -> Result<u64> {
         self.retire()?;
-        self.forget_guards();
+        if let Some(watch) = &self.inner.watch {
+            watch.sanitizer.trim(watch.as_ref());
+        }
         let ended = self.end_dropped_pools();
         let trimmed: Result<u64> = self.all_pools().iter().map(|pool| pool.trim()).sum();
         trimmed.map(|trimmed| ended + trimmed)
@@ -298,8 +304,8 @@ impl<B: Backend> Drop for Inner<B> {
             let _ = lane.retire(Patience::Wait);
             report::warn_of_leaks(&lane);
         }
-        if let Some(sentry) = &self.sentry {
-            sentry.look(Patience::Wait);
+        if let Some(watch) = &self.watch {
+            watch.poll(true);
         }
     }
 }

@@ -2,7 +2,7 @@
 use super::{AllocateError, Allocation, AllocationId, Manager, Rung};
 use crate::device::Device;
 use crate::pool::{Lane, LaneState, SlotId};
-use crate::{Backend, HeapId, Overwrite, Placement, Request, TimelineId};
+use crate::{Backend, HeapId, Placement, Request, TimelineId};
 use alloc::sync::Arc;
 use core::fmt;
 
@@ -128,8 +128,6 @@ pub enum Event<'a> {
         /// The request's timeline.
         timeline: Option<TimelineId>,
     },
-    /// Somebody wrote behind the end of an allocation. Comes when it is noticed, which may be after the allocation's end.
-    Overwrite(&'a Overwrite),
     /// No rung served a request.
     Fail {
         /// Bytes asked for.
@@ -162,14 +160,6 @@ fn say(event: &Event<'_>) {
         Event::Fail { size, timeline } => {
             let timeline = timeline.map(|timeline| timeline.0);
             tracing::warn!(name: "omniheap.out_of_memory", target: "omniheap", size, timeline);
-        }
-        Event::Overwrite(Overwrite { id, name, size, heap, distance, expected, found }) => {
-            let (heap, name) = (heap.0, name.as_deref().unwrap_or("unnamed"));
-            tracing::error!(
-                name: "omniheap.overwrite", target: "omniheap",
-                ?id, name, size, heap, distance, expected, found,
-                "somebody wrote behind the end of an allocation"
-            );
         }
         _ => {}
     }
@@ -238,7 +228,7 @@ impl<B: Backend> Manager<B> {
         let is_labelled = request.is_labelled();
         if !request.is_usual()
             || request.layout.align > self.inner.config.unit
-            || self.inner.sentry.is_some()
+            || self.inner.watch.is_some()
             || (!is_labelled && self.inner.device.observer().is_none())
         {
             return None;

@@ -120,8 +120,9 @@ impl<B: Backend> Manager<B> {
         Ok(placement)
     }
 
-    /// Bytes of a heap that are live, in all pools.
-    pub(super) fn live_in(&self, heap: HeapId) -> u64 {
+    /// Returns how many bytes of a heap are live, over all pools.
+    #[must_use]
+    pub fn live_in(&self, heap: HeapId) -> u64 {
         let pools = self.all_pools();
         let here = pools.iter().filter(|pool| pool.shared.heap == heap);
         let lanes = here.flat_map(|pool| pool.lanes());

@@ -38,7 +38,7 @@ impl<B: Backend> Manager<B> {
             make,
             self.inner.config.unit,
             names,
-            self.inner.sentry.clone(),
+            self.inner.watch.clone(),
         )?;
         pool.prime()?;
         Ok(pool)
@@ -128,7 +128,7 @@ impl<B: Backend> Manager<B> {
         if request.contents == Contents::Zero {
             allocation.wipe()?;
         }
-        allocation.lay_guard(request.contents)?;
+        allocation.begin_sanitized(request.contents)?;
         Ok(allocation)
     }
 

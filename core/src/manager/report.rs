@@ -3,7 +3,7 @@ use super::{BlockNumber, Manager, Rung};
 use crate::defrag::{MoveCost, Moved};
 use crate::pool::{Divider, Lane, Note, Pool, Slot, SlotId, Stay};
 use crate::strategy::PieceState;
-use crate::{Backend, GuardReport, HeapId, Span, Tag};
+use crate::{Backend, HeapId, Span, Tag};
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 /// Sums over all pools, or over one.
@@ -125,8 +125,6 @@ pub struct Report {
     pub defragmentation: Moved,
     /// What copies and remaps take, heap by heap: the cheaper is chosen.
     pub move_costs: Vec<MoveCost>,
-    /// How guards fared, where the manager lays them.
-    pub guards: GuardReport,
     /// Pool by pool.
     pub pools: Vec<PoolReport>,
 }
@@ -153,7 +151,6 @@ impl<B: Backend> Manager<B> {
                 .heap_ids()
                 .map(|(heap, _)| device.cost(heap).rates().tell(heap))
                 .collect(),
-            guards: self.inner.sentry.as_ref().map(|sentry| sentry.report()).unwrap_or_default(),
             pools,
         }
     }

@@ -28,7 +28,7 @@ impl<B: Backend> Lane<B> {
         let home = if self.shared.device.is_closed(home)? { TimelineId::MAIN } else { home };
         let Some(timelines) = self.shared.device.backend().as_timelines() else {
             self.shared.device.backend().wait_idle()?;
-            self.save_guard(id, home)?;
+            self.look_at_secret(id, home)?;
             self.wipe(id, home)?;
             return self.shared.device.backend().wait_idle().map(|()| None);
         };
@@ -36,7 +36,7 @@ impl<B: Backend> Lane<B> {
             let ordered = timelines.order(home, *point);
             self.shared.device.unless_closed(point.timeline, ordered)?;
         }
-        self.save_guard(id, home)?;
+        self.look_at_secret(id, home)?;
         self.wipe(id, home)?;
         let state = self.state.lock();
         if state.home_of(id) == Some(home) && !state.has_host_access(id) {

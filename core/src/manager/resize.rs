@@ -65,7 +65,7 @@ impl<B: Backend> Manager<B> {
             old.use_on(timeline)?; // Another one than its own, which was closed, copies the bytes away.
         }
         carry(old, &new, old.size().min(size))?;
-        new.mend_guard()?;
+        new.restore_sanitized()?;
         Ok(new)
     }
 }

@@ -58,8 +58,9 @@ impl<B: Backend> Allocation<B> {
         self.lane().state.lock().has_host_access(self.slot())
     }
 
-    /// Lets a free wait for a timeline that may still use the bytes, whatever the device answers now.
-    pub(super) fn outlast(&self, timeline: TimelineId) {
+    /// Makes a later free wait for a timeline that may still use the bytes. Unlike [`use_on`](Self::use_on) it asks the device
+    /// nothing, so it serves where the device has just failed.
+    pub fn outlast(&self, timeline: TimelineId) {
         let mut state = self.lane().state.lock();
         if state.slots.set_noted(self.slot()).is_ok() {
             state.notes.add_use(self.slot().index, timeline);

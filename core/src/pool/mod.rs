@@ -35,7 +35,7 @@ pub(crate) use users::Pending;
 
 use crate::defrag::insist;
 use crate::device::Device;
-use crate::guard::{self, Sentry};
+use crate::sanitizer::Watch;
 use crate::strategy::Strategy;
 use crate::sync::{Signal, thread_number};
 use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result, TimelineId};
@@ -84,7 +84,7 @@ impl<B: Backend> Pool<B> {
         make: Option<MakeStrategy>,
         unit: Align,
         names: Arc<Names>,
-        sentry: Option<Arc<Sentry<B>>>,
+        watch: Option<Arc<Watch<B>>>,
     ) -> Result<Self> {
         let about = device.heap(heap)?;
         config.check(about.size, about.max_block)?;
@@ -109,7 +109,7 @@ impl<B: Backend> Pool<B> {
         if largest < unit.get() {
             return Err(ErrorKind::InvalidConfig.into()); // No block could ever hold anything.
         }
-        let shared = Arc::new(Shared::new(device, heap, config, growth, unit, sentry));
+        let shared = Arc::new(Shared::new(device, heap, config, growth, unit, watch));
         Ok(Self { shared, names, lanes: (0..lanes).map(|_| OnceLock::new()).collect(), make })
     }
 
@@ -192,10 +192,10 @@ impl<B: Backend> Pool<B> {
         Ok(Ask { layout, class: request.class, size, timeline: request.timeline })
     }
 
-    /// As [`ask`](Self::ask), with room for a guard where guards are laid and the pool can ever give it.
-    pub(crate) fn ask_guarded(&self, request: &Request<'_>) -> Result<Ask, ErrorKind> {
+    /// As [`ask`](Self::ask), with the room that a sanitizer wants where the pool can ever give it.
+    pub(crate) fn ask_with_room(&self, request: &Request<'_>) -> Result<Ask, ErrorKind> {
         let plain = self.ask(request)?;
-        let size = request.layout.size.checked_add(guard::LEAST).filter(|_| self.has_room());
+        let size = self.room().and_then(|room| request.layout.size.checked_add(room));
         let Some(size) = size else { return Ok(plain) };
         let layout = Layout { size, ..request.layout };
         match self.ask(&Request { layout, ..*request }) {
@@ -204,12 +204,12 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Whether guards may take room of their own: not where pieces may all have one size, and not in a small bank.
-    fn has_room(&self) -> bool {
+    /// Bytes that a sanitizer may take: none where all pieces have one size, and none in a small bank.
+    fn room(&self) -> Option<u64> {
         let kind = self.shared.device.heap(self.shared.heap).map(|heap| heap.kind);
-        self.shared.sentry.is_some()
-            && kind != Ok(HeapKind::Constant)
-            && !matches!(self.shared.config.strategy, StrategyKind::Slab(_) | StrategyKind::Custom)
+        let has_room = kind != Ok(HeapKind::Constant)
+            && !matches!(self.shared.config.strategy, StrategyKind::Slab(_) | StrategyKind::Custom);
+        self.shared.watch.as_ref().filter(|_| has_room).map(|watch| watch.sanitizer.room())
     }
 
     /// The most that one request can ever get.

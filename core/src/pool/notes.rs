@@ -31,9 +31,9 @@ pub(crate) struct Note {
     pub(crate) published: bool,
     /// How it ends, when it was freed while a pass had it.
     pub(crate) ending: Option<Ending>,
-    /// Bytes behind its end that nobody may write, and that are looked at when it ends.
-    pub(crate) guard: u64,
-    /// Whether somebody is looking at its guard now: its bytes stay until that is done.
+    /// What the sanitizer noted; zero for an allocation that it does not look at.
+    pub(crate) sanitized: u64,
+    /// Whether the sanitizer is looking at it now: its bytes stay until that is done.
     pub(crate) looked_at: bool,
     /// What it has to do with heaps other than its lane's.
     pub(crate) stay: Stay,
@@ -47,7 +47,7 @@ impl Note {
             && self.sharing == Sharing::Shared
             && self.privacy == Privacy::Open
             && self.ending.is_none()
-            && self.guard == 0
+            && self.sanitized == 0
             && !self.looked_at
             && self.stay != Stay::Away
     }

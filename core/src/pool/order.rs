@@ -164,20 +164,20 @@ impl<B: Backend> Lane<B> {
         ready.len() as u64
     }
 
-    /// Looks at the guards of freed allocations that are about to be the lane's again; those that may be.
+    /// Shows the sanitizer freed allocations that are about to be the lane's again; returns those that may be.
     fn look_at_ready<'a>(
         &'a self,
         state: Guard<'a, State<B>>,
         mut ready: Vec<SlotId>,
     ) -> (Guard<'a, State<B>>, Vec<SlotId>) {
-        if self.shared.sentry.is_none() {
+        if self.shared.watch.is_none() {
             return (state, ready);
         }
         drop(state);
-        ready.retain(|id| match self.look_at_guard(*id) {
+        ready.retain(|id| match self.look_at_end(*id) {
             Ok(()) => true,
             Err(error) => {
-                self.condemn(*id, error, "its guard could not be looked at");
+                self.condemn(*id, error, "its sanitizer could not look at it");
                 false
             }
         });
@@ -275,8 +275,8 @@ impl<B: Backend> Lane<B> {
     /// allocations that were.
     pub(crate) fn retire_in_order(&self) -> u64 {
         let mut state = self.state.lock();
-        if self.shared.sentry.is_some() {
-            return 0; // Guards are looked at when the bytes are out of use.
+        if self.shared.watch.is_some() {
+            return 0; // A sanitizer looks at bytes when they are out of use.
         }
         let mut deferred = core::mem::take(&mut state.deferred);
         // A block of its own goes back to the driver, which knows no order.

@@ -5,7 +5,7 @@ use super::growth::Growth;
 use super::guest::Left;
 use super::lane::Ask;
 use crate::device::{Block, Device};
-use crate::guard::Sentry;
+use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
@@ -28,8 +28,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
     pub(crate) spare: Mutex<Vec<Page>>,
-    /// Who looks at guards, where they are laid.
-    pub(crate) sentry: Option<Arc<Sentry<B>>>,
+    /// The sanitizer, if there is one.
+    pub(crate) watch: Option<Arc<Watch<B>>>,
 }
 
 impl<B: Backend> Shared<B> {
@@ -39,7 +39,7 @@ impl<B: Backend> Shared<B> {
         config: PoolConfig,
         growth: Growth,
         unit: Align,
-        sentry: Option<Arc<Sentry<B>>>,
+        watch: Option<Arc<Watch<B>>>,
     ) -> Self {
         let [reserved, high, needed, unsettled] = [const { AtomicU64::new(0) }; 4];
         let spare = Mutex::new(Vec::new());
@@ -55,7 +55,7 @@ impl<B: Backend> Shared<B> {
             unsettled,
             refused: AtomicBool::new(false),
             spare,
-            sentry,
+            watch,
         }
     }
 

@@ -1,8 +1,6 @@
 //! A case: one sentence that holds on every backend, and the function that proves it.
-use crate::world::{World, in_heap};
-use omniheap_core::{
-    Backend, Budget, Copy, ErrorKind, Guards, HeapKind, Request, Source, TimelineId,
-};
+use crate::world::{Guards, World, in_heap};
+use omniheap_core::{Backend, Budget, Copy, ErrorKind, HeapKind, Request, Source, TimelineId};
 use omniheap_shaders::SCALE;
 
 /// One promise, checked on a fresh device.

@@ -39,7 +39,7 @@ pub use rig::{Account, Held, Rig};
 pub use rng::{Rng, mix, stamp};
 pub use run::{Progress, run, seed, trials, write_results};
 pub use spares::{Lease, Spares};
-pub use world::{LIMIT, Mode, Stack, World};
+pub use world::{Guards, LIMIT, Mode, Stack, World};
 
 /// Every case, for one type of backend.
 #[must_use]

@@ -1,7 +1,8 @@
 //! One opened device, and what a test may do to it that no call of the seam does.
+use crate::world::Guards;
 use core::any::Any;
 use core::fmt;
-use omniheap_core::{AnyBackend, Backend, Guards, Result, TimelineId, erase};
+use omniheap_core::{AnyBackend, Backend, Result, TimelineId, erase};
 
 /// Keeps a timeline from finishing; dropping it lets the timeline go on.
 pub type Held = Box<dyn Any + Send>;

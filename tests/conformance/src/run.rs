@@ -2,13 +2,13 @@
 use crate::case::Case;
 use crate::results::{CaseResult, Outcome, Results};
 use crate::rig::Rig;
-use crate::world::{Mode, World};
+use crate::world::{Guards, Mode, World};
 use crate::{cases, expect, pending};
 use core::fmt::Display;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use libtest_mimic::{Completion, Failed, Trial};
-use omniheap_core::{AnyBackend, Backend, DeviceInfo, Guards};
+use omniheap_core::{AnyBackend, Backend, DeviceInfo};
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};

@@ -4,9 +4,10 @@ use crate::rig::{Account, Extras, Held, Rig};
 use crate::rng::{Rng, difference, stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
-    Allocation, Backend, Caps, Guards, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
-    Request, TimelineId, Timelines, Use,
+    Allocation, Backend, Caps, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request,
+    TimelineId, Timelines, Use,
 };
+use omniheap_extras::{guarded, overwrites};
 use omniheap_layers::{Fault, Layer, Limit, Live, Record};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +24,16 @@ pub enum Mode {
     Plain,
     /// From pages, where the device has them.
     Paged,
+}
+
+/// Whether the managers of a case lay guards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guards {
+    /// They lay none.
+    #[default]
+    Off,
+    /// They lay guards behind all allocations.
+    On,
 }
 
 /// What a case works with. Everything it makes is checked by the gate when the case has ended.
@@ -138,8 +149,8 @@ impl<B: Backend + 'static> World<B> {
     pub fn config(&self) -> ManagerConfig {
         let mut config = ManagerConfig::default();
         config.pool.lanes = Some(1);
-        config.guards = self.guards;
-        if self.mode == Mode::Plain { config.plain() } else { config }
+        let config = if self.mode == Mode::Plain { config.plain() } else { config };
+        if self.guards == Guards::On { guarded(config) } else { config }
     }
 
     /// A manager with the usual settings over a fresh stack.
@@ -270,7 +281,7 @@ fn settled<B: Backend>(manager: &Manager<B>) -> Result<(), String> {
         manager.backend().wait_idle().map_err(|error| format!("after the case: {error}"))?;
         manager.trim().map_err(|error| format!("the last trim: {error}"))?;
     }
-    if let Some(found) = manager.overwrites().ok().and_then(|found| found.into_iter().next()) {
+    if let Some(found) = overwrites(manager).ok().and_then(|found| found.into_iter().next()) {
         return Err(format!("somebody wrote behind the end of an allocation: {found:?}"));
     }
     let totals = manager.totals();

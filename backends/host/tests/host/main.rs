@@ -1,6 +1,5 @@
 //! The host backend, promise by promise.
 mod common;
-mod constants;
 #[cfg(target_os = "linux")]
 mod export;
 mod heaps;

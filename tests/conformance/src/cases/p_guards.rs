@@ -3,9 +3,10 @@ use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, pool_of, timelines};
 use omniheap_core::{
-    Allocation, Backend, Binding, Budget, Contents, ErrorKind, Event, Guards, Layout, Manager,
-    Observer, Overwrite, Place, Point, PoolConfig, Request, StrategyKind, TimelineId,
+    Allocation, Backend, Binding, Budget, Contents, ErrorKind, Layout, Manager, Place, Point,
+    PoolConfig, Request, StrategyKind, TimelineId,
 };
+use omniheap_extras::{Overwrite, guard_report, guarded_with, overwrites};
 use omniheap_layers::{CallKind, Plan, Quarantine};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,15 +34,11 @@ const MAIN: TimelineId = TimelineId::MAIN;
 #[derive(Debug, Default)]
 struct Told(Mutex<Vec<Overwrite>>);
 
-impl Observer for Told {
-    fn observe(&self, event: &Event<'_>) {
-        if let Event::Overwrite(found) = event {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((*found).clone());
-        }
-    }
-}
-
 impl Told {
+    fn tell(&self, found: &Overwrite) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(found.clone());
+    }
+
     fn found(&self) -> Vec<Overwrite> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -53,7 +50,8 @@ fn guarded<B: Backend + 'static>(
     stack: &Stack<B>,
 ) -> (Manager<Stack<B>>, Arc<Told>) {
     let told = Arc::new(Told::default());
-    let config = world.config().guarded().observed(Arc::clone(&told) as Arc<dyn Observer>);
+    let listener = Arc::clone(&told);
+    let config = guarded_with(world.config(), move |found| listener.tell(found));
     (Manager::with_config(Arc::clone(stack), config), told)
 }
 
@@ -106,7 +104,7 @@ fn overrun<B: Backend + 'static>(
 fn found<B: Backend>(manager: &Manager<B>) -> Vec<Overwrite> {
     manager.backend().wait_idle().expect("alive");
     manager.retire().expect("alive");
-    manager.overwrites().expect("guards are on")
+    overwrites(manager).expect("guards are on")
 }
 
 fn a_byte_behind_the_end_is_found_and_named_in_every_heap<B: Backend + 'static>(world: &World<B>) {
@@ -128,8 +126,8 @@ fn a_byte_behind_the_end_is_found_and_named_in_every_heap<B: Backend + 'static>(
             assert_eq!((last.distance, last.found), (distance, WRONG));
             assert_ne!(last.expected, WRONG);
         }
-        assert_eq!(told.found(), found(&manager), "the observer hears each once");
-        let report = manager.report().guards;
+        assert_eq!(told.found(), found(&manager), "each is told once");
+        let report = guard_report(&manager);
         assert_eq!((report.overwritten, report.missed), (3, 0), "{report:?}");
         assert!(report.checked >= 6, "{report:?}");
     }
@@ -151,7 +149,7 @@ fn a_byte_before_the_end_is_nobodys_business<B: Backend + 'static>(world: &World
         }
     }
     assert_eq!(found(&manager), []);
-    assert_eq!(manager.report().guards.checked, 15);
+    assert_eq!(guard_report(&manager).checked, 15);
 }
 
 fn guards_are_looked_at_after_every_use<B: Backend + 'static>(world: &World<B>) {
@@ -261,13 +259,13 @@ fn whoever_looks_disturbs_nobody<B: Backend + 'static>(world: &World<B>) {
         let threads = [Request::new(1), Request::new(1).on(MAIN)];
         let threads = threads.map(|request| scope.spawn(move || work(request)));
         while threads.iter().any(|thread| !thread.is_finished()) {
-            manager.overwrites().expect("alive");
+            overwrites(&manager).expect("alive");
             manager.defragment().expect("alive");
         }
     });
     assert_eq!(found(&manager), []);
     assert_eq!((told.found(), manager.totals().live), (Vec::new(), 0));
-    let report = manager.report().guards;
+    let report = guard_report(&manager);
     assert_eq!((report.checked, report.missed), (400, 0), "{report:?}");
 }
 
@@ -334,7 +332,7 @@ fn a_guard_that_cannot_be_looked_at_is_counted<B: Backend + 'static>(world: &Wor
     assert_eq!(stack.injected(), 1, "the copy");
     stack.inject(Plan::Never, 0);
     assert_eq!(found(&manager), []);
-    assert_eq!(manager.report().guards.missed, 1);
+    assert_eq!(guard_report(&manager).missed, 1);
     let next = take(&manager, &Request::new(1000).on(MAIN));
     assert_eq!(place_of(&next), place, "the bytes are free all the same");
 }
@@ -353,11 +351,11 @@ fn session<B: Backend + 'static>(manager: &Manager<Stack<B>>) {
         let _ = one.use_on(MAIN);
     }
     let _ = manager.defragment();
-    let _ = manager.overwrites();
+    let _ = overwrites(manager);
     drop(live);
     let _ = manager.backend().wait_idle();
     let _ = manager.retire();
-    let _ = manager.overwrites();
+    let _ = overwrites(manager);
 }
 
 /// Calls that guards make.
@@ -385,7 +383,7 @@ fn no_call_that_fails_makes_a_finding<B: Backend + 'static>(world: &World<B>) {
         manager.retire().expect("alive");
         manager.validate().expect("sound");
         drop(take(&manager, &Request::new(1001)));
-        assert_eq!(manager.overwrites(), Ok(Vec::new()), "call {at} of {kind:?} failed");
+        assert_eq!(overwrites(&manager), Ok(Vec::new()), "call {at} of {kind:?} failed");
         drop(manager);
         assert_eq!(told.found(), [], "call {at} of {kind:?} failed");
         if stack.quarantine() != Quarantine::default() {
@@ -397,12 +395,12 @@ fn no_call_that_fails_makes_a_finding<B: Backend + 'static>(world: &World<B>) {
 fn without_guards_nothing_is_looked_for<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
     let mut config = world.config();
-    config.guards = Guards::Off;
+    config.sanitizer = None;
     let manager = world.manager_with(&stack, config);
     let one = take(&manager, &Request::new(1000));
-    assert_eq!(kind(manager.overwrites()), ErrorKind::InvalidConfig, "rather than nothing");
+    assert_eq!(kind(overwrites(&manager)), ErrorKind::InvalidConfig, "rather than nothing");
     drop(one);
     let calls = stack.inner().calls();
     assert_eq!(calls.of(CallKind::Fill) + calls.of(CallKind::Read) + calls.of(CallKind::Copy), 0);
-    assert_eq!(manager.report().guards, Default::default());
+    assert_eq!(guard_report(&manager), Default::default());
 }

@@ -4,10 +4,10 @@ use super::{fill_up, kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, timelines};
 use omniheap_core::{
-    Allocation, Backend, Clear, Constant, ConstantHome, ErrorKind, Heap, HeapKind, Kernel,
-    Lifetime, Manager, Pattern, Point, Reason, Region, Request, SharedArray, SharedLayout,
-    TimelineId, Writer,
+    Allocation, Backend, Clear, ErrorKind, Heap, HeapKind, Kernel, Lifetime, Manager, Pattern,
+    Point, Reason, Region, Request, SharedArray, SharedLayout, TimelineId, Writer,
 };
+use omniheap_extras::{Constant, ConstantHome, allocate_constants, plan_constants};
 use omniheap_shaders::{CONVOLUTION, REDUCTION, RESIDUE, SCALE};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -158,7 +158,7 @@ fn constants_of_a_set_travel_with_the_launch_or_share_the_bank<B: Backend + 'sta
     };
     let small = Request::upload(12).pattern(Pattern::Broadcast).lifetime(Lifetime::Kernel);
     let set = [small, table(10), table(7), table(7)];
-    let plan = manager.plan_constants(&set, 0).expect("served");
+    let plan = plan_constants(&manager, &set, 0).expect("served");
     assert_eq!(plan.benefit, plan.bound, "few constants are placed in the best way there is");
     let region = |home: &ConstantHome| match home {
         ConstantHome::Push { .. } => None,
@@ -170,7 +170,7 @@ fn constants_of_a_set_travel_with_the_launch_or_share_the_bank<B: Backend + 'sta
     let is_bank = |heap: &Heap| heap.kind == HeapKind::Constant && heap.size <= limits.bank;
     let is_full = limits.bank <= 1 << 20 && manager.caps().heaps.iter().any(is_bank);
     assert_eq!(homes[1] != inside, is_full, "a bank has no room for all three");
-    let made = manager.allocate_constants(&set, 0).expect("as planned");
+    let made = allocate_constants(&manager, &set, 0).expect("as planned");
     let (from, to) = (with(&manager, &words(&[3.0; 64])), with(&manager, &words(&[0.0; 64])));
     assert_eq!(homes[0].is_none(), limits.push >= 12, "the smallest travels where there is room");
     if let Constant::Push { offset } = made[0] {

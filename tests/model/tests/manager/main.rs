@@ -18,7 +18,6 @@ mod remap_or_copy;
 mod runs;
 mod schedule;
 mod session;
-mod staging;
 mod uploads;
 mod vma_issues;
 mod warm;

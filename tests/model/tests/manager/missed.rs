@@ -4,6 +4,7 @@ use omniheap_core::{
     Backend, Budget, HeapId, HeapKind, Manager, ManagerConfig, Place, PoolConfig, Request,
     TimelineId, Timelines, Transfer,
 };
+use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Mutex};
@@ -109,14 +110,14 @@ fn a_dedicated_request_waits_for_memory_that_is_in_use() {
 #[test]
 fn freed_bytes_are_poisoned_under_guards() {
     let host = device(16 * MIB);
-    let config = ManagerConfig::default().plain().guarded();
+    let config = guarded(ManagerConfig::default().plain());
     let manager = Manager::with_config(Arc::clone(&host), config);
     let kept = manager.allocate(&Request::new(4096)).expect("fits");
     let freed = manager.allocate(&Request::new(4096)).expect("fits");
     freed.fill(0, 4096, 0x33).expect("in range");
     let offset = freed.binding().span().offset;
     drop(freed);
-    assert_eq!(manager.overwrites().expect("guards are on").len(), 0);
+    assert_eq!(overwrites(&manager).expect("guards are on").len(), 0);
     let mut bytes = [0x33; 4096];
     let block = kept.binding();
     let place = Place { block: block.block(), offset };

@@ -5,6 +5,7 @@ use omniheap_core::{
     Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
     Relief, Request, Rung, TimelineId, Timelines,
 };
+use omniheap_extras::Staging;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Barrier, Mutex};
@@ -117,7 +118,7 @@ fn bytes_survive_a_ring_smaller_than_themselves() {
     let host = Host::new();
     let lines = [TimelineId::MAIN, host.open().expect("a timeline")];
     let manager = Manager::new(host);
-    let ring = manager.staging(64 << 10).expect("a host has staging memory");
+    let ring = Staging::new(&manager, 64 << 10).expect("a host has staging memory");
     let target = manager.allocate(&Request::new(MIB)).expect("fits");
     for (n, on) in lines.into_iter().cycle().take(8).enumerate() {
         ring.upload(on, &target, 0, &stamp(n as u64)).expect("in range");

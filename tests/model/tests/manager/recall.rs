@@ -1,8 +1,9 @@
 //! What a recall promises: bytes come back to the heap that they were meant for, or stay where they are, on host memory.
 use omniheap_core::{
-    Allocation, Backend, Budget, Decision, ErrorKind, Fate, Guards, HeapId, HeapKind, Manager,
+    Allocation, Backend, Budget, Decision, ErrorKind, Fate, HeapId, HeapKind, Manager,
     ManagerConfig, Pass, Place, Reason, Region, Request, SpanState, TimelineId,
 };
+use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Plan, Quarantine};
 use std::sync::Arc;
@@ -19,17 +20,16 @@ fn host() -> Host {
     Host::builder().heap(heap(HeapKind::Device, ROOM)).heap(far).open().expect("a host device")
 }
 
-fn config(guards: Guards) -> ManagerConfig {
+fn config(with_guards: bool) -> ManagerConfig {
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(1);
-    config.guards = guards;
-    config
+    if with_guards { guarded(config) } else { config }
 }
 
 /// Managers with blocks and with pages, without guards and with them.
 fn managers() -> Vec<Manager<Host>> {
     let both = |guards| [config(guards), config(guards).plain()];
-    let all = [Guards::Off, Guards::On].into_iter().flat_map(both);
+    let all = [false, true].into_iter().flat_map(both);
     all.map(|config| Manager::with_config(host(), config)).collect()
 }
 
@@ -95,7 +95,7 @@ fn end<B: Backend>(manager: &Manager<B>, near: Vec<Allocation<B>>, live: Live<B>
     manager.trim().expect("alive");
     manager.validate().expect("sound");
     assert_eq!(manager.totals().live, 0);
-    assert_eq!(manager.overwrites().unwrap_or_default(), []);
+    assert_eq!(overwrites(manager).unwrap_or_default(), []);
     manager.trim().expect("alive");
     for heap in [NEAR, FAR] {
         assert_eq!(manager.heap_use(heap).expect("it is there").reserved, 0, "{heap:?}");
@@ -356,7 +356,7 @@ fn a_call_that_fails_at_any_point_aborts_and_loses_nothing() {
     for paged in [true, false] {
         for nth in 0.. {
             let stack = Arc::new(Fault::new(host()));
-            let config = config(Guards::Off);
+            let config = config(false);
             let config = if paged { config } else { config.plain() };
             let manager = Manager::with_config(Arc::clone(&stack), config);
             let request = Request::new(1).on(TimelineId::MAIN);
@@ -388,12 +388,12 @@ fn a_call_that_fails_at_any_point_aborts_and_loses_nothing() {
 
 #[test]
 fn guards_come_along_and_find_who_writes_behind_the_end() {
-    for config in [config(Guards::On), config(Guards::On).plain()] {
+    for config in [config(true), config(true).plain()] {
         let manager = Manager::with_config(host(), config);
         let (near, live) = spill(&manager, Request::new(1).name("torn"), &[MIB, 5000]);
         drop(near);
         assert_eq!(begin(&manager).commit().expect("alive").moved.moves, 2);
-        assert_eq!(manager.overwrites().expect("guarded"), [], "untouched by the move");
+        assert_eq!(overwrites(&manager).expect("guarded"), [], "untouched by the move");
         let binding = live[1].1.binding();
         let behind = Place { block: binding.block(), offset: binding.span().end() + 3 };
         let transfer = manager.backend().as_transfer().expect("host memory");
@@ -401,7 +401,7 @@ fn guards_come_along_and_find_who_writes_behind_the_end() {
         drop(binding);
         manager.backend().wait_idle().expect("alive");
         drop(live);
-        let found = manager.overwrites().expect("guarded");
+        let found = overwrites(&manager).expect("guarded");
         let told = found.iter().map(|one| (one.name.as_deref(), one.heap, one.distance, one.size));
         assert!(told.eq([(Some("torn"), NEAR, 3, 5000)]), "{found:?}");
     }

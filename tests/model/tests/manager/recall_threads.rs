@@ -1,9 +1,10 @@
 //! Threads that spill, use and free, while another calls back, defragments and aborts: no byte is lost, on host memory.
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
-    Allocation, Backend, Budget, Guards, HeapId, HeapKind, Manager, ManagerConfig, Pass, Request,
+    Allocation, Backend, Budget, HeapId, HeapKind, Manager, ManagerConfig, Pass, Request,
     TimelineId,
 };
+use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
 
 const KIB: u64 = 1 << 10;
@@ -13,13 +14,13 @@ const FAR: HeapId = HeapId(1);
 const NEAR_ROOM: u64 = 4 << 20;
 const FAR_ROOM: u64 = 64 << 20;
 
-fn manager(paged: bool, guards: Guards) -> Manager<Host> {
+fn manager(paged: bool, with_guards: bool) -> Manager<Host> {
     let near = heap(HeapKind::Device, NEAR_ROOM);
     let far = omniheap_core::Heap { physical: 1, ..heap(HeapKind::Staging, FAR_ROOM) };
     let host = Host::builder().heap(near).heap(far).open().expect("a host device");
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(2);
-    config.guards = guards;
+    let config = if with_guards { guarded(config) } else { config };
     Manager::with_config(host, if paged { config } else { config.plain() })
 }
 
@@ -88,7 +89,7 @@ fn stir(manager: &Manager<Host>, stop: &AtomicBool) {
 
 #[test]
 fn threads_work_on_while_what_spilled_is_called_back() {
-    for (paged, guards) in [(false, Guards::Off), (true, Guards::Off), (true, Guards::On)] {
+    for (paged, guards) in [(false, false), (true, false), (true, true)] {
         let (manager, stop) = (manager(paged, guards), AtomicBool::new(false));
         let live: Live = std::thread::scope(|scope| {
             let mover = scope.spawn(|| stir(&manager, &stop));
@@ -122,5 +123,5 @@ fn settle(manager: &Manager<Host>, mut live: Live) {
     manager.backend().wait_idle().expect("alive");
     manager.retire().expect("alive");
     assert_eq!(manager.totals().live, 0);
-    assert_eq!(manager.overwrites().unwrap_or_default(), []);
+    assert_eq!(overwrites(manager).unwrap_or_default(), []);
 }

@@ -3,6 +3,7 @@ use omniheap_core::{
     Allocation, Backend, Copy, HeapId, HeapKind, Manager, ManagerConfig, Point, Request,
     TimelineId, Timelines,
 };
+use omniheap_extras::guarded;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Record};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ fn frames_behind_a_busy_device(config: ManagerConfig, frame: &Request<'_>) {
 
 #[test]
 fn a_frame_never_overwrites_what_the_device_still_reads() {
-    for config in [ManagerConfig::default(), ManagerConfig::default().guarded()] {
+    for config in [ManagerConfig::default(), guarded(ManagerConfig::default())] {
         for request in [
             Request::upload(4 * KIB).on(MAIN),
             Request::upload(4 * KIB).on(MAIN).name("frame").pinned(),

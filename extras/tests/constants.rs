@@ -1,8 +1,8 @@
 //! Constants that compete for one bank.
 use omniheap_core::{
-    Constant, ConstantHome, ErrorKind, HeapKind, Lifetime, Manager, Pattern, Reason, Region,
-    Request, Writer,
+    ErrorKind, HeapKind, Lifetime, Manager, Pattern, Reason, Region, Request, Writer,
 };
+use omniheap_extras::{Constant, ConstantHome, allocate_constants, plan_constants};
 use omniheap_host::Host;
 
 const KIB: u64 = 1 << 10;
@@ -24,13 +24,13 @@ fn the_bank_goes_to_those_that_gain_most() {
     let manager = Manager::new(Host::new());
     // 64 KiB of bank: the two of 30 KiB gain more together than the one of 50 KiB.
     let wanted = [table(50 * KIB, 3), table(30 * KIB, 3), table(30 * KIB, 3), table(KIB, 50)];
-    let plan = manager.plan_constants(&wanted, 0).expect("placed");
+    let plan = plan_constants(&manager, &wanted, 0).expect("placed");
     let (device, constant) = (Some(Region::Device), Some(Region::Constant));
     assert_eq!(regions(&plan.homes), [device, constant, constant, constant]);
     assert_eq!(plan.benefit, plan.bound, "exact");
     let ConstantHome::Memory(lost) = plan.homes[0] else { panic!("in memory") };
     assert_eq!(lost.reason, Reason::Crowded(Region::Constant));
-    let made = manager.allocate_constants(&wanted, 0).expect("all fit somewhere");
+    let made = allocate_constants(&manager, &wanted, 0).expect("all fit somewhere");
     for (made, home) in made.iter().zip(&plan.homes) {
         let (Constant::Memory(made, placed), ConstantHome::Memory(planned)) = (made, home) else {
             panic!("in memory");
@@ -41,10 +41,10 @@ fn the_bank_goes_to_those_that_gain_most() {
         assert_eq!(kind == HeapKind::Constant, placed.region == Region::Constant);
     }
     // What is in the bank already leaves less room.
-    let plan = manager.plan_constants(&wanted[1..2], 0).expect("placed");
+    let plan = plan_constants(&manager, &wanted[1..2], 0).expect("placed");
     assert_eq!(regions(&plan.homes), [device]);
     drop(made);
-    let plan = manager.plan_constants(&wanted[1..2], 0).expect("placed");
+    let plan = plan_constants(&manager, &wanted[1..2], 0).expect("placed");
     assert_eq!(regions(&plan.homes), [constant]);
 }
 
@@ -56,7 +56,7 @@ fn the_smallest_travel_with_the_launch() {
         request.lifetime(Lifetime::Kernel)
     };
     // Host memory takes 128 bytes with a launch, of which the kernel's own parameters have 12.
-    let plan = manager.plan_constants(&[value(64), value(16), value(80)], 12).expect("placed");
+    let plan = plan_constants(&manager, &[value(64), value(16), value(80)], 12).expect("placed");
     assert_eq!(plan.homes[1], ConstantHome::Push { offset: 4 });
     assert_eq!(plan.homes[0], ConstantHome::Push { offset: 20 });
     assert_eq!(regions(&plan.homes)[2], Some(Region::Constant), "no room for the largest");
@@ -66,8 +66,8 @@ fn the_smallest_travel_with_the_launch() {
 fn who_permits_no_substitute_is_refused() {
     let manager = Manager::new(Host::new());
     let wanted = [table(40 * KIB, 4), table(40 * KIB, 2).no_substitute()];
-    let refused = manager.plan_constants(&wanted, 0).map_err(|error| error.kind());
+    let refused = plan_constants(&manager, &wanted, 0).map_err(|error| error.kind());
     assert_eq!(refused, Err(ErrorKind::ExceedsLimit));
-    let alone = manager.plan_constants(&wanted[1..], 0).expect("alone it fits");
+    let alone = plan_constants(&manager, &wanted[1..], 0).expect("alone it fits");
     assert_eq!(regions(&alone.homes), [Some(Region::Constant)]);
 }

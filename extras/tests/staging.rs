@@ -1,7 +1,6 @@
 //! The staging ring: what it refuses, what threads may do with it, and what a failing driver leaves of it.
-use omniheap_core::{
-    Allocation, Backend, ErrorKind, Manager, Request, Staging, TimelineId, Timelines,
-};
+use omniheap_core::{Allocation, Backend, ErrorKind, Manager, Request, TimelineId, Timelines};
+use omniheap_extras::Staging;
 use omniheap_host::Host;
 use omniheap_layers::{CallKind, Fault, Plan};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ fn stamp(n: u8, size: u64) -> Vec<u8> {
 #[test]
 fn published_bytes_and_those_of_others_are_refused() {
     let (mine, other) = (Manager::new(Host::new()), Manager::new(Host::new()));
-    let ring = mine.staging(64 * KIB).expect("host memory");
+    let ring = Staging::new(&mine, 64 * KIB).expect("host memory");
     let (a, b) = (mine.allocate(&Request::new(KIB)), other.allocate(&Request::new(KIB)));
     let (a, b) = (a.expect("small"), b.expect("small"));
     a.fill(0, KIB, 7).expect("inside");
@@ -42,7 +41,7 @@ fn published_bytes_and_those_of_others_are_refused() {
 #[test]
 fn threads_share_a_ring_and_see_their_own_bytes() {
     let manager = Manager::new(Host::new());
-    let ring = manager.staging(4 * KIB).expect("host memory");
+    let ring = Staging::new(&manager, 4 * KIB).expect("host memory");
     thread::scope(|scope| {
         for n in 1..=6 {
             let (manager, ring) = (&manager, &ring);
@@ -65,7 +64,7 @@ type Failing = Fault<Arc<Host>>;
 fn failing() -> (Arc<Host>, Manager<Failing>, Staging<Failing>) {
     let host = Arc::new(Host::new());
     let manager = Manager::new(Fault::new(Arc::clone(&host)));
-    let ring = manager.staging(4 * KIB).expect("host memory");
+    let ring = Staging::new(&manager, 4 * KIB).expect("host memory");
     (host, manager, ring)
 }
 

@@ -1,13 +1,12 @@
 //! A ring of host-visible memory through which bytes travel, in the order of timelines.
-use super::{AllocateError, Allocation, Binding, Manager};
-use crate::strategy::{Key, Ring, Strategy};
-use crate::sync::{Guard, Mutex, Signal};
-use crate::{
-    Align, Backend, Class, Epoch, ErrorKind, Layout, Move, Point, Request, Result, TimelineId,
-    Timelines, Transfer,
-};
-use alloc::collections::VecDeque;
 use core::fmt;
+use omniheap_core::strategy::{Key, Ring, Strategy};
+use omniheap_core::{
+    Align, AllocateError, Allocation, Backend, Binding, Class, Epoch, ErrorKind, Layout, Manager,
+    Move, Point, Request, Result, TimelineId, Timelines, Transfer,
+};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A ring of staging memory for uploads and read-backs.
 ///
@@ -17,8 +16,8 @@ pub struct Staging<B: Backend> {
     manager: Manager<B>,
     ring: Allocation<B>,
     state: Mutex<State>,
-    /// Raised whenever a piece that was in hand is on its way or given back.
-    settled: Signal,
+    /// Notified whenever a piece that was in hand is on its way or given back.
+    settled: Condvar,
     /// The largest piece: a quarter of the ring, so that copying and filling overlap.
     piece: u64,
 }
@@ -46,29 +45,32 @@ impl<B: Backend> fmt::Debug for Staging<B> {
     }
 }
 
-impl<B: Backend> Manager<B> {
-    /// Makes a staging ring of `size` bytes.
+impl<B: Backend> Staging<B> {
+    /// Allocates a staging ring of `size` bytes.
     ///
     /// # Errors
     ///
     /// `InvalidConfig` below 4 KiB, `NotMappable` where the device has no host-visible staging memory, or as for
-    /// [`allocate`](Self::allocate).
-    pub fn staging(&self, size: u64) -> Result<Staging<B>, AllocateError> {
+    /// [`Manager::allocate`].
+    pub fn new(manager: &Manager<B>, size: u64) -> Result<Self, AllocateError> {
         if size < 4096 {
             return Err(ErrorKind::InvalidConfig.into());
         }
-        let ring = self.allocate(&Request::upload(size).name("staging ring"))?;
+        let ring = manager.allocate(&Request::upload(size).name("staging ring"))?;
         ring.map()?;
         let mut offsets = Ring::new(Align::ONE);
         offsets.add_block(size)?;
         let state = State { ring: offsets, pending: VecDeque::new(), in_hand: 0 };
         let piece = Align::of(256).down(size / 4);
-        let (state, settled) = (Mutex::new(state), Signal::default());
-        Ok(Staging { manager: self.clone(), ring, state, settled, piece })
+        let (state, settled) = (Mutex::new(state), Condvar::new());
+        Ok(Self { manager: manager.clone(), ring, state, settled, piece })
     }
-}
 
-impl<B: Backend> Staging<B> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock, so what lies behind a poisoned one is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn transfer(&self) -> Result<&dyn Transfer<Block = B::Block>> {
         self.manager.backend().as_transfer().ok_or(ErrorKind::Unsupported.into())
     }
@@ -91,7 +93,9 @@ impl<B: Backend> Staging<B> {
         bytes: &[u8],
     ) -> Result<()> {
         self.check(to, offset, bytes.len() as u64)?;
-        to.check_writable()?;
+        if to.is_published() {
+            return Err(ErrorKind::Published.into());
+        }
         let binding = to.binding();
         to.use_on(on)?;
         let mut at = offset;
@@ -142,7 +146,7 @@ impl<B: Backend> Staging<B> {
     /// `DeviceLost`.
     pub fn drain(&self) -> Result<()> {
         loop {
-            let state = self.state.lock();
+            let state = self.lock();
             if state.pending.is_empty() && state.in_hand == 0 {
                 return Ok(());
             }
@@ -152,7 +156,7 @@ impl<B: Backend> Staging<B> {
 
     /// Refuses another manager's allocation, and ranges that the device cannot copy.
     fn check(&self, what: &Allocation<B>, offset: u64, size: u64) -> Result<()> {
-        if what.lane().manager != self.manager.number() {
+        if what.id().manager() != self.ring.id().manager() {
             return Err(ErrorKind::Foreign.into());
         }
         what.binding().place(offset, size)?;
@@ -182,7 +186,7 @@ impl<B: Backend> Staging<B> {
     /// A piece of the ring; waits for the oldest one on its way where the ring is full.
     fn take(&self, size: u64) -> Result<(Key, u64)> {
         loop {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             let align = self.manager.caps().copy.align.max(Align::of(16));
             let layout = Layout { size: align.up(size).ok_or(ErrorKind::SizeOverflow)?, align };
             match state.ring.allocate(layout, Class::Linear) {
@@ -241,11 +245,10 @@ impl<B: Backend> Staging<B> {
 
     /// Waits for the oldest piece and gives it back to the ring; where the wait fails, it stays on its way. Where all pieces
     /// are in hand, waits for one of those.
-    fn finish_oldest(&self, mut state: Guard<'_, State>) -> Result<()> {
+    fn finish_oldest(&self, mut state: MutexGuard<'_, State>) -> Result<()> {
         let Some(oldest) = state.pending.pop_front() else {
-            let settled = self.settled.count();
-            drop(state);
-            self.settled.wait_beyond(settled);
+            // The caller looks again, so waking too early does no harm.
+            drop(self.settled.wait(state));
             return Ok(());
         };
         state.in_hand += 1;
@@ -260,11 +263,11 @@ impl<B: Backend> Staging<B> {
 
     /// Puts down what was in hand.
     fn put(&self, down: impl FnOnce(&mut State)) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         down(&mut state);
         state.in_hand -= 1;
         drop(state);
-        self.settled.raise();
+        self.settled.notify_all();
     }
 }
 
@@ -284,7 +287,7 @@ impl<B: Backend> Drop for Staging<B> {
     fn drop(&mut self) {
         // The ring's memory is freed after this: where the wait fails, not before its copies have passed.
         if self.drain().is_err() {
-            self.state.lock().pending.iter().for_each(|piece| self.ring.outlast(piece.on));
+            self.lock().pending.iter().for_each(|piece| self.ring.outlast(piece.on));
         }
     }
 }
