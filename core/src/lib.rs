@@ -12,6 +12,8 @@ mod defrag;
 #[cfg(feature = "std")]
 mod device;
 #[cfg(feature = "std")]
+mod event;
+#[cfg(feature = "std")]
 mod manager;
 #[cfg(all(test, loom))]
 mod models;
@@ -42,12 +44,12 @@ pub use omniheap_seam::{
 pub use {
     defrag::{Budget, Decision, Fate, MoveCost, Moved, Outcome, Pass, PlannedMove, Spot},
     device::HeapUse,
+    event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     manager::{
-        AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,
-        BlockReport, Buffer, Copy, Defragmentation, Event, Explanation, FreeError, Manager,
-        ManagerConfig, Mapped, Observer, Pin, Plan, PoolReport, Pressure, Program, Relief,
-        Remapping, Report, Rung, Shortage, Source, SpanReport, SpanState, Step, Totals, UserPool,
-        Verdict,
+        AllocateError, Allocation, Background, Binding, BlockReport, Buffer, Copy, Defragmentation,
+        Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan, PoolReport, Pressure,
+        Program, Relief, Remapping, Report, Shortage, Source, SpanReport, SpanState, Step, Totals,
+        UserPool, Verdict,
     },
     pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
     sanitizer::{

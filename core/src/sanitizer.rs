@@ -1,10 +1,11 @@
 //! The hook of tools that watch the bytes of allocations: what they are told, and what they may do with the device.
 #![forbid(unsafe_code)]
 use crate::device::{Block, Device};
+use crate::event::AllocationId;
 use crate::sync::Mutex;
 use crate::{
-    AllocationId, Backend, Caps, Contents, ErrorKind, HeapId, Move, Place, Result, Span,
-    TimelineId, Timelines, Transfer,
+    Backend, Caps, Contents, ErrorKind, HeapId, Move, Place, Result, Span, TimelineId, Timelines,
+    Transfer,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 use core::any::Any;

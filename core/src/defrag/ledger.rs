@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::shelf::Shelf;
 use super::trip::Fate;
-use crate::AllocationId;
+use crate::event::AllocationId;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;

@@ -42,7 +42,6 @@ pub use ledger::{Moved, Outcome};
 pub use pass::Pass;
 pub use planned::{Decision, PlannedMove};
 pub(crate) use recall::Spilled;
-pub(crate) use road::insist;
 pub(crate) use slide::Slid;
 pub(crate) use submit::{Order, Readiness};
 pub use trip::{Fate, Spot};

@@ -2,8 +2,9 @@
 #![forbid(unsafe_code)]
 use super::trip::{Spot, Trip};
 use super::trips::Trips;
+use crate::event::AllocationId;
 use crate::pool::Consent;
-use crate::{Allocation, AllocationId, Backend, HeapId};
+use crate::{Allocation, Backend, HeapId};
 use core::fmt;
 
 /// What the owner of an allocation says to its move.

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::bounce;
 use super::window::Slide;
-use crate::device::Block;
+use crate::device::{Block, insist};
 use crate::pool::SlotId;
 use crate::{Backend, InsideBlock, Move, Place, Result, TimelineId, Transfer};
 use alloc::vec::Vec;
@@ -105,13 +105,4 @@ impl<B: Backend> Road<'_, B> {
             .collect();
         self.transfer.copy(self.on, &moves)
     }
-}
-
-/// How often a call is made that must not fail: what it is for cannot be undone.
-const ATTEMPTS: u32 = 8;
-
-/// Makes a call again while the driver refuses it, a few times. Also where it says that the device is lost: on one that
-/// is, nothing is harmed by that, and where it was wrong, copies that are still under way must not be forgotten.
-pub(crate) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
-    (1..ATTEMPTS).fold(call(), |answer, _| answer.or_else(|_| call()))
 }

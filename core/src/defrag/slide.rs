@@ -6,9 +6,10 @@
 #![forbid(unsafe_code)]
 use super::bounce;
 use super::mobile::{Found, SlotsByKey};
-use super::road::{Road, insist};
+use super::road::Road;
 use super::window::{Piece, Planned, Slide, Window, cheapest, last, room_for, widest};
 use crate::device::Block;
+use crate::device::insist;
 use crate::pool::{Ask, Consent, Divider, Lane, LaneState, SlotId};
 use crate::strategy::{BlockId, Key, Strategy, Tlsf};
 use crate::{Align, Backend, ErrorKind, InsideBlock, Result, TimelineId, Transfer};

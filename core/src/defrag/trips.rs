@@ -3,9 +3,10 @@
 use super::plan::Resident;
 use super::trip::{Spot, Trip, Verdict};
 use crate::device::Block;
+use crate::event::AllocationId;
 use crate::pool::{Consent, Lane, LaneState, Lodging};
 use crate::strategy::{BlockId, Grant};
-use crate::{AllocationId, Backend, Class, Move, Place, Span};
+use crate::{Backend, Class, Move, Place, Span};
 use alloc::{sync::Arc, vec::Vec};
 
 /// Allocations that are booked or published while a lock is held: a few microseconds.

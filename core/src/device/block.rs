@@ -1,7 +1,8 @@
 //! A driver allocation that returns itself.
 #![expect(unsafe_code, reason = "returns blocks to the backend")]
 use super::Device;
-use crate::{Backend, BlockNumber, Event, HeapId};
+use crate::event::{BlockNumber, Event};
+use crate::{Backend, HeapId};
 use alloc::sync::Arc;
 use core::fmt;
 

@@ -7,9 +7,9 @@ mod transit;
 pub(crate) use block::Block;
 
 use crate::defrag::Cost;
+use crate::event::{Backing, BlockNumber, Event, Observer, say};
 use crate::{
-    Backend, Backing, BlockNumber, Error, ErrorKind, Event, Heap, HeapId, Observer, Page, Place,
-    Point, Remap, Result, Span, TimelineId,
+    Backend, Error, ErrorKind, Heap, HeapId, Page, Place, Point, Remap, Result, Span, TimelineId,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -124,6 +124,14 @@ impl<B: Backend> Device<B> {
     /// Who sees what happens, if anyone does.
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
         self.observer.as_deref()
+    }
+
+    /// Tells the observer, if there is one, and whoever listens to `tracing`.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        say(event);
+        if let Some(observer) = self.observer() {
+            observer.observe(event);
+        }
     }
 
     pub(crate) fn backend(&self) -> &B {
@@ -409,4 +417,13 @@ impl<B: Backend> Device<B> {
         self.release(heap, bytes);
         self.tell(&Event::ReturnPages { heap, bytes });
     }
+}
+
+/// How often a call is made that must not fail: what it is for cannot be undone.
+const ATTEMPTS: u32 = 8;
+
+/// Makes a call again while the driver refuses it, a few times. Also where it says that the device is lost: on one that
+/// is, nothing is harmed by that, and where it was wrong, copies that are still under way must not be forgotten.
+pub(crate) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
+    (1..ATTEMPTS).fold(call(), |answer, _| answer.or_else(|_| call()))
 }

@@ -3,9 +3,10 @@
     unsafe_code,
     reason = "allocations share one strong reference to their lane, counted under its lock"
 )]
+use crate::event::{AllocationId, Event};
 use crate::pool::{Lane, LaneState, SlotId};
 use crate::sync::Guard;
-use crate::{Backend, Event, Point, Result, TimelineId};
+use crate::{Backend, Point, Result, TimelineId};
 use alloc::sync::Arc;
 use core::fmt;
 use core::mem;
@@ -31,49 +32,6 @@ pub struct Allocation<B: Backend> {
 unsafe impl<B: Backend> Send for Allocation<B> {}
 // SAFETY: as for `Send`; no method changes an allocation through a shared reference.
 unsafe impl<B: Backend> Sync for Allocation<B> {}
-
-/// Names an allocation without owning it: for logs, tables and foreign languages.
-///
-/// It names one allocation of one manager for ever: no later allocation has the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AllocationId {
-    pub(super) manager: u32,
-    pub(super) lane: u32,
-    pub(super) slot: u32,
-    pub(super) generation: u32,
-}
-
-impl AllocationId {
-    /// The manager, by number.
-    #[must_use]
-    pub const fn manager(self) -> u32 {
-        self.manager
-    }
-
-    /// The lane, by its number in the manager.
-    #[must_use]
-    pub const fn lane(self) -> u32 {
-        self.lane
-    }
-
-    /// The slot of the lane: among allocations that live at the same time, no two of a lane have the same.
-    #[must_use]
-    pub const fn slot(self) -> u32 {
-        self.slot
-    }
-}
-
-impl<B: Backend> Lane<B> {
-    /// The name of the allocation in a slot.
-    pub(crate) const fn id_of(&self, slot: SlotId) -> AllocationId {
-        AllocationId {
-            manager: self.manager,
-            lane: self.number,
-            slot: slot.index,
-            generation: slot.generation,
-        }
-    }
-}
 
 impl<B: Backend> fmt::Debug for Allocation<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

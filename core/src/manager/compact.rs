@@ -1,8 +1,9 @@
 //! Moving live data until it is done: all of it on purpose, or as much as a request needs.
 #![forbid(unsafe_code)]
 use super::ladder::Taken;
-use super::{Defragmentation, Manager, Rung};
+use super::{Defragmentation, Manager};
 use crate::defrag::{Budget, Goal, Holes, Moved, Order, Purse, Slid};
+use crate::event::Rung;
 use crate::pool::{Ask, Lane, Patience, Pool};
 use crate::{Backend, Result};
 use alloc::{sync::Arc, vec::Vec};

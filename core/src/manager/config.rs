@@ -1,5 +1,6 @@
 //! How a manager is set up, and the pools that users make.
-use super::{AllocateError, Allocation, Defragmentation, Manager, Observer, Remapping};
+use super::{AllocateError, Allocation, Defragmentation, Manager, Remapping};
+use crate::event::Observer;
 use crate::pool::Pool;
 use crate::{
     Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, PoolConfig, Request,

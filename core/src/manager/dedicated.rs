@@ -1,8 +1,9 @@
 //! Blocks of their own, and what is given up for them.
 #![expect(unsafe_code, reason = "takes blocks that the caller made")]
-use super::error::{AllocateError, Rung};
+use super::error::AllocateError;
 use super::ladder::{Taken, check};
 use super::{Allocation, Manager, Relief};
+use crate::event::Rung;
 use crate::pool::{Ask, Lane, Patience, Pool};
 use crate::{Backend, ErrorKind, Request, Result, Sharing};
 use alloc::sync::Arc;

@@ -2,59 +2,6 @@
 use crate::{Error, ErrorKind, HeapId, RegionVerdict, Word};
 use core::fmt;
 
-/// A rung of the out-of-memory ladder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Rung {
-    /// Made reusable what timelines have passed.
-    Retire,
-    /// Borrowed idle memory of another thread's or timeline's lane.
-    Lend,
-    /// Asked the driver.
-    Driver,
-    /// Gave back empty blocks of other pools, then asked the driver.
-    Trim,
-    /// Waited for timelines.
-    Wait,
-    /// Ran pressure callbacks.
-    Pressure,
-    /// Moved live data together.
-    Defragment,
-    /// Went to the next heap that the policy permits.
-    NextHeap,
-    /// Went to host memory, as the request permits.
-    Spill,
-}
-
-impl Rung {
-    /// Every rung, in the order they are climbed.
-    pub const ALL: [Self; 9] = [
-        Self::Retire,
-        Self::Lend,
-        Self::Driver,
-        Self::Trim,
-        Self::Wait,
-        Self::Pressure,
-        Self::Defragment,
-        Self::NextHeap,
-        Self::Spill,
-    ];
-}
-
-impl Word for Rung {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("retire", Self::Retire),
-        ("lend", Self::Lend),
-        ("driver", Self::Driver),
-        ("trim", Self::Trim),
-        ("wait", Self::Wait),
-        ("pressure", Self::Pressure),
-        ("defragment", Self::Defragment),
-        ("next-heap", Self::NextHeap),
-        ("spill", Self::Spill),
-    ];
-}
-
 /// What was missing when a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {

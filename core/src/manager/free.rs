@@ -1,5 +1,6 @@
 //! Giving bytes back: at once, or when timelines have passed.
-use super::{Allocation, AllocationId, FreeError, Manager};
+use super::{Allocation, FreeError, Manager};
+use crate::event::AllocationId;
 use crate::pool::{Ended, Ending, Lane, LaneState, Note, Noted, Origin, SlotId, Stay};
 use crate::sync::Guard;
 use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId, Uses};

@@ -1,6 +1,7 @@
 //! From a request that nothing held fits to memory, or to an error that says why not.
-use super::error::{AllocateError, Rung};
+use super::error::AllocateError;
 use super::{Allocation, Manager, Relief};
+use crate::event::{Event, Rung};
 use crate::pool::{Ask, Consent, Lane, Miss, Patience, Pool, SlotId};
 use crate::{
     Backend, Contents, Driver, Error, ErrorKind, HeapId, HeapKind, Mobility, Placement, Privacy,
@@ -41,6 +42,20 @@ impl<B: Backend> Drop for Unclaimed<'_, B> {
 pub(super) type Taken<B> = (Arc<Lane<B>>, SlotId);
 
 impl<B: Backend> Manager<B> {
+    /// Counts and tells that a rung served a request.
+    pub(super) fn climbed(&self, rung: Rung, size: u64, timeline: Option<TimelineId>) {
+        self.inner.climbs.count(rung);
+        self.inner.device.tell(&Event::Climb { rung, size, timeline });
+    }
+
+    /// Tells that a request failed for want of memory.
+    pub(super) fn failed(&self, request: &Request<'_>, error: &AllocateError) {
+        if error.kind().is_out_of_memory() {
+            let (size, timeline) = (request.layout.size, request.timeline);
+            self.inner.device.tell(&Event::Fail { size, timeline });
+        }
+    }
+
     /// The whole way: policy, pools in its order, ladder in each.
     #[cold]
     pub(super) fn allocate_slowly(

@@ -1,4 +1,5 @@
 //! What users hold: pools, policy and budgets of one device, behind `&self`.
+mod allocate;
 mod allocation;
 mod binding;
 mod budget;
@@ -13,7 +14,6 @@ mod explain;
 mod free;
 mod ladder;
 mod launch;
-mod observe;
 mod order;
 mod pages;
 mod placed;
@@ -29,21 +29,20 @@ mod sanitize;
 mod shortage;
 mod transfer;
 
-pub use allocation::{Allocation, AllocationId};
+pub use allocation::Allocation;
 pub use binding::{Binding, Mapped, Pin};
 pub use buffer::Buffer;
 pub use config::{ManagerConfig, Pressure, Relief, UserPool};
 pub use defragment::{Background, Defragmentation, Remapping, Step};
-pub use error::{AllocateError, FreeError, Rung, Shortage};
+pub use error::{AllocateError, FreeError, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
-pub use observe::{Backing, BlockNumber, Event, Observer};
 pub use report::{BlockReport, PoolReport, Report, SpanReport, SpanState, Totals};
 pub use transfer::Copy;
 
 use crate::defrag::Ledger;
 use crate::device::Device;
-use crate::pool::{Ask, Lane, Miss, Names, Patience, Pending, Pool};
+use crate::pool::{Names, Patience, Pool};
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Backend, Caps, HeapId, Ranking, Request, Result, TimelineId, Waiting};
@@ -177,67 +176,6 @@ impl<B: Backend> Manager<B> {
     /// Tells this manager from all others.
     fn number(&self) -> u32 {
         self.inner.names.manager
-    }
-
-    /// Allocates.
-    ///
-    /// Costs no driver call and no host memory where a held block has a fitting hole; otherwise climbs the
-    /// out-of-memory ladder, whose rungs the report counts.
-    ///
-    /// # Errors
-    ///
-    /// `ZeroSize`, `InvalidAlignment`, `SizeOverflow`, `ExceedsLimit`, `NoSuchHeap` and `NoSuchTimeline` for what can
-    /// never be; out of memory with a [`Shortage`] that says what is missing; `DeviceLost` and `Driver` as they are.
-    /// A failed call changes nothing.
-    #[inline]
-    pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
-        if request.is_plain()
-            && request.layout.align <= self.inner.config.unit
-            && let Some(heap) = self.inner.unseen.as_slice().first()
-            && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
-            && let Ok(ask) = pool.ask(request)
-            && let Some(lane) = pool.known_lane()
-        {
-            let mut state = lane.state.lock_warm();
-            match state.allocate(ask) {
-                Ok(id) => return Ok(Allocation::claim(lane, &mut state, id, ask.size)),
-                Err(Miss::InUse(last)) => {
-                    let users = state.users.whom_to_ask(last);
-                    drop(state);
-                    if let Some(allocation) = Self::allocate_after(lane, ask, &users) {
-                        return Ok(allocation);
-                    }
-                }
-                Err(_) => {}
-            }
-        }
-        self.allocate_slowly(request)
-    }
-
-    /// The fast path once more, when it is known how far the timelines have come that may use a hole.
-    #[inline(never)]
-    fn allocate_after(lane: &Arc<Lane<B>>, ask: Ask, users: &[Pending]) -> Option<Allocation<B>> {
-        let mut passed = Vec::with_capacity(users.len());
-        for user in users {
-            passed.push(lane.time_passed(*user, Patience::Look).ok()?);
-        }
-        let mut state = lane.state.lock_warm();
-        let passed = users.iter().zip(passed);
-        state.pass(passed.filter_map(|(user, time)| Some((user, time?))));
-        let id = state.allocate(ask).ok()?;
-        Some(Allocation::claim(lane, &mut state, id, ask.size))
-    }
-
-    /// Allocates everything or nothing.
-    ///
-    /// # Errors
-    ///
-    /// That of the first request that failed; what the earlier ones got is free again.
-    pub fn allocate_all(
-        &self,
-        requests: &[Request<'_>],
-    ) -> Result<Vec<Allocation<B>>, AllocateError> {
-        requests.iter().map(|request| self.allocate(request)).collect()
     }
 
     /// Makes reusable everything whose timelines have passed; returns how many allocations that were.

@@ -1,8 +1,8 @@
 //! Serving a request from bytes that other timelines may still use, by running after them.
 use super::Manager;
-use super::error::Rung;
 use super::ladder::Taken;
 use crate::Backend;
+use crate::event::Rung;
 use crate::pool::{Ask, Lane, Pool};
 use alloc::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Whole pages out of holes that are smaller than a page each.
 #![forbid(unsafe_code)]
 use super::Manager;
-use super::error::Rung;
 use super::ladder::Taken;
+use crate::event::Rung;
 use crate::pool::{Ask, Lane, Patience, Pool};
 use crate::{Backend, Result};
 use alloc::sync::Arc;

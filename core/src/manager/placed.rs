@@ -1,6 +1,7 @@
 //! Where bytes really went: windows that fill up, and what spills to host memory.
-use super::error::{AllocateError, Rung};
+use super::error::AllocateError;
 use super::{Allocation, Manager};
+use crate::event::Rung;
 use crate::{
     Backend, Caps, HeapId, HeapKind, Placement, Ranking, Reason, Region, Request, Result, Spill,
     Substitution,

@@ -1,6 +1,7 @@
 //! A snapshot for people and tools.
-use super::{BlockNumber, Manager, Rung};
+use super::Manager;
 use crate::defrag::{MoveCost, Moved};
+use crate::event::{BlockNumber, Rung};
 use crate::pool::{Divider, Lane, Note, Pool, Slot, SlotId, Stay};
 use crate::strategy::PieceState;
 use crate::{Backend, HeapId, Span, Tag};

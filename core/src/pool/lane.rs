@@ -10,9 +10,12 @@ use super::slots::{Ended, Noted, Slot, SlotId, Slots};
 use super::users::{User, Users};
 use super::warm::{StateLock, Warm};
 use crate::device::Block;
+use crate::event::{AllocationId, Event};
 use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf, Usage};
 use crate::sync::Signal;
-use crate::{Align, Backend, Class, ErrorKind, Layout, Sharing, Span, TimelineId, Uses};
+use crate::{
+    Align, Backend, Class, ErrorKind, Layout, Placement, Request, Sharing, Span, TimelineId, Uses,
+};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::cell::Cell;
 
@@ -557,5 +560,62 @@ impl<B: Backend> State<B> {
 
     pub(crate) fn usage(&self) -> Usage {
         self.divider.as_strategy().usage()
+    }
+}
+
+impl<B: Backend> Lane<B> {
+    /// The name of the allocation in a slot.
+    pub(crate) const fn id_of(&self, slot: SlotId) -> AllocationId {
+        AllocationId {
+            manager: self.manager,
+            lane: self.number,
+            slot: slot.index,
+            generation: slot.generation,
+        }
+    }
+
+    /// Tells the observer that an allocation was made; from now on its free is told too.
+    ///
+    /// `state` is the locked state of this lane.
+    pub(crate) fn tell_allocate(
+        &self,
+        state: &mut State<B>,
+        slot: SlotId,
+        request: &Request<'_>,
+        placement: Option<&Placement>,
+    ) {
+        let Some(observer) = self.shared.device.observer() else { return };
+        state.slots.watch(slot);
+        if let Ok((block, offset)) = state.place_of(slot) {
+            let id = self.id_of(slot);
+            observer.observe(&Event::Allocate { id, request, placement, block, offset });
+        }
+    }
+
+    /// Tells the observer that an allocation's bytes are about to be anyone's. `state` is the locked state of this lane.
+    pub(crate) fn tell_free(&self, state: &State<B>, slot: SlotId) {
+        if let Some(observer) = self.shared.device.observer() {
+            let (id, timeline) = (self.id_of(slot), state.home_of(slot));
+            observer.observe(&Event::Free { id, timeline });
+        }
+    }
+
+    /// Tells the observer that an allocation's owner let go of it. `state` is the locked state of this lane.
+    pub(crate) fn tell_free_requested(&self, state: &State<B>, slot: SlotId) {
+        if let Some(observer) = self.shared.device.observer() {
+            let (id, timeline) = (self.id_of(slot), state.home_of(slot));
+            observer.observe(&Event::FreeRequested { id, timeline });
+        }
+    }
+
+    /// Tells the observer where an allocation lies after a move. `state` is the locked state of this lane.
+    pub(crate) fn tell_move(&self, state: &State<B>, slot: SlotId) {
+        let Some(observer) = self.shared.device.observer() else { return };
+        // What is not told yet is told where it lies when it is.
+        if state.slots.is_watched(slot)
+            && let Ok((block, offset)) = state.place_of(slot)
+        {
+            observer.observe(&Event::Move { id: self.id_of(slot), block, offset });
+        }
     }
 }

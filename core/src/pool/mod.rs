@@ -33,8 +33,7 @@ pub(crate) use pager::Pager;
 pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
 pub(crate) use users::Pending;
 
-use crate::defrag::insist;
-use crate::device::Device;
+use crate::device::{Device, insist};
 use crate::sanitizer::Watch;
 use crate::strategy::Strategy;
 use crate::sync::{Signal, thread_number};

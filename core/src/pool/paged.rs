@@ -5,7 +5,7 @@ use super::order::Patience;
 use super::pager::{Pager, take_sheets};
 use super::slots::SlotId;
 use super::users::{User, Users};
-use crate::defrag::insist;
+use crate::device::insist;
 use crate::device::{Block, Journey, LARGEST_SHEET};
 use crate::strategy::{Grant, LastUse, Tlsf};
 use crate::sync::Guard;

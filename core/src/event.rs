@@ -1,9 +1,5 @@
 //! What a manager tells an observer: everything that it does, as it does it.
-use super::{AllocateError, Allocation, AllocationId, Manager, Rung};
-use crate::device::Device;
-use crate::pool::{Lane, LaneState, SlotId};
-use crate::{Backend, HeapId, Placement, Request, TimelineId};
-use alloc::sync::Arc;
+use crate::{HeapId, Placement, Request, TimelineId, Word};
 use core::fmt;
 
 /// Sees everything that a manager does; set it in [`ManagerConfig`](crate::ManagerConfig).
@@ -137,9 +133,93 @@ pub enum Event<'a> {
     },
 }
 
+/// Names an allocation without owning it: for logs, tables and foreign languages.
+///
+/// It names one allocation of one manager for ever: no later allocation has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AllocationId {
+    pub(crate) manager: u32,
+    pub(crate) lane: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl AllocationId {
+    /// The manager, by number.
+    #[must_use]
+    pub const fn manager(self) -> u32 {
+        self.manager
+    }
+
+    /// The lane, by its number in the manager.
+    #[must_use]
+    pub const fn lane(self) -> u32 {
+        self.lane
+    }
+
+    /// The slot of the lane: among allocations that live at the same time, no two of a lane have the same.
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
+}
+
+/// A rung of the out-of-memory ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Rung {
+    /// Made reusable what timelines have passed.
+    Retire,
+    /// Borrowed idle memory of another thread's or timeline's lane.
+    Lend,
+    /// Asked the driver.
+    Driver,
+    /// Gave back empty blocks of other pools, then asked the driver.
+    Trim,
+    /// Waited for timelines.
+    Wait,
+    /// Ran pressure callbacks.
+    Pressure,
+    /// Moved live data together.
+    Defragment,
+    /// Went to the next heap that the policy permits.
+    NextHeap,
+    /// Went to host memory, as the request permits.
+    Spill,
+}
+
+impl Rung {
+    /// Every rung, in the order they are climbed.
+    pub const ALL: [Self; 9] = [
+        Self::Retire,
+        Self::Lend,
+        Self::Driver,
+        Self::Trim,
+        Self::Wait,
+        Self::Pressure,
+        Self::Defragment,
+        Self::NextHeap,
+        Self::Spill,
+    ];
+}
+
+impl Word for Rung {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("retire", Self::Retire),
+        ("lend", Self::Lend),
+        ("driver", Self::Driver),
+        ("trim", Self::Trim),
+        ("wait", Self::Wait),
+        ("pressure", Self::Pressure),
+        ("defragment", Self::Defragment),
+        ("next-heap", Self::NextHeap),
+        ("spill", Self::Spill),
+    ];
+}
+
 /// Says what is rare through `tracing`, under names that stay (`docs/tracing.md`). Allocations and frees that need no
 /// driver are for observers only: they are too many.
-fn say(event: &Event<'_>) {
+pub(crate) fn say(event: &Event<'_>) {
     match *event {
         Event::TakeBlock { block: BlockNumber(block), size, heap, backing, .. } => {
             tracing::debug!(name: "omniheap.block.take", target: "omniheap", block, size, heap = heap.0, ?backing);
@@ -162,114 +242,5 @@ fn say(event: &Event<'_>) {
             tracing::warn!(name: "omniheap.out_of_memory", target: "omniheap", size, timeline);
         }
         _ => {}
-    }
-}
-
-impl<B: Backend> Device<B> {
-    /// Tells the observer, if there is one, and whoever listens to `tracing`.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        say(event);
-        if let Some(observer) = self.observer() {
-            observer.observe(event);
-        }
-    }
-}
-
-impl<B: Backend> Lane<B> {
-    /// Tells the observer that an allocation was made; from now on its free is told too.
-    ///
-    /// `state` is the locked state of this lane.
-    pub(super) fn tell_allocate(
-        &self,
-        state: &mut LaneState<B>,
-        slot: SlotId,
-        request: &Request<'_>,
-        placement: Option<&Placement>,
-    ) {
-        let Some(observer) = self.shared.device.observer() else { return };
-        state.slots.watch(slot);
-        if let Ok((block, offset)) = state.place_of(slot) {
-            let id = self.id_of(slot);
-            observer.observe(&Event::Allocate { id, request, placement, block, offset });
-        }
-    }
-
-    /// Tells the observer that an allocation's bytes are about to be anyone's. `state` is the locked state of this lane.
-    pub(crate) fn tell_free(&self, state: &LaneState<B>, slot: SlotId) {
-        if let Some(observer) = self.shared.device.observer() {
-            let (id, timeline) = (self.id_of(slot), state.home_of(slot));
-            observer.observe(&Event::Free { id, timeline });
-        }
-    }
-
-    /// Tells the observer that an allocation's owner let go of it. `state` is the locked state of this lane.
-    pub(super) fn tell_free_requested(&self, state: &LaneState<B>, slot: SlotId) {
-        if let Some(observer) = self.shared.device.observer() {
-            let (id, timeline) = (self.id_of(slot), state.home_of(slot));
-            observer.observe(&Event::FreeRequested { id, timeline });
-        }
-    }
-
-    /// Tells the observer where an allocation lies after a move. `state` is the locked state of this lane.
-    pub(crate) fn tell_move(&self, state: &LaneState<B>, slot: SlotId) {
-        let Some(observer) = self.shared.device.observer() else { return };
-        // What is not told yet is told where it lies when it is.
-        if state.slots.is_watched(slot)
-            && let Ok((block, offset)) = state.place_of(slot)
-        {
-            observer.observe(&Event::Move { id: self.id_of(slot), block, offset });
-        }
-    }
-}
-
-impl<B: Backend> Manager<B> {
-    /// The fast path of a request that has a name or a tag, and of a manager that is observed.
-    pub(super) fn allocate_told(&self, request: &Request<'_>) -> Option<Allocation<B>> {
-        let is_labelled = request.is_labelled();
-        if !request.is_usual()
-            || request.layout.align > self.inner.config.unit
-            || self.inner.watch.is_some()
-            || (!is_labelled && self.inner.device.observer().is_none())
-        {
-            return None;
-        }
-        let heap = self.inner.plain.as_slice().first()?;
-        let pool = self.inner.pools[usize::from(heap.0)].get()?;
-        let ask = pool.ask(request).ok()?;
-        let lane = pool.known_lane()?;
-        let mut state = lane.state.lock_warm();
-        let slot = state.allocate(ask).ok()?;
-        if is_labelled && state.slots.set_noted(slot).is_ok() {
-            state.notes.set_label(slot.index, request);
-        }
-        lane.tell_allocate(&mut state, slot, request, None);
-        Some(Allocation::claim(lane, &mut state, slot, request.layout.size))
-    }
-
-    /// Makes the owner of a slot that was just admitted, and tells the observer.
-    pub(super) fn claim(
-        &self,
-        lane: &Arc<Lane<B>>,
-        slot: SlotId,
-        request: &Request<'_>,
-        placement: Option<&Placement>,
-    ) -> Allocation<B> {
-        let mut state = lane.state.lock();
-        lane.tell_allocate(&mut state, slot, request, placement);
-        Allocation::claim(lane, &mut state, slot, request.layout.size)
-    }
-
-    /// Counts and tells that a rung served a request.
-    pub(super) fn climbed(&self, rung: Rung, size: u64, timeline: Option<TimelineId>) {
-        self.inner.climbs.count(rung);
-        self.inner.device.tell(&Event::Climb { rung, size, timeline });
-    }
-
-    /// Tells that a request failed for want of memory.
-    pub(super) fn failed(&self, request: &Request<'_>, error: &AllocateError) {
-        if error.kind().is_out_of_memory() {
-            let (size, timeline) = (request.layout.size, request.timeline);
-            self.inner.device.tell(&Event::Fail { size, timeline });
-        }
     }
 }
