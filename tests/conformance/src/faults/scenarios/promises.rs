@@ -5,8 +5,9 @@ use crate::world::{Stack, in_heap};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Allocation, Backend, Background, Budget, Defragmentation, HostAccess, Manager, Request, Result,
-    Schedule, ScheduledRegion, ScheduledSpan, Span, TimelineId,
+    Span, TimelineId,
 };
+use omniheap_plan::install::{Schedule, ScheduledRegion, ScheduledSpan};
 use omniheap_shaders::SCALE;
 use std::sync::Arc;
 
@@ -126,7 +127,7 @@ pub(super) fn install<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> 
     let spans = vec![at(0, 0, 2), at(size, 1, 3), at(0, 2, 4)];
     let region = ScheduledRegion { heap: Some(scene.world.device_heap()), size: MIB };
     let schedule = Schedule::new(vec![region], spans).expect("no two overlap");
-    let installed = manager.install(schedule, None)?;
+    let installed = schedule.install(&manager, None)?;
     let used = (|| {
         let one = installed.allocate(&Request::new(size).zeroed())?;
         holds(&one, size, 0, "zeroed bytes are not zero")?;
@@ -137,7 +138,7 @@ pub(super) fn install<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> 
         three.fill(0, size, 3)?;
         holds(&two, size, 2, "a neighbour was written over")
     })();
-    let gone = manager.uninstall(installed).map_err(|(_, error)| error);
+    let gone = installed.uninstall().map_err(|(_, error)| error);
     used.and(gone)
 }
 
