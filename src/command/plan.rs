@@ -70,15 +70,7 @@ struct Planned {
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let file = arguments.file.display();
     let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
-    let outputs = [arguments.out.as_deref(), arguments.svg.as_deref()];
-    let piped = outputs.iter().flatten().filter(|path| is_stdout(path)).count();
-    if piped + usize::from(format == Format::Json) > 1 {
-        let line = "standard output has room for one result; write the others to files";
-        return Err(Failure::input(line));
-    }
-    if let Some(picture) = &arguments.svg {
-        output::keep_apart(picture, &[Some(&arguments.file), arguments.out.as_deref()])?;
-    }
+    let piped = check_outputs(arguments, format)?;
     let text = read(&arguments.file)?;
     let table = csv::read(&text, arguments.capacity).map_err(|error| wrong(&error))?;
     drop(text);
@@ -109,6 +101,20 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         Status::Optimal | Status::Feasible { .. } => write(&table, &plan, arguments)?,
     }
     if format == Format::Text && piped == 0 { print(&planned) } else { Ok(()) }
+}
+
+/// Checks that no result overwrites another, and counts those that go to standard output.
+fn check_outputs(arguments: &Arguments, format: Format) -> Result<usize, Failure> {
+    let outputs = [arguments.out.as_deref(), arguments.svg.as_deref()];
+    let piped = outputs.iter().flatten().filter(|path| is_stdout(path)).count();
+    if piped + usize::from(format == Format::Json) > 1 {
+        let line = "standard output has room for one result; write the others to files";
+        return Err(Failure::input(line));
+    }
+    if let Some(picture) = &arguments.svg {
+        output::keep_apart(picture, &[Some(&arguments.file), arguments.out.as_deref()])?;
+    }
+    Ok(piped)
 }
 
 /// Says whether a path stands for standard output.
