@@ -1,7 +1,7 @@
 //! Device memory, vendor-neutral.
 //!
 //! A [`Manager`] hands out [`Allocation`]s of one device. It holds blocks of the device's heaps in pools, and a
-//! [strategy](strategy) divides each pool's blocks. [`Manager::create_pool`] makes a pool with one of the strategies here,
+//! [strategy] divides each pool's blocks. [`Manager::create_pool`] makes a pool with one of the strategies here,
 //! [`Manager::create_pool_with`] one with a strategy of your own. Plans that were made ahead are followed by
 //! `omniheap_plan::install`.
 #![cfg_attr(not(feature = "std"), no_std)]
