@@ -92,9 +92,10 @@ planted! {
         "heaps.as_slice().iter().enumerate()" =>
         "heaps.as_slice().iter().enumerate().take(if PLANTED { 1 } else { usize::MAX })";
     another_heap_is_not_counted caught by the_next_heap_of_the_policy_is_tried_and_counted in "manager/ladder.rs":
-        "if position > 0 {" => "if position > 0 && !PLANTED {";
+        "(position > 0).then_some(Rung::NextHeap)" => "(position > 0 && !PLANTED).then_some(Rung::NextHeap)";
     held_only_asks_the_driver caught by memory_that_must_be_held_never_comes_from_the_driver in "manager/ladder.rs":
-        "if request.driver == Driver::Forbidden {" => "if request.driver == Driver::Forbidden && !PLANTED {";
+        "Driver::Forbidden => climb.up(&Climb::HELD)," =>
+        "Driver::Forbidden => if PLANTED { climb.up(&Climb::SHARED) } else { climb.up(&Climb::HELD) },";
     other_lanes_are_not_searched caught by a_fitting_hole_of_another_timeline_is_found in "manager/ladder.rs":
         "for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {" =>
         "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
@@ -104,8 +105,8 @@ planted! {
         "let mut relief = Relief::Nothing;" =>
         "let mut relief = Relief::Nothing; if PLANTED { for callback in &callbacks { callback(&pressure); } }";
     relief_for_every_error caught by only_a_shortage_calls_for_relief in "manager/ladder.rs":
-        "Err(error) if error.kind().is_out_of_memory() => {" =>
-        "Err(error) if PLANTED || error.kind().is_out_of_memory() => {";
+        "Err(error) if error.kind().is_out_of_memory() && refused.is_none() => {" =>
+        "Err(error) if (PLANTED || error.kind().is_out_of_memory()) && refused.is_none() => {";
     relief_is_never_asked_for caught by the_pressure_callback_is_told_and_may_free in "manager/pressure.rs":
         "if callback(&pressure) == Relief::Freed {" =>
         "if !PLANTED && callback(&pressure) == Relief::Freed {";

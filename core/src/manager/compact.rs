@@ -1,9 +1,8 @@
 //! Moving live data until it is done: all of it on purpose, or as much as a request needs.
 #![forbid(unsafe_code)]
-use super::ladder::Taken;
+use super::ladder::{Climb, Taken};
 use super::{Defragmentation, Manager};
 use crate::defrag::{Budget, Goal, Holes, Moved, Order, Purse, Slid};
-use crate::event::Rung;
 use crate::pool::{Ask, Lane, Patience, Pool};
 use crate::{Backend, Result};
 use alloc::{sync::Arc, vec::Vec};
@@ -87,12 +86,8 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Whether moving live data together made room in the request's lane, or in one that can lend it.
-    pub(super) fn defragment_for(
-        &self,
-        pool: &Arc<Pool<B>>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-    ) -> Result<Option<Taken<B>>> {
+    pub(super) fn defragment_for(&self, climb: &mut Climb<'_, B>) -> Result<Option<Taken<B>>> {
+        let (pool, lane, ask) = (climb.pool, climb.lane, climb.ask);
         if self.inner.config.defragmentation == Defragmentation::Off
             || !self.could_fit(pool, ask)?
         {
@@ -110,14 +105,14 @@ impl<B: Backend> Manager<B> {
         let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
         if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
             self.trim_beside(pool)?;
-            if let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)? {
+            if let Some((_, taken)) = climb.retry()? {
                 return Ok(Some(taken));
             }
         }
-        if let Some(taken) = self.free_pages_by_sliding(pool, lane, ask)? {
+        if let Some(taken) = self.free_pages_by_sliding(climb)? {
             return Ok(Some(taken));
         }
-        self.lengthen_last_hole(pool, lane, ask)
+        self.lengthen_last_hole(climb)
     }
 
     /// Whether a request fits beside what lives in its pool, however that lies: nothing is moved for one that does not.
@@ -146,7 +141,6 @@ impl<B: Backend> Manager<B> {
             each.settle(Patience::Wait)?;
             let taken = each.state.lock().allocate_usable(ask);
             if let Ok(slot) = taken {
-                self.climbed(Rung::Defragment, ask.size, ask.timeline);
                 return Ok(Some((each, slot)));
             }
         }
@@ -166,9 +160,6 @@ impl<B: Backend> Manager<B> {
             return Ok(None);
         }
         let taken = lane.state.lock().allocate_usable(ask);
-        if taken.is_ok() {
-            self.climbed(Rung::Defragment, ask.size, ask.timeline);
-        }
         Ok(taken.ok().map(|slot| (Arc::clone(lane), slot)))
     }
 }

@@ -123,7 +123,7 @@ impl<B: Backend> UserPool<B> {
     ///
     /// As for [`Manager::allocate`]; never from another pool.
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
-        let allocated = self.manager.allocate_in(&self.pool, request, None);
+        let allocated = self.manager.allocate_in(&self.pool, request, None, None);
         allocated.inspect_err(|error| self.manager.failed(request, error))
     }
 

@@ -4,8 +4,8 @@ use super::{Allocation, Manager, Relief};
 use crate::event::{Event, Rung};
 use crate::pool::{Ask, Consent, Lane, Miss, Patience, Pool, SlotId};
 use crate::{
-    Backend, Contents, Driver, Error, ErrorKind, HeapId, HeapKind, Mobility, Placement, Privacy,
-    Ranking, Request, Result, Sharing, TimelineId,
+    Backend, Contents, Driver, ErrorKind, HeapId, HeapKind, Mobility, Placement, Privacy, Ranking,
+    Request, Result, Sharing, TimelineId,
 };
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -40,6 +40,12 @@ impl<B: Backend> Drop for Unclaimed<'_, B> {
 
 /// A span, and the lane that it lies in.
 pub(super) type Taken<B> = (Arc<Lane<B>>, SlotId);
+
+/// A span, and the rung that served it; none for a hole that was free.
+pub(super) type Served<B> = (Option<Rung>, Taken<B>);
+
+/// How often a request climbs again after losing a race: a device this busy has nothing to spare.
+const ROUNDS: u32 = 32;
 
 impl<B: Backend> Manager<B> {
     /// Counts and tells that a rung served a request.
@@ -77,10 +83,10 @@ impl<B: Backend> Manager<B> {
         let mut last = AllocateError::from(ErrorKind::NoSuchHeap);
         for (position, heap) in heaps.as_slice().iter().enumerate() {
             let here = placement.map(|placement| self.corrected(placement, *heap));
-            match self.allocate_in(self.pool(*heap)?, request, here.as_ref()) {
+            let counts_as = (position > 0).then_some(Rung::NextHeap);
+            match self.allocate_in(self.pool(*heap)?, request, here.as_ref(), counts_as) {
                 Ok(allocation) => {
                     if position > 0 {
-                        self.climbed(Rung::NextHeap, request.layout.size, request.timeline);
                         self.wish(&allocation, request, &heaps);
                     }
                     return Ok(allocation);
@@ -93,12 +99,13 @@ impl<B: Backend> Manager<B> {
         spilled.inspect_err(|error| self.failed(request, error))
     }
 
-    /// Allocates from one pool.
+    /// Allocates from one pool. The request counts as served by `counts_as`, or by the rung that served it there.
     pub(super) fn allocate_in(
         &self,
         pool: &Arc<Pool<B>>,
         request: &Request<'_>,
         placement: Option<&Placement>,
+        counts_as: Option<Rung>,
     ) -> Result<Allocation<B>, AllocateError> {
         check(request)?;
         let heap = self.inner.device.heap(pool.shared.heap)?;
@@ -112,7 +119,10 @@ impl<B: Backend> Manager<B> {
         let ask = pool.ask_with_room(&Request { timeline: order, ..*request })?;
         let unsettled = pool.shared.unsettle(ask);
         let climbed = self.climb_again(pool, ask, request);
-        if let Ok((lane, slot)) = &climbed {
+        if let Ok((rung, (lane, slot))) = &climbed {
+            if let Some(rung) = counts_as.or(*rung) {
+                self.climbed(rung, ask.size, ask.timeline);
+            }
             self.note(lane, *slot, request);
             if ask.timeline != request.timeline {
                 let mut state = lane.state.lock();
@@ -121,7 +131,7 @@ impl<B: Backend> Manager<B> {
             }
         }
         drop(unsettled);
-        let (lane, slot) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
+        let (_, (lane, slot)) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
         let allocation = self.claim(&lane, slot, request, placement);
         if request.contents == Contents::Zero {
             allocation.wipe()?;
@@ -182,123 +192,44 @@ impl<B: Backend> Manager<B> {
         }
     }
 
-    pub(super) fn climb(
+    /// Climbs the ladder, and again where another thread carried memory meanwhile and has set it down.
+    fn climb_again(
         &self,
         pool: &Arc<Pool<B>>,
         ask: Ask,
         request: &Request<'_>,
-    ) -> Result<Taken<B>> {
+    ) -> Result<Served<B>> {
+        let transit = &self.inner.device.transit;
+        let mut round = 0;
+        loop {
+            let before = transit.arrivals();
+            let climbed = self.climb(pool, ask, request);
+            if round == ROUNDS
+                || !climbed.as_ref().is_err_and(|error| error.kind().is_out_of_memory())
+            {
+                return climbed;
+            }
+            transit.wait();
+            if transit.arrivals() == before {
+                return climbed;
+            }
+            round += 1;
+        }
+    }
+
+    fn climb(&self, pool: &Arc<Pool<B>>, ask: Ask, request: &Request<'_>) -> Result<Served<B>> {
         let lane = pool.lane_for(ask.timeline)?;
+        let mut climb = Climb { manager: self, pool, lane, ask, own: None };
         if request.sharing == Sharing::Dedicated {
             let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-            let make = || self.backend().allocate(pool.shared.heap, size);
-            return self.dedicate(pool, lane, ask, size, make);
+            let mut make = || self.backend().allocate(pool.shared.heap, size);
+            climb.own = Some((size, &mut make));
+            return climb.up(&Climb::DEDICATED);
         }
-        let mut miss = lane.state.lock().allocate(ask);
-        if let Err(Miss::InUse(last)) = miss {
-            lane.settle_use(last)?;
-            miss = lane.state.lock().allocate(ask);
+        match request.driver {
+            Driver::Allowed => climb.up(&Climb::SHARED),
+            Driver::Forbidden => climb.up(&Climb::HELD),
         }
-        let found = match miss {
-            Ok(slot) => Some((Arc::clone(lane), slot)),
-            Err(miss) => self.find_elsewhere(pool, lane, ask, miss)?,
-        };
-        if let Some(taken) = found {
-            return Ok(taken);
-        }
-        if request.driver == Driver::Forbidden {
-            let held = lane.state.lock().allocate_usable(ask);
-            return held.map(|slot| (Arc::clone(lane), slot)).map_err(Error::from);
-        }
-        if let Some(taken) = self.take_in_order(pool, lane, ask) {
-            return Ok(taken);
-        }
-        match self.grow(pool, lane, ask) {
-            Err(error) if error.kind().is_out_of_memory() => {
-                self.climb_higher(pool, lane, ask, error)
-            }
-            other => other,
-        }
-    }
-
-    /// What the pool holds beside the holes that the fast path looks at.
-    fn find_elsewhere(
-        &self,
-        pool: &Pool<B>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-        miss: Miss,
-    ) -> Result<Option<Taken<B>>> {
-        match miss {
-            Miss::Refused(kind) if !kind.is_out_of_memory() && kind != ErrorKind::ExceedsLimit => {
-                Err(kind.into())
-            }
-            Miss::Refused(_) => self.search(pool, lane, ask, Patience::Look),
-            Miss::InUse(_) => match self.take_in_order(pool, lane, ask) {
-                None => self.search(pool, lane, ask, Patience::Look),
-                taken => Ok(taken),
-            },
-            Miss::WouldBreak => Ok(None),
-        }
-    }
-
-    /// Looks for a hole in everything that the pool holds.
-    fn search(
-        &self,
-        pool: &Pool<B>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-        patience: Patience,
-    ) -> Result<Option<Taken<B>>> {
-        let lanes = pool.lanes();
-        let mut retired = 0;
-        for each in &lanes {
-            retired += each.retire(patience)?;
-        }
-        lane.settle(patience)?;
-        if let Ok(slot) = lane.state.lock().allocate_usable(ask) {
-            if retired > 0 {
-                self.climbed(Rung::Retire, ask.size, ask.timeline);
-            }
-            return Ok(Some((Arc::clone(lane), slot)));
-        }
-        for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {
-            if patience == Patience::Look && !other.lends_gladly() {
-                continue;
-            }
-            other.settle(patience)?;
-            if let Ok(slot) = other.state.lock().allocate_usable(ask) {
-                self.climbed(Rung::Lend, ask.size, ask.timeline);
-                return Ok(Some((Arc::clone(other), slot)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Asks the driver, for a comfortable block first and for the smallest that will do then.
-    fn grow(&self, pool: &Pool<B>, lane: &Arc<Lane<B>>, ask: Ask) -> Result<Taken<B>> {
-        let grown = if pool.shared.page().is_some() {
-            if let Some(taken) = self.copy_instead(lane, ask)? {
-                return Ok(taken);
-            }
-            lane.grow_paged(ask, &pool.lanes())
-        } else {
-            let lanes = pool.lanes();
-            let growth = &pool.shared.growth;
-            let size = growth.block_for(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-            let exact = growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-            match lane.grow(ask, size, &lanes) {
-                Err(error) if error.kind().is_out_of_memory() && exact < size => {
-                    lane.grow(ask, exact, &lanes)
-                }
-                other => other,
-            }
-        };
-        let mut unclaimed = Unclaimed { lane, slot: Some(grown?) };
-        self.climbed(Rung::Driver, ask.size, ask.timeline);
-        self.ease(pool.shared.heap, ask.size);
-        let slot = unclaimed.slot.take().expect("taken just above");
-        Ok((Arc::clone(lane), slot))
     }
 
     /// Above the soft limit: gives back what is empty, and asks for more to be freed.
@@ -310,89 +241,6 @@ impl<B: Backend> Manager<B> {
             let _ = self.trim();
             self.relieve(heap, wanted);
         }
-    }
-
-    /// The rungs after the driver has refused.
-    #[cold]
-    fn climb_higher(
-        &self,
-        pool: &Arc<Pool<B>>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-        refused: Error,
-    ) -> Result<Taken<B>> {
-        let span = tracing::debug_span!(target: "omniheap", "omniheap.ladder", size = ask.size);
-        let _inside = span.enter();
-        if let Ok(slot) = lane.state.lock().allocate_usable(ask) {
-            return Ok((Arc::clone(lane), slot));
-        }
-        if self.trim_beside(pool)? > 0
-            && let Some(taken) = self.retry(pool, lane, ask, Rung::Trim)?
-        {
-            return Ok(taken);
-        }
-        if let Some(taken) = self.search(pool, lane, ask, Patience::Wait)? {
-            self.climbed(Rung::Wait, ask.size, ask.timeline);
-            return Ok(taken);
-        }
-        if self.trim_beside(pool)? > 0
-            && let Some(taken) = self.retry(pool, lane, ask, Rung::Wait)?
-        {
-            return Ok(taken);
-        }
-        if self.relieve(pool.shared.heap, ask.size) == Relief::Freed
-            && let Some(taken) = self.search_or_retry(pool, lane, ask)?
-        {
-            return Ok(taken);
-        }
-        if let Some(taken) = self.defragment_for(pool, lane, ask)? {
-            return Ok(taken);
-        }
-        // Sheets that are too long for the request go back, for shorter ones.
-        if pool.shared.page().is_some()
-            && self.trim_for(pool)? > 0
-            && let Some(taken) = self.retry(pool, lane, ask, Rung::Trim)?
-        {
-            return Ok(taken);
-        }
-        Err(refused)
-    }
-
-    fn search_or_retry(
-        &self,
-        pool: &Pool<B>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-    ) -> Result<Option<Taken<B>>> {
-        if let Some(taken) = self.search(pool, lane, ask, Patience::Look)? {
-            self.climbed(Rung::Pressure, ask.size, ask.timeline);
-            return Ok(Some(taken));
-        }
-        self.trim_beside(pool)?;
-        self.retry(pool, lane, ask, Rung::Pressure)
-    }
-
-    /// The lane's holes, then the driver, once more.
-    pub(super) fn retry(
-        &self,
-        pool: &Pool<B>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-        rung: Rung,
-    ) -> Result<Option<Taken<B>>> {
-        let held = lane.state.lock().allocate_usable(ask);
-        let taken = match held {
-            Ok(slot) => Some((Arc::clone(lane), slot)),
-            Err(_) => match self.grow(pool, lane, ask) {
-                Ok(taken) => Some(taken),
-                Err(error) if error.kind().is_out_of_memory() => None,
-                Err(error) => return Err(error),
-            },
-        };
-        if taken.is_some() {
-            self.climbed(rung, ask.size, ask.timeline);
-        }
-        Ok(taken)
     }
 
     /// Gives back everything empty that shares physical memory with the pool's heap; says how many bytes.
@@ -415,6 +263,267 @@ impl<B: Backend> Manager<B> {
             }
         }
         Ok(bytes)
+    }
+}
+
+/// Asks the driver for a block.
+pub(super) type Make<'a, B> = &'a mut dyn FnMut() -> Result<<B as Backend>::Block>;
+
+/// One request on the ladder of one pool.
+pub(super) struct Climb<'a, B: Backend> {
+    pub(super) manager: &'a Manager<B>,
+    pub(super) pool: &'a Arc<Pool<B>>,
+    pub(super) lane: &'a Arc<Lane<B>>,
+    pub(super) ask: Ask,
+    /// For a request that gets a block of its own: its bytes, and what asks the driver.
+    pub(super) own: Option<(u64, Make<'a, B>)>,
+}
+
+/// What a rung does: it serves the request, or the next one is tried. A span comes with the rung that it counts as, where that is not the table's.
+type Step<'a, B> = fn(&mut Climb<'a, B>) -> Result<Option<Served<B>>>;
+
+/// A rung with what it does. `None` counts as what the step says: one step may serve in several ways.
+type Ladder<'a, B, const RUNGS: usize> = [(Option<Rung>, Step<'a, B>); RUNGS];
+
+impl<'a, B: Backend> Climb<'a, B> {
+    /// The ladder of a request that shares blocks.
+    const SHARED: Ladder<'a, B, 10> = [
+        (None, Self::find_held),
+        (None, Self::take_in_order),
+        (None, Self::grow),
+        (None, Self::find_again),
+        (Some(Rung::Trim), Self::trim_others),
+        (Some(Rung::Wait), Self::wait),
+        (Some(Rung::Wait), Self::trim_others),
+        (Some(Rung::Pressure), Self::ask_program),
+        (Some(Rung::Defragment), Self::defragment),
+        (Some(Rung::Trim), Self::trim_own_pages),
+    ];
+
+    /// The ladder of a request for which the driver must not be asked.
+    const HELD: Ladder<'a, B, 2> = [(None, Self::find_held), (None, Self::find_usable)];
+
+    /// The ladder of a request that gets a block of its own.
+    pub(super) const DEDICATED: Ladder<'a, B, 4> = [
+        (None, Self::take_block),
+        (Some(Rung::Trim), Self::trim_for_block),
+        (Some(Rung::Wait), Self::wait_for_block),
+        (Some(Rung::Pressure), Self::ask_program_for_block),
+    ];
+
+    /// Climbs until a rung serves. Where none does, the driver's refusal is the answer.
+    pub(super) fn up(&mut self, rungs: &[(Option<Rung>, Step<'a, B>)]) -> Result<Served<B>> {
+        let mut refused = None;
+        for (rung, step) in rungs {
+            match step(self) {
+                Ok(Some((how, taken))) => return Ok((rung.or(how), taken)),
+                Err(error) if error.kind().is_out_of_memory() && refused.is_none() => {
+                    let size = self.ask.size;
+                    let span = tracing::debug_span!(target: "omniheap", "omniheap.ladder", size);
+                    refused = Some((error, span.entered()));
+                }
+                Err(error) => return Err(error),
+                Ok(None) => {}
+            }
+        }
+        Err(refused.map_or_else(|| ErrorKind::OutOfDeviceMemory.into(), |(error, _)| error))
+    }
+
+    /// A hole that is free, or that is found out to be: in the request's lane, then in others.
+    fn find_held(&mut self) -> Result<Option<Served<B>>> {
+        let (lane, ask) = (self.lane, self.ask);
+        let mut miss = lane.state.lock().allocate(ask);
+        if let Err(Miss::InUse(last)) = miss {
+            lane.settle_use(last)?;
+            miss = lane.state.lock().allocate(ask);
+        }
+        match miss {
+            Ok(slot) => Ok(Some((None, (Arc::clone(lane), slot)))),
+            Err(Miss::Refused(kind))
+                if !kind.is_out_of_memory() && kind != ErrorKind::ExceedsLimit =>
+            {
+                Err(kind.into())
+            }
+            Err(Miss::Refused(_)) => self.search(Patience::Look),
+            Err(Miss::InUse(_)) => match self.take_in_order()? {
+                None => self.search(Patience::Look),
+                taken => Ok(taken),
+            },
+            Err(Miss::WouldBreak) => Ok(None),
+        }
+    }
+
+    /// Looks for a hole in everything that the pool holds.
+    fn search(&mut self, patience: Patience) -> Result<Option<Served<B>>> {
+        let (lane, ask, lanes) = (self.lane, self.ask, self.pool.lanes());
+        let mut retired = 0;
+        for each in &lanes {
+            retired += each.retire(patience)?;
+        }
+        lane.settle(patience)?;
+        if let Ok(slot) = lane.state.lock().allocate_usable(ask) {
+            let rung = (retired > 0).then_some(Rung::Retire);
+            return Ok(Some((rung, (Arc::clone(lane), slot))));
+        }
+        for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {
+            if patience == Patience::Look && !other.lends_gladly() {
+                continue;
+            }
+            other.settle(patience)?;
+            if let Ok(slot) = other.state.lock().allocate_usable(ask) {
+                return Ok(Some((Some(Rung::Lend), (Arc::clone(other), slot))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a span from what was freed and may still be in use, where the pool would otherwise hold much more than was ever
+    /// live: the request's timeline runs after those that use it. Nobody waits, and nothing is mapped.
+    ///
+    /// A device that cannot order its timelines now is no reason to fail: the pool grows then.
+    fn take_in_order(&mut self) -> Result<Option<Served<B>>> {
+        let (lane, ask, mut lanes) = (self.lane, self.ask, self.pool.lanes());
+        if ask.timeline.is_none() || !lane.should_order(ask.layout.size, &lanes) {
+            return Ok(None);
+        }
+        lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
+        for each in lanes {
+            if let Ok(Some(slot)) = each.take_in_order(ask) {
+                return Ok(Some((Some(Rung::Lend), (each, slot))));
+            }
+            if each.retire_in_order() > 0
+                && let Ok(Some(slot)) = each.take_in_order(ask)
+            {
+                return Ok(Some((Some(Rung::Retire), (each, slot))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks the driver, for a comfortable block first and for the smallest that will do then.
+    fn grow(&mut self) -> Result<Option<Served<B>>> {
+        let (manager, pool, lane, ask) = (self.manager, self.pool, self.lane, self.ask);
+        let grown = if pool.shared.page().is_some() {
+            if let Some(taken) = manager.copy_instead(lane, ask)? {
+                return Ok(Some((Some(Rung::Defragment), taken)));
+            }
+            lane.grow_paged(ask, &pool.lanes())
+        } else {
+            let lanes = pool.lanes();
+            let growth = &pool.shared.growth;
+            let size = growth.block_for(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
+            let exact = growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
+            match lane.grow(ask, size, &lanes) {
+                Err(error) if error.kind().is_out_of_memory() && exact < size => {
+                    lane.grow(ask, exact, &lanes)
+                }
+                other => other,
+            }
+        };
+        let mut unclaimed = Unclaimed { lane, slot: Some(grown?) };
+        manager.ease(pool.shared.heap, ask.size);
+        let slot = unclaimed.slot.take().expect("taken just above");
+        Ok(Some((Some(Rung::Driver), (Arc::clone(lane), slot))))
+    }
+
+    /// A hole of the lane that somebody made meanwhile.
+    fn find_again(&mut self) -> Result<Option<Served<B>>> {
+        let found = self.lane.state.lock().allocate_usable(self.ask);
+        Ok(found.ok().map(|slot| (None, (Arc::clone(self.lane), slot))))
+    }
+
+    /// A hole of the lane, or why there is none.
+    fn find_usable(&mut self) -> Result<Option<Served<B>>> {
+        let found = self.lane.state.lock().allocate_usable(self.ask);
+        Ok(found.map(|slot| Some((None, (Arc::clone(self.lane), slot))))?)
+    }
+
+    /// The lane's holes, then the driver, once more.
+    pub(super) fn retry(&mut self) -> Result<Option<Served<B>>> {
+        if let Some(found) = self.find_again()? {
+            return Ok(Some(found));
+        }
+        served(self.grow())
+    }
+
+    /// Gives back what is empty, but for the pool's own pages, which it can use as they are.
+    fn trim_others(&mut self) -> Result<Option<Served<B>>> {
+        match self.manager.trim_beside(self.pool)? {
+            0 => Ok(None),
+            _ => self.retry(),
+        }
+    }
+
+    fn wait(&mut self) -> Result<Option<Served<B>>> {
+        self.search(Patience::Wait)
+    }
+
+    /// Asks the program to free something.
+    fn ask_program(&mut self) -> Result<Option<Served<B>>> {
+        if self.manager.relieve(self.pool.shared.heap, self.ask.size) != Relief::Freed {
+            return Ok(None);
+        }
+        if let Some(found) = self.search(Patience::Look)? {
+            return Ok(Some(found));
+        }
+        self.manager.trim_beside(self.pool)?;
+        self.retry()
+    }
+
+    fn defragment(&mut self) -> Result<Option<Served<B>>> {
+        let moved = self.manager.defragment_for(self)?;
+        Ok(moved.map(|taken| (None, taken)))
+    }
+
+    /// Gives back page groups that are too long for the request, for shorter ones.
+    fn trim_own_pages(&mut self) -> Result<Option<Served<B>>> {
+        if self.pool.shared.page().is_none() || self.manager.trim_for(self.pool)? == 0 {
+            return Ok(None);
+        }
+        self.retry()
+    }
+
+    /// Asks the driver for a block for this request alone.
+    fn take_block(&mut self) -> Result<Option<Served<B>>> {
+        let lanes = self.pool.lanes();
+        let Some((size, make)) = &mut self.own else { return Ok(None) };
+        let slot = self.lane.grow_by(self.ask, *size, Sharing::Dedicated, &lanes, make)?;
+        Ok(Some((None, (Arc::clone(self.lane), slot))))
+    }
+
+    fn trim_for_block(&mut self) -> Result<Option<Served<B>>> {
+        self.settle_for_block(Patience::Look)
+    }
+
+    fn wait_for_block(&mut self) -> Result<Option<Served<B>>> {
+        self.settle_for_block(Patience::Wait)
+    }
+
+    /// Gives back everything that is out of use, for a block.
+    fn settle_for_block(&mut self, patience: Patience) -> Result<Option<Served<B>>> {
+        for each in self.pool.lanes() {
+            each.settle(patience)?;
+        }
+        match self.manager.trim_for(self.pool)? {
+            0 => Ok(None),
+            _ => served(self.take_block()),
+        }
+    }
+
+    fn ask_program_for_block(&mut self) -> Result<Option<Served<B>>> {
+        if self.manager.relieve(self.pool.shared.heap, self.ask.size) != Relief::Freed {
+            return Ok(None);
+        }
+        self.manager.trim_for(self.pool)?;
+        served(self.take_block())
+    }
+}
+
+/// What a try gave, or nothing where memory is still short.
+fn served<T>(tried: Result<Option<T>>) -> Result<Option<T>> {
+    match tried {
+        Err(error) if error.kind().is_out_of_memory() => Ok(None),
+        other => other,
     }
 }
 

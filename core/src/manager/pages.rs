@@ -1,11 +1,9 @@
 //! Whole pages out of holes that are smaller than a page each.
 #![forbid(unsafe_code)]
 use super::Manager;
-use super::ladder::Taken;
-use crate::event::Rung;
+use super::ladder::{Climb, Taken};
 use crate::pool::{Ask, Lane, Patience, Pool};
 use crate::{Backend, Result};
-use alloc::sync::Arc;
 
 impl<B: Backend> Manager<B> {
     /// Slides live data of a paged pool together, here and there, until its whole free pages are enough for a request.
@@ -14,10 +12,9 @@ impl<B: Backend> Manager<B> {
     /// hole of many pages costs the fewest copies for each; then half as long, down to one page.
     pub(super) fn free_pages_by_sliding(
         &self,
-        pool: &Arc<Pool<B>>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
+        climb: &mut Climb<'_, B>,
     ) -> Result<Option<Taken<B>>> {
+        let (pool, ask) = (climb.pool, climb.ask);
         let Some(page) = pool.shared.page() else { return Ok(None) };
         let lanes = pool.lanes();
         let mut hole = ask.layout.size / 2;
@@ -28,7 +25,7 @@ impl<B: Backend> Manager<B> {
                 gained += self.pages_from(each, hole.max(page), wanted, ask)?;
             }
             if gained > 0
-                && let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)?
+                && let Some((_, taken)) = climb.retry()?
             {
                 return Ok(Some(taken));
             }
@@ -48,18 +45,14 @@ impl<B: Backend> Manager<B> {
 
     /// Serves a request from a hole behind everything else and the pages that can still be had: what is not a whole page is
     /// of use to it only there.
-    pub(super) fn lengthen_last_hole(
-        &self,
-        pool: &Arc<Pool<B>>,
-        lane: &Arc<Lane<B>>,
-        ask: Ask,
-    ) -> Result<Option<Taken<B>>> {
+    pub(super) fn lengthen_last_hole(&self, climb: &mut Climb<'_, B>) -> Result<Option<Taken<B>>> {
+        let (pool, ask) = (climb.pool, climb.ask);
         let Some(page) = pool.shared.page() else { return Ok(None) };
         let own = ask.unsettled(pool.shared.unit);
         let rest = (ask.layout.size - 1) % page + 1;
         for size in [rest, u64::MAX] {
-            if self.slide(|| lane.lay_hole_last(size, own))?
-                && let Some(taken) = self.retry(pool, lane, ask, Rung::Defragment)?
+            if self.slide(|| climb.lane.lay_hole_last(size, own))?
+                && let Some((_, taken)) = climb.retry()?
             {
                 return Ok(Some(taken));
             }

@@ -159,8 +159,9 @@ impl<B: Backend> Manager<B> {
                 continue;
             }
             let spilled = self.corrected(*placement, *heap);
-            if let Ok(allocation) = self.allocate_in(self.pool(*heap)?, request, Some(&spilled)) {
-                self.climbed(Rung::Spill, request.layout.size, request.timeline);
+            let pool = self.pool(*heap)?;
+            let made = self.allocate_in(pool, request, Some(&spilled), Some(Rung::Spill));
+            if let Ok(allocation) = made {
                 self.wish(&allocation, request, &placement.heaps);
                 return Ok(allocation);
             }

@@ -58,8 +58,9 @@ impl<B: Backend> Manager<B> {
             request.timeline = Some(TimelineId::MAIN);
         }
         request.layout.align = note.align.unwrap_or(request.layout.align);
-        let new =
-            self.allocate_in(pool, &request, None).map_err(|error| Error::new(error.kind()))?;
+        let new = self
+            .allocate_in(pool, &request, None, None)
+            .map_err(|error| Error::new(error.kind()))?;
         new.set_wish(note.stay);
         if let Some(timeline) = new.timeline() {
             old.use_on(timeline)?; // Another one than its own, which was closed, copies the bytes away.
