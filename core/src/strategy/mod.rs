@@ -5,22 +5,23 @@
 //!
 //! Implement [`Strategy`] for an algorithm of your own; `Manager::create_pool_with` makes a pool that it divides.
 #![forbid(unsafe_code)]
+mod blocks;
 mod buddy;
-mod bump;
+mod keys;
 mod last_use;
+mod linear;
+mod max_tree;
 mod ring;
 mod slab;
-mod stack;
 #[cfg(test)]
 mod steps;
 mod tlsf;
 
 pub use buddy::Buddy;
-pub use bump::Bump;
 pub use last_use::LastUse;
+pub use linear::{Bump, Stack};
 pub use ring::Ring;
 pub use slab::Slab;
-pub use stack::Stack;
 pub use tlsf::Tlsf;
 
 use crate::{Class, ErrorKind, Layout, Span};
@@ -216,4 +217,61 @@ pub struct Usage {
     pub live: u64,
     /// Holes.
     pub holes: u64,
+}
+
+impl Usage {
+    /// Adds a piece to the sums.
+    fn add(&mut self, Piece { span, state, .. }: Piece) {
+        self.total += span.size;
+        match state {
+            PieceState::Live(_) => (self.used, self.live) = (self.used + span.size, self.live + 1),
+            PieceState::Hole => {
+                (self.free, self.holes) = (self.free + span.size, self.holes + 1);
+                self.largest_hole = self.largest_hole.max(span.size);
+            }
+            PieceState::Padding => {}
+        }
+    }
+}
+
+/// Says why no hole can hold `need` bytes, rounded as the strategy rounds them.
+const fn refusal(need: u64, largest_block: u64, free: u64) -> ErrorKind {
+    if need > largest_block {
+        ErrorKind::ExceedsLimit
+    } else if need > free {
+        ErrorKind::OutOfDeviceMemory
+    } else {
+        ErrorKind::Fragmented
+    }
+}
+
+/// Checks what every strategy promises: pieces tile the blocks, and `usage` and `is_empty` agree with them.
+fn validate_pieces(strategy: &dyn Strategy) -> Result<(), &'static str> {
+    let (mut sums, mut tiled, mut counted) = (Usage::default(), true, true);
+    // The last piece, and whether its block has a live span so far.
+    let (mut last, mut live) = (None::<Piece>, false);
+    let agrees = |last: Option<Piece>, live: bool| {
+        last.is_none_or(|last| strategy.is_empty(last.block) != live)
+    };
+    strategy.for_each(&mut |piece| {
+        let before = last.filter(|last| last.block == piece.block);
+        if before.is_none() {
+            counted &= agrees(last, live);
+            live = false;
+        }
+        tiled &= piece.span.offset == before.map_or(0, |before| before.span.end());
+        tiled &= piece.span.size > 0 && last.is_none_or(|last| last.block <= piece.block);
+        live |= matches!(piece.state, PieceState::Live(_));
+        sums.add(piece);
+        last = Some(piece);
+    });
+    if !tiled {
+        Err("the pieces do not tile the blocks")
+    } else if !counted || !agrees(last, live) {
+        Err("a block's count of live spans is wrong")
+    } else if sums != strategy.usage() {
+        Err("the usage disagrees with the pieces")
+    } else {
+        Ok(())
+    }
 }

@@ -1,7 +1,6 @@
 //! Ring: one block, filled round and round, and reclaimed in the order in which it was filled.
 #![forbid(unsafe_code)]
-use super::bump::cursors::refusal;
-use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
+use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::collections::VecDeque;
 
@@ -278,27 +277,9 @@ impl Strategy for Ring {
     }
 
     fn validate(&self) -> Result<(), &'static str> {
-        let (mut at, mut used, mut live) = (0, 0, 0);
-        let mut broken = None;
-        self.for_each(&mut |piece| {
-            if piece.span.offset != at || piece.span.size == 0 {
-                broken = Some("the pieces do not tile the block");
-            }
-            at = piece.span.end();
-            if matches!(piece.state, PieceState::Live(_)) {
-                used += piece.span.size;
-                live += 1;
-            }
-        });
-        if let Some(broken) = broken {
-            return Err(broken);
-        }
-        if (at, used, live) != (self.size, self.used, self.live) {
-            return Err("the sums disagree with the entries");
-        }
         if self.entries.front().is_some_and(|entry| entry.state == State::Freed) {
             return Err("the oldest entry is freed but not reclaimed");
         }
-        Ok(())
+        validate_pieces(self)
     }
 }
