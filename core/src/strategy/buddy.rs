@@ -171,23 +171,23 @@ impl Strategy for Buddy {
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
-        for (block, size, roots) in self.blocks.iter() {
+        for (block, roots) in self.blocks.iter() {
             roots.iter().for_each(|&root| self.visit(root, visit));
-            let end = self.unit.down(size);
-            if end < size {
-                let span = Span { offset: end, size: size - end };
+            let end = self.unit.down(roots.size());
+            if end < roots.size() {
+                let span = Span { offset: end, size: roots.size() - end };
                 visit(Piece { block, span, state: PieceState::Padding });
             }
         }
     }
 
     fn validate(&self) -> Result<(), &'static str> {
-        for (block, size, roots) in self.blocks.iter() {
+        for (block, roots) in self.blocks.iter() {
             let spans = roots.iter().map(|&root| self.nodes.get(root).span());
-            if !self.roots(size).eq(spans) {
+            if !self.roots(roots.size()).eq(spans) {
                 return Err("a block's roots are not the powers of two of its size");
             }
-            for &root in roots {
+            for &root in roots.iter() {
                 self.nodes.validate_tree(root, (NONE, block))?;
             }
         }

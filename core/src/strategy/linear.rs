@@ -108,7 +108,7 @@ impl Bump {
     }
 
     fn offset(&self, block: BlockId, layout: Layout, class: Class) -> Option<u64> {
-        let cursor = self.blocks.find(block)?;
+        let cursor = self.blocks.get(block)?;
         let mut offset = layout.align.up(cursor.next)?;
         if cursor.next > 0
             && cursor.class != class
@@ -116,23 +116,7 @@ impl Bump {
         {
             offset = layout.align.max(self.granularity).up(cursor.next)?;
         }
-        (offset.checked_add(layout.size)? <= self.blocks.size(block)).then_some(offset)
-    }
-
-    /// Stores the record of a new span, which is the highest of its block.
-    fn push(&mut self, block: BlockId, span: Span, class: Class) -> Result<Key, ErrorKind> {
-        let below = self.blocks.get_mut(block).last;
-        let key = self.records.insert(Record { span, block, class, below, above: NONE })?;
-        if let Some(record) = self.records.at_mut(below) {
-            record.above = key.index;
-        }
-        let cursor = self.blocks.get_mut(block);
-        cursor.last = key.index;
-        if below == NONE {
-            cursor.first = key.index;
-        }
-        cursor.class = class;
-        Ok(key)
+        (offset.checked_add(layout.size)? <= cursor.size()).then_some(offset)
     }
 
     /// Ends a live span without moving the cursor: its bytes become padding.
@@ -152,19 +136,20 @@ impl Bump {
 
     /// Moves the cursor of a block down to the end of its highest live span.
     fn rewind(&mut self, block: BlockId) {
-        let cursor = self.blocks.get_mut(block);
-        let (next, class) = match self.records.at(cursor.last) {
+        let last = self.blocks.get_mut(block).last;
+        let (next, class) = match self.records.at(last) {
             Some((_, record)) => (record.span.end(), record.class),
             None => (0, Class::default()),
         };
-        cursor.class = class;
-        self.move_cursor(block, next);
+        self.move_cursor(block, next, class);
     }
 
-    fn move_cursor(&mut self, block: BlockId, next: u64) {
-        let before = core::mem::replace(&mut self.blocks.get_mut(block).next, next);
+    fn move_cursor(&mut self, block: BlockId, next: u64, class: Class) {
+        let cursor = self.blocks.get_mut(block);
+        cursor.class = class;
+        let before = core::mem::replace(&mut cursor.next, next);
         self.free = self.free + before - next;
-        self.rests.set(block.0 as usize, self.blocks.size(block) - next);
+        self.rests.set(block.0 as usize, cursor.size() - next);
     }
 
     /// Checks the links between the records of one block.
@@ -211,9 +196,17 @@ impl Strategy for Bump {
             return Err(refusal(layout.size, self.blocks.largest(), self.free));
         };
         let span = Span { offset, size: layout.size };
-        let key = self.push(block, span, class)?;
-        self.move_cursor(block, span.end());
-        self.blocks.add_live(block, span.size);
+        let below = self.blocks.get_mut(block).last;
+        let key = self.records.insert(Record { span, block, class, below, above: NONE })?;
+        if let Some(record) = self.records.at_mut(below) {
+            record.above = key.index;
+        }
+        let cursor = self.blocks.add_live(block, span.size);
+        cursor.last = key.index;
+        if below == NONE {
+            cursor.first = key.index;
+        }
+        self.move_cursor(block, span.end(), class);
         Ok(Grant { block, span, key })
     }
 
@@ -230,7 +223,7 @@ impl Strategy for Bump {
     }
 
     fn usage(&self) -> Usage {
-        let holes = self.blocks.iter().filter(|(_, size, cursor)| cursor.next < *size).count();
+        let holes = self.blocks.iter().filter(|(_, cursor)| cursor.next < cursor.size()).count();
         Usage {
             free: self.free,
             largest_hole: self.rests.max(),
@@ -244,7 +237,7 @@ impl Strategy for Bump {
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
-        for (block, size, cursor) in self.blocks.iter() {
+        for (block, cursor) in self.blocks.iter() {
             let mut at = 0;
             let mut piece = |end: u64, state: PieceState| {
                 if end > at {
@@ -259,13 +252,13 @@ impl Strategy for Bump {
                 index = record.above;
             }
             piece(cursor.next, PieceState::Padding);
-            piece(size, PieceState::Hole);
+            piece(cursor.size(), PieceState::Hole);
         }
     }
 
     fn validate(&self) -> Result<(), &'static str> {
-        for (block, size, cursor) in self.blocks.iter() {
-            if self.rests.get(block.0 as usize) != size.saturating_sub(cursor.next) {
+        for (block, cursor) in self.blocks.iter() {
+            if self.rests.get(block.0 as usize) != cursor.size().saturating_sub(cursor.next) {
                 return Err("a block's free bytes disagree with its cursor");
             }
             if cursor.first == NONE && cursor.next != 0 {
@@ -325,7 +318,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A strategy without blocks that keeps unlike neighbours `granularity` apart.
+    /// Creates a strategy without blocks that keeps spans of different class `granularity` apart.
     #[must_use]
     pub const fn new(granularity: Align) -> Self {
         Self { bump: Bump::new(granularity), order: Vec::new() }
@@ -349,8 +342,8 @@ impl Strategy for Stack {
     }
 
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
-        self.bump.grant(key)?;
         if self.order.last() != Some(&key) {
+            self.bump.grant(key)?;
             return Err(ErrorKind::Busy);
         }
         self.order.pop();

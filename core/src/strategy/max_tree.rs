@@ -40,6 +40,7 @@ impl MaxTree {
         self.nodes[self.leaves() + block]
     }
 
+    #[inline]
     pub(super) fn set(&mut self, block: usize, value: u64) {
         let mut node = self.leaves() + block;
         self.nodes[node] = value;

@@ -131,20 +131,20 @@ impl Slab {
 
     /// Returns whether a block has a free slot for `Linear`, and for `Tiled`.
     fn is_open(&self, block: BlockId) -> [bool; 2] {
-        let Some(slots) = self.blocks.find(block) else { return [false; 2] };
-        let free = slots.free.first().is_some();
-        let any = self.mixed || self.blocks.is_empty(block);
+        let Some(slots) = self.blocks.get(block) else { return [false; 2] };
+        let free = !slots.free.is_empty();
+        let any = self.mixed || slots.is_empty();
         [Class::Linear, Class::Tiled].map(|class| free && (any || slots.class == class))
     }
 
     /// Updates the open bits of a block.
     fn update_open(&mut self, block: BlockId) {
-        let open = self.is_open(block);
+        let (id, open) = (block.0 as usize, self.is_open(block));
         for (bits, open) in self.open.iter_mut().zip(open) {
-            if open {
-                bits.insert(block.0 as usize);
-            } else {
-                bits.remove(block.0 as usize);
+            match (bits.contains(id), open) {
+                (false, true) => bits.insert(id),
+                (true, false) => bits.remove(id),
+                _ => {}
             }
         }
     }
@@ -186,21 +186,19 @@ impl Strategy for Slab {
         let free = free.expect("an open block has a free slot");
         let slot = u32::try_from(free).expect("`cut` counts slots in 32 bits");
         let key = self.records.insert(Record { block, slot })?;
-        let slots = self.blocks.get_mut(block);
+        let slots = self.blocks.add_live(block, self.slot);
         slots.free.remove(free);
         slots.owners[free] = key.index;
         slots.class = class;
-        self.blocks.add_live(block, self.slot);
         self.update_open(block);
         Ok(Grant { block, span: self.span(slot), key })
     }
 
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         let Record { block, slot } = self.records.remove(key)?;
-        let slots = self.blocks.get_mut(block);
+        let slots = self.blocks.remove_live(block, self.slot);
         slots.free.insert(slot as usize);
         slots.owners[slot as usize] = NONE;
-        self.blocks.remove_live(block, self.slot);
         self.update_open(block);
         Ok(Grant { block, span: self.span(slot), key })
     }
@@ -222,7 +220,7 @@ impl Strategy for Slab {
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
-        for (block, size, slots) in self.blocks.iter() {
+        for (block, slots) in self.blocks.iter() {
             let mut end = 0;
             for (slot, &owner) in (0..).zip(&slots.owners) {
                 let key = self.records.at(owner).map(|(key, _)| PieceState::Live(key));
@@ -230,15 +228,15 @@ impl Strategy for Slab {
                 visit(Piece { block, span, state: key.unwrap_or(PieceState::Hole) });
                 end = span.end();
             }
-            if end < size {
-                let span = Span { offset: end, size: size - end };
+            if end < slots.size() {
+                let span = Span { offset: end, size: slots.size() - end };
                 visit(Piece { block, span, state: PieceState::Padding });
             }
         }
     }
 
     fn validate(&self) -> Result<(), &'static str> {
-        for (block, _, slots) in self.blocks.iter() {
+        for (block, slots) in self.blocks.iter() {
             slots.validate(block, &self.records)?;
         }
         for id in 0..self.open[0].bound() {
@@ -303,6 +301,10 @@ impl Bits {
 
     const fn bound(&self) -> usize {
         self.bound
+    }
+
+    fn is_empty(&self) -> bool {
+        self.levels.last().is_none_or(|top| top[0] == 0)
     }
 
     fn contains(&self, number: usize) -> bool {
