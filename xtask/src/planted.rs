@@ -231,12 +231,12 @@ planted! {
         "let align = if PLANTED { self.shared.unit } else { align.max(self.shared.unit) };";
 
     // The general strategy.
-    holes_stay_apart caught by freeing_everything_leaves_one_hole in "strategy/tlsf.rs":
+    holes_stay_apart caught by freeing_everything_leaves_one_hole in "strategy/tlsf/mod.rs":
         "match (previous.is_hole(), next.is_hole()) {" =>
         "match (previous.is_hole() && !PLANTED, next.is_hole() && !PLANTED) {";
-    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/search.rs":
+    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/mod.rs":
         "if previous.is_edge() ||" => "if PLANTED || previous.is_edge() ||";
-    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/search.rs":
+    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/mod.rs":
         "!next.is_edge()
             &&" => "!PLANTED && !next.is_edge()
             &&";

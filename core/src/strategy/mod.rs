@@ -8,7 +8,6 @@
 mod blocks;
 mod buddy;
 mod keys;
-mod last_use;
 mod linear;
 mod max_tree;
 mod ring;
@@ -18,11 +17,10 @@ mod steps;
 mod tlsf;
 
 pub use buddy::Buddy;
-pub use last_use::LastUse;
 pub use linear::{Bump, Stack};
 pub use ring::Ring;
 pub use slab::Slab;
-pub use tlsf::Tlsf;
+pub use tlsf::{LastUse, Tlsf};
 
 use crate::{Class, ErrorKind, Layout, Span};
 use core::fmt;
