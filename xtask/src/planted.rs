@@ -368,7 +368,7 @@ planted! {
 planted! {
     /// In the core, for processes that end with live memory.
     AT_EXIT:
-    a_lock_needs_what_its_thread_has_dropped caught by a_process_may_end_with_live_memory_in_statics in "sync/primitive.rs":
+    a_lock_needs_what_its_thread_has_dropped caught by a_process_may_end_with_live_memory_in_statics in "sync.rs":
         "!taken.swap(true, Acquire)" =>
         "std::thread_local! { static GONE: alloc::boxed::Box<u32> = alloc::boxed::Box::new(0); }
     if PLANTED { GONE.with(|_| ()) }

@@ -6,7 +6,7 @@ use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, va
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
 
-/// Hands out spans whose size is a power of two, at multiples of their size.
+/// Allocates spans whose size is a power of two, at multiples of their size.
 ///
 /// # Algorithm
 ///
@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 /// A block need not be a power of two: it begins as the powers of two that its size is the sum of, largest first. Only
 /// what is left below one unit is padding.
 ///
-/// Neighbours: a `Tiled` span takes at least a granule. It starts and ends on granules, so it shares none; `Linear`
+/// Classes: a `Tiled` span takes at least a granule. It starts and ends on granules, so it shares none; `Linear`
 /// spans share granules only among themselves.
 ///
 /// # Cost

@@ -7,15 +7,15 @@ use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, va
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
 
-/// Hands out ascending offsets, and takes a block back when nothing in it is live.
+/// Allocates ascending offsets, and reuses a block once nothing in it is live.
 ///
 /// # Algorithm
 ///
 /// Each block has a cursor. A request goes to the first block, in the order of their ids, whose rest can hold it;
-/// the span starts at the cursor, rounded up to its alignment, and the cursor moves to its end. Freeing a span only
-/// counts it: its bytes are padding until the block's last live span goes, and then the cursor is back at zero.
+/// the span starts at the cursor, rounded up to its alignment, and the cursor moves to its end. The bytes of a freed span
+/// stay padding until the last live span of the block is freed, which resets the cursor to zero.
 ///
-/// Neighbours: where the class changes from the span placed before, the new span starts at the next granule. All
+/// Classes: where the class changes from the span placed before, the new span starts at the next granule. All
 /// spans that share a granule are then of one class, because every one of them has the class of the one before it.
 ///
 /// # Cost
@@ -27,8 +27,8 @@ use alloc::vec::Vec;
 ///
 /// # When to choose it
 ///
-/// For what is made together and dies together: a frame's or a step's temporary data. Not where one long-lived span
-/// may sit among short-lived ones, because it keeps its whole block.
+/// For data of one lifetime: the temporary data of a frame or a step. Not where one long-lived span may lie among
+/// short-lived ones, because it keeps its whole block.
 ///
 /// # Examples
 ///
@@ -270,15 +270,15 @@ impl Strategy for Bump {
     }
 }
 
-/// Hands out spans that are freed in the opposite order, over all blocks together.
+/// Allocates spans that are freed in reverse order, over all blocks together.
 ///
 /// # Algorithm
 ///
 /// Each block has a cursor, as in [`Bump`](super::Bump), and requests are placed by the same rule. The keys of all
-/// live spans lie on one stack: only the newest span can be freed, any other is `Busy`. Freeing moves its block's
-/// cursor back to the end of the span below, so padding never outlives the span that needed it.
+/// live spans are on one stack: only the newest span can be freed, any other is `Busy`. Freeing moves its block's
+/// cursor back to the end of the span below, so the padding of a span is freed with it.
 ///
-/// Neighbours: where the class changes from the span below, the new span starts at the next granule, so that all spans
+/// Classes: where the class changes from the span below, the new span starts at the next granule, so that all spans
 /// which share a granule are of one class.
 ///
 /// # Cost

@@ -6,7 +6,7 @@ use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, va
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
 
-/// Hands out slots of one size, from the oldest block that has one.
+/// Allocates slots of one size, from the first block that has a free one.
 ///
 /// # Algorithm
 ///
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 /// free slot of the lowest such block, so that spans gather in few blocks and the others empty and can be removed.
 /// A request that is smaller than a slot gets the whole slot; each free slot is a hole of its own.
 ///
-/// Neighbours: where slots do not begin and end on granules, a block holds spans of one class at a time: that of its
+/// Classes: where slots do not begin and end on granules, a block holds spans of one class at a time: that of its
 /// first span, until the block is empty again.
 ///
 /// # Cost
