@@ -232,12 +232,12 @@ planted! {
         "let align = if PLANTED { self.shared.unit } else { align.max(self.shared.unit) };";
 
     // The general strategy.
-    holes_stay_apart caught by freeing_everything_leaves_one_hole in "strategy/tlsf.rs":
+    holes_stay_apart caught by freeing_everything_leaves_one_hole in "strategy/tlsf/mod.rs":
         "match (previous.is_hole(), next.is_hole()) {" =>
         "match (previous.is_hole() && !PLANTED, next.is_hole() && !PLANTED) {";
-    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/search.rs":
+    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/mod.rs":
         "if previous.is_edge() ||" => "if PLANTED || previous.is_edge() ||";
-    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/search.rs":
+    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/mod.rs":
         "!next.is_edge()
             &&" => "!PLANTED && !next.is_edge()
             &&";
@@ -369,7 +369,7 @@ planted! {
 planted! {
     /// In the core, for processes that end with live memory.
     AT_EXIT:
-    a_lock_needs_what_its_thread_has_dropped caught by a_process_may_end_with_live_memory_in_statics in "sync/primitive.rs":
+    a_lock_needs_what_its_thread_has_dropped caught by a_process_may_end_with_live_memory_in_statics in "sync.rs":
         "!taken.swap(true, Acquire)" =>
         "std::thread_local! { static GONE: alloc::boxed::Box<u32> = alloc::boxed::Box::new(0); }
     if PLANTED { GONE.with(|_| ()) }

@@ -1,36 +1,35 @@
-//! How blocks are divided into spans. Knows sizes and offsets, and nothing of devices.
+//! Strategies: algorithms that suballocate blocks. They know sizes and offsets, and nothing of devices.
 //!
 //! A strategy divides a *set* of blocks, so that one search covers all of them: a pool with a thousand blocks finds a
-//! hole as fast as a pool with one. Every strategy works alone as an offset allocator.
+//! hole as fast as a pool with one. Every strategy also works alone, as an offset allocator.
 //!
-//! Implement [`Strategy`] for an algorithm of your own; `Manager::create_pool_with` makes a pool that it divides.
+//! Implement [`Strategy`] for an algorithm of your own, and create a pool with it: `Manager::create_pool_with`.
 #![forbid(unsafe_code)]
+mod blocks;
 mod buddy;
-mod bump;
-mod last_use;
+mod keys;
+mod linear;
+mod max_tree;
 mod ring;
 mod slab;
-mod stack;
 #[cfg(test)]
 mod steps;
 mod tlsf;
 
 pub use buddy::Buddy;
-pub use bump::Bump;
-pub use last_use::LastUse;
+pub use linear::{Bump, Stack};
 pub use ring::Ring;
 pub use slab::Slab;
-pub use stack::Stack;
-pub use tlsf::Tlsf;
+pub use tlsf::{LastUse, Tlsf};
 
 use crate::{Class, ErrorKind, Layout, Span};
 use core::fmt;
 
-/// One block of a strategy: 0 for the first, then 1, 2 and so on. Ids of removed blocks are used again.
+/// The id of a block: 0 for the first, then 1, 2 and so on. Ids of removed blocks are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
-/// What frees a span: an index, and a stamp that tells a live span from an earlier one at the same index.
+/// The key of a live span: an index, and a stamp that tells it from earlier spans at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub(crate) index: u32,
@@ -38,43 +37,44 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key of your own strategy: `index` finds the span, `stamp` tells it from an earlier one at the same index.
+    /// Creates a key, for a strategy of your own: `index` finds the span, `stamp` tells it from earlier ones.
     #[must_use]
     pub const fn new(index: u32, stamp: u32) -> Self {
         Self { index, stamp }
     }
 
-    /// What finds the span.
+    /// Returns the index, which finds the span.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// What tells it from an earlier one.
+    /// Returns the stamp, which tells the span from earlier ones at the same index.
     #[must_use]
     pub const fn stamp(self) -> u32 {
         self.stamp
     }
 }
 
-/// What a strategy hands out: a span of a block, and the key that frees it.
+/// A suballocation: a span of a block, and the key that frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The block.
     pub block: BlockId,
-    /// The bytes inside it; exactly the size that was asked for, or more where the algorithm rounds.
+    /// The bytes in the block: the requested size, or more where the algorithm rounds up.
     pub span: Span,
-    /// What frees it.
+    /// The key that frees it.
     pub key: Key,
 }
 
-/// Divides blocks into spans that never overlap.
+/// Suballocates blocks into spans that never overlap.
 ///
-/// A type that implements it can divide a pool: see `Manager::create_pool_with`. It then owes what each method says, and:
+/// A type that implements it can serve a pool: see `Manager::create_pool_with`. It must keep the contract of each method,
+/// and these rules:
 ///
 /// * Two live spans have no byte in common.
-/// * Spans of different [`Class`] in one block are a granularity apart: the highest byte of one and the lowest of the other
-///   are in different granules. A pool says the granularity when it asks for the strategy.
+/// * Spans of different [`Class`] in one block share no granule: the last byte of one and the first byte of the other are
+///   in different granules. The pool passes the granularity when it creates the strategy.
 /// * A live key is not given out a second time. [`Key::new`]`(u32::MAX, u32::MAX)` is reserved.
 /// * A refused call changes nothing.
 /// * No method panics, and none calls the manager: the pool's lock is held.
@@ -110,7 +110,7 @@ pub trait Strategy: fmt::Debug + Send {
     /// `Busy` when a span of it is live, `Stale` when there is no such block.
     fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind>;
 
-    /// Takes a span of any block. `class` matters only where the device keeps unlike neighbours apart.
+    /// Allocates a span of any block. `class` matters only where the device keeps different classes apart.
     ///
     /// * The span has at least `layout.size` bytes and starts at a multiple of `layout.align`.
     /// * It lies inside its block.
@@ -160,15 +160,15 @@ pub trait Strategy: fmt::Debug + Send {
     /// A sentence that says what is broken.
     fn validate(&self) -> Result<(), &'static str>;
 
-    /// Returns the interface for spans that the caller names, where the algorithm has one.
+    /// Returns the interface for spans at chosen places, if the algorithm has one.
     fn as_take(&mut self) -> Option<&mut dyn TakeSpan> {
         None
     }
 }
 
-/// Takes spans that the caller names.
+/// Allocates spans at places that the caller chooses.
 pub trait TakeSpan {
-    /// Takes exactly `span` of `block`, for linear bytes.
+    /// Allocates exactly `span` of `block`, for linear data.
     ///
     /// * The grant has this block and this span.
     ///
@@ -186,27 +186,27 @@ pub struct Piece {
     pub block: BlockId,
     /// The bytes.
     pub span: Span,
-    /// What they are.
+    /// The state of the bytes.
     pub state: PieceState,
 }
 
-/// What the bytes of a [`Piece`] are.
+/// The state of a [`Piece`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceState {
-    /// Handed out; this key frees it.
+    /// Allocated; this key frees it.
     Live(Key),
     /// Free.
     Hole,
-    /// Neither: skipped for alignment by an algorithm that gets it back only with its neighbour.
+    /// Neither: skipped for alignment or rounding. It becomes free together with a neighbour.
     Padding,
 }
 
-/// A strategy's bookkeeping, summed up over its blocks.
+/// The usage of all blocks of a strategy together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of all blocks.
     pub total: u64,
-    /// Bytes handed out.
+    /// Bytes allocated.
     pub used: u64,
     /// Bytes in holes; padding is neither used nor free.
     pub free: u64,
@@ -216,4 +216,61 @@ pub struct Usage {
     pub live: u64,
     /// Holes.
     pub holes: u64,
+}
+
+impl Usage {
+    /// Adds a piece to the sums.
+    fn add(&mut self, Piece { span, state, .. }: Piece) {
+        self.total += span.size;
+        match state {
+            PieceState::Live(_) => (self.used, self.live) = (self.used + span.size, self.live + 1),
+            PieceState::Hole => {
+                (self.free, self.holes) = (self.free + span.size, self.holes + 1);
+                self.largest_hole = self.largest_hole.max(span.size);
+            }
+            PieceState::Padding => {}
+        }
+    }
+}
+
+/// Says why no hole can hold `need` bytes, rounded as the strategy rounds them.
+const fn refusal(need: u64, largest_block: u64, free: u64) -> ErrorKind {
+    if need > largest_block {
+        ErrorKind::ExceedsLimit
+    } else if need > free {
+        ErrorKind::OutOfDeviceMemory
+    } else {
+        ErrorKind::Fragmented
+    }
+}
+
+/// Checks what every strategy promises: pieces tile the blocks, and `usage` and `is_empty` agree with them.
+fn validate_pieces(strategy: &dyn Strategy) -> Result<(), &'static str> {
+    let (mut sums, mut tiled, mut counted) = (Usage::default(), true, true);
+    // The last piece, and whether its block has a live span so far.
+    let (mut last, mut live) = (None::<Piece>, false);
+    let agrees = |last: Option<Piece>, live: bool| {
+        last.is_none_or(|last| strategy.is_empty(last.block) != live)
+    };
+    strategy.for_each(&mut |piece| {
+        let before = last.filter(|last| last.block == piece.block);
+        if before.is_none() {
+            counted &= agrees(last, live);
+            live = false;
+        }
+        tiled &= piece.span.offset == before.map_or(0, |before| before.span.end());
+        tiled &= piece.span.size > 0 && last.is_none_or(|last| last.block <= piece.block);
+        live |= matches!(piece.state, PieceState::Live(_));
+        sums.add(piece);
+        last = Some(piece);
+    });
+    if !tiled {
+        Err("the pieces do not tile the blocks")
+    } else if !counted || !agrees(last, live) {
+        Err("a block's count of live spans is wrong")
+    } else if sums != strategy.usage() {
+        Err("the usage disagrees with the pieces")
+    } else {
+        Ok(())
+    }
 }

@@ -1,14 +1,13 @@
-//! Ring: one block, filled round and round, and reclaimed in the order in which it was filled.
+//! Ring: one block that is filled in a circle, and reclaimed in the order of allocation.
 #![forbid(unsafe_code)]
-use super::bump::cursors::refusal;
-use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
+use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::collections::VecDeque;
 
 /// The only block.
 const BLOCK: BlockId = BlockId(0);
 
-/// Hands out the bytes of one block in a circle.
+/// Allocates the bytes of one block in a circle.
 ///
 /// # Algorithm
 ///
@@ -16,7 +15,7 @@ const BLOCK: BlockId = BlockId(0);
 /// jumps over are padding. Spans are freed in any order: a freed one is padding until everything older is freed too,
 /// and then its bytes return with the padding before it. When nothing is left, the ring starts again at zero.
 ///
-/// Neighbours: where the class differs from the span before, the new span starts at the next granule; where it differs
+/// Classes: where the class differs from the span before, the new span starts at the next granule; where it differs
 /// from the oldest span, the new one ends before that span's granule. All spans that share a granule are then of one
 /// class.
 ///
@@ -51,9 +50,9 @@ pub struct Ring {
     granularity: Align,
     /// Size of the block; zero while there is none.
     size: u64,
-    /// What is not reclaimed yet, oldest first.
+    /// Spans that are not reclaimed yet, oldest first.
     entries: VecDeque<Entry>,
-    /// The number of the oldest entry. Numbers are never used twice, so a key is its number, in halves.
+    /// The number of the oldest entry. Numbers never repeat, so a key is the two halves of a number.
     first: u64,
     used: u64,
     live: u64,
@@ -63,55 +62,38 @@ pub struct Ring {
 struct Entry {
     span: Span,
     class: Class,
-    state: State,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Live,
-    Freed,
-}
-
-/// How the spans lie in the block.
-enum Course {
-    /// Oldest to newest upwards.
-    Straight,
-    /// The newer ones began again at zero, below the oldest.
-    Round,
+    live: bool,
 }
 
 impl Ring {
-    /// A strategy without a block that keeps unlike neighbours `granularity` apart.
+    /// Creates a strategy without a block that keeps spans of different class `granularity` apart.
     #[must_use]
     pub const fn new(granularity: Align) -> Self {
         let entries = VecDeque::new();
         Self { granularity, size: 0, entries, first: 0, used: 0, live: 0 }
     }
 
-    /// The holes, in the order in which they are tried; either may be empty.
+    /// Returns the holes in the order in which they are tried. Either may be empty.
     fn holes(&self) -> [Span; 2] {
         let hole = |offset: u64, end: u64| Span { offset, size: end - offset };
         let (Some(oldest), Some(newest)) = (self.entries.front(), self.entries.back()) else {
             return [hole(0, self.size), hole(0, 0)];
         };
         let (tail, head) = (oldest.span.offset, newest.span.end());
-        match self.course() {
-            Course::Round => [hole(head, tail), hole(0, 0)],
-            Course::Straight => [hole(head, self.size), hole(0, tail)],
+        if self.is_wrapped() {
+            [hole(head, tail), hole(0, 0)]
+        } else {
+            [hole(head, self.size), hole(0, tail)]
         }
     }
 
-    /// Whether the newest span lies above the oldest.
-    fn course(&self) -> Course {
-        match (self.entries.front(), self.entries.back()) {
-            (Some(oldest), Some(newest)) if newest.span.end() <= oldest.span.offset => {
-                Course::Round
-            }
-            _ => Course::Straight,
-        }
+    /// Returns whether the newest span lies below the oldest.
+    fn is_wrapped(&self) -> bool {
+        let ends = self.entries.front().zip(self.entries.back());
+        ends.is_some_and(|(oldest, newest)| newest.span.end() <= oldest.span.offset)
     }
 
-    /// Where in the hole the request can start.
+    /// Returns where in the hole the request can start.
     fn fit(&self, hole: Span, layout: Layout, class: Class) -> Option<u64> {
         let mut offset = layout.align.up(hole.offset)?;
         if let Some(newest) = self.entries.back()
@@ -130,13 +112,13 @@ impl Ring {
         (offset.checked_add(layout.size)? <= limit).then_some(offset)
     }
 
-    /// The position of a live key among the entries.
+    /// Returns the position of a live key among the entries.
     fn position(&self, key: Key) -> Result<usize, ErrorKind> {
         let number = u64::from(key.stamp) << 32 | u64::from(key.index);
         let position = number.checked_sub(self.first).ok_or(ErrorKind::Stale)?;
         let position = usize::try_from(position).map_err(|_| ErrorKind::Stale)?;
         match self.entries.get(position) {
-            Some(entry) if entry.state == State::Live => Ok(position),
+            Some(entry) if entry.live => Ok(position),
             _ => Err(ErrorKind::Stale),
         }
     }
@@ -146,9 +128,9 @@ impl Ring {
         Key { index: number as u32, stamp: (number >> 32) as u32 }
     }
 
-    /// Drops freed entries from the old end.
+    /// Removes freed entries from the old end.
     fn reclaim(&mut self) {
-        while self.entries.front().is_some_and(|entry| entry.state == State::Freed) {
+        while self.entries.front().is_some_and(|entry| !entry.live) {
             self.entries.pop_front();
             self.first += 1;
         }
@@ -157,15 +139,13 @@ impl Ring {
     /// Visits what the entries from `from` cover, up to the first that lies below its predecessor; returns its number.
     fn visit_ascending(&self, from: usize, at: &mut u64, visit: &mut dyn FnMut(Piece)) -> usize {
         let mut position = from;
-        while let Some(&Entry { span, state, .. }) = self.entries.get(position) {
+        while let Some(&Entry { span, live, .. }) = self.entries.get(position) {
             if span.offset < *at {
                 break;
             }
             pad(at, span.offset, visit);
-            let state = match state {
-                State::Live => PieceState::Live(Self::key(self.first + position as u64)),
-                State::Freed => PieceState::Padding,
-            };
+            let key = Self::key(self.first + position as u64);
+            let state = if live { PieceState::Live(key) } else { PieceState::Padding };
             visit(Piece { block: BLOCK, span, state });
             *at = span.end();
             position += 1;
@@ -217,7 +197,7 @@ impl Strategy for Ring {
         self.entries.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
         let span = Span { offset, size: layout.size };
         let key = Self::key(self.first + self.entries.len() as u64);
-        self.entries.push_back(Entry { span, class, state: State::Live });
+        self.entries.push_back(Entry { span, class, live: true });
         self.used += span.size;
         self.live += 1;
         Ok(Grant { block: BLOCK, span, key })
@@ -226,7 +206,7 @@ impl Strategy for Ring {
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         let position = self.position(key)?;
         let entry = &mut self.entries[position];
-        entry.state = State::Freed;
+        entry.live = false;
         let span = entry.span;
         self.used -= span.size;
         self.live -= 1;
@@ -264,7 +244,7 @@ impl Strategy for Ring {
             }
         };
         let mut at = 0;
-        if let Course::Straight = self.course() {
+        if !self.is_wrapped() {
             hole(second, &mut at, visit);
             self.visit_ascending(0, &mut at, visit);
             return hole(first, &mut at, visit);
@@ -278,27 +258,9 @@ impl Strategy for Ring {
     }
 
     fn validate(&self) -> Result<(), &'static str> {
-        let (mut at, mut used, mut live) = (0, 0, 0);
-        let mut broken = None;
-        self.for_each(&mut |piece| {
-            if piece.span.offset != at || piece.span.size == 0 {
-                broken = Some("the pieces do not tile the block");
-            }
-            at = piece.span.end();
-            if matches!(piece.state, PieceState::Live(_)) {
-                used += piece.span.size;
-                live += 1;
-            }
-        });
-        if let Some(broken) = broken {
-            return Err(broken);
-        }
-        if (at, used, live) != (self.size, self.used, self.live) {
-            return Err("the sums disagree with the entries");
-        }
-        if self.entries.front().is_some_and(|entry| entry.state == State::Freed) {
+        if self.entries.front().is_some_and(|entry| !entry.live) {
             return Err("the oldest entry is freed but not reclaimed");
         }
-        Ok(())
+        validate_pieces(self)
     }
 }

@@ -1,18 +1,12 @@
 //! Slab: blocks cut into slots of one size.
 #![forbid(unsafe_code)]
-mod bits;
-mod block;
-pub(in crate::strategy) mod keys;
-
-use self::bits::Bits;
-use self::block::{Block, Record};
-use self::keys::{Keys, NONE};
-use super::bump::cursors::refusal;
-use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
+use super::blocks::Blocks;
+use super::keys::{Keys, NONE};
+use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
 
-/// Hands out slots of one size, from the oldest block that has one.
+/// Allocates slots of one size, from the first block that has a free one.
 ///
 /// # Algorithm
 ///
@@ -21,7 +15,7 @@ use alloc::vec::Vec;
 /// free slot of the lowest such block, so that spans gather in few blocks and the others empty and can be removed.
 /// A request that is smaller than a slot gets the whole slot; each free slot is a hole of its own.
 ///
-/// Neighbours: where slots do not begin and end on granules, a block holds spans of one class at a time: that of its
+/// Classes: where slots do not begin and end on granules, a block holds spans of one class at a time: that of its
 /// first span, until the block is empty again.
 ///
 /// # Cost
@@ -53,25 +47,65 @@ use alloc::vec::Vec;
 pub struct Slab {
     /// Bytes from one slot to the next.
     slot: u64,
-    neighbours: Neighbours,
-    blocks: Vec<Option<Block>>,
-    /// The blocks that have a free slot for `Linear`, and for `Tiled`.
+    /// Whether spans of both classes may share a block.
+    mixed: bool,
+    blocks: Blocks<Slots>,
+    /// The blocks with a free slot for `Linear`, and for `Tiled`.
     open: [Bits; 2],
     records: Keys<Record>,
-    total: u64,
+    /// Slots of all blocks.
     slots: u64,
-    live: u64,
 }
 
-/// Whether spans of both classes may share a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Neighbours {
-    Mixed,
-    Alike,
+/// The slots of one block.
+#[derive(Clone, Debug)]
+struct Slots {
+    free: Bits,
+    /// The record of each slot, as an index; `NONE` where the slot is free.
+    owners: Vec<u32>,
+    /// The class of the live spans. Meaningless while there are none.
+    class: Class,
+}
+
+/// The slot of a live span.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    block: BlockId,
+    slot: u32,
+}
+
+impl Slots {
+    /// Cuts `size` bytes into slots, all of them free.
+    fn cut(size: u64, slot: u64) -> Result<Self, ErrorKind> {
+        let slots = u32::try_from(size / slot).ok().filter(|&slots| slots != NONE && slots > 0);
+        let slots = slots.ok_or(ErrorKind::ExceedsLimit)? as usize;
+        let free = Bits::full(slots)?;
+        let mut owners = Vec::new();
+        owners.try_reserve_exact(slots).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        owners.resize(slots, NONE);
+        Ok(Self { free, owners, class: Class::default() })
+    }
+
+    /// Checks every slot against its record.
+    fn validate(&self, block: BlockId, records: &Keys<Record>) -> Result<(), &'static str> {
+        for (slot, &owner) in (0..).zip(&self.owners) {
+            if self.free.contains(slot as usize) != (owner == NONE) {
+                return Err("a slot's bit disagrees with its owner");
+            }
+            if owner == NONE {
+                continue;
+            }
+            let (_, record) = records.at(owner).ok_or("a slot's record is vacant")?;
+            if (record.block, record.slot) != (block, slot) {
+                return Err("a record belongs to another slot");
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Slab {
-    /// A strategy without blocks, for spans of `slot` or less, that keeps unlike neighbours `granularity` apart.
+    /// Creates a strategy without blocks for spans of at most `slot`. Spans of different class stay `granularity` apart.
     ///
     /// # Errors
     ///
@@ -81,50 +115,36 @@ impl Slab {
             return Err(ErrorKind::ZeroSize);
         }
         let stride = slot.align.up(slot.size).ok_or(ErrorKind::SizeOverflow)?;
-        let apart = granularity.divides(stride);
         Ok(Self {
             slot: stride,
-            neighbours: if apart { Neighbours::Mixed } else { Neighbours::Alike },
-            blocks: Vec::new(),
+            mixed: granularity.divides(stride),
+            blocks: Blocks::new(),
             open: [Bits::empty(0)?, Bits::empty(0)?],
             records: Keys::new(),
-            total: 0,
             slots: 0,
-            live: 0,
         })
-    }
-
-    /// Whether every slot starts where the request must.
-    fn holds(&self, layout: Layout) -> bool {
-        layout.size <= self.slot && layout.align.divides(self.slot)
-    }
-
-    fn block(&self, block: BlockId) -> Option<&Block> {
-        self.blocks.get(block.0 as usize)?.as_ref()
-    }
-
-    fn block_mut(&mut self, block: BlockId) -> &mut Block {
-        let block = self.blocks[block.0 as usize].as_mut();
-        block.expect("open blocks and blocks of live records are there")
     }
 
     fn span(&self, slot: u32) -> Span {
         Span { offset: u64::from(slot) * self.slot, size: self.slot }
     }
 
-    /// Brings the open bits of a block up to date.
-    fn publish(&mut self, block: BlockId) {
-        let neighbours = self.neighbours;
-        let there =
-            self.block(block).map(|block| (block.free.first().is_some(), block.live, block.class));
-        let (room, live, only) = there.unwrap_or((false, 0, Class::default()));
-        for class in [Class::Linear, Class::Tiled] {
-            let alike = live == 0 || only == class || neighbours == Neighbours::Mixed;
-            let open = &mut self.open[class as usize];
-            if room && alike {
-                open.insert(block.0 as usize);
-            } else {
-                open.remove(block.0 as usize);
+    /// Returns whether a block has a free slot for `Linear`, and for `Tiled`.
+    fn is_open(&self, block: BlockId) -> [bool; 2] {
+        let Some(slots) = self.blocks.get(block) else { return [false; 2] };
+        let free = !slots.free.is_empty();
+        let any = self.mixed || slots.is_empty();
+        [Class::Linear, Class::Tiled].map(|class| free && (any || slots.class == class))
+    }
+
+    /// Updates the open bits of a block.
+    fn update_open(&mut self, block: BlockId) {
+        let (id, open) = (block.0 as usize, self.is_open(block));
+        for (bits, open) in self.open.iter_mut().zip(open) {
+            match (bits.contains(id), open) {
+                (false, true) => bits.insert(id),
+                (true, false) => bits.remove(id),
+                _ => {}
             }
         }
     }
@@ -132,37 +152,21 @@ impl Slab {
 
 impl Strategy for Slab {
     fn add_block(&mut self, size: u64) -> Result<BlockId, ErrorKind> {
-        if size == 0 {
-            return Err(ErrorKind::ZeroSize);
+        let block = self.blocks.reserve(size)?;
+        let slots = Slots::cut(size, self.slot)?;
+        let id = block.0 as usize;
+        if id >= self.open[0].bound() {
+            self.open = [self.open[0].grown(id + 1)?, self.open[1].grown(id + 1)?];
         }
-        let total = self.total.checked_add(size).ok_or(ErrorKind::ExceedsLimit)?;
-        let block = Block::cut(size, self.slot)?;
-        let vacant = self.blocks.iter().position(Option::is_none).unwrap_or(self.blocks.len());
-        let id = u32::try_from(vacant).map_err(|_| ErrorKind::ExceedsLimit)?;
-        if vacant >= self.open[0].bound() {
-            self.open = [self.open[0].grown(vacant + 1)?, self.open[1].grown(vacant + 1)?];
-        }
-        if vacant == self.blocks.len() {
-            self.blocks.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
-            self.blocks.push(None);
-        }
-        self.total = total;
-        self.slots += block.owners.len() as u64;
-        self.blocks[vacant] = Some(block);
-        self.publish(BlockId(id));
-        Ok(BlockId(id))
+        self.slots += slots.owners.len() as u64;
+        self.blocks.insert(size, slots);
+        self.update_open(block);
+        Ok(block)
     }
 
     fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind> {
-        let there = self.block(block).ok_or(ErrorKind::Stale)?;
-        if there.live > 0 {
-            return Err(ErrorKind::Busy);
-        }
-        let (size, slots) = (there.size, there.owners.len() as u64);
-        self.total -= size;
-        self.slots -= slots;
-        self.blocks[block.0 as usize] = None;
-        self.publish(block);
+        self.slots -= self.blocks.remove(block)?.owners.len() as u64;
+        self.update_open(block);
         Ok(())
     }
 
@@ -170,105 +174,200 @@ impl Strategy for Slab {
         if layout.size == 0 {
             return Err(ErrorKind::ZeroSize);
         }
-        if !self.holds(layout) {
+        if layout.size > self.slot || !layout.align.divides(self.slot) {
             return Err(ErrorKind::ExceedsLimit);
         }
         let Some(index) = self.open[class as usize].first() else {
             let largest = if self.slots > 0 { self.slot } else { 0 };
-            return Err(refusal(self.slot, largest, (self.slots - self.live) * self.slot));
+            return Err(refusal(self.slot, largest, self.usage().free));
         };
-        let block = BlockId(u32::try_from(index).expect("`add_block` counts blocks in 32 bits"));
-        let slot = self.block(block).and_then(|block| block.free.first());
-        let slot = slot.expect("`publish` closes blocks without a free slot");
-        let record =
-            Record { block, slot: u32::try_from(slot).expect("`cut` counts slots in 32 bits") };
-        let key = self.records.insert(record)?;
-        let there = self.block_mut(block);
-        there.free.remove(slot);
-        there.owners[slot] = key.index;
-        there.live += 1;
-        there.class = class;
-        self.live += 1;
-        self.publish(block);
-        Ok(Grant { block, span: self.span(record.slot), key })
+        let block = BlockId(u32::try_from(index).expect("block ids have 32 bits"));
+        let free = self.blocks.get_mut(block).free.first();
+        let free = free.expect("an open block has a free slot");
+        let slot = u32::try_from(free).expect("`cut` counts slots in 32 bits");
+        let key = self.records.insert(Record { block, slot })?;
+        let slots = self.blocks.add_live(block, self.slot);
+        slots.free.remove(free);
+        slots.owners[free] = key.index;
+        slots.class = class;
+        self.update_open(block);
+        Ok(Grant { block, span: self.span(slot), key })
     }
 
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         let Record { block, slot } = self.records.remove(key)?;
-        let there = self.block_mut(block);
-        there.free.insert(slot as usize);
-        there.owners[slot as usize] = NONE;
-        there.live -= 1;
-        self.live -= 1;
-        self.publish(block);
+        let slots = self.blocks.remove_live(block, self.slot);
+        slots.free.insert(slot as usize);
+        slots.owners[slot as usize] = NONE;
+        self.update_open(block);
         Ok(Grant { block, span: self.span(slot), key })
     }
 
     fn grant(&self, key: Key) -> Result<Grant, ErrorKind> {
-        self.records.get(key).map(|&Record { block, slot }| Grant {
-            block,
-            span: self.span(slot),
-            key,
-        })
+        let &Record { block, slot } = self.records.get(key)?;
+        Ok(Grant { block, span: self.span(slot), key })
     }
 
     fn usage(&self) -> Usage {
-        let holes = self.slots - self.live;
-        Usage {
-            total: self.total,
-            used: self.live * self.slot,
-            free: holes * self.slot,
-            largest_hole: if holes > 0 { self.slot } else { 0 },
-            live: self.live,
-            holes,
-        }
+        let usage = self.blocks.usage();
+        let holes = self.slots - usage.live;
+        let largest_hole = if holes > 0 { self.slot } else { 0 };
+        Usage { free: holes * self.slot, largest_hole, holes, ..usage }
     }
 
     fn is_empty(&self, block: BlockId) -> bool {
-        self.block(block).is_some_and(|block| block.live == 0)
+        self.blocks.is_empty(block)
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
-        for (id, there) in (0..).zip(&self.blocks) {
-            let Some(there) = there else { continue };
-            let block = BlockId(id);
+        for (block, slots) in self.blocks.iter() {
             let mut end = 0;
-            for (slot, &owner) in (0..).zip(&there.owners) {
+            for (slot, &owner) in (0..).zip(&slots.owners) {
                 let key = self.records.at(owner).map(|(key, _)| PieceState::Live(key));
                 let span = self.span(slot);
                 visit(Piece { block, span, state: key.unwrap_or(PieceState::Hole) });
                 end = span.end();
             }
-            if end < there.size {
-                let span = Span { offset: end, size: there.size - end };
+            if end < slots.size() {
+                let span = Span { offset: end, size: slots.size() - end };
                 visit(Piece { block, span, state: PieceState::Padding });
             }
         }
     }
 
     fn validate(&self) -> Result<(), &'static str> {
-        let (mut total, mut slots, mut live) = (0, 0, 0);
-        for (id, block) in (0..).zip(&self.blocks) {
-            let mut open = [false; 2];
-            if let Some(block) = block {
-                block.validate(BlockId(id), &self.records)?;
-                total += block.size;
-                slots += block.owners.len() as u64;
-                live += u64::from(block.live);
-                let any = block.live == 0 || self.neighbours == Neighbours::Mixed;
-                let room = (block.live as usize) < block.owners.len();
-                open = [Class::Linear, Class::Tiled]
-                    .map(|class| room && (any || block.class == class));
-            }
-            if open != [0, 1].map(|class: usize| self.open[class].contains(id as usize)) {
+        for (block, slots) in self.blocks.iter() {
+            slots.validate(block, &self.records)?;
+        }
+        for id in 0..self.open[0].bound() {
+            let block = BlockId(u32::try_from(id).map_err(|_| "a block's id exceeds 32 bits")?);
+            if self.is_open(block) != [0, 1].map(|class: usize| self.open[class].contains(id)) {
                 return Err("a block's open bits disagree with its slots");
             }
         }
-        let sums = (total, slots, live);
-        if sums != (self.total, self.slots, self.live) {
-            Err("the sums disagree with the blocks")
-        } else {
-            Ok(())
+        validate_pieces(self)
+    }
+}
+
+/// A set of numbers below a bound, one bit each. A higher level has one bit for each word of the level below, so that the
+/// lowest member is found by looking at one word a level.
+#[derive(Clone, Debug)]
+struct Bits {
+    levels: Vec<Vec<u64>>,
+    bound: usize,
+}
+
+impl Bits {
+    /// Creates the set of all numbers below `bound`.
+    fn full(bound: usize) -> Result<Self, ErrorKind> {
+        let mut bits = Self::empty(bound)?;
+        let mut count = bound;
+        for level in &mut bits.levels {
+            level.fill(u64::MAX);
+            if !count.is_multiple_of(64) {
+                level[count / 64] = (1 << (count % 64)) - 1;
+            }
+            count = count.div_ceil(64);
         }
+        Ok(bits)
+    }
+
+    /// Creates an empty set for numbers below `bound`.
+    fn empty(bound: usize) -> Result<Self, ErrorKind> {
+        let mut levels = Vec::new();
+        let mut count = bound;
+        while count > 0 {
+            count = count.div_ceil(64);
+            let mut level = Vec::new();
+            level.try_reserve_exact(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
+            level.resize(count, 0);
+            levels.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
+            levels.push(level);
+            if count == 1 {
+                break;
+            }
+        }
+        Ok(Self { levels, bound })
+    }
+
+    /// Returns a copy with a bound of at least `bound`. Doubles it, so that growing one by one stays cheap.
+    fn grown(&self, bound: usize) -> Result<Self, ErrorKind> {
+        let mut grown = Self::empty(bound.max(self.bound.saturating_mul(2)))?;
+        for number in (0..self.bound).filter(|&number| self.contains(number)) {
+            grown.insert(number);
+        }
+        Ok(grown)
+    }
+
+    const fn bound(&self) -> usize {
+        self.bound
+    }
+
+    fn is_empty(&self) -> bool {
+        self.levels.last().is_none_or(|top| top[0] == 0)
+    }
+
+    fn contains(&self, number: usize) -> bool {
+        number < self.bound && self.levels[0][number / 64] >> (number % 64) & 1 == 1
+    }
+
+    fn insert(&mut self, number: usize) {
+        let mut at = number;
+        for level in &mut self.levels {
+            #[cfg(test)]
+            super::steps::count();
+            level[at / 64] |= 1 << (at % 64);
+            at /= 64;
+        }
+    }
+
+    fn remove(&mut self, number: usize) {
+        let mut at = number;
+        for level in &mut self.levels {
+            #[cfg(test)]
+            super::steps::count();
+            level[at / 64] &= !(1 << (at % 64));
+            if level[at / 64] != 0 {
+                break;
+            }
+            at /= 64;
+        }
+    }
+
+    /// Returns the lowest member.
+    fn first(&self) -> Option<usize> {
+        let mut at = 0;
+        for level in self.levels.iter().rev() {
+            #[cfg(test)]
+            super::steps::count();
+            let word = level[at];
+            if word == 0 {
+                return None;
+            }
+            at = at * 64 + word.trailing_zeros() as usize;
+        }
+        (!self.levels.is_empty()).then_some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_member_is_found_at_every_bound() {
+        for bound in [1, 63, 64, 65, 4095, 4096, 4097, 300_000] {
+            let mut bits = Bits::full(bound).expect("host memory suffices");
+            for number in 0..bound {
+                assert_eq!(bits.first(), Some(number), "bound {bound}");
+                bits.remove(number);
+            }
+            assert_eq!(bits.first(), None);
+            bits.insert(bound - 1);
+            assert_eq!(bits.first(), Some(bound - 1));
+            let grown = bits.grown(bound + 1).expect("host memory suffices");
+            assert_eq!(grown.first(), Some(bound - 1));
+        }
+        assert_eq!(Bits::empty(0).expect("nothing is needed").first(), None);
     }
 }

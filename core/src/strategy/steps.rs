@@ -1,4 +1,4 @@
-//! How far strategies look: the steps of single calls, counted, for a handful and for a million live spans.
+//! Tests that count the steps of single calls, for ten and for a million live spans.
 use super::{Buddy, Key, Slab, Strategy, Tlsf};
 use crate::{Align, Class, Layout};
 use alloc::vec::Vec;
@@ -8,17 +8,17 @@ std::thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts one look at a node, a list or a word of bits.
+/// Counts one access to a node, a list or a word of bits.
 pub(super) fn count() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// Live spans, from a handful to more than any program has.
+/// Numbers of live spans.
 const LIVE: [usize; 3] = [10, 1000, if cfg!(debug_assertions) { 50_000 } else { 1_000_000 }];
-/// Measured calls at each of them.
+/// Measured calls at each number.
 const CALLS: usize = 20_000;
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -32,7 +32,7 @@ impl Numbers {
         usize::try_from(self.below(end as u64)).expect("below a usize")
     }
 
-    /// Any size up to 64 KiB; every power of two is as likely as any other.
+    /// Returns a size up to 64 KiB. Every power of two is equally likely.
     fn size(&mut self) -> u64 {
         let power = 1 + self.below(16);
         1 + self.below(1 << power)
@@ -43,7 +43,7 @@ impl Numbers {
     }
 }
 
-/// The most steps of one allocation and of one free while `live` spans live and holes lie between them.
+/// Returns the most steps of one allocation and of one free, among `live` live spans with holes between them.
 fn most(
     strategy: &mut dyn Strategy,
     live: usize,

@@ -1,4 +1,4 @@
-//! The lock of the hot path.
+//! The spin lock of the hot path.
 #![expect(unsafe_code, reason = "a lock hands out a reference to what it guards")]
 use super::primitive::{AtomicBool, UnsafeCell, take};
 use core::fmt;
@@ -8,14 +8,14 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::thread;
 
-/// Tries before a waiting thread gives its core away, and before it sleeps.
+/// Tries before a waiting thread yields, and before it sleeps.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 1024;
 
-/// A lock that costs one atomic exchange to take and a plain store to give back.
+/// A lock that costs one atomic exchange to take and one plain store to release.
 ///
-/// Waiters spin briefly, then yield, then sleep. A panic does not poison it: the state that it guards is changed only
-/// by steps that cannot panic half-way.
+/// Waiters spin briefly, then yield, then sleep. A panic does not poison it, because no change of the guarded state
+/// can panic half-way.
 pub(crate) struct Mutex<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
@@ -24,7 +24,7 @@ pub(crate) struct Mutex<T> {
 // SAFETY: `lock` gives access to one thread at a time, so sharing the lock only ever sends the value.
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
-/// Access to what a [`Mutex`] guards, until it is dropped.
+/// Access to the value of a [`Mutex`]; dropping it releases the lock.
 pub(crate) struct Guard<'a, T> {
     mutex: &'a Mutex<T>,
 }
@@ -42,7 +42,7 @@ impl<T> Mutex<T> {
         Guard { mutex: self }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free; returns whether it did.
     #[inline]
     fn take(&self) -> bool {
         take(&self.taken)
@@ -98,7 +98,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// What the lock orders. Waiting is left out: whoever finds it taken goes away, and the next one comes.
+/// A model of the lock's ordering. It leaves out waiting: a thread that finds the lock taken gives up.
 #[cfg(all(test, loom))]
 mod models {
     use super::*;

@@ -1,7 +1,7 @@
 //! The holes of [`Tlsf`](super::Tlsf) by size: 32 lists for each power of two.
 //!
-//! A list is a ring that runs through its bin: the first links belong to the bins, the others to the nodes. So a hole
-//! is put in and taken out by the same stores whatever stands beside it, and no branch has to be guessed.
+//! A list is a ring through its bin: the first links belong to the bins, the others to the nodes. Inserting and removing a
+//! hole then needs no branch that could be mispredicted.
 use super::nodes::Nodes;
 use crate::ErrorKind;
 use alloc::vec::Vec;
@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 /// Bits of a size that choose the list within its power of two.
 const FINE: u32 = 5;
 const LISTS: u32 = 1 << FINE;
-/// All lists together: enough for every size.
+/// The number of bins, enough for every size.
 pub(super) const BINS: u32 = (65 - FINE) * LISTS;
 /// Words of the bitmap; a power of two, so that masking an index keeps it inside.
 const WORDS: usize = 32;
 
-/// The bin of a hole of this size.
+/// Returns the bin of a hole of this size.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "masked to five bits, or below 32")]
 pub(super) const fn bin_of(size: u64) -> u32 {
@@ -26,7 +26,7 @@ pub(super) const fn bin_of(size: u64) -> u32 {
     ((power - FINE + 1) << FINE) | fine
 }
 
-/// The first bin in which every hole has at least this size.
+/// Returns the first bin in which every hole has at least this size.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "below 32")]
 pub(super) const fn bin_that_fits(size: u64) -> u32 {
@@ -58,7 +58,7 @@ impl Bins {
         Self { top: 0, words: [0; WORDS], links: Vec::new() }
     }
 
-    /// Makes links for so many nodes.
+    /// Grows the links to `nodes` nodes.
     pub(super) fn grow(&mut self, nodes: usize) -> Result<(), ErrorKind> {
         let have = self.links.len();
         let more = (BINS as usize + nodes).saturating_sub(have);
@@ -69,7 +69,7 @@ impl Bins {
         Ok(())
     }
 
-    /// The first hole of a bin.
+    /// Returns the first hole of a bin.
     #[inline]
     pub(super) fn head(&self, bin: u32) -> Option<u32> {
         #[cfg(test)]
@@ -77,7 +77,7 @@ impl Bins {
         self.links.get(bin as usize)?.next.checked_sub(BINS)
     }
 
-    /// The last hole of a bin.
+    /// Returns the last hole of a bin.
     #[inline]
     pub(super) fn tail(&self, bin: u32) -> Option<u32> {
         #[cfg(test)]
@@ -85,7 +85,7 @@ impl Bins {
         self.links.get(bin as usize)?.back.checked_sub(BINS)
     }
 
-    /// The hole after another in its list.
+    /// Returns the next hole of the same list.
     #[inline]
     pub(super) fn next_hole(&self, index: u32) -> Option<u32> {
         #[cfg(test)]
@@ -93,7 +93,7 @@ impl Bins {
         self.links[(BINS + index) as usize].next.checked_sub(BINS)
     }
 
-    /// The first bin at or after `bin` that has a hole.
+    /// Returns the first bin at or after `bin` that has a hole.
     #[inline]
     pub(super) const fn first_from(&self, bin: u32) -> Option<u32> {
         let word = bin / 64;
@@ -109,13 +109,13 @@ impl Bins {
         Some(word * 64 + self.words[word as usize % WORDS].trailing_zeros())
     }
 
-    /// The last bin that has a hole.
+    /// Returns the last bin that has a hole.
     pub(super) fn last(&self) -> Option<u32> {
         let word = self.top.checked_ilog2()?;
         Some(word * 64 + self.words[word as usize % WORDS].checked_ilog2()?)
     }
 
-    /// Puts a hole of so many bytes first into its list.
+    /// Inserts a hole of `size` bytes at the front of its list.
     #[inline]
     pub(super) fn push(&mut self, index: u32, size: u64) {
         self.push_to(index, bin_of(size));
@@ -132,7 +132,7 @@ impl Bins {
         self.top |= 1 << (bin / 64);
     }
 
-    /// Takes a hole of so many bytes out of its list.
+    /// Removes a hole of `size` bytes from its list.
     #[inline]
     pub(super) fn remove(&mut self, index: u32, size: u64) {
         self.remove_from(index, bin_of(size));
@@ -143,13 +143,13 @@ impl Bins {
         let Link { back, next } = self.links[(BINS + index) as usize];
         self.links[back as usize].next = next;
         self.links[next as usize].back = back;
-        // A ring in which both neighbours are one has only its bin left.
+        // Equal neighbours are the bin itself: the list is now empty.
         let word = &mut self.words[bin as usize / 64 % WORDS];
         *word &= !(u64::from(back == next) << (bin % 64));
         self.top &= !(u32::from(*word == 0) << (bin / 64));
     }
 
-    /// Notes that the size of a hole changed.
+    /// Moves a hole to the list of its new size.
     #[inline]
     pub(super) fn resize(&mut self, index: u32, from: u64, to: u64) {
         let (from, to) = (bin_of(from), bin_of(to));
@@ -159,13 +159,9 @@ impl Bins {
         }
     }
 
-    /// The holes of one bin.
+    /// Returns the holes of one bin, first to last.
     pub(super) fn holes(&self, bin: u32) -> impl Iterator<Item = u32> + '_ {
         core::iter::successors(self.head(bin), |index| self.next_hole(*index))
-    }
-
-    pub(super) fn contains(&self, nodes: &Nodes, index: u32) -> bool {
-        self.holes(bin_of(nodes.size(index))).any(|hole| hole == index)
     }
 
     pub(super) fn validate(&self, nodes: &Nodes, holes: u64) -> Result<(), &'static str> {

@@ -1,12 +1,13 @@
-//! Exact spans: carving, dividing, joining and sliding, for pools that know where they want their bytes.
+//! Operations on exact spans: carve, split, join, widen and slide. Pools and defragmentation use them.
+use super::bins::{BINS, bin_of};
 use super::nodes::Node;
-use super::{BINS, Tlsf, bin_of};
-use crate::strategy::{BlockId, Grant, Key, LastUse};
+use super::{LastUse, Tlsf};
+use crate::strategy::{BlockId, Grant, Key};
 use crate::{Class, ErrorKind, Layout, Span};
 use core::ops::ControlFlow;
 
 impl Tlsf {
-    /// Takes exactly `span` of `block`.
+    /// Allocates exactly `span` of `block`.
     ///
     /// # Errors
     ///
@@ -22,11 +23,12 @@ impl Tlsf {
         self.carve_node(at.ok_or(ErrorKind::OutOfRange)?, span.offset, end, class)
     }
 
-    /// Takes exactly `span` out of a hole that [`holes_from_largest`](Self::holes_from_largest) showed.
+    /// Allocates exactly `span` of a hole that [`holes_from_largest`](Self::holes_from_largest) or
+    /// [`for_each_in`](Self::for_each_in) visited.
     ///
     /// # Errors
     ///
-    /// `Stale` when the hole changed since; otherwise as for [`carve`](Self::carve), but in constant time.
+    /// `Stale` when the hole is gone; otherwise as for [`carve`](Self::carve), but in constant time.
     pub fn carve_in(&mut self, hole: Key, span: Span) -> Result<Grant, ErrorKind> {
         let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
         if hole.stamp & 1 == 1 || !self.nodes.is_latest(hole) {
@@ -38,7 +40,21 @@ impl Tlsf {
         self.carve_node(hole.index, span.offset, end, Class::Linear)
     }
 
-    /// What a key stands for, and what is in it.
+    fn carve_node(
+        &mut self,
+        at: u32,
+        start: u64,
+        end: u64,
+        class: Class,
+    ) -> Result<Grant, ErrorKind> {
+        if !self.nodes.is_hole(at) || end > self.nodes.end(at) {
+            return Err(ErrorKind::Busy);
+        }
+        self.reserve(2)?;
+        Ok(self.take(at, start, end, class))
+    }
+
+    /// Returns the grant and the class of a live key.
     ///
     /// # Errors
     ///
@@ -49,7 +65,7 @@ impl Tlsf {
         Ok((Grant { block: node.block(), span: node.span(), key }, node.class()))
     }
 
-    /// Divides a live span in two: `key` keeps the first `size` bytes, the new grant has the rest.
+    /// Splits a live span: `key` keeps the first `size` bytes, the new grant has the rest.
     ///
     /// # Errors
     ///
@@ -66,7 +82,7 @@ impl Tlsf {
         Ok(self.grant_of(rest))
     }
 
-    /// Makes one live span of two that touch: `key` grows over `next`, whose key is used up.
+    /// Joins two live spans that touch: `key` grows over `next`, whose key becomes stale.
     ///
     /// # Errors
     ///
@@ -81,11 +97,11 @@ impl Tlsf {
         Ok(self.grant_of(index))
     }
 
-    /// Takes a span out of a live one that nobody uses and the holes beside it whose last use `may` accepts; the rest is free.
+    /// Frees a live span that nobody uses, and allocates from its bytes and the holes beside it that `may` accepts.
     ///
     /// # Errors
     ///
-    /// `Stale` when the key is not live; `Fragmented` when it does not fit, and the live span is free.
+    /// `Stale` when the key is not live; `Fragmented` when the request does not fit. The live span is then free.
     pub fn take_around(
         &mut self,
         key: Key,
@@ -99,7 +115,7 @@ impl Tlsf {
         self.absorb_holes(index, may);
         self.used -= self.nodes.size(index);
         self.live -= 1;
-        // For a moment it may touch holes that are none of its business.
+        // The new hole may touch holes that `may` refused, until they are merged below.
         self.become_hole(index, self.nodes.get(index).last_use);
         let hole = self.nodes.next(self.nodes.previous(index));
         let found = self.start_in(hole, layout, class);
@@ -117,7 +133,7 @@ impl Tlsf {
         taken.ok_or(ErrorKind::Fragmented)
     }
 
-    /// Makes one hole of two that touch; the one that is left, if there were two.
+    /// Merges a hole with the hole after it. Returns the merged hole, `None` when there were not two.
     fn merge_with_next(&mut self, hole: u32) -> Option<u32> {
         let next = self.nodes.next(hole);
         if !self.nodes.is_hole(hole) || !self.nodes.is_hole(next) {
@@ -130,9 +146,9 @@ impl Tlsf {
         Some(hole)
     }
 
-    /// Moves a live span to the start of the hole before it, or to a later offset inside that hole.
+    /// Moves a live span down to `offset` in the hole before it. The key stays.
     ///
-    /// The key stays. What was free before the span is free behind it.
+    /// The bytes that the span leaves join the hole after it.
     ///
     /// # Errors
     ///
@@ -162,7 +178,7 @@ impl Tlsf {
         Ok(self.grant_of(index))
     }
 
-    /// Moves a live span behind all that follow it up to `last`, which come down by its size. Keys stay.
+    /// Moves a live span after `last`. The spans in between move down by its size. Keys stay.
     ///
     /// # Errors
     ///
@@ -188,7 +204,7 @@ impl Tlsf {
         Ok(self.grant_of(index))
     }
 
-    /// Part of the hole stays before the span, the rest goes behind it.
+    /// Leaves part of the hole before the span, and moves the rest after it.
     fn slide_inside(&mut self, before: u32, index: u32, offset: u64, hole_behind: Option<u32>) {
         let freed = self.nodes.end(before) - offset;
         self.nodes.set_size(before, offset - self.nodes.offset(before));
@@ -201,7 +217,7 @@ impl Tlsf {
         self.add_hole(behind);
     }
 
-    /// The whole hole goes behind the span, and joins the hole there.
+    /// Moves the whole hole after the span, where it joins the next hole.
     fn slide_over(&mut self, before: u32, index: u32, hole_behind: bool) {
         let (offset, size) = (self.nodes.offset(before), self.nodes.size(index));
         let mut free = self.nodes.size(before);
@@ -216,7 +232,7 @@ impl Tlsf {
         self.add_hole(before);
     }
 
-    /// The bytes of a live span's block that are free, when nothing else in the block is live.
+    /// Returns the free bytes of a live span's block, `None` when something else in the block is live.
     #[inline]
     #[must_use]
     pub fn free_beside_only(&self, key: Key) -> Option<u64> {
@@ -225,13 +241,13 @@ impl Tlsf {
             let node = self.nodes.get(at);
             node.size * u64::from(node.is_hole())
         };
-        // Sums instead of questions: half of those would be guessed wrong.
+        // Sums instead of branches: half of those would be mispredicted.
         let free = hole(node.previous) + hole(node.next);
         let (_, size) = self.blocks[node.block().0 as usize];
         (free + node.size == size).then_some(free)
     }
 
-    /// The holes that touch a live span and whose last use `may` accepts: before it and after it.
+    /// Returns the holes before and after a live span whose last use `may` accepts.
     ///
     /// # Errors
     ///
@@ -247,7 +263,7 @@ impl Tlsf {
         Ok([hole(self.nodes.previous(index)), hole(self.nodes.next(index))])
     }
 
-    /// Visits holes of at least `size` bytes with who used them last, largest bins first, until `visit` says stop.
+    /// Visits holes of at least `size` bytes with their last use, largest bins first, until `visit` breaks.
     pub fn holes_from_largest(
         &self,
         size: u64,
@@ -261,6 +277,47 @@ impl Tlsf {
             {
                 return;
             }
+        }
+    }
+
+    /// Visits every piece of one block, lowest offset first: its key, span and class, `None` for a hole. An unknown block
+    /// has no pieces.
+    ///
+    /// The key of a live span frees it; the key of a hole is for [`carve_in`](Self::carve_in).
+    pub fn for_each_in(&self, block: BlockId, mut visit: impl FnMut(Key, Span, Option<Class>)) {
+        let Ok(edge) = self.edge(block) else { return };
+        for at in self.pieces(edge) {
+            let node = self.nodes.get(at);
+            let holds = if node.is_hole() { None } else { Some(node.class()) };
+            visit(self.nodes.key(at), node.span(), holds);
+        }
+    }
+
+    /// Grows a live span over the holes beside it, so that no search finds them until it is freed.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    pub fn widen(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        self.absorb_holes(index, |_| true);
+        Ok(self.grant_of(index))
+    }
+
+    /// Grows a live span over the holes beside it whose last use `may` accepts.
+    fn absorb_holes(&mut self, index: u32, may: impl Fn(LastUse) -> bool) {
+        let usable = |node: &Node| node.is_hole() && may(node.last_use);
+        let (at, node) = (self.nodes.previous(index), self.nodes.get(self.nodes.previous(index)));
+        if usable(&node) {
+            self.remove_hole(at);
+            self.used += node.size;
+            self.nodes.absorb_previous(index, at, node);
+        }
+        let (at, node) = (self.nodes.next(index), self.nodes.get(self.nodes.next(index)));
+        if usable(&node) {
+            self.remove_hole(at);
+            self.used += node.size;
+            self.nodes.absorb_next(index);
         }
     }
 }

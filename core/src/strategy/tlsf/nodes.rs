@@ -1,27 +1,27 @@
-//! The pieces of [`Tlsf`](super::Tlsf)'s blocks: one node for each live span and each hole, linked by neighbourhood.
+//! The nodes of [`Tlsf`](super::Tlsf): one for each live span and each hole, linked to their neighbours.
 //!
-//! The nodes of a block form a ring that is closed by the block's edge: a node without bytes that is never free. So
-//! every piece has a neighbour on both sides, and no branch asks for one.
-use crate::strategy::{BlockId, Key, LastUse};
+//! The nodes of a block form a ring that the block's edge closes: a node without bytes that is never free. Every piece
+//! then has a neighbour on both sides, and no branch has to check.
+use crate::strategy::keys::NONE;
+use crate::strategy::{BlockId, Key};
 use crate::{Class, ErrorKind, Span};
 use alloc::vec::Vec;
+use core::fmt;
 
-/// No node.
-pub(super) const NONE: u32 = u32::MAX;
-/// Nodes at most: an index and a bin's number fit 32 bits together.
+/// The maximum number of nodes: the index of a node plus the number of bins fits in 32 bits.
 const MOST: usize = 1 << 31;
-/// Stamps from here on are never handed out: a node that gets here is put aside for good.
+/// A node whose stamp reaches this value is retired, so that no key repeats.
 const WORN: u32 = u32::MAX - 3;
 
 /// One piece of a block.
 ///
-/// `stamp` is odd while the piece is live; it changes with every hand-out and every return, so an old key never fits.
-/// An unused node keeps the next unused one in `next`.
+/// `stamp` is odd while the piece is live. Every allocation and every free changes it, so that old keys are stale.
+/// `next` of an unused node is the next unused node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// Who used the bytes last: of a hole, and of a live span before it was taken.
+    /// The last use of the bytes; of a live span, before it was allocated.
     pub(super) last_use: LastUse,
     pub(super) previous: u32,
     pub(super) next: u32,
@@ -56,12 +56,12 @@ impl Node {
         self.stamp & 1 == 0
     }
 
-    /// Whether it closes the ring of a block.
+    /// Returns whether the node closes the ring of a block.
     pub(super) const fn is_edge(&self) -> bool {
         self.size == 0
     }
 
-    /// What a live node holds.
+    /// Returns the class of a live node.
     #[inline]
     pub(super) const fn class(&self) -> Class {
         if self.place & 1 == 0 { Class::Linear } else { Class::Tiled }
@@ -95,13 +95,13 @@ impl Nodes {
         &mut self.nodes[index as usize]
     }
 
-    /// Whether the next `count` nodes need no memory.
+    /// Returns whether `count` nodes are unused.
     #[inline]
     pub(super) const fn has(&self, count: u32) -> bool {
         self.unused_count >= count
     }
 
-    /// How many there would be after growing by `count` or more.
+    /// Returns the length after growing by `count` or more.
     pub(super) fn grown(&self, count: u32) -> Result<usize, ErrorKind> {
         let more = (self.nodes.len() / 2).max(count as usize).clamp(16, 1 << 16);
         let length = self.nodes.len() + more;
@@ -130,8 +130,7 @@ impl Nodes {
         index
     }
 
-    /// Puts a node aside; its stamp moves on to the next even one, so that no key to what it was fits any more. One
-    /// whose stamps ran out stays aside for good.
+    /// Makes a node unused, or retires it when its stamps ran out. Its old keys are stale.
     #[inline]
     pub(super) fn discard(&mut self, index: u32) {
         let unused = self.unused;
@@ -145,13 +144,13 @@ impl Nodes {
         self.unused_count += 1;
     }
 
-    /// Whether the node's stamps have run out.
+    /// Returns whether the node's stamps have run out.
     #[inline]
     pub(super) fn is_worn(&self, index: u32) -> bool {
         self.at(index).stamp >= WORN
     }
 
-    /// Copies a worn node to a fresh one, which takes its place among the neighbours. The caller kept a spare.
+    /// Replaces a node that ran out of stamps by an unused one. The caller reserved it.
     pub(super) fn replace(&mut self, worn: u32) -> u32 {
         let fresh = self.take_unused();
         let stamp = self.at(fresh).stamp;
@@ -162,7 +161,7 @@ impl Nodes {
         fresh
     }
 
-    /// The nodes of a new block: its edge, and one piece. The caller reserved two.
+    /// Creates the nodes of a new block, its edge and one piece. The caller reserved two.
     pub(super) fn add(&mut self, block: BlockId, size: u64) -> (u32, u32) {
         let (edge, piece) = (self.take_unused(), self.take_unused());
         let place = block.0 << 1;
@@ -175,7 +174,7 @@ impl Nodes {
         (edge, piece)
     }
 
-    /// Divides a node: it keeps `size` bytes, the new node after it has the rest. The caller reserved a node.
+    /// Splits a node: it keeps `size` bytes, a new node after it has the rest. The caller reserved a node.
     #[inline]
     pub(super) fn split(&mut self, index: u32, size: u64) -> u32 {
         let rest = self.take_unused();
@@ -203,20 +202,20 @@ impl Nodes {
         front
     }
 
-    /// A copy of a node.
+    /// Returns a copy of a node.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Node {
         *self.at(index)
     }
 
-    /// The node of a key, if the key is the latest and the node live.
+    /// Returns the node of a live key.
     #[inline]
     pub(super) fn live(&self, key: Key) -> Option<Node> {
         let node = *self.nodes.get(key.index as usize)?;
         (key.stamp & 1 == 1 && node.stamp == key.stamp).then_some(node)
     }
 
-    /// Gives a node another end: its size, and what follows it.
+    /// Sets the size of a node and the node after it.
     #[inline]
     pub(super) fn stretch(&mut self, index: u32, size: u64, next: u32) {
         let node = self.at_mut(index);
@@ -224,7 +223,7 @@ impl Nodes {
         self.at_mut(next).previous = index;
     }
 
-    /// Exchanges two neighbours in the ring.
+    /// Swaps two neighbours in the ring.
     pub(super) fn swap_with_previous(&mut self, before: u32, index: u32) {
         let (outer, next) = (self.at(before).previous, self.at(index).next);
         (self.at_mut(index).previous, self.at_mut(index).next) = (outer, before);
@@ -233,7 +232,7 @@ impl Nodes {
         self.at_mut(next).previous = before;
     }
 
-    /// Takes a node out of its place in the ring and puts it behind another one of the ring.
+    /// Moves a node after another one of the same ring.
     pub(super) fn move_behind(&mut self, index: u32, last: u32) {
         if index == last {
             return;
@@ -258,21 +257,21 @@ impl Nodes {
         self.at_mut(index).size = size;
     }
 
-    /// Lets a node that is in no list start `bytes` earlier.
+    /// Makes a node that is in no list start `bytes` earlier.
     pub(super) fn grow_down(&mut self, index: u32, bytes: u64) -> u32 {
         let node = self.at_mut(index);
         (node.offset, node.size) = (node.offset - bytes, node.size + bytes);
         index
     }
 
-    /// A new node of `bytes` behind another; the caller reserved it.
+    /// Inserts a node of `bytes` after another. The caller reserved it.
     pub(super) fn insert_after(&mut self, index: u32, bytes: u64) -> u32 {
         self.at_mut(index).size += bytes;
         let size = self.at(index).size - bytes;
         self.split(index, size)
     }
 
-    /// Lets a node swallow the one before it, which is in no list; `node` is a copy of that.
+    /// Merges the previous node, which is in no list, into a node; `node` is a copy of the previous one.
     #[inline]
     pub(super) fn absorb_previous(&mut self, index: u32, absorbed: u32, node: Node) {
         let whole = self.at_mut(index);
@@ -283,7 +282,7 @@ impl Nodes {
         self.discard(absorbed);
     }
 
-    /// Lets a node swallow the one after it, which is in no list.
+    /// Merges the next node, which is in no list, into a node.
     #[inline]
     pub(super) fn absorb_next(&mut self, index: u32) {
         let absorbed = self.at(index).next;
@@ -323,8 +322,7 @@ impl Nodes {
         Key { index, stamp: self.at(index).stamp }
     }
 
-    /// Whether the key is the latest of its node, and the node live or a hole as the key says. A hole's size may have
-    /// changed.
+    /// Returns whether the key is the latest of its node. The size of a hole may have changed.
     #[inline]
     pub(super) fn is_latest(&self, key: Key) -> bool {
         self.nodes.get(key.index as usize).is_some_and(|node| node.stamp == key.stamp)
@@ -337,10 +335,95 @@ impl Nodes {
         node.place = (node.place & !1) | u32::from(class == Class::Tiled);
     }
 
-    /// Marks a live node as a hole; a hole stays one.
+    /// Marks a node as a hole.
     #[inline]
     pub(super) fn set_hole(&mut self, index: u32) {
         let node = self.at_mut(index);
         node.stamp += node.stamp & 1;
+    }
+}
+
+/// The last use of some bytes: the number of the user, and when it released them on a clock of the caller's.
+///
+/// [`Tlsf`](super::Tlsf) keeps one for each hole, so that a pool can tell which holes a stream may reuse at once. Users
+/// are numbered from 1; number 0 is nobody.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LastUse(u64);
+
+/// Bits of the time.
+const TIME: u32 = 48;
+/// Stands for more than one user.
+const SEVERAL: u16 = u16::MAX;
+
+impl LastUse {
+    /// Bytes that nobody used.
+    pub const NONE: Self = Self(0);
+
+    /// Bytes that several users may use, at any time.
+    pub const SEVERAL: Self = Self(u64::MAX);
+
+    /// The highest number of a user.
+    pub const MOST_USERS: u16 = SEVERAL - 1;
+
+    /// Creates the use of a user that released the bytes at a time. Only the lower 48 bits of the time count.
+    #[must_use]
+    pub const fn new(user: u16, time: u64) -> Self {
+        Self((user as u64) << TIME | time & ((1 << TIME) - 1))
+    }
+
+    /// Returns the only user; `None` for several users. Number 0 is nobody.
+    #[inline]
+    #[must_use]
+    pub const fn user(self) -> Option<u16> {
+        let user = (self.0 >> TIME) as u16;
+        if user == SEVERAL { None } else { Some(user) }
+    }
+
+    /// Returns when the last user released the bytes.
+    #[inline]
+    #[must_use]
+    pub const fn time(self) -> u64 {
+        self.0 & ((1 << TIME) - 1)
+    }
+
+    /// Joins the uses of two neighbours: the later time, and `None` as the user where they differ.
+    #[inline]
+    #[must_use]
+    pub const fn join(self, other: Self) -> Self {
+        if self.0 == 0 || self.0 == other.0 {
+            return other;
+        }
+        if other.0 == 0 {
+            return self;
+        }
+        let time = if self.time() > other.time() { self.time() } else { other.time() };
+        let user = if self.0 >> TIME == other.0 >> TIME { self.0 >> TIME } else { SEVERAL as u64 };
+        Self(user << TIME | time)
+    }
+}
+
+impl fmt::Debug for LastUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.user() {
+            Some(0) => f.write_str("nobody"),
+            Some(user) => write!(f, "{user} at {}", self.time()),
+            None => write!(f, "several at {}", self.time()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_have_the_later_time_and_all_users() {
+        let [a, b, c] = [LastUse::new(1, 5), LastUse::new(1, 9), LastUse::new(2, 7)];
+        assert_eq!((a.join(b), b.join(a)), (b, b));
+        assert_eq!((a.join(LastUse::NONE), LastUse::NONE.join(a)), (a, a));
+        let both = b.join(c);
+        assert_eq!((both, both.user(), both.time()), (c.join(b), None, 9));
+        assert_eq!((both.join(a).user(), both.join(LastUse::new(3, 11)).time()), (None, 11));
+        assert_eq!(LastUse::NONE.user(), Some(0));
     }
 }

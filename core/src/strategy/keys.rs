@@ -1,13 +1,14 @@
-//! The table behind keys: finds a record by index, and tells by the stamp whether the key is still live.
-use crate::{ErrorKind, strategy::Key};
+//! A generation table: finds a record by key in constant time, and refuses keys of freed records.
+use super::Key;
+use crate::ErrorKind;
 use alloc::vec::Vec;
 
-/// No index; tables stop one short of it.
-pub(in crate::strategy) const NONE: u32 = u32::MAX;
+/// Marks the absence of an index. No table uses this index.
+pub(super) const NONE: u32 = u32::MAX;
 
-/// Records found by [`Key`] in constant time. Freed indices are used again, each time under a new stamp.
+/// Records addressed by [`Key`]. A freed index is used again with a new stamp.
 #[derive(Clone, Debug)]
-pub(in crate::strategy) struct Keys<T> {
+pub(super) struct Keys<T> {
     entries: Vec<Entry<T>>,
     vacant: u32,
 }
@@ -21,17 +22,17 @@ struct Entry<T> {
 #[derive(Clone, Debug)]
 enum Value<T> {
     Live(T),
-    /// Leads to the next vacant entry.
+    /// Index of the next vacant entry.
     Vacant(u32),
 }
 
 impl<T> Keys<T> {
-    pub(in crate::strategy) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { entries: Vec::new(), vacant: NONE }
     }
 
-    /// Stores a record. Fails before anything changes.
-    pub(in crate::strategy) fn insert(&mut self, value: T) -> Result<Key, ErrorKind> {
+    /// Stores a record. A failed call changes nothing.
+    pub(super) fn insert(&mut self, value: T) -> Result<Key, ErrorKind> {
         if let Some(entry) = self.entries.get_mut(self.vacant as usize) {
             let Value::Vacant(next) = entry.value else {
                 unreachable!(
@@ -50,21 +51,21 @@ impl<T> Keys<T> {
         Ok(Key { index, stamp: 0 })
     }
 
-    /// The record of a live key, or `Stale`.
-    pub(in crate::strategy) fn get(&self, key: Key) -> Result<&T, ErrorKind> {
+    /// Returns the record of a live key, or `Stale`.
+    pub(super) fn get(&self, key: Key) -> Result<&T, ErrorKind> {
         match self.entries.get(key.index as usize) {
             Some(Entry { stamp, value: Value::Live(value) }) if *stamp == key.stamp => Ok(value),
             _ => Err(ErrorKind::Stale),
         }
     }
 
-    /// Takes the record of a live key out, or fails with `Stale`.
-    pub(in crate::strategy) fn remove(&mut self, key: Key) -> Result<T, ErrorKind> {
+    /// Removes and returns the record of a live key, or fails with `Stale`.
+    pub(super) fn remove(&mut self, key: Key) -> Result<T, ErrorKind> {
         self.get(key)?;
         let entry = &mut self.entries[key.index as usize];
         let old = core::mem::replace(&mut entry.value, Value::Vacant(self.vacant));
         entry.stamp += 1;
-        // An entry whose stamps are used up is never handed out again, so no stamp ever repeats.
+        // An entry that has used all stamps is retired, so that no key repeats.
         if entry.stamp != u32::MAX {
             self.vacant = key.index;
         }
@@ -74,8 +75,8 @@ impl<T> Keys<T> {
         }
     }
 
-    /// The live record at an index that a strategy kept, with its key.
-    pub(in crate::strategy) fn at(&self, index: u32) -> Option<(Key, &T)> {
+    /// Returns the live record at an index, with its key.
+    pub(super) fn at(&self, index: u32) -> Option<(Key, &T)> {
         match self.entries.get(index as usize)? {
             Entry { stamp, value: Value::Live(value) } => {
                 Some((Key { index, stamp: *stamp }, value))
@@ -84,8 +85,8 @@ impl<T> Keys<T> {
         }
     }
 
-    /// The live record at an index that a strategy kept, to change it.
-    pub(in crate::strategy) fn at_mut(&mut self, index: u32) -> Option<&mut T> {
+    /// Returns the live record at an index, mutably.
+    pub(super) fn at_mut(&mut self, index: u32) -> Option<&mut T> {
         match &mut self.entries.get_mut(index as usize)?.value {
             Value::Live(value) => Some(value),
             Value::Vacant(_) => None,

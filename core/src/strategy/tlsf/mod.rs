@@ -1,22 +1,23 @@
-//! General purpose: any size, any order, every operation in constant time.
+//! TLSF, the general strategy: any size, any order, allocation and free in constant time.
 mod bins;
 mod edit;
 mod nodes;
-mod relocate;
-mod search;
 
-use self::bins::{BINS, Bins, bin_of};
-use self::nodes::{NONE, Node, Nodes};
-use super::{BlockId, Grant, Key, LastUse, Piece, Strategy, Usage};
+pub use self::nodes::LastUse;
+
+use self::bins::{BINS, Bins, bin_of, bin_that_fits};
+use self::nodes::{Node, Nodes};
+use super::keys::NONE;
+use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
 use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
 
-/// How many holes of the request's own bin are tried before a larger bin is taken.
+/// Holes of the request's own bin to try before a larger bin is taken.
 ///
-/// Holes of one bin differ by at most 1/32, so a longer search wins little memory and costs the worst case.
+/// Holes of one bin differ by at most 1/32, so a longer search saves little memory and slows the worst case.
 const TRIES: usize = 4;
 
-/// Nodes kept unused, so that a free never needs memory: one may have to replace a node whose stamps ran out.
+/// Unused nodes to keep, so that a free never needs host memory: one may replace a node that ran out of stamps.
 const SPARE: u32 = 1;
 
 /// Two-level segregated fit with 32 bins per power of two.
@@ -56,18 +57,18 @@ pub struct Tlsf {
     granularity: Align,
     nodes: Nodes,
     bins: Bins,
-    /// The edge and the size of each block; no edge where the id is unused.
+    /// The edge and the size of each block. The edge is `NONE` where the id is unused.
     blocks: Vec<(u32, u64)>,
     total: u64,
     used: u64,
     live: u64,
     holes: u64,
-    /// Uses up to this time count as none.
+    /// Uses up to this time have finished.
     passed: u64,
 }
 
 impl Tlsf {
-    /// A strategy without blocks that keeps unlike neighbours `granularity` apart.
+    /// Creates a strategy without blocks that keeps spans of different class `granularity` apart.
     #[must_use]
     pub const fn new(granularity: Align) -> Self {
         Self {
@@ -83,11 +84,11 @@ impl Tlsf {
         }
     }
 
-    /// Takes a span out of a hole whose last use `may` accepts, looking at a few holes only.
+    /// Allocates from a hole whose last use `may` accepts. Looks at a few holes only.
     ///
     /// # Errors
     ///
-    /// As for [`allocate`](Strategy::allocate), where these few holes are all.
+    /// As for [`allocate`](Strategy::allocate), but also when only other holes would fit.
     #[inline]
     pub fn allocate_where(
         &mut self,
@@ -95,14 +96,11 @@ impl Tlsf {
         class: Class,
         may: impl Fn(LastUse) -> bool,
     ) -> Result<Grant, ErrorKind> {
-        self.check_size(layout)?;
-        self.reserve(2)?;
-        let found = self.find(layout, class, &may);
-        let (hole, start) = found.ok_or_else(|| self.refuse(layout))?;
-        Ok(self.take(hole, start, start + layout.size, class))
+        self.prepare(layout)?;
+        self.take_found(self.find(layout, class, &may), layout, class)
     }
 
-    /// As [`allocate_where`](Self::allocate_where), looking at every hole before it refuses.
+    /// Allocates from a hole whose last use `may` accepts. Looks at every hole before it refuses.
     ///
     /// # Errors
     ///
@@ -113,18 +111,15 @@ impl Tlsf {
         class: Class,
         may: impl Fn(LastUse) -> bool,
     ) -> Result<Grant, ErrorKind> {
-        self.check_size(layout)?;
-        self.reserve(2)?;
-        let found = self.find(layout, class, &may).or_else(|| self.find_any(layout, class, &may));
-        let (hole, start) = found.ok_or_else(|| self.refuse(layout))?;
-        Ok(self.take(hole, start, start + layout.size, class))
+        self.prepare(layout)?;
+        self.take_found(self.search(layout, class, &may), layout, class)
     }
 
-    /// Gives a span back that was used last as said.
+    /// Frees a span, and records its last use.
     ///
     /// # Errors
     ///
-    /// As for [`free`](Strategy::free), which gives a span back that nobody used since it was taken.
+    /// As for [`free`](Strategy::free), which keeps the last use that the bytes had before the span was allocated.
     #[inline]
     pub fn free_used(&mut self, key: Key, last_use: LastUse) -> Result<Grant, ErrorKind> {
         let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
@@ -132,7 +127,7 @@ impl Tlsf {
         Ok(Grant { block: node.block(), span: node.span(), key })
     }
 
-    /// Who used the bytes of a live span before it was taken.
+    /// Returns the last use of a live span's bytes before it was allocated.
     ///
     /// # Errors
     ///
@@ -141,7 +136,7 @@ impl Tlsf {
         self.nodes.live(key).map(|node| node.last_use).ok_or(ErrorKind::Stale)
     }
 
-    /// Says who used the bytes of a live span before it was taken, where that is not what the hole said.
+    /// Replaces the last use of a live span's bytes before it was allocated. Does nothing for a stale key.
     #[inline]
     pub fn set_last_use(&mut self, key: Key, last_use: LastUse) {
         if self.nodes.live(key).is_some() {
@@ -149,32 +144,44 @@ impl Tlsf {
         }
     }
 
-    /// Who used the bytes of an empty block; `None` for one that is not empty.
+    /// Returns the last use of an empty block; `None` for a block that is not empty.
     #[must_use]
     pub fn last_use_of_empty(&self, block: BlockId) -> Option<LastUse> {
         let edge = self.edge(block).ok().filter(|_| self.is_empty(block))?;
         Some(self.nodes.get(self.nodes.next(edge)).last_use)
     }
 
-    /// Counts every use up to a time as none.
+    /// Declares every use up to a time finished.
     pub fn set_passed(&mut self, time: u64) {
         self.passed = self.passed.max(time);
     }
 
-    /// What is left of a use.
+    /// Returns the use, or `NONE` when it has finished.
     #[inline]
     const fn unpassed(&self, last_use: LastUse) -> LastUse {
         if last_use.time() <= self.passed { LastUse::NONE } else { last_use }
     }
 
+    /// Checks the size of a request, and reserves the two nodes that it may need.
     #[inline]
-    fn check_size(&self, layout: Layout) -> Result<(), ErrorKind> {
-        // Zero wraps around, so one comparison refuses both ends.
+    fn prepare(&mut self, layout: Layout) -> Result<(), ErrorKind> {
+        // Zero wraps around, so that one comparison refuses both ends.
         match layout.size {
-            size if size.wrapping_sub(1) < self.total => Ok(()),
+            size if size.wrapping_sub(1) < self.total => self.reserve(2),
             0 => Err(ErrorKind::ZeroSize),
             _ => Err(ErrorKind::ExceedsLimit),
         }
+    }
+
+    #[inline]
+    fn take_found(
+        &mut self,
+        found: Option<(u32, u64)>,
+        layout: Layout,
+        class: Class,
+    ) -> Result<Grant, ErrorKind> {
+        let (hole, start) = found.ok_or_else(|| self.refuse(layout))?;
+        Ok(self.take(hole, start, start + layout.size, class))
     }
 
     #[inline]
@@ -189,35 +196,34 @@ impl Tlsf {
         }
     }
 
-    /// Bytes of all blocks.
+    /// Returns the bytes of all blocks.
     #[must_use]
     pub const fn total_bytes(&self) -> u64 {
         self.total
     }
 
-    /// Bytes in holes.
+    /// Returns the bytes in holes.
     #[must_use]
     pub const fn free_bytes(&self) -> u64 {
         self.total - self.used
     }
 
-    /// Whether [`allocate`](Strategy::allocate) would succeed. Changes nothing.
+    /// Returns whether [`allocate`](Strategy::allocate) would succeed.
     #[must_use]
     pub fn would_fit(&self, layout: Layout, class: Class) -> bool {
-        let may = |_| true;
         layout.size > 0
             && layout.size <= self.free_bytes()
-            && self
-                .find(layout, class, &may)
-                .or_else(|| self.find_any(layout, class, &may))
-                .is_some()
+            && self.search(layout, class, &|_| true).is_some()
     }
 
-    /// The size of a block, or `None` when there is no such block.
-    #[must_use]
-    pub fn block_size(&self, block: BlockId) -> Option<u64> {
-        let (edge, size) = *self.blocks.get(block.0 as usize)?;
-        (edge != NONE).then_some(size)
+    /// Describes a node as a piece.
+    fn piece(&self, at: u32) -> Piece {
+        let node = self.nodes.get(at);
+        let state = match node.is_hole() {
+            true => PieceState::Hole,
+            false => PieceState::Live(self.nodes.key(at)),
+        };
+        Piece { block: node.block(), span: node.span(), state }
     }
 
     fn edge(&self, block: BlockId) -> Result<u32, ErrorKind> {
@@ -225,19 +231,19 @@ impl Tlsf {
         if edge == NONE { Err(ErrorKind::Stale) } else { Ok(edge) }
     }
 
-    /// The pieces of a block, lowest offset first.
+    /// Returns the nodes of a block, lowest offset first.
     fn pieces(&self, edge: u32) -> impl Iterator<Item = u32> + '_ {
         let step = move |at: u32| Some(self.nodes.next(at)).filter(|next| *next != edge);
         core::iter::successors(step(edge), move |at| step(*at))
     }
 
-    /// The pieces of all blocks, block by block.
+    /// Returns the nodes of all blocks, block by block.
     fn all_pieces(&self) -> impl Iterator<Item = u32> + '_ {
         let edges = self.blocks.iter().map(|(edge, _)| *edge).filter(|edge| *edge != NONE);
         edges.flat_map(|edge| self.pieces(edge))
     }
 
-    /// Makes sure that the next `count` nodes need no memory, and one more that a free may need.
+    /// Reserves host memory for `count` nodes, and for the one that a free may need.
     #[inline]
     fn reserve(&mut self, count: u32) -> Result<(), ErrorKind> {
         if self.nodes.has(SPARE + count) { Ok(()) } else { self.grow(SPARE + count) }
@@ -272,21 +278,7 @@ impl Tlsf {
         self.holes -= 1;
     }
 
-    fn carve_node(
-        &mut self,
-        at: u32,
-        start: u64,
-        end: u64,
-        class: Class,
-    ) -> Result<Grant, ErrorKind> {
-        if !self.nodes.is_hole(at) || end > self.nodes.end(at) {
-            return Err(ErrorKind::Busy);
-        }
-        self.reserve(2)?;
-        Ok(self.take(at, start, end, class))
-    }
-
-    /// Turns `start..end` of a hole into a live span. Two nodes were reserved by the caller.
+    /// Turns `start..end` of a hole into a live span. The caller reserved two nodes.
     #[inline]
     fn take(&mut self, hole: u32, start: u64, end: u64, class: Class) -> Grant {
         let whole = self.nodes.get(hole);
@@ -297,7 +289,7 @@ impl Tlsf {
                 self.holes -= 1;
                 hole
             }
-            // The common case: the hole keeps its node, and starts later.
+            // The common case: the hole keeps its node and starts later.
             (false, true) => {
                 self.bins.resize(hole, whole.size, whole.size - size);
                 self.nodes.split_front(hole, whole, size)
@@ -334,7 +326,7 @@ impl Tlsf {
         self.add_hole(hole);
     }
 
-    /// The hole keeps its node, and starts earlier.
+    /// Merges a freed span into the hole after it, which keeps its node.
     #[inline]
     fn merge_into_next(&mut self, index: u32, node: Node, next: Node, last_use: LastUse) {
         self.bins.resize(node.next, next.size, next.size + node.size);
@@ -342,7 +334,7 @@ impl Tlsf {
         self.nodes.set_last_use(node.next, self.unpassed(next.last_use).join(last_use));
     }
 
-    /// The hole keeps its node, and ends later, over the hole behind as well.
+    /// Merges a freed span, and the hole after it if there is one, into the hole before it, which keeps its node.
     #[inline]
     fn merge_into_previous(
         &mut self,
@@ -365,6 +357,196 @@ impl Tlsf {
         self.nodes.set_last_use(node.previous, last_use);
         self.nodes.discard(index);
         self.bins.resize(node.previous, previous.size, size);
+    }
+}
+
+/// The search for a hole: the nearest size first, every hole before a refusal.
+impl Tlsf {
+    /// Returns whether freeing a live span and allocating its size again would give the same span and the same lists.
+    ///
+    /// The span's offset must have the alignment of the request.
+    #[inline]
+    #[must_use]
+    pub fn would_come_back(&self, key: Key) -> bool {
+        let Some(node) = self.nodes.live(key) else { return false };
+        let (before, after) = (self.nodes.get(node.previous), self.nodes.get(node.next));
+        // Merged with a hole before it, the request would start there.
+        if before.is_hole() {
+            return false;
+        }
+        // A hole of its own becomes the first of its bin, fits exactly, and is removed again.
+        if !after.is_hole() {
+            return true;
+        }
+        // The hole after it grows into another bin and shrinks back. It must be the first of both to end where it was.
+        let (rest, whole) = (bin_of(after.size), bin_of(after.size + node.size));
+        let mut tightest = self.bins.first_from(bin_of(node.size));
+        if tightest == Some(rest) && rest != whole {
+            if self.bins.next_hole(node.next).is_some() {
+                return false;
+            }
+            tightest = self.bins.first_from(rest + 1);
+        }
+        self.bins.head(rest) == Some(node.next) && tightest.is_none_or(|bin| bin >= whole)
+    }
+
+    /// Returns where a span of this layout would start in a hole, if it fits.
+    #[inline]
+    pub(super) fn start_in(&self, hole: u32, layout: Layout, class: Class) -> Option<u64> {
+        let whole = self.nodes.get(hole).span();
+        let start = layout.align.up(whole.offset)?;
+        if self.granularity > Align::ONE {
+            return self.start_apart(hole, whole, start, layout, class);
+        }
+        (start.checked_add(layout.size)? <= whole.end()).then_some(start)
+    }
+
+    /// As [`start_in`](Self::start_in), a granule away from neighbours of the other class.
+    #[cold]
+    fn start_apart(
+        &self,
+        hole: u32,
+        whole: Span,
+        start: u64,
+        layout: Layout,
+        class: Class,
+    ) -> Option<u64> {
+        let start = self.apart_from_previous(hole, start, layout.align, class)?;
+        let end = start.checked_add(layout.size)?;
+        (end <= whole.end() && !self.meets_next(hole, end, class)).then_some(start)
+    }
+
+    fn apart_from_previous(
+        &self,
+        hole: u32,
+        start: u64,
+        align: Align,
+        class: Class,
+    ) -> Option<u64> {
+        let previous = self.nodes.get(self.nodes.previous(hole));
+        if previous.is_edge() || previous.class() == class {
+            return Some(start);
+        }
+        let granule = self.granularity;
+        if granule.down(previous.span().end() - 1) < granule.down(start) {
+            return Some(start);
+        }
+        align.max(granule).up(start)
+    }
+
+    fn meets_next(&self, hole: u32, end: u64, class: Class) -> bool {
+        let next = self.nodes.get(self.nodes.next(hole));
+        !next.is_edge()
+            && next.class() != class
+            && self.granularity.down(end - 1) == self.granularity.down(next.offset)
+    }
+
+    /// Finds a hole as [`find`](Self::find) does, and tries every hole before it gives up.
+    #[inline]
+    fn search(
+        &self,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        self.find(layout, class, may).or_else(|| self.find_any(layout, class, may))
+    }
+
+    /// Finds a hole whose last use `may` accepts, and where in it the span starts.
+    ///
+    /// Tries a few holes of the request's own bin, which may be too small by less than 1/32, then larger bins.
+    #[inline]
+    fn find(
+        &self,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let own = bin_of(layout.size);
+        let hole = self.bins.head(self.bins.first_from(own)?)?;
+        match self.fits(hole, layout, class, may) {
+            Some(found) => Some(found),
+            None => self.find_further(own, layout, class, may),
+        }
+    }
+
+    #[inline]
+    fn fits(
+        &self,
+        hole: u32,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let start = self.start_in(hole, layout, class)?;
+        may(self.nodes.get(hole).last_use).then_some((hole, start))
+    }
+
+    /// Continues [`find`](Self::find) when the first hole did not fit.
+    #[inline(never)]
+    fn find_further(
+        &self,
+        own: u32,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let mut few = self.bins.holes(own).take(TRIES);
+        few.find_map(|hole| self.fits(hole, layout, class, may))
+            .or_else(|| self.find_larger(layout, class, may))
+    }
+
+    /// Tries every hole that may be large enough.
+    #[inline(never)]
+    fn find_any(
+        &self,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        if layout.size > self.free_bytes() {
+            return None;
+        }
+        let after = |bin: &u32| self.bins.first_from(bin + 1).filter(|_| bin + 1 < BINS);
+        let bins = core::iter::successors(self.bins.first_from(bin_of(layout.size)), after);
+        let mut holes = bins.flat_map(|bin| self.bins.holes(bin));
+        holes.find_map(|hole| self.fits(hole, layout, class, may))
+    }
+
+    /// Finds a hole in a larger bin: the first that fits, else the first that fits at any alignment.
+    #[inline]
+    fn find_larger(
+        &self,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let fits = |hole: u32| self.fits(hole, layout, class, may);
+        let mut bin = self.bins.first_from(bin_that_fits(layout.size))?;
+        for _ in 0..TRIES {
+            let first = self.bins.head(bin)?;
+            if let Some(start) = self.start_in(first, layout, class) {
+                if may(self.nodes.get(first).last_use) {
+                    return Some((first, start));
+                }
+                // The last of the list was freed first, so its use has most probably finished.
+                if let Some(found) = fits(self.bins.tail(bin)?) {
+                    return Some(found);
+                }
+            }
+            bin = self.bins.first_from(bin + 1)?;
+        }
+        let slack =
+            (self.granularity.get() - 1).saturating_mul(2).saturating_add(layout.align.get() - 1);
+        let bin = self.bins.first_from(bin_that_fits(layout.size.checked_add(slack)?))?;
+        fits(self.bins.head(bin)?)
+    }
+
+    /// Says why no hole serves a request.
+    #[cold]
+    fn refuse(&self, layout: Layout) -> ErrorKind {
+        let largest = self.blocks.iter().map(|(_, size)| *size).max().unwrap_or(0);
+        refusal(layout.size, largest, self.free_bytes())
     }
 }
 
@@ -409,12 +591,8 @@ impl Strategy for Tlsf {
 
     #[inline]
     fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
-        self.check_size(layout)?;
-        self.reserve(2)?;
-        let may = |_| true;
-        let found = self.find(layout, class, &may).or_else(|| self.find_any(layout, class, &may));
-        let (hole, start) = found.ok_or_else(|| self.refuse(layout))?;
-        Ok(self.take(hole, start, start + layout.size, class))
+        self.prepare(layout)?;
+        self.take_found(self.search(layout, class, &|_| true), layout, class)
     }
 
     #[inline]
@@ -454,34 +632,16 @@ impl Strategy for Tlsf {
     }
 
     fn validate(&self) -> Result<(), &'static str> {
-        let (mut total, mut used, mut holes, mut live) = (0, 0, 0, 0);
-        let (mut before, mut expected) = (NONE, 0);
         for at in self.all_pieces() {
             let node = self.nodes.get(at);
-            let previous = self.nodes.get(node.previous);
-            if previous.is_edge() {
-                expected = 0;
-            } else if node.previous != before {
+            if self.nodes.next(node.previous) != at {
                 return Err("a ring of neighbours is broken");
             }
-            if node.offset != expected || node.size == 0 {
-                return Err("the pieces of a block do not tile it");
-            }
-            if node.is_hole() && previous.is_hole() {
+            if node.is_hole() && self.nodes.is_hole(node.previous) {
                 return Err("two holes touch");
             }
-            if node.is_hole() && !self.bins.contains(&self.nodes, at) {
-                return Err("a hole is not in the list of its bin");
-            }
-            (total, expected, before) = (total + node.size, node.span().end(), at);
-            match node.is_hole() {
-                true => holes += 1,
-                false => (used, live) = (used + node.size, live + 1),
-            }
         }
-        if (total, used, holes, live) != (self.total, self.used, self.holes, self.live) {
-            return Err("the counters differ from a walk");
-        }
-        self.bins.validate(&self.nodes, holes)
+        self.bins.validate(&self.nodes, self.holes)?;
+        validate_pieces(self)
     }
 }

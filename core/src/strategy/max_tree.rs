@@ -1,15 +1,15 @@
-//! How much room each block has, as a tournament: the first block with enough is found in O(log blocks).
+//! A max-tree over blocks: finds the first block with a value of at least `need` in *O*(log blocks).
 use crate::ErrorKind;
 use alloc::vec::Vec;
 
-/// A complete binary tree; leaf `i` is the room of block `i`, and a node is the larger of its children.
+/// A complete binary tree. Leaf `i` is the value of block `i`; every other node is the maximum of its children.
 #[derive(Clone, Debug)]
-pub(super) struct Rooms {
-    /// Node 1 is the root and node `i` has the children `2 * i` and `2 * i + 1`; half of them are leaves.
+pub(super) struct MaxTree {
+    /// Node 1 is the root; node `i` has the children `2 * i` and `2 * i + 1`. The second half are the leaves.
     nodes: Vec<u64>,
 }
 
-impl Rooms {
+impl MaxTree {
     pub(super) const fn new() -> Self {
         Self { nodes: Vec::new() }
     }
@@ -18,7 +18,7 @@ impl Rooms {
         self.nodes.len() / 2
     }
 
-    /// Makes room for `count` blocks. Fails before anything changes.
+    /// Grows the tree to at least `count` blocks, new ones with value 0. A failed call changes nothing.
     pub(super) fn grow(&mut self, count: usize) -> Result<(), ErrorKind> {
         if count <= self.leaves() {
             return Ok(());
@@ -40,9 +40,10 @@ impl Rooms {
         self.nodes[self.leaves() + block]
     }
 
-    pub(super) fn set(&mut self, block: usize, room: u64) {
+    #[inline]
+    pub(super) fn set(&mut self, block: usize, value: u64) {
         let mut node = self.leaves() + block;
-        self.nodes[node] = room;
+        self.nodes[node] = value;
         while node > 1 {
             let larger = self.nodes[node].max(self.nodes[node ^ 1]);
             node /= 2;
@@ -53,12 +54,12 @@ impl Rooms {
         }
     }
 
-    /// The largest room of all blocks.
-    pub(super) fn largest(&self) -> u64 {
+    /// Returns the largest value of all blocks, 0 without blocks.
+    pub(super) fn max(&self) -> u64 {
         self.nodes.get(1).copied().unwrap_or(0)
     }
 
-    /// The first block from `from` on with at least `need` bytes of room.
+    /// Returns the first block at or after `from` with a value of at least `need`.
     pub(super) fn first(&self, from: usize, need: u64) -> Option<usize> {
         let leaves = self.leaves();
         if from >= leaves {
@@ -66,11 +67,11 @@ impl Rooms {
         }
         let mut node = leaves + from;
         while self.nodes[node] < need {
-            // The last node of a level has nothing to its right.
+            // The last node of a level has no right neighbour.
             if (node + 1).is_power_of_two() {
                 return None;
             }
-            // Up past right children, then over to the right neighbour, which covers the leaves that follow.
+            // Climb while this is a right child, then step to the right neighbour: it covers the next leaves.
             while node % 2 == 1 {
                 node /= 2;
             }
@@ -91,25 +92,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_block_with_enough_room_is_found() {
+    fn the_first_block_with_enough_is_found() {
         for count in 1..20 {
-            let mut rooms = Rooms::new();
-            rooms.grow(count).expect("host memory suffices");
+            let mut tree = MaxTree::new();
+            tree.grow(count).expect("host memory suffices");
             let list: Vec<u64> = (0..count as u64).map(|block| block * 7 % 5).collect();
-            for (block, &room) in list.iter().enumerate() {
-                rooms.set(block, room);
+            for (block, &value) in list.iter().enumerate() {
+                tree.set(block, value);
             }
             for from in 0..count {
                 for need in 1..6 {
                     let expected = (from..count).find(|&block| list[block] >= need);
                     assert_eq!(
-                        rooms.first(from, need),
+                        tree.first(from, need),
                         expected,
                         "{list:?} from {from} need {need}"
                     );
                 }
             }
-            assert_eq!(Some(rooms.largest()), list.iter().copied().max());
+            assert_eq!(Some(tree.max()), list.iter().copied().max());
         }
     }
 }
