@@ -1,16 +1,15 @@
-//! A guarded batch of moves: planned, decided, copied on a timeline, committed at its epoch.
+//! Concurrent passes: moves that are planned, decided, copied on a timeline and committed when the copies have finished.
 #![forbid(unsafe_code)]
-use super::book::{Booking, Goal};
 use super::budget::Purse;
-use super::ending::{Portion, forsake, publish};
-use super::ledger::{Ledger, Moved, Outcome};
-use super::planned::{Decision, PlannedMove};
-use super::submit::{Order, Readiness, UnderWay};
-use super::trip::{Verdict, undo};
-use super::trips::Trips;
-use crate::device::Device;
-use crate::pool::Lane;
-use crate::{Backend, ErrorKind, Result, TimelineId};
+use super::copier;
+use super::moves::{Spot, Trip, Trips, Verdict, forsake, publish, undo};
+use super::planner::{Booking, Goal};
+use super::stats::{Ledger, Moved, Outcome};
+use crate::device::{Block, Device};
+use crate::pool::{Consent, Lane, Patience};
+use crate::{
+    Allocation, AllocationId, Backend, ErrorKind, HeapId, InsideBlock, Point, Result, TimelineId,
+};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::time::Duration;
@@ -240,5 +239,307 @@ impl<B: Backend> Drop for Pass<B> {
             lanes.iter().for_each(|lane| lane.give_back_empty(Portion::All, &mut Moved::default()));
         }
         self.ledger.shelf.put_trips(trips.into_list());
+    }
+}
+
+/// Whether the copies of a pass have finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Waiting,
+    Ready,
+}
+
+/// How a pass makes sure that nothing uses what it moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Its copies run after what the timelines concerned have to do; the host does not wait.
+    Timelines,
+    /// It waits for the whole device.
+    Idle,
+}
+
+/// Copies that were submitted.
+pub(super) struct UnderWay<B: Backend> {
+    /// When they have finished; `None` where only an idle device tells.
+    point: Option<Point>,
+    pub(super) since: Instant,
+    /// The last moment at which they had not finished.
+    pub(super) busy: Duration,
+    pub(super) moves: u64,
+    pub(super) bytes: u64,
+    /// What carries bytes inside a block where copies there are forbidden.
+    pub(super) bounce: Option<Block<B>>,
+}
+
+impl<B: Backend> Pass<B> {
+    /// Takes out of the copies what stays or was freed; the timelines that may use the rest.
+    pub(super) fn drop_cancelled(&mut self) -> Vec<TimelineId> {
+        let mut timelines = Vec::new();
+        self.trips.each_few_mut(|lane, few| {
+            let state = lane.state.lock();
+            for trip in few {
+                if !state.slots.is_copying(trip.slot) {
+                    trip.verdict = Verdict::Ignore;
+                }
+                if trip.verdict == Verdict::Copy {
+                    state.timelines_of_trip(trip, &mut timelines);
+                }
+            }
+        });
+        // What is free in another heap may still be in use by the timeline that freed it.
+        for lane in self.trips.lanes_abroad() {
+            let state = lane.state.lock();
+            for timeline in state.users.busy().chain([TimelineId::MAIN]) {
+                if !timelines.contains(&timeline) {
+                    timelines.push(timeline);
+                }
+            }
+        }
+        timelines
+    }
+
+    /// Submits the copies behind what some timelines have to do.
+    pub(super) fn submit(&mut self, users: &[TimelineId]) -> Result<()> {
+        let bounce = self.bounce();
+        let copied = self.trips.list().iter().filter(|trip| trip.verdict == Verdict::Copy);
+        let (mut moves, mut around, mut bytes) =
+            (Vec::with_capacity(self.trips.len()), Vec::new(), 0);
+        for trip in copied {
+            let one = self.trips.as_move(trip);
+            bytes += one.size;
+            match &bounce {
+                Some(_) if trip.from_block == trip.to_block => around.push(one),
+                _ => moves.push(one),
+            }
+        }
+        let count = (moves.len() + around.len()) as u64;
+        if count > 0 {
+            self.wait_for_users(users)?;
+        }
+        let under_way = UnderWay {
+            point: None,
+            since: Instant::now(),
+            busy: Duration::ZERO,
+            moves: count,
+            bytes,
+            bounce,
+        };
+        let backend = self.device.backend();
+        let under_way = self.under_way.insert(under_way);
+        if count == 0 {
+            return Ok(());
+        }
+        let transfer = backend.as_transfer().ok_or(ErrorKind::Unsupported)?;
+        transfer.copy(self.on, &moves)?;
+        if let Some(bounce) = &under_way.bounce {
+            copier::carry(transfer, self.on, bounce, &around)?;
+        }
+        if let Some(timelines) = backend.as_timelines() {
+            under_way.point = Some(Point { timeline: self.on, epoch: timelines.mark(self.on)? });
+        }
+        Ok(())
+    }
+
+    /// A block to carry bytes through, where something moves inside a block and the device cannot copy there. Where
+    /// there is no memory for one, such moves are not made.
+    fn bounce(&mut self) -> Option<Block<B>> {
+        if self.device.backend().caps().copy.inside_block == InsideBlock::Allowed {
+            return None;
+        }
+        let inside =
+            |trip: &&Trip| trip.verdict == Verdict::Copy && trip.from_block == trip.to_block;
+        let trips = self.trips.list().iter().filter(inside);
+        let bytes: u64 = trips.clone().map(Trip::bytes).sum();
+        let heap = self.trips.lane(trips.clone().next()?).shared.heap;
+        let bounce = copier::take(&self.device, heap, bytes);
+        if bounce.is_none() {
+            self.trips.each_few_mut(|_, few| {
+                few.iter_mut()
+                    .filter(|trip| inside(&&**trip))
+                    .for_each(|trip| trip.verdict = Verdict::Ignore);
+            });
+        }
+        bounce
+    }
+
+    /// Puts the copies behind everything that was submitted to some timelines.
+    ///
+    /// Called when the allocations are marked: whoever submits more work asks for a place first, and so cancels the
+    /// move.
+    fn wait_for_users(&self, users: &[TimelineId]) -> Result<()> {
+        let backend = self.device.backend();
+        let timelines = match (self.order, backend.as_timelines()) {
+            (Order::Idle, _) | (_, None) => return backend.wait_idle(),
+            (Order::Timelines, Some(timelines)) => timelines,
+        };
+        for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
+            match self.device.unless_closed(timeline, timelines.mark(timeline)) {
+                Ok(Some(epoch)) => timelines.order(self.on, Point { timeline, epoch })?,
+                Ok(None) => {}
+                // The device cannot mark all of its work.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSuchTimeline && timeline == TimelineId::ALL =>
+                {
+                    backend.wait_idle()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the copies have finished, so that [`commit`](Self::commit) does not wait. Not before
+    /// [`start`](Self::start).
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn is_ready(&mut self) -> Result<bool> {
+        Ok(self.look()? == Readiness::Ready)
+    }
+
+    pub(crate) fn look(&mut self) -> Result<Readiness> {
+        let Some(under_way) = &mut self.under_way else { return Ok(Readiness::Waiting) };
+        let (Some(point), Some(timelines)) =
+            (under_way.point, self.device.backend().as_timelines())
+        else {
+            return Ok(Readiness::Ready);
+        };
+        match timelines.reached(point.timeline) {
+            Ok(reached) if reached < point.epoch => {
+                under_way.busy = under_way.since.elapsed();
+                Ok(Readiness::Waiting)
+            }
+            Err(error) if error.kind() != ErrorKind::NoSuchTimeline => Err(error),
+            _ => Ok(Readiness::Ready),
+        }
+    }
+
+    /// Waits until nothing reads or writes for this pass.
+    pub(super) fn wait(&self) -> Result<()> {
+        let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.moves > 0)
+        else {
+            return Ok(());
+        };
+        let backend = self.device.backend();
+        match (under_way.point, backend.as_timelines()) {
+            (Some(point), Some(timelines)) => match timelines.wait(point) {
+                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => Ok(()),
+                other => other,
+            },
+            _ => backend.wait_idle(),
+        }
+    }
+}
+
+/// What the owner of an allocation says to its move.
+#[derive(Debug)]
+pub enum Decision<B: Backend> {
+    /// Copy the bytes, and show the new place from the commit on.
+    Copy,
+    /// The owner copies: whatever it submits for that has finished before it commits the pass.
+    OwnerCopies,
+    /// Leave the allocation where it is.
+    Ignore,
+    /// Free the allocation, at its old place and at its new one.
+    Destroy(Allocation<B>),
+}
+
+/// One move of a pass, before it is made.
+pub struct PlannedMove<'a, B: Backend> {
+    pub(super) trips: &'a Trips<B>,
+    pub(super) trip: &'a Trip,
+}
+
+impl<B: Backend> fmt::Debug for PlannedMove<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlannedMove")
+            .field("allocation", &self.allocation())
+            .field("from", &self.trip.from)
+            .field("to", &self.to().span)
+            .finish()
+    }
+}
+
+impl<'a, B: Backend> PlannedMove<'a, B> {
+    /// Which allocation.
+    #[must_use]
+    pub fn allocation(&self) -> AllocationId {
+        self.trips.id(self.trip)
+    }
+
+    /// Its name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&'a str> {
+        self.trip.name.as_deref()
+    }
+
+    /// Its bytes, as asked for.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.trip.size
+    }
+
+    /// The heap that it is in.
+    #[must_use]
+    pub fn heap(&self) -> HeapId {
+        self.trips.lane(self.trip).shared.heap
+    }
+
+    /// The heap that it goes to: the same, unless the pass is a [recall](crate::Manager::begin_recall).
+    #[must_use]
+    pub fn to_heap(&self) -> HeapId {
+        self.trips.abroad(self.trip).unwrap_or_else(|| self.trips.lane(self.trip)).shared.heap
+    }
+
+    /// Whether it stays unless its owner decides otherwise.
+    #[must_use]
+    pub fn needs_consent(&self) -> bool {
+        self.trip.consent == Consent::Needed
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn from(&self) -> Spot<'a, B::Block> {
+        self.trips.from(self.trip)
+    }
+
+    /// Where it goes: nobody else gets these bytes while the pass lives.
+    #[must_use]
+    pub fn to(&self) -> Spot<'a, B::Block> {
+        self.trips.to(self.trip)
+    }
+}
+
+/// How much goes back to the driver at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Portion {
+    All,
+    /// What one driver call takes: a block, or pages of [`LITTLE`] bytes.
+    Little,
+}
+
+/// Bytes of pages that go back in one portion of a step.
+const LITTLE: u64 = 16 << 20;
+
+impl<B: Backend> Lane<B> {
+    /// Returns what is empty, and adds it to the sums. What cannot go back now stays in the pool.
+    pub(crate) fn give_back_empty(&self, portion: Portion, moved: &mut Moved) {
+        let (blocks, bytes) = match portion {
+            Portion::All => (usize::MAX, u64::MAX),
+            Portion::Little => (1, LITTLE),
+        };
+        if self.shared.watch.is_some() {
+            // What was freed while the pass had it waits only for the sanitizer.
+            let _ = self.retire(Patience::Look);
+        }
+        if self.settle(Patience::Look).is_err() {
+            return;
+        }
+        let (of_blocks, count) = self.trim_some_blocks(blocks);
+        let of_pages = self.trim_some_pages(bytes).unwrap_or(0);
+        moved.returned_blocks += count;
+        moved.returned_bytes += of_blocks + of_pages;
+        moved.remapped_bytes += of_pages;
     }
 }

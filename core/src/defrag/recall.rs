@@ -1,14 +1,10 @@
 //! Calling back what had to go to a farther heap: the largest first, as much as the nearer heap has room for.
 #![forbid(unsafe_code)]
-use super::book::Presence;
 use super::budget::Purse;
-use super::ledger::Ledger;
-use super::mobile::Found;
+use super::moves::{Copied, Fate, Trip, Trips, Verdict};
 use super::pass::Pass;
-use super::plan::Resident;
-use super::survey::SLOTS_TOGETHER;
-use super::trip::{Copied, Fate, Trip, Verdict};
-use super::trips::Trips;
+use super::snapshot::{Found, Presence, Resident, SLOTS_TOGETHER};
+use super::stats::Ledger;
 use crate::device::Device;
 use crate::pool::{Divider, Lane, Lodging, Stay};
 use crate::{Backend, HeapId, Layout, Result, TimelineId};

@@ -1,7 +1,7 @@
-//! What defragmentation did, for reports.
+//! Results and counters of defragmentation, for callers and reports.
 #![forbid(unsafe_code)]
-use super::shelf::Shelf;
-use super::trip::Fate;
+use super::moves::Fate;
+use super::planner::Shelf;
 use crate::AllocationId;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

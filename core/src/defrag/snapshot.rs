@@ -1,19 +1,51 @@
-//! What a lane holds, as the planner sees it.
+//! Snapshot of a lane: its regions, and the allocations in them that may move.
+//!
+//! A region is what the driver takes back as a whole: a block, a page of a paged pool, or a group of pages that share one handle.
+//! The snapshot is built in slices under the lane's lock. Whatever is done with it later is checked against the lane as it is then.
 #![forbid(unsafe_code)]
-mod by_block;
-
-use super::book::Holes;
-use super::mobile::{Found, Mobile};
-use super::plan::{Region, Resident};
-use crate::pool::{Consent, Divider, Lane, LaneState, Pager, Slot, SlotId, Standing};
-use crate::strategy::{BlockId, Key, Tlsf};
-use crate::{Backend, Class, Sharing, Span};
+use super::planner::Holes;
+use crate::pool::{Consent, Divider, ELSEWHERE, Lane, LaneState, Pager, Slot, SlotId, Standing};
+use crate::strategy::{BlockId, Key, Strategy, Tlsf};
+use crate::{Align, Backend, Class, ErrorKind, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 
-pub(super) use by_block::SlotsByBlock;
+/// An allocation that may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resident {
+    pub(super) slot: SlotId,
+    pub(super) block: BlockId,
+    pub(super) span: Span,
+    pub(super) align: Align,
+    pub(super) class: Class,
+}
 
-/// No region.
+/// What the driver takes back as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Region {
+    /// The block's number, or the position of its first page.
+    pub(super) number: u64,
+    /// Bytes of it.
+    pub(super) size: u64,
+    /// Bytes of everything that touches it.
+    pub(super) live: u64,
+    /// Whether something in it cannot move.
+    pub(super) stays: bool,
+    /// How many could move.
+    pub(super) movable: u64,
+    /// What would have to move; of blocks this is found out when it is their turn.
+    pub(super) residents: Vec<Resident>,
+    /// Bytes in holes, of a block.
+    pub(super) free: u64,
+    /// Bytes of the largest hole, of a block.
+    pub(super) largest_hole: u64,
+    /// Bytes of all that begins in it and may move, of pages.
+    pub(super) begins: u64,
+    /// Bytes of all that ends in it and may move, of pages.
+    pub(super) ends: u64,
+}
+
+/// No region, or no slot.
 const NONE: u32 = u32::MAX;
 /// Slots that are looked at while the lock is held.
 pub(super) const SLOTS_TOGETHER: usize = 4096;
@@ -321,4 +353,171 @@ pub(super) struct Inside {
     pub(super) holes: Vec<(Key, Span)>,
     /// Whether something in it holds on to its place.
     pub(super) held: bool,
+}
+
+/// The slots of each block, for when it is the block's turn.
+#[derive(Debug, Default)]
+pub(super) struct SlotsByBlock {
+    /// Blocks and slots, as they were seen.
+    pub(super) seen: Vec<(u32, u32)>,
+    /// Slots in order of their blocks.
+    slots: Vec<u32>,
+    /// Where each block's slots end among them, by number.
+    ends: Vec<usize>,
+}
+
+impl SlotsByBlock {
+    /// Forgets everything, but keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.seen.clear();
+        self.slots.clear();
+        self.ends.clear();
+    }
+
+    /// Slots for which there is memory.
+    pub(super) fn capacity(&self) -> usize {
+        self.seen.capacity().max(self.slots.capacity())
+    }
+
+    /// Puts what was seen in order, block by block.
+    pub(super) fn sort(&mut self) {
+        let seen = core::mem::take(&mut self.seen);
+        let blocks = seen.iter().map(|(block, _)| *block as usize + 1).max().unwrap_or(0);
+        self.ends.resize(blocks, 0);
+        seen.iter().for_each(|(block, _)| self.ends[*block as usize] += 1);
+        let mut first = 0;
+        for end in &mut self.ends {
+            (*end, first) = (first, first + *end);
+        }
+        self.slots.resize(seen.len(), 0);
+        for (block, slot) in &seen {
+            let end = &mut self.ends[*block as usize];
+            self.slots[*end] = *slot;
+            *end += 1;
+        }
+        self.seen = seen;
+    }
+
+    /// The slots of one block.
+    pub(super) fn of(&self, block: BlockId) -> &[u32] {
+        let end = |block: usize| self.ends.get(block).copied();
+        let block = block.0 as usize;
+        let first = block.checked_sub(1).and_then(end).unwrap_or(0);
+        &self.slots[first..end(block).unwrap_or(first)]
+    }
+}
+
+/// The slot of each key, by the key's index.
+#[derive(Debug, Default)]
+pub(super) struct SlotsByKey(Vec<(u32, u32)>);
+
+impl SlotsByKey {
+    #[inline]
+    pub(super) fn note(&mut self, id: SlotId, key: Key) {
+        if key == ELSEWHERE {
+            return;
+        }
+        let at = key.index as usize;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, (NONE, 0));
+        }
+        self.0[at] = (id.index, id.generation);
+    }
+
+    /// As [`note`](Self::note), where host memory may be short.
+    pub(super) fn try_note(&mut self, id: SlotId, key: Key) -> Result<(), ErrorKind> {
+        let missing = (key.index as usize + 1).saturating_sub(self.0.len());
+        if key != ELSEWHERE {
+            self.0.try_reserve(missing).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        }
+        self.note(id, key);
+        Ok(())
+    }
+
+    /// The slot of a key, or of an earlier key with the same index.
+    #[inline]
+    fn get(&self, key: Key) -> Option<SlotId> {
+        let (index, generation) = *self.0.get(key.index as usize)?;
+        (index != NONE).then_some(SlotId { index, generation })
+    }
+}
+
+/// An allocation that may move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mobile {
+    pub(super) slot: SlotId,
+    /// Its alignment, where that is above the pool's own.
+    pub(super) align: Option<Align>,
+    /// Whether its owner wants to be asked.
+    pub(super) consent: Consent,
+}
+
+/// What is live under a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// An allocation that may move.
+    Mobile(Mobile),
+    /// One that may not, now.
+    Held,
+    /// A pager's run, a place that a pass holds or something leaves, or an allocation newer than the list of slots.
+    Nothing,
+}
+
+impl<B: Backend> LaneState<B> {
+    /// What is live under a key.
+    #[inline]
+    pub(super) fn mobile(&self, slots: &SlotsByKey, key: Key, class: Class) -> Found {
+        let Some(id) = slots.get(key) else { return Found::Nothing };
+        match self.slots.get(id) {
+            Ok(slot) if slot.key == key => self.mobile_in(id, slot, class),
+            _ => Found::Nothing,
+        }
+    }
+
+    /// Whether what is in a slot may move.
+    #[inline]
+    pub(super) fn mobile_in(&self, id: SlotId, slot: &Slot, class: Class) -> Found {
+        match slot.standing() {
+            Standing::Free => {}
+            Standing::OnItsWay => return Found::Nothing,
+            Standing::Held => return Found::Held,
+        }
+        let note = if slot.is_noted() { self.notes.get(id.index) } else { None };
+        let consent = match (class, note.map(|note| note.consent)) {
+            // Only the device knows what the bytes of a tiled image mean elsewhere.
+            (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
+            _ => Consent::Given,
+        };
+        Found::Mobile(Mobile { slot: id, align: note.and_then(|note| note.align), consent })
+    }
+}
+
+/// What became of an allocation since the survey.
+pub(super) enum Presence {
+    /// It is where it was and may move.
+    Free,
+    /// It is somewhere, and may not move.
+    Held,
+    /// It was freed, or moved away.
+    Gone,
+}
+
+impl<B: Backend> LaneState<B> {
+    pub(super) fn look_at(&self, resident: &Resident) -> Presence {
+        let (Ok(slot), Divider::General(tlsf)) = (self.slots.get(resident.slot), &self.divider)
+        else {
+            return Presence::Gone;
+        };
+        match tlsf.grant(slot.key) {
+            Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
+                match slot.standing() {
+                    Standing::Free => Presence::Free,
+                    // On its way out already, for another page that it touches.
+                    Standing::OnItsWay => Presence::Gone,
+                    Standing::Held => Presence::Held,
+                }
+            }
+            _ => Presence::Gone,
+        }
+    }
 }

@@ -1,12 +1,14 @@
-//! Choosing moves, lane by lane: blocks and pages that can be emptied first, then holes of blocks that stay.
+//! Plans the moves of a pass, lane by lane: first regions that can be evacuated, then the holes of blocks that stay.
 #![forbid(unsafe_code)]
 use super::budget::Purse;
-use super::ledger::Ledger;
-use super::plan::{Resident, scattered, sources};
-use super::survey::{Inside, Scan, Seen, SlotsByBlock, Survey};
-use super::trips::Trips;
-use crate::pool::{Consent, Divider, Lane, LaneState, Standing};
-use crate::strategy::{BlockId, Strategy};
+use super::compact::scattered;
+use super::evacuate::sources;
+use super::moves::{Trip, Trips};
+use super::snapshot::{Inside, Scan, Seen, SlotsByBlock, Survey};
+use super::stats::Ledger;
+use crate::pool::{Consent, Lane};
+use crate::strategy::BlockId;
+use crate::sync::Mutex;
 use crate::{Backend, HeapId};
 use alloc::{sync::Arc, vec::Vec};
 
@@ -207,32 +209,47 @@ impl<B: Backend> Drop for Booking<B> {
     }
 }
 
-/// What became of an allocation since the survey.
-pub(super) enum Presence {
-    /// It is where it was and may move.
-    Free,
-    /// It is somewhere, and may not move.
-    Held,
-    /// It was freed, or moved away.
-    Gone,
+/// Trips, and slots, for which memory is kept.
+const MOST_TRIPS: usize = 1 << 14;
+const MOST_SLOTS: usize = 1 << 17;
+
+/// What one pass may leave for the next.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    trips: Mutex<Vec<Trip>>,
+    slots: Mutex<SlotsByBlock>,
 }
 
-impl<B: Backend> LaneState<B> {
-    pub(super) fn look_at(&self, resident: &Resident) -> Presence {
-        let (Ok(slot), Divider::General(tlsf)) = (self.slots.get(resident.slot), &self.divider)
-        else {
-            return Presence::Gone;
-        };
-        match tlsf.grant(slot.key) {
-            Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
-                match slot.standing() {
-                    Standing::Free => Presence::Free,
-                    // On its way out already, for another page that it touches.
-                    Standing::OnItsWay => Presence::Gone,
-                    Standing::Held => Presence::Held,
-                }
-            }
-            _ => Presence::Gone,
+impl Default for Shelf {
+    fn default() -> Self {
+        Self { trips: Mutex::new(Vec::new()), slots: Mutex::new(SlotsByBlock::default()) }
+    }
+}
+
+impl Shelf {
+    /// An empty list, with room where a pass has left some.
+    pub(super) fn take_trips(&self) -> Vec<Trip> {
+        core::mem::take(&mut *self.trips.lock())
+    }
+
+    /// Keeps the memory of a list.
+    pub(super) fn put_trips(&self, mut list: Vec<Trip>) {
+        list.clear();
+        if list.capacity() <= MOST_TRIPS {
+            *self.trips.lock() = list;
+        }
+    }
+
+    /// An empty table, with room where a booking has left some.
+    pub(super) fn take_slots(&self) -> SlotsByBlock {
+        core::mem::take(&mut *self.slots.lock())
+    }
+
+    /// Keeps the memory of a table.
+    pub(super) fn put_slots(&self, mut table: SlotsByBlock) {
+        table.clear();
+        if table.capacity() <= MOST_SLOTS {
+            *self.slots.lock() = table;
         }
     }
 }

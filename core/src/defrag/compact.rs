@@ -1,15 +1,123 @@
-//! Which allocations of a block to put into its lower holes, so that one long hole is left. Pure.
+//! Compacting blocks that stay: allocations high in a block move into its lower holes, so that one long hole is left.
 //!
-//! Nothing goes over its own bytes, and nothing goes where something else still is: so the old places hold until all
-//! copies are made, as a pass promises. What fits into no hole below it stays, and bounds the long hole.
+//! No allocation moves over its own bytes or over those of another, so every old place stays valid until all copies are
+//! made, as a pass promises. An allocation that fits no hole below it stays, and bounds the long hole.
 #![forbid(unsafe_code)]
+use super::budget::Purse;
+use super::moves::{TOGETHER, Trips};
+use super::planner::{Booking, Holes};
+use super::snapshot::{Inside, Presence, Region, Resident};
 use super::window::Piece;
-use crate::{Align, Span};
+use crate::pool::Divider;
+use crate::strategy::Key;
+use crate::{Align, Backend, Class, Span};
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Acquire;
+
+/// Holes of a block are closed when this part of its free bytes is outside the largest, or more.
+///
+/// What closing brings is then well above that, so work at the edge does not start it again and again.
+const SCATTERED: u64 = 4;
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    On,
+    Enough,
+}
+
+impl<B: Backend> Booking<B> {
+    /// Books moves inside blocks, the most scattered first.
+    pub(super) fn close_holes(&mut self, purse: &mut Purse, trips: &mut Trips<B>) {
+        while !purse.is_empty()
+            && !purse.is_late()
+            && let Some(at) = self.order.pop()
+        {
+            let Inside { mut residents, holes, .. } = self.look_into(at, Holes::Close);
+            residents.retain(|resident| resident.class == Class::Linear);
+            residents.sort_unstable_by_key(|resident| resident.span.offset);
+            let granularity = self.lane.shared.device.backend().caps().neighbour_granularity;
+            let moves = lower(&pieces(&residents, &holes), granularity);
+            for few in moves.chunks(TOGETHER) {
+                let ended = self.book_lowerings(few, &residents, &holes, purse, trips);
+                if ended == Progress::Enough || purse.is_late() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Books a few moves under the lock. What changed since the plan was made stays where it is.
+    fn book_lowerings(
+        &self,
+        few: &[Lowering<usize>],
+        residents: &[Resident],
+        holes: &[(Key, Span)],
+        purse: &mut Purse,
+        trips: &mut Trips<B>,
+    ) -> Progress {
+        let mut state = self.lane.state.lock();
+        if self.lane.shared.unsettled.load(Acquire) > self.own() {
+            return Progress::Enough;
+        }
+        for one in few {
+            let resident = &residents[one.what];
+            if !matches!(state.look_at(resident), Presence::Free) {
+                continue;
+            }
+            if !purse.pay(resident.span.size) {
+                return Progress::Enough;
+            }
+            let Divider::General(tlsf) = &mut state.divider else { return Progress::Enough };
+            match tlsf.carve_in(holes[one.hole].0, one.to) {
+                Ok(to) => trips.set_out(&mut state, resident, to),
+                Err(_) => purse.refund(resident.span.size),
+            }
+        }
+        Progress::On
+    }
+}
+
+/// A block as the planner sees it: what is neither a hole nor may move is fixed.
+fn pieces(residents: &[Resident], holes: &[(Key, Span)]) -> Vec<Piece<usize>> {
+    let mut pieces = Vec::with_capacity(residents.len() + holes.len());
+    let (mut end, mut next_hole) = (0, 0);
+    let mut add = |piece: Piece<usize>, span: Span| {
+        if span.offset > end {
+            pieces.push(Piece::Fixed);
+        }
+        pieces.push(piece);
+        end = span.end();
+    };
+    for (at, resident) in residents.iter().enumerate() {
+        while let Some((_, hole)) =
+            holes.get(next_hole).filter(|(_, hole)| hole.offset < resident.span.offset)
+        {
+            add(Piece::Hole(*hole), *hole);
+            next_hole += 1;
+        }
+        add(Piece::Movable(resident.span, resident.align, at), resident.span);
+    }
+    holes[next_hole..].iter().for_each(|(_, hole)| add(Piece::Hole(*hole), *hole));
+    pieces
+}
+
+/// The blocks whose holes are worth closing, the most scattered first.
+pub(super) fn scattered(regions: &[Region]) -> Vec<usize> {
+    let outside = |region: &Region| region.free - region.largest_hole;
+    let is_worth_closing = |region: &Region| {
+        let bytes = outside(region);
+        bytes > 0 && bytes >= region.free / SCATTERED && region.movable > 0
+    };
+    let mut order: Vec<usize> =
+        (0..regions.len()).filter(|at| is_worth_closing(&regions[*at])).collect();
+    order.sort_by_key(|at| (u64::MAX - outside(&regions[*at]), regions[*at].number));
+    order
+}
 
 /// Bytes that may be copied for each byte that the largest hole gains.
 const MOST_PER_BYTE: u64 = 4;
-/// Holes that are long enough but start badly which are looked at for one allocation.
+/// HoleTree that are long enough but start badly which are looked at for one allocation.
 const TRIES: usize = 8;
 
 /// One move into a lower hole.
@@ -42,7 +150,7 @@ struct Stretch<T> {
 ///
 /// *O*(n log n) for n pieces.
 pub(super) fn lower<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec<Lowering<T>> {
-    let mut holes = Holes::new(pieces, granularity);
+    let mut holes = HoleTree::new(pieces, granularity);
     let largest = holes.whole.iter().map(|hole| hole.size).max().unwrap_or(0);
     let mut best = Stretch { moves: Vec::new(), bytes: largest };
     let (mut end, mut above) = (pieces.len(), holes.whole.len());
@@ -64,7 +172,7 @@ pub(super) fn lower<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec<Low
 fn clear<T: Copy>(
     pieces: &[Piece<T>],
     above: &mut usize,
-    holes: &mut Holes,
+    holes: &mut HoleTree,
 ) -> (Stretch<T>, usize) {
     let mut stretch = Stretch { moves: Vec::new(), bytes: 0 };
     for (at, piece) in pieces.iter().enumerate().rev() {
@@ -92,7 +200,7 @@ fn clear<T: Copy>(
 }
 
 /// The holes of a block, and what is left of each.
-struct Holes {
+struct HoleTree {
     whole: Vec<Span>,
     /// A tree of maxima over what is left of each: the holes are its leaves.
     left: Vec<u64>,
@@ -101,7 +209,7 @@ struct Holes {
     granularity: Align,
 }
 
-impl Holes {
+impl HoleTree {
     fn new<T>(pieces: &[Piece<T>], granularity: Align) -> Self {
         let hole = |piece: &Piece<T>| match piece {
             Piece::Hole(span) => Some(*span),
@@ -295,5 +403,26 @@ mod tests {
             assert!(moves[..at].iter().all(|other| !other.to.overlaps(one.to)));
         }
         !moves.is_empty()
+    }
+
+    #[test]
+    fn holes_are_closed_where_they_are_scattered_and_something_can_move() {
+        let holes = |number, free, largest_hole, movable| Region {
+            number,
+            size: 1000,
+            stays: true,
+            free,
+            largest_hole,
+            movable,
+            ..Region::default()
+        };
+        let regions = [
+            holes(0, 400, 400, 1),
+            holes(1, 400, 301, 1),
+            holes(2, 400, 300, 1),
+            holes(3, 400, 100, 0),
+            holes(4, 400, 100, 1),
+        ];
+        assert_eq!(scattered(&regions), [4, 2]);
     }
 }
