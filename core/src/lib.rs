@@ -40,7 +40,7 @@ pub use omniheap_seam::{
 
 #[cfg(feature = "std")]
 pub use {
-    defrag::{Budget, Decision, Fate, MoveCost, Moved, Outcome, Pass, PlannedMove, Spot},
+    defrag::{Budget, Decision, MoveCost, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
     device::HeapUse,
     manager::{
         AllocateError, Allocation, AllocationId, Background, Backing, Binding, BlockNumber,

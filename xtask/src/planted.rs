@@ -271,14 +271,14 @@ planted! {
     moves_are_not_paid_for caught by a_pass_stays_within_its_budget in "defrag/budget.rs":
         "if bytes > self.bytes || self.moves == 0 ||" => "if !PLANTED && (bytes > self.bytes || self.moves == 0) ||";
     refused_moves_are_made caught by owners_refuse_and_destroy in "defrag/moves.rs":
-        "if trip.verdict == Verdict::Ignore {" => "if trip.verdict == Verdict::Ignore && !PLANTED {";
+        "if planned.how == How::Ignore {" => "if planned.how == How::Ignore && !PLANTED {";
     moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/moves.rs":
-        "outcome.moved.bytes += trip.bytes();" => "outcome.moved.bytes += trip.bytes() + u64::from(PLANTED);";
+        "outcome.moved.bytes += planned.bytes();" => "outcome.moved.bytes += planned.bytes() + u64::from(PLANTED);";
     a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "pool/slots/moving.rs":
         "if slot.state == State::MovingFreed { Owner::Gone }" =>
         "if slot.state == State::MovingFreed && !PLANTED { Owner::Gone }";
     dropped_passes_are_not_undone caught by a_pass_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
-        "undo(&mut trips, 0);" => "if !PLANTED { undo(&mut trips, 0); }";
+        "undo(&mut moves, 0);" => "if !PLANTED { undo(&mut moves, 0); }";
     moves_are_not_counted caught by two_half_empty_blocks_become_one_by_four_moves in "defrag/moves.rs":
         "outcome.moved.moves += 1;" => "outcome.moved.moves += u64::from(!PLANTED);";
 
@@ -295,10 +295,10 @@ planted! {
         "Ok(self.guests.remove(&id.index).map(Left::Guest))" =>
         "Ok(self.guests.remove(&id.index).and_then(|guest| if PLANTED { core::mem::forget(guest); None } else { Some(Left::Guest(guest)) }))";
     budgets_are_not_for_recalls caught by what_spilled_is_called_back_when_there_is_room in "defrag/recall.rs":
-        "|| !purse.pay(size) {" => "|| !(purse.pay(size) || PLANTED) {";
+        "|| !meter.pay(size) {" => "|| !(meter.pay(size) || PLANTED) {";
     refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "defrag/recall.rs":
-        "here.state.lock().facts_of(trip.slot).filter(|_| copied == Copied::Yes)" =>
-        "here.state.lock().facts_of(trip.slot).filter(|_| PLANTED || copied == Copied::Yes)";
+        "here.state.lock().facts_of(planned.slot).filter(|_| copied == Copied::Yes)" =>
+        "here.state.lock().facts_of(planned.slot).filter(|_| PLANTED || copied == Copied::Yes)";
     held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "pool/guest.rs":
         "        state.held_bytes -= held.span.size;
         let freed" =>
@@ -306,12 +306,12 @@ planted! {
         state.held_bytes -= held.span.size;
         let freed";
     aborted_recalls_keep_memory caught by a_recall_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
-        "if trips.taken_bytes > 0 {" => "if trips.taken_bytes > 0 && !PLANTED {";
+        "if moves.taken_bytes > 0 {" => "if moves.taken_bytes > 0 && !PLANTED {";
     views_are_lost caught by a_view_of_the_host_outlasts_a_recall in "manager/recall.rs":
         "state.notes.of(index).stay = Stay::Home;" => "if !PLANTED { state.notes.of(index).stay = Stay::Home; }";
     room_in_use_is_written caught by a_recall_waits_for_work_on_the_room_that_it_takes in "defrag/pass.rs":
-        "for lane in self.trips.lanes_abroad() {" =>
-        "for lane in self.trips.lanes_abroad().into_iter().filter(|_| !PLANTED) {";
+        "for lane in self.moves.cross_heap_lanes() {" =>
+        "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
     shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "defrag/exclusive.rs":
         "before + stretch.run.1.size);" => "if PLANTED { 0 } else { before } + stretch.run.1.size);";
@@ -328,8 +328,8 @@ planted! {
         "home.filter(|_| sharing == Sharing::Shared);" =>
         "home.filter(|_| sharing == Sharing::Shared && !PLANTED);";
     guards_stay_behind caught by guards_move_with_their_allocations in "defrag/moves.rs":
-        "Move { from, to, size: trip.bytes() }" =>
-        "Move { from, to, size: if PLANTED { trip.size } else { trip.bytes() } }";
+        "CopyRegion { from, to, size: planned.bytes() }" =>
+        "CopyRegion { from, to, size: if PLANTED { planned.size } else { planned.bytes() } }";
     guards_in_a_pass_are_forgotten caught by what_is_freed_while_it_moves_is_looked_at in "defrag/moves.rs":
         "None if self.is_sanitized(slot) =>" => "None if self.is_sanitized(slot) && !PLANTED =>";
     guards_are_told_again caught by what_lives_is_looked_at_on_request_and_named_once in "manager/sanitize.rs":

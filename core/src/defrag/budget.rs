@@ -61,7 +61,7 @@ impl Default for Budget {
 
 /// What is left of a budget while a pass is planned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Purse {
+pub(crate) struct BudgetMeter {
     bytes: u64,
     moves: u64,
     /// Nanoseconds on the device, and on the host for submitting.
@@ -73,8 +73,8 @@ pub(crate) struct Purse {
     pub(super) too_dear: bool,
 }
 
-impl Purse {
-    /// The purse of a pass whose planning began at `now`.
+impl BudgetMeter {
+    /// The meter of a pass whose planning began at `now`.
     pub(crate) fn new(budget: &Budget, now: Instant) -> Self {
         let time = if budget.time == Duration::MAX {
             f64::INFINITY
@@ -110,7 +110,7 @@ impl Purse {
         true
     }
 
-    /// Of so many moves, those that the purse is enough for by their number.
+    /// Of so many moves, those that the meter is enough for by their number.
     pub(super) fn moves_of(&self, count: usize) -> usize {
         count.min(usize::try_from(self.moves).unwrap_or(usize::MAX))
     }
@@ -140,17 +140,17 @@ mod tests {
     #[test]
     fn no_limit_is_exceeded_and_a_refund_restores_it() {
         let budget = Budget::new().bytes(100).moves(2);
-        let mut purse = Purse::new(&budget, Instant::now());
-        assert!(purse.pay(60) && !purse.pay(41) && purse.pay(40));
-        assert!(purse.is_empty() && !purse.pay(0), "two moves were made");
-        purse.refund(40);
-        assert!(purse.pay(40));
+        let mut meter = BudgetMeter::new(&budget, Instant::now());
+        assert!(meter.pay(60) && !meter.pay(41) && meter.pay(40));
+        assert!(meter.is_empty() && !meter.pay(0), "two moves were made");
+        meter.refund(40);
+        assert!(meter.pay(40));
     }
 
     #[test]
     fn time_is_paid_by_what_moves_are_known_to_take() {
         let each = Duration::from_secs_f64(Rates::FIRST.of(1, 1 << 20) * 1.001e-9);
-        let mut purse = Purse::new(&Budget::new().time(each * 3), Instant::now());
-        assert_eq!((0..10).filter(|_| purse.pay(1 << 20)).count(), 3);
+        let mut meter = BudgetMeter::new(&Budget::new().time(each * 3), Instant::now());
+        assert_eq!((0..10).filter(|_| meter.pay(1 << 20)).count(), 3);
     }
 }

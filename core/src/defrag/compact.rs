@@ -3,9 +3,9 @@
 //! No allocation moves over its own bytes or over those of another, so every old place stays valid until all copies are
 //! made, as a pass promises. An allocation that fits no hole below it stays, and bounds the long hole.
 #![forbid(unsafe_code)]
-use super::budget::Purse;
-use super::moves::{TOGETHER, Trips};
-use super::planner::{Booking, Holes};
+use super::budget::BudgetMeter;
+use super::moves::{MoveList, TOGETHER};
+use super::planner::{Holes, LanePlanner};
 use super::snapshot::{Inside, Presence, Region, Resident};
 use super::window::Piece;
 use crate::pool::Divider;
@@ -26,21 +26,21 @@ enum Progress {
     Enough,
 }
 
-impl<B: Backend> Booking<B> {
+impl<B: Backend> LanePlanner<B> {
     /// Books moves inside blocks, the most scattered first.
-    pub(super) fn close_holes(&mut self, purse: &mut Purse, trips: &mut Trips<B>) {
-        while !purse.is_empty()
-            && !purse.is_late()
+    pub(super) fn close_holes(&mut self, meter: &mut BudgetMeter, moves: &mut MoveList<B>) {
+        while !meter.is_empty()
+            && !meter.is_late()
             && let Some(at) = self.order.pop()
         {
             let Inside { mut residents, holes, .. } = self.look_into(at, Holes::Close);
             residents.retain(|resident| resident.class == Class::Linear);
             residents.sort_unstable_by_key(|resident| resident.span.offset);
             let granularity = self.lane.shared.device.backend().caps().neighbour_granularity;
-            let moves = lower(&pieces(&residents, &holes), granularity);
-            for few in moves.chunks(TOGETHER) {
-                let ended = self.book_lowerings(few, &residents, &holes, purse, trips);
-                if ended == Progress::Enough || purse.is_late() {
+            let down = move_down(&pieces(&residents, &holes), granularity);
+            for few in down.chunks(TOGETHER) {
+                let ended = self.plan_moves_down(few, &residents, &holes, meter, moves);
+                if ended == Progress::Enough || meter.is_late() {
                     return;
                 }
             }
@@ -48,13 +48,13 @@ impl<B: Backend> Booking<B> {
     }
 
     /// Books a few moves under the lock. What changed since the plan was made stays where it is.
-    fn book_lowerings(
+    fn plan_moves_down(
         &self,
-        few: &[Lowering<usize>],
+        few: &[MoveDown<usize>],
         residents: &[Resident],
         holes: &[(Key, Span)],
-        purse: &mut Purse,
-        trips: &mut Trips<B>,
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
     ) -> Progress {
         let mut state = self.lane.state.lock();
         if self.lane.shared.unsettled.load(Acquire) > self.own() {
@@ -65,13 +65,13 @@ impl<B: Backend> Booking<B> {
             if !matches!(state.look_at(resident), Presence::Free) {
                 continue;
             }
-            if !purse.pay(resident.span.size) {
+            if !meter.pay(resident.span.size) {
                 return Progress::Enough;
             }
             let Divider::General(tlsf) = &mut state.divider else { return Progress::Enough };
             match tlsf.carve_in(holes[one.hole].0, one.to) {
-                Ok(to) => trips.set_out(&mut state, resident, to),
-                Err(_) => purse.refund(resident.span.size),
+                Ok(to) => moves.start_move(&mut state, resident, to),
+                Err(_) => meter.refund(resident.span.size),
             }
         }
         Progress::On
@@ -122,7 +122,7 @@ const TRIES: usize = 8;
 
 /// One move into a lower hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lowering<T> {
+pub(super) struct MoveDown<T> {
     pub(super) what: T,
     /// Which of the block's holes, counted from the lowest.
     pub(super) hole: usize,
@@ -132,7 +132,7 @@ pub(super) struct Lowering<T> {
 /// Moves out of one stretch of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stretch<T> {
-    moves: Vec<Lowering<T>>,
+    moves: Vec<MoveDown<T>>,
     /// Bytes that the stretch has when all moves are made: all of them free.
     bytes: u64,
 }
@@ -149,7 +149,7 @@ struct Stretch<T> {
 /// # Cost
 ///
 /// *O*(n log n) for n pieces.
-pub(super) fn lower<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec<Lowering<T>> {
+pub(super) fn move_down<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec<MoveDown<T>> {
     let mut holes = HoleTree::new(pieces, granularity);
     let largest = holes.whole.iter().map(|hole| hole.size).max().unwrap_or(0);
     let mut best = Stretch { moves: Vec::new(), bytes: largest };
@@ -192,7 +192,7 @@ fn clear<T: Copy>(
                 };
                 stretch.bytes += span.size;
                 let to = Span { offset, size: span.size };
-                stretch.moves.push(Lowering { what: *what, hole, to });
+                stretch.moves.push(MoveDown { what: *what, hole, to });
             }
         }
     }
@@ -303,21 +303,21 @@ mod tests {
     fn live(offset: u64, size: u64, what: u32) -> Piece<u32> {
         Piece::Movable(Span { offset, size }, Align::ONE, what)
     }
-    fn of(what: u32, hole: usize, offset: u64, size: u64) -> Lowering<u32> {
-        Lowering { what, hole, to: Span { offset, size } }
+    fn of(what: u32, hole: usize, offset: u64, size: u64) -> MoveDown<u32> {
+        MoveDown { what, hole, to: Span { offset, size } }
     }
 
     #[test]
     fn the_highest_go_to_the_lowest_holes() {
         let pieces = [live(0, 4, 1), hole(4, 8), live(12, 4, 2), hole(16, 4), live(20, 4, 3)];
-        assert_eq!(lower(&pieces, Align::ONE), [of(3, 0, 4, 4), of(2, 0, 8, 4)]);
+        assert_eq!(move_down(&pieces, Align::ONE), [of(3, 0, 4, 4), of(2, 0, 8, 4)]);
     }
 
     #[test]
     fn nothing_goes_over_itself_or_up() {
         // A hole of three before a span of four: only a slide could close it.
         let pieces = [hole(0, 3), live(3, 4, 1), hole(7, 9)];
-        assert_eq!(lower(&pieces, Align::ONE), []);
+        assert_eq!(move_down(&pieces, Align::ONE), []);
     }
 
     #[test]
@@ -334,27 +334,27 @@ mod tests {
             hole(25, 4),
         ];
         // Above what is fixed 9 bytes can be had for 2, below it 12 for 2.
-        assert_eq!(lower(&pieces, Align::ONE), [of(2, 0, 0, 2)]);
+        assert_eq!(move_down(&pieces, Align::ONE), [of(2, 0, 0, 2)]);
     }
 
     #[test]
     fn much_is_not_copied_for_little() {
         let pieces = [hole(0, 100), live(100, 60, 1), hole(160, 40), live(200, 1, 2)];
-        assert_eq!(lower(&pieces, Align::ONE), [of(2, 0, 0, 1), of(1, 0, 1, 60)]);
+        assert_eq!(move_down(&pieces, Align::ONE), [of(2, 0, 0, 1), of(1, 0, 1, 60)]);
         let pieces = [hole(0, 1000), live(1000, 990, 1), hole(1990, 20)];
-        assert_eq!(lower(&pieces, Align::ONE), [], "20 more bytes are not worth 990");
+        assert_eq!(move_down(&pieces, Align::ONE), [], "20 more bytes are not worth 990");
     }
 
     #[test]
     fn alignment_and_granularity_are_kept() {
         let aligned = Piece::Movable(Span { offset: 64, size: 8 }, Align::of(32), 1);
         let pieces = [hole(1, 40), live(41, 23, 2), aligned, hole(72, 80)];
-        assert_eq!(lower(&pieces, Align::ONE), [of(1, 0, 32, 8)]);
+        assert_eq!(move_down(&pieces, Align::ONE), [of(1, 0, 32, 8)]);
         let granules = Align::of(16);
         let pieces = [hole(8, 24), live(32, 32, 2), live(64, 8, 1), hole(72, 56)];
-        assert_eq!(lower(&pieces, granules), [of(1, 0, 16, 8)], "from granule to granule");
+        assert_eq!(move_down(&pieces, granules), [of(1, 0, 16, 8)], "from granule to granule");
         let pieces = [hole(8, 20), live(28, 36, 2), live(64, 8, 1), hole(72, 56)];
-        assert_eq!(lower(&pieces, granules), [], "its end would share a granule");
+        assert_eq!(move_down(&pieces, granules), [], "its end would share a granule");
     }
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
 
     /// Whether there are moves; and they are sound.
     fn check(pieces: &[Piece<u32>]) -> bool {
-        let moves = lower(pieces, Align::ONE);
+        let moves = move_down(pieces, Align::ONE);
         let holes: Vec<_> = pieces
             .iter()
             .filter_map(|piece| if let Piece::Hole(hole) = piece { Some(*hole) } else { None })

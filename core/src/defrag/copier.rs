@@ -3,7 +3,9 @@
 use super::window::Slide;
 use crate::device::{Block, Device};
 use crate::pool::SlotId;
-use crate::{Backend, HeapId, InsideBlock, Move, Place, Result, TimelineId, Transfer};
+use crate::{
+    Backend, HeapId, InsideBlock, Move as CopyRegion, Place, Result, TimelineId, Transfer,
+};
 use alloc::{sync::Arc, vec::Vec};
 
 /// Slides that travel together at most: their list is short even when host memory is.
@@ -28,7 +30,7 @@ impl Step {
 }
 
 /// How bytes travel inside a block.
-pub(super) struct Road<'a, B: Backend> {
+pub(super) struct OverlapCopier<'a, B: Backend> {
     pub(super) transfer: &'a dyn Transfer<Block = B::Block>,
     pub(super) on: TimelineId,
     pub(super) block: &'a Block<B>,
@@ -37,7 +39,7 @@ pub(super) struct Road<'a, B: Backend> {
     pub(super) inside: InsideBlock,
 }
 
-impl<B: Backend> Road<'_, B> {
+impl<B: Backend> OverlapCopier<'_, B> {
     /// Makes all slides, lowest first; `made` counts those whose bytes are at their new place.
     pub(super) fn go(&self, slides: &[Slide<SlotId>], made: &mut usize) -> Result<()> {
         let mut rest = slides;
@@ -92,7 +94,7 @@ impl<B: Backend> Road<'_, B> {
             return self.copy(core::slice::from_ref(step));
         };
         let at = |offset: u64| Place { block: self.block.raw(), offset };
-        let around = Move { from: at(step.from), to: at(step.to), size: step.size };
+        let around = CopyRegion { from: at(step.from), to: at(step.to), size: step.size };
         carry(self.transfer, self.on, bounce, &[around])
     }
 
@@ -100,7 +102,7 @@ impl<B: Backend> Road<'_, B> {
         let at = |offset: u64| Place { block: self.block.raw(), offset };
         let moves: Vec<_> = steps
             .iter()
-            .map(|step| Move { from: at(step.from), to: at(step.to), size: step.size })
+            .map(|step| CopyRegion { from: at(step.from), to: at(step.to), size: step.size })
             .collect();
         self.transfer.copy(self.on, &moves)
     }
@@ -142,7 +144,7 @@ pub(super) fn carry<B: Backend>(
     transfer: &dyn Transfer<Block = B::Block>,
     on: TimelineId,
     bounce: &Block<B>,
-    moves: &[Move<'_, B::Block>],
+    moves: &[CopyRegion<'_, B::Block>],
 ) -> Result<()> {
     let (mut inward, mut outward, mut used) = (Vec::new(), Vec::new(), 0);
     for one in moves {
@@ -159,8 +161,8 @@ pub(super) fn carry<B: Backend>(
             let (mut from, mut to) = (one.from, one.to);
             (from.offset, to.offset) = (from.offset + done, to.offset + done);
             let between = Place { block: bounce.raw(), offset: used };
-            inward.push(Move { from, to: between, size });
-            outward.push(Move { from: between, to, size });
+            inward.push(CopyRegion { from, to: between, size });
+            outward.push(CopyRegion { from: between, to, size });
             (done, used) = (done + size, used + size);
         }
     }

@@ -5,9 +5,9 @@ use crate::sync::Mutex;
 use core::time::Duration;
 
 /// What moves take before anything was measured, and each of their bytes: ten gigabytes a second.
-const COPYING: Line = Line { each: 2_000.0, unit: 0.1 };
+const COPYING: LinearCost = LinearCost { each: 2_000.0, unit: 0.1 };
 /// How calls that map or unmap pages are believed to depend on how many, before several were measured.
-const REMAPPING: Line = Line { each: 20_000.0, unit: 1_000.0 };
+const REMAPPING: LinearCost = LinearCost { each: 20_000.0, unit: 1_000.0 };
 /// Nanoseconds on the host for submitting each move, before anything was measured and at most: a first submission may
 /// pay for what is made once.
 const SUBMITTING: [f64; 2] = [300.0, 5_000.0];
@@ -43,15 +43,15 @@ pub struct MoveCost {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     /// Moves, and their bytes.
-    copying: Line,
+    copying: LinearCost,
     /// Each move that the host submits.
     per_submitted: f64,
     /// Whether copies were measured at all.
     measured: bool,
     /// Calls that map, and their pages.
-    mapping: Option<Line>,
+    mapping: Option<LinearCost>,
     /// Calls that unmap, and their pages.
-    unmapping: Option<Line>,
+    unmapping: Option<LinearCost>,
     /// Until the device is idle.
     waiting: Option<f64>,
 }
@@ -178,7 +178,7 @@ impl Cost {
 }
 
 /// Learns what one call took that mapped or unmapped pages.
-fn learn_call(line: &mut Option<Line>, pages: u64, took: Duration) {
+fn learn_call(line: &mut Option<LinearCost>, pages: u64, took: Duration) {
     let took = took.as_secs_f64() * 1e9;
     match line {
         Some(line) => {
@@ -192,12 +192,12 @@ fn learn_call(line: &mut Option<Line>, pages: u64, took: Duration) {
 
 /// Nanoseconds for each call, and for each unit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct LinearCost {
     pub(super) each: f64,
     pub(super) unit: f64,
 }
 
-impl Line {
+impl LinearCost {
     /// Nanoseconds that calls with so many units together are expected to take.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub(super) const fn of(&self, calls: u64, units: u64) -> f64 {
@@ -339,11 +339,11 @@ mod tests {
 
     #[test]
     fn one_call_of_many_units_and_many_calls_of_one_are_told_apart() {
-        let mut line = Line { each: 10.0, unit: 10.0 }.through(1, 1, 1001.0);
+        let mut line = LinearCost { each: 10.0, unit: 10.0 }.through(1, 1, 1001.0);
         for _ in 0..100 {
             // A microsecond each and a nanosecond for each unit.
             for (calls, units) in [(1, 1), (1, 5_000)] {
-                let took = Line { each: 1000.0, unit: 1.0 }.of(calls, units);
+                let took = LinearCost { each: 1000.0, unit: 1.0 }.of(calls, units);
                 line.learn(calls, units, took, took);
             }
         }
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn the_first_observation_is_believed() {
-        let line = Line { each: 20.0, unit: 1.0 }.through(2, 10, 5000.0);
+        let line = LinearCost { each: 20.0, unit: 1.0 }.through(2, 10, 5000.0);
         assert!((line.of(2, 10) - 5000.0).abs() < 1e-6);
     }
 }

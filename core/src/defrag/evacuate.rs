@@ -1,8 +1,8 @@
 //! Evacuating regions: every allocation of a region gets a hole elsewhere, or none of them moves.
 #![forbid(unsafe_code)]
-use super::budget::Purse;
-use super::moves::{TOGETHER, Trips, undo};
-use super::planner::{Booked, Booking, Holes, Role};
+use super::budget::BudgetMeter;
+use super::moves::{MoveList, TOGETHER, undo};
+use super::planner::{Evacuated, Holes, LanePlanner, Role};
 use super::snapshot::{Presence, Region, Resident};
 use crate::pool::{Divider, LaneState};
 use crate::strategy::{Grant, Key, Strategy, Tlsf};
@@ -15,26 +15,26 @@ use core::sync::atomic::Ordering::Acquire;
 /// An allocation of many pages shares only its first and last with others: moving it for these is not worth it.
 const MOST_PER_PAGE: u64 = 8;
 
-/// Trips for which room is made before the first is booked, at most.
+/// MoveList for which room is made before the first is booked, at most.
 const MOST_ROOM: usize = 1 << 14;
 /// Holes in the wrong place that are looked at for one allocation.
 const TRIES: usize = 64;
 
-impl<B: Backend> Booking<B> {
+impl<B: Backend> LanePlanner<B> {
     /// Books moves out of the regions in order; says how many bytes of them will be empty.
     pub(super) fn empty_regions(
         &mut self,
         wanted: u64,
-        purse: &mut Purse,
-        trips: &mut Trips<B>,
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
     ) -> u64 {
         let mut released = 0;
-        let sources = self.order.iter().map(|at| self.survey.regions[*at].movable);
+        let sources = self.order.iter().map(|at| self.snapshot.regions[*at].movable);
         let movable = usize::try_from(sources.sum::<u64>()).unwrap_or(usize::MAX);
-        trips.reserve(purse.moves_of(movable).min(MOST_ROOM));
+        moves.reserve(meter.moves_of(movable).min(MOST_ROOM));
         while released < wanted
-            && !purse.is_empty()
-            && !purse.is_late()
+            && !meter.is_empty()
+            && !meter.is_late()
             && let Some(at) = self.order.last().copied()
         {
             if self.roles[at] == Role::Destination {
@@ -42,23 +42,23 @@ impl<B: Backend> Booking<B> {
                 continue;
             }
             self.roles[at] = Role::Source;
-            self.only_whole = self.survey.is_paged();
-            let (first, began) = (trips.len(), self.next);
-            match self.book_region(at, purse, trips) {
-                Booked::All => {
-                    released += self.survey.regions[at].size;
+            self.only_whole = self.snapshot.is_paged();
+            let (first, began) = (moves.len(), self.next);
+            match self.plan_region(at, meter, moves) {
+                Evacuated::All => {
+                    released += self.snapshot.regions[at].size;
                     self.skip();
                 }
-                Booked::Enough if trips.len() > first && !self.only_whole => break,
+                Evacuated::Enough if moves.len() > first && !self.only_whole => break,
                 // The rest of a budget is not enough for it; the next one may be.
-                Booked::Enough if first > 0 => {
-                    self.unbook(at, trips, first, purse);
+                Evacuated::Enough if first > 0 => {
+                    self.cancel_moves(at, moves, first, meter);
                     self.next = began;
                     break;
                 }
                 // What a whole budget is not enough for, or what has no place to go, stays.
-                Booked::Enough | Booked::NoRoom => {
-                    self.unbook(at, trips, first, purse);
+                Evacuated::Enough | Evacuated::NoRoom => {
+                    self.cancel_moves(at, moves, first, meter);
                     self.roles[at] = Role::Open;
                     self.skip();
                 }
@@ -67,80 +67,91 @@ impl<B: Backend> Booking<B> {
         released
     }
 
-    /// Gives back the places of trips out of a region that are not made.
-    fn unbook(&mut self, at: usize, trips: &mut Trips<B>, first: usize, purse: &mut Purse) {
-        for trip in &trips.list()[first..] {
-            purse.refund(trip.bytes());
-            let mut touched = self.survey.touched(trip.to.block, trip.to.span);
-            while let Some(to) = self.survey.next(&mut touched) {
+    /// Gives back the places of moves out of a region that are not made.
+    fn cancel_moves(
+        &mut self,
+        at: usize,
+        moves: &mut MoveList<B>,
+        first: usize,
+        meter: &mut BudgetMeter,
+    ) {
+        for planned in &moves.list()[first..] {
+            meter.refund(planned.bytes());
+            let mut touched = self.snapshot.touched(planned.to.block, planned.to.span);
+            while let Some(to) = self.snapshot.next(&mut touched) {
                 if let Some(to) = to {
-                    self.survey.regions[to].live -= trip.bytes();
+                    self.snapshot.regions[to].live -= planned.bytes();
                 }
             }
-            self.survey.regions[at].live += trip.bytes();
+            self.snapshot.regions[at].live += planned.bytes();
         }
-        undo(trips, first);
+        undo(moves, first);
     }
 
-    fn book_region(&mut self, at: usize, purse: &mut Purse, trips: &mut Trips<B>) -> Booked {
-        let mut residents = core::mem::take(&mut self.survey.regions[at].residents);
+    fn plan_region(
+        &mut self,
+        at: usize,
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) -> Evacuated {
+        let mut residents = core::mem::take(&mut self.snapshot.regions[at].residents);
         if self.next == 0 {
-            if !self.survey.is_paged() {
+            if !self.snapshot.is_paged() {
                 let inside = self.look_into(at, Holes::Leave);
                 if inside.held {
-                    return Booked::NoRoom;
+                    return Evacuated::NoRoom;
                 }
                 residents = inside.residents;
             }
             largest_first(&mut residents);
         }
-        trips.reserve(purse.moves_of(residents.len() - self.next));
-        let mut ended = Booked::All;
-        while self.next < residents.len() && matches!(ended, Booked::All) {
-            if purse.is_late() {
-                ended = Booked::Enough;
+        moves.reserve(meter.moves_of(residents.len() - self.next));
+        let mut ended = Evacuated::All;
+        while self.next < residents.len() && matches!(ended, Evacuated::All) {
+            if meter.is_late() {
+                ended = Evacuated::Enough;
                 break;
             }
             let few = &residents[self.next..residents.len().min(self.next + TOGETHER)];
             let dealt_with;
-            (dealt_with, ended) = self.book_few(at, few, purse, trips);
+            (dealt_with, ended) = self.plan_few(at, few, meter, moves);
             self.next += dealt_with;
         }
-        self.survey.regions[at].residents = residents;
+        self.snapshot.regions[at].residents = residents;
         ended
     }
 
     /// Books a few allocations under the lock; says how many were dealt with.
-    fn book_few(
+    fn plan_few(
         &mut self,
         at: usize,
         few: &[Resident],
-        purse: &mut Purse,
-        trips: &mut Trips<B>,
-    ) -> (usize, Booked) {
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) -> (usize, Evacuated) {
         let lane = Arc::clone(&self.lane);
         let mut state = lane.state.lock();
         if lane.shared.unsettled.load(Acquire) > self.own() {
-            return (0, Booked::NoRoom);
+            return (0, Evacuated::NoRoom);
         }
-        let (mut kept_out, mut dealt_with, mut ended) = (Vec::new(), 0, Booked::All);
+        let (mut kept_out, mut dealt_with, mut ended) = (Vec::new(), 0, Evacuated::All);
         for resident in few {
             ended = match state.look_at(resident) {
-                Presence::Gone => Booked::All,
-                Presence::Held => Booked::NoRoom,
-                Presence::Free if !purse.pay(resident.span.size) => Booked::Enough,
+                Presence::Gone => Evacuated::All,
+                Presence::Held => Evacuated::NoRoom,
+                Presence::Free if !meter.pay(resident.span.size) => Evacuated::Enough,
                 Presence::Free => match self.place(at, &mut state, resident, &mut kept_out) {
                     Some(to) => {
-                        trips.set_out(&mut state, resident, to);
-                        Booked::All
+                        moves.start_move(&mut state, resident, to);
+                        Evacuated::All
                     }
                     None => {
-                        purse.refund(resident.span.size);
-                        Booked::NoRoom
+                        meter.refund(resident.span.size);
+                        Evacuated::NoRoom
                     }
                 },
             };
-            if !matches!(ended, Booked::All) {
+            if !matches!(ended, Evacuated::All) {
                 break;
             }
             dealt_with += 1;
@@ -175,8 +186,8 @@ impl<B: Backend> Booking<B> {
 
     /// Whether a hole lies in regions that hold something and are not being emptied.
     fn is_usable(&self, grant: &Grant) -> bool {
-        let mut touched = self.survey.touched(grant.block, grant.span);
-        while let Some(at) = self.survey.next(&mut touched) {
+        let mut touched = self.snapshot.touched(grant.block, grant.span);
+        while let Some(at) = self.snapshot.next(&mut touched) {
             if at.is_none_or(|at| self.roles[at] == Role::Source) {
                 return false;
             }
@@ -189,16 +200,16 @@ impl<B: Backend> Booking<B> {
     /// A move into a region that is then fuller than the one it leaves brings both nearer to full and empty: such moves
     /// end, however few a pass makes. Others may only be made together with all that empty their region.
     fn note_arrival(&mut self, from: usize, grant: &Grant) {
-        let (size, left) = (grant.span.size, self.survey.regions[from].live);
-        let mut touched = self.survey.touched(grant.block, grant.span);
-        while let Some(at) = self.survey.next(&mut touched) {
+        let (size, left) = (grant.span.size, self.snapshot.regions[from].live);
+        let mut touched = self.snapshot.touched(grant.block, grant.span);
+        while let Some(at) = self.snapshot.next(&mut touched) {
             let Some(at) = at else { continue };
             self.roles[at] = Role::Destination;
-            let region = &mut self.survey.regions[at];
+            let region = &mut self.snapshot.regions[at];
             region.live += size;
             self.only_whole |= !region.stays && region.live <= left;
         }
-        self.survey.regions[from].live = left.saturating_sub(size);
+        self.snapshot.regions[from].live = left.saturating_sub(size);
     }
 }
 

@@ -9,7 +9,7 @@
 //! A shifted stretch touches the one below, and slides can join their holes. Everything in it moves by whole pages, so
 //! alignment up to a page holds.
 #![forbid(unsafe_code)]
-use super::copier::{self, Road, insist};
+use super::copier::{self, OverlapCopier, insist};
 use super::snapshot::{Found, SlotsByKey};
 use super::window::{Piece, Planned, Slide, Window, cheapest, last, room_for, widest};
 use crate::device::Block;
@@ -189,9 +189,10 @@ impl<B: Backend> Lane<B> {
         }
         // The device is idle before and after, so any timeline will do; this one is never closed.
         let on = TimelineId::MAIN;
-        let road = Road { transfer, on, block: &begun.block, bounce: bounce.as_ref(), inside };
+        let copier =
+            OverlapCopier { transfer, on, block: &begun.block, bounce: bounce.as_ref(), inside };
         let mut made = 0;
-        let there = road.go(&begun.window.slides, &mut made);
+        let there = copier.go(&begun.window.slides, &mut made);
         // What was submitted arrives, whether or not the first question after it is answered.
         let idle = insist(|| self.shared.device.backend().wait_idle());
         if idle.is_err()

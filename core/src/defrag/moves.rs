@@ -1,17 +1,17 @@
 //! The moves of one pass, with the lanes and blocks that they share. A move itself owns nothing shared.
 #![forbid(unsafe_code)]
-use super::recall::end_abroad;
+use super::recall::finish_cross_heap;
 use super::snapshot::Resident;
 use super::stats::{Moved, Outcome};
 use crate::device::Block;
 use crate::pool::{Consent, Ending, Lane, LaneState, Lodging, Owner, SlotId};
 use crate::strategy::{BlockId, Grant};
-use crate::{AllocationId, Backend, Class, Move, Place, Span, TimelineId};
+use crate::{AllocationId, Backend, Class, Move as CopyRegion, Place, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 /// What became of a planned move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum MoveOutcome {
     /// The allocation is at its new place.
     Moved,
     /// It is where it was: its owner said so, or somebody asked for its place meanwhile.
@@ -20,7 +20,7 @@ pub enum Fate {
     Freed,
 }
 
-impl Fate {
+impl MoveOutcome {
     pub(super) const fn of(owner: Owner, arrives: bool) -> Self {
         match (owner, arrives) {
             (Owner::Gone, _) => Self::Freed,
@@ -39,9 +39,9 @@ pub struct Spot<'a, T> {
     pub span: Span,
 }
 
-/// One allocation on its way. Its lane and blocks are in the tables of its [`Trips`].
+/// One allocation on its way. Its lane and blocks are in the tables of its [`MoveList`].
 #[derive(Debug)]
-pub(super) struct Trip {
+pub(super) struct Move {
     pub(super) slot: SlotId,
     /// Bytes asked for.
     pub(super) size: u64,
@@ -54,12 +54,12 @@ pub(super) struct Trip {
     pub(super) from_block: u32,
     pub(super) to_block: u32,
     pub(super) consent: Consent,
-    pub(super) verdict: Verdict,
+    pub(super) how: How,
 }
 
-/// What is done about a trip.
+/// What is done about a planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum How {
     /// The pass copies the bytes.
     Copy,
     /// The owner copies them, and says when that is done by committing.
@@ -68,13 +68,13 @@ pub(super) enum Verdict {
     Ignore,
 }
 
-impl Trip {
+impl Move {
     /// Bytes that a copy carries.
     pub(super) const fn bytes(&self) -> u64 {
         self.from.size
     }
 
-    /// Whether another trip has the same lane, and goes to the same.
+    /// Whether another planned has the same lane, and goes to the same.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.lane, self.to_lane) == (other.lane, other.to_lane)
     }
@@ -82,39 +82,45 @@ impl Trip {
 
 impl<B: Backend> LaneState<B> {
     /// Timelines that may still use an allocation's bytes, or those of the hole that it goes to.
-    pub(super) fn timelines_of_trip(&self, trip: &Trip, timelines: &mut Vec<TimelineId>) {
+    pub(super) fn timelines_of(&self, planned: &Move, timelines: &mut Vec<TimelineId>) {
         let mut add = |timeline: TimelineId| {
             if !timelines.contains(&timeline) {
                 timelines.push(timeline);
             }
         };
         // Transfers of allocations without a timeline run on the main one.
-        add(self.home_of(trip.slot).unwrap_or(TimelineId::MAIN));
-        if let Some(note) = self.notes.get(trip.slot.index) {
+        add(self.home_of(planned.slot).unwrap_or(TimelineId::MAIN));
+        if let Some(note) = self.notes.get(planned.slot.index) {
             note.used_on.iter().copied().for_each(&mut add);
         }
         self.users.busy().chain(self.users.unannounced()).for_each(add);
     }
 
-    /// Ends a trip at the new place, if its bytes are there and nobody asked for the old one; else at the old one.
+    /// Ends a planned at the new place, if its bytes are there and nobody asked for the old one; else at the old one.
     ///
     /// This is the locked state of `lane`.
-    pub(super) fn end_trip(&mut self, lane: &Lane<B>, trip: &Trip, copied: Copied) -> Fate {
-        let old = self.slots.moving_key(trip.slot).expect("a pass keeps the slots that it moves");
-        let arrives = copied == Copied::Yes && self.slots.is_copying(trip.slot);
-        let new = trip.to.key;
+    pub(super) fn finish_move(
+        &mut self,
+        lane: &Lane<B>,
+        planned: &Move,
+        copied: Copied,
+    ) -> MoveOutcome {
+        let old =
+            self.slots.moving_key(planned.slot).expect("a pass keeps the slots that it moves");
+        let arrives = copied == Copied::Yes && self.slots.is_copying(planned.slot);
+        let new = planned.to.key;
         if arrives {
-            if trip.verdict == Verdict::OwnerCopies {
-                self.give_up_sanitized(lane, trip.slot);
+            if planned.how == How::OwnerCopies {
+                self.give_up_sanitized(lane, planned.slot);
             }
-            self.slots.set_key(trip.slot, new);
-            lane.tell_move(self, trip.slot);
+            self.slots.set_key(planned.slot, new);
+            lane.tell_move(self, planned.slot);
         }
         let left = if arrives { old } else { new };
-        self.held_bytes -= trip.to.span.size;
+        self.held_bytes -= planned.to.span.size;
         let freed = self.divider.free(left);
-        debug_assert!(freed.is_ok(), "both ends of a trip are held");
-        Fate::of(self.let_go(lane, trip.slot), arrives)
+        debug_assert!(freed.is_ok(), "both ends of a planned are held");
+        MoveOutcome::of(self.let_go(lane, planned.slot), arrives)
     }
 
     /// Ends a pass's hold on an allocation, and the allocation if its owner let go of it meanwhile.
@@ -147,24 +153,24 @@ impl<B: Backend> LaneState<B> {
     }
 }
 
-/// Gives back the places of trips that are not made, from a position on.
-pub(super) fn undo<B: Backend>(trips: &mut Trips<B>, first: usize) {
-    trips.each_few(first, |lane, few| {
-        if let Some(there) = trips.abroad(&few[0]) {
-            for trip in few {
-                end_abroad(lane, there, trip, Copied::No);
+/// Gives back the places of moves that are not made, from a position on.
+pub(super) fn undo<B: Backend>(moves: &mut MoveList<B>, first: usize) {
+    moves.each_few(first, |lane, few| {
+        if let Some(there) = moves.cross_heap(&few[0]) {
+            for planned in few {
+                finish_cross_heap(lane, there, planned, Copied::No);
             }
             return;
         }
         let mut state = lane.state.lock();
-        for trip in few {
-            state.end_trip(lane, trip, Copied::No);
+        for planned in few {
+            state.finish_move(lane, planned, Copied::No);
         }
     });
-    trips.truncate(first);
+    moves.truncate(first);
 }
 
-/// Whether the bytes of a trip are at its new place.
+/// Whether the bytes of a planned are at its new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
     Yes,
@@ -176,14 +182,14 @@ pub(super) const TOGETHER: usize = 32;
 /// Not in the table.
 const NONE: u32 = u32::MAX;
 /// Marks the number of a lane of another heap.
-const ABROAD: u32 = 1 << 31;
+const CROSS_HEAP: u32 = 1 << 31;
 
-/// The trips of one pass, lane by lane.
-pub(super) struct Trips<B: Backend> {
-    list: Vec<Trip>,
+/// The moves of one pass, lane by lane.
+pub(super) struct MoveList<B: Backend> {
+    list: Vec<Move>,
     lanes: Vec<Arc<Lane<B>>>,
     /// Lanes of other heaps that something goes to.
-    abroad: Vec<Arc<Lane<B>>>,
+    cross_heap: Vec<Arc<Lane<B>>>,
     /// The lane that was entered last.
     entered: u32,
     blocks: Vec<Arc<Block<B>>>,
@@ -193,13 +199,13 @@ pub(super) struct Trips<B: Backend> {
     pub(super) taken_bytes: u64,
 }
 
-impl<B: Backend> Trips<B> {
-    /// No trips yet, in the memory of an empty list.
-    pub(super) const fn new(list: Vec<Trip>) -> Self {
+impl<B: Backend> MoveList<B> {
+    /// No moves yet, in the memory of an empty list.
+    pub(super) const fn new(list: Vec<Move>) -> Self {
         Self {
             list,
             lanes: Vec::new(),
-            abroad: Vec::new(),
+            cross_heap: Vec::new(),
             entered: NONE,
             blocks: Vec::new(),
             by_number: Vec::new(),
@@ -207,13 +213,13 @@ impl<B: Backend> Trips<B> {
         }
     }
 
-    /// Takes the trips out: none are left.
+    /// Takes the moves out: none are left.
     pub(super) const fn take(&mut self) -> Self {
         core::mem::replace(self, Self::new(Vec::new()))
     }
 
     /// The list's memory, for another pass.
-    pub(super) fn into_list(self) -> Vec<Trip> {
+    pub(super) fn into_list(self) -> Vec<Move> {
         self.list
     }
 
@@ -225,11 +231,11 @@ impl<B: Backend> Trips<B> {
         self.list.is_empty()
     }
 
-    pub(super) fn list(&self) -> &[Trip] {
+    pub(super) fn list(&self) -> &[Move] {
         &self.list
     }
 
-    pub(super) fn get_mut(&mut self, which: usize) -> Option<&mut Trip> {
+    pub(super) fn get_mut(&mut self, which: usize) -> Option<&mut Move> {
         self.list.get_mut(which)
     }
 
@@ -252,27 +258,27 @@ impl<B: Backend> Trips<B> {
     }
 
     /// Marks an allocation of the lane that was entered last as being copied to a place that is held for it.
-    pub(super) fn set_out(&mut self, state: &mut LaneState<B>, resident: &Resident, to: Grant) {
+    pub(super) fn start_move(&mut self, state: &mut LaneState<B>, resident: &Resident, to: Grant) {
         state.held_bytes += to.span.size;
         let blocks = [self.block(state, resident.block), self.block(state, to.block)];
         self.add(state, resident, to, [self.entered; 2], blocks);
     }
 
-    /// As [`set_out`](Self::set_out), to a place in a lane of another heap.
-    pub(super) fn set_out_abroad(
+    /// As [`start_move`](Self::start_move), to a place in a lane of another heap.
+    pub(super) fn start_cross_heap(
         &mut self,
         state: &mut LaneState<B>,
         resident: &Resident,
         to: Lodging<B>,
     ) {
         let from_block = self.block(state, resident.block);
-        let lanes = [self.entered, ABROAD | place_in(&mut self.abroad, &to.lane)];
+        let lanes = [self.entered, CROSS_HEAP | place_in(&mut self.cross_heap, &to.lane)];
         let to_block = u32::try_from(self.blocks.len()).expect("block numbers have 31 bits");
         self.blocks.push(to.block);
         self.add(state, resident, to.grant, lanes, [from_block, to_block]);
     }
 
-    /// Adds a trip; `lanes` and `blocks` are where it is and where it goes.
+    /// Adds a planned; `lanes` and `blocks` are where it is and where it goes.
     fn add(
         &mut self,
         state: &mut LaneState<B>,
@@ -287,7 +293,7 @@ impl<B: Backend> Trips<B> {
         let note = if noted { state.notes.get(resident.slot.index) } else { None };
         let needed = resident.class == Class::Tiled
             || note.is_some_and(|note| note.consent == Consent::Needed);
-        let trip = Trip {
+        let planned = Move {
             slot: resident.slot,
             size,
             from: resident.span,
@@ -298,19 +304,20 @@ impl<B: Backend> Trips<B> {
             from_block,
             to_block,
             consent: if needed { Consent::Needed } else { Consent::Given },
-            verdict: if needed { Verdict::Ignore } else { Verdict::Copy },
+            how: if needed { How::Ignore } else { How::Copy },
         };
-        self.list.push(trip);
+        self.list.push(planned);
     }
 
-    /// The lane of another heap that a trip goes to, if it leaves its own.
-    pub(super) fn abroad(&self, trip: &Trip) -> Option<&Arc<Lane<B>>> {
-        (trip.to_lane & ABROAD != 0).then(|| &self.abroad[(trip.to_lane & !ABROAD) as usize])
+    /// The lane of another heap that a planned goes to, if it leaves its own.
+    pub(super) fn cross_heap(&self, planned: &Move) -> Option<&Arc<Lane<B>>> {
+        (planned.to_lane & CROSS_HEAP != 0)
+            .then(|| &self.cross_heap[(planned.to_lane & !CROSS_HEAP) as usize])
     }
 
     /// The lanes of other heaps that something goes to.
-    pub(super) fn lanes_abroad(&self) -> Vec<Arc<Lane<B>>> {
-        self.abroad.clone()
+    pub(super) fn cross_heap_lanes(&self) -> Vec<Arc<Lane<B>>> {
+        self.cross_heap.clone()
     }
 
     /// Where a block of the lane that was entered last is in the table.
@@ -329,36 +336,36 @@ impl<B: Backend> Trips<B> {
         at
     }
 
-    pub(super) fn lane(&self, trip: &Trip) -> &Arc<Lane<B>> {
-        &self.lanes[trip.lane as usize]
+    pub(super) fn lane(&self, planned: &Move) -> &Arc<Lane<B>> {
+        &self.lanes[planned.lane as usize]
     }
 
-    pub(super) fn id(&self, trip: &Trip) -> AllocationId {
-        self.lane(trip).id_of(trip.slot)
+    pub(super) fn id(&self, planned: &Move) -> AllocationId {
+        self.lane(planned).id_of(planned.slot)
     }
 
     /// Where an allocation is.
-    pub(super) fn from(&self, trip: &Trip) -> Spot<'_, B::Block> {
-        let span = Span { size: trip.size, ..trip.from };
-        Spot { block: self.blocks[trip.from_block as usize].raw(), span }
+    pub(super) fn from(&self, planned: &Move) -> Spot<'_, B::Block> {
+        let span = Span { size: planned.size, ..planned.from };
+        Spot { block: self.blocks[planned.from_block as usize].raw(), span }
     }
 
     /// Where it goes.
-    pub(super) fn to(&self, trip: &Trip) -> Spot<'_, B::Block> {
-        let span = Span { size: trip.size, ..trip.to.span };
-        Spot { block: self.blocks[trip.to_block as usize].raw(), span }
+    pub(super) fn to(&self, planned: &Move) -> Spot<'_, B::Block> {
+        let span = Span { size: planned.size, ..planned.to.span };
+        Spot { block: self.blocks[planned.to_block as usize].raw(), span }
     }
 
-    pub(super) fn as_move(&self, trip: &Trip) -> Move<'_, B::Block> {
+    pub(super) fn as_move(&self, planned: &Move) -> CopyRegion<'_, B::Block> {
         let block = |at: u32| self.blocks[at as usize].raw();
-        let from = Place { block: block(trip.from_block), offset: trip.from.offset };
-        let to = Place { block: block(trip.to_block), offset: trip.to.span.offset };
-        Move { from, to, size: trip.bytes() }
+        let from = Place { block: block(planned.from_block), offset: planned.from.offset };
+        let to = Place { block: block(planned.to_block), offset: planned.to.span.offset };
+        CopyRegion { from, to, size: planned.bytes() }
     }
 
-    /// Shows trips from a position on, a few of one lane at a time.
-    pub(super) fn each_few(&self, first: usize, mut visit: impl FnMut(&Arc<Lane<B>>, &[Trip])) {
-        for of_lane in self.list[first..].chunk_by(Trip::is_like) {
+    /// Shows moves from a position on, a few of one lane at a time.
+    pub(super) fn each_few(&self, first: usize, mut visit: impl FnMut(&Arc<Lane<B>>, &[Move])) {
+        for of_lane in self.list[first..].chunk_by(Move::is_like) {
             for few in of_lane.chunks(TOGETHER) {
                 visit(self.lane(&few[0]), few);
             }
@@ -366,7 +373,7 @@ impl<B: Backend> Trips<B> {
     }
 
     /// As [`each_few`](Self::each_few), for all of them and to be changed.
-    pub(super) fn each_few_mut(&mut self, mut visit: impl FnMut(&Arc<Lane<B>>, &mut [Trip])) {
+    pub(super) fn each_few_mut(&mut self, mut visit: impl FnMut(&Arc<Lane<B>>, &mut [Move])) {
         for of_lane in self.list.chunk_by_mut(|a, b| a.lane == b.lane) {
             for few in of_lane.chunks_mut(TOGETHER) {
                 visit(&self.lanes[few[0].lane as usize], few);
@@ -395,45 +402,45 @@ fn place_in<B: Backend>(lanes: &mut Vec<Arc<Lane<B>>>, lane: &Arc<Lane<B>>) -> u
 }
 
 /// Shows the new places, a few at a time.
-pub(super) fn publish<B: Backend>(trips: &Trips<B>) -> Outcome {
-    let moved = Moved { taken_bytes: trips.taken_bytes, ..Moved::default() };
-    let mut outcome = Outcome { fates: Vec::with_capacity(trips.len()), moved };
-    let mut note = |id, trip: &Trip, fate| {
-        outcome.fates.push((id, fate));
-        if fate == Fate::Moved {
+pub(super) fn publish<B: Backend>(moves: &MoveList<B>) -> Outcome {
+    let moved = Moved { taken_bytes: moves.taken_bytes, ..Moved::default() };
+    let mut outcome = Outcome { moves: Vec::with_capacity(moves.len()), moved };
+    let mut note = |id, planned: &Move, one| {
+        outcome.moves.push((id, one));
+        if one == MoveOutcome::Moved {
             outcome.moved.moves += 1;
-            outcome.moved.bytes += trip.bytes();
+            outcome.moved.bytes += planned.bytes();
         }
     };
-    trips.each_few(0, |lane, few| {
-        let copied = |trip: &Trip| {
-            if trip.verdict == Verdict::Ignore { Copied::No } else { Copied::Yes }
+    moves.each_few(0, |lane, few| {
+        let copied = |planned: &Move| {
+            if planned.how == How::Ignore { Copied::No } else { Copied::Yes }
         };
-        if let Some(there) = trips.abroad(&few[0]) {
-            for trip in few {
-                let fate = end_abroad(lane, there, trip, copied(trip));
-                note(lane.id_of(trip.slot), trip, fate);
+        if let Some(there) = moves.cross_heap(&few[0]) {
+            for planned in few {
+                let one = finish_cross_heap(lane, there, planned, copied(planned));
+                note(lane.id_of(planned.slot), planned, one);
             }
             return;
         }
         let mut state = lane.state.lock();
-        for trip in few {
-            let fate = state.end_trip(lane, trip, copied(trip));
-            note(lane.id_of(trip.slot), trip, fate);
+        for planned in few {
+            let one = state.finish_move(lane, planned, copied(planned));
+            note(lane.id_of(planned.slot), planned, one);
         }
     });
     outcome
 }
 
 /// Leaves the new places held for ever, because something may still write there.
-pub(super) fn forsake<B: Backend>(trips: &Trips<B>) {
-    trips.each_few(0, |lane, few| {
+pub(super) fn abandon<B: Backend>(moves: &MoveList<B>) {
+    moves.each_few(0, |lane, few| {
         let mut state = lane.state.lock();
-        for trip in few {
-            if !state.slots.is_in_pass(trip.slot) {
-                state.notes.of(trip.slot.index).ending = Some(Ending::Never);
+        for planned in few {
+            if !state.slots.is_in_pass(planned.slot) {
+                state.notes.of(planned.slot.index).ending = Some(Ending::Never);
             }
-            state.let_go(lane, trip.slot);
+            state.let_go(lane, planned.slot);
         }
     });
 }

@@ -3,9 +3,9 @@
 //! When no page can be evacuated into the holes of others, because each hole is smaller than what would have to go there,
 //! the holes still add up. Packed into fresh pages, the same allocations leave none.
 #![forbid(unsafe_code)]
-use super::budget::Purse;
-use super::moves::{TOGETHER, Trips};
-use super::planner::Booking;
+use super::budget::BudgetMeter;
+use super::moves::{MoveList, TOGETHER};
+use super::planner::LanePlanner;
 use super::snapshot::{Presence, Region, Resident};
 use crate::pool::LaneState;
 use crate::strategy::Grant;
@@ -19,13 +19,13 @@ const MOST_PAGES: u64 = 128;
 /// Pages for which it is tried at least, where the driver has no more.
 const LEAST_PAGES: u64 = 2;
 
-impl<B: Backend> Booking<B> {
+impl<B: Backend> LanePlanner<B> {
     /// Books moves out of pages whose holes add up, into fresh pages. Where the driver has no memory for as many, fewer
     /// are packed.
-    pub(super) fn pack_pages(&mut self, purse: &mut Purse, trips: &mut Trips<B>) {
+    pub(super) fn pack_pages(&mut self, meter: &mut BudgetMeter, moves: &mut MoveList<B>) {
         let Some(page) = self.lane.shared.page() else { return };
         let mut pages = MOST_PAGES;
-        while pages >= LEAST_PAGES && !purse.is_late() {
+        while pages >= LEAST_PAGES && !meter.is_late() {
             let residents = self.to_pack(page, pages * page);
             if residents.is_empty() {
                 return;
@@ -34,8 +34,8 @@ impl<B: Backend> Booking<B> {
             let before = self.lane.shared.reserved();
             match self.lane.take_dock(bytes.next_multiple_of(page)) {
                 Ok(dock) => {
-                    trips.taken_bytes += self.lane.shared.reserved().saturating_sub(before);
-                    return self.move_into(dock, &residents, purse, trips);
+                    moves.taken_bytes += self.lane.shared.reserved().saturating_sub(before);
+                    return self.move_into(dock, &residents, meter, moves);
                 }
                 Err(error) if error.kind().is_out_of_memory() => pages /= 2,
                 Err(_) => return,
@@ -45,7 +45,7 @@ impl<B: Backend> Booking<B> {
 
     /// What is packed together, so that the strictest alignment comes first: then nothing is lost between two.
     fn to_pack(&self, page: u64, most: u64) -> Vec<Resident> {
-        let regions = &self.survey.regions;
+        let regions = &self.snapshot.regions;
         let chosen = pack(regions, page, most).into_iter().flat_map(|range| &regions[range]);
         let linear = |one: &&Resident| one.class == Class::Linear;
         let mut residents: Vec<Resident> =
@@ -61,8 +61,8 @@ impl<B: Backend> Booking<B> {
         &self,
         dock: Grant,
         residents: &[Resident],
-        purse: &mut Purse,
-        trips: &mut Trips<B>,
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
     ) {
         let lane = Arc::clone(&self.lane);
         let mut dock = Some(dock);
@@ -75,12 +75,12 @@ impl<B: Backend> Booking<B> {
                 if !matches!(state.look_at(resident), Presence::Free) {
                     continue;
                 }
-                if !purse.pay(resident.span.size) {
+                if !meter.pay(resident.span.size) {
                     break;
                 }
                 match state.berth(&mut dock, resident) {
-                    Some(to) => trips.set_out(&mut state, resident, to),
-                    None => purse.refund(resident.span.size),
+                    Some(to) => moves.start_move(&mut state, resident, to),
+                    None => meter.refund(resident.span.size),
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Concurrent passes: moves that are planned, decided, copied on a timeline and committed when the copies have finished.
 #![forbid(unsafe_code)]
-use super::budget::Purse;
+use super::budget::BudgetMeter;
 use super::copier;
-use super::moves::{Spot, Trip, Trips, Verdict, forsake, publish, undo};
-use super::planner::{Booking, Goal};
-use super::stats::{Ledger, Moved, Outcome};
+use super::moves::{How, Move, MoveList, Spot, abandon, publish, undo};
+use super::planner::{Goal, LanePlanner};
+use super::stats::{DefragStats, Moved, Outcome};
 use crate::device::{Block, Device};
 use crate::pool::{Consent, Lane, Patience};
 use crate::{
@@ -26,10 +26,10 @@ use std::time::Instant;
 #[must_use = "dropping a pass aborts it"]
 pub struct Pass<B: Backend> {
     pub(super) device: Arc<Device<B>>,
-    ledger: Arc<Ledger>,
+    stats: Arc<DefragStats>,
     pub(super) on: TimelineId,
     pub(super) order: Order,
-    pub(super) trips: Trips<B>,
+    pub(super) moves: MoveList<B>,
     pub(super) under_way: Option<UnderWay<B>>,
     pub(super) host_time: Duration,
 }
@@ -37,7 +37,7 @@ pub struct Pass<B: Backend> {
 impl<B: Backend> fmt::Debug for Pass<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pass")
-            .field("moves", &self.trips.len())
+            .field("moves", &self.moves.len())
             .field("under_way", &self.under_way.is_some())
             .finish_non_exhaustive()
     }
@@ -47,48 +47,48 @@ impl<B: Backend> Pass<B> {
     /// Books the moves of a pass.
     pub(crate) fn plan(
         device: Arc<Device<B>>,
-        ledger: Arc<Ledger>,
+        stats: Arc<DefragStats>,
         on: TimelineId,
         order: Order,
-        bookings: &mut [Booking<B>],
+        planners: &mut [LanePlanner<B>],
         goal: &Goal,
-        purse: &mut Purse,
+        meter: &mut BudgetMeter,
     ) -> Self {
         let began = Instant::now();
-        let (mut trips, mut released) = (Trips::new(ledger.shelf.take_trips()), 0u64);
-        for booking in bookings {
-            let cost = device.cost(booking.heap());
-            purse.set_rates(cost.rates());
+        let (mut moves, mut released) = (MoveList::new(stats.scratch.take_moves()), 0u64);
+        for planner in planners {
+            let cost = device.cost(planner.heap());
+            meter.set_rates(cost.rates());
             let left = goal.wanted.saturating_sub(released);
-            released = released.saturating_add(booking.book(left, purse, &mut trips));
-            if trips.is_empty() && purse.too_dear {
+            released = released.saturating_add(planner.plan(left, meter, &mut moves));
+            if moves.is_empty() && meter.too_dear {
                 cost.doubt();
             }
         }
         let host_time = began.elapsed();
-        Self { device, ledger, on, order, trips, under_way: None, host_time }
+        Self { device, stats, on, order, moves, under_way: None, host_time }
     }
 
-    /// A pass whose trips are still to be booked.
+    /// A pass whose moves are still to be booked.
     pub(super) fn of(
         device: Arc<Device<B>>,
-        ledger: Arc<Ledger>,
+        stats: Arc<DefragStats>,
         on: TimelineId,
-        trips: Trips<B>,
+        moves: MoveList<B>,
     ) -> Self {
         let (order, host_time) = (Order::Timelines, Duration::ZERO);
-        Self { device, ledger, on, order, trips, under_way: None, host_time }
+        Self { device, stats, on, order, moves, under_way: None, host_time }
     }
 
     /// The planned moves, in order.
     pub fn moves(&self) -> impl ExactSizeIterator<Item = PlannedMove<'_, B>> {
-        self.trips.list().iter().map(|trip| PlannedMove { trips: &self.trips, trip })
+        self.moves.list().iter().map(|planned| PlannedMove { moves: &self.moves, planned })
     }
 
     /// Whether there is nothing to gain.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.trips.is_empty()
+        self.moves.is_empty()
     }
 
     /// Decides about one move, by its position in [`moves`](Self::moves). Undecided ones are copied, or ignored where
@@ -102,20 +102,20 @@ impl<B: Backend> Pass<B> {
         if self.under_way.is_some() {
             return Err(ErrorKind::Busy.into());
         }
-        let id = self.trips.list().get(which).map(|trip| self.trips.id(trip));
+        let id = self.moves.list().get(which).map(|planned| self.moves.id(planned));
         if let Decision::Destroy(allocation) = &decision
             && id != Some(allocation.id())
         {
             return Err(ErrorKind::OutOfRange.into());
         }
-        let trip = self.trips.get_mut(which).ok_or(ErrorKind::OutOfRange)?;
-        trip.verdict = match decision {
-            Decision::Copy => Verdict::Copy,
-            Decision::OwnerCopies => Verdict::OwnerCopies,
-            Decision::Ignore => Verdict::Ignore,
+        let planned = self.moves.get_mut(which).ok_or(ErrorKind::OutOfRange)?;
+        planned.how = match decision {
+            Decision::Copy => How::Copy,
+            Decision::OwnerCopies => How::OwnerCopies,
+            Decision::Ignore => How::Ignore,
             Decision::Destroy(allocation) => {
                 drop(allocation);
-                Verdict::Ignore
+                How::Ignore
             }
         };
         Ok(())
@@ -130,9 +130,9 @@ impl<B: Backend> Pass<B> {
         mut self,
         mut owner: impl FnMut(&PlannedMove<'_, B>) -> Decision<B>,
     ) -> Result<Outcome> {
-        for which in 0..self.trips.len() {
-            let trip = &self.trips.list()[which];
-            let decision = owner(&PlannedMove { trips: &self.trips, trip });
+        for which in 0..self.moves.len() {
+            let planned = &self.moves.list()[which];
+            let decision = owner(&PlannedMove { moves: &self.moves, planned });
             self.decide(which, decision)?;
         }
         self.commit()
@@ -152,10 +152,10 @@ impl<B: Backend> Pass<B> {
         let started = self.submit(&timelines);
         let took = began.elapsed();
         self.host_time += took;
-        if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.list().first())
+        if let (Some(under_way), Some(planned)) = (&self.under_way, self.moves.list().first())
             && self.order == Order::Timelines
         {
-            let cost = self.device.cost(self.trips.lane(trip).shared.heap);
+            let cost = self.device.cost(self.moves.lane(planned).shared.heap);
             cost.learn_submitting(under_way.moves, took);
         }
         started
@@ -169,14 +169,14 @@ impl<B: Backend> Pass<B> {
     ///
     /// What the driver says; each allocation is then where it was.
     pub fn commit(self) -> Result<Outcome> {
-        let ledger = Arc::clone(&self.ledger);
+        let stats = Arc::clone(&self.stats);
         let (mut outcome, lanes) = self.show()?;
         let (began, mut returned) = (Instant::now(), Moved::default());
         for lane in lanes {
             lane.give_back_empty(Portion::All, &mut returned);
         }
         returned.host_time = began.elapsed();
-        ledger.add(&returned);
+        stats.add(&returned);
         outcome.moved.add(&returned);
         Ok(outcome)
     }
@@ -192,22 +192,22 @@ impl<B: Backend> Pass<B> {
         }
         let began = Instant::now();
         self.learn();
-        let trips = self.trips.take();
-        let mut outcome = publish(&trips);
-        let lanes = trips.lanes();
-        self.ledger.shelf.put_trips(trips.into_list());
+        let moves = self.moves.take();
+        let mut outcome = publish(&moves);
+        let lanes = moves.lanes();
+        self.stats.scratch.put_moves(moves.into_list());
         outcome.moved.passes = 1;
         outcome.moved.host_time = self.host_time + began.elapsed();
-        self.ledger.add(&outcome.moved);
+        self.stats.add(&outcome.moved);
         let Moved { moves, bytes, .. } = outcome.moved;
         tracing::debug!(moves, bytes, "a defragmentation pass was committed");
         Ok((outcome, lanes))
     }
 
     fn learn(&self) {
-        if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.list().first()) {
+        if let (Some(under_way), Some(planned)) = (&self.under_way, self.moves.list().first()) {
             let (moves, bytes) = (under_way.moves, under_way.bytes);
-            let cost = self.device.cost(self.trips.lane(trip).shared.heap);
+            let cost = self.device.cost(self.moves.lane(planned).shared.heap);
             cost.learn(moves, bytes, under_way.busy, under_way.since.elapsed());
         }
     }
@@ -215,30 +215,30 @@ impl<B: Backend> Pass<B> {
 
 impl<B: Backend> Drop for Pass<B> {
     fn drop(&mut self) {
-        if self.trips.is_empty() {
+        if self.moves.is_empty() {
             return;
         }
-        self.ledger.add(&Moved { passes: 1, aborted: 1, ..Moved::default() });
-        let mut trips = self.trips.take();
+        self.stats.add(&Moved { passes: 1, aborted: 1, ..Moved::default() });
+        let mut moves = self.moves.take();
         let stopped = self.wait().or_else(|_| self.device.backend().wait_idle());
         if stopped.as_ref().is_err_and(|error| error.kind() != ErrorKind::DeviceLost) {
             tracing::error!(
                 ?stopped,
                 "copies could not be followed; their bytes are not used again"
             );
-            forsake(&trips);
+            abandon(&moves);
             if let Some(bounce) = self.under_way.take().and_then(|under_way| under_way.bounce) {
                 self.device.give_up(bounce);
             }
             return;
         }
-        undo(&mut trips, 0);
-        if trips.taken_bytes > 0 {
+        undo(&mut moves, 0);
+        if moves.taken_bytes > 0 {
             // Of another heap, which is to be as it was.
-            let lanes = trips.lanes_abroad();
+            let lanes = moves.cross_heap_lanes();
             lanes.iter().for_each(|lane| lane.give_back_empty(Portion::All, &mut Moved::default()));
         }
-        self.ledger.shelf.put_trips(trips.into_list());
+        self.stats.scratch.put_moves(moves.into_list());
     }
 }
 
@@ -275,19 +275,19 @@ impl<B: Backend> Pass<B> {
     /// Takes out of the copies what stays or was freed; the timelines that may use the rest.
     pub(super) fn drop_cancelled(&mut self) -> Vec<TimelineId> {
         let mut timelines = Vec::new();
-        self.trips.each_few_mut(|lane, few| {
+        self.moves.each_few_mut(|lane, few| {
             let state = lane.state.lock();
-            for trip in few {
-                if !state.slots.is_copying(trip.slot) {
-                    trip.verdict = Verdict::Ignore;
+            for planned in few {
+                if !state.slots.is_copying(planned.slot) {
+                    planned.how = How::Ignore;
                 }
-                if trip.verdict == Verdict::Copy {
-                    state.timelines_of_trip(trip, &mut timelines);
+                if planned.how == How::Copy {
+                    state.timelines_of(planned, &mut timelines);
                 }
             }
         });
         // What is free in another heap may still be in use by the timeline that freed it.
-        for lane in self.trips.lanes_abroad() {
+        for lane in self.moves.cross_heap_lanes() {
             let state = lane.state.lock();
             for timeline in state.users.busy().chain([TimelineId::MAIN]) {
                 if !timelines.contains(&timeline) {
@@ -301,14 +301,14 @@ impl<B: Backend> Pass<B> {
     /// Submits the copies behind what some timelines have to do.
     pub(super) fn submit(&mut self, users: &[TimelineId]) -> Result<()> {
         let bounce = self.bounce();
-        let copied = self.trips.list().iter().filter(|trip| trip.verdict == Verdict::Copy);
+        let copied = self.moves.list().iter().filter(|planned| planned.how == How::Copy);
         let (mut moves, mut around, mut bytes) =
-            (Vec::with_capacity(self.trips.len()), Vec::new(), 0);
-        for trip in copied {
-            let one = self.trips.as_move(trip);
+            (Vec::with_capacity(self.moves.len()), Vec::new(), 0);
+        for planned in copied {
+            let one = self.moves.as_move(planned);
             bytes += one.size;
             match &bounce {
-                Some(_) if trip.from_block == trip.to_block => around.push(one),
+                Some(_) if planned.from_block == planned.to_block => around.push(one),
                 _ => moves.push(one),
             }
         }
@@ -347,16 +347,16 @@ impl<B: Backend> Pass<B> {
             return None;
         }
         let inside =
-            |trip: &&Trip| trip.verdict == Verdict::Copy && trip.from_block == trip.to_block;
-        let trips = self.trips.list().iter().filter(inside);
-        let bytes: u64 = trips.clone().map(Trip::bytes).sum();
-        let heap = self.trips.lane(trips.clone().next()?).shared.heap;
+            |planned: &&Move| planned.how == How::Copy && planned.from_block == planned.to_block;
+        let moves = self.moves.list().iter().filter(inside);
+        let bytes: u64 = moves.clone().map(Move::bytes).sum();
+        let heap = self.moves.lane(moves.clone().next()?).shared.heap;
         let bounce = copier::take(&self.device, heap, bytes);
         if bounce.is_none() {
-            self.trips.each_few_mut(|_, few| {
+            self.moves.each_few_mut(|_, few| {
                 few.iter_mut()
-                    .filter(|trip| inside(&&**trip))
-                    .for_each(|trip| trip.verdict = Verdict::Ignore);
+                    .filter(|planned| inside(&&**planned))
+                    .for_each(|planned| planned.how = How::Ignore);
             });
         }
         bounce
@@ -447,15 +447,15 @@ pub enum Decision<B: Backend> {
 
 /// One move of a pass, before it is made.
 pub struct PlannedMove<'a, B: Backend> {
-    pub(super) trips: &'a Trips<B>,
-    pub(super) trip: &'a Trip,
+    pub(super) moves: &'a MoveList<B>,
+    pub(super) planned: &'a Move,
 }
 
 impl<B: Backend> fmt::Debug for PlannedMove<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PlannedMove")
             .field("allocation", &self.allocation())
-            .field("from", &self.trip.from)
+            .field("from", &self.planned.from)
             .field("to", &self.to().span)
             .finish()
     }
@@ -465,49 +465,53 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
     /// Which allocation.
     #[must_use]
     pub fn allocation(&self) -> AllocationId {
-        self.trips.id(self.trip)
+        self.moves.id(self.planned)
     }
 
     /// Its name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&'a str> {
-        self.trip.name.as_deref()
+        self.planned.name.as_deref()
     }
 
     /// Its bytes, as asked for.
     #[must_use]
     pub const fn size(&self) -> u64 {
-        self.trip.size
+        self.planned.size
     }
 
     /// The heap that it is in.
     #[must_use]
     pub fn heap(&self) -> HeapId {
-        self.trips.lane(self.trip).shared.heap
+        self.moves.lane(self.planned).shared.heap
     }
 
     /// The heap that it goes to: the same, unless the pass is a [recall](crate::Manager::begin_recall).
     #[must_use]
     pub fn to_heap(&self) -> HeapId {
-        self.trips.abroad(self.trip).unwrap_or_else(|| self.trips.lane(self.trip)).shared.heap
+        self.moves
+            .cross_heap(self.planned)
+            .unwrap_or_else(|| self.moves.lane(self.planned))
+            .shared
+            .heap
     }
 
     /// Whether it stays unless its owner decides otherwise.
     #[must_use]
     pub fn needs_consent(&self) -> bool {
-        self.trip.consent == Consent::Needed
+        self.planned.consent == Consent::Needed
     }
 
     /// Where it is.
     #[must_use]
     pub fn from(&self) -> Spot<'a, B::Block> {
-        self.trips.from(self.trip)
+        self.moves.from(self.planned)
     }
 
     /// Where it goes: nobody else gets these bytes while the pass lives.
     #[must_use]
     pub fn to(&self) -> Spot<'a, B::Block> {
-        self.trips.to(self.trip)
+        self.moves.to(self.planned)
     }
 }
 

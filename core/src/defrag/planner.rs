@@ -1,11 +1,11 @@
 //! Plans the moves of a pass, lane by lane: first regions that can be evacuated, then the holes of blocks that stay.
 #![forbid(unsafe_code)]
-use super::budget::Purse;
+use super::budget::BudgetMeter;
 use super::compact::scattered;
 use super::evacuate::sources;
-use super::moves::{Trip, Trips};
-use super::snapshot::{Inside, Scan, Seen, SlotsByBlock, Survey};
-use super::stats::Ledger;
+use super::moves::{Move, MoveList};
+use super::snapshot::{Inside, Scan, Seen, SlotsByBlock, Snapshot};
+use super::stats::DefragStats;
 use crate::pool::{Consent, Lane};
 use crate::strategy::BlockId;
 use crate::sync::Mutex;
@@ -43,10 +43,10 @@ impl Goal {
 }
 
 /// A lane being defragmented region by region. It can go on in a later pass: what it knows is checked when it is used.
-pub(crate) struct Booking<B: Backend> {
+pub(crate) struct LanePlanner<B: Backend> {
     pub(super) lane: Arc<Lane<B>>,
-    ledger: Arc<Ledger>,
-    pub(super) survey: Survey,
+    stats: Arc<DefragStats>,
+    pub(super) snapshot: Snapshot,
     /// What of the lane is still to be looked at; `None` when all was.
     scan: Option<Scan>,
     slots: SlotsByBlock,
@@ -55,14 +55,14 @@ pub(crate) struct Booking<B: Backend> {
     pub(super) order: Vec<usize>,
     /// Where in the region that is being emptied.
     pub(super) next: usize,
-    /// What each region is to this booking.
+    /// What each region is to this planner.
     pub(super) roles: Vec<Role>,
     /// Whether the region that is being emptied must be emptied in this pass, or left alone.
     pub(super) only_whole: bool,
     goal: Goal,
 }
 
-/// What a booking does with a lane.
+/// What a planner does with a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// It empties regions.
@@ -71,7 +71,7 @@ enum Stage {
     Close,
 }
 
-/// What a region is to a booking.
+/// What a region is to a planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// It can be a source or a destination.
@@ -82,23 +82,23 @@ pub(super) enum Role {
     Destination,
 }
 
-/// How booking a few allocations ended.
-pub(super) enum Booked {
+/// How planner a few allocations ended.
+pub(super) enum Evacuated {
     All,
-    /// The purse is empty.
+    /// The meter is empty.
     Enough,
     /// One of them has no place to go.
     NoRoom,
 }
 
-impl<B: Backend> Booking<B> {
-    /// A booking of a lane, which is looked at when it is used. Where nothing can be copied there is nothing to book.
-    pub(crate) fn new(lane: &Arc<Lane<B>>, ledger: &Arc<Ledger>, goal: &Goal) -> Self {
+impl<B: Backend> LanePlanner<B> {
+    /// A planner of a lane, which is looked at when it is used. Where nothing can be copied there is nothing to plan.
+    pub(crate) fn new(lane: &Arc<Lane<B>>, stats: &Arc<DefragStats>, goal: &Goal) -> Self {
         let can = lane.shared.device.backend().as_transfer().is_some();
         Self {
             lane: Arc::clone(lane),
-            ledger: Arc::clone(ledger),
-            survey: lane.survey(),
+            stats: Arc::clone(stats),
+            snapshot: lane.snapshot(),
             scan: can.then(Scan::default),
             slots: SlotsByBlock::default(),
             stage: if can { Stage::Empty } else { Stage::Close },
@@ -111,14 +111,14 @@ impl<B: Backend> Booking<B> {
     }
 
     /// Looks at the lane until all was seen or the time is up; whether all was.
-    fn look(&mut self, purse: &Purse) -> bool {
+    fn look(&mut self, meter: &BudgetMeter) -> bool {
         let Some(scan) = &mut self.scan else { return true };
         if scan.is_first() {
-            self.slots = self.ledger.shelf.take_slots();
+            self.slots = self.stats.scratch.take_slots();
         }
-        let (survey, slots) = (&mut self.survey, &mut self.slots);
-        while self.lane.scan(scan, survey, slots, self.goal.asks) == Seen::Part {
-            if purse.is_late() {
+        let (snapshot, slots) = (&mut self.snapshot, &mut self.slots);
+        while self.lane.scan(scan, snapshot, slots, self.goal.asks) == Seen::Part {
+            if meter.is_late() {
                 return false;
             }
         }
@@ -128,7 +128,7 @@ impl<B: Backend> Booking<B> {
     }
 
     fn set_order(&mut self) {
-        let regions = &self.survey.regions;
+        let regions = &self.snapshot.regions;
         self.order = match self.stage {
             Stage::Empty => sources(regions),
             Stage::Close => scattered(regions),
@@ -151,45 +151,50 @@ impl<B: Backend> Booking<B> {
         self.goal.own
     }
 
-    /// Books as much as the purse allows; says how many bytes of regions will be empty.
+    /// Books as much as the meter allows; says how many bytes of regions will be empty.
     ///
     /// Holes are closed in a pass that finds nothing to empty: what an earlier pass emptied is gone by then.
-    pub(super) fn book(&mut self, wanted: u64, purse: &mut Purse, trips: &mut Trips<B>) -> u64 {
-        let first = trips.len();
-        trips.enter(&self.lane);
-        if !self.look(purse) {
+    pub(super) fn plan(
+        &mut self,
+        wanted: u64,
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) -> u64 {
+        let first = moves.len();
+        moves.enter(&self.lane);
+        if !self.look(meter) {
             return 0;
         }
         if self.stage == Stage::Empty {
-            let surveyed_now = self.roles.iter().all(|role| *role == Role::Open);
-            let released = self.empty_regions(wanted, purse, trips);
+            let is_fresh = self.roles.iter().all(|role| *role == Role::Open);
+            let released = self.empty_regions(wanted, meter, moves);
             let left = !self.order.is_empty() || self.goal.holes == Holes::Leave;
-            if left || trips.len() > first {
+            if left || moves.len() > first {
                 return released;
             }
             self.stage = Stage::Close;
-            if surveyed_now && self.goal.holes != Holes::Pack {
+            if is_fresh && self.goal.holes != Holes::Pack {
                 self.scan = Some(Scan::holes_only());
             } else {
-                // What moved since is not in the survey, and what was tried in vain no longer.
-                self.survey = self.lane.survey();
+                // What moved since is not in the snapshot, and what was tried in vain no longer.
+                self.snapshot = self.lane.snapshot();
                 self.slots.clear();
                 self.scan = Some(Scan::with_holes());
             }
-            if !self.look(purse) {
+            if !self.look(meter) {
                 return 0;
             }
         }
-        self.close_holes(purse, trips);
-        if self.goal.holes == Holes::Pack && trips.len() == first {
-            self.pack_pages(purse, trips);
+        self.close_holes(meter, moves);
+        if self.goal.holes == Holes::Pack && moves.len() == first {
+            self.pack_pages(meter, moves);
         }
         0
     }
 
     /// What is in the block of a region now; with its holes, where they are to be closed.
     pub(super) fn look_into(&self, at: usize, holes: Holes) -> Inside {
-        let number = u32::try_from(self.survey.regions[at].number);
+        let number = u32::try_from(self.snapshot.regions[at].number);
         let block = BlockId(number.expect("blocks have numbers of 31 bits"));
         self.lane.look_into(block, &self.slots, self.goal.asks, holes)
     }
@@ -197,50 +202,50 @@ impl<B: Backend> Booking<B> {
     /// Has done with the next region.
     pub(super) fn skip(&mut self) {
         if let Some(at) = self.order.pop() {
-            self.survey.regions[at].residents = Vec::new();
+            self.snapshot.regions[at].residents = Vec::new();
         }
         self.next = 0;
     }
 }
 
-impl<B: Backend> Drop for Booking<B> {
+impl<B: Backend> Drop for LanePlanner<B> {
     fn drop(&mut self) {
-        self.ledger.shelf.put_slots(core::mem::take(&mut self.slots));
+        self.stats.scratch.put_slots(core::mem::take(&mut self.slots));
     }
 }
 
-/// Trips, and slots, for which memory is kept.
-const MOST_TRIPS: usize = 1 << 14;
+/// MoveList, and slots, for which memory is kept.
+const MOST_MOVES: usize = 1 << 14;
 const MOST_SLOTS: usize = 1 << 17;
 
 /// What one pass may leave for the next.
 #[derive(Debug)]
-pub(super) struct Shelf {
-    trips: Mutex<Vec<Trip>>,
+pub(super) struct PlanScratch {
+    moves: Mutex<Vec<Move>>,
     slots: Mutex<SlotsByBlock>,
 }
 
-impl Default for Shelf {
+impl Default for PlanScratch {
     fn default() -> Self {
-        Self { trips: Mutex::new(Vec::new()), slots: Mutex::new(SlotsByBlock::default()) }
+        Self { moves: Mutex::new(Vec::new()), slots: Mutex::new(SlotsByBlock::default()) }
     }
 }
 
-impl Shelf {
+impl PlanScratch {
     /// An empty list, with room where a pass has left some.
-    pub(super) fn take_trips(&self) -> Vec<Trip> {
-        core::mem::take(&mut *self.trips.lock())
+    pub(super) fn take_moves(&self) -> Vec<Move> {
+        core::mem::take(&mut *self.moves.lock())
     }
 
     /// Keeps the memory of a list.
-    pub(super) fn put_trips(&self, mut list: Vec<Trip>) {
+    pub(super) fn put_moves(&self, mut list: Vec<Move>) {
         list.clear();
-        if list.capacity() <= MOST_TRIPS {
-            *self.trips.lock() = list;
+        if list.capacity() <= MOST_MOVES {
+            *self.moves.lock() = list;
         }
     }
 
-    /// An empty table, with room where a booking has left some.
+    /// An empty table, with room where a planner has left some.
     pub(super) fn take_slots(&self) -> SlotsByBlock {
         core::mem::take(&mut *self.slots.lock())
     }

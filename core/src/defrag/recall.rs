@@ -1,10 +1,10 @@
 //! Calling back what had to go to a farther heap: the largest first, as much as the nearer heap has room for.
 #![forbid(unsafe_code)]
-use super::budget::Purse;
-use super::moves::{Copied, Fate, Trip, Trips, Verdict};
+use super::budget::BudgetMeter;
+use super::moves::{Copied, How, Move, MoveList, MoveOutcome};
 use super::pass::Pass;
 use super::snapshot::{Found, Presence, Resident, SLOTS_TOGETHER};
-use super::stats::Ledger;
+use super::stats::DefragStats;
 use crate::device::Device;
 use crate::pool::{Divider, Lane, Lodging, Stay};
 use crate::{Backend, HeapId, Layout, Result, TimelineId};
@@ -94,40 +94,40 @@ impl<B: Backend> Lane<B> {
 impl<B: Backend> Pass<B> {
     /// Books the moves of a recall; `lodge` holds a place in another heap, and says how many bytes the driver gave for it.
     pub(crate) fn recall(
-        (device, ledger, on): (Arc<Device<B>>, Arc<Ledger>, TimelineId),
+        (device, stats, on): (Arc<Device<B>>, Arc<DefragStats>, TimelineId),
         mut spilled: Vec<Spilled<B>>,
-        purse: &mut Purse,
+        meter: &mut BudgetMeter,
         mut lodge: impl FnMut(&Spilled<B>) -> Result<Option<(Lodging<B>, u64)>>,
     ) -> Result<Self> {
         let began = Instant::now();
         spilled.sort_by_key(Spilled::rank);
-        let trips = Trips::new(ledger.shelf.take_trips());
+        let moves = MoveList::new(stats.scratch.take_moves());
         // From here on an error aborts the pass.
-        let mut pass = Self::of(device, ledger, on, trips);
+        let mut pass = Self::of(device, stats, on, moves);
         let mut no_room = NoRoom::default();
         for one in &spilled {
             let (heap, size) = (one.wished, one.resident.span.size);
-            if purse.is_empty() || purse.is_late() {
+            if meter.is_empty() || meter.is_late() {
                 break;
             }
-            purse.set_rates(pass.device.cost(one.lane.shared.heap).rates());
-            if no_room.covers(heap, size) || !purse.pay(size) {
+            meter.set_rates(pass.device.cost(one.lane.shared.heap).rates());
+            if no_room.covers(heap, size) || !meter.pay(size) {
                 continue;
             }
             match lodge(one)? {
                 Some((lodging, taken)) => {
-                    pass.trips.taken_bytes += taken;
+                    pass.moves.taken_bytes += taken;
                     if !pass.call_back(one, lodging) {
-                        purse.refund(size);
+                        meter.refund(size);
                     }
                 }
                 None => {
                     no_room.note(heap, size);
-                    purse.refund(size);
+                    meter.refund(size);
                 }
             }
         }
-        if pass.trips.is_empty() && purse.too_dear {
+        if pass.moves.is_empty() && meter.too_dear {
             spilled.iter().for_each(|one| pass.device.cost(one.lane.shared.heap).doubt());
         }
         pass.host_time = began.elapsed();
@@ -136,10 +136,10 @@ impl<B: Backend> Pass<B> {
 
     /// Books a move to a place that is held; `false`, and the place is free, where the allocation may not move any more.
     fn call_back(&mut self, one: &Spilled<B>, lodging: Lodging<B>) -> bool {
-        self.trips.enter(&one.lane);
+        self.moves.enter(&one.lane);
         let mut state = one.lane.state.lock();
         if matches!(state.look_at(&one.resident), Presence::Free) {
-            self.trips.set_out_abroad(&mut state, &one.resident, lodging);
+            self.moves.start_cross_heap(&mut state, &one.resident, lodging);
             return true;
         }
         drop(state);
@@ -148,37 +148,37 @@ impl<B: Backend> Pass<B> {
     }
 }
 
-/// Ends a trip to a lane of another heap: there, if its bytes are there and nobody asked for the old place; else here.
+/// Ends a planned to a lane of another heap: there, if its bytes are there and nobody asked for the old place; else here.
 ///
 /// One lock at a time: a lane may have guests of another that has guests of it.
-pub(super) fn end_abroad<B: Backend>(
+pub(super) fn finish_cross_heap<B: Backend>(
     here: &Arc<Lane<B>>,
     there: &Arc<Lane<B>>,
-    trip: &Trip,
+    planned: &Move,
     copied: Copied,
-) -> Fate {
-    let facts = here.state.lock().facts_of(trip.slot).filter(|_| copied == Copied::Yes);
-    let guest = facts.and_then(|facts| there.admit_guest(trip.to, trip.bytes(), facts));
+) -> MoveOutcome {
+    let facts = here.state.lock().facts_of(planned.slot).filter(|_| copied == Copied::Yes);
+    let guest = facts.and_then(|facts| there.admit_guest(planned.to, planned.bytes(), facts));
     if guest.is_none() {
-        there.let_go_of(trip.to);
+        there.let_go_of(planned.to);
     }
     let mut state = here.state.lock();
     let (arrives, too_late) = match guest {
-        Some(guest) if state.slots.is_copying(trip.slot) => {
-            if trip.verdict == Verdict::OwnerCopies {
-                state.give_up_sanitized(here, trip.slot);
+        Some(guest) if state.slots.is_copying(planned.slot) => {
+            if planned.how == How::OwnerCopies {
+                state.give_up_sanitized(here, planned.slot);
             }
-            let gone = state.go_away(trip.slot, guest);
+            let gone = state.go_away(planned.slot, guest);
             debug_assert_eq!(gone, Ok(()), "a pass keeps the slots that it moves");
-            here.tell_move(&state, trip.slot);
+            here.tell_move(&state, planned.slot);
             (true, None)
         }
         other => (false, other),
     };
-    let owner = state.let_go(here, trip.slot);
+    let owner = state.let_go(here, planned.slot);
     drop(state);
     drop(too_late); // It frees its place, under the other lane's lock.
-    Fate::of(owner, arrives)
+    MoveOutcome::of(owner, arrives)
 }
 
 #[cfg(test)]

@@ -52,14 +52,14 @@ pub(super) const SLOTS_TOGETHER: usize = 4096;
 
 /// The regions of a lane at one moment. What is done with them later is checked against what is then.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
+pub(super) struct Snapshot {
     pub(super) regions: Vec<Region>,
     /// Where each region is in the list, by its number or by that of any of its pages; `NONE` where nothing was in it.
     by_number: Vec<u32>,
     page: Option<u64>,
 }
 
-impl Survey {
+impl Snapshot {
     pub(super) const fn is_paged(&self) -> bool {
         self.page.is_some()
     }
@@ -164,7 +164,7 @@ impl Survey {
     }
 }
 
-/// A survey in the making: a part at a time, so that nobody waits long for the lane.
+/// A snapshot in the making: a part at a time, so that nobody waits long for the lane.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     next_slot: usize,
@@ -197,16 +197,16 @@ pub(super) enum Seen {
 }
 
 impl<B: Backend> Lane<B> {
-    /// An empty survey of this lane.
-    pub(super) fn survey(&self) -> Survey {
-        Survey { page: self.shared.page(), ..Survey::default() }
+    /// An empty snapshot of this lane.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot { page: self.shared.page(), ..Snapshot::default() }
     }
 
     /// Looks at the next part of what the lane holds: some slots, and later the holes of a block.
     pub(super) fn scan(
         &self,
         scan: &mut Scan,
-        survey: &mut Survey,
+        snapshot: &mut Snapshot,
         slots: &mut SlotsByBlock,
         asks: Consent,
     ) -> Seen {
@@ -214,9 +214,9 @@ impl<B: Backend> Lane<B> {
         let Divider::General(tlsf) = &state.divider else { return Seen::All };
         let seen = match &state.pager {
             Some(pager) => state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| {
-                self.note_in_pages(&state, tlsf, pager, (id, slot), survey, asks);
+                self.note_in_pages(&state, tlsf, pager, (id, slot), snapshot, asks);
             }),
-            None => self.note_in_blocks(&state, tlsf, scan.next_slot, survey, slots, asks),
+            None => self.note_in_blocks(&state, tlsf, scan.next_slot, snapshot, slots, asks),
         };
         if seen {
             scan.next_slot += SLOTS_TOGETHER;
@@ -225,15 +225,15 @@ impl<B: Backend> Lane<B> {
         if scan.next_slot != usize::MAX {
             scan.next_slot = usize::MAX;
             drop(state);
-            survey.sort();
+            snapshot.sort();
             slots.sort();
             return Seen::Part;
         }
-        let next = scan.holes.as_mut().filter(|_| !survey.is_paged());
-        let Some(next) = next.filter(|next| **next < survey.regions.len()) else {
+        let next = scan.holes.as_mut().filter(|_| !snapshot.is_paged());
+        let Some(next) = next.filter(|next| **next < snapshot.regions.len()) else {
             return Seen::All;
         };
-        let region = &mut survey.regions[*next];
+        let region = &mut snapshot.regions[*next];
         let number = u32::try_from(region.number).expect("blocks have numbers of 31 bits");
         tlsf.for_each_in(BlockId(number), |_, span, holds| {
             if holds.is_none() {
@@ -252,7 +252,7 @@ impl<B: Backend> Lane<B> {
         tlsf: &Tlsf,
         pager: &Pager,
         (id, slot): (SlotId, &Slot),
-        survey: &mut Survey,
+        snapshot: &mut Snapshot,
         asks: Consent,
     ) {
         let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
@@ -262,7 +262,7 @@ impl<B: Backend> Lane<B> {
             }
             _ => None,
         };
-        survey.add_to_pages(pager, grant.span, resident);
+        snapshot.add_to_pages(pager, grant.span, resident);
     }
 
     /// Notes what is in some slots of a lane of blocks; whether there were any. `state` is the lane's, locked, with its
@@ -272,19 +272,19 @@ impl<B: Backend> Lane<B> {
         state: &LaneState<B>,
         tlsf: &Tlsf,
         from: usize,
-        survey: &mut Survey,
+        snapshot: &mut Snapshot,
         slots: &mut SlotsByBlock,
         asks: Consent,
     ) -> bool {
         slots.seen.reserve(SLOTS_TOGETHER);
         state.slots.visit(from, SLOTS_TOGETHER, |id, slot| {
             let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
-            let known = survey.by_number.get(grant.block.0 as usize).filter(|at| **at != NONE);
+            let known = snapshot.by_number.get(grant.block.0 as usize).filter(|at| **at != NONE);
             let at = match known {
                 Some(at) => *at as usize,
-                None => survey.add_block(state, grant.block),
+                None => snapshot.add_block(state, grant.block),
             };
-            let region = &mut survey.regions[at];
+            let region = &mut snapshot.regions[at];
             let moves = if slot.is_noted() || class == Class::Tiled {
                 matches!(state.mobile_in(id, slot, class), Found::Mobile(mobile) if mobile.consent.is_within(asks))
             } else {
@@ -492,7 +492,7 @@ impl<B: Backend> LaneState<B> {
     }
 }
 
-/// What became of an allocation since the survey.
+/// What became of an allocation since the snapshot.
 pub(super) enum Presence {
     /// It is where it was and may move.
     Free,

@@ -1,7 +1,7 @@
 //! Results and counters of defragmentation, for callers and reports.
 #![forbid(unsafe_code)]
-use super::moves::Fate;
-use super::planner::Shelf;
+use super::moves::MoveOutcome;
+use super::planner::PlanScratch;
 use crate::AllocationId;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use core::time::Duration;
 #[non_exhaustive]
 pub struct Outcome {
     /// What became of each planned move, in the plan's order.
-    pub fates: Vec<(AllocationId, Fate)>,
+    pub moves: Vec<(AllocationId, MoveOutcome)>,
     /// The sums.
     pub moved: Moved,
 }
@@ -43,7 +43,7 @@ pub struct Moved {
 
 /// The counters of one manager, and what its passes leave for the next.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct DefragStats {
     passes: AtomicU64,
     aborted: AtomicU64,
     moves: AtomicU64,
@@ -53,10 +53,10 @@ pub(crate) struct Ledger {
     remapped_bytes: AtomicU64,
     returned_blocks: AtomicU64,
     host_nanos: AtomicU64,
-    pub(super) shelf: Shelf,
+    pub(super) scratch: PlanScratch,
 }
 
-impl Ledger {
+impl DefragStats {
     /// Adds sums.
     pub(crate) fn add(&self, moved: &Moved) {
         let add = |counter: &AtomicU64, more: u64| {

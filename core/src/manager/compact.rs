@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::ladder::Taken;
 use super::{Defragmentation, Manager, Rung};
-use crate::defrag::{Budget, Goal, Holes, Moved, Order, Purse, Slid};
+use crate::defrag::{Budget, BudgetMeter, Goal, Holes, Moved, Order, Slid};
 use crate::pool::{Ask, Lane, Patience, Pool};
 use crate::{Backend, Result};
 use alloc::{sync::Arc, vec::Vec};
@@ -41,7 +41,13 @@ impl<B: Backend> Manager<B> {
         let began = Instant::now();
         let Some(Slid { moves, bytes }) = slide()? else { return Ok(false) };
         let host_time = began.elapsed();
-        self.inner.ledger.add(&Moved { passes: 1, moves, bytes, host_time, ..Moved::default() });
+        self.inner.defrag_stats.add(&Moved {
+            passes: 1,
+            moves,
+            bytes,
+            host_time,
+            ..Moved::default()
+        });
         tracing::debug!(moves, bytes, "closed holes of a block");
         Ok(true)
     }
@@ -65,9 +71,9 @@ impl<B: Backend> Manager<B> {
 
     /// Plans and makes one pass, and waits for it.
     fn one_pass(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
-        let mut purse = Purse::new(&Budget::new(), Instant::now());
-        let mut bookings = self.bookings(pools, goal);
-        let pass = self.plan_pass(&mut bookings, goal, &mut purse, Order::Idle)?;
+        let mut meter = BudgetMeter::new(&Budget::new(), Instant::now());
+        let mut planners = self.planners(pools, goal);
+        let pass = self.plan_pass(&mut planners, goal, &mut meter, Order::Idle)?;
         if pass.is_empty() { Ok(Moved::default()) } else { Ok(pass.commit()?.moved) }
     }
 

@@ -1,7 +1,7 @@
 //! Moving live data on purpose: at once, pass by pass, or a little with every step.
 use super::Manager;
 use crate::defrag::{
-    Booking, Budget, Goal, Moved, Order, Outcome, Pass, Portion, Purse, Readiness,
+    Budget, BudgetMeter, Goal, LanePlanner, Moved, Order, Outcome, Pass, Portion, Readiness,
 };
 use crate::pool::{Consent, Lane, Pool};
 use crate::{Backend, ErrorKind, Heap, Mapper, Result, TimelineId, Timelines};
@@ -94,7 +94,7 @@ struct State<B: Backend> {
     pass: Option<Pass<B>>,
     /// Lanes that may have something to return to the driver.
     returns: Vec<Arc<Lane<B>>>,
-    bookings: Vec<Booking<B>>,
+    planners: Vec<LanePlanner<B>>,
     /// Operations after which looking again is worth it.
     rest_until: u64,
     phase: Phase,
@@ -111,14 +111,14 @@ impl<B: Backend> Work<B> {
     pub(super) const fn new() -> Self {
         let (rest_until, phase) = (0, Phase::Resting);
         let state =
-            State { pass: None, returns: Vec::new(), bookings: Vec::new(), rest_until, phase };
+            State { pass: None, returns: Vec::new(), planners: Vec::new(), rest_until, phase };
         Self(Mutex::new(state))
     }
 
     /// Ends what is under way, for the end of the manager.
     pub(super) fn end(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.bookings.clear();
+        state.planners.clear();
         state.returns.clear();
         drop(state.pass.take());
     }
@@ -144,9 +144,9 @@ impl<B: Backend> Manager<B> {
     pub fn begin_defragment(&self, budget: &Budget) -> Result<Pass<B>> {
         self.retire()?;
         let goal = Goal { asks: Consent::Needed, ..Goal::ALL };
-        let mut purse = Purse::new(budget, Instant::now());
-        let mut bookings = self.bookings(&self.all_pools(), &goal);
-        self.plan_pass(&mut bookings, &goal, &mut purse, Order::Timelines)
+        let mut meter = BudgetMeter::new(budget, Instant::now());
+        let mut planners = self.planners(&self.all_pools(), &goal);
+        self.plan_pass(&mut planners, &goal, &mut meter, Order::Timelines)
     }
 
     /// Does a bounded amount of defragmentation: call it once a frame, or from a thread of your own.
@@ -200,7 +200,7 @@ impl<B: Backend> Manager<B> {
             lane.give_back_empty(Portion::Little, &mut moved);
             if moved.returned_bytes > 0 {
                 moved.host_time = began.elapsed();
-                self.inner.ledger.add(&moved);
+                self.inner.defrag_stats.add(&moved);
                 return Ok(Some(Outcome { moved, ..Outcome::default() }));
             }
             state.returns.pop();
@@ -210,19 +210,19 @@ impl<B: Backend> Manager<B> {
 
     /// Plans and submits the next copies, if the marks say so.
     fn begin_step(&self, state: &mut State<B>, how: &Background) -> Result<()> {
-        let mut purse = Purse::new(&how.budget, Instant::now());
+        let mut meter = BudgetMeter::new(&how.budget, Instant::now());
         if !self.is_worth_it(state, how) {
             return Ok(());
         }
-        if state.bookings.is_empty() {
+        if state.planners.is_empty() {
             self.retire()?;
-            state.bookings = self.bookings(&self.all_pools(), &Goal::ALL);
+            state.planners = self.planners(&self.all_pools(), &Goal::ALL);
         }
         let mut pass =
-            self.plan_pass(&mut state.bookings, &Goal::ALL, &mut purse, Order::Timelines)?;
-        state.bookings.retain(|booking| !booking.is_done());
+            self.plan_pass(&mut state.planners, &Goal::ALL, &mut meter, Order::Timelines)?;
+        state.planners.retain(|planner| !planner.is_done());
         if pass.is_empty() {
-            if state.bookings.is_empty() {
+            if state.planners.is_empty() {
                 state.rest(self.operations());
             }
             return Ok(());
@@ -257,22 +257,23 @@ impl<B: Backend> Manager<B> {
         totals.allocated + totals.freed
     }
 
-    pub(super) fn bookings(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Vec<Booking<B>> {
+    pub(super) fn planners(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Vec<LanePlanner<B>> {
         let lanes = pools.iter().flat_map(|pool| pool.lanes());
-        let booking = |lane| Booking::new(&lane, &self.inner.ledger, goal);
-        lanes.map(booking).filter(|booking| !booking.is_done()).collect()
+        let planner = |lane| LanePlanner::new(&lane, &self.inner.defrag_stats, goal);
+        lanes.map(planner).filter(|planner| !planner.is_done()).collect()
     }
 
     pub(super) fn plan_pass(
         &self,
-        bookings: &mut [Booking<B>],
+        planners: &mut [LanePlanner<B>],
         goal: &Goal,
-        purse: &mut Purse,
+        meter: &mut BudgetMeter,
         order: Order,
     ) -> Result<Pass<B>> {
-        let (device, ledger) = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.ledger));
-        let on = if bookings.is_empty() { TimelineId::MAIN } else { self.mover()? };
-        Ok(Pass::plan(device, ledger, on, order, bookings, goal, purse))
+        let (device, stats) =
+            (Arc::clone(&self.inner.device), Arc::clone(&self.inner.defrag_stats));
+        let on = if planners.is_empty() { TimelineId::MAIN } else { self.mover()? };
+        Ok(Pass::plan(device, stats, on, order, planners, goal, meter))
     }
 
     /// The timeline on which bytes are moved: one of its own, where the device has one to spare.
@@ -300,6 +301,6 @@ impl<B: Backend> State<B> {
     fn rest(&mut self, operations: u64) {
         self.phase = Phase::Resting;
         self.rest_until = operations + REST;
-        self.bookings.clear();
+        self.planners.clear();
     }
 }

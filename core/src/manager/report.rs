@@ -134,7 +134,7 @@ impl<B: Backend> Manager<B> {
     #[must_use]
     pub fn report(&self) -> Report {
         let device = &self.inner.device;
-        let defragmentation = self.inner.ledger.read();
+        let defragmentation = self.inner.defrag_stats.read();
         let pools: Vec<_> = self.all_pools().iter().map(|pool| pool_report(pool)).collect();
         let heaps = self.caps().heap_ids().filter_map(|(heap, _)| device.heap_use(heap).ok());
         Report {
