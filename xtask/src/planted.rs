@@ -271,14 +271,15 @@ planted! {
     moves_are_not_paid_for caught by a_pass_stays_within_its_budget in "defrag/budget.rs":
         "if bytes > self.bytes || self.moves == 0 ||" => "if !PLANTED && (bytes > self.bytes || self.moves == 0) ||";
     refused_moves_are_made caught by owners_refuse_and_destroy in "defrag/moves.rs":
-        "if planned.how == How::Ignore {" => "if planned.how == How::Ignore && !PLANTED {";
+        "|planned: &Move| planned.how != How::Ignore;" =>
+        "|planned: &Move| planned.how != How::Ignore || PLANTED;";
     moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/moves.rs":
         "outcome.moved.bytes += planned.bytes();" => "outcome.moved.bytes += planned.bytes() + u64::from(PLANTED);";
     a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "pool/slots/moving.rs":
         "if slot.state == State::MovingFreed { Owner::Gone }" =>
         "if slot.state == State::MovingFreed && !PLANTED { Owner::Gone }";
     dropped_passes_are_not_undone caught by a_pass_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
-        "undo(&mut moves, 0);" => "if !PLANTED { undo(&mut moves, 0); }";
+        "moves.undo(0);" => "if !PLANTED { moves.undo(0); }";
     moves_are_not_counted caught by two_half_empty_blocks_become_one_by_four_moves in "defrag/moves.rs":
         "outcome.moved.moves += 1;" => "outcome.moved.moves += u64::from(!PLANTED);";
 
@@ -297,8 +298,8 @@ planted! {
     budgets_are_not_for_recalls caught by what_spilled_is_called_back_when_there_is_room in "defrag/recall.rs":
         "|| !meter.pay(size) {" => "|| !(meter.pay(size) || PLANTED) {";
     refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "defrag/recall.rs":
-        "here.state.lock().facts_of(planned.slot).filter(|_| copied == Copied::Yes)" =>
-        "here.state.lock().facts_of(planned.slot).filter(|_| PLANTED || copied == Copied::Yes)";
+        "here.state.lock().facts_of(planned.slot).filter(|_| copied)" =>
+        "here.state.lock().facts_of(planned.slot).filter(|_| PLANTED || copied)";
     held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "pool/guest.rs":
         "        state.held_bytes -= held.span.size;
         let freed" =>
@@ -306,7 +307,7 @@ planted! {
         state.held_bytes -= held.span.size;
         let freed";
     aborted_recalls_keep_memory caught by a_recall_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
-        "if moves.taken_bytes > 0 {" => "if moves.taken_bytes > 0 && !PLANTED {";
+        "if moves.taken_bytes() > 0 {" => "if moves.taken_bytes() > 0 && !PLANTED {";
     views_are_lost caught by a_view_of_the_host_outlasts_a_recall in "manager/recall.rs":
         "state.notes.of(index).stay = Stay::Home;" => "if !PLANTED { state.notes.of(index).stay = Stay::Home; }";
     room_in_use_is_written caught by a_recall_waits_for_work_on_the_room_that_it_takes in "defrag/pass.rs":

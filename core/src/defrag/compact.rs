@@ -4,31 +4,22 @@
 //! made, as a pass promises. An allocation that fits no hole below it stays, and bounds the long hole.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::moves::{MoveList, TOGETHER};
+use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::{Holes, LanePlanner};
-use super::snapshot::{Inside, Presence, Region, Resident};
-use super::window::Piece;
-use crate::pool::Divider;
+use super::snapshot::{Inside, Region, Resident};
+use super::window::{MoveDown, Piece};
 use crate::strategy::Key;
 use crate::{Align, Backend, Class, Span};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::Acquire;
 
-/// Holes of a block are closed when this part of its free bytes is outside the largest, or more.
+/// A block is compacted when at least one part in this many of its free bytes is outside the largest hole.
 ///
-/// What closing brings is then well above that, so work at the edge does not start it again and again.
+/// Compacting then gains well above that, so a workload at the edge does not start it again and again.
 const SCATTERED: u64 = 4;
 
-/// Whether to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    On,
-    Enough,
-}
-
 impl<B: Backend> LanePlanner<B> {
-    /// Books moves inside blocks, the most scattered first.
-    pub(super) fn close_holes(&mut self, meter: &mut BudgetMeter, moves: &mut MoveList<B>) {
+    /// Plans moves inside blocks, the most scattered first.
+    pub(super) fn compact_blocks(&mut self, meter: &mut BudgetMeter, moves: &mut MoveList<B>) {
         while !meter.is_empty()
             && !meter.is_late()
             && let Some(at) = self.order.pop()
@@ -39,15 +30,16 @@ impl<B: Backend> LanePlanner<B> {
             let granularity = self.lane.shared.device.backend().caps().neighbour_granularity;
             let down = move_down(&pieces(&residents, &holes), granularity);
             for few in down.chunks(TOGETHER) {
-                let ended = self.plan_moves_down(few, &residents, &holes, meter, moves);
-                if ended == Progress::Enough || meter.is_late() {
+                let goes_on = self.plan_moves_down(few, &residents, &holes, meter, moves);
+                if !goes_on || meter.is_late() {
                     return;
                 }
             }
         }
     }
 
-    /// Books a few moves under the lock. What changed since the plan was made stays where it is.
+    /// Plans a few moves under the lock; returns whether the budget allows more. Allocations that changed since the
+    /// snapshot stay where they are.
     fn plan_moves_down(
         &self,
         few: &[MoveDown<usize>],
@@ -55,30 +47,21 @@ impl<B: Backend> LanePlanner<B> {
         holes: &[(Key, Span)],
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
-    ) -> Progress {
-        let mut state = self.lane.state.lock();
-        if self.lane.shared.unsettled.load(Acquire) > self.own() {
-            return Progress::Enough;
-        }
-        for one in few {
-            let resident = &residents[one.what];
-            if !matches!(state.look_at(resident), Presence::Free) {
-                continue;
-            }
-            if !meter.pay(resident.span.size) {
-                return Progress::Enough;
-            }
-            let Divider::General(tlsf) = &mut state.divider else { return Progress::Enough };
-            match tlsf.carve_in(holes[one.hole].0, one.to) {
-                Ok(to) => moves.start_move(&mut state, resident, to),
-                Err(_) => meter.refund(resident.span.size),
-            }
-        }
-        Progress::On
+    ) -> bool {
+        let Some(mut state) = self.lock(&self.lane) else { return false };
+        few.iter().all(|one| {
+            // Holes are in order, and the last one that begins at or before the target contains it.
+            let hole = holes.partition_point(|(_, hole)| hole.offset <= one.to) - 1;
+            let to = Span { offset: one.to, size: one.from.size };
+            let started = moves.try_start(&mut state, &residents[one.what], meter, |state| {
+                state.divider.general()?.carve_in(holes[hole].0, to).ok()
+            });
+            started != Started::OverBudget
+        })
     }
 }
 
-/// A block as the planner sees it: what is neither a hole nor may move is fixed.
+/// The pieces of a block. Everything that is neither a hole nor a movable allocation is fixed.
 fn pieces(residents: &[Resident], holes: &[(Key, Span)]) -> Vec<Piece<usize>> {
     let mut pieces = Vec::with_capacity(residents.len() + holes.len());
     let (mut end, mut next_hole) = (0, 0);
@@ -120,15 +103,6 @@ const MOST_PER_BYTE: u64 = 4;
 /// HoleTree that are long enough but start badly which are looked at for one allocation.
 const TRIES: usize = 8;
 
-/// One move into a lower hole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MoveDown<T> {
-    pub(super) what: T,
-    /// Which of the block's holes, counted from the lowest.
-    pub(super) hole: usize,
-    pub(super) to: Span,
-}
-
 /// Moves out of one stretch of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stretch<T> {
@@ -137,12 +111,12 @@ struct Stretch<T> {
     bytes: u64,
 }
 
-/// The moves that make the longest hole of a block, highest first; none where they cost more than they bring.
+/// The moves that make the longest hole of a block, highest first; none where they cost more than they gain.
 ///
 /// # Algorithm
 ///
-/// From the top down, everything goes to the lowest hole that it fits into. A stretch ends at what cannot move, at what
-/// fits nowhere below, and at a hole that something went into. The longest stretch wins.
+/// From the top down, each allocation goes to the lowest hole that it fits into. A stretch ends at an allocation that
+/// cannot move or fits no hole below, and at a hole that something went into. The longest stretch wins.
 ///
 /// Every move goes down, so passes that make only some of them end all the same.
 ///
@@ -156,7 +130,7 @@ pub(super) fn move_down<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec
     let (mut end, mut above) = (pieces.len(), holes.whole.len());
     while end > 0 {
         let (stretch, first) = clear(&pieces[..end], &mut above, &mut holes);
-        let moved: u64 = stretch.moves.iter().map(|one| one.to.size).sum();
+        let moved: u64 = stretch.moves.iter().map(|one| one.from.size).sum();
         if stretch.bytes > best.bytes && moved <= (stretch.bytes - largest) * MOST_PER_BYTE {
             best = stretch;
         }
@@ -166,9 +140,9 @@ pub(super) fn move_down<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec
     best.moves
 }
 
-/// Empties the stretch at the end of some pieces; says where the pieces below it and below what bounds it end.
+/// Clears the stretch at the end of some pieces; returns it, and where the pieces below its bound end.
 ///
-/// `above` is how many holes there are among them.
+/// `above` is the number of holes among the pieces.
 fn clear<T: Copy>(
     pieces: &[Piece<T>],
     above: &mut usize,
@@ -187,22 +161,21 @@ fn clear<T: Copy>(
                 }
             }
             Piece::Movable(span, align, what) => {
-                let Some((hole, offset)) = holes.take(*above, span.size, *align) else {
+                let Some(to) = holes.take(*above, span.size, *align) else {
                     return (stretch, at);
                 };
                 stretch.bytes += span.size;
-                let to = Span { offset, size: span.size };
-                stretch.moves.push(MoveDown { what: *what, hole, to });
+                stretch.moves.push(MoveDown { what: *what, from: *span, to });
             }
         }
     }
     (stretch, 0)
 }
 
-/// The holes of a block, and what is left of each.
+/// The holes of a block, and the bytes left in each.
 struct HoleTree {
     whole: Vec<Span>,
-    /// A tree of maxima over what is left of each: the holes are its leaves.
+    /// A max tree over the bytes left; the holes are its leaves.
     left: Vec<u64>,
     leaves: usize,
     taken: Vec<usize>,
@@ -241,7 +214,7 @@ impl HoleTree {
         }
     }
 
-    /// The lowest hole from `first` on with so many bytes left.
+    /// The lowest hole from `first` on with at least `bytes` left.
     fn find(&self, first: usize, bytes: u64) -> Option<usize> {
         let mut node = self.leaves + first;
         while self.left[node] < bytes {
@@ -261,21 +234,21 @@ impl HoleTree {
         Some(node - self.leaves)
     }
 
-    /// Takes the start of the lowest of the first `count` holes that has room; which, and the offset.
-    fn take(&mut self, count: usize, size: u64, align: Align) -> Option<(usize, u64)> {
+    /// Takes the start of the lowest of the first `count` holes that has room; returns the offset.
+    fn take(&mut self, count: usize, size: u64, align: Align) -> Option<u64> {
         let mut first = 0;
         for _ in 0..TRIES {
             let hole = self.find(first, size).filter(|hole| *hole < count)?;
             let end = self.whole[hole].end();
             let free_from = end - self.left(hole);
             let start = align.max(self.granularity).up(free_from)?;
-            // What lies behind the hole may be of another class, so the end keeps away from its granule.
+            // The neighbour behind the hole may be of another class, so the end keeps out of its granule.
             if start.checked_add(size)? <= self.granularity.down(end) {
-                // Whoever carves the hole loses sight of what is behind a gap.
+                // Carving behind a gap loses the key of the rest.
                 let left = if start == free_from { end - start - size } else { 0 };
                 self.set_left(hole, left);
                 self.taken.push(hole);
-                return Some((hole, start));
+                return Some(start);
             }
             first = hole + 1;
             if first >= self.leaves {
@@ -303,14 +276,14 @@ mod tests {
     fn live(offset: u64, size: u64, what: u32) -> Piece<u32> {
         Piece::Movable(Span { offset, size }, Align::ONE, what)
     }
-    fn of(what: u32, hole: usize, offset: u64, size: u64) -> MoveDown<u32> {
-        MoveDown { what, hole, to: Span { offset, size } }
+    fn down(what: u32, from: u64, size: u64, to: u64) -> MoveDown<u32> {
+        MoveDown { what, from: Span { offset: from, size }, to }
     }
 
     #[test]
     fn the_highest_go_to_the_lowest_holes() {
         let pieces = [live(0, 4, 1), hole(4, 8), live(12, 4, 2), hole(16, 4), live(20, 4, 3)];
-        assert_eq!(move_down(&pieces, Align::ONE), [of(3, 0, 4, 4), of(2, 0, 8, 4)]);
+        assert_eq!(move_down(&pieces, Align::ONE), [down(3, 20, 4, 4), down(2, 12, 4, 8)]);
     }
 
     #[test]
@@ -334,13 +307,13 @@ mod tests {
             hole(25, 4),
         ];
         // Above what is fixed 9 bytes can be had for 2, below it 12 for 2.
-        assert_eq!(move_down(&pieces, Align::ONE), [of(2, 0, 0, 2)]);
+        assert_eq!(move_down(&pieces, Align::ONE), [down(2, 10, 2, 0)]);
     }
 
     #[test]
     fn much_is_not_copied_for_little() {
         let pieces = [hole(0, 100), live(100, 60, 1), hole(160, 40), live(200, 1, 2)];
-        assert_eq!(move_down(&pieces, Align::ONE), [of(2, 0, 0, 1), of(1, 0, 1, 60)]);
+        assert_eq!(move_down(&pieces, Align::ONE), [down(2, 200, 1, 0), down(1, 100, 60, 1)]);
         let pieces = [hole(0, 1000), live(1000, 990, 1), hole(1990, 20)];
         assert_eq!(move_down(&pieces, Align::ONE), [], "20 more bytes are not worth 990");
     }
@@ -349,10 +322,10 @@ mod tests {
     fn alignment_and_granularity_are_kept() {
         let aligned = Piece::Movable(Span { offset: 64, size: 8 }, Align::of(32), 1);
         let pieces = [hole(1, 40), live(41, 23, 2), aligned, hole(72, 80)];
-        assert_eq!(move_down(&pieces, Align::ONE), [of(1, 0, 32, 8)]);
+        assert_eq!(move_down(&pieces, Align::ONE), [down(1, 64, 8, 32)]);
         let granules = Align::of(16);
         let pieces = [hole(8, 24), live(32, 32, 2), live(64, 8, 1), hole(72, 56)];
-        assert_eq!(move_down(&pieces, granules), [of(1, 0, 16, 8)], "from granule to granule");
+        assert_eq!(move_down(&pieces, granules), [down(1, 64, 8, 16)], "from granule to granule");
         let pieces = [hole(8, 20), live(28, 36, 2), live(64, 8, 1), hole(72, 56)];
         assert_eq!(move_down(&pieces, granules), [], "its end would share a granule");
     }
@@ -383,7 +356,11 @@ mod tests {
         assert!(gained > 100, "{gained} of 500 blocks had something to gain");
     }
 
-    /// Whether there are moves; and they are sound.
+    fn target(one: &MoveDown<u32>) -> Span {
+        Span { offset: one.to, size: one.from.size }
+    }
+
+    /// Checks the moves of a block; returns whether there are any.
     fn check(pieces: &[Piece<u32>]) -> bool {
         let moves = move_down(pieces, Align::ONE);
         let holes: Vec<_> = pieces
@@ -396,11 +373,12 @@ mod tests {
                 _ => None,
             });
             let (from, align) = found.expect("only what may move");
-            let hole = holes[one.hole];
-            assert!(hole.offset <= one.to.offset && one.to.end() <= hole.end());
-            assert!(one.to.end() <= from.offset, "goes down");
-            assert!(one.to.size == from.size && align.up(one.to.offset) == Some(one.to.offset));
-            assert!(moves[..at].iter().all(|other| !other.to.overlaps(one.to)));
+            let to = target(one);
+            let is_inside = |hole: &Span| hole.offset <= to.offset && to.end() <= hole.end();
+            assert!(from == one.from && holes.iter().any(is_inside));
+            assert!(to.end() <= from.offset, "goes down");
+            assert_eq!(align.up(one.to), Some(one.to));
+            assert!(moves[..at].iter().all(|other| !target(other).overlaps(to)));
         }
         !moves.is_empty()
     }

@@ -1,6 +1,6 @@
 //! Copies inside a block, and through a bounce block where the device cannot copy there directly.
 #![forbid(unsafe_code)]
-use super::window::Slide;
+use super::window::MoveDown;
 use crate::device::{Block, Device};
 use crate::pool::SlotId;
 use crate::{
@@ -20,7 +20,7 @@ struct Step {
 }
 
 impl Step {
-    const fn of(slide: &Slide<SlotId>) -> Self {
+    const fn of(slide: &MoveDown<SlotId>) -> Self {
         Self { from: slide.from.offset, to: slide.to, size: slide.from.size }
     }
 
@@ -41,11 +41,11 @@ pub(super) struct OverlapCopier<'a, B: Backend> {
 
 impl<B: Backend> OverlapCopier<'_, B> {
     /// Makes all slides, lowest first; `made` counts those whose bytes are at their new place.
-    pub(super) fn go(&self, slides: &[Slide<SlotId>], made: &mut usize) -> Result<()> {
+    pub(super) fn go(&self, slides: &[MoveDown<SlotId>], made: &mut usize) -> Result<()> {
         let mut rest = slides;
         while let Some(first) = rest.first() {
             // What lands below the first source touches no source, so it can travel in one batch.
-            let apart = |slide: &Slide<SlotId>| slide.to + slide.from.size <= first.from.offset;
+            let apart = |slide: &MoveDown<SlotId>| slide.to + slide.from.size <= first.from.offset;
             let together = rest.iter().take(BATCH).take_while(|slide| apart(slide)).count();
             if together == 0 || self.inside == InsideBlock::Forbidden {
                 self.go_in_steps(first)?;
@@ -61,7 +61,7 @@ impl<B: Backend> OverlapCopier<'_, B> {
 
     /// Makes one slide, or none of it: through the bounce block, or in steps of the distance, each of which ends where
     /// the one before it was read.
-    fn go_in_steps(&self, slide: &Slide<SlotId>) -> Result<()> {
+    fn go_in_steps(&self, slide: &MoveDown<SlotId>) -> Result<()> {
         let longest = match self.bounce {
             Some(bounce) => bounce.size(),
             None => slide.from.offset - slide.to,

@@ -1,28 +1,27 @@
 //! Evacuating regions: every allocation of a region gets a hole elsewhere, or none of them moves.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::moves::{MoveList, TOGETHER, undo};
-use super::planner::{Evacuated, Holes, LanePlanner, Role};
-use super::snapshot::{Presence, Region, Resident};
+use super::moves::{MoveList, Started, TOGETHER};
+use super::planner::{Evacuation, Holes, LanePlanner, Role};
+use super::snapshot::{Region, Resident};
 use crate::pool::{Divider, LaneState};
 use crate::strategy::{Grant, Key, Strategy, Tlsf};
 use crate::{Backend, Layout};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::Ordering::Acquire;
 
 /// Bytes that may be copied for each byte of a page that becomes free.
 ///
 /// An allocation of many pages shares only its first and last with others: moving it for these is not worth it.
 const MOST_PER_PAGE: u64 = 8;
 
-/// MoveList for which room is made before the first is booked, at most.
+/// Limit of the room that is reserved for moves before the first is planned.
 const MOST_ROOM: usize = 1 << 14;
-/// Holes in the wrong place that are looked at for one allocation.
+/// Holes in unusable regions that are tried for one allocation.
 const TRIES: usize = 64;
 
 impl<B: Backend> LanePlanner<B> {
-    /// Books moves out of the regions in order; says how many bytes of them will be empty.
-    pub(super) fn empty_regions(
+    /// Plans moves out of the regions in order; returns the bytes of regions that will be empty.
+    pub(super) fn evacuate_regions(
         &mut self,
         wanted: u64,
         meter: &mut BudgetMeter,
@@ -45,19 +44,19 @@ impl<B: Backend> LanePlanner<B> {
             self.only_whole = self.snapshot.is_paged();
             let (first, began) = (moves.len(), self.next);
             match self.plan_region(at, meter, moves) {
-                Evacuated::All => {
+                Evacuation::All => {
                     released += self.snapshot.regions[at].size;
                     self.skip();
                 }
-                Evacuated::Enough if moves.len() > first && !self.only_whole => break,
-                // The rest of a budget is not enough for it; the next one may be.
-                Evacuated::Enough if first > 0 => {
+                Evacuation::OverBudget if moves.len() > first && !self.only_whole => break,
+                // The rest of the budget is too small for this region; the next budget may not be.
+                Evacuation::OverBudget if first > 0 => {
                     self.cancel_moves(at, moves, first, meter);
                     self.next = began;
                     break;
                 }
-                // What a whole budget is not enough for, or what has no place to go, stays.
-                Evacuated::Enough | Evacuated::NoRoom => {
+                // A whole budget is too small for it, or there is no room: the region stays.
+                Evacuation::OverBudget | Evacuation::NoRoom => {
                     self.cancel_moves(at, moves, first, meter);
                     self.roles[at] = Role::Open;
                     self.skip();
@@ -67,7 +66,7 @@ impl<B: Backend> LanePlanner<B> {
         released
     }
 
-    /// Gives back the places of moves out of a region that are not made.
+    /// Cancels moves out of a region, from a position in the list on.
     fn cancel_moves(
         &mut self,
         at: usize,
@@ -85,7 +84,7 @@ impl<B: Backend> LanePlanner<B> {
             }
             self.snapshot.regions[at].live += planned.bytes();
         }
-        undo(moves, first);
+        moves.undo(first);
     }
 
     fn plan_region(
@@ -93,23 +92,23 @@ impl<B: Backend> LanePlanner<B> {
         at: usize,
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
-    ) -> Evacuated {
+    ) -> Evacuation {
         let mut residents = core::mem::take(&mut self.snapshot.regions[at].residents);
         if self.next == 0 {
             if !self.snapshot.is_paged() {
                 let inside = self.look_into(at, Holes::Leave);
                 if inside.held {
-                    return Evacuated::NoRoom;
+                    return Evacuation::NoRoom;
                 }
                 residents = inside.residents;
             }
             largest_first(&mut residents);
         }
         moves.reserve(meter.moves_of(residents.len() - self.next));
-        let mut ended = Evacuated::All;
-        while self.next < residents.len() && matches!(ended, Evacuated::All) {
+        let mut ended = Evacuation::All;
+        while self.next < residents.len() && matches!(ended, Evacuation::All) {
             if meter.is_late() {
-                ended = Evacuated::Enough;
+                ended = Evacuation::OverBudget;
                 break;
             }
             let few = &residents[self.next..residents.len().min(self.next + TOGETHER)];
@@ -121,37 +120,27 @@ impl<B: Backend> LanePlanner<B> {
         ended
     }
 
-    /// Books a few allocations under the lock; says how many were dealt with.
+    /// Plans a few moves under the lock; returns how many allocations were dealt with.
     fn plan_few(
         &mut self,
         at: usize,
         few: &[Resident],
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
-    ) -> (usize, Evacuated) {
+    ) -> (usize, Evacuation) {
         let lane = Arc::clone(&self.lane);
-        let mut state = lane.state.lock();
-        if lane.shared.unsettled.load(Acquire) > self.own() {
-            return (0, Evacuated::NoRoom);
-        }
-        let (mut kept_out, mut dealt_with, mut ended) = (Vec::new(), 0, Evacuated::All);
+        let Some(mut state) = self.lock(&lane) else { return (0, Evacuation::NoRoom) };
+        let (mut kept_out, mut dealt_with, mut ended) = (Vec::new(), 0, Evacuation::All);
         for resident in few {
-            ended = match state.look_at(resident) {
-                Presence::Gone => Evacuated::All,
-                Presence::Held => Evacuated::NoRoom,
-                Presence::Free if !meter.pay(resident.span.size) => Evacuated::Enough,
-                Presence::Free => match self.place(at, &mut state, resident, &mut kept_out) {
-                    Some(to) => {
-                        moves.start_move(&mut state, resident, to);
-                        Evacuated::All
-                    }
-                    None => {
-                        meter.refund(resident.span.size);
-                        Evacuated::NoRoom
-                    }
-                },
+            let started = moves.try_start(&mut state, resident, meter, |state| {
+                self.place(at, state, resident, &mut kept_out)
+            });
+            ended = match started {
+                Started::Yes | Started::Gone => Evacuation::All,
+                Started::Held | Started::NoRoom => Evacuation::NoRoom,
+                Started::OverBudget => Evacuation::OverBudget,
             };
-            if !matches!(ended, Evacuated::All) {
+            if !matches!(ended, Evacuation::All) {
                 break;
             }
             dealt_with += 1;
@@ -163,8 +152,8 @@ impl<B: Backend> LanePlanner<B> {
         (dealt_with, ended)
     }
 
-    /// Takes a hole in a region that is not being emptied and not empty. Others that the search shows are kept out of
-    /// it until the lock is given back.
+    /// Takes a hole in a region that is neither empty nor being evacuated. Other holes that the search finds are kept
+    /// out of it until the lock is released.
     fn place(
         &mut self,
         from: usize,
@@ -184,7 +173,7 @@ impl<B: Backend> LanePlanner<B> {
         None
     }
 
-    /// Whether a hole lies in regions that hold something and are not being emptied.
+    /// Whether a hole lies in regions that are neither empty nor being evacuated.
     fn is_usable(&self, grant: &Grant) -> bool {
         let mut touched = self.snapshot.touched(grant.block, grant.span);
         while let Some(at) = self.snapshot.next(&mut touched) {
@@ -195,10 +184,10 @@ impl<B: Backend> LanePlanner<B> {
         true
     }
 
-    /// Notes what a move does to its regions.
+    /// Accounts for a move in its regions.
     ///
-    /// A move into a region that is then fuller than the one it leaves brings both nearer to full and empty: such moves
-    /// end, however few a pass makes. Others may only be made together with all that empty their region.
+    /// Moves into a fuller region end after finitely many, however few a pass makes. Other moves are only made together
+    /// with all moves that evacuate their region.
     fn note_arrival(&mut self, from: usize, grant: &Grant) {
         let (size, left) = (grant.span.size, self.snapshot.regions[from].live);
         let mut touched = self.snapshot.touched(grant.block, grant.span);
@@ -239,10 +228,10 @@ fn price(region: &Region) -> u64 {
     u64::try_from(price).unwrap_or(u64::MAX)
 }
 
-/// Sorts what moves out of a region: the largest is the hardest to place. When it has a place, the others will find
-/// one, and when it has none, nothing was moved in vain.
+/// Sorts the allocations of a region, the largest first: it is the hardest to place. Where it finds no room, nothing was
+/// planned in vain.
 pub(super) fn largest_first(residents: &mut [Resident]) {
-    // Many are often of one size: then there is nothing to sort.
+    // Often all have one size; a stable sort is then fast.
     residents.sort_by_key(|one| u64::MAX - one.span.size);
 }
 

@@ -11,13 +11,13 @@
 #![forbid(unsafe_code)]
 use super::copier::{self, OverlapCopier, insist};
 use super::snapshot::{Found, SlotsByKey};
-use super::window::{Piece, Planned, Slide, Window, cheapest, last, room_for, widest};
+use super::window::{MoveDown, Piece, Planned, Window, cheapest, last, room_for, widest};
 use crate::device::Block;
 use crate::pool::{Ask, Consent, Divider, Lane, LaneState, Pager, SlotId};
 use crate::strategy::{BlockId, Key, Strategy, Tlsf};
 use crate::{Align, Backend, ErrorKind, InsideBlock, Page, Result, Span, TimelineId, Transfer};
 use alloc::{sync::Arc, vec::Vec};
-use core::{cell::Cell, sync::atomic::Ordering::Acquire};
+use core::cell::Cell;
 use std::time::Instant;
 
 /// A window whose allocations are marked as moving and whose holes are held.
@@ -155,10 +155,7 @@ impl<B: Backend> Lane<B> {
         own: u64,
         choose: impl Fn(&mut [Piece<SlotId>]) -> Planned<SlotId>,
     ) -> Result<Option<Begun<B>>, ErrorKind> {
-        let mut state = self.state.lock();
-        if self.shared.unsettled.load(Acquire) > own {
-            return Ok(None);
-        }
+        let Some(mut state) = self.lock_to_move(own) else { return Ok(None) };
         let Some((id, window)) =
             state.cheapest_window(self.shared.unit, self.granularity(), choose)?
         else {
@@ -205,7 +202,7 @@ impl<B: Backend> Lane<B> {
 
     /// A block to carry bytes through, where copies inside a block are forbidden or would be many small ones.
     fn bounce(&self, window: &Window<SlotId>, inside: InsideBlock) -> Option<Block<B>> {
-        let crawls = |slide: &Slide<SlotId>| {
+        let crawls = |slide: &MoveDown<SlotId>| {
             let distance = slide.from.offset - slide.to;
             distance < slide.from.size && distance < copier::SIZES[1]
         };
@@ -369,10 +366,7 @@ impl<B: Backend> Lane<B> {
 
     /// Finds what can move, and holds it.
     fn begin_shift(&self, own: u64) -> Option<(Arc<Block<B>>, Vec<BegunShift>)> {
-        let mut state = self.state.lock();
-        if self.shared.unsettled.load(Acquire) > own {
-            return None;
-        }
+        let mut state = self.lock_to_move(own)?;
         let stretches = state.stretches(self.shared.device.backend().caps().neighbour_granularity);
         let state = &mut *state;
         let (Some(pager), Divider::General(tlsf)) = (&mut state.pager, &mut state.divider) else {

@@ -27,7 +27,7 @@ pub use cost::MoveCost;
 pub(crate) use exclusive::Slid;
 pub use moves::{MoveOutcome, Spot};
 pub use pass::{Decision, Pass, PlannedMove};
-pub(crate) use pass::{Order, Portion, Readiness};
+pub(crate) use pass::{Mode, Portion};
 pub(crate) use planner::{Goal, Holes, LanePlanner};
 pub(crate) use recall::Spilled;
 pub(crate) use stats::DefragStats;

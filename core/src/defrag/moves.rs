@@ -1,7 +1,8 @@
 //! The moves of one pass, with the lanes and blocks that they share. A move itself owns nothing shared.
 #![forbid(unsafe_code)]
+use super::budget::BudgetMeter;
 use super::recall::finish_cross_heap;
-use super::snapshot::Resident;
+use super::snapshot::{Presence, Resident};
 use super::stats::{Moved, Outcome};
 use crate::device::Block;
 use crate::pool::{Consent, Ending, Lane, LaneState, Lodging, Owner, SlotId};
@@ -9,14 +10,14 @@ use crate::strategy::{BlockId, Grant};
 use crate::{AllocationId, Backend, Class, Move as CopyRegion, Place, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
-/// What became of a planned move.
+/// The outcome of a planned move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MoveOutcome {
     /// The allocation is at its new place.
     Moved,
-    /// It is where it was: its owner said so, or somebody asked for its place meanwhile.
+    /// The allocation is at its old place: its owner decided so, or somebody asked for the place during the pass.
     Stayed,
-    /// Its owner freed it meanwhile; both places are free.
+    /// The owner freed the allocation during the pass; both places are free.
     Freed,
 }
 
@@ -30,7 +31,7 @@ impl MoveOutcome {
     }
 }
 
-/// A place that a pass shows: a native block and a span of it.
+/// A place of a planned move: a native block and a span of it.
 #[derive(Debug)]
 pub struct Spot<'a, T> {
     /// The native block.
@@ -39,17 +40,17 @@ pub struct Spot<'a, T> {
     pub span: Span,
 }
 
-/// One allocation on its way. Its lane and blocks are in the tables of its [`MoveList`].
+/// The move of one allocation. Its lanes and blocks are indices into the tables of its [`MoveList`].
 #[derive(Debug)]
 pub(super) struct Move {
     pub(super) slot: SlotId,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub(super) size: u64,
     pub(super) from: Span,
     pub(super) to: Grant,
     pub(super) name: Option<Box<str>>,
     pub(super) lane: u32,
-    /// The lane that it goes to: the same, unless it is called back to its heap.
+    /// The target lane: the same, unless the move crosses heaps.
     pub(super) to_lane: u32,
     pub(super) from_block: u32,
     pub(super) to_block: u32,
@@ -57,14 +58,14 @@ pub(super) struct Move {
     pub(super) how: How,
 }
 
-/// What is done about a planned.
+/// How a move is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// The pass copies the bytes.
     Copy,
-    /// The owner copies them, and says when that is done by committing.
+    /// The owner copies the bytes before it commits the pass.
     OwnerCopies,
-    /// Nothing.
+    /// The allocation stays.
     Ignore,
 }
 
@@ -74,14 +75,14 @@ impl Move {
         self.from.size
     }
 
-    /// Whether another planned has the same lane, and goes to the same.
+    /// Whether two moves have the same source and target lanes.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.lane, self.to_lane) == (other.lane, other.to_lane)
     }
 }
 
 impl<B: Backend> LaneState<B> {
-    /// Timelines that may still use an allocation's bytes, or those of the hole that it goes to.
+    /// Adds the timelines that may still use the bytes of an allocation or of its target.
     pub(super) fn timelines_of(&self, planned: &Move, timelines: &mut Vec<TimelineId>) {
         let mut add = |timeline: TimelineId| {
             if !timelines.contains(&timeline) {
@@ -96,18 +97,18 @@ impl<B: Backend> LaneState<B> {
         self.users.busy().chain(self.users.unannounced()).for_each(add);
     }
 
-    /// Ends a planned at the new place, if its bytes are there and nobody asked for the old one; else at the old one.
+    /// Ends a move at the new place if its bytes are there and nobody asked for the old one, else at the old one.
     ///
     /// This is the locked state of `lane`.
     pub(super) fn finish_move(
         &mut self,
         lane: &Lane<B>,
         planned: &Move,
-        copied: Copied,
+        copied: bool,
     ) -> MoveOutcome {
         let old =
             self.slots.moving_key(planned.slot).expect("a pass keeps the slots that it moves");
-        let arrives = copied == Copied::Yes && self.slots.is_copying(planned.slot);
+        let arrives = copied && self.slots.is_copying(planned.slot);
         let new = planned.to.key;
         if arrives {
             if planned.how == How::OwnerCopies {
@@ -119,11 +120,11 @@ impl<B: Backend> LaneState<B> {
         let left = if arrives { old } else { new };
         self.held_bytes -= planned.to.span.size;
         let freed = self.divider.free(left);
-        debug_assert!(freed.is_ok(), "both ends of a planned are held");
+        debug_assert!(freed.is_ok(), "both ends of a move are held");
         MoveOutcome::of(self.let_go(lane, planned.slot), arrives)
     }
 
-    /// Ends a pass's hold on an allocation, and the allocation if its owner let go of it meanwhile.
+    /// Releases an allocation from a pass, and frees it if its owner did so meanwhile.
     /// This is the locked state of `lane`.
     pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> Owner {
         let owner = self.slots.end_move(slot);
@@ -132,7 +133,7 @@ impl<B: Backend> LaneState<B> {
                 // The sanitizer looks at it first, without the lock.
                 None if self.is_sanitized(slot) => self.defer(slot, Ending::NOW),
                 None => {
-                    // What moves has no block of its own to return.
+                    // An allocation that moves has no dedicated block to return.
                     lane.tell_free(self, slot);
                     let _ = self.free(slot);
                 }
@@ -142,7 +143,7 @@ impl<B: Backend> LaneState<B> {
         owner
     }
 
-    /// Ends an allocation when its points have passed, or never.
+    /// Frees an allocation once its points have passed, or never.
     pub(crate) fn defer(&mut self, slot: SlotId, ending: Ending) {
         let Ok(bytes) = self.slots.get(slot).map(|slot| slot.size) else { return };
         if self.slots.defer(slot).is_ok()
@@ -153,31 +154,21 @@ impl<B: Backend> LaneState<B> {
     }
 }
 
-/// Gives back the places of moves that are not made, from a position on.
-pub(super) fn undo<B: Backend>(moves: &mut MoveList<B>, first: usize) {
-    moves.each_few(first, |lane, few| {
-        if let Some(there) = moves.cross_heap(&few[0]) {
-            for planned in few {
-                finish_cross_heap(lane, there, planned, Copied::No);
-            }
-            return;
-        }
-        let mut state = lane.state.lock();
-        for planned in few {
-            state.finish_move(lane, planned, Copied::No);
-        }
-    });
-    moves.truncate(first);
-}
-
-/// Whether the bytes of a planned are at its new place.
+/// The result of trying to start a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copied {
+pub(super) enum Started {
     Yes,
-    No,
+    /// The allocation was freed, or has moved away.
+    Gone,
+    /// The allocation is pinned or in use, so it may not move.
+    Held,
+    /// The budget is not enough.
+    OverBudget,
+    /// There is no place for it.
+    NoRoom,
 }
 
-/// Allocations that are booked or published while a lock is held: a few microseconds.
+/// Moves that are planned or published under one lock: a few microseconds.
 pub(super) const TOGETHER: usize = 32;
 /// Not in the table.
 const NONE: u32 = u32::MAX;
@@ -188,15 +179,15 @@ const CROSS_HEAP: u32 = 1 << 31;
 pub(super) struct MoveList<B: Backend> {
     list: Vec<Move>,
     lanes: Vec<Arc<Lane<B>>>,
-    /// Lanes of other heaps that something goes to.
+    /// Target lanes of moves that cross heaps.
     cross_heap: Vec<Arc<Lane<B>>>,
-    /// The lane that was entered last.
+    /// The selected lane.
     entered: u32,
     blocks: Vec<Arc<Block<B>>>,
-    /// Where the last lane's blocks are in the table, by number.
+    /// Indices into `blocks` of the selected lane's blocks, by block number.
     by_number: Vec<u32>,
-    /// Bytes that the driver gave for them.
-    pub(super) taken_bytes: u64,
+    /// Bytes that were taken from the driver for these moves.
+    taken_bytes: u64,
 }
 
 impl<B: Backend> MoveList<B> {
@@ -213,7 +204,7 @@ impl<B: Backend> MoveList<B> {
         }
     }
 
-    /// Takes the moves out: none are left.
+    /// Takes all moves out.
     pub(super) const fn take(&mut self) -> Self {
         core::mem::replace(self, Self::new(Vec::new()))
     }
@@ -239,26 +230,55 @@ impl<B: Backend> MoveList<B> {
         self.list.get_mut(which)
     }
 
-    pub(super) fn truncate(&mut self, length: usize) {
-        self.list.truncate(length);
-    }
-
-    /// Makes room for so many more.
+    /// Reserves room for `more` moves.
     pub(super) fn reserve(&mut self, more: usize) {
         self.list.reserve(more);
     }
 
-    /// Takes in a lane: what is added from now on is of that one.
+    pub(super) const fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
+    /// Counts bytes that the driver gave for these moves.
+    pub(super) const fn add_taken(&mut self, bytes: u64) {
+        self.taken_bytes += bytes;
+    }
+
+    /// Selects the lane whose allocations are added from now on.
     pub(super) fn enter(&mut self, lane: &Arc<Lane<B>>) {
-        let at = place_in(&mut self.lanes, lane);
+        let at = index_in(&mut self.lanes, lane);
         if at != self.entered {
             self.entered = at;
             self.by_number.clear();
         }
     }
 
-    /// Marks an allocation of the lane that was entered last as being copied to a place that is held for it.
-    pub(super) fn start_move(&mut self, state: &mut LaneState<B>, resident: &Resident, to: Grant) {
+    /// Starts the move of an allocation of the selected lane to the place that `reserve` finds, within a budget.
+    pub(super) fn try_start(
+        &mut self,
+        state: &mut LaneState<B>,
+        resident: &Resident,
+        meter: &mut BudgetMeter,
+        reserve: impl FnOnce(&mut LaneState<B>) -> Option<Grant>,
+    ) -> Started {
+        match state.look_at(resident) {
+            Presence::Free => {}
+            Presence::Held => return Started::Held,
+            Presence::Gone => return Started::Gone,
+        }
+        if !meter.pay(resident.span.size) {
+            return Started::OverBudget;
+        }
+        let Some(to) = reserve(state) else {
+            meter.refund(resident.span.size);
+            return Started::NoRoom;
+        };
+        self.start_move(state, resident, to);
+        Started::Yes
+    }
+
+    /// Marks an allocation of the selected lane as being copied to a place that is reserved for it.
+    fn start_move(&mut self, state: &mut LaneState<B>, resident: &Resident, to: Grant) {
         state.held_bytes += to.span.size;
         let blocks = [self.block(state, resident.block), self.block(state, to.block)];
         self.add(state, resident, to, [self.entered; 2], blocks);
@@ -272,13 +292,13 @@ impl<B: Backend> MoveList<B> {
         to: Lodging<B>,
     ) {
         let from_block = self.block(state, resident.block);
-        let lanes = [self.entered, CROSS_HEAP | place_in(&mut self.cross_heap, &to.lane)];
+        let lanes = [self.entered, CROSS_HEAP | index_in(&mut self.cross_heap, &to.lane)];
         let to_block = u32::try_from(self.blocks.len()).expect("block numbers have 31 bits");
         self.blocks.push(to.block);
         self.add(state, resident, to.grant, lanes, [from_block, to_block]);
     }
 
-    /// Adds a planned; `lanes` and `blocks` are where it is and where it goes.
+    /// Adds a move; `lanes` and `blocks` are those of its source and its target.
     fn add(
         &mut self,
         state: &mut LaneState<B>,
@@ -309,18 +329,18 @@ impl<B: Backend> MoveList<B> {
         self.list.push(planned);
     }
 
-    /// The lane of another heap that a planned goes to, if it leaves its own.
+    /// The target lane of a move that crosses heaps.
     pub(super) fn cross_heap(&self, planned: &Move) -> Option<&Arc<Lane<B>>> {
         (planned.to_lane & CROSS_HEAP != 0)
             .then(|| &self.cross_heap[(planned.to_lane & !CROSS_HEAP) as usize])
     }
 
-    /// The lanes of other heaps that something goes to.
+    /// The target lanes of moves that cross heaps.
     pub(super) fn cross_heap_lanes(&self) -> Vec<Arc<Lane<B>>> {
         self.cross_heap.clone()
     }
 
-    /// Where a block of the lane that was entered last is in the table.
+    /// The index in `blocks` of a block of the selected lane.
     fn block(&mut self, state: &LaneState<B>, id: BlockId) -> u32 {
         let number = id.0 as usize;
         if let Some(known) = self.by_number.get(number).filter(|known| **known != NONE) {
@@ -344,35 +364,91 @@ impl<B: Backend> MoveList<B> {
         self.lane(planned).id_of(planned.slot)
     }
 
-    /// Where an allocation is.
+    /// The current place of an allocation.
     pub(super) fn from(&self, planned: &Move) -> Spot<'_, B::Block> {
         let span = Span { size: planned.size, ..planned.from };
         Spot { block: self.blocks[planned.from_block as usize].raw(), span }
     }
 
-    /// Where it goes.
+    /// The target of a move.
     pub(super) fn to(&self, planned: &Move) -> Spot<'_, B::Block> {
         let span = Span { size: planned.size, ..planned.to.span };
         Spot { block: self.blocks[planned.to_block as usize].raw(), span }
     }
 
-    pub(super) fn as_move(&self, planned: &Move) -> CopyRegion<'_, B::Block> {
+    pub(super) fn region(&self, planned: &Move) -> CopyRegion<'_, B::Block> {
         let block = |at: u32| self.blocks[at as usize].raw();
         let from = Place { block: block(planned.from_block), offset: planned.from.offset };
         let to = Place { block: block(planned.to_block), offset: planned.to.span.offset };
         CopyRegion { from, to, size: planned.bytes() }
     }
 
-    /// Shows moves from a position on, a few of one lane at a time.
-    pub(super) fn each_few(&self, first: usize, mut visit: impl FnMut(&Arc<Lane<B>>, &[Move])) {
-        for of_lane in self.list[first..].chunk_by(Move::is_like) {
-            for few in of_lane.chunks(TOGETHER) {
-                visit(self.lane(&few[0]), few);
+    /// The moves from a position on, in batches of one lane that are dealt with under one lock.
+    fn batches(&self, first: usize) -> impl Iterator<Item = &[Move]> {
+        let of_lanes = self.list[first..].chunk_by(Move::is_like);
+        of_lanes.flat_map(|of_lane| of_lane.chunks(TOGETHER))
+    }
+
+    /// Ends the moves from a position on, and reports each outcome.
+    ///
+    /// A move ends at its new place where `copied` says that the bytes are there and nobody asked for the old place.
+    fn finish(
+        &self,
+        first: usize,
+        copied: impl Fn(&Move) -> bool,
+        mut report: impl FnMut(&Move, MoveOutcome),
+    ) {
+        for few in self.batches(first) {
+            let here = self.lane(&few[0]);
+            if let Some(there) = self.cross_heap(&few[0]) {
+                for planned in few {
+                    report(planned, finish_cross_heap(here, there, planned, copied(planned)));
+                }
+                continue;
+            }
+            let mut state = here.state.lock();
+            for planned in few {
+                report(planned, state.finish_move(here, planned, copied(planned)));
             }
         }
     }
 
-    /// As [`each_few`](Self::each_few), for all of them and to be changed.
+    /// Publishes the new places.
+    pub(super) fn publish(&self) -> Outcome {
+        let moved = Moved { taken_bytes: self.taken_bytes, ..Moved::default() };
+        let mut outcome = Outcome { moves: Vec::with_capacity(self.len()), moved };
+        let copied = |planned: &Move| planned.how != How::Ignore;
+        self.finish(0, copied, |planned, result| {
+            outcome.moves.push((self.id(planned), result));
+            if result == MoveOutcome::Moved {
+                outcome.moved.moves += 1;
+                outcome.moved.bytes += planned.bytes();
+            }
+        });
+        outcome
+    }
+
+    /// Cancels the moves from a position on: their new places are free again.
+    pub(super) fn undo(&mut self, first: usize) {
+        self.finish(first, |_| false, |_, _| {});
+        self.list.truncate(first);
+    }
+
+    /// Ends the pass but keeps the new places reserved forever, because the device may still write there.
+    pub(super) fn abandon(&self) {
+        for few in self.batches(0) {
+            let lane = self.lane(&few[0]);
+            let mut state = lane.state.lock();
+            for planned in few {
+                if !state.slots.is_in_pass(planned.slot) {
+                    state.notes.of(planned.slot.index).ending = Some(Ending::Never);
+                }
+                state.let_go(lane, planned.slot);
+            }
+        }
+    }
+
+    /// Visits all moves in batches of one lane, and lets the visitor change them.
     pub(super) fn each_few_mut(&mut self, mut visit: impl FnMut(&Arc<Lane<B>>, &mut [Move])) {
         for of_lane in self.list.chunk_by_mut(|a, b| a.lane == b.lane) {
             for few in of_lane.chunks_mut(TOGETHER) {
@@ -381,66 +457,22 @@ impl<B: Backend> MoveList<B> {
         }
     }
 
-    /// The lanes that something moves in.
+    /// The source lanes of all moves.
     pub(super) fn lanes(&self) -> Vec<Arc<Lane<B>>> {
         let mut lanes = Vec::new();
         for group in self.list.chunk_by(|a, b| a.lane == b.lane) {
-            place_in(&mut lanes, self.lane(&group[0]));
+            index_in(&mut lanes, self.lane(&group[0]));
         }
         lanes
     }
 }
 
-/// Where a lane is in a table; it is added where it is not there yet.
-fn place_in<B: Backend>(lanes: &mut Vec<Arc<Lane<B>>>, lane: &Arc<Lane<B>>) -> u32 {
+/// The index of a lane in a table; adds it where it is missing.
+fn index_in<B: Backend>(lanes: &mut Vec<Arc<Lane<B>>>, lane: &Arc<Lane<B>>) -> u32 {
     let known = lanes.iter().rposition(|known| Arc::ptr_eq(known, lane));
     let at = known.unwrap_or_else(|| {
         lanes.push(Arc::clone(lane));
         lanes.len() - 1
     });
     u32::try_from(at).expect("few lanes")
-}
-
-/// Shows the new places, a few at a time.
-pub(super) fn publish<B: Backend>(moves: &MoveList<B>) -> Outcome {
-    let moved = Moved { taken_bytes: moves.taken_bytes, ..Moved::default() };
-    let mut outcome = Outcome { moves: Vec::with_capacity(moves.len()), moved };
-    let mut note = |id, planned: &Move, one| {
-        outcome.moves.push((id, one));
-        if one == MoveOutcome::Moved {
-            outcome.moved.moves += 1;
-            outcome.moved.bytes += planned.bytes();
-        }
-    };
-    moves.each_few(0, |lane, few| {
-        let copied = |planned: &Move| {
-            if planned.how == How::Ignore { Copied::No } else { Copied::Yes }
-        };
-        if let Some(there) = moves.cross_heap(&few[0]) {
-            for planned in few {
-                let one = finish_cross_heap(lane, there, planned, copied(planned));
-                note(lane.id_of(planned.slot), planned, one);
-            }
-            return;
-        }
-        let mut state = lane.state.lock();
-        for planned in few {
-            let one = state.finish_move(lane, planned, copied(planned));
-            note(lane.id_of(planned.slot), planned, one);
-        }
-    });
-    outcome
-}
-
-/// Leaves the new places held for ever, because something may still write there.
-pub(super) fn abandon<B: Backend>(moves: &MoveList<B>) {
-    moves.each_few(0, |lane, few| {
-        let mut state = lane.state.lock();
-        for planned in few {
-            if !state.slots.is_in_pass(planned.slot) {
-                state.notes.of(planned.slot.index).ending = Some(Ending::Never);
-            }
-            state.let_go(lane, planned.slot);
-        }
-    });
 }

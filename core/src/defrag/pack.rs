@@ -4,24 +4,22 @@
 //! the holes still add up. Packed into fresh pages, the same allocations leave none.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::moves::{MoveList, TOGETHER};
+use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::LanePlanner;
-use super::snapshot::{Presence, Region, Resident};
+use super::snapshot::{Region, Resident};
 use crate::pool::LaneState;
 use crate::strategy::Grant;
 use crate::{Backend, Class, Span};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Acquire;
 
-/// Pages that are packed in one pass at most: so many are needed beside those that become free.
+/// Limit of the pages packed in one pass: this many are needed beside those that become free.
 const MOST_PAGES: u64 = 128;
-/// Pages for which it is tried at least, where the driver has no more.
+/// The fewest pages worth packing, where the driver has no memory for more.
 const LEAST_PAGES: u64 = 2;
 
 impl<B: Backend> LanePlanner<B> {
-    /// Books moves out of pages whose holes add up, into fresh pages. Where the driver has no memory for as many, fewer
-    /// are packed.
+    /// Plans moves out of pages whose holes add up, into fresh pages. Packs fewer where the driver has no memory for all.
     pub(super) fn pack_pages(&mut self, meter: &mut BudgetMeter, moves: &mut MoveList<B>) {
         let Some(page) = self.lane.shared.page() else { return };
         let mut pages = MOST_PAGES;
@@ -32,10 +30,10 @@ impl<B: Backend> LanePlanner<B> {
             }
             let bytes: u64 = residents.iter().map(|one| one.span.size).sum();
             let before = self.lane.shared.reserved();
-            match self.lane.take_dock(bytes.next_multiple_of(page)) {
-                Ok(dock) => {
-                    moves.taken_bytes += self.lane.shared.reserved().saturating_sub(before);
-                    return self.move_into(dock, &residents, meter, moves);
+            match self.lane.take_fresh_pages(bytes.next_multiple_of(page)) {
+                Ok(fresh) => {
+                    moves.add_taken(self.lane.shared.reserved().saturating_sub(before));
+                    return self.move_into(fresh, &residents, meter, moves);
                 }
                 Err(error) if error.kind().is_out_of_memory() => pages /= 2,
                 Err(_) => return,
@@ -43,7 +41,7 @@ impl<B: Backend> LanePlanner<B> {
         }
     }
 
-    /// What is packed together, so that the strictest alignment comes first: then nothing is lost between two.
+    /// The allocations to pack, the strictest alignment first: then no bytes are lost between two of them.
     fn to_pack(&self, page: u64, most: u64) -> Vec<Resident> {
         let regions = &self.snapshot.regions;
         let chosen = pack(regions, page, most).into_iter().flat_map(|range| &regions[range]);
@@ -51,79 +49,72 @@ impl<B: Backend> LanePlanner<B> {
         let mut residents: Vec<Resident> =
             chosen.flat_map(|region| &region.residents).filter(linear).copied().collect();
         residents.sort_unstable_by_key(|one| (u64::MAX - one.align.get(), one.span.offset));
-        // What lies in two pages was noted with both.
+        // An allocation in two pages was recorded with both.
         residents.dedup_by_key(|one| one.span.offset);
         residents
     }
 
-    /// Books moves into held pages, and gives back what is left of them.
+    /// Plans moves into reserved pages, and frees the rest of the pages.
     fn move_into(
         &self,
-        dock: Grant,
+        fresh: Grant,
         residents: &[Resident],
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
     ) {
-        let lane = Arc::clone(&self.lane);
-        let mut dock = Some(dock);
+        let mut fresh = Some(fresh);
         for few in residents.chunks(TOGETHER) {
-            let mut state = lane.state.lock();
-            if lane.shared.unsettled.load(Acquire) > self.own() {
-                break;
-            }
+            let Some(mut state) = self.lock(&self.lane) else { break };
             for resident in few {
-                if !matches!(state.look_at(resident), Presence::Free) {
-                    continue;
-                }
-                if !meter.pay(resident.span.size) {
+                let started = moves.try_start(&mut state, resident, meter, |state| {
+                    state.take_start(&mut fresh, resident)
+                });
+                if started == Started::OverBudget {
                     break;
-                }
-                match state.berth(&mut dock, resident) {
-                    Some(to) => moves.start_move(&mut state, resident, to),
-                    None => meter.refund(resident.span.size),
                 }
             }
         }
-        if let Some(rest) = dock {
-            lane.state.lock().let_off(rest);
+        if let Some(rest) = fresh {
+            self.lane.state.lock().free_held(rest);
         }
     }
 }
 
 impl<B: Backend> LaneState<B> {
-    /// Takes the start of held pages for an allocation; `None` where it does not fit.
-    fn berth(&mut self, dock: &mut Option<Grant>, resident: &Resident) -> Option<Grant> {
-        let (whole, size) = ((*dock)?, resident.span.size);
+    /// Takes the start of reserved pages for an allocation; `None` where it does not fit.
+    fn take_start(&mut self, fresh: &mut Option<Grant>, resident: &Resident) -> Option<Grant> {
+        let (whole, size) = ((*fresh)?, resident.span.size);
         let start = resident.align.up(whole.span.offset)?;
         let end = start.checked_add(size).filter(|end| *end <= whole.span.end())?;
         let tlsf = self.divider.general()?;
         let mut place = whole;
         if start > whole.span.offset {
             place = tlsf.split(whole.key, start - whole.span.offset).ok()?;
-            *dock = Some(place);
+            *fresh = Some(place);
             let gap =
                 Grant { span: Span { size: start - whole.span.offset, ..whole.span }, ..whole };
-            self.let_off(gap);
+            self.free_held(gap);
         }
         let tlsf = self.divider.general()?;
-        *dock = if end < whole.span.end() { Some(tlsf.split(place.key, size).ok()?) } else { None };
+        *fresh =
+            if end < whole.span.end() { Some(tlsf.split(place.key, size).ok()?) } else { None };
         place.span.size = size;
         self.held_bytes -= size;
         Some(place)
     }
 
-    /// Frees what was held.
-    fn let_off(&mut self, held: Grant) {
+    /// Frees reserved bytes.
+    fn free_held(&mut self, held: Grant) {
         self.held_bytes -= held.span.size;
         let freed = self.divider.free(held.key);
-        debug_assert!(freed.is_ok(), "held until now");
+        debug_assert!(freed.is_ok(), "reserved until now");
     }
 }
 
-/// Bytes that may be copied for each byte gained: about one part in so many is left in holes.
+/// Bytes that may be copied for each byte gained. About one part in this many is left in holes.
 const MOST_PER_BYTE: u64 = 64;
 
-/// Regions side by side, and what packing them anew takes.
+/// Adjacent regions, and the cost of packing them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stretch {
     regions: Range<usize>,
@@ -134,7 +125,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Copies for each byte gained, in thousandths; `None` where nothing is gained, or too little.
+    /// Bytes copied for each 1024 bytes gained; `None` where too little is gained.
     fn price(&self) -> Option<u64> {
         let gain = self.size.checked_sub(self.live).filter(|gain| *gain > 0)?;
         let price = u64::try_from(u128::from(self.live) * 1024 / u128::from(gain)).ok()?;
@@ -142,7 +133,7 @@ impl Stretch {
     }
 }
 
-/// The regions to pack into fresh pages, all of them together; none where fewer than one page would be gained.
+/// The regions to pack together into fresh pages; none where less than one page would be gained.
 ///
 /// `most` bounds the bytes that are copied, and so the memory that is needed meanwhile.
 ///

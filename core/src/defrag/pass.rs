@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
 use super::copier;
-use super::moves::{How, Move, MoveList, Spot, abandon, publish, undo};
+use super::moves::{How, Move, MoveList, Spot};
 use super::planner::{Goal, LanePlanner};
 use super::stats::{DefragStats, Moved, Outcome};
 use crate::device::{Block, Device};
@@ -28,7 +28,7 @@ pub struct Pass<B: Backend> {
     pub(super) device: Arc<Device<B>>,
     stats: Arc<DefragStats>,
     pub(super) on: TimelineId,
-    pub(super) order: Order,
+    pub(super) mode: Mode,
     pub(super) moves: MoveList<B>,
     pub(super) under_way: Option<UnderWay<B>>,
     pub(super) host_time: Duration,
@@ -44,12 +44,12 @@ impl<B: Backend> fmt::Debug for Pass<B> {
 }
 
 impl<B: Backend> Pass<B> {
-    /// Books the moves of a pass.
+    /// Plans the moves of a pass.
     pub(crate) fn plan(
         device: Arc<Device<B>>,
         stats: Arc<DefragStats>,
         on: TimelineId,
-        order: Order,
+        mode: Mode,
         planners: &mut [LanePlanner<B>],
         goal: &Goal,
         meter: &mut BudgetMeter,
@@ -66,18 +66,18 @@ impl<B: Backend> Pass<B> {
             }
         }
         let host_time = began.elapsed();
-        Self { device, stats, on, order, moves, under_way: None, host_time }
+        Self { device, stats, on, mode, moves, under_way: None, host_time }
     }
 
-    /// A pass whose moves are still to be booked.
+    /// A pass whose moves are still to be planned.
     pub(super) fn of(
         device: Arc<Device<B>>,
         stats: Arc<DefragStats>,
         on: TimelineId,
         moves: MoveList<B>,
     ) -> Self {
-        let (order, host_time) = (Order::Timelines, Duration::ZERO);
-        Self { device, stats, on, order, moves, under_way: None, host_time }
+        let (mode, host_time) = (Mode::Concurrent, Duration::ZERO);
+        Self { device, stats, on, mode, moves, under_way: None, host_time }
     }
 
     /// The planned moves, in order.
@@ -85,7 +85,7 @@ impl<B: Backend> Pass<B> {
         self.moves.list().iter().map(|planned| PlannedMove { moves: &self.moves, planned })
     }
 
-    /// Whether there is nothing to gain.
+    /// Whether the pass has no moves, because nothing can be gained.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.moves.is_empty()
@@ -153,7 +153,7 @@ impl<B: Backend> Pass<B> {
         let took = began.elapsed();
         self.host_time += took;
         if let (Some(under_way), Some(planned)) = (&self.under_way, self.moves.list().first())
-            && self.order == Order::Timelines
+            && self.mode == Mode::Concurrent
         {
             let cost = self.device.cost(self.moves.lane(planned).shared.heap);
             cost.learn_submitting(under_way.moves, took);
@@ -181,11 +181,11 @@ impl<B: Backend> Pass<B> {
         Ok(outcome)
     }
 
-    /// As [`commit`](Self::commit), but returns nothing to the driver: the lanes that may have something to return.
+    /// Commits the moves but does not trim. Returns the lanes that may now have empty blocks or pages.
     pub(crate) fn show(mut self) -> Result<(Outcome, Vec<Arc<Lane<B>>>)> {
         self.start()?;
-        // Behind other work, what the copies take is not seen.
-        let waits = self.order == Order::Idle && self.look()? == Readiness::Waiting;
+        // Behind other work, the time of the copies cannot be seen.
+        let waits = self.mode == Mode::Exclusive && !self.is_ready()?;
         self.wait()?;
         if let Some(under_way) = self.under_way.as_mut().filter(|_| waits) {
             under_way.busy = under_way.since.elapsed(); // Just now they ended.
@@ -193,7 +193,7 @@ impl<B: Backend> Pass<B> {
         let began = Instant::now();
         self.learn();
         let moves = self.moves.take();
-        let mut outcome = publish(&moves);
+        let mut outcome = moves.publish();
         let lanes = moves.lanes();
         self.stats.scratch.put_moves(moves.into_list());
         outcome.moved.passes = 1;
@@ -226,15 +226,15 @@ impl<B: Backend> Drop for Pass<B> {
                 ?stopped,
                 "copies could not be followed; their bytes are not used again"
             );
-            abandon(&moves);
+            moves.abandon();
             if let Some(bounce) = self.under_way.take().and_then(|under_way| under_way.bounce) {
                 self.device.give_up(bounce);
             }
             return;
         }
-        undo(&mut moves, 0);
-        if moves.taken_bytes > 0 {
-            // Of another heap, which is to be as it was.
+        moves.undo(0);
+        if moves.taken_bytes() > 0 {
+            // The other heap shall be as it was before the pass.
             let lanes = moves.cross_heap_lanes();
             lanes.iter().for_each(|lane| lane.give_back_empty(Portion::All, &mut Moved::default()));
         }
@@ -242,37 +242,30 @@ impl<B: Backend> Drop for Pass<B> {
     }
 }
 
-/// Whether the copies of a pass have finished.
+/// How a pass makes sure that the device does not use what it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
-    Waiting,
-    Ready,
-}
-
-/// How a pass makes sure that nothing uses what it moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Its copies run after what the timelines concerned have to do; the host does not wait.
-    Timelines,
-    /// It waits for the whole device.
-    Idle,
+pub(crate) enum Mode {
+    /// Its copies are ordered behind the work of the timelines concerned. The host does not wait.
+    Concurrent,
+    /// It waits until the device is idle.
+    Exclusive,
 }
 
 /// Copies that were submitted.
 pub(super) struct UnderWay<B: Backend> {
-    /// When they have finished; `None` where only an idle device tells.
+    /// The point at which they have finished; `None` where only an idle device shows it.
     point: Option<Point>,
     pub(super) since: Instant,
-    /// The last moment at which they had not finished.
+    /// The last time at which they were seen unfinished.
     pub(super) busy: Duration,
     pub(super) moves: u64,
     pub(super) bytes: u64,
-    /// What carries bytes inside a block where copies there are forbidden.
+    /// The bounce block, where copies inside a block are forbidden.
     pub(super) bounce: Option<Block<B>>,
 }
 
 impl<B: Backend> Pass<B> {
-    /// Takes out of the copies what stays or was freed; the timelines that may use the rest.
+    /// Drops the copies of moves that were cancelled or freed. Returns the timelines that may use the others.
     pub(super) fn drop_cancelled(&mut self) -> Vec<TimelineId> {
         let mut timelines = Vec::new();
         self.moves.each_few_mut(|lane, few| {
@@ -286,7 +279,7 @@ impl<B: Backend> Pass<B> {
                 }
             }
         });
-        // What is free in another heap may still be in use by the timeline that freed it.
+        // A hole in another heap may still be in use by the timeline that freed it.
         for lane in self.moves.cross_heap_lanes() {
             let state = lane.state.lock();
             for timeline in state.users.busy().chain([TimelineId::MAIN]) {
@@ -298,14 +291,14 @@ impl<B: Backend> Pass<B> {
         timelines
     }
 
-    /// Submits the copies behind what some timelines have to do.
+    /// Submits the copies behind the work of some timelines.
     pub(super) fn submit(&mut self, users: &[TimelineId]) -> Result<()> {
         let bounce = self.bounce();
         let copied = self.moves.list().iter().filter(|planned| planned.how == How::Copy);
         let (mut moves, mut around, mut bytes) =
             (Vec::with_capacity(self.moves.len()), Vec::new(), 0);
         for planned in copied {
-            let one = self.moves.as_move(planned);
+            let one = self.moves.region(planned);
             bytes += one.size;
             match &bounce {
                 Some(_) if planned.from_block == planned.to_block => around.push(one),
@@ -368,9 +361,9 @@ impl<B: Backend> Pass<B> {
     /// move.
     fn wait_for_users(&self, users: &[TimelineId]) -> Result<()> {
         let backend = self.device.backend();
-        let timelines = match (self.order, backend.as_timelines()) {
-            (Order::Idle, _) | (_, None) => return backend.wait_idle(),
-            (Order::Timelines, Some(timelines)) => timelines,
+        let timelines = match (self.mode, backend.as_timelines()) {
+            (Mode::Exclusive, _) | (_, None) => return backend.wait_idle(),
+            (Mode::Concurrent, Some(timelines)) => timelines,
         };
         for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
             match self.device.unless_closed(timeline, timelines.mark(timeline)) {
@@ -388,34 +381,30 @@ impl<B: Backend> Pass<B> {
         Ok(())
     }
 
-    /// Whether the copies have finished, so that [`commit`](Self::commit) does not wait. Not before
+    /// Whether the copies have finished, so that [`commit`](Self::commit) does not wait; `false` before
     /// [`start`](Self::start).
     ///
     /// # Errors
     ///
     /// `DeviceLost`.
     pub fn is_ready(&mut self) -> Result<bool> {
-        Ok(self.look()? == Readiness::Ready)
-    }
-
-    pub(crate) fn look(&mut self) -> Result<Readiness> {
-        let Some(under_way) = &mut self.under_way else { return Ok(Readiness::Waiting) };
+        let Some(under_way) = &mut self.under_way else { return Ok(false) };
         let (Some(point), Some(timelines)) =
             (under_way.point, self.device.backend().as_timelines())
         else {
-            return Ok(Readiness::Ready);
+            return Ok(true);
         };
         match timelines.reached(point.timeline) {
             Ok(reached) if reached < point.epoch => {
                 under_way.busy = under_way.since.elapsed();
-                Ok(Readiness::Waiting)
+                Ok(false)
             }
             Err(error) if error.kind() != ErrorKind::NoSuchTimeline => Err(error),
-            _ => Ok(Readiness::Ready),
+            _ => Ok(true),
         }
     }
 
-    /// Waits until nothing reads or writes for this pass.
+    /// Waits until the copies of this pass have finished.
     pub(super) fn wait(&self) -> Result<()> {
         let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.moves > 0)
         else {
@@ -432,12 +421,12 @@ impl<B: Backend> Pass<B> {
     }
 }
 
-/// What the owner of an allocation says to its move.
+/// An owner's decision about the move of its allocation.
 #[derive(Debug)]
 pub enum Decision<B: Backend> {
-    /// Copy the bytes, and show the new place from the commit on.
+    /// Copy the bytes; the commit publishes the new place.
     Copy,
-    /// The owner copies: whatever it submits for that has finished before it commits the pass.
+    /// The owner copies the bytes itself. Its copies must have finished before it commits the pass.
     OwnerCopies,
     /// Leave the allocation where it is.
     Ignore,
@@ -462,7 +451,7 @@ impl<B: Backend> fmt::Debug for PlannedMove<'_, B> {
 }
 
 impl<'a, B: Backend> PlannedMove<'a, B> {
-    /// Which allocation.
+    /// The id of the allocation.
     #[must_use]
     pub fn allocation(&self) -> AllocationId {
         self.moves.id(self.planned)
@@ -474,19 +463,19 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
         self.planned.name.as_deref()
     }
 
-    /// Its bytes, as asked for.
+    /// Its requested size in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.planned.size
     }
 
-    /// The heap that it is in.
+    /// Its current heap.
     #[must_use]
     pub fn heap(&self) -> HeapId {
         self.moves.lane(self.planned).shared.heap
     }
 
-    /// The heap that it goes to: the same, unless the pass is a [recall](crate::Manager::begin_recall).
+    /// The heap it moves to: the same, unless the pass is a [recall](crate::Manager::begin_recall).
     #[must_use]
     pub fn to_heap(&self) -> HeapId {
         self.moves
@@ -502,39 +491,39 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
         self.planned.consent == Consent::Needed
     }
 
-    /// Where it is.
+    /// Its current place.
     #[must_use]
     pub fn from(&self) -> Spot<'a, B::Block> {
         self.moves.from(self.planned)
     }
 
-    /// Where it goes: nobody else gets these bytes while the pass lives.
+    /// Its new place. No other allocation gets these bytes while the pass lives.
     #[must_use]
     pub fn to(&self) -> Spot<'a, B::Block> {
         self.moves.to(self.planned)
     }
 }
 
-/// How much goes back to the driver at once.
+/// How much is returned to the driver at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Portion {
     All,
-    /// What one driver call takes: a block, or pages of [`LITTLE`] bytes.
+    /// As much as one driver call takes: a block, or [`LITTLE`] bytes of pages.
     Little,
 }
 
-/// Bytes of pages that go back in one portion of a step.
+/// Bytes of pages that one step returns.
 const LITTLE: u64 = 16 << 20;
 
 impl<B: Backend> Lane<B> {
-    /// Returns what is empty, and adds it to the sums. What cannot go back now stays in the pool.
+    /// Returns empty blocks and pages to the driver, and counts them. Those still in use by the device stay in the pool.
     pub(crate) fn give_back_empty(&self, portion: Portion, moved: &mut Moved) {
         let (blocks, bytes) = match portion {
             Portion::All => (usize::MAX, u64::MAX),
             Portion::Little => (1, LITTLE),
         };
         if self.shared.watch.is_some() {
-            // What was freed while the pass had it waits only for the sanitizer.
+            // Allocations freed during the pass wait only for the sanitizer.
             let _ = self.retire(Patience::Look);
         }
         if self.settle(Patience::Look).is_err() {

@@ -4,35 +4,35 @@ use super::budget::BudgetMeter;
 use super::compact::scattered;
 use super::evacuate::sources;
 use super::moves::{Move, MoveList};
-use super::snapshot::{Inside, Scan, Seen, SlotsByBlock, Snapshot};
+use super::snapshot::{Inside, Scan, SlotsByBlock, Snapshot};
 use super::stats::DefragStats;
-use crate::pool::{Consent, Lane};
+use crate::pool::{Consent, Lane, LaneState};
 use crate::strategy::BlockId;
-use crate::sync::Mutex;
+use crate::sync::{Guard, Mutex};
 use crate::{Backend, HeapId};
 use alloc::{sync::Arc, vec::Vec};
 
-/// What a pass is for.
+/// The goal of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
-    /// Regions worth this many bytes are enough.
+    /// Stop once regions of this many bytes will be empty.
     pub(crate) wanted: u64,
-    /// Whether owners are asked.
+    /// Whether allocations that move on consent are planned too.
     pub(crate) asks: Consent,
-    /// Of the pool's unsettled requests, those of the caller itself.
+    /// The caller's own requests whose alignment is not recorded yet.
     pub(crate) own: u64,
-    /// What is done where nothing can be emptied.
+    /// What to do where no region can be evacuated.
     pub(crate) holes: Holes,
 }
 
-/// What is done about the holes of blocks that cannot be emptied.
+/// What to do about holes where no region can be evacuated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holes {
-    /// They are closed: what lies high goes into them.
+    /// Compact blocks: allocations high in a block move into its lower holes.
     Close,
-    /// So they are, and pages whose holes add up are packed into fresh ones.
+    /// Compact blocks, and pack pages whose holes add up into fresh pages.
     Pack,
-    /// They are left.
+    /// Leave them.
     Leave,
 }
 
@@ -42,57 +42,57 @@ impl Goal {
         Self { wanted: u64::MAX, asks: Consent::Given, own: 0, holes: Holes::Close };
 }
 
-/// A lane being defragmented region by region. It can go on in a later pass: what it knows is checked when it is used.
+/// Plans the moves of one lane, region by region. It can continue in a later pass: its snapshot is checked when used.
 pub(crate) struct LanePlanner<B: Backend> {
     pub(super) lane: Arc<Lane<B>>,
     stats: Arc<DefragStats>,
     pub(super) snapshot: Snapshot,
-    /// What of the lane is still to be looked at; `None` when all was.
+    /// The unfinished part of the snapshot; `None` when it is complete.
     scan: Option<Scan>,
     slots: SlotsByBlock,
     stage: Stage,
-    /// Regions still to deal with, the next one last.
+    /// Regions that are left, the next one last.
     pub(super) order: Vec<usize>,
-    /// Where in the region that is being emptied.
+    /// Position in the region that is being evacuated.
     pub(super) next: usize,
-    /// What each region is to this planner.
+    /// The role of each region.
     pub(super) roles: Vec<Role>,
-    /// Whether the region that is being emptied must be emptied in this pass, or left alone.
+    /// Whether the current region must be evacuated whole in this pass, or left alone.
     pub(super) only_whole: bool,
     goal: Goal,
 }
 
-/// What a planner does with a lane.
+/// The stages of planning a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It empties regions.
-    Empty,
-    /// It closes the holes of blocks.
-    Close,
+    /// Regions are evacuated.
+    Evacuate,
+    /// Blocks are compacted.
+    Compact,
 }
 
-/// What a region is to a planner.
+/// The role of a region in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// It can be a source or a destination.
     Open,
-    /// It is being emptied: nothing goes there.
+    /// It is being evacuated: nothing moves there.
     Source,
-    /// Something goes there, so it is not emptied.
+    /// Something moves there, so it is not evacuated.
     Destination,
 }
 
-/// How planner a few allocations ended.
-pub(super) enum Evacuated {
+/// The result of planning to evacuate some allocations.
+pub(super) enum Evacuation {
     All,
-    /// The meter is empty.
-    Enough,
-    /// One of them has no place to go.
+    /// The budget is spent.
+    OverBudget,
+    /// There is no room for one of them.
     NoRoom,
 }
 
 impl<B: Backend> LanePlanner<B> {
-    /// A planner of a lane, which is looked at when it is used. Where nothing can be copied there is nothing to plan.
+    /// A planner for a lane. It plans nothing where the device cannot copy.
     pub(crate) fn new(lane: &Arc<Lane<B>>, stats: &Arc<DefragStats>, goal: &Goal) -> Self {
         let can = lane.shared.device.backend().as_transfer().is_some();
         Self {
@@ -101,7 +101,7 @@ impl<B: Backend> LanePlanner<B> {
             snapshot: lane.snapshot(),
             scan: can.then(Scan::default),
             slots: SlotsByBlock::default(),
-            stage: if can { Stage::Empty } else { Stage::Close },
+            stage: if can { Stage::Evacuate } else { Stage::Compact },
             order: Vec::new(),
             next: 0,
             roles: Vec::new(),
@@ -110,14 +110,14 @@ impl<B: Backend> LanePlanner<B> {
         }
     }
 
-    /// Looks at the lane until all was seen or the time is up; whether all was.
+    /// Takes the snapshot until it is complete or the time is up; returns whether it is complete.
     fn look(&mut self, meter: &BudgetMeter) -> bool {
         let Some(scan) = &mut self.scan else { return true };
         if scan.is_first() {
             self.slots = self.stats.scratch.take_slots();
         }
         let (snapshot, slots) = (&mut self.snapshot, &mut self.slots);
-        while self.lane.scan(scan, snapshot, slots, self.goal.asks) == Seen::Part {
+        while !self.lane.scan(scan, snapshot, slots, self.goal.asks) {
             if meter.is_late() {
                 return false;
             }
@@ -130,8 +130,8 @@ impl<B: Backend> LanePlanner<B> {
     fn set_order(&mut self) {
         let regions = &self.snapshot.regions;
         self.order = match self.stage {
-            Stage::Empty => sources(regions),
-            Stage::Close => scattered(regions),
+            Stage::Evacuate => sources(regions),
+            Stage::Compact => scattered(regions),
         };
         self.order.reverse();
         self.roles = regions.iter().map(|_| Role::Open).collect();
@@ -142,16 +142,16 @@ impl<B: Backend> LanePlanner<B> {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        let last = self.stage == Stage::Close || self.goal.holes == Holes::Leave;
+        let last = self.stage == Stage::Compact || self.goal.holes == Holes::Leave;
         last && self.scan.is_none() && self.order.is_empty()
     }
 
-    /// Requests of the pool, besides the caller's own, whose alignment is not noted yet.
-    pub(super) const fn own(&self) -> u64 {
-        self.goal.own
+    /// Locks the lane to plan moves; see [`Lane::lock_to_move`].
+    pub(super) fn lock<'a>(&self, lane: &'a Lane<B>) -> Option<Guard<'a, LaneState<B>>> {
+        lane.lock_to_move(self.goal.own)
     }
 
-    /// Books as much as the meter allows; says how many bytes of regions will be empty.
+    /// Plans as many moves as the budget allows; returns the bytes of regions that will be empty.
     ///
     /// Holes are closed in a pass that finds nothing to empty: what an earlier pass emptied is gone by then.
     pub(super) fn plan(
@@ -165,14 +165,14 @@ impl<B: Backend> LanePlanner<B> {
         if !self.look(meter) {
             return 0;
         }
-        if self.stage == Stage::Empty {
+        if self.stage == Stage::Evacuate {
             let is_fresh = self.roles.iter().all(|role| *role == Role::Open);
-            let released = self.empty_regions(wanted, meter, moves);
+            let released = self.evacuate_regions(wanted, meter, moves);
             let left = !self.order.is_empty() || self.goal.holes == Holes::Leave;
             if left || moves.len() > first {
                 return released;
             }
-            self.stage = Stage::Close;
+            self.stage = Stage::Compact;
             if is_fresh && self.goal.holes != Holes::Pack {
                 self.scan = Some(Scan::holes_only());
             } else {
@@ -185,21 +185,21 @@ impl<B: Backend> LanePlanner<B> {
                 return 0;
             }
         }
-        self.close_holes(meter, moves);
+        self.compact_blocks(meter, moves);
         if self.goal.holes == Holes::Pack && moves.len() == first {
             self.pack_pages(meter, moves);
         }
         0
     }
 
-    /// What is in the block of a region now; with its holes, where they are to be closed.
+    /// The current contents of a region's block; with its holes where they are to be closed.
     pub(super) fn look_into(&self, at: usize, holes: Holes) -> Inside {
         let number = u32::try_from(self.snapshot.regions[at].number);
         let block = BlockId(number.expect("blocks have numbers of 31 bits"));
         self.lane.look_into(block, &self.slots, self.goal.asks, holes)
     }
 
-    /// Has done with the next region.
+    /// Drops the next region from the plan.
     pub(super) fn skip(&mut self) {
         if let Some(at) = self.order.pop() {
             self.snapshot.regions[at].residents = Vec::new();

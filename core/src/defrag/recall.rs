@@ -1,7 +1,7 @@
-//! Calling back what had to go to a farther heap: the largest first, as much as the nearer heap has room for.
+//! Recalls: allocations that spilled to a slower heap move back, the largest first, while the better heap has room.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::moves::{Copied, How, Move, MoveList, MoveOutcome};
+use super::moves::{How, Move, MoveList, MoveOutcome};
 use super::pass::Pass;
 use super::snapshot::{Found, Presence, Resident, SLOTS_TOGETHER};
 use super::stats::DefragStats;
@@ -11,22 +11,22 @@ use crate::{Backend, HeapId, Layout, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
 
-/// An allocation that lies in a farther heap than it should.
+/// An allocation that spilled to another heap than the best one.
 pub(crate) struct Spilled<B: Backend> {
     lane: Arc<Lane<B>>,
     resident: Resident,
-    /// The heap that it should be in.
+    /// The best heap for it.
     wished: HeapId,
 }
 
 impl<B: Backend> Spilled<B> {
-    /// What of the heap it needs, and where.
+    /// The heap it should be in, and the layout and class it needs there.
     pub(crate) const fn wants(&self) -> (HeapId, Layout, crate::Class) {
         let Resident { span, align, class, .. } = self.resident;
         (self.wished, Layout { size: span.size, align }, class)
     }
 
-    /// In whose order its bytes are used.
+    /// The timeline in whose order its bytes are used.
     pub(crate) fn timeline(&self) -> Option<TimelineId> {
         self.lane.state.lock().home_of(self.resident.slot)
     }
@@ -36,10 +36,10 @@ impl<B: Backend> Spilled<B> {
     }
 }
 
-/// What decides who comes back first.
+/// The order in which allocations are recalled.
 ///
-/// The largest is the hardest to place: what is left for the others are the holes that it does not fit. Among equals the
-/// order is that of lanes and slots, so the same calls give the same plan.
+/// The largest come first, because they are the hardest to place. Equal sizes come in the order of lanes and slots, so
+/// the same calls give the same plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     smaller_than: u64,
@@ -53,7 +53,7 @@ impl Rank {
     }
 }
 
-/// Sizes that found no room, heap by heap.
+/// The smallest size that found no room, for each heap.
 #[derive(Debug, Default)]
 struct NoRoom(Vec<(HeapId, u64)>);
 
@@ -63,14 +63,14 @@ impl NoRoom {
         self.0.push((heap, size));
     }
 
-    /// Whether as many bytes, or fewer, found no room. They come in falling order.
+    /// Whether this many bytes, or fewer, found no room. Sizes come in falling order.
     fn covers(&self, heap: HeapId, size: u64) -> bool {
         self.0.iter().any(|(known, least)| *known == heap && size >= *least)
     }
 }
 
 impl<B: Backend> Lane<B> {
-    /// Adds what lies here and should be in another heap.
+    /// Adds the allocations of this lane that spilled here from another heap.
     pub(crate) fn find_spilled(self: &Arc<Self>, found: &mut Vec<Spilled<B>>) {
         for from in (0..).step_by(SLOTS_TOGETHER) {
             let state = self.state.lock();
@@ -92,7 +92,8 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> Pass<B> {
-    /// Books the moves of a recall; `lodge` holds a place in another heap, and says how many bytes the driver gave for it.
+    /// Plans the moves of a recall. `lodge` reserves a place in the better heap, and returns it with the bytes that the
+    /// driver gave for it.
     pub(crate) fn recall(
         (device, stats, on): (Arc<Device<B>>, Arc<DefragStats>, TimelineId),
         mut spilled: Vec<Spilled<B>>,
@@ -116,7 +117,7 @@ impl<B: Backend> Pass<B> {
             }
             match lodge(one)? {
                 Some((lodging, taken)) => {
-                    pass.moves.taken_bytes += taken;
+                    pass.moves.add_taken(taken);
                     if !pass.call_back(one, lodging) {
                         meter.refund(size);
                     }
@@ -134,7 +135,7 @@ impl<B: Backend> Pass<B> {
         Ok(pass)
     }
 
-    /// Books a move to a place that is held; `false`, and the place is free, where the allocation may not move any more.
+    /// Starts a move to a reserved place. Where the allocation may not move any more, frees the place and returns `false`.
     fn call_back(&mut self, one: &Spilled<B>, lodging: Lodging<B>) -> bool {
         self.moves.enter(&one.lane);
         let mut state = one.lane.state.lock();
@@ -148,16 +149,16 @@ impl<B: Backend> Pass<B> {
     }
 }
 
-/// Ends a planned to a lane of another heap: there, if its bytes are there and nobody asked for the old place; else here.
+/// Ends a move across heaps: at the new place if its bytes are there and nobody asked for the old one, else at the old one.
 ///
-/// One lock at a time: a lane may have guests of another that has guests of it.
+/// Only one lane is locked at a time, because two lanes may hold allocations of each other.
 pub(super) fn finish_cross_heap<B: Backend>(
     here: &Arc<Lane<B>>,
     there: &Arc<Lane<B>>,
     planned: &Move,
-    copied: Copied,
+    copied: bool,
 ) -> MoveOutcome {
-    let facts = here.state.lock().facts_of(planned.slot).filter(|_| copied == Copied::Yes);
+    let facts = here.state.lock().facts_of(planned.slot).filter(|_| copied);
     let guest = facts.and_then(|facts| there.admit_guest(planned.to, planned.bytes(), facts));
     if guest.is_none() {
         there.let_go_of(planned.to);

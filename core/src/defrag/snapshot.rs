@@ -6,9 +6,11 @@
 use super::planner::Holes;
 use crate::pool::{Consent, Divider, ELSEWHERE, Lane, LaneState, Pager, Slot, SlotId, Standing};
 use crate::strategy::{BlockId, Key, Strategy, Tlsf};
+use crate::sync::Guard;
 use crate::{Align, Backend, Class, ErrorKind, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
+use core::sync::atomic::Ordering::Acquire;
 
 /// An allocation that may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,29 +191,29 @@ impl Scan {
     }
 }
 
-/// Whether a scan has seen everything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    Part,
-    All,
-}
-
 impl<B: Backend> Lane<B> {
+    /// Locks the lane to plan moves. Returns `None` while requests of others are under way whose alignment is not
+    /// recorded yet: `own` of them are the caller's.
+    pub(super) fn lock_to_move(&self, own: u64) -> Option<Guard<'_, LaneState<B>>> {
+        let state = self.state.lock();
+        (self.shared.unsettled.load(Acquire) <= own).then_some(state)
+    }
+
     /// An empty snapshot of this lane.
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot { page: self.shared.page(), ..Snapshot::default() }
     }
 
-    /// Looks at the next part of what the lane holds: some slots, and later the holes of a block.
+    /// Takes the next slice of the snapshot: some slots, and later the holes of a block. Returns whether it is complete.
     pub(super) fn scan(
         &self,
         scan: &mut Scan,
         snapshot: &mut Snapshot,
         slots: &mut SlotsByBlock,
         asks: Consent,
-    ) -> Seen {
+    ) -> bool {
         let state = self.state.lock();
-        let Divider::General(tlsf) = &state.divider else { return Seen::All };
+        let Divider::General(tlsf) = &state.divider else { return true };
         let seen = match &state.pager {
             Some(pager) => state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| {
                 self.note_in_pages(&state, tlsf, pager, (id, slot), snapshot, asks);
@@ -220,18 +222,18 @@ impl<B: Backend> Lane<B> {
         };
         if seen {
             scan.next_slot += SLOTS_TOGETHER;
-            return Seen::Part;
+            return false;
         }
         if scan.next_slot != usize::MAX {
             scan.next_slot = usize::MAX;
             drop(state);
             snapshot.sort();
             slots.sort();
-            return Seen::Part;
+            return false;
         }
         let next = scan.holes.as_mut().filter(|_| !snapshot.is_paged());
         let Some(next) = next.filter(|next| **next < snapshot.regions.len()) else {
-            return Seen::All;
+            return true;
         };
         let region = &mut snapshot.regions[*next];
         let number = u32::try_from(region.number).expect("blocks have numbers of 31 bits");
@@ -242,7 +244,7 @@ impl<B: Backend> Lane<B> {
             }
         });
         *next += 1;
-        Seen::Part
+        false
     }
 
     /// Notes what is in a slot of a lane of pages. `state` is the lane's, locked, with its strategy and pages.

@@ -3,15 +3,15 @@
 use super::moves::MoveOutcome;
 use super::planner::PlanScratch;
 use crate::AllocationId;
+use crate::sync::Mutex;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
-/// What one pass did.
+/// The result of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// What became of each planned move, in the plan's order.
+    /// The outcome of each planned move, in the order of the plan.
     pub moves: Vec<(AllocationId, MoveOutcome)>,
     /// The sums.
     pub moved: Moved,
@@ -23,69 +23,46 @@ pub struct Outcome {
 pub struct Moved {
     /// Passes that ended, aborted ones included.
     pub passes: u64,
-    /// Passes that were dropped or failed: they changed nothing.
+    /// Passes that were dropped or failed. They changed nothing.
     pub aborted: u64,
     /// Allocations that were moved.
     pub moves: u64,
     /// Bytes that were copied for them.
     pub bytes: u64,
-    /// Bytes that went back to the driver because of it. Without [`taken_bytes`](Self::taken_bytes) they are what it gained.
+    /// Bytes returned to the driver. The net gain is this minus [`taken_bytes`](Self::taken_bytes).
     pub returned_bytes: u64,
-    /// Bytes that came from the driver for it: fresh pages to pack into.
+    /// Bytes taken from the driver: fresh pages to pack into, or room in the heap that a recall moves to.
     pub taken_bytes: u64,
-    /// Of the bytes returned, those of pages that were unmapped: their neighbours kept their addresses.
+    /// The part of `returned_bytes` that was unmapped pages. Their neighbours kept their addresses.
     pub remapped_bytes: u64,
-    /// Blocks that went back to the driver.
+    /// Blocks returned to the driver.
     pub returned_blocks: u64,
-    /// Time spent planning, submitting and committing, on the host.
+    /// Host time spent planning, submitting and committing.
     pub host_time: Duration,
 }
 
-/// The counters of one manager, and what its passes leave for the next.
-#[derive(Debug, Default)]
+/// The counters of one manager, and the memory that its passes leave for the next.
+#[derive(Debug)]
 pub(crate) struct DefragStats {
-    passes: AtomicU64,
-    aborted: AtomicU64,
-    moves: AtomicU64,
-    bytes: AtomicU64,
-    returned_bytes: AtomicU64,
-    taken_bytes: AtomicU64,
-    remapped_bytes: AtomicU64,
-    returned_blocks: AtomicU64,
-    host_nanos: AtomicU64,
+    total: Mutex<Moved>,
     pub(super) scratch: PlanScratch,
 }
 
+impl Default for DefragStats {
+    fn default() -> Self {
+        Self { total: Mutex::new(Moved::default()), scratch: PlanScratch::default() }
+    }
+}
+
 impl DefragStats {
-    /// Adds sums.
+    /// Adds the sums of a pass, or of a part of one.
     pub(crate) fn add(&self, moved: &Moved) {
-        let add = |counter: &AtomicU64, more: u64| {
-            counter.fetch_add(more, Relaxed);
-        };
-        add(&self.passes, moved.passes);
-        add(&self.aborted, moved.aborted);
-        add(&self.moves, moved.moves);
-        add(&self.bytes, moved.bytes);
-        add(&self.returned_bytes, moved.returned_bytes);
-        add(&self.taken_bytes, moved.taken_bytes);
-        add(&self.remapped_bytes, moved.remapped_bytes);
-        add(&self.returned_blocks, moved.returned_blocks);
-        add(&self.host_nanos, u64::try_from(moved.host_time.as_nanos()).unwrap_or(u64::MAX));
+        self.total.lock().add(moved);
     }
 
-    /// Everything so far.
+    /// The sums of all passes so far.
     pub(crate) fn read(&self) -> Moved {
-        Moved {
-            passes: self.passes.load(Relaxed),
-            aborted: self.aborted.load(Relaxed),
-            moves: self.moves.load(Relaxed),
-            bytes: self.bytes.load(Relaxed),
-            returned_bytes: self.returned_bytes.load(Relaxed),
-            taken_bytes: self.taken_bytes.load(Relaxed),
-            remapped_bytes: self.remapped_bytes.load(Relaxed),
-            returned_blocks: self.returned_blocks.load(Relaxed),
-            host_time: Duration::from_nanos(self.host_nanos.load(Relaxed)),
-        }
+        *self.total.lock()
     }
 }
 

@@ -14,9 +14,9 @@ pub(super) enum Piece<T> {
     Fixed,
 }
 
-/// One slide: towards the start of the block, over a hole.
+/// One move towards the start of its block: into a lower hole, or over the hole before it (a slide).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slide<T> {
+pub(super) struct MoveDown<T> {
     pub(super) what: T,
     pub(super) from: Span,
     pub(super) to: u64,
@@ -26,7 +26,7 @@ pub(super) struct Slide<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window<T> {
     /// Lowest first: each slides into bytes that are free by then.
-    pub(super) slides: Vec<Slide<T>>,
+    pub(super) slides: Vec<MoveDown<T>>,
     /// Holes that must stay free until the slides are done.
     pub(super) holes: Vec<Span>,
     /// Bytes that move.
@@ -153,7 +153,7 @@ fn slide<T: Copy>(pieces: &[Piece<T>]) -> Result<Window<T>, ErrorKind> {
                 let Some(free_from) = next else { continue };
                 let to = align.up(free_from).unwrap_or(span.offset).min(span.offset);
                 if to < span.offset {
-                    window.slides.push(Slide { what: *what, from: *span, to });
+                    window.slides.push(MoveDown { what: *what, from: *span, to });
                     window.bytes += span.size;
                 }
                 next = Some(to + span.size);

@@ -3,7 +3,6 @@ mod allocation;
 mod binding;
 mod budget;
 mod buffer;
-mod compact;
 mod config;
 mod dedicated;
 mod defragment;
