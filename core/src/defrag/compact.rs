@@ -100,7 +100,7 @@ pub(super) fn scattered(regions: &[Region]) -> Vec<usize> {
 
 /// Bytes that may be copied for each byte that the largest hole gains.
 const MOST_PER_BYTE: u64 = 4;
-/// HoleTree that are long enough but start badly which are looked at for one allocation.
+/// Holes that are large enough but badly aligned which are tried for one allocation.
 const TRIES: usize = 8;
 
 /// Moves out of one stretch of a block.

@@ -8,10 +8,10 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 
-/// Slides that travel together at most: their list is short even when host memory is.
+/// Limit of the slides in one batch, so that the list stays small when host memory is short.
 const BATCH: usize = 1024;
 
-/// Bytes of one block on their way to another offset.
+/// A copy inside one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     from: u64,
@@ -29,22 +29,22 @@ impl Step {
     }
 }
 
-/// How bytes travel inside a block.
+/// Copies inside a block whose source and destination may overlap.
 pub(super) struct OverlapCopier<'a, B: Backend> {
     pub(super) transfer: &'a dyn Transfer<Block = B::Block>,
     pub(super) on: TimelineId,
     pub(super) block: &'a Block<B>,
-    /// What carries bytes that overlap their destination, or all of them where copies inside a block are forbidden.
+    /// The bounce block for copies that overlap, or for all where copies inside a block are forbidden.
     pub(super) bounce: Option<&'a Block<B>>,
     pub(super) inside: InsideBlock,
 }
 
 impl<B: Backend> OverlapCopier<'_, B> {
-    /// Makes all slides, lowest first; `made` counts those whose bytes are at their new place.
+    /// Makes all slides, lowest first; `made` counts the finished ones.
     pub(super) fn go(&self, slides: &[MoveDown<SlotId>], made: &mut usize) -> Result<()> {
         let mut rest = slides;
         while let Some(first) = rest.first() {
-            // What lands below the first source touches no source, so it can travel in one batch.
+            // Slides that end below the first source overlap no source, so one batch can hold them.
             let apart = |slide: &MoveDown<SlotId>| slide.to + slide.from.size <= first.from.offset;
             let together = rest.iter().take(BATCH).take_while(|slide| apart(slide)).count();
             if together == 0 || self.inside == InsideBlock::Forbidden {
@@ -59,8 +59,8 @@ impl<B: Backend> OverlapCopier<'_, B> {
         Ok(())
     }
 
-    /// Makes one slide, or none of it: through the bounce block, or in steps of the distance, each of which ends where
-    /// the one before it was read.
+    /// Makes one slide, all or nothing: through the bounce block, or in steps as long as the distance, so that no step
+    /// overlaps itself.
     fn go_in_steps(&self, slide: &MoveDown<SlotId>) -> Result<()> {
         let longest = match self.bounce {
             Some(bounce) => bounce.size(),
@@ -71,7 +71,7 @@ impl<B: Backend> OverlapCopier<'_, B> {
             let size = longest.min(slide.from.size - done);
             let step = Step { from: slide.from.offset + done, to: slide.to + done, size };
             if let Err(error) = self.step(&step) {
-                // What was overwritten is at its new place: carry it back, the last step first.
+                // The overwritten bytes are at their new place: copy them back, the last step first.
                 let back = gone
                     .iter()
                     .rev()
@@ -108,19 +108,19 @@ impl<B: Backend> OverlapCopier<'_, B> {
     }
 }
 
-/// How often a call is made that must not fail: what it is for cannot be undone.
+/// Attempts of a call that must not fail, because its effect cannot be undone.
 const ATTEMPTS: u32 = 8;
 
-/// Makes a call again while the driver refuses it, a few times. Also where it says that the device is lost: on one that
-/// is, nothing is harmed by that, and where it was wrong, copies that are still under way must not be forgotten.
+/// Repeats a call a few times while the driver refuses it, even with `DeviceLost`: on a lost device that does no harm, and
+/// if the report was wrong, copies in flight must not be forgotten.
 pub(crate) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
     (1..ATTEMPTS).fold(call(), |answer, _| answer.or_else(|_| call()))
 }
 
-/// The largest bounce block, and the smallest.
+/// The largest and the smallest size of a bounce block.
 pub(super) const SIZES: [u64; 2] = [8 << 20, 64 << 10];
 
-/// A bounce block for moves of so many bytes, or a smaller one; `None` where there is no memory.
+/// Allocates a bounce block for `bytes` bytes, or a smaller one; `None` where there is no memory.
 pub(super) fn take<B: Backend>(
     device: &Arc<Device<B>>,
     heap: HeapId,
@@ -137,9 +137,9 @@ pub(super) fn take<B: Backend>(
     }
 }
 
-/// Submits moves through a bounce block: as many as it holds go in, and then out, until all did.
+/// Submits copies through a bounce block: it is filled and emptied until all are made.
 ///
-/// Moves may go over their own bytes where each is alone.
+/// A single copy may overlap itself.
 pub(super) fn carry<B: Backend>(
     transfer: &dyn Transfer<Block = B::Block>,
     on: TimelineId,

@@ -20,19 +20,19 @@ use alloc::{sync::Arc, vec::Vec};
 use core::cell::Cell;
 use std::time::Instant;
 
-/// A window whose allocations are marked as moving and whose holes are held.
-struct Begun<B: Backend> {
-    block: Arc<Block<B>>,
-    window: Window<SlotId>,
-    held: Vec<Key>,
-    /// The lane's time: what was freed until then has passed once the device is idle.
-    time: u64,
-}
-
 /// Slides of one block.
 type Chosen = Window<SlotId>;
 
-/// What sliding moved.
+/// A window whose allocations are marked as moving and whose holes are held.
+struct Begun<B: Backend> {
+    block: Arc<Block<B>>,
+    window: Chosen,
+    holes: Vec<(Key, Span)>,
+    /// The lane's clock at the start: spans freed before it are unused once the device is idle.
+    time: u64,
+}
+
+/// The number and bytes of exclusive moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slid {
     pub(crate) moves: u64,
@@ -40,18 +40,18 @@ pub(crate) struct Slid {
 }
 
 impl<B: Backend> Lane<B> {
-    /// Makes a hole for a request by sliding live data together; says what moved, or `None` where it cannot.
+    /// Makes a hole for a request by sliding live data together; returns what moved, or `None` where it cannot.
     ///
-    /// Waits for the device, so nothing in flight reads or writes what moves.
+    /// Waits for the device, so no work in flight uses what moves.
     ///
     /// # Errors
     ///
-    /// What the driver says; everything is then where it was.
+    /// Driver errors; every allocation is then at one place with its bytes.
     pub(crate) fn make_hole(&self, ask: Ask) -> Result<Option<Slid>> {
         self.make_hole_if(ask, |_| true)
     }
 
-    /// As [`make_hole`](Self::make_hole), where that is expected to take less than so many nanoseconds.
+    /// As [`make_hole`](Self::make_hole), if that is expected to take less than `nanos` nanoseconds.
     pub(crate) fn make_hole_within(&self, ask: Ask, nanos: f64) -> Result<Option<Slid>> {
         let cost = self.shared.device.cost(self.shared.heap);
         let rates = cost.rates();
@@ -76,8 +76,8 @@ impl<B: Backend> Lane<B> {
         })
     }
 
-    /// Makes a hole of at least `size` bytes out of smaller ones; says what moved, or `None` where it cannot. `own` are the
-    /// caller's requests whose alignment is not noted yet. Waits for the device.
+    /// Makes a hole of at least `size` bytes out of smaller ones; returns what moved, or `None` where it cannot. `own` is
+    /// the number of the caller's requests whose alignment is not recorded yet. Waits for the device.
     ///
     /// # Errors
     ///
@@ -93,8 +93,8 @@ impl<B: Backend> Lane<B> {
         })
     }
 
-    /// Makes a hole of at least `size` bytes, or of all that can be had, behind everything that lives in a lane of pages, where
-    /// new pages can lengthen it; says what moved, or `None` where nothing has to. Waits for the device.
+    /// Makes a hole of `size` bytes, or as large as possible, at the end of a lane of pages, where new pages can extend
+    /// it; returns what moved, or `None` where nothing has to. Waits for the device.
     ///
     /// # Errors
     ///
@@ -103,21 +103,21 @@ impl<B: Backend> Lane<B> {
         self.run(own, |pieces| last(pieces, size))
     }
 
-    /// Makes one hole of the holes of a block where they are scattered; says what moved, or `None` where nothing can be
-    /// gained any more. Waits for the device.
+    /// Joins the scattered holes of a block; returns what moved, or `None` where nothing more can be gained. Waits for
+    /// the device.
     ///
     /// # Errors
     ///
     /// As for [`make_hole`](Self::make_hole).
     pub(crate) fn close_up(&self) -> Result<Option<Slid>> {
-        // Free pages are mapped wherever they are needed, so their holes need no closing.
+        // Free pages are mapped where they are needed, so their holes need not be joined.
         if self.shared.page().is_some() {
             return Ok(None);
         }
         self.run(0, |pieces| widest(pieces))
     }
 
-    /// Makes the slides of the window that costs the least, of those that `choose` finds in each block.
+    /// Makes the slides of the cheapest window of those that `choose` finds in each block.
     fn run(
         &self,
         own: u64,
@@ -145,11 +145,11 @@ impl<B: Backend> Lane<B> {
             let took = began.elapsed();
             cost.learn(slid.moves, slid.bytes, took, took);
         }
-        self.end(begun, made);
+        self.end(&begun, made);
         done.map(|()| (made > 0).then_some(slid))
     }
 
-    /// Plans over every block, and takes the cheapest window.
+    /// Plans all blocks, and marks and holds the cheapest window.
     fn begin(
         &self,
         own: u64,
@@ -163,17 +163,20 @@ impl<B: Backend> Lane<B> {
         };
         let block = state.blocks[id.0 as usize].as_ref().map(|held| Arc::clone(&held.block));
         let (Some(block), Some(tlsf)) = (block, state.divider.general()) else { return Ok(None) };
-        let Some(held) = hold(tlsf, id, &window)? else { return Ok(None) };
-        state.held_bytes += window.holes.iter().map(|hole| hole.size).sum::<u64>();
+        let mut holes = keys_of(tlsf, id, &window)?;
+        if holes.len() < window.holes.len() || hold(tlsf, &mut holes).is_err() {
+            return Ok(None);
+        }
+        state.held_bytes += total(&holes);
         window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
-        Ok(Some(Begun { block, window, held, time: state.users.clock() }))
+        Ok(Some(Begun { block, window, holes, time: state.users.clock() }))
     }
 
     fn granularity(&self) -> Align {
         self.shared.device.backend().caps().neighbour_granularity
     }
 
-    /// Copies everything to its new place; says how many slides were made, the first ones, whatever else happened.
+    /// Copies everything to its new place; returns how many slides were made, from the first on, even after an error.
     fn slide(
         &self,
         transfer: &dyn Transfer<Block = B::Block>,
@@ -190,7 +193,7 @@ impl<B: Backend> Lane<B> {
             OverlapCopier { transfer, on, block: &begun.block, bounce: bounce.as_ref(), inside };
         let mut made = 0;
         let there = copier.go(&begun.window.slides, &mut made);
-        // What was submitted arrives, whether or not the first question after it is answered.
+        // Submitted copies will finish, even if the driver refuses the first wait.
         let idle = insist(|| self.shared.device.backend().wait_idle());
         if idle.is_err()
             && let Some(bounce) = bounce
@@ -200,7 +203,7 @@ impl<B: Backend> Lane<B> {
         (made, there.and(idle))
     }
 
-    /// A block to carry bytes through, where copies inside a block are forbidden or would be many small ones.
+    /// A bounce block, where copies inside a block are forbidden or would be many small ones.
     fn bounce(&self, window: &Window<SlotId>, inside: InsideBlock) -> Option<Block<B>> {
         let crawls = |slide: &MoveDown<SlotId>| {
             let distance = slide.from.offset - slide.to;
@@ -214,15 +217,12 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Publishes the new places of the first slides, and the old ones of the rest.
-    fn end(&self, begun: Begun<B>, made: usize) {
+    fn end(&self, begun: &Begun<B>, made: usize) {
         let mut state = self.state.lock();
         let state = &mut *state;
-        state.held_bytes -= begun.window.holes.iter().map(|hole| hole.size).sum::<u64>();
+        state.held_bytes -= total(&begun.holes);
         if let Divider::General(tlsf) = &mut state.divider {
-            for key in begun.held {
-                let freed = tlsf.free(key);
-                debug_assert!(freed.is_ok(), "the pass holds its holes");
-            }
+            release(tlsf, &begun.holes);
             for slide in &begun.window.slides[..made] {
                 let key = state
                     .slots
@@ -232,17 +232,22 @@ impl<B: Backend> Lane<B> {
                 debug_assert!(slid.is_ok(), "the hole before a slide is free");
             }
         }
-        for (number, slide) in begun.window.slides.iter().enumerate() {
-            if number < made {
-                self.tell_move(state, slide.what);
-            }
-            state.let_go(self, slide.what);
-        }
-        self.moved.raise();
+        state.end_moves(self, begun.window.slides.iter().map(|slide| slide.what), made);
     }
 }
 
 impl<B: Backend> LaneState<B> {
+    /// Ends exclusive moves; the first `made` allocations are at a new place. This is the locked state of `lane`.
+    fn end_moves(&mut self, lane: &Lane<B>, slots: impl Iterator<Item = SlotId>, made: usize) {
+        for (number, slot) in slots.enumerate() {
+            if number < made {
+                lane.tell_move(self, slot);
+            }
+            self.let_go(lane, slot);
+        }
+        lane.moved.raise();
+    }
+
     /// The window that moves the fewest bytes, of those that `choose` finds in each block.
     fn cheapest_window(
         &self,
@@ -251,8 +256,7 @@ impl<B: Backend> LaneState<B> {
         choose: impl Fn(&mut [Piece<SlotId>]) -> Planned<SlotId>,
     ) -> Result<Option<(BlockId, Chosen)>, ErrorKind> {
         let Divider::General(tlsf) = &self.divider else { return Ok(None) };
-        let mut slots = SlotsByKey::default();
-        self.slots.iter().try_for_each(|(id, slot)| slots.try_note(id, slot.key))?;
+        let slots = SlotsByKey::new(self)?;
         let ids = (0u32..).map(BlockId).zip(&self.blocks);
         let mut best: Option<(BlockId, Chosen)> = None;
         for id in ids.filter_map(|(id, held)| held.as_ref().map(|_| id)) {
@@ -265,7 +269,7 @@ impl<B: Backend> LaneState<B> {
         Ok(best)
     }
 
-    /// A block as the planner sees it.
+    /// The pieces of a block.
     fn pieces(
         &self,
         tlsf: &Tlsf,
@@ -280,8 +284,8 @@ impl<B: Backend> LaneState<B> {
             let Some(class) = holds else { return pieces.push(Piece::Hole(span)) };
             pieces.push(match self.mobile(slots, key, class) {
                 Found::Mobile(mobile) if mobile.consent == Consent::Given => {
-                    // A start on a granule keeps away from an unlike neighbour below; above, the distance only
-                    // grows.
+                    // Starting at a granule keeps clear of a neighbour of another class below. The distance to
+                    // the neighbour above only grows.
                     let align = mobile.align.unwrap_or(unit).max(granularity);
                     Piece::Movable(span, align, mobile.slot)
                 }
@@ -292,34 +296,49 @@ impl<B: Backend> LaneState<B> {
     }
 }
 
-/// Holds the holes of a window, so that nobody else gets them; `None`, and none held, where one cannot be had.
-fn hold(tlsf: &mut Tlsf, block: BlockId, window: &Chosen) -> Result<Option<Vec<Key>>, ErrorKind> {
-    let mut keys: Vec<Key> = room_for(window.holes.len())?;
+/// The keys of a window's holes.
+fn keys_of(tlsf: &Tlsf, block: BlockId, window: &Chosen) -> Result<Vec<(Key, Span)>, ErrorKind> {
+    let mut holes = room_for(window.holes.len())?;
     tlsf.for_each_in(block, |key, span, _| {
-        if window.holes.get(keys.len()) == Some(&span) {
-            keys.push(key);
+        if window.holes.get(holes.len()) == Some(&span) {
+            holes.push((key, span));
         }
     });
-    let mut held = 0;
-    for (key, hole) in keys.iter_mut().zip(&window.holes) {
-        let Ok(grant) = tlsf.carve_in(*key, *hole) else { break };
-        *key = grant.key;
-        held += 1;
-    }
-    if held == window.holes.len() {
-        return Ok(Some(keys));
-    }
-    keys[..held].iter().for_each(|key| {
-        let _ = tlsf.free(*key);
-    });
-    Ok(None)
+    Ok(holes)
 }
 
-/// Pages behind a run, with everything in them.
+/// Takes holes, all or none, so that no request gets them. Their keys become those of the taken spans.
+fn hold(tlsf: &mut Tlsf, holes: &mut [(Key, Span)]) -> Result<(), ErrorKind> {
+    for at in 0..holes.len() {
+        let (key, hole) = holes[at];
+        match tlsf.carve_in(key, hole) {
+            Ok(grant) => holes[at].0 = grant.key,
+            Err(kind) => {
+                release(tlsf, &holes[..at]);
+                return Err(kind);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Frees holes that [`hold`] took.
+fn release(tlsf: &mut Tlsf, holes: &[(Key, Span)]) {
+    for (key, _) in holes {
+        let freed = tlsf.free(*key);
+        debug_assert!(freed.is_ok(), "held until now");
+    }
+}
+
+fn total(holes: &[(Key, Span)]) -> u64 {
+    holes.iter().map(|(_, hole)| hole.size).sum()
+}
+
+/// Pages behind an unmapped range (a run), with everything in them.
 struct Stretch {
     /// The run, which the stretch moves over.
     run: (Key, Span),
-    /// The stretch itself: whole pages.
+    /// The bytes of the stretch: whole pages.
     span: Span,
     slots: Vec<SlotId>,
     holes: Vec<(Key, Span)>,
@@ -338,17 +357,18 @@ impl Stretch {
 struct BegunShift {
     stretch: Stretch,
     pages: Vec<Page>,
-    /// By how many bytes it moves: its run, and those before it that are closed too.
+    /// The distance it moves: its run, and adjacent runs before it that are closed too.
     by: u64,
 }
 
 impl<B: Backend> Lane<B> {
-    /// Closes the runs of a lane of pages, where nothing behind them is fixed; says what moved, or `None` where nothing can.
-    /// `own` are the caller's requests whose alignment is not noted yet. Waits for the device.
+    /// Closes the unmapped ranges of a lane of pages, where nothing behind them is fixed; returns what moved, or `None`
+    /// where nothing can. `own` is the number of the caller's requests whose alignment is not recorded yet. Waits for the
+    /// device.
     ///
     /// # Errors
     ///
-    /// What the driver says; what had moved by then stays there, the rest is where it was.
+    /// Driver errors; pages that had moved by then stay at their new place, the rest at their old one.
     pub(crate) fn close_runs(&self, own: u64) -> Result<Option<Slid>> {
         let Some((block, begun)) = self.begin_shift(own) else { return Ok(None) };
         let mut done = self.shared.device.backend().wait_idle();
@@ -360,11 +380,11 @@ impl<B: Backend> Lane<B> {
             }
         }
         let moves = begun[..made].iter().map(|one| one.stretch.slots.len() as u64).sum();
-        self.end_shift(begun, made);
+        self.end_shift(&begun, made);
         done.map(|()| Some(Slid { moves, bytes: 0 }))
     }
 
-    /// Finds what can move, and holds it.
+    /// Finds the stretches that can move, and holds them.
     fn begin_shift(&self, own: u64) -> Option<(Arc<Block<B>>, Vec<BegunShift>)> {
         let mut state = self.lock_to_move(own)?;
         let stretches = state.stretches(self.shared.device.backend().caps().neighbour_granularity);
@@ -375,12 +395,16 @@ impl<B: Backend> Lane<B> {
         let held = state.blocks[pager.block().0 as usize].as_ref()?;
         let mut begun: Vec<BegunShift> = Vec::with_capacity(stretches.len());
         for mut stretch in stretches {
-            if hold_stretch(tlsf, &mut stretch).is_err() {
+            let ends_in_hole = stretch.holes.last().is_some_and(|(key, _)| *key == stretch.last);
+            if hold(tlsf, &mut stretch.holes).is_err() {
                 break;
+            }
+            if let Some((key, _)) = stretch.holes.last().filter(|_| ends_in_hole) {
+                stretch.last = *key;
             }
             pager.take_run(stretch.run.1);
             stretch.slots.iter().for_each(|slot| state.slots.set_moving(*slot));
-            state.held_bytes += stretch.holes.iter().map(|(_, hole)| hole.size).sum::<u64>();
+            state.held_bytes += total(&stretch.holes);
             let follows = |last: &&BegunShift| last.stretch.span.end() == stretch.run.1.offset;
             let before = begun.last().filter(follows).map_or(0, |last| last.by);
             let (pages, by) = (pager.pages_at(stretch.span), before + stretch.run.1.size);
@@ -390,26 +414,19 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Publishes the new places of the first stretches, and the old ones of the rest.
-    fn end_shift(&self, begun: Vec<BegunShift>, made: usize) {
+    fn end_shift(&self, begun: &[BegunShift], made: usize) {
         let mut state = self.state.lock();
         let state = &mut *state;
         if let (Some(pager), Divider::General(tlsf)) = (&mut state.pager, &mut state.divider) {
-            put_runs_behind(pager, tlsf, &begun, made);
-            for (key, hole) in begun.iter().flat_map(|one| &one.stretch.holes) {
-                let freed = tlsf.free(*key);
-                debug_assert!(freed.is_ok(), "a shift holds its holes");
-                state.held_bytes -= hole.size;
+            put_runs_behind(pager, tlsf, begun, made);
+            for one in begun {
+                release(tlsf, &one.stretch.holes);
+                state.held_bytes -= total(&one.stretch.holes);
             }
         }
-        for (number, one) in begun.iter().enumerate() {
-            for slot in &one.stretch.slots {
-                if number < made {
-                    self.tell_move(state, *slot);
-                }
-                state.let_go(self, *slot);
-            }
-        }
-        self.moved.raise();
+        let moved = begun[..made].iter().map(|one| one.stretch.slots.len()).sum();
+        let all = begun.iter().flat_map(|one| one.stretch.slots.iter().copied());
+        state.end_moves(self, all, moved);
     }
 }
 
@@ -420,9 +437,8 @@ impl<B: Backend> LaneState<B> {
         let (Some(pager), Divider::General(tlsf)) = (&self.pager, &self.divider) else {
             return found;
         };
-        let mut slots = SlotsByKey::default();
-        self.slots.iter().for_each(|(id, slot)| slots.note(id, slot.key));
-        // The first pages have nothing below them to touch.
+        let Ok(slots) = SlotsByKey::new(self) else { return found };
+        // The first pages have nothing below them to join.
         let (mut open, mut is_first) = (None, true);
         tlsf.for_each_in(pager.block(), |key, span, holds| {
             if pager.is_run(key, span) {
@@ -451,27 +467,7 @@ impl<B: Backend> LaneState<B> {
     }
 }
 
-/// Holds the holes of a stretch, all or none.
-fn hold_stretch(tlsf: &mut Tlsf, stretch: &mut Stretch) -> Result<(), ErrorKind> {
-    for at in 0..stretch.holes.len() {
-        let (key, hole) = stretch.holes[at];
-        match tlsf.carve_in(key, hole) {
-            Ok(grant) => {
-                stretch.holes[at].0 = grant.key;
-                stretch.last = if stretch.last == key { grant.key } else { stretch.last };
-            }
-            Err(kind) => {
-                stretch.holes[..at].iter().for_each(|(key, _)| {
-                    let _ = tlsf.free(*key);
-                });
-                return Err(kind);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Puts the runs of the first stretches behind them, joined where stretches followed each other, and the rest back.
+/// Puts the runs of the stretches that moved behind them, joined where stretches were adjacent. Restores the others.
 fn put_runs_behind(pager: &mut Pager, tlsf: &mut Tlsf, begun: &[BegunShift], made: usize) {
     let mut carried: Option<Key> = None;
     for (number, BegunShift { stretch, .. }) in begun.iter().enumerate() {

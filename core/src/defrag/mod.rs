@@ -1,9 +1,11 @@
-//! Moving live data together: a pure plan, then copies, then one commit under the lane's lock.
+//! Defragmentation: moves are planned, then copied, then committed under the lane's lock.
 //!
-//! Two ways. A *pass* copies allocations into holes elsewhere, so that whole blocks or pages become empty, or into
-//! lower holes of their block, so that one long hole is left; the old place stays valid until the commit, so nobody
-//! waits and an abort loses nothing. A *slide* closes the holes of one
-//! block for a request that would fail otherwise; it goes over its own bytes, so it runs to its end before it returns.
+//! A *pass* copies allocations into holes elsewhere, so that whole blocks or pages become empty ([`evacuate`], [`pack`]),
+//! or into lower holes of their block, so that one long hole is left ([`compact`]). The old place stays valid until the
+//! commit, so no thread waits and an abort loses nothing.
+//!
+//! An *exclusive* move overwrites its old place, for a request that would fail otherwise. It runs to its end before it
+//! returns ([`exclusive`], planned by [`window`]).
 mod budget;
 mod compact;
 mod copier;

@@ -139,9 +139,9 @@ impl Stretch {
 ///
 /// # Algorithm
 ///
-/// What begins before the end of a stretch and ends behind its start touches it: two sums over the regions tell for
-/// every stretch what would have to move. From each region on, the cheapest stretch is kept; of these, the cheapest are
-/// taken that do not share a region.
+/// An allocation touches a stretch if it begins before the stretch ends and ends behind its start. Two prefix sums over
+/// the regions give the bytes to move for every stretch. For each first region the cheapest stretch is kept; of these,
+/// the cheapest that share no region are taken.
 ///
 /// # Cost
 ///
@@ -197,7 +197,7 @@ fn cheapest_from(
     best
 }
 
-/// Bytes that have begun, and that have ended, before each region.
+/// Prefix sums of the bytes that begin, and that end, before each region.
 struct Sums {
     begun: Vec<u64>,
     ended: Vec<u64>,

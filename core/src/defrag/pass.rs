@@ -15,10 +15,10 @@ use core::fmt;
 use core::time::Duration;
 use std::time::Instant;
 
-/// A guarded batch of moves. Dropping it aborts: each allocation is then where it was.
+/// A batch of moves. Dropping it aborts it: every allocation is then at its old place.
 ///
 /// Between the plan and the commit every allocation stays usable at its old place. Asking for its
-/// [`binding`](crate::Allocation::binding) cancels its move; freeing it frees both places when the pass ends. No other thread
+/// [`binding`](crate::Allocation::binding) cancels its move; freeing it frees both places when the pass ends. No thread
 /// waits for a pass.
 ///
 /// An allocation without a timeline moves when nobody holds its binding: hold it while the device uses the bytes, or
@@ -138,11 +138,11 @@ impl<B: Backend> Pass<B> {
         self.commit()
     }
 
-    /// Submits the copies, behind everything that uses what moves, and returns. Nothing to do when it has started.
+    /// Submits the copies behind all work that uses the moving allocations, and returns. Does nothing once started.
     ///
     /// # Errors
     ///
-    /// What the driver says; drop the pass then, and everything is where it was.
+    /// Driver errors. Drop the pass then: every allocation is at its old place.
     pub fn start(&mut self) -> Result<()> {
         if self.under_way.is_some() {
             return Ok(());
@@ -161,13 +161,13 @@ impl<B: Backend> Pass<B> {
         started
     }
 
-    /// Waits for the copies and shows the new places; starts the pass first where that was not done.
+    /// Starts the pass if that was not done, waits for the copies, and publishes the new places.
     ///
-    /// Blocks and pages that are empty now go back to the driver.
+    /// Blocks and pages that are now empty are returned to the driver.
     ///
     /// # Errors
     ///
-    /// What the driver says; each allocation is then where it was.
+    /// Driver errors; every allocation is then at its old place.
     pub fn commit(self) -> Result<Outcome> {
         let stats = Arc::clone(&self.stats);
         let (mut outcome, lanes) = self.show()?;
@@ -485,7 +485,7 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
             .heap
     }
 
-    /// Whether it stays unless its owner decides otherwise.
+    /// Whether the allocation stays unless its owner decides to move it.
     #[must_use]
     pub fn needs_consent(&self) -> bool {
         self.planned.consent == Consent::Needed

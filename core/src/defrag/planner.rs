@@ -141,6 +141,7 @@ impl<B: Backend> LanePlanner<B> {
         self.lane.shared.heap
     }
 
+    /// Whether everything was planned.
     pub(crate) fn is_done(&self) -> bool {
         let last = self.stage == Stage::Compact || self.goal.holes == Holes::Leave;
         last && self.scan.is_none() && self.order.is_empty()
@@ -153,7 +154,7 @@ impl<B: Backend> LanePlanner<B> {
 
     /// Plans as many moves as the budget allows; returns the bytes of regions that will be empty.
     ///
-    /// Holes are closed in a pass that finds nothing to empty: what an earlier pass emptied is gone by then.
+    /// Blocks are compacted in a pass that finds nothing to evacuate: by then, earlier passes have released their regions.
     pub(super) fn plan(
         &mut self,
         wanted: u64,
@@ -176,7 +177,7 @@ impl<B: Backend> LanePlanner<B> {
             if is_fresh && self.goal.holes != Holes::Pack {
                 self.scan = Some(Scan::holes_only());
             } else {
-                // What moved since is not in the snapshot, and what was tried in vain no longer.
+                // Allocations have moved since the snapshot, and regions that were given up lost their lists.
                 self.snapshot = self.lane.snapshot();
                 self.slots.clear();
                 self.scan = Some(Scan::with_holes());
@@ -214,11 +215,11 @@ impl<B: Backend> Drop for LanePlanner<B> {
     }
 }
 
-/// MoveList, and slots, for which memory is kept.
+/// Limits of the moves and slots for which memory is kept.
 const MOST_MOVES: usize = 1 << 14;
 const MOST_SLOTS: usize = 1 << 17;
 
-/// What one pass may leave for the next.
+/// Memory of finished passes for the next ones. Allocating it takes longer than planning in it.
 #[derive(Debug)]
 pub(super) struct PlanScratch {
     moves: Mutex<Vec<Move>>,
@@ -232,7 +233,7 @@ impl Default for PlanScratch {
 }
 
 impl PlanScratch {
-    /// An empty list, with room where a pass has left some.
+    /// An empty list, with the memory of an earlier pass.
     pub(super) fn take_moves(&self) -> Vec<Move> {
         core::mem::take(&mut *self.moves.lock())
     }
@@ -245,7 +246,7 @@ impl PlanScratch {
         }
     }
 
-    /// An empty table, with room where a planner has left some.
+    /// An empty table, with the memory of an earlier planner.
     pub(super) fn take_slots(&self) -> SlotsByBlock {
         core::mem::take(&mut *self.slots.lock())
     }

@@ -22,41 +22,41 @@ pub(super) struct Resident {
     pub(super) class: Class,
 }
 
-/// What the driver takes back as a whole.
+/// Memory that the driver takes back as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Region {
     /// The block's number, or the position of its first page.
     pub(super) number: u64,
-    /// Bytes of it.
+    /// Its size in bytes.
     pub(super) size: u64,
-    /// Bytes of everything that touches it.
+    /// Bytes of all allocations that touch it.
     pub(super) live: u64,
-    /// Whether something in it cannot move.
+    /// Whether an allocation in it cannot move.
     pub(super) stays: bool,
-    /// How many could move.
+    /// The number of allocations that may move.
     pub(super) movable: u64,
-    /// What would have to move; of blocks this is found out when it is their turn.
+    /// The allocations that may move. Those of blocks are looked up when it is the block's turn.
     pub(super) residents: Vec<Resident>,
-    /// Bytes in holes, of a block.
+    /// Bytes in holes; only for blocks.
     pub(super) free: u64,
-    /// Bytes of the largest hole, of a block.
+    /// Bytes of the largest hole; only for blocks.
     pub(super) largest_hole: u64,
-    /// Bytes of all that begins in it and may move, of pages.
+    /// Bytes of movable allocations that begin in it; only for pages.
     pub(super) begins: u64,
-    /// Bytes of all that ends in it and may move, of pages.
+    /// Bytes of movable allocations that end in it; only for pages.
     pub(super) ends: u64,
 }
 
 /// No region, or no slot.
 const NONE: u32 = u32::MAX;
-/// Slots that are looked at while the lock is held.
+/// Slots that are read under one lock.
 pub(super) const SLOTS_TOGETHER: usize = 4096;
 
-/// The regions of a lane at one moment. What is done with them later is checked against what is then.
+/// The regions of a lane at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) regions: Vec<Region>,
-    /// Where each region is in the list, by its number or by that of any of its pages; `NONE` where nothing was in it.
+    /// Indices into `regions`, by region number or by the number of any page of a region; `NONE` for empty ones.
     by_number: Vec<u32>,
     page: Option<u64>,
 }
@@ -66,14 +66,14 @@ impl Snapshot {
         self.page.is_some()
     }
 
-    /// Where a region is in the list; `None` for one that nothing was in.
+    /// The index of a region; `None` for an empty one.
     #[inline]
     pub(super) fn find(&self, number: u64) -> Option<usize> {
         let at = *self.by_number.get(usize::try_from(number).ok()?)?;
         (at != NONE).then_some(at as usize)
     }
 
-    /// Puts a region into the list; `numbers` are its own, or those of its pages.
+    /// Adds a region; `numbers` are its own, or those of its pages.
     fn add(&mut self, numbers: Range<u64>, region: Region) -> Option<usize> {
         let at = u32::try_from(self.regions.len()).ok().filter(|at| *at != NONE)?;
         let [first, end] = [numbers.start, numbers.end].map(usize::try_from);
@@ -95,19 +95,19 @@ impl Snapshot {
         }
     }
 
-    /// The next region of those that a span touches; within, `None` for one that is not in the list.
+    /// The next region that a span touches: its index, or `None` for an empty one.
     #[inline]
     pub(super) fn next(&self, touched: &mut RangeInclusive<u64>) -> Option<Option<usize>> {
         let at = self.find(touched.next()?);
         if let (Some(page), Some(at)) = (self.page, at) {
             let region = &self.regions[at];
-            // What was made as one is one region.
+            // A page group is one region.
             *touched = region.number + region.size / page..=*touched.end();
         }
         Some(at)
     }
 
-    /// Notes a live span of pages; `resident` where it may move. Addresses without memory are no region.
+    /// Records a live span of pages; `resident` where it may move. Unmapped addresses have no region.
     fn add_to_pages(&mut self, pager: &Pager, span: Span, resident: Option<Resident>) {
         let page = pager.page();
         let (mut number, last) = (span.offset / page, (span.end() - 1) / page);
@@ -130,7 +130,7 @@ impl Snapshot {
         }
     }
 
-    /// The region of a page, with the others that were made as one with it.
+    /// Adds the region of a page: its whole page group.
     #[cold]
     fn add_sheet(&mut self, pager: &Pager, number: u64) -> Option<usize> {
         let pages = pager.sheet_at(number)?;
@@ -138,7 +138,7 @@ impl Snapshot {
         self.add(pages.clone(), Region { number: pages.start, size, ..Region::default() })
     }
 
-    /// Makes the region of a block that the lane holds.
+    /// Adds the region of a block.
     #[cold]
     fn add_block<B: Backend>(&mut self, state: &LaneState<B>, block: BlockId) -> usize {
         let number = u64::from(block.0);
@@ -148,7 +148,7 @@ impl Snapshot {
         self.add(number..number + 1, region).expect("blocks have numbers of 31 bits")
     }
 
-    /// Puts the regions in order of their numbers: they came in that of the slots.
+    /// Sorts the regions by number; they were added in the order of the slots.
     fn sort(&mut self) {
         if self.regions.is_sorted_by_key(|region| region.number) {
             return;
@@ -166,11 +166,11 @@ impl Snapshot {
     }
 }
 
-/// A snapshot in the making: a part at a time, so that nobody waits long for the lane.
+/// The progress of a snapshot, which is taken in slices so that no thread waits long for the lane.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     next_slot: usize,
-    /// Regions whose holes are added up already; `None` where nobody asks for that.
+    /// Regions whose holes were read; `None` where holes are not wanted.
     holes: Option<usize>,
 }
 
@@ -180,12 +180,12 @@ impl Scan {
         Self { next_slot: 0, holes: Some(0) }
     }
 
-    /// Whether nothing was looked at yet, and no earlier scan was made.
+    /// Whether this is the start of the first scan.
     pub(super) const fn is_first(&self) -> bool {
         self.next_slot == 0 && self.holes.is_none()
     }
 
-    /// A scan of the holes, where the rest was seen.
+    /// A scan of the holes only.
     pub(super) const fn holes_only() -> Self {
         Self { next_slot: usize::MAX, holes: Some(0) }
     }
@@ -247,7 +247,7 @@ impl<B: Backend> Lane<B> {
         false
     }
 
-    /// Notes what is in a slot of a lane of pages. `state` is the lane's, locked, with its strategy and pages.
+    /// Records a slot of a lane of pages. `state` is the locked state of this lane.
     fn note_in_pages(
         &self,
         state: &LaneState<B>,
@@ -267,8 +267,7 @@ impl<B: Backend> Lane<B> {
         snapshot.add_to_pages(pager, grant.span, resident);
     }
 
-    /// Notes what is in some slots of a lane of blocks; whether there were any. `state` is the lane's, locked, with its
-    /// strategy.
+    /// Records some slots of a lane of blocks; returns whether there were any. `state` is the locked state of this lane.
     fn note_in_blocks(
         &self,
         state: &LaneState<B>,
@@ -310,7 +309,7 @@ impl<B: Backend> Lane<B> {
         Resident { slot: mobile.slot, block, span, align, class }
     }
 
-    /// What is in a block, in no order. What came after the scan is not among it.
+    /// The contents of a block, unordered, without allocations newer than the scan.
     pub(super) fn look_into(
         &self,
         block: BlockId,
@@ -347,41 +346,41 @@ impl<B: Backend> Lane<B> {
     }
 }
 
-/// What is in a block.
+/// The contents of a block.
 #[derive(Debug, Default)]
 pub(super) struct Inside {
     pub(super) residents: Vec<Resident>,
-    /// Its holes, lowest first, where they are asked for, with the keys that carve them.
+    /// Its holes, lowest first, with the keys to carve them; only where asked for.
     pub(super) holes: Vec<(Key, Span)>,
-    /// Whether something in it holds on to its place.
+    /// Whether an allocation in it may not move.
     pub(super) held: bool,
 }
 
-/// The slots of each block, for when it is the block's turn.
+/// The slots of each block.
 #[derive(Debug, Default)]
 pub(super) struct SlotsByBlock {
-    /// Blocks and slots, as they were seen.
+    /// Pairs of block and slot, in the order of the scan.
     pub(super) seen: Vec<(u32, u32)>,
-    /// Slots in order of their blocks.
+    /// Slots sorted by block.
     slots: Vec<u32>,
-    /// Where each block's slots end among them, by number.
+    /// The end of each block's slots in `slots`, by block number.
     ends: Vec<usize>,
 }
 
 impl SlotsByBlock {
-    /// Forgets everything, but keeps the memory.
+    /// Clears the table, but keeps its memory.
     pub(super) fn clear(&mut self) {
         self.seen.clear();
         self.slots.clear();
         self.ends.clear();
     }
 
-    /// Slots for which there is memory.
+    /// The number of slots that fit into its memory.
     pub(super) fn capacity(&self) -> usize {
         self.seen.capacity().max(self.slots.capacity())
     }
 
-    /// Puts what was seen in order, block by block.
+    /// Sorts the slots by block.
     pub(super) fn sort(&mut self) {
         let seen = core::mem::take(&mut self.seen);
         let blocks = seen.iter().map(|(block, _)| *block as usize + 1).max().unwrap_or(0);
@@ -410,33 +409,26 @@ impl SlotsByBlock {
 }
 
 /// The slot of each key, by the key's index.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SlotsByKey(Vec<(u32, u32)>);
 
 impl SlotsByKey {
-    #[inline]
-    pub(super) fn note(&mut self, id: SlotId, key: Key) {
-        if key == ELSEWHERE {
-            return;
+    /// The slots of a lane, or `OutOfHostMemory`.
+    pub(super) fn new<B: Backend>(state: &LaneState<B>) -> Result<Self, ErrorKind> {
+        let mut by_key = Vec::new();
+        for (id, slot) in state.slots.iter().filter(|(_, slot)| slot.key != ELSEWHERE) {
+            let at = slot.key.index as usize;
+            if at >= by_key.len() {
+                let missing = at + 1 - by_key.len();
+                by_key.try_reserve(missing).map_err(|_| ErrorKind::OutOfHostMemory)?;
+                by_key.resize(at + 1, (NONE, 0));
+            }
+            by_key[at] = (id.index, id.generation);
         }
-        let at = key.index as usize;
-        if at >= self.0.len() {
-            self.0.resize(at + 1, (NONE, 0));
-        }
-        self.0[at] = (id.index, id.generation);
+        Ok(Self(by_key))
     }
 
-    /// As [`note`](Self::note), where host memory may be short.
-    pub(super) fn try_note(&mut self, id: SlotId, key: Key) -> Result<(), ErrorKind> {
-        let missing = (key.index as usize + 1).saturating_sub(self.0.len());
-        if key != ELSEWHERE {
-            self.0.try_reserve(missing).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        }
-        self.note(id, key);
-        Ok(())
-    }
-
-    /// The slot of a key, or of an earlier key with the same index.
+    /// The slot of a key, or of an older key with the same index.
     #[inline]
     fn get(&self, key: Key) -> Option<SlotId> {
         let (index, generation) = *self.0.get(key.index as usize)?;
@@ -448,25 +440,25 @@ impl SlotsByKey {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mobile {
     pub(super) slot: SlotId,
-    /// Its alignment, where that is above the pool's own.
+    /// Its alignment, where that is stricter than the pool's.
     pub(super) align: Option<Align>,
-    /// Whether its owner wants to be asked.
+    /// Whether its owner must consent.
     pub(super) consent: Consent,
 }
 
-/// What is live under a key.
+/// The result of looking up a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
     /// An allocation that may move.
     Mobile(Mobile),
-    /// One that may not, now.
+    /// An allocation that may not move now.
     Held,
-    /// A pager's run, a place that a pass holds or something leaves, or an allocation newer than the list of slots.
+    /// An unmapped range, a span that a pass holds, or an allocation newer than the list of slots.
     Nothing,
 }
 
 impl<B: Backend> LaneState<B> {
-    /// What is live under a key.
+    /// Looks up a key.
     #[inline]
     pub(super) fn mobile(&self, slots: &SlotsByKey, key: Key, class: Class) -> Found {
         let Some(id) = slots.get(key) else { return Found::Nothing };
@@ -476,7 +468,7 @@ impl<B: Backend> LaneState<B> {
         }
     }
 
-    /// Whether what is in a slot may move.
+    /// Looks at the allocation in a slot.
     #[inline]
     pub(super) fn mobile_in(&self, id: SlotId, slot: &Slot, class: Class) -> Found {
         match slot.standing() {
@@ -486,7 +478,7 @@ impl<B: Backend> LaneState<B> {
         }
         let note = if slot.is_noted() { self.notes.get(id.index) } else { None };
         let consent = match (class, note.map(|note| note.consent)) {
-            // Only the device knows what the bytes of a tiled image mean elsewhere.
+            // The bytes of a tiled image may depend on their address; only the owner can copy them.
             (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
             _ => Consent::Given,
         };
@@ -494,17 +486,18 @@ impl<B: Backend> LaneState<B> {
     }
 }
 
-/// What became of an allocation since the snapshot.
+/// The state of an allocation compared with the snapshot.
 pub(super) enum Presence {
-    /// It is where it was and may move.
+    /// It is at the same place and may move.
     Free,
-    /// It is somewhere, and may not move.
+    /// It is at the same place and may not move.
     Held,
-    /// It was freed, or moved away.
+    /// It was freed or has moved.
     Gone,
 }
 
 impl<B: Backend> LaneState<B> {
+    /// Compares an allocation with the snapshot.
     pub(super) fn look_at(&self, resident: &Resident) -> Presence {
         let (Ok(slot), Divider::General(tlsf)) = (self.slots.get(resident.slot), &self.divider)
         else {
@@ -514,7 +507,7 @@ impl<B: Backend> LaneState<B> {
             Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
                 match slot.standing() {
                     Standing::Free => Presence::Free,
-                    // On its way out already, for another page that it touches.
+                    // It already moves, because of another page that it touches.
                     Standing::OnItsWay => Presence::Gone,
                     Standing::Held => Presence::Held,
                 }
