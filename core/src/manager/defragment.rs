@@ -29,10 +29,9 @@ pub enum Remapping {
     /// former, places depend on timing.
     #[default]
     ByDevice,
-    /// Free pages are mapped elsewhere, always: the same calls give the same places on every device.
+    /// Free pages are always mapped elsewhere: the same calls give the same places on every device.
     Always,
-    /// Or live data is copied together, where that is expected to take less by what both took before: places depend on
-    /// timing.
+    /// Live data is copied together where earlier measurements say that this is cheaper, so places depend on timing.
     WhereCheaper,
 }
 
@@ -47,17 +46,17 @@ impl Remapping {
     }
 }
 
-/// How much is moved in the background, and when.
+/// The budget and the thresholds of background defragmentation.
 ///
-/// Two marks instead of one, so that work at the edge does not start it again and again.
+/// It starts above one threshold and stops below another, so that a workload at the edge does not toggle it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Background {
-    /// What one step may do.
+    /// The budget of one step.
     pub budget: Budget,
-    /// It begins when more than this percentage of what a pool holds is free.
+    /// Starts when more than this percentage of the reserved memory is free.
     pub begin_above: u8,
-    /// It ends when less than this percentage is.
+    /// Stops when less than this percentage is free.
     pub end_below: u8,
 }
 
@@ -76,7 +75,7 @@ impl Background {
     }
 }
 
-/// What a step found or did.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
@@ -84,24 +83,24 @@ pub enum Step {
     Idle,
     /// Copies run on the device, or the budget was spent on planning; a later step goes on.
     UnderWay,
-    /// Moves were committed, or what they left empty went back to the driver. More may follow.
+    /// Moves were committed, or memory that they emptied was returned to the driver. More may follow.
     Committed(Outcome),
 }
 
-/// What is under way in the background.
+/// The state of background defragmentation.
 pub(super) struct Work<B: Backend>(Mutex<State<B>>);
 
 struct State<B: Backend> {
     pass: Option<Pass<B>>,
-    /// Lanes that may have something to return to the driver.
+    /// Lanes that may have empty blocks or pages to return.
     returns: Vec<Arc<Lane<B>>>,
     planners: Vec<LanePlanner<B>>,
-    /// Operations after which looking again is worth it.
+    /// The operation count at which to look again.
     rest_until: u64,
     phase: Phase,
 }
 
-/// Between which marks the background is.
+/// Whether background defragmentation is above or below its thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Resting,
@@ -116,7 +115,7 @@ impl<B: Backend> Work<B> {
         Self(Mutex::new(state))
     }
 
-    /// Ends what is under way, for the end of the manager.
+    /// Ends the current pass when the manager is dropped.
     pub(super) fn end(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.planners.clear();
@@ -125,7 +124,7 @@ impl<B: Backend> Work<B> {
     }
 }
 
-/// Operations between two looks at a manager in which nothing could be gained.
+/// Operations to wait before looking again after nothing could be gained.
 const REST: u64 = 256;
 
 impl<B: Backend> Manager<B> {
@@ -158,7 +157,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// What the driver says; every allocation is then still at one place with its bytes.
+    /// Driver errors; every allocation is then still at one place with its bytes.
     pub fn step(&self) -> Result<Step> {
         let Defragmentation::Background(how) = self.inner.config.defragmentation else {
             return Ok(Step::Idle);
@@ -178,7 +177,7 @@ impl<B: Backend> Manager<B> {
         Ok(if works { Step::UnderWay } else { Step::Idle })
     }
 
-    /// Commits copies that have finished; or else returns a little of what earlier ones left empty.
+    /// Commits copies that have finished, or else returns some memory that earlier ones emptied.
     fn commit_step(&self, state: &mut State<B>) -> Result<Option<Outcome>> {
         if let Some(mut pass) = state.pass.take() {
             if !pass.is_ready()? {
@@ -209,7 +208,7 @@ impl<B: Backend> Manager<B> {
         Ok(None)
     }
 
-    /// Plans and submits the next copies, if the marks say so.
+    /// Plans and submits the next copies, if the thresholds allow.
     fn begin_step(&self, state: &mut State<B>, how: &Background) -> Result<()> {
         let mut meter = BudgetMeter::new(&how.budget, Instant::now());
         if !self.is_worth_it(state, how) {
@@ -233,7 +232,7 @@ impl<B: Backend> Manager<B> {
         Ok(())
     }
 
-    /// Whether so much is free that moving pays, with two marks so that it does not flutter.
+    /// Whether enough memory is free to start or continue.
     fn is_worth_it(&self, state: &mut State<B>, how: &Background) -> bool {
         let totals = self.totals();
         let held = totals.free_bytes.saturating_add(totals.granted_bytes);
@@ -277,7 +276,7 @@ impl<B: Backend> Manager<B> {
         Ok(Pass::plan(device, stats, on, mode, planners, goal, meter))
     }
 
-    /// The timeline on which bytes are moved: one of its own, where the device has one to spare.
+    /// The timeline of copies: a dedicated one, where the device has one to spare.
     pub(super) fn mover(&self) -> Result<TimelineId> {
         if let Some(mover) = self.inner.mover.get() {
             return Ok(*mover);
@@ -307,16 +306,16 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> Manager<B> {
-    /// Moves live data out of little used blocks and pages until nothing more can be gained, and gives those back; then
-    /// closes the holes of the blocks that stay, and packs pages whose holes add up into fresh ones, of which it holds
-    /// up to 128 more meanwhile where there is memory for them.
+    /// Evacuates the least used blocks and pages until nothing more can be gained, and returns them to the driver. Then
+    /// compacts the blocks that stay, and packs pages whose holes add up into fresh ones. Packing takes up to 128 more
+    /// pages meanwhile, where there is memory for them.
     ///
-    /// Returns by how many bytes less the driver gave in the end. Allocations that are pinned, or whose binding is held, stay where they
-    /// are, and those that move on consent do. Waits for the device.
+    /// Returns the net number of bytes released to the driver. Pinned and bound allocations, and those created with
+    /// `moved_on_consent`, are not moved. Waits for the device.
     ///
     /// # Errors
     ///
-    /// What the driver says; every allocation is then still at one place with its bytes.
+    /// Driver errors; every allocation is then still at one place with its bytes.
     pub fn defragment(&self) -> Result<u64> {
         let before = self.trim()?;
         let mut moved = self.release_by_moving(&self.all_pools(), &Goal::ALL)?;
@@ -334,7 +333,7 @@ impl<B: Backend> Manager<B> {
         Ok(returned.saturating_sub(moved.taken_bytes))
     }
 
-    /// Slides live data over holes and counts it; whether something moved.
+    /// Makes and counts exclusive moves; returns whether something moved.
     pub(super) fn slide(&self, slide: impl FnOnce() -> Result<Option<Slid>>) -> Result<bool> {
         let began = Instant::now();
         let Some(Slid { moves, bytes }) = slide()? else { return Ok(false) };
@@ -375,7 +374,7 @@ impl<B: Backend> Manager<B> {
         if pass.is_empty() { Ok(Moved::default()) } else { Ok(pass.commit()?.moved) }
     }
 
-    /// Empties blocks and pages of some pools by moving what is in them, until nothing more can be gained.
+    /// Evacuates blocks and pages of some pools until nothing more can be gained.
     fn release_by_moving(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
         let mut sum = Moved::default();
         while sum.returned_bytes < goal.wanted {
@@ -389,7 +388,7 @@ impl<B: Backend> Manager<B> {
         Ok(sum)
     }
 
-    /// Whether moving live data together made room in the request's lane, or in one that can lend it.
+    /// Makes room for a request by moving live data, in its lane or in one that can lend it; `None` where it cannot.
     pub(super) fn defragment_for(
         &self,
         pool: &Arc<Pool<B>>,
@@ -423,7 +422,7 @@ impl<B: Backend> Manager<B> {
         self.lengthen_last_hole(pool, lane, ask)
     }
 
-    /// Whether a request fits beside what lives in its pool, however that lies: nothing is moved for one that does not.
+    /// Whether a request fits beside the live bytes of its pool at all. Nothing is moved for one that does not.
     fn could_fit(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
         let device = &self.inner.device;
         let most = device.heap(pool.shared.heap)?.size.min(pool.shared.config.maximum);
