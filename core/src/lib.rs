@@ -42,8 +42,8 @@ pub use omniheap_seam::{
 
 #[cfg(feature = "std")]
 pub use {
-    defrag::{Budget, Decision, Fate, MoveCost, Moved, Outcome, Pass, PlannedMove, Spot},
-    device::HeapUse,
+    defrag::{Budget, Decision, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
+    device::{HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     manager::{
         AllocateError, Allocation, Background, Binding, BlockReport, Buffer, Copy, Defragmentation,

@@ -271,16 +271,17 @@ planted! {
         "if slot.state == State::Copying {" => "if slot.state == State::Copying && !PLANTED {";
     moves_are_not_paid_for caught by a_pass_stays_within_its_budget in "defrag/budget.rs":
         "if bytes > self.bytes || self.moves == 0 ||" => "if !PLANTED && (bytes > self.bytes || self.moves == 0) ||";
-    refused_moves_are_made caught by owners_refuse_and_destroy in "defrag/ending.rs":
-        "if trip.verdict == Verdict::Ignore {" => "if trip.verdict == Verdict::Ignore && !PLANTED {";
-    moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/ending.rs":
-        "outcome.moved.bytes += trip.bytes();" => "outcome.moved.bytes += trip.bytes() + u64::from(PLANTED);";
+    refused_moves_are_made caught by owners_refuse_and_destroy in "defrag/moves.rs":
+        "|planned: &Move| planned.how != How::Ignore;" =>
+        "|planned: &Move| planned.how != How::Ignore || PLANTED;";
+    moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/moves.rs":
+        "outcome.moved.bytes += planned.bytes();" => "outcome.moved.bytes += planned.bytes() + u64::from(PLANTED);";
     a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "pool/slots/moving.rs":
         "if slot.state == State::MovingFreed { Owner::Gone }" =>
         "if slot.state == State::MovingFreed && !PLANTED { Owner::Gone }";
     dropped_passes_are_not_undone caught by a_pass_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
-        "undo(&mut trips, 0);" => "if !PLANTED { undo(&mut trips, 0); }";
-    moves_are_not_counted caught by two_half_empty_blocks_become_one_by_four_moves in "defrag/ending.rs":
+        "moves.undo(0);" => "if !PLANTED { moves.undo(0); }";
+    moves_are_not_counted caught by two_half_empty_blocks_become_one_by_four_moves in "defrag/moves.rs":
         "outcome.moved.moves += 1;" => "outcome.moved.moves += u64::from(!PLANTED);";
 
     // Recalls.
@@ -296,10 +297,10 @@ planted! {
         "Ok(self.guests.remove(&id.index).map(Left::Guest))" =>
         "Ok(self.guests.remove(&id.index).and_then(|guest| if PLANTED { core::mem::forget(guest); None } else { Some(Left::Guest(guest)) }))";
     budgets_are_not_for_recalls caught by what_spilled_is_called_back_when_there_is_room in "defrag/recall.rs":
-        "|| !purse.pay(size) {" => "|| !(purse.pay(size) || PLANTED) {";
+        "|| !meter.pay(size) {" => "|| !(meter.pay(size) || PLANTED) {";
     refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "defrag/recall.rs":
-        "here.state.lock().facts_of(trip.slot).filter(|_| copied == Copied::Yes)" =>
-        "here.state.lock().facts_of(trip.slot).filter(|_| PLANTED || copied == Copied::Yes)";
+        "here.state.lock().facts_of(planned.slot).filter(|_| copied)" =>
+        "here.state.lock().facts_of(planned.slot).filter(|_| PLANTED || copied)";
     held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "pool/guest.rs":
         "        state.held_bytes -= held.span.size;
         let freed" =>
@@ -307,14 +308,14 @@ planted! {
         state.held_bytes -= held.span.size;
         let freed";
     aborted_recalls_keep_memory caught by a_recall_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
-        "if trips.taken_bytes > 0 {" => "if trips.taken_bytes > 0 && !PLANTED {";
+        "if moves.taken_bytes() > 0 {" => "if moves.taken_bytes() > 0 && !PLANTED {";
     views_are_lost caught by a_view_of_the_host_outlasts_a_recall in "manager/recall.rs":
         "state.notes.of(index).stay = Stay::Home;" => "if !PLANTED { state.notes.of(index).stay = Stay::Home; }";
-    room_in_use_is_written caught by a_recall_waits_for_work_on_the_room_that_it_takes in "defrag/submit.rs":
-        "for lane in self.trips.lanes_abroad() {" =>
-        "for lane in self.trips.lanes_abroad().into_iter().filter(|_| !PLANTED) {";
+    room_in_use_is_written caught by a_recall_waits_for_work_on_the_room_that_it_takes in "defrag/pass.rs":
+        "for lane in self.moves.cross_heap_lanes() {" =>
+        "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
-    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "defrag/shift.rs":
+    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "defrag/exclusive.rs":
         "before + stretch.run.1.size);" => "if PLANTED { 0 } else { before } + stretch.run.1.size);";
 
     // Guards: what the manager does for a sanitizer.
@@ -328,10 +329,10 @@ planted! {
     guards_are_looked_at_out_of_order caught by guards_are_looked_at_after_every_use in "manager/sanitize.rs":
         "home.filter(|_| sharing == Sharing::Shared);" =>
         "home.filter(|_| sharing == Sharing::Shared && !PLANTED);";
-    guards_stay_behind caught by guards_move_with_their_allocations in "defrag/trips.rs":
-        "Move { from, to, size: trip.bytes() }" =>
-        "Move { from, to, size: if PLANTED { trip.size } else { trip.bytes() } }";
-    guards_in_a_pass_are_forgotten caught by what_is_freed_while_it_moves_is_looked_at in "defrag/trip.rs":
+    guards_stay_behind caught by guards_move_with_their_allocations in "defrag/moves.rs":
+        "CopyRegion { from, to, size: planned.bytes() }" =>
+        "CopyRegion { from, to, size: if PLANTED { planned.size } else { planned.bytes() } }";
+    guards_in_a_pass_are_forgotten caught by what_is_freed_while_it_moves_is_looked_at in "defrag/moves.rs":
         "None if self.is_sanitized(slot) =>" => "None if self.is_sanitized(slot) && !PLANTED =>";
     guards_are_told_again caught by what_lives_is_looked_at_on_request_and_named_once in "manager/sanitize.rs":
         "note.sanitized = 0; // An allocation is reported once." => "note.sanitized *= u64::from(PLANTED);";

@@ -45,7 +45,7 @@ pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
                     // Nothing left to gain: scatter it again.
                     scatter(&manager, &mut live, &mut random);
                 } else {
-                    let returns = matches!(&step, Step::Committed(done) if done.fates.is_empty());
+                    let returns = matches!(&step, Step::Committed(done) if done.moves.is_empty());
                     pauses[usize::from(returns)].push(took);
                 }
                 Ok(())

@@ -1,10 +1,10 @@
-//! How much a pass may do.
+//! Budgets of passes, and the meter that is read while a pass is planned.
 #![forbid(unsafe_code)]
-use super::cost::Rates;
+use crate::device::Rates;
 use core::time::Duration;
 use std::time::Instant;
 
-/// How much a pass may do. None of the limits is ever exceeded; a move that does not fit is not begun.
+/// The limits of a pass. None is ever exceeded: a move that does not fit is not started.
 ///
 /// ```
 /// use core::time::Duration;
@@ -15,12 +15,12 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Budget {
-    /// Bytes that are copied. Zero leaves what needs no copy: returning and remapping what is free already.
+    /// Bytes to copy. With zero, only memory that is already free is returned or remapped.
     pub bytes: u64,
-    /// Allocations that are moved.
+    /// Allocations to move.
     pub moves: u64,
-    /// What the copies may take on the device, by what earlier ones took; and, beside it, what the host may take: half
-    /// for planning, half for submitting.
+    /// Device time of the copies, estimated from earlier ones. The host may take as long again: half of it to plan, half
+    /// to submit.
     pub time: Duration,
 }
 
@@ -31,21 +31,21 @@ impl Budget {
         Self { bytes: u64::MAX, moves: u64::MAX, time: Duration::MAX }
     }
 
-    /// At most so many bytes copied.
+    /// Limits the bytes that are copied.
     #[must_use]
     pub const fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// At most so many allocations moved.
+    /// Limits the allocations that are moved.
     #[must_use]
     pub const fn moves(mut self, moves: u64) -> Self {
         self.moves = moves;
         self
     }
 
-    /// At most so much time.
+    /// Limits the time.
     #[must_use]
     pub const fn time(mut self, time: Duration) -> Self {
         self.time = time;
@@ -59,22 +59,22 @@ impl Default for Budget {
     }
 }
 
-/// What is left of a budget while a pass is planned.
+/// The part of a budget that is left while a pass is planned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Purse {
+pub(crate) struct BudgetMeter {
     bytes: u64,
     moves: u64,
-    /// Nanoseconds on the device, and on the host for submitting.
+    /// Nanoseconds left on the device; `submitting` is those left on the host to submit.
     time: f64,
     submitting: f64,
     deadline: Option<Instant>,
     rates: Rates,
-    /// Whether a move was refused because of what it is believed to take.
+    /// Whether a move was refused because of its estimated time.
     pub(super) too_dear: bool,
 }
 
-impl Purse {
-    /// The purse of a pass whose planning began at `now`.
+impl BudgetMeter {
+    /// The meter of a pass whose planning starts at `now`.
     pub(crate) fn new(budget: &Budget, now: Instant) -> Self {
         let time = if budget.time == Duration::MAX {
             f64::INFINITY
@@ -87,12 +87,12 @@ impl Purse {
         Self { bytes, moves, time, submitting, deadline, rates, too_dear: false }
     }
 
-    /// Pays from now on what moves take on some heap.
+    /// Sets the rates of the heap whose moves are paid from now on.
     pub(super) const fn set_rates(&mut self, rates: Rates) {
         self.rates = rates;
     }
 
-    /// Pays for one move, or says that it is too much.
+    /// Pays for one move; returns `false`, and pays nothing, where the budget is too small.
     #[inline]
     pub(super) fn pay(&mut self, bytes: u64) -> bool {
         let time = self.rates.of(1, bytes);
@@ -110,12 +110,12 @@ impl Purse {
         true
     }
 
-    /// Of so many moves, those that the purse is enough for by their number.
+    /// The number of moves left, at most `count`.
     pub(super) fn moves_of(&self, count: usize) -> usize {
         count.min(usize::try_from(self.moves).unwrap_or(usize::MAX))
     }
 
-    /// Takes back what was paid for a move that is not made.
+    /// Refunds a move that is not made.
     pub(super) fn refund(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.moves = self.moves.saturating_add(1);
@@ -123,7 +123,7 @@ impl Purse {
         self.submitting += self.rates.of_submitting();
     }
 
-    /// Whether planning has taken its time.
+    /// Whether the time for planning is up.
     pub(crate) fn is_late(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
@@ -140,17 +140,17 @@ mod tests {
     #[test]
     fn no_limit_is_exceeded_and_a_refund_restores_it() {
         let budget = Budget::new().bytes(100).moves(2);
-        let mut purse = Purse::new(&budget, Instant::now());
-        assert!(purse.pay(60) && !purse.pay(41) && purse.pay(40));
-        assert!(purse.is_empty() && !purse.pay(0), "two moves were made");
-        purse.refund(40);
-        assert!(purse.pay(40));
+        let mut meter = BudgetMeter::new(&budget, Instant::now());
+        assert!(meter.pay(60) && !meter.pay(41) && meter.pay(40));
+        assert!(meter.is_empty() && !meter.pay(0), "two moves were made");
+        meter.refund(40);
+        assert!(meter.pay(40));
     }
 
     #[test]
     fn time_is_paid_by_what_moves_are_known_to_take() {
         let each = Duration::from_secs_f64(Rates::FIRST.of(1, 1 << 20) * 1.001e-9);
-        let mut purse = Purse::new(&Budget::new().time(each * 3), Instant::now());
-        assert_eq!((0..10).filter(|_| purse.pay(1 << 20)).count(), 3);
+        let mut meter = BudgetMeter::new(&Budget::new().time(each * 3), Instant::now());
+        assert_eq!((0..10).filter(|_| meter.pay(1 << 20)).count(), 3);
     }
 }

@@ -1,47 +1,32 @@
-//! Moving live data together: a pure plan, then copies, then one commit under the lane's lock.
+//! Defragmentation: moves are planned, then copied, then committed under the lane's lock.
 //!
-//! Two ways. A *pass* copies allocations into holes elsewhere, so that whole blocks or pages become empty, or into
-//! lower holes of their block, so that one long hole is left; the old place stays valid until the commit, so nobody
-//! waits and an abort loses nothing. A *slide* closes the holes of one
-//! block for a request that would fail otherwise; it goes over its own bytes, so it runs to its end before it returns.
-mod book;
-mod bounce;
+//! A *pass* copies allocations into holes elsewhere, so that whole blocks or pages become empty ([`evacuate`], [`pack`]),
+//! or into lower holes of their block, so that one long hole is left ([`compact`]). The old place stays valid until the
+//! commit, so no thread waits and an abort loses nothing.
+//!
+//! An *exclusive* move overwrites its old place, for a request that would fail otherwise. It runs to its end before it
+//! returns ([`exclusive`], planned by [`window`]).
 mod budget;
-mod close;
-mod cost;
-mod empty;
-mod ending;
-mod ledger;
-mod line;
-mod lower;
-mod mobile;
+mod compact;
+mod copier;
+mod evacuate;
+mod exclusive;
+mod moves;
 mod pack;
 mod pass;
-mod plan;
-mod planned;
+mod planner;
 mod recall;
-mod repack;
-mod road;
-mod shelf;
-mod shift;
-mod slide;
-mod submit;
-mod survey;
-mod trip;
-mod trips;
+mod snapshot;
+mod stats;
 mod window;
 
-pub(crate) use book::{Booking, Goal, Holes};
 pub use budget::Budget;
-pub(crate) use budget::Purse;
-pub(crate) use cost::Cost;
-pub use cost::MoveCost;
-pub(crate) use ending::Portion;
-pub(crate) use ledger::Ledger;
-pub use ledger::{Moved, Outcome};
-pub use pass::Pass;
-pub use planned::{Decision, PlannedMove};
+pub(crate) use budget::BudgetMeter;
+pub(crate) use exclusive::Slid;
+pub use moves::{MoveOutcome, Spot};
+pub use pass::{Decision, Pass, PlannedMove};
+pub(crate) use pass::{Mode, Portion};
+pub(crate) use planner::{Goal, Holes, LanePlanner};
 pub(crate) use recall::Spilled;
-pub(crate) use slide::Slid;
-pub(crate) use submit::{Order, Readiness};
-pub use trip::{Fate, Spot};
+pub(crate) use stats::DefragStats;
+pub use stats::{Moved, Outcome};

@@ -1,16 +1,120 @@
-//! Which pages to pack anew: stretches whose allocations fit into fewer pages than they lie in now. Pure.
+//! Packing pages: allocations that nothing else can clear out of their pages go side by side into fresh pages.
 //!
-//! When no page can be emptied into the holes of others, because each hole is smaller than what would have to go there,
-//! the holes still add up. Packed side by side into fresh pages, the same allocations leave none.
+//! When no page can be evacuated into the holes of others, because each hole is smaller than what would have to go there,
+//! the holes still add up. Packed into fresh pages, the same allocations leave none.
 #![forbid(unsafe_code)]
-use super::plan::Region;
+use super::budget::BudgetMeter;
+use super::moves::{MoveList, Started, TOGETHER};
+use super::planner::LanePlanner;
+use super::snapshot::{Region, Resident};
+use crate::pool::LaneState;
+use crate::strategy::Grant;
+use crate::{Backend, Class, Span};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Bytes that may be copied for each byte gained: about one part in so many is left in holes.
+/// Limit of the pages packed in one pass: this many are needed beside those that become free.
+const MOST_PAGES: u64 = 128;
+/// The fewest pages worth packing, where the driver has no memory for more.
+const LEAST_PAGES: u64 = 2;
+
+impl<B: Backend> LanePlanner<B> {
+    /// Plans moves out of pages whose holes add up, into fresh pages. Packs fewer where the driver has no memory for all.
+    pub(super) fn pack_pages(&mut self, meter: &mut BudgetMeter, moves: &mut MoveList<B>) {
+        let Some(page) = self.lane.shared.page() else { return };
+        let mut pages = MOST_PAGES;
+        while pages >= LEAST_PAGES && !meter.is_late() {
+            let residents = self.to_pack(page, pages * page);
+            if residents.is_empty() {
+                return;
+            }
+            let bytes: u64 = residents.iter().map(|one| one.span.size).sum();
+            let before = self.lane.shared.reserved();
+            match self.lane.take_fresh_pages(bytes.next_multiple_of(page)) {
+                Ok(fresh) => {
+                    moves.add_taken(self.lane.shared.reserved().saturating_sub(before));
+                    return self.move_into(fresh, &residents, meter, moves);
+                }
+                Err(error) if error.kind().is_out_of_memory() => pages /= 2,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The allocations to pack, the strictest alignment first: then no bytes are lost between two of them.
+    fn to_pack(&self, page: u64, most: u64) -> Vec<Resident> {
+        let regions = &self.snapshot.regions;
+        let chosen = pack(regions, page, most).into_iter().flat_map(|range| &regions[range]);
+        let linear = |one: &&Resident| one.class == Class::Linear;
+        let mut residents: Vec<Resident> =
+            chosen.flat_map(|region| &region.residents).filter(linear).copied().collect();
+        residents.sort_unstable_by_key(|one| (u64::MAX - one.align.get(), one.span.offset));
+        // An allocation in two pages was recorded with both.
+        residents.dedup_by_key(|one| one.span.offset);
+        residents
+    }
+
+    /// Plans moves into reserved pages, and frees the rest of the pages.
+    fn move_into(
+        &self,
+        fresh: Grant,
+        residents: &[Resident],
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) {
+        let mut fresh = Some(fresh);
+        for few in residents.chunks(TOGETHER) {
+            let Some(mut state) = self.lock(&self.lane) else { break };
+            for resident in few {
+                let started = moves.try_start(&mut state, resident, meter, |state| {
+                    state.take_start(&mut fresh, resident)
+                });
+                if started == Started::OverBudget {
+                    break;
+                }
+            }
+        }
+        if let Some(rest) = fresh {
+            self.lane.state.lock().free_held(rest);
+        }
+    }
+}
+
+impl<B: Backend> LaneState<B> {
+    /// Takes the start of reserved pages for an allocation; `None` where it does not fit.
+    fn take_start(&mut self, fresh: &mut Option<Grant>, resident: &Resident) -> Option<Grant> {
+        let (whole, size) = ((*fresh)?, resident.span.size);
+        let start = resident.align.up(whole.span.offset)?;
+        let end = start.checked_add(size).filter(|end| *end <= whole.span.end())?;
+        let tlsf = self.divider.general()?;
+        let mut place = whole;
+        if start > whole.span.offset {
+            place = tlsf.split(whole.key, start - whole.span.offset).ok()?;
+            *fresh = Some(place);
+            let gap =
+                Grant { span: Span { size: start - whole.span.offset, ..whole.span }, ..whole };
+            self.free_held(gap);
+        }
+        let tlsf = self.divider.general()?;
+        *fresh =
+            if end < whole.span.end() { Some(tlsf.split(place.key, size).ok()?) } else { None };
+        place.span.size = size;
+        self.held_bytes -= size;
+        Some(place)
+    }
+
+    /// Frees reserved bytes.
+    fn free_held(&mut self, held: Grant) {
+        self.held_bytes -= held.span.size;
+        let freed = self.divider.free(held.key);
+        debug_assert!(freed.is_ok(), "reserved until now");
+    }
+}
+
+/// Bytes that may be copied for each byte gained. About one part in this many is left in holes.
 const MOST_PER_BYTE: u64 = 64;
 
-/// Regions side by side, and what packing them anew takes.
+/// Adjacent regions, and the cost of packing them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stretch {
     regions: Range<usize>,
@@ -21,7 +125,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Copies for each byte gained, in thousandths; `None` where nothing is gained, or too little.
+    /// Bytes copied for each 1024 bytes gained; `None` where too little is gained.
     fn price(&self) -> Option<u64> {
         let gain = self.size.checked_sub(self.live).filter(|gain| *gain > 0)?;
         let price = u64::try_from(u128::from(self.live) * 1024 / u128::from(gain)).ok()?;
@@ -29,15 +133,15 @@ impl Stretch {
     }
 }
 
-/// The regions to pack into fresh pages, all of them together; none where fewer than one page would be gained.
+/// The regions to pack together into fresh pages; none where less than one page would be gained.
 ///
 /// `most` bounds the bytes that are copied, and so the memory that is needed meanwhile.
 ///
 /// # Algorithm
 ///
-/// What begins before the end of a stretch and ends behind its start touches it: two sums over the regions tell for
-/// every stretch what would have to move. From each region on, the cheapest stretch is kept; of these, the cheapest are
-/// taken that do not share a region.
+/// An allocation touches a stretch if it begins before the stretch ends and ends behind its start. Two prefix sums over
+/// the regions give the bytes to move for every stretch. For each first region the cheapest stretch is kept; of these,
+/// the cheapest that share no region are taken.
 ///
 /// # Cost
 ///
@@ -93,7 +197,7 @@ fn cheapest_from(
     best
 }
 
-/// Bytes that have begun, and that have ended, before each region.
+/// Prefix sums of the bytes that begin, and that end, before each region.
 struct Sums {
     begun: Vec<u64>,
     ended: Vec<u64>,

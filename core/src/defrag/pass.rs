@@ -1,25 +1,23 @@
-//! A guarded batch of moves: planned, decided, copied on a timeline, committed at its epoch.
+//! Concurrent passes: moves that are planned, decided, copied on a timeline and committed when the copies have finished.
 #![forbid(unsafe_code)]
-use super::book::{Booking, Goal};
-use super::budget::Purse;
-use super::ending::{Portion, forsake, publish};
-use super::ledger::{Ledger, Moved, Outcome};
-use super::planned::{Decision, PlannedMove};
-use super::submit::{Order, Readiness, UnderWay};
-use super::trip::{Verdict, undo};
-use super::trips::Trips;
-use crate::device::Device;
-use crate::pool::Lane;
-use crate::{Backend, ErrorKind, Result, TimelineId};
+use super::budget::BudgetMeter;
+use super::copier;
+use super::moves::{How, Move, MoveList, Spot};
+use super::planner::{Goal, LanePlanner};
+use super::stats::{DefragStats, Moved, Outcome};
+use crate::device::{Block, Device};
+use crate::event::AllocationId;
+use crate::pool::{Consent, Lane, Patience};
+use crate::{Allocation, Backend, ErrorKind, HeapId, InsideBlock, Point, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::time::Duration;
 use std::time::Instant;
 
-/// A guarded batch of moves. Dropping it aborts: each allocation is then where it was.
+/// A batch of moves. Dropping it aborts it: every allocation is then at its old place.
 ///
 /// Between the plan and the commit every allocation stays usable at its old place. Asking for its
-/// [`binding`](crate::Allocation::binding) cancels its move; freeing it frees both places when the pass ends. No other thread
+/// [`binding`](crate::Allocation::binding) cancels its move; freeing it frees both places when the pass ends. No thread
 /// waits for a pass.
 ///
 /// An allocation without a timeline moves when nobody holds its binding: hold it while the device uses the bytes, or
@@ -27,10 +25,10 @@ use std::time::Instant;
 #[must_use = "dropping a pass aborts it"]
 pub struct Pass<B: Backend> {
     pub(super) device: Arc<Device<B>>,
-    ledger: Arc<Ledger>,
+    stats: Arc<DefragStats>,
     pub(super) on: TimelineId,
-    pub(super) order: Order,
-    pub(super) trips: Trips<B>,
+    pub(super) mode: Mode,
+    pub(super) moves: MoveList<B>,
     pub(super) under_way: Option<UnderWay<B>>,
     pub(super) host_time: Duration,
 }
@@ -38,58 +36,58 @@ pub struct Pass<B: Backend> {
 impl<B: Backend> fmt::Debug for Pass<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pass")
-            .field("moves", &self.trips.len())
+            .field("moves", &self.moves.len())
             .field("under_way", &self.under_way.is_some())
             .finish_non_exhaustive()
     }
 }
 
 impl<B: Backend> Pass<B> {
-    /// Books the moves of a pass.
+    /// Plans the moves of a pass.
     pub(crate) fn plan(
         device: Arc<Device<B>>,
-        ledger: Arc<Ledger>,
+        stats: Arc<DefragStats>,
         on: TimelineId,
-        order: Order,
-        bookings: &mut [Booking<B>],
+        mode: Mode,
+        planners: &mut [LanePlanner<B>],
         goal: &Goal,
-        purse: &mut Purse,
+        meter: &mut BudgetMeter,
     ) -> Self {
         let began = Instant::now();
-        let (mut trips, mut released) = (Trips::new(ledger.shelf.take_trips()), 0u64);
-        for booking in bookings {
-            let cost = device.cost(booking.heap());
-            purse.set_rates(cost.rates());
+        let (mut moves, mut released) = (MoveList::new(stats.scratch.take_moves()), 0u64);
+        for planner in planners {
+            let cost = device.cost(planner.heap());
+            meter.set_rates(cost.rates());
             let left = goal.wanted.saturating_sub(released);
-            released = released.saturating_add(booking.book(left, purse, &mut trips));
-            if trips.is_empty() && purse.too_dear {
+            released = released.saturating_add(planner.plan(left, meter, &mut moves));
+            if moves.is_empty() && meter.too_dear {
                 cost.doubt();
             }
         }
         let host_time = began.elapsed();
-        Self { device, ledger, on, order, trips, under_way: None, host_time }
+        Self { device, stats, on, mode, moves, under_way: None, host_time }
     }
 
-    /// A pass whose trips are still to be booked.
+    /// A pass whose moves are still to be planned.
     pub(super) fn of(
         device: Arc<Device<B>>,
-        ledger: Arc<Ledger>,
+        stats: Arc<DefragStats>,
         on: TimelineId,
-        trips: Trips<B>,
+        moves: MoveList<B>,
     ) -> Self {
-        let (order, host_time) = (Order::Timelines, Duration::ZERO);
-        Self { device, ledger, on, order, trips, under_way: None, host_time }
+        let (mode, host_time) = (Mode::Concurrent, Duration::ZERO);
+        Self { device, stats, on, mode, moves, under_way: None, host_time }
     }
 
     /// The planned moves, in order.
     pub fn moves(&self) -> impl ExactSizeIterator<Item = PlannedMove<'_, B>> {
-        self.trips.list().iter().map(|trip| PlannedMove { trips: &self.trips, trip })
+        self.moves.list().iter().map(|planned| PlannedMove { moves: &self.moves, planned })
     }
 
-    /// Whether there is nothing to gain.
+    /// Whether the pass has no moves, because nothing can be gained.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.trips.is_empty()
+        self.moves.is_empty()
     }
 
     /// Decides about one move, by its position in [`moves`](Self::moves). Undecided ones are copied, or ignored where
@@ -103,20 +101,20 @@ impl<B: Backend> Pass<B> {
         if self.under_way.is_some() {
             return Err(ErrorKind::Busy.into());
         }
-        let id = self.trips.list().get(which).map(|trip| self.trips.id(trip));
+        let id = self.moves.list().get(which).map(|planned| self.moves.id(planned));
         if let Decision::Destroy(allocation) = &decision
             && id != Some(allocation.id())
         {
             return Err(ErrorKind::OutOfRange.into());
         }
-        let trip = self.trips.get_mut(which).ok_or(ErrorKind::OutOfRange)?;
-        trip.verdict = match decision {
-            Decision::Copy => Verdict::Copy,
-            Decision::OwnerCopies => Verdict::OwnerCopies,
-            Decision::Ignore => Verdict::Ignore,
+        let planned = self.moves.get_mut(which).ok_or(ErrorKind::OutOfRange)?;
+        planned.how = match decision {
+            Decision::Copy => How::Copy,
+            Decision::OwnerCopies => How::OwnerCopies,
+            Decision::Ignore => How::Ignore,
             Decision::Destroy(allocation) => {
                 drop(allocation);
-                Verdict::Ignore
+                How::Ignore
             }
         };
         Ok(())
@@ -131,19 +129,19 @@ impl<B: Backend> Pass<B> {
         mut self,
         mut owner: impl FnMut(&PlannedMove<'_, B>) -> Decision<B>,
     ) -> Result<Outcome> {
-        for which in 0..self.trips.len() {
-            let trip = &self.trips.list()[which];
-            let decision = owner(&PlannedMove { trips: &self.trips, trip });
+        for which in 0..self.moves.len() {
+            let planned = &self.moves.list()[which];
+            let decision = owner(&PlannedMove { moves: &self.moves, planned });
             self.decide(which, decision)?;
         }
         self.commit()
     }
 
-    /// Submits the copies, behind everything that uses what moves, and returns. Nothing to do when it has started.
+    /// Submits the copies behind all work that uses the moving allocations, and returns. Does nothing once started.
     ///
     /// # Errors
     ///
-    /// What the driver says; drop the pass then, and everything is where it was.
+    /// Driver errors. Drop the pass then: every allocation is at its old place.
     pub fn start(&mut self) -> Result<()> {
         if self.under_way.is_some() {
             return Ok(());
@@ -153,62 +151,62 @@ impl<B: Backend> Pass<B> {
         let started = self.submit(&timelines);
         let took = began.elapsed();
         self.host_time += took;
-        if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.list().first())
-            && self.order == Order::Timelines
+        if let (Some(under_way), Some(planned)) = (&self.under_way, self.moves.list().first())
+            && self.mode == Mode::Concurrent
         {
-            let cost = self.device.cost(self.trips.lane(trip).shared.heap);
+            let cost = self.device.cost(self.moves.lane(planned).shared.heap);
             cost.learn_submitting(under_way.moves, took);
         }
         started
     }
 
-    /// Waits for the copies and shows the new places; starts the pass first where that was not done.
+    /// Starts the pass if that was not done, waits for the copies, and publishes the new places.
     ///
-    /// Blocks and pages that are empty now go back to the driver.
+    /// Blocks and pages that are now empty are returned to the driver.
     ///
     /// # Errors
     ///
-    /// What the driver says; each allocation is then where it was.
+    /// Driver errors; every allocation is then at its old place.
     pub fn commit(self) -> Result<Outcome> {
-        let ledger = Arc::clone(&self.ledger);
+        let stats = Arc::clone(&self.stats);
         let (mut outcome, lanes) = self.show()?;
         let (began, mut returned) = (Instant::now(), Moved::default());
         for lane in lanes {
             lane.give_back_empty(Portion::All, &mut returned);
         }
         returned.host_time = began.elapsed();
-        ledger.add(&returned);
+        stats.add(&returned);
         outcome.moved.add(&returned);
         Ok(outcome)
     }
 
-    /// As [`commit`](Self::commit), but returns nothing to the driver: the lanes that may have something to return.
+    /// Commits the moves but does not trim. Returns the lanes that may now have empty blocks or pages.
     pub(crate) fn show(mut self) -> Result<(Outcome, Vec<Arc<Lane<B>>>)> {
         self.start()?;
-        // Behind other work, what the copies take is not seen.
-        let waits = self.order == Order::Idle && self.look()? == Readiness::Waiting;
+        // Behind other work, the time of the copies cannot be seen.
+        let waits = self.mode == Mode::Exclusive && !self.is_ready()?;
         self.wait()?;
         if let Some(under_way) = self.under_way.as_mut().filter(|_| waits) {
             under_way.busy = under_way.since.elapsed(); // Just now they ended.
         }
         let began = Instant::now();
         self.learn();
-        let trips = self.trips.take();
-        let mut outcome = publish(&trips);
-        let lanes = trips.lanes();
-        self.ledger.shelf.put_trips(trips.into_list());
+        let moves = self.moves.take();
+        let mut outcome = moves.publish();
+        let lanes = moves.lanes();
+        self.stats.scratch.put_moves(moves.into_list());
         outcome.moved.passes = 1;
         outcome.moved.host_time = self.host_time + began.elapsed();
-        self.ledger.add(&outcome.moved);
+        self.stats.add(&outcome.moved);
         let Moved { moves, bytes, .. } = outcome.moved;
         tracing::debug!(moves, bytes, "a defragmentation pass was committed");
         Ok((outcome, lanes))
     }
 
     fn learn(&self) {
-        if let (Some(under_way), Some(trip)) = (&self.under_way, self.trips.list().first()) {
+        if let (Some(under_way), Some(planned)) = (&self.under_way, self.moves.list().first()) {
             let (moves, bytes) = (under_way.moves, under_way.bytes);
-            let cost = self.device.cost(self.trips.lane(trip).shared.heap);
+            let cost = self.device.cost(self.moves.lane(planned).shared.heap);
             cost.learn(moves, bytes, under_way.busy, under_way.since.elapsed());
         }
     }
@@ -216,29 +214,324 @@ impl<B: Backend> Pass<B> {
 
 impl<B: Backend> Drop for Pass<B> {
     fn drop(&mut self) {
-        if self.trips.is_empty() {
+        if self.moves.is_empty() {
             return;
         }
-        self.ledger.add(&Moved { passes: 1, aborted: 1, ..Moved::default() });
-        let mut trips = self.trips.take();
+        self.stats.add(&Moved { passes: 1, aborted: 1, ..Moved::default() });
+        let mut moves = self.moves.take();
         let stopped = self.wait().or_else(|_| self.device.backend().wait_idle());
         if stopped.as_ref().is_err_and(|error| error.kind() != ErrorKind::DeviceLost) {
             tracing::error!(
                 ?stopped,
                 "copies could not be followed; their bytes are not used again"
             );
-            forsake(&trips);
+            moves.abandon();
             if let Some(bounce) = self.under_way.take().and_then(|under_way| under_way.bounce) {
                 self.device.give_up(bounce);
             }
             return;
         }
-        undo(&mut trips, 0);
-        if trips.taken_bytes > 0 {
-            // Of another heap, which is to be as it was.
-            let lanes = trips.lanes_abroad();
+        moves.undo(0);
+        if moves.taken_bytes() > 0 {
+            // The other heap shall be as it was before the pass.
+            let lanes = moves.cross_heap_lanes();
             lanes.iter().for_each(|lane| lane.give_back_empty(Portion::All, &mut Moved::default()));
         }
-        self.ledger.shelf.put_trips(trips.into_list());
+        self.stats.scratch.put_moves(moves.into_list());
+    }
+}
+
+/// How a pass makes sure that the device does not use what it moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Its copies are ordered behind the work of the timelines concerned. The host does not wait.
+    Concurrent,
+    /// It waits until the device is idle.
+    Exclusive,
+}
+
+/// Copies that were submitted.
+pub(super) struct UnderWay<B: Backend> {
+    /// The point at which they have finished; `None` where only an idle device shows it.
+    point: Option<Point>,
+    pub(super) since: Instant,
+    /// The last time at which they were seen unfinished.
+    pub(super) busy: Duration,
+    pub(super) moves: u64,
+    pub(super) bytes: u64,
+    /// The bounce block, where copies inside a block are forbidden.
+    pub(super) bounce: Option<Block<B>>,
+}
+
+impl<B: Backend> Pass<B> {
+    /// Drops the copies of moves that were cancelled or freed. Returns the timelines that may use the others.
+    pub(super) fn drop_cancelled(&mut self) -> Vec<TimelineId> {
+        let mut timelines = Vec::new();
+        self.moves.each_few_mut(|lane, few| {
+            let state = lane.state.lock();
+            for planned in few {
+                if !state.slots.is_copying(planned.slot) {
+                    planned.how = How::Ignore;
+                }
+                if planned.how == How::Copy {
+                    state.timelines_of(planned, &mut timelines);
+                }
+            }
+        });
+        // A hole in another heap may still be in use by the timeline that freed it.
+        for lane in self.moves.cross_heap_lanes() {
+            let state = lane.state.lock();
+            for timeline in state.users.busy().chain([TimelineId::MAIN]) {
+                if !timelines.contains(&timeline) {
+                    timelines.push(timeline);
+                }
+            }
+        }
+        timelines
+    }
+
+    /// Submits the copies behind the work of some timelines.
+    pub(super) fn submit(&mut self, users: &[TimelineId]) -> Result<()> {
+        let bounce = self.bounce();
+        let copied = self.moves.list().iter().filter(|planned| planned.how == How::Copy);
+        let (mut moves, mut around, mut bytes) =
+            (Vec::with_capacity(self.moves.len()), Vec::new(), 0);
+        for planned in copied {
+            let one = self.moves.region(planned);
+            bytes += one.size;
+            match &bounce {
+                Some(_) if planned.from_block == planned.to_block => around.push(one),
+                _ => moves.push(one),
+            }
+        }
+        let count = (moves.len() + around.len()) as u64;
+        if count > 0 {
+            self.wait_for_users(users)?;
+        }
+        let under_way = UnderWay {
+            point: None,
+            since: Instant::now(),
+            busy: Duration::ZERO,
+            moves: count,
+            bytes,
+            bounce,
+        };
+        let backend = self.device.backend();
+        let under_way = self.under_way.insert(under_way);
+        if count == 0 {
+            return Ok(());
+        }
+        let transfer = backend.as_transfer().ok_or(ErrorKind::Unsupported)?;
+        transfer.copy(self.on, &moves)?;
+        if let Some(bounce) = &under_way.bounce {
+            copier::carry(transfer, self.on, bounce, &around)?;
+        }
+        if let Some(timelines) = backend.as_timelines() {
+            under_way.point = Some(Point { timeline: self.on, epoch: timelines.mark(self.on)? });
+        }
+        Ok(())
+    }
+
+    /// A block to carry bytes through, where something moves inside a block and the device cannot copy there. Where
+    /// there is no memory for one, such moves are not made.
+    fn bounce(&mut self) -> Option<Block<B>> {
+        if self.device.backend().caps().copy.inside_block == InsideBlock::Allowed {
+            return None;
+        }
+        let inside =
+            |planned: &&Move| planned.how == How::Copy && planned.from_block == planned.to_block;
+        let moves = self.moves.list().iter().filter(inside);
+        let bytes: u64 = moves.clone().map(Move::bytes).sum();
+        let heap = self.moves.lane(moves.clone().next()?).shared.heap;
+        let bounce = copier::take(&self.device, heap, bytes);
+        if bounce.is_none() {
+            self.moves.each_few_mut(|_, few| {
+                few.iter_mut()
+                    .filter(|planned| inside(&&**planned))
+                    .for_each(|planned| planned.how = How::Ignore);
+            });
+        }
+        bounce
+    }
+
+    /// Puts the copies behind everything that was submitted to some timelines.
+    ///
+    /// Called when the allocations are marked: whoever submits more work asks for a place first, and so cancels the
+    /// move.
+    fn wait_for_users(&self, users: &[TimelineId]) -> Result<()> {
+        let backend = self.device.backend();
+        let timelines = match (self.mode, backend.as_timelines()) {
+            (Mode::Exclusive, _) | (_, None) => return backend.wait_idle(),
+            (Mode::Concurrent, Some(timelines)) => timelines,
+        };
+        for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
+            match self.device.unless_closed(timeline, timelines.mark(timeline)) {
+                Ok(Some(epoch)) => timelines.order(self.on, Point { timeline, epoch })?,
+                Ok(None) => {}
+                // The device cannot mark all of its work.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSuchTimeline && timeline == TimelineId::ALL =>
+                {
+                    backend.wait_idle()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the copies have finished, so that [`commit`](Self::commit) does not wait; `false` before
+    /// [`start`](Self::start).
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn is_ready(&mut self) -> Result<bool> {
+        let Some(under_way) = &mut self.under_way else { return Ok(false) };
+        let (Some(point), Some(timelines)) =
+            (under_way.point, self.device.backend().as_timelines())
+        else {
+            return Ok(true);
+        };
+        match timelines.reached(point.timeline) {
+            Ok(reached) if reached < point.epoch => {
+                under_way.busy = under_way.since.elapsed();
+                Ok(false)
+            }
+            Err(error) if error.kind() != ErrorKind::NoSuchTimeline => Err(error),
+            _ => Ok(true),
+        }
+    }
+
+    /// Waits until the copies of this pass have finished.
+    pub(super) fn wait(&self) -> Result<()> {
+        let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.moves > 0)
+        else {
+            return Ok(());
+        };
+        let backend = self.device.backend();
+        match (under_way.point, backend.as_timelines()) {
+            (Some(point), Some(timelines)) => match timelines.wait(point) {
+                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => Ok(()),
+                other => other,
+            },
+            _ => backend.wait_idle(),
+        }
+    }
+}
+
+/// An owner's decision about the move of its allocation.
+#[derive(Debug)]
+pub enum Decision<B: Backend> {
+    /// Copy the bytes; the commit publishes the new place.
+    Copy,
+    /// The owner copies the bytes itself. Its copies must have finished before it commits the pass.
+    OwnerCopies,
+    /// Leave the allocation where it is.
+    Ignore,
+    /// Free the allocation, at its old place and at its new one.
+    Destroy(Allocation<B>),
+}
+
+/// One move of a pass, before it is made.
+pub struct PlannedMove<'a, B: Backend> {
+    pub(super) moves: &'a MoveList<B>,
+    pub(super) planned: &'a Move,
+}
+
+impl<B: Backend> fmt::Debug for PlannedMove<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlannedMove")
+            .field("allocation", &self.allocation())
+            .field("from", &self.planned.from)
+            .field("to", &self.to().span)
+            .finish()
+    }
+}
+
+impl<'a, B: Backend> PlannedMove<'a, B> {
+    /// The id of the allocation.
+    #[must_use]
+    pub fn allocation(&self) -> AllocationId {
+        self.moves.id(self.planned)
+    }
+
+    /// Its name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&'a str> {
+        self.planned.name.as_deref()
+    }
+
+    /// Its requested size in bytes.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.planned.size
+    }
+
+    /// Its current heap.
+    #[must_use]
+    pub fn heap(&self) -> HeapId {
+        self.moves.lane(self.planned).shared.heap
+    }
+
+    /// The heap it moves to: the same, unless the pass is a [recall](crate::Manager::begin_recall).
+    #[must_use]
+    pub fn to_heap(&self) -> HeapId {
+        self.moves
+            .cross_heap(self.planned)
+            .unwrap_or_else(|| self.moves.lane(self.planned))
+            .shared
+            .heap
+    }
+
+    /// Whether the allocation stays unless its owner decides to move it.
+    #[must_use]
+    pub fn needs_consent(&self) -> bool {
+        self.planned.consent == Consent::Needed
+    }
+
+    /// Its current place.
+    #[must_use]
+    pub fn from(&self) -> Spot<'a, B::Block> {
+        self.moves.from(self.planned)
+    }
+
+    /// Its new place. No other allocation gets these bytes while the pass lives.
+    #[must_use]
+    pub fn to(&self) -> Spot<'a, B::Block> {
+        self.moves.to(self.planned)
+    }
+}
+
+/// How much is returned to the driver at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Portion {
+    All,
+    /// As much as one driver call takes: a block, or [`LITTLE`] bytes of pages.
+    Little,
+}
+
+/// Bytes of pages that one step returns.
+const LITTLE: u64 = 16 << 20;
+
+impl<B: Backend> Lane<B> {
+    /// Returns empty blocks and pages to the driver, and counts them. Those still in use by the device stay in the pool.
+    pub(crate) fn give_back_empty(&self, portion: Portion, moved: &mut Moved) {
+        let (blocks, bytes) = match portion {
+            Portion::All => (usize::MAX, u64::MAX),
+            Portion::Little => (1, LITTLE),
+        };
+        if self.shared.watch.is_some() {
+            // Allocations freed during the pass wait only for the sanitizer.
+            let _ = self.retire(Patience::Look);
+        }
+        if self.settle(Patience::Look).is_err() {
+            return;
+        }
+        let (of_blocks, count) = self.trim_some_blocks(blocks);
+        let of_pages = self.trim_some_pages(bytes).unwrap_or(0);
+        moved.returned_blocks += count;
+        moved.returned_bytes += of_blocks + of_pages;
+        moved.remapped_bytes += of_pages;
     }
 }

@@ -1,36 +1,32 @@
-//! Calling back what had to go to a farther heap: the largest first, as much as the nearer heap has room for.
+//! Recalls: allocations that spilled to a slower heap move back, the largest first, while the better heap has room.
 #![forbid(unsafe_code)]
-use super::book::Presence;
-use super::budget::Purse;
-use super::ledger::Ledger;
-use super::mobile::Found;
+use super::budget::BudgetMeter;
+use super::moves::{How, Move, MoveList, MoveOutcome};
 use super::pass::Pass;
-use super::plan::Resident;
-use super::survey::SLOTS_TOGETHER;
-use super::trip::{Copied, Fate, Trip, Verdict};
-use super::trips::Trips;
+use super::snapshot::{Found, Presence, Resident, SLOTS_TOGETHER};
+use super::stats::DefragStats;
 use crate::device::Device;
 use crate::pool::{Divider, Lane, Lodging, Stay};
 use crate::{Backend, HeapId, Layout, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
 
-/// An allocation that lies in a farther heap than it should.
+/// An allocation that spilled to another heap than the best one.
 pub(crate) struct Spilled<B: Backend> {
     lane: Arc<Lane<B>>,
     resident: Resident,
-    /// The heap that it should be in.
+    /// The best heap for it.
     wished: HeapId,
 }
 
 impl<B: Backend> Spilled<B> {
-    /// What of the heap it needs, and where.
+    /// The heap it should be in, and the layout and class it needs there.
     pub(crate) const fn wants(&self) -> (HeapId, Layout, crate::Class) {
         let Resident { span, align, class, .. } = self.resident;
         (self.wished, Layout { size: span.size, align }, class)
     }
 
-    /// In whose order its bytes are used.
+    /// The timeline in whose order its bytes are used.
     pub(crate) fn timeline(&self) -> Option<TimelineId> {
         self.lane.state.lock().home_of(self.resident.slot)
     }
@@ -40,10 +36,10 @@ impl<B: Backend> Spilled<B> {
     }
 }
 
-/// What decides who comes back first.
+/// The order in which allocations are recalled.
 ///
-/// The largest is the hardest to place: what is left for the others are the holes that it does not fit. Among equals the
-/// order is that of lanes and slots, so the same calls give the same plan.
+/// The largest come first, because they are the hardest to place. Equal sizes come in the order of lanes and slots, so
+/// the same calls give the same plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     smaller_than: u64,
@@ -57,7 +53,7 @@ impl Rank {
     }
 }
 
-/// Sizes that found no room, heap by heap.
+/// The smallest size that found no room, for each heap.
 #[derive(Debug, Default)]
 struct NoRoom(Vec<(HeapId, u64)>);
 
@@ -67,14 +63,14 @@ impl NoRoom {
         self.0.push((heap, size));
     }
 
-    /// Whether as many bytes, or fewer, found no room. They come in falling order.
+    /// Whether this many bytes, or fewer, found no room. Sizes come in falling order.
     fn covers(&self, heap: HeapId, size: u64) -> bool {
         self.0.iter().any(|(known, least)| *known == heap && size >= *least)
     }
 }
 
 impl<B: Backend> Lane<B> {
-    /// Adds what lies here and should be in another heap.
+    /// Adds the allocations of this lane that spilled here from another heap.
     pub(crate) fn find_spilled(self: &Arc<Self>, found: &mut Vec<Spilled<B>>) {
         for from in (0..).step_by(SLOTS_TOGETHER) {
             let state = self.state.lock();
@@ -96,54 +92,55 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> Pass<B> {
-    /// Books the moves of a recall; `lodge` holds a place in another heap, and says how many bytes the driver gave for it.
+    /// Plans the moves of a recall. `lodge` reserves a place in the better heap, and returns it with the bytes that the
+    /// driver gave for it.
     pub(crate) fn recall(
-        (device, ledger, on): (Arc<Device<B>>, Arc<Ledger>, TimelineId),
+        (device, stats, on): (Arc<Device<B>>, Arc<DefragStats>, TimelineId),
         mut spilled: Vec<Spilled<B>>,
-        purse: &mut Purse,
+        meter: &mut BudgetMeter,
         mut lodge: impl FnMut(&Spilled<B>) -> Result<Option<(Lodging<B>, u64)>>,
     ) -> Result<Self> {
         let began = Instant::now();
         spilled.sort_by_key(Spilled::rank);
-        let trips = Trips::new(ledger.shelf.take_trips());
+        let moves = MoveList::new(stats.scratch.take_moves());
         // From here on an error aborts the pass.
-        let mut pass = Self::of(device, ledger, on, trips);
+        let mut pass = Self::of(device, stats, on, moves);
         let mut no_room = NoRoom::default();
         for one in &spilled {
             let (heap, size) = (one.wished, one.resident.span.size);
-            if purse.is_empty() || purse.is_late() {
+            if meter.is_empty() || meter.is_late() {
                 break;
             }
-            purse.set_rates(pass.device.cost(one.lane.shared.heap).rates());
-            if no_room.covers(heap, size) || !purse.pay(size) {
+            meter.set_rates(pass.device.cost(one.lane.shared.heap).rates());
+            if no_room.covers(heap, size) || !meter.pay(size) {
                 continue;
             }
             match lodge(one)? {
                 Some((lodging, taken)) => {
-                    pass.trips.taken_bytes += taken;
+                    pass.moves.add_taken(taken);
                     if !pass.call_back(one, lodging) {
-                        purse.refund(size);
+                        meter.refund(size);
                     }
                 }
                 None => {
                     no_room.note(heap, size);
-                    purse.refund(size);
+                    meter.refund(size);
                 }
             }
         }
-        if pass.trips.is_empty() && purse.too_dear {
+        if pass.moves.is_empty() && meter.too_dear {
             spilled.iter().for_each(|one| pass.device.cost(one.lane.shared.heap).doubt());
         }
         pass.host_time = began.elapsed();
         Ok(pass)
     }
 
-    /// Books a move to a place that is held; `false`, and the place is free, where the allocation may not move any more.
+    /// Starts a move to a reserved place. Where the allocation may not move any more, frees the place and returns `false`.
     fn call_back(&mut self, one: &Spilled<B>, lodging: Lodging<B>) -> bool {
-        self.trips.enter(&one.lane);
+        self.moves.enter(&one.lane);
         let mut state = one.lane.state.lock();
         if matches!(state.look_at(&one.resident), Presence::Free) {
-            self.trips.set_out_abroad(&mut state, &one.resident, lodging);
+            self.moves.start_cross_heap(&mut state, &one.resident, lodging);
             return true;
         }
         drop(state);
@@ -152,37 +149,37 @@ impl<B: Backend> Pass<B> {
     }
 }
 
-/// Ends a trip to a lane of another heap: there, if its bytes are there and nobody asked for the old place; else here.
+/// Ends a move across heaps: at the new place if its bytes are there and nobody asked for the old one, else at the old one.
 ///
-/// One lock at a time: a lane may have guests of another that has guests of it.
-pub(super) fn end_abroad<B: Backend>(
+/// Only one lane is locked at a time, because two lanes may hold allocations of each other.
+pub(super) fn finish_cross_heap<B: Backend>(
     here: &Arc<Lane<B>>,
     there: &Arc<Lane<B>>,
-    trip: &Trip,
-    copied: Copied,
-) -> Fate {
-    let facts = here.state.lock().facts_of(trip.slot).filter(|_| copied == Copied::Yes);
-    let guest = facts.and_then(|facts| there.admit_guest(trip.to, trip.bytes(), facts));
+    planned: &Move,
+    copied: bool,
+) -> MoveOutcome {
+    let facts = here.state.lock().facts_of(planned.slot).filter(|_| copied);
+    let guest = facts.and_then(|facts| there.admit_guest(planned.to, planned.bytes(), facts));
     if guest.is_none() {
-        there.let_go_of(trip.to);
+        there.let_go_of(planned.to);
     }
     let mut state = here.state.lock();
     let (arrives, too_late) = match guest {
-        Some(guest) if state.slots.is_copying(trip.slot) => {
-            if trip.verdict == Verdict::OwnerCopies {
-                state.give_up_sanitized(here, trip.slot);
+        Some(guest) if state.slots.is_copying(planned.slot) => {
+            if planned.how == How::OwnerCopies {
+                state.give_up_sanitized(here, planned.slot);
             }
-            let gone = state.go_away(trip.slot, guest);
+            let gone = state.go_away(planned.slot, guest);
             debug_assert_eq!(gone, Ok(()), "a pass keeps the slots that it moves");
-            here.tell_move(&state, trip.slot);
+            here.tell_move(&state, planned.slot);
             (true, None)
         }
         other => (false, other),
     };
-    let owner = state.let_go(here, trip.slot);
+    let owner = state.let_go(here, planned.slot);
     drop(state);
     drop(too_late); // It frees its place, under the other lane's lock.
-    Fate::of(owner, arrives)
+    MoveOutcome::of(owner, arrives)
 }
 
 #[cfg(test)]

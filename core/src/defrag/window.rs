@@ -1,39 +1,39 @@
-//! Which allocations to slide together so that a hole of some size appears, moving as few bytes as possible. Pure.
+//! Pure planner of slides: makes a hole of some size in a block by moving as few bytes as possible.
 #![forbid(unsafe_code)]
 use crate::{Align, ErrorKind, Span};
 use alloc::vec::Vec;
 
-/// One piece of a block, as the planner sees it. Pieces tile the block in order.
+/// A piece of a block. The pieces of a block are adjacent and in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<T> {
     /// Free bytes.
     Hole(Span),
     /// May move to a multiple of its alignment.
     Movable(Span, Align, T),
-    /// Stays where it is.
+    /// An allocation that may not move.
     Fixed,
 }
 
-/// One slide: towards the start of the block, over a hole.
+/// One move towards the start of its block: into a lower hole, or over the hole before it (a slide).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slide<T> {
+pub(super) struct MoveDown<T> {
     pub(super) what: T,
     pub(super) from: Span,
     pub(super) to: u64,
 }
 
-/// Slides within one stretch of a block, and the hole that they leave behind.
+/// Slides in one stretch of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window<T> {
-    /// Lowest first: each slides into bytes that are free by then.
-    pub(super) slides: Vec<Slide<T>>,
+    /// Lowest first: each moves into bytes that are free by then.
+    pub(super) slides: Vec<MoveDown<T>>,
     /// Holes that must stay free until the slides are done.
     pub(super) holes: Vec<Span>,
     /// Bytes that move.
     pub(super) bytes: u64,
 }
 
-/// A window, `None` where none does what is asked, or `OutOfHostMemory`.
+/// A window, `None` where no window meets the goal, or `OutOfHostMemory`.
 pub(super) type Planned<T> = Result<Option<Window<T>>, ErrorKind>;
 
 /// The window that makes a hole of `size` bytes by moving the fewest bytes, or `None` where none does.
@@ -71,11 +71,11 @@ pub(super) fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
     }
     let Some((_, first, last)) = best else { return Ok(None) };
     let window = slide(&pieces[first..=last])?;
-    // Alignment can cost some of the bytes that the holes add up to.
+    // Alignment can waste some of the free bytes.
     Ok((hole_after(&window, pieces, last) >= size).then_some(window))
 }
 
-/// Holes of a block are slid together when this part of its free bytes is outside the largest, or more.
+/// Holes are joined when that gains at least one part in this many of the free bytes.
 const SCATTERED: u64 = 32;
 
 /// Bytes that may be copied for each byte that the largest hole gains.
@@ -85,8 +85,8 @@ const MOST_PER_BYTE: u64 = 8;
 ///
 /// # Algorithm
 ///
-/// Of the stretches between what is fixed, the one whose holes add up to the most is slid to its start. It gains only
-/// where its hole is then longer than every hole was, so repeating it ends.
+/// Of the stretches between fixed pieces, the one with the most free bytes is slid to its start. It is only chosen where
+/// its hole is then longer than every hole was, so repeating this ends.
 ///
 /// # Cost
 ///
@@ -106,8 +106,8 @@ pub(super) fn widest<T: Copy>(pieces: &[Piece<T>]) -> Planned<T> {
     Ok((gain > 0 && gain >= all / SCATTERED && cheap).then_some(window))
 }
 
-/// The window that leaves a hole of `size` bytes at the end of the last stretch, or one of all that is free there; `None`
-/// where nothing has to move for that.
+/// The window that leaves a hole of `size` bytes, or of all free bytes, at the end of the last stretch; `None` where
+/// nothing has to move.
 pub(super) fn last<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
     let mut stretches = pieces.split(|piece| matches!(piece, Piece::Fixed));
     let stretch = stretches.rfind(|stretch| !stretch.is_empty()).unwrap_or_default();
@@ -153,7 +153,7 @@ fn slide<T: Copy>(pieces: &[Piece<T>]) -> Result<Window<T>, ErrorKind> {
                 let Some(free_from) = next else { continue };
                 let to = align.up(free_from).unwrap_or(span.offset).min(span.offset);
                 if to < span.offset {
-                    window.slides.push(Slide { what: *what, from: *span, to });
+                    window.slides.push(MoveDown { what: *what, from: *span, to });
                     window.bytes += span.size;
                 }
                 next = Some(to + span.size);
@@ -164,7 +164,7 @@ fn slide<T: Copy>(pieces: &[Piece<T>]) -> Result<Window<T>, ErrorKind> {
     Ok(window)
 }
 
-/// An empty list with room: there may be as many pieces as allocations, and slides are for when memory is short.
+/// An empty list with room. Allocation failures are reported, because slides are made when memory is short.
 pub(super) fn room_for<T>(count: usize) -> Result<Vec<T>, ErrorKind> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|_| ErrorKind::OutOfHostMemory)?;

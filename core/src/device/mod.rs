@@ -1,12 +1,14 @@
 //! One domain's view of an opened device: the backend, and exact accounts of what was taken from it.
 #![expect(unsafe_code, reason = "returns pages to the backend")]
 mod block;
+mod cost;
 mod opened;
 mod transit;
 
 pub(crate) use block::Block;
+pub use cost::MoveCost;
+pub(crate) use cost::{Cost, Rates};
 
-use crate::defrag::Cost;
 use crate::event::{Backing, BlockNumber, Event, Observer, say};
 use crate::{
     Backend, Error, ErrorKind, Heap, HeapId, Page, Place, Point, Remap, Result, Span, TimelineId,
@@ -419,11 +421,11 @@ impl<B: Backend> Device<B> {
     }
 }
 
-/// How often a call is made that must not fail: what it is for cannot be undone.
+/// Attempts of a call that must not fail, because its effect cannot be undone.
 const ATTEMPTS: u32 = 8;
 
-/// Makes a call again while the driver refuses it, a few times. Also where it says that the device is lost: on one that
-/// is, nothing is harmed by that, and where it was wrong, copies that are still under way must not be forgotten.
+/// Repeats a call a few times while the driver refuses it, even with `DeviceLost`: on a lost device that does no harm, and
+/// if the report was wrong, copies in flight must not be forgotten.
 pub(crate) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
     (1..ATTEMPTS).fold(call(), |answer, _| answer.or_else(|_| call()))
 }

@@ -1,9 +1,10 @@
 //! Moving live data on purpose: at once, pass by pass, or a little with every step.
 use super::Manager;
+use super::ladder::{Climb, Taken};
 use crate::defrag::{
-    Booking, Budget, Goal, Moved, Order, Outcome, Pass, Portion, Purse, Readiness,
+    Budget, BudgetMeter, Goal, Holes, LanePlanner, Mode, Moved, Outcome, Pass, Portion, Slid,
 };
-use crate::pool::{Consent, Lane, Pool};
+use crate::pool::{Ask, Consent, Lane, Patience, Pool};
 use crate::{Backend, ErrorKind, Heap, Mapper, Result, TimelineId, Timelines};
 use alloc::{sync::Arc, vec::Vec};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -28,10 +29,9 @@ pub enum Remapping {
     /// former, places depend on timing.
     #[default]
     ByDevice,
-    /// Free pages are mapped elsewhere, always: the same calls give the same places on every device.
+    /// Free pages are always mapped elsewhere: the same calls give the same places on every device.
     Always,
-    /// Or live data is copied together, where that is expected to take less by what both took before: places depend on
-    /// timing.
+    /// Live data is copied together where earlier measurements say that this is cheaper, so places depend on timing.
     WhereCheaper,
 }
 
@@ -46,17 +46,17 @@ impl Remapping {
     }
 }
 
-/// How much is moved in the background, and when.
+/// The budget and the thresholds of background defragmentation.
 ///
-/// Two marks instead of one, so that work at the edge does not start it again and again.
+/// It starts above one threshold and stops below another, so that a workload at the edge does not toggle it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Background {
-    /// What one step may do.
+    /// The budget of one step.
     pub budget: Budget,
-    /// It begins when more than this percentage of what a pool holds is free.
+    /// Starts when more than this percentage of the reserved memory is free.
     pub begin_above: u8,
-    /// It ends when less than this percentage is.
+    /// Stops when less than this percentage is free.
     pub end_below: u8,
 }
 
@@ -75,7 +75,7 @@ impl Background {
     }
 }
 
-/// What a step found or did.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
@@ -83,24 +83,24 @@ pub enum Step {
     Idle,
     /// Copies run on the device, or the budget was spent on planning; a later step goes on.
     UnderWay,
-    /// Moves were committed, or what they left empty went back to the driver. More may follow.
+    /// Moves were committed, or memory that they emptied was returned to the driver. More may follow.
     Committed(Outcome),
 }
 
-/// What is under way in the background.
+/// The state of background defragmentation.
 pub(super) struct Work<B: Backend>(Mutex<State<B>>);
 
 struct State<B: Backend> {
     pass: Option<Pass<B>>,
-    /// Lanes that may have something to return to the driver.
+    /// Lanes that may have empty blocks or pages to return.
     returns: Vec<Arc<Lane<B>>>,
-    bookings: Vec<Booking<B>>,
-    /// Operations after which looking again is worth it.
+    planners: Vec<LanePlanner<B>>,
+    /// The operation count at which to look again.
     rest_until: u64,
     phase: Phase,
 }
 
-/// Between which marks the background is.
+/// Whether background defragmentation is above or below its thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Resting,
@@ -111,20 +111,20 @@ impl<B: Backend> Work<B> {
     pub(super) const fn new() -> Self {
         let (rest_until, phase) = (0, Phase::Resting);
         let state =
-            State { pass: None, returns: Vec::new(), bookings: Vec::new(), rest_until, phase };
+            State { pass: None, returns: Vec::new(), planners: Vec::new(), rest_until, phase };
         Self(Mutex::new(state))
     }
 
-    /// Ends what is under way, for the end of the manager.
+    /// Ends the current pass when the manager is dropped.
     pub(super) fn end(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.bookings.clear();
+        state.planners.clear();
         state.returns.clear();
         drop(state.pass.take());
     }
 }
 
-/// Operations between two looks at a manager in which nothing could be gained.
+/// Operations to wait before looking again after nothing could be gained.
 const REST: u64 = 256;
 
 impl<B: Backend> Manager<B> {
@@ -144,9 +144,9 @@ impl<B: Backend> Manager<B> {
     pub fn begin_defragment(&self, budget: &Budget) -> Result<Pass<B>> {
         self.retire()?;
         let goal = Goal { asks: Consent::Needed, ..Goal::ALL };
-        let mut purse = Purse::new(budget, Instant::now());
-        let mut bookings = self.bookings(&self.all_pools(), &goal);
-        self.plan_pass(&mut bookings, &goal, &mut purse, Order::Timelines)
+        let mut meter = BudgetMeter::new(budget, Instant::now());
+        let mut planners = self.planners(&self.all_pools(), &goal);
+        self.plan_pass(&mut planners, &goal, &mut meter, Mode::Concurrent)
     }
 
     /// Does a bounded amount of defragmentation: call it once a frame, or from a thread of your own.
@@ -157,7 +157,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// What the driver says; every allocation is then still at one place with its bytes.
+    /// Driver errors; every allocation is then still at one place with its bytes.
     pub fn step(&self) -> Result<Step> {
         let Defragmentation::Background(how) = self.inner.config.defragmentation else {
             return Ok(Step::Idle);
@@ -177,10 +177,10 @@ impl<B: Backend> Manager<B> {
         Ok(if works { Step::UnderWay } else { Step::Idle })
     }
 
-    /// Commits copies that have finished; or else returns a little of what earlier ones left empty.
+    /// Commits copies that have finished, or else returns some memory that earlier ones emptied.
     fn commit_step(&self, state: &mut State<B>) -> Result<Option<Outcome>> {
         if let Some(mut pass) = state.pass.take() {
-            if pass.look()? == Readiness::Waiting {
+            if !pass.is_ready()? {
                 state.pass = Some(pass);
                 return Ok(None);
             }
@@ -200,7 +200,7 @@ impl<B: Backend> Manager<B> {
             lane.give_back_empty(Portion::Little, &mut moved);
             if moved.returned_bytes > 0 {
                 moved.host_time = began.elapsed();
-                self.inner.ledger.add(&moved);
+                self.inner.defrag_stats.add(&moved);
                 return Ok(Some(Outcome { moved, ..Outcome::default() }));
             }
             state.returns.pop();
@@ -208,21 +208,21 @@ impl<B: Backend> Manager<B> {
         Ok(None)
     }
 
-    /// Plans and submits the next copies, if the marks say so.
+    /// Plans and submits the next copies, if the thresholds allow.
     fn begin_step(&self, state: &mut State<B>, how: &Background) -> Result<()> {
-        let mut purse = Purse::new(&how.budget, Instant::now());
+        let mut meter = BudgetMeter::new(&how.budget, Instant::now());
         if !self.is_worth_it(state, how) {
             return Ok(());
         }
-        if state.bookings.is_empty() {
+        if state.planners.is_empty() {
             self.retire()?;
-            state.bookings = self.bookings(&self.all_pools(), &Goal::ALL);
+            state.planners = self.planners(&self.all_pools(), &Goal::ALL);
         }
         let mut pass =
-            self.plan_pass(&mut state.bookings, &Goal::ALL, &mut purse, Order::Timelines)?;
-        state.bookings.retain(|booking| !booking.is_done());
+            self.plan_pass(&mut state.planners, &Goal::ALL, &mut meter, Mode::Concurrent)?;
+        state.planners.retain(|planner| !planner.is_done());
         if pass.is_empty() {
-            if state.bookings.is_empty() {
+            if state.planners.is_empty() {
                 state.rest(self.operations());
             }
             return Ok(());
@@ -232,7 +232,7 @@ impl<B: Backend> Manager<B> {
         Ok(())
     }
 
-    /// Whether so much is free that moving pays, with two marks so that it does not flutter.
+    /// Whether enough memory is free to start or continue.
     fn is_worth_it(&self, state: &mut State<B>, how: &Background) -> bool {
         let totals = self.totals();
         let held = totals.free_bytes.saturating_add(totals.granted_bytes);
@@ -257,25 +257,26 @@ impl<B: Backend> Manager<B> {
         totals.allocated + totals.freed
     }
 
-    pub(super) fn bookings(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Vec<Booking<B>> {
+    pub(super) fn planners(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Vec<LanePlanner<B>> {
         let lanes = pools.iter().flat_map(|pool| pool.lanes());
-        let booking = |lane| Booking::new(&lane, &self.inner.ledger, goal);
-        lanes.map(booking).filter(|booking| !booking.is_done()).collect()
+        let planner = |lane| LanePlanner::new(&lane, &self.inner.defrag_stats, goal);
+        lanes.map(planner).filter(|planner| !planner.is_done()).collect()
     }
 
     pub(super) fn plan_pass(
         &self,
-        bookings: &mut [Booking<B>],
+        planners: &mut [LanePlanner<B>],
         goal: &Goal,
-        purse: &mut Purse,
-        order: Order,
+        meter: &mut BudgetMeter,
+        mode: Mode,
     ) -> Result<Pass<B>> {
-        let (device, ledger) = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.ledger));
-        let on = if bookings.is_empty() { TimelineId::MAIN } else { self.mover()? };
-        Ok(Pass::plan(device, ledger, on, order, bookings, goal, purse))
+        let (device, stats) =
+            (Arc::clone(&self.inner.device), Arc::clone(&self.inner.defrag_stats));
+        let on = if planners.is_empty() { TimelineId::MAIN } else { self.mover()? };
+        Ok(Pass::plan(device, stats, on, mode, planners, goal, meter))
     }
 
-    /// The timeline on which bytes are moved: one of its own, where the device has one to spare.
+    /// The timeline of copies: a dedicated one, where the device has one to spare.
     pub(super) fn mover(&self) -> Result<TimelineId> {
         if let Some(mover) = self.inner.mover.get() {
             return Ok(*mover);
@@ -300,6 +301,168 @@ impl<B: Backend> State<B> {
     fn rest(&mut self, operations: u64) {
         self.phase = Phase::Resting;
         self.rest_until = operations + REST;
-        self.bookings.clear();
+        self.planners.clear();
+    }
+}
+
+impl<B: Backend> Manager<B> {
+    /// Evacuates the least used blocks and pages until nothing more can be gained, and returns them to the driver. Then
+    /// compacts the blocks that stay, and packs pages whose holes add up into fresh ones. Packing takes up to 128 more
+    /// pages meanwhile, where there is memory for them.
+    ///
+    /// Returns the net number of bytes released to the driver. Pinned and bound allocations, and those created with
+    /// `moved_on_consent`, are not moved. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Driver errors; every allocation is then still at one place with its bytes.
+    pub fn defragment(&self) -> Result<u64> {
+        let before = self.trim()?;
+        let mut moved = self.release_by_moving(&self.all_pools(), &Goal::ALL)?;
+        moved.add(&self.pack_pages()?);
+        for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
+            // Each slide closes one block's holes; others may make new ones meanwhile, and that must end.
+            let blocks = lane.state.lock().blocks.len();
+            for _ in 0..blocks {
+                if !self.slide(|| lane.close_up())? {
+                    break;
+                }
+            }
+        }
+        let returned = before + moved.returned_bytes + self.trim()?;
+        Ok(returned.saturating_sub(moved.taken_bytes))
+    }
+
+    /// Makes and counts exclusive moves; returns whether something moved.
+    pub(super) fn slide(&self, slide: impl FnOnce() -> Result<Option<Slid>>) -> Result<bool> {
+        let began = Instant::now();
+        let Some(Slid { moves, bytes }) = slide()? else { return Ok(false) };
+        let host_time = began.elapsed();
+        self.inner.defrag_stats.add(&Moved {
+            passes: 1,
+            moves,
+            bytes,
+            host_time,
+            ..Moved::default()
+        });
+        tracing::debug!(moves, bytes, "closed holes of a block");
+        Ok(true)
+    }
+
+    /// Packs pages whose holes add up into fresh ones, until nothing more can be gained.
+    fn pack_pages(&self) -> Result<Moved> {
+        let (goal, mut sum) = (Goal { holes: Holes::Pack, ..Goal::ALL }, Moved::default());
+        let paged = |pool: &Arc<Pool<B>>| pool.shared.page().is_some();
+        let pools: Vec<_> = self.all_pools().into_iter().filter(paged).collect();
+        let reserved = || pools.iter().map(|pool| pool.shared.reserved()).sum::<u64>();
+        let mut least = reserved();
+        loop {
+            sum.add(&self.one_pass(&pools, &goal)?);
+            // Fresh pages come first: where others need what was to be packed, nothing is gained, and this ends.
+            if reserved() >= least {
+                return Ok(sum);
+            }
+            least = reserved();
+        }
+    }
+
+    /// Plans and makes one pass, and waits for it.
+    fn one_pass(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
+        let mut meter = BudgetMeter::new(&Budget::new(), Instant::now());
+        let mut planners = self.planners(pools, goal);
+        let pass = self.plan_pass(&mut planners, goal, &mut meter, Mode::Exclusive)?;
+        if pass.is_empty() { Ok(Moved::default()) } else { Ok(pass.commit()?.moved) }
+    }
+
+    /// Evacuates blocks and pages of some pools until nothing more can be gained.
+    fn release_by_moving(&self, pools: &[Arc<Pool<B>>], goal: &Goal) -> Result<Moved> {
+        let mut sum = Moved::default();
+        while sum.returned_bytes < goal.wanted {
+            let left = Goal { wanted: goal.wanted - sum.returned_bytes, ..*goal };
+            let moved = self.one_pass(pools, &left)?;
+            sum.add(&moved);
+            if moved.moves == 0 {
+                break;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Makes room for a request by moving live data, in its lane or in one that can lend it; `None` where it cannot.
+    pub(super) fn defragment_for(&self, climb: &mut Climb<'_, B>) -> Result<Option<Taken<B>>> {
+        let (pool, lane, ask) = (climb.pool, climb.lane, climb.ask);
+        if self.inner.config.defragmentation == Defragmentation::Off
+            || !self.could_fit(pool, ask)?
+        {
+            return Ok(None);
+        }
+        if let Some(taken) = self.slide_for(pool, lane, ask)? {
+            return Ok(Some(taken));
+        }
+        if self.close_runs(pool, ask)?
+            && let Some(taken) = self.slide_for(pool, lane, ask)?
+        {
+            return Ok(Some(taken));
+        }
+        let own = ask.unsettled(pool.shared.unit);
+        let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
+        if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
+            self.trim_beside(pool)?;
+            if let Some((_, taken)) = climb.retry()? {
+                return Ok(Some(taken));
+            }
+        }
+        if let Some(taken) = self.free_pages_by_sliding(climb)? {
+            return Ok(Some(taken));
+        }
+        self.lengthen_last_hole(climb)
+    }
+
+    /// Whether a request fits beside the live bytes of its pool at all. Nothing is moved for one that does not.
+    fn could_fit(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
+        let device = &self.inner.device;
+        let most = device.heap(pool.shared.heap)?.size.min(pool.shared.config.maximum);
+        let most = most.min(device.heap_use(pool.shared.heap)?.hard_limit);
+        let lanes = pool.lanes();
+        let live: u64 = lanes.iter().map(|lane| lane.state.lock().counts.granted_bytes).sum();
+        Ok(live.saturating_add(ask.layout.size) <= most)
+    }
+
+    /// Slides live data of one lane together until it has a hole for a request, the request's own lane first.
+    pub(super) fn slide_for(
+        &self,
+        pool: &Arc<Pool<B>>,
+        lane: &Arc<Lane<B>>,
+        ask: Ask,
+    ) -> Result<Option<Taken<B>>> {
+        let mut lanes = pool.lanes();
+        lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
+        for each in lanes {
+            if !self.slide(|| each.make_hole(ask))? {
+                continue;
+            }
+            each.settle(Patience::Wait)?;
+            let taken = each.state.lock().allocate_usable(ask);
+            if let Ok(slot) = taken {
+                return Ok(Some((each, slot)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Serves a request of a paged lane by copying live data together, where that is expected to take less than mapping
+    /// free pages side by side.
+    pub(super) fn copy_instead(&self, lane: &Arc<Lane<B>>, ask: Ask) -> Result<Option<Taken<B>>> {
+        let config = &self.inner.config;
+        let heap = self.inner.device.heap(lane.shared.heap)?;
+        if !config.remapping.weighs(heap) || config.defragmentation == Defragmentation::Off {
+            return Ok(None);
+        }
+        let Some(nanos) = lane.cost_of_remapping(ask) else { return Ok(None) };
+        if !self.slide(|| lane.make_hole_within(ask, nanos))? {
+            return Ok(None);
+        }
+        let taken = lane.state.lock().allocate_usable(ask);
+        Ok(taken.ok().map(|slot| (Arc::clone(lane), slot)))
     }
 }

@@ -4,7 +4,6 @@ mod allocation;
 mod binding;
 mod budget;
 mod buffer;
-mod compact;
 mod config;
 mod dedicated;
 mod defragment;
@@ -38,7 +37,7 @@ pub use launch::Program;
 pub use report::{BlockReport, PoolReport, Report, SpanReport, SpanState, Totals};
 pub use transfer::Copy;
 
-use crate::defrag::Ledger;
+use crate::defrag::DefragStats;
 use crate::device::Device;
 use crate::pool::{Names, Patience, Pool};
 use crate::sanitizer::Watch;
@@ -88,7 +87,7 @@ struct Inner<B: Backend> {
     /// Heaps that were left because they are nearly full.
     windows: placed::Windows,
     /// What defragmentation did and costs.
-    ledger: Arc<Ledger>,
+    defrag_stats: Arc<DefragStats>,
     /// The timeline on which bytes are moved, once there was something to move.
     mover: OnceLock<TimelineId>,
     work: Work<B>,
@@ -127,7 +126,7 @@ impl<B: Backend> Manager<B> {
         let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
         let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
-        let ledger = Arc::new(Ledger::default());
+        let defrag_stats = Arc::new(DefragStats::default());
         let windows = placed::Windows::new(caps);
         let first = plain.as_slice().first().copied().unwrap_or(HeapId(0));
         let sanitizer = config.sanitizer.as_ref().map(|sanitize| sanitize.start());
@@ -146,7 +145,7 @@ impl<B: Backend> Manager<B> {
                 callbacks: Mutex::new(Vec::new()),
                 climbs: Climbs::default(),
                 windows,
-                ledger,
+                defrag_stats,
                 mover: OnceLock::new(),
                 work: Work::new(),
             }),

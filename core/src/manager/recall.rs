@@ -1,6 +1,6 @@
 //! Back to the heap that suits best: what went elsewhere because that was full.
 use super::{Allocation, Manager};
-use crate::defrag::{Budget, Pass, Purse, Spilled};
+use crate::defrag::{Budget, BudgetMeter, Pass, Spilled};
 use crate::pool::{Ask, Guest, Lodging, Pool, PoolShared, Stay};
 use crate::{
     Backend, ErrorKind, HeapId, HeapKind, Mobility, Privacy, Ranking, Request, Result, Sharing,
@@ -31,14 +31,14 @@ impl<B: Backend> Manager<B> {
             return Err(ErrorKind::Unsupported.into());
         }
         self.retire()?;
-        let mut purse = Purse::new(budget, Instant::now());
+        let mut meter = BudgetMeter::new(budget, Instant::now());
         let mut spilled: Vec<Spilled<B>> = Vec::new();
         for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
             lane.find_spilled(&mut spilled);
         }
         let on = if spilled.is_empty() { TimelineId::MAIN } else { self.mover()? };
-        let parts = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.ledger), on);
-        Pass::recall(parts, spilled, &mut purse, |one| self.lodge(one))
+        let parts = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.defrag_stats), on);
+        Pass::recall(parts, spilled, &mut meter, |one| self.lodge(one))
     }
 
     /// Holds a place in the heap that an allocation prefers, and says how many bytes the driver gave for it; `None` where

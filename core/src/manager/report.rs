@@ -1,6 +1,7 @@
 //! A snapshot for people and tools.
 use super::Manager;
-use crate::defrag::{MoveCost, Moved};
+use crate::defrag::Moved;
+use crate::device::MoveCost;
 use crate::event::{BlockNumber, Rung};
 use crate::pool::{Divider, Lane, Note, Pool, Slot, SlotId, Stay};
 use crate::strategy::PieceState;
@@ -135,7 +136,7 @@ impl<B: Backend> Manager<B> {
     #[must_use]
     pub fn report(&self) -> Report {
         let device = &self.inner.device;
-        let defragmentation = self.inner.ledger.read();
+        let defragmentation = self.inner.defrag_stats.read();
         let pools: Vec<_> = self.all_pools().iter().map(|pool| pool_report(pool)).collect();
         let heaps = self.caps().heap_ids().filter_map(|(heap, _)| device.heap_use(heap).ok());
         Report {

@@ -1,4 +1,4 @@
-//! Where the pages for a hole come from: what is free here, then elsewhere, then the driver.
+//! Finds the pages for a hole: spare and free ones of this lane, then of other lanes, then new ones of the driver.
 #![forbid(unsafe_code)]
 use super::lane::{Divider, Lane};
 use super::order::Patience;
@@ -32,7 +32,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// As [`gather`](Self::gather); where it fails, what was found is in `pages`.
+    /// As [`gather`](Self::gather); after an error, `pages` holds those found so far.
     fn gather_into(
         &self,
         pages: &mut Vec<Page>,
@@ -70,8 +70,8 @@ impl<B: Backend> Lane<B> {
         created
     }
 
-    /// Creates as many of `missing` pages as holes do not have: where the driver has no more, no page is unmapped in vain, and
-    /// slides find the holes as they were. Worth the search only after the driver has refused.
+    /// Creates those of `missing` pages that free pages cannot supply. Doing so first means that no page is unmapped in
+    /// vain where the driver has no more memory. Only worth the search after the driver has refused.
     fn create_what_is_not_free(
         &self,
         pages: &mut Vec<Page>,
@@ -92,14 +92,14 @@ impl<B: Backend> Lane<B> {
         };
         let created = lacking().and_then(|count| self.create(count, page, pages));
         if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
-            // What the timeline freed counts once it has passed.
+            // Frees of the timeline count once it has passed them.
             self.settle(Patience::Wait)?;
             return lacking().and_then(|count| self.create(count, page, pages));
         }
         created
     }
 
-    /// How many of so many pages could be unmapped now.
+    /// The number of pages that could be unmapped now, at most `most`.
     fn free_pages(&self, most: u64, page: u64, keep: Option<Span>) -> Result<u64> {
         self.settle(Patience::Look)?;
         let state = self.state.lock();

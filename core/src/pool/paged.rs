@@ -35,7 +35,7 @@ impl<B: Backend> Lane<B> {
 
     /// Takes whole pages side by side that nothing lies in, for what moves there. They are the caller's to free, and count
     /// as held until then.
-    pub(crate) fn take_dock(&self, bytes: u64) -> Result<Grant> {
+    pub(crate) fn take_fresh_pages(&self, bytes: u64) -> Result<Grant> {
         let page = self.shared.page().and_then(Align::new);
         let layout = Layout { size: bytes, align: page.ok_or(ErrorKind::Unsupported)? };
         self.grow_for(
@@ -44,9 +44,9 @@ impl<B: Backend> Lane<B> {
             |_, _| true,
             |state, piece| {
                 state.divider.free(piece.key)?;
-                let dock = state.divider.as_strategy_mut().allocate(layout, Class::Linear)?;
-                state.held_bytes += dock.span.size;
-                Ok(dock)
+                let fresh = state.divider.as_strategy_mut().allocate(layout, Class::Linear)?;
+                state.held_bytes += fresh.span.size;
+                Ok(fresh)
             },
         )
     }

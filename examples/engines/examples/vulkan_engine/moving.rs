@@ -10,7 +10,7 @@ use crate::{
     pipeline::Pipeline,
 };
 use core::error::Error;
-use omniheap_core::{Budget, Decision, Fate, Manager, Moved, Pass};
+use omniheap_core::{Budget, Decision, Manager, MoveOutcome, Moved, Pass};
 use omniheap_vulkan::{Vulkan, ash::vk};
 
 /// A pass under way.
@@ -69,7 +69,7 @@ impl Moving {
         let mut moved = 0;
         for twin in self.twins {
             // A move that was called off leaves the texture as it is; the twin goes.
-            if outcome.fates[twin.planned].1 == Fate::Moved
+            if outcome.moves[twin.planned].1 == MoveOutcome::Moved
                 && let Some(image) = &mut assets.textures[twin.texture]
             {
                 image.become_twin(twin.native);

@@ -3,7 +3,8 @@ use super::{place_of, take};
 use crate::case::Case;
 use crate::world::{Stack, World, check_stamp, pool_of, write_stamp};
 use omniheap_core::{
-    Allocation, Backend, Budget, Decision, Fate, InsideBlock, Manager, Pass, Request, UserPool,
+    Allocation, Backend, Budget, Decision, InsideBlock, Manager, MoveOutcome, Pass, Request,
+    UserPool,
 };
 use omniheap_layers::Plan;
 
@@ -158,8 +159,8 @@ fn owners_refuse_and_destroy<B: Backend + 'static>(world: &World<B>) {
     let dead = dies.1.id();
     pass.decide(1, Decision::Destroy(dies.1)).expect("planned");
     let outcome = pass.commit().expect("alive");
-    assert_eq!(outcome.fates[0].1, Fate::Stayed);
-    assert_eq!(outcome.fates[1], (dead, Fate::Freed));
+    assert_eq!(outcome.moves[0].1, MoveOutcome::Stayed);
+    assert_eq!(outcome.moves[1], (dead, MoveOutcome::Freed));
     assert_eq!(outcome.moved.moves, 2);
     let stays = live.iter().find(|(id, _)| *id == stays_id).expect("kept");
     assert_eq!(place_of(&stays.1), place, "as it was");
@@ -246,8 +247,8 @@ fn what_is_freed_during_a_pass_is_freed_once<B: Backend + 'static>(world: &World
     second.free();
     let other = take(&manager, &Request::new(PIECE));
     write_stamp(&other, 99);
-    let fates = pass.commit().expect("alive").fates;
-    assert_eq!(fates[..2], [(first_id, Fate::Freed), (second_id, Fate::Freed)]);
+    let outcomes = pass.commit().expect("alive").moves;
+    assert_eq!(outcomes[..2], [(first_id, MoveOutcome::Freed), (second_id, MoveOutcome::Freed)]);
     assert_eq!(manager.totals().live, 7);
     check_stamp(&other, 99);
     world.backend().wait_idle().expect("alive");
@@ -268,8 +269,8 @@ fn a_place_asked_for_during_a_pass_holds<B: Backend + 'static>(world: &World<B>)
     write_stamp(&live[written].1, 77);
     live[written].0 = 77;
     let pin = live[position(&live, &pass, 2)].1.pin();
-    let fates = pass.commit().expect("alive").fates;
-    assert!(fates[..3].iter().all(|(_, fate)| *fate == Fate::Stayed));
+    let outcomes = pass.commit().expect("alive").moves;
+    assert!(outcomes[..3].iter().all(|(_, one)| *one == MoveOutcome::Stayed));
     drop(pin);
     assert_eq!(place_of(&live[at].1), place);
     end(&manager, pool, live);

@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::world::{Stack, World, check_stamp, timelines, write_stamp};
 use core::time::Duration;
 use omniheap_core::{
-    Allocation, Backend, Budget, Decision, Fate, HeapId, Manager, Pass, Reason, Request,
+    Allocation, Backend, Budget, Decision, HeapId, Manager, MoveOutcome, Pass, Reason, Request,
 };
 use omniheap_layers::Plan;
 
@@ -117,9 +117,18 @@ fn a_recall_heeds_pins_writes_and_frees<B: Backend + 'static>(world: &World<B>) 
     drop(flood.spilled[2].1.pin());
     let (_, freed) = flood.spilled.remove(3);
     freed.free();
-    let fates: Vec<_> =
-        pass.commit().expect("alive").fates.into_iter().map(|(_, fate)| fate).collect();
-    assert_eq!(fates, [Fate::Stayed, Fate::Stayed, Fate::Stayed, Fate::Freed, Fate::Moved]);
+    let outcomes: Vec<_> =
+        pass.commit().expect("alive").moves.into_iter().map(|(_, one)| one).collect();
+    assert_eq!(
+        outcomes,
+        [
+            MoveOutcome::Stayed,
+            MoveOutcome::Stayed,
+            MoveOutcome::Stayed,
+            MoveOutcome::Freed,
+            MoveOutcome::Moved
+        ]
+    );
     let heaps = flood.heaps();
     assert!(heaps[..3].iter().all(|heap| *heap != heaps[3]));
     flood.intact();

@@ -1,9 +1,9 @@
 //! What passes promise: budgets, decisions, aborts, and allocations that never wait, on host memory.
 use core::time::Duration;
 use omniheap_core::{
-    Align, Allocation, Backend, Background, Budget, Class, Decision, Defragmentation, Fate, HeapId,
-    HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig, Request, Span, Step, TimelineId,
-    Timelines,
+    Align, Allocation, Backend, Background, Budget, Class, Decision, Defragmentation, HeapId,
+    HeapKind, InsideBlock, Manager, ManagerConfig, MoveOutcome, PoolConfig, Request, Span, Step,
+    TimelineId, Timelines,
 };
 use omniheap_host::{Config, Host, heap};
 use omniheap_layers::{CallKind, Fault, Plan};
@@ -165,10 +165,10 @@ fn owners_decide_move_by_move() {
     pass.decide(1, Decision::Destroy(destroyed.1)).expect("planned");
     assert!(pass.decide(planned.len(), Decision::Ignore).is_err(), "there is no such move");
     let outcome = pass.commit().expect("alive");
-    assert_eq!(outcome.fates[0], (planned[0].0, Fate::Stayed));
-    assert_eq!(outcome.fates[1], (planned[1].0, Fate::Freed));
-    assert_eq!(outcome.fates[2], (planned[2].0, Fate::Freed), "whatever the answer was");
-    assert!(outcome.fates[3..].iter().all(|(_, fate)| *fate == Fate::Moved));
+    assert_eq!(outcome.moves[0], (planned[0].0, MoveOutcome::Stayed));
+    assert_eq!(outcome.moves[1], (planned[1].0, MoveOutcome::Freed));
+    assert_eq!(outcome.moves[2], (planned[2].0, MoveOutcome::Freed), "whatever the answer was");
+    assert!(outcome.moves[3..].iter().all(|(_, one)| *one == MoveOutcome::Moved));
     assert_eq!(place(&ignored.1).1.offset, planned[0].1.offset);
     check(&ignored.1, ignored.0);
     sound(manager, &live);
@@ -224,9 +224,9 @@ fn whoever_asks_for_a_place_keeps_it_and_whoever_frees_frees_both() {
         let pinned = &live[find(&live, 4)].1;
         let pin = pinned.pin();
         let outcome = pass.commit().expect("alive");
-        let fates: Vec<_> = outcome.fates[..5].iter().map(|(_, fate)| *fate).collect();
-        let [stayed, freed] = [Fate::Stayed, Fate::Freed];
-        assert_eq!(fates, [stayed, freed, stayed, freed, stayed]);
+        let outcomes: Vec<_> = outcome.moves[..5].iter().map(|(_, one)| *one).collect();
+        let [stayed, freed] = [MoveOutcome::Stayed, MoveOutcome::Freed];
+        assert_eq!(outcomes, [stayed, freed, stayed, freed, stayed]);
         drop(pin);
         assert_eq!(place(&live[find(&live, 0)].1), before);
         sound(&manager, &live);

@@ -1,7 +1,7 @@
 //! Blocks that stay: their holes are closed, by passes that nobody waits for and by one full defragmentation.
 use omniheap_core::{
-    Align, Allocation, Budget, Defragmentation, Fate, HeapId, HeapKind, InsideBlock, Manager,
-    ManagerConfig, PoolConfig, Request, Span, UserPool,
+    Align, Allocation, Budget, Defragmentation, HeapId, HeapKind, InsideBlock, Manager,
+    ManagerConfig, MoveOutcome, PoolConfig, Request, Span, UserPool,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Plan};
@@ -108,7 +108,7 @@ fn passes_close_holes_within_their_budget_and_end() {
                 assert!(core::ptr::eq(from.block, to.block) && to.span.end() <= from.span.offset);
             }
             let outcome = pass.commit().expect("alive");
-            assert!(outcome.fates.iter().all(|(_, fate)| *fate == Fate::Moved));
+            assert!(outcome.moves.iter().all(|(_, one)| *one == MoveOutcome::Moved));
             passes += 1;
             assert!(passes < 500, "passes do not end");
         }
@@ -131,7 +131,7 @@ fn what_is_asked_for_while_holes_are_closed_stays() {
         pass.start().expect("alive");
         let asked: Vec<_> = live.iter().step_by(3).map(|(_, one)| place(one)).collect();
         let outcome = pass.commit().expect("alive");
-        let stayed = outcome.fates.iter().filter(|(_, fate)| *fate == Fate::Stayed).count();
+        let stayed = outcome.moves.iter().filter(|(_, one)| *one == MoveOutcome::Stayed).count();
         assert!(stayed > 0 && outcome.moved.moves > 0);
         let now: Vec<_> = live.iter().step_by(3).map(|(_, one)| place(one)).collect();
         assert_eq!(asked, now, "a place that was shown did not hold");
@@ -152,8 +152,8 @@ fn without_memory_for_a_bounce_block_nothing_moves_inside_a_block() {
     let pool = pool(&manager, BLOCK, BLOCK);
     let live = churn(&pool, 64 << 10, BLOCK);
     let outcome = manager.begin_defragment(&Budget::new()).and_then(|pass| pass.commit());
-    let fates = outcome.expect("no bounce block is no failure").fates;
-    assert!(!fates.is_empty() && fates.iter().all(|(_, fate)| *fate == Fate::Stayed));
+    let outcomes = outcome.expect("no bounce block is no failure").moves;
+    assert!(!outcomes.is_empty() && outcomes.iter().all(|(_, one)| *one == MoveOutcome::Stayed));
     manager.defragment().expect("alive");
     sound(&manager, &live);
 }

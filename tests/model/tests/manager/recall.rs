@@ -1,7 +1,7 @@
 //! What a recall promises: bytes come back to the heap that they were meant for, or stay where they are, on host memory.
 use omniheap_core::{
-    Allocation, Backend, Budget, Decision, ErrorKind, Fate, HeapId, HeapKind, Manager,
-    ManagerConfig, Pass, Place, Reason, Region, Request, SpanState, TimelineId,
+    Allocation, Backend, Budget, Decision, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig,
+    MoveOutcome, Pass, Place, Reason, Region, Request, SpanState, TimelineId,
 };
 use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
@@ -120,8 +120,8 @@ fn what_spilled_comes_back_when_there_is_room() {
         let planned = pass.moves().map(|one| (one.size(), one.heap(), one.to_heap()));
         let expected = [MIB, 300_000, 5000].map(|size| (size, FAR, NEAR));
         assert!(planned.eq(expected), "the largest first");
-        let fates = pass.commit().expect("alive").fates;
-        assert!(fates.into_iter().eq(ids.iter().map(|id| (*id, Fate::Moved))));
+        let outcomes = pass.commit().expect("alive").moves;
+        assert!(outcomes.into_iter().eq(ids.iter().map(|id| (*id, MoveOutcome::Moved))));
         assert!(live.iter().all(|(_, one)| one.heap() == NEAR), "where they were meant to be");
         assert!(live.iter().map(|(_, one)| one.id()).eq(ids), "the same names");
         let after = manager.totals();
@@ -210,9 +210,18 @@ fn pins_writes_frees_and_owners_are_heeded() {
         drop((asked, pinned));
         live[1].0 = 77;
         live.remove(3).1.free();
-        let fates: Vec<_> =
-            pass.commit().expect("alive").fates.into_iter().map(|(_, fate)| fate).collect();
-        assert_eq!(fates, [Fate::Stayed, Fate::Stayed, Fate::Stayed, Fate::Freed, Fate::Moved]);
+        let outcomes: Vec<_> =
+            pass.commit().expect("alive").moves.into_iter().map(|(_, one)| one).collect();
+        assert_eq!(
+            outcomes,
+            [
+                MoveOutcome::Stayed,
+                MoveOutcome::Stayed,
+                MoveOutcome::Stayed,
+                MoveOutcome::Freed,
+                MoveOutcome::Moved
+            ]
+        );
         assert!(manager.check(freed).is_err(), "gone");
         let heaps: Vec<_> = live.iter().map(|(_, one)| one.heap()).collect();
         assert_eq!(heaps, [FAR, FAR, FAR, NEAR, FAR]);

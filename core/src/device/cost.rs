@@ -1,64 +1,63 @@
-//! What moves take on one heap, learnt from the copies and remaps that ran there.
+//! Costs of copies and remaps on one heap, learned from those that ran there.
 #![forbid(unsafe_code)]
-use super::line::Line;
 use crate::HeapId;
 use crate::sync::Mutex;
 use core::time::Duration;
 
-/// What moves take before anything was measured, and each of their bytes: ten gigabytes a second.
-const COPYING: Line = Line { each: 2_000.0, unit: 0.1 };
-/// How calls that map or unmap pages are believed to depend on how many, before several were measured.
-const REMAPPING: Line = Line { each: 20_000.0, unit: 1_000.0 };
-/// Nanoseconds on the host for submitting each move, before anything was measured and at most: a first submission may
-/// pay for what is made once.
+/// The cost of copies before any was measured: 2 microseconds each, and 10 GB/s.
+const COPYING: LinearCost = LinearCost { each: 2_000.0, unit: 0.1 };
+/// The assumed ratio of the cost of a map or unmap call to that of each page, until several were measured.
+const REMAPPING: LinearCost = LinearCost { each: 20_000.0, unit: 1_000.0 };
+/// Host nanoseconds to submit a move: the first estimate, and the upper limit. A first submission may include one-time
+/// setup.
 const SUBMITTING: [f64; 2] = [300.0, 5_000.0];
-/// A call that took longer than so many times what was expected is not believed more than that.
+/// The most by which one slow call may exceed the estimate before it is learned from; anything above is clipped.
 const LONGEST_CALL: f64 = 4.0;
-/// Moves of a pass that say what submitting one takes: with fewer, what every pass takes hides it.
+/// The fewest moves in a pass to learn the cost of submitting from. With fewer, the fixed cost of a pass dominates.
 const TELLING: u64 = 32;
-/// How much of a difference one submission corrects.
+/// The part of an error that one observation corrects.
 const LEARN: f64 = 0.25;
-/// What is believed less of a long wait each time that it stood against copies: a device that is busy stays so for a while,
-/// and trying costs a wait.
+/// The part of an estimated wait that is forgotten each time it decided against copies. It is small, because a busy
+/// device stays busy for a while and trying costs a wait.
 const FORGET: f64 = 1.0 / 16.0;
 
-/// What moving takes on one heap, as measured so far: `None` where nothing was.
+/// The measured cost of moves on one heap; `None` where nothing was measured yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MoveCost {
     /// The heap.
     pub heap: HeapId,
-    /// Each copy, besides its bytes.
+    /// Fixed time of a copy.
     pub per_copy: Option<Duration>,
-    /// Each mebibyte copied.
+    /// Time to copy a mebibyte.
     pub per_mib: Option<Duration>,
-    /// The calls that unmap the pages of a hole and map them elsewhere, besides the pages.
+    /// Fixed time of the calls that unmap the pages of a hole and map them elsewhere.
     pub per_remap: Option<Duration>,
-    /// Each page unmapped and mapped elsewhere.
+    /// Time to unmap a page and map it elsewhere.
     pub per_page: Option<Duration>,
-    /// Waiting for the device, before live data is slid together for a request.
+    /// Time to wait for the device before live data is slid together for a request.
     pub wait: Option<Duration>,
 }
 
-/// What moves take, in nanoseconds.
+/// The cost of moves, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
-    /// Moves, and their bytes.
-    copying: Line,
-    /// Each move that the host submits.
+    /// Per move and per byte.
+    copying: LinearCost,
+    /// Per move that the host submits.
     per_submitted: f64,
-    /// Whether copies were measured at all.
+    /// Whether any copy was measured.
     measured: bool,
-    /// Calls that map, and their pages.
-    mapping: Option<Line>,
-    /// Calls that unmap, and their pages.
-    unmapping: Option<Line>,
-    /// Until the device is idle.
+    /// Per map call and per page.
+    mapping: Option<LinearCost>,
+    /// Per unmap call and per page.
+    unmapping: Option<LinearCost>,
+    /// Wait until the device is idle.
     waiting: Option<f64>,
 }
 
 impl Rates {
-    pub(super) const FIRST: Self = Self {
+    pub(crate) const FIRST: Self = Self {
         copying: COPYING,
         per_submitted: SUBMITTING[0],
         measured: false,
@@ -67,27 +66,27 @@ impl Rates {
         waiting: None,
     };
 
-    /// Nanoseconds on the host that submitting a move is expected to take.
-    pub(super) const fn of_submitting(&self) -> f64 {
+    /// Estimated host nanoseconds to submit a move.
+    pub(crate) const fn of_submitting(&self) -> f64 {
         self.per_submitted
     }
 
-    /// Nanoseconds until the device is expected to be idle, none before anybody waited.
-    pub(super) fn of_waiting(&self) -> f64 {
+    /// Estimated nanoseconds until the device is idle; zero before the first wait.
+    pub(crate) fn of_waiting(&self) -> f64 {
         self.waiting.unwrap_or(0.0)
     }
 
-    /// As [`of`](Self::of), where copies were measured.
+    /// As [`of`](Self::of); `None` before copies were measured.
     fn of_measured(&self, moves: u64, bytes: u64) -> Option<f64> {
         self.measured.then(|| self.of(moves, bytes))
     }
 
-    /// Nanoseconds that mapping the pages of so many holes side by side is expected to take, where that was measured.
+    /// Estimated nanoseconds to map the pages of some holes side by side; `None` before both ways were measured.
     pub(crate) fn of_remapping(&self, holes: u64, pages: u64) -> Option<f64> {
         Some(self.unmapping?.of(holes, pages) + self.mapping?.of(1, pages))
     }
 
-    /// For reports.
+    /// The measured cost, for reports.
     pub(crate) fn tell(&self, heap: HeapId) -> MoveCost {
         let time = |nanos: f64| Duration::from_secs_f64(nanos.max(0.0) * 1e-9);
         MoveCost {
@@ -103,13 +102,13 @@ impl Rates {
         }
     }
 
-    /// Nanoseconds that moves are expected to take.
+    /// Estimated nanoseconds of moves.
     pub(crate) const fn of(&self, moves: u64, bytes: u64) -> f64 {
         self.copying.of(moves, bytes)
     }
 }
 
-/// What moves take on one heap.
+/// The learned cost of moves on one heap.
 #[derive(Debug)]
 pub(crate) struct Cost(Mutex<Rates>);
 
@@ -120,7 +119,7 @@ impl Default for Cost {
 }
 
 impl Cost {
-    /// What moves are known to take now.
+    /// The current estimates.
     pub(crate) fn rates(&self) -> Rates {
         *self.0.lock()
     }
@@ -130,9 +129,9 @@ impl Cost {
         self.rates().of(moves, bytes)
     }
 
-    /// Learns what submitting moves took on the host.
+    /// Learns the host time of submitting moves.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(super) fn learn_submitting(&self, moves: u64, took: Duration) {
+    pub(crate) fn learn_submitting(&self, moves: u64, took: Duration) {
         if moves >= TELLING {
             let now = (took.as_secs_f64() * 1e9 / moves as f64).min(SUBMITTING[1]);
             let rate = &mut self.0.lock().per_submitted;
@@ -140,36 +139,36 @@ impl Cost {
         }
     }
 
-    /// Learns how long the device was waited for: a longer wait is believed at once.
-    pub(super) fn learn_waiting(&self, took: Duration) {
+    /// Learns the time of a wait for the device. A longer wait replaces the estimate at once.
+    pub(crate) fn learn_waiting(&self, took: Duration) {
         let took = took.as_secs_f64() * 1e9;
         let known = &mut self.0.lock().waiting;
         *known = Some(known.map_or(took, |known| took.max(known + (took - known) * LEARN)));
     }
 
-    /// Believes a little less in waits, so that copies are tried again.
-    pub(super) fn doubt_waiting(&self) {
+    /// Lowers the estimated wait a little, so that copies are tried again.
+    pub(crate) fn doubt_waiting(&self) {
         if let Some(known) = &mut self.0.lock().waiting {
             *known -= *known * FORGET;
         }
     }
 
-    /// Learns what one call that mapped pages took.
+    /// Learns the time of a call that mapped pages.
     pub(crate) fn learn_mapping(&self, pages: u64, took: Duration) {
         learn_call(&mut self.0.lock().mapping, pages, took);
     }
 
-    /// Learns what one call that unmapped pages took.
+    /// Learns the time of a call that unmapped pages.
     pub(crate) fn learn_unmapping(&self, pages: u64, took: Duration) {
         learn_call(&mut self.0.lock().unmapping, pages, took);
     }
 
-    /// Believes a little less in what it learnt: for a budget that nothing fits any more, so that it tries again.
+    /// Lowers the estimated cost of copies a little, so that a budget that nothing fits any more is tried again.
     pub(crate) fn doubt(&self) {
         self.0.lock().copying.doubt(COPYING);
     }
 
-    /// Learns from a pass that ended somewhere between two observations.
+    /// Learns from a pass that finished between two observations.
     pub(crate) fn learn(&self, moves: u64, bytes: u64, earliest: Duration, latest: Duration) {
         let mut rates = self.0.lock();
         let [earliest, latest] = [earliest, latest].map(|time| time.as_secs_f64() * 1e9);
@@ -178,16 +177,61 @@ impl Cost {
     }
 }
 
-/// Learns what one call took that mapped or unmapped pages.
-fn learn_call(line: &mut Option<Line>, pages: u64, took: Duration) {
+/// Learns the time of a call that mapped or unmapped pages.
+fn learn_call(line: &mut Option<LinearCost>, pages: u64, took: Duration) {
     let took = took.as_secs_f64() * 1e9;
     match line {
         Some(line) => {
-            // A thread that was not running meanwhile saw a long call.
+            // A preempted thread measures a long call.
             let took = took.min(line.of(1, pages) * LONGEST_CALL);
             line.learn(1, pages, took, took);
         }
         None => *line = Some(REMAPPING.through(1, pages, took)),
+    }
+}
+
+/// A cost in nanoseconds: a fixed part for each call, and a part for each unit that it carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinearCost {
+    pub(crate) each: f64,
+    pub(crate) unit: f64,
+}
+
+impl LinearCost {
+    /// Estimated nanoseconds of calls that carry `units` units together.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    pub(crate) const fn of(&self, calls: u64, units: u64) -> f64 {
+        calls as f64 * self.each + units as f64 * self.unit
+    }
+
+    /// Learns from calls that finished between two observations, in nanoseconds.
+    ///
+    /// Both rates are corrected by their share in the estimate: calls of few units correct the fixed part, calls of many
+    /// units the other. An estimate between the two observations is not corrected.
+    pub(crate) fn learn(&mut self, calls: u64, units: u64, earliest: f64, latest: f64) {
+        let expected = self.of(calls, units);
+        if calls == 0 || expected <= 0.0 {
+            return;
+        }
+        let took = expected.max(earliest).min(latest.max(earliest)).max(1.0);
+        let by_calls = self.of(calls, 0) / expected;
+        // By factors: one outlier is soon forgotten.
+        let correct = |rate: f64, share: f64| rate * (took / expected).powf(LEARN * share);
+        self.each = correct(self.each, by_calls);
+        self.unit = correct(self.unit, 1.0 - by_calls);
+    }
+
+    /// Scales both parts to fit one observation.
+    pub(crate) fn through(&self, calls: u64, units: u64, took: f64) -> Self {
+        let factor = took.max(1.0) / self.of(calls, units).max(1.0);
+        Self { each: self.each * factor, unit: self.unit * factor }
+    }
+
+    /// Moves the estimate a little back to the first one, or below.
+    pub(crate) fn doubt(&mut self, first: Self) {
+        let doubt = |rate: f64, first: f64| rate - (rate - first).max(rate / 2.0) * LEARN;
+        self.each = doubt(self.each, first.each);
+        self.unit = doubt(self.unit, first.unit);
     }
 }
 
@@ -291,5 +335,27 @@ mod tests {
         let before = cost.of(10, 1 << 20);
         cost.learn(10, 1 << 20, Duration::ZERO, Duration::from_secs(1));
         assert!((cost.of(10, 1 << 20) - before).abs() < 1e-6);
+    }
+
+    #[test]
+    fn one_call_of_many_units_and_many_calls_of_one_are_told_apart() {
+        let mut line = LinearCost { each: 10.0, unit: 10.0 }.through(1, 1, 1001.0);
+        for _ in 0..100 {
+            // A microsecond each and a nanosecond for each unit.
+            for (calls, units) in [(1, 1), (1, 5_000)] {
+                let took = LinearCost { each: 1000.0, unit: 1.0 }.of(calls, units);
+                line.learn(calls, units, took, took);
+            }
+        }
+        assert!(
+            (line.each / 1000.0 - 1.0).abs() < 0.1 && (line.unit - 1.0).abs() < 0.1,
+            "{line:?}"
+        );
+    }
+
+    #[test]
+    fn the_first_observation_is_believed() {
+        let line = LinearCost { each: 20.0, unit: 1.0 }.through(2, 10, 5000.0);
+        assert!((line.of(2, 10) - 5000.0).abs() < 1e-6);
     }
 }

@@ -1,0 +1,406 @@
+//! Compacting blocks that stay: allocations high in a block move into its lower holes, so that one long hole is left.
+//!
+//! No allocation moves over its own bytes or over those of another, so every old place stays valid until all copies are
+//! made, as a pass promises. An allocation that fits no hole below it stays, and bounds the long hole.
+#![forbid(unsafe_code)]
+use super::budget::BudgetMeter;
+use super::moves::{MoveList, Started, TOGETHER};
+use super::planner::{Holes, LanePlanner};
+use super::snapshot::{Inside, Region, Resident};
+use super::window::{MoveDown, Piece};
+use crate::strategy::Key;
+use crate::{Align, Backend, Class, Span};
+use alloc::vec::Vec;
+
+/// A block is compacted when at least one part in this many of its free bytes is outside the largest hole.
+///
+/// Compacting then gains well above that, so a workload at the edge does not start it again and again.
+const SCATTERED: u64 = 4;
+
+impl<B: Backend> LanePlanner<B> {
+    /// Plans moves inside blocks, the most scattered first.
+    pub(super) fn compact_blocks(&mut self, meter: &mut BudgetMeter, moves: &mut MoveList<B>) {
+        while !meter.is_empty()
+            && !meter.is_late()
+            && let Some(at) = self.order.pop()
+        {
+            let Inside { mut residents, holes, .. } = self.look_into(at, Holes::Close);
+            residents.retain(|resident| resident.class == Class::Linear);
+            residents.sort_unstable_by_key(|resident| resident.span.offset);
+            let granularity = self.lane.shared.device.backend().caps().neighbour_granularity;
+            let down = move_down(&pieces(&residents, &holes), granularity);
+            for few in down.chunks(TOGETHER) {
+                let goes_on = self.plan_moves_down(few, &residents, &holes, meter, moves);
+                if !goes_on || meter.is_late() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Plans a few moves under the lock; returns whether the budget allows more. Allocations that changed since the
+    /// snapshot stay where they are.
+    fn plan_moves_down(
+        &self,
+        few: &[MoveDown<usize>],
+        residents: &[Resident],
+        holes: &[(Key, Span)],
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) -> bool {
+        let Some(mut state) = self.lock(&self.lane) else { return false };
+        few.iter().all(|one| {
+            // Holes are in order, and the last one that begins at or before the target contains it.
+            let hole = holes.partition_point(|(_, hole)| hole.offset <= one.to) - 1;
+            let to = Span { offset: one.to, size: one.from.size };
+            let started = moves.try_start(&mut state, &residents[one.what], meter, |state| {
+                state.divider.general()?.carve_in(holes[hole].0, to).ok()
+            });
+            started != Started::OverBudget
+        })
+    }
+}
+
+/// The pieces of a block. Everything that is neither a hole nor a movable allocation is fixed.
+fn pieces(residents: &[Resident], holes: &[(Key, Span)]) -> Vec<Piece<usize>> {
+    let mut pieces = Vec::with_capacity(residents.len() + holes.len());
+    let (mut end, mut next_hole) = (0, 0);
+    let mut add = |piece: Piece<usize>, span: Span| {
+        if span.offset > end {
+            pieces.push(Piece::Fixed);
+        }
+        pieces.push(piece);
+        end = span.end();
+    };
+    for (at, resident) in residents.iter().enumerate() {
+        while let Some((_, hole)) =
+            holes.get(next_hole).filter(|(_, hole)| hole.offset < resident.span.offset)
+        {
+            add(Piece::Hole(*hole), *hole);
+            next_hole += 1;
+        }
+        add(Piece::Movable(resident.span, resident.align, at), resident.span);
+    }
+    holes[next_hole..].iter().for_each(|(_, hole)| add(Piece::Hole(*hole), *hole));
+    pieces
+}
+
+/// The blocks whose holes are worth closing, the most scattered first.
+pub(super) fn scattered(regions: &[Region]) -> Vec<usize> {
+    let outside = |region: &Region| region.free - region.largest_hole;
+    let is_worth_closing = |region: &Region| {
+        let bytes = outside(region);
+        bytes > 0 && bytes >= region.free / SCATTERED && region.movable > 0
+    };
+    let mut order: Vec<usize> =
+        (0..regions.len()).filter(|at| is_worth_closing(&regions[*at])).collect();
+    order.sort_by_key(|at| (u64::MAX - outside(&regions[*at]), regions[*at].number));
+    order
+}
+
+/// Bytes that may be copied for each byte that the largest hole gains.
+const MOST_PER_BYTE: u64 = 4;
+/// Holes that are large enough but badly aligned which are tried for one allocation.
+const TRIES: usize = 8;
+
+/// Moves out of one stretch of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stretch<T> {
+    moves: Vec<MoveDown<T>>,
+    /// Bytes that the stretch has when all moves are made: all of them free.
+    bytes: u64,
+}
+
+/// The moves that make the longest hole of a block, highest first; none where they cost more than they gain.
+///
+/// # Algorithm
+///
+/// From the top down, each allocation goes to the lowest hole that it fits into. A stretch ends at an allocation that
+/// cannot move or fits no hole below, and at a hole that something went into. The longest stretch wins.
+///
+/// Every move goes down, so passes that make only some of them end all the same.
+///
+/// # Cost
+///
+/// *O*(n log n) for n pieces.
+pub(super) fn move_down<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec<MoveDown<T>> {
+    let mut holes = HoleTree::new(pieces, granularity);
+    let largest = holes.whole.iter().map(|hole| hole.size).max().unwrap_or(0);
+    let mut best = Stretch { moves: Vec::new(), bytes: largest };
+    let (mut end, mut above) = (pieces.len(), holes.whole.len());
+    while end > 0 {
+        let (stretch, first) = clear(&pieces[..end], &mut above, &mut holes);
+        let moved: u64 = stretch.moves.iter().map(|one| one.from.size).sum();
+        if stretch.bytes > best.bytes && moved <= (stretch.bytes - largest) * MOST_PER_BYTE {
+            best = stretch;
+        }
+        holes.restore();
+        end = first;
+    }
+    best.moves
+}
+
+/// Clears the stretch at the end of some pieces; returns it, and where the pieces below its bound end.
+///
+/// `above` is the number of holes among the pieces.
+fn clear<T: Copy>(
+    pieces: &[Piece<T>],
+    above: &mut usize,
+    holes: &mut HoleTree,
+) -> (Stretch<T>, usize) {
+    let mut stretch = Stretch { moves: Vec::new(), bytes: 0 };
+    for (at, piece) in pieces.iter().enumerate().rev() {
+        match piece {
+            Piece::Fixed => return (stretch, at),
+            Piece::Hole(whole) => {
+                *above -= 1;
+                let left = holes.left(*above);
+                stretch.bytes += left;
+                if left < whole.size {
+                    return (stretch, at);
+                }
+            }
+            Piece::Movable(span, align, what) => {
+                let Some(to) = holes.take(*above, span.size, *align) else {
+                    return (stretch, at);
+                };
+                stretch.bytes += span.size;
+                stretch.moves.push(MoveDown { what: *what, from: *span, to });
+            }
+        }
+    }
+    (stretch, 0)
+}
+
+/// The holes of a block, and the bytes left in each.
+struct HoleTree {
+    whole: Vec<Span>,
+    /// A max tree over the bytes left; the holes are its leaves.
+    left: Vec<u64>,
+    leaves: usize,
+    taken: Vec<usize>,
+    granularity: Align,
+}
+
+impl HoleTree {
+    fn new<T>(pieces: &[Piece<T>], granularity: Align) -> Self {
+        let hole = |piece: &Piece<T>| match piece {
+            Piece::Hole(span) => Some(*span),
+            _ => None,
+        };
+        let whole: Vec<Span> = pieces.iter().filter_map(hole).collect();
+        let leaves = whole.len().next_power_of_two();
+        let left = alloc::vec![0; leaves * 2];
+        let mut holes = Self { whole, left, leaves, taken: Vec::new(), granularity };
+        for at in 0..holes.whole.len() {
+            holes.left[leaves + at] = holes.whole[at].size;
+        }
+        for node in (1..leaves).rev() {
+            holes.left[node] = holes.left[node * 2].max(holes.left[node * 2 + 1]);
+        }
+        holes
+    }
+
+    fn left(&self, hole: usize) -> u64 {
+        self.left[self.leaves + hole]
+    }
+
+    fn set_left(&mut self, hole: usize, bytes: u64) {
+        let mut node = self.leaves + hole;
+        self.left[node] = bytes;
+        while node > 1 {
+            node /= 2;
+            self.left[node] = self.left[node * 2].max(self.left[node * 2 + 1]);
+        }
+    }
+
+    /// The lowest hole from `first` on with at least `bytes` left.
+    fn find(&self, first: usize, bytes: u64) -> Option<usize> {
+        let mut node = self.leaves + first;
+        while self.left[node] < bytes {
+            // To the next subtree on the right, or out at the top.
+            while node & 1 == 1 {
+                node /= 2;
+            }
+            if node == 0 {
+                return None;
+            }
+            node += 1;
+        }
+        while node < self.leaves {
+            node *= 2;
+            node += usize::from(self.left[node] < bytes);
+        }
+        Some(node - self.leaves)
+    }
+
+    /// Takes the start of the lowest of the first `count` holes that has room; returns the offset.
+    fn take(&mut self, count: usize, size: u64, align: Align) -> Option<u64> {
+        let mut first = 0;
+        for _ in 0..TRIES {
+            let hole = self.find(first, size).filter(|hole| *hole < count)?;
+            let end = self.whole[hole].end();
+            let free_from = end - self.left(hole);
+            let start = align.max(self.granularity).up(free_from)?;
+            // The neighbour behind the hole may be of another class, so the end keeps out of its granule.
+            if start.checked_add(size)? <= self.granularity.down(end) {
+                // Carving behind a gap loses the key of the rest.
+                let left = if start == free_from { end - start - size } else { 0 };
+                self.set_left(hole, left);
+                self.taken.push(hole);
+                return Some(start);
+            }
+            first = hole + 1;
+            if first >= self.leaves {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Makes every hole whole again.
+    fn restore(&mut self) {
+        for hole in core::mem::take(&mut self.taken) {
+            self.set_left(hole, self.whole[hole].size);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hole(offset: u64, size: u64) -> Piece<u32> {
+        Piece::Hole(Span { offset, size })
+    }
+    fn live(offset: u64, size: u64, what: u32) -> Piece<u32> {
+        Piece::Movable(Span { offset, size }, Align::ONE, what)
+    }
+    fn down(what: u32, from: u64, size: u64, to: u64) -> MoveDown<u32> {
+        MoveDown { what, from: Span { offset: from, size }, to }
+    }
+
+    #[test]
+    fn the_highest_go_to_the_lowest_holes() {
+        let pieces = [live(0, 4, 1), hole(4, 8), live(12, 4, 2), hole(16, 4), live(20, 4, 3)];
+        assert_eq!(move_down(&pieces, Align::ONE), [down(3, 20, 4, 4), down(2, 12, 4, 8)]);
+    }
+
+    #[test]
+    fn nothing_goes_over_itself_or_up() {
+        // A hole of three before a span of four: only a slide could close it.
+        let pieces = [hole(0, 3), live(3, 4, 1), hole(7, 9)];
+        assert_eq!(move_down(&pieces, Align::ONE), []);
+    }
+
+    #[test]
+    fn what_stays_bounds_the_hole_and_the_longest_wins() {
+        let pieces = [
+            hole(0, 2),
+            live(2, 2, 1),
+            hole(4, 6),
+            live(10, 2, 2),
+            hole(12, 4),
+            Piece::Fixed,
+            hole(20, 3),
+            live(23, 2, 3),
+            hole(25, 4),
+        ];
+        // Above what is fixed 9 bytes can be had for 2, below it 12 for 2.
+        assert_eq!(move_down(&pieces, Align::ONE), [down(2, 10, 2, 0)]);
+    }
+
+    #[test]
+    fn much_is_not_copied_for_little() {
+        let pieces = [hole(0, 100), live(100, 60, 1), hole(160, 40), live(200, 1, 2)];
+        assert_eq!(move_down(&pieces, Align::ONE), [down(2, 200, 1, 0), down(1, 100, 60, 1)]);
+        let pieces = [hole(0, 1000), live(1000, 990, 1), hole(1990, 20)];
+        assert_eq!(move_down(&pieces, Align::ONE), [], "20 more bytes are not worth 990");
+    }
+
+    #[test]
+    fn alignment_and_granularity_are_kept() {
+        let aligned = Piece::Movable(Span { offset: 64, size: 8 }, Align::of(32), 1);
+        let pieces = [hole(1, 40), live(41, 23, 2), aligned, hole(72, 80)];
+        assert_eq!(move_down(&pieces, Align::ONE), [down(1, 64, 8, 32)]);
+        let granules = Align::of(16);
+        let pieces = [hole(8, 24), live(32, 32, 2), live(64, 8, 1), hole(72, 56)];
+        assert_eq!(move_down(&pieces, granules), [down(1, 64, 8, 16)], "from granule to granule");
+        let pieces = [hole(8, 20), live(28, 36, 2), live(64, 8, 1), hole(72, 56)];
+        assert_eq!(move_down(&pieces, granules), [], "its end would share a granule");
+    }
+
+    #[test]
+    fn moves_of_random_blocks_never_meet_and_always_gain() {
+        let mut seed = 1u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        let mut gained = 0;
+        for _ in 0..500 {
+            let (mut pieces, mut offset) = (Vec::new(), 0);
+            for what in 0..40 {
+                let size = 1 + random(12);
+                let span = Span { offset, size };
+                let after_hole = matches!(pieces.last(), Some(Piece::Hole(_)));
+                match random(8) {
+                    0 => pieces.push(Piece::Fixed),
+                    1..=3 if !after_hole => pieces.push(Piece::Hole(span)),
+                    _ => pieces.push(Piece::Movable(span, Align::of(1 << random(3)), what)),
+                }
+                offset += size;
+            }
+            gained += u32::from(check(&pieces));
+        }
+        assert!(gained > 100, "{gained} of 500 blocks had something to gain");
+    }
+
+    fn target(one: &MoveDown<u32>) -> Span {
+        Span { offset: one.to, size: one.from.size }
+    }
+
+    /// Checks the moves of a block; returns whether there are any.
+    fn check(pieces: &[Piece<u32>]) -> bool {
+        let moves = move_down(pieces, Align::ONE);
+        let holes: Vec<_> = pieces
+            .iter()
+            .filter_map(|piece| if let Piece::Hole(hole) = piece { Some(*hole) } else { None })
+            .collect();
+        for (at, one) in moves.iter().enumerate() {
+            let found = pieces.iter().find_map(|piece| match piece {
+                Piece::Movable(span, align, what) if *what == one.what => Some((*span, *align)),
+                _ => None,
+            });
+            let (from, align) = found.expect("only what may move");
+            let to = target(one);
+            let is_inside = |hole: &Span| hole.offset <= to.offset && to.end() <= hole.end();
+            assert!(from == one.from && holes.iter().any(is_inside));
+            assert!(to.end() <= from.offset, "goes down");
+            assert_eq!(align.up(one.to), Some(one.to));
+            assert!(moves[..at].iter().all(|other| !target(other).overlaps(to)));
+        }
+        !moves.is_empty()
+    }
+
+    #[test]
+    fn holes_are_closed_where_they_are_scattered_and_something_can_move() {
+        let holes = |number, free, largest_hole, movable| Region {
+            number,
+            size: 1000,
+            stays: true,
+            free,
+            largest_hole,
+            movable,
+            ..Region::default()
+        };
+        let regions = [
+            holes(0, 400, 400, 1),
+            holes(1, 400, 301, 1),
+            holes(2, 400, 300, 1),
+            holes(3, 400, 100, 0),
+            holes(4, 400, 100, 1),
+        ];
+        assert_eq!(scattered(&regions), [4, 2]);
+    }
+}

@@ -1,0 +1,290 @@
+//! Evacuating regions: every allocation of a region gets a hole elsewhere, or none of them moves.
+#![forbid(unsafe_code)]
+use super::budget::BudgetMeter;
+use super::moves::{MoveList, Started, TOGETHER};
+use super::planner::{Evacuation, Holes, LanePlanner, Role};
+use super::snapshot::{Region, Resident};
+use crate::pool::{Divider, LaneState};
+use crate::strategy::{Grant, Key, Strategy, Tlsf};
+use crate::{Backend, Layout};
+use alloc::{sync::Arc, vec::Vec};
+
+/// Bytes that may be copied for each byte of a page that becomes free.
+///
+/// An allocation of many pages shares only its first and last with others: moving it for these is not worth it.
+const MOST_PER_PAGE: u64 = 8;
+
+/// Limit of the room that is reserved for moves before the first is planned.
+const MOST_ROOM: usize = 1 << 14;
+/// Holes in unusable regions that are tried for one allocation.
+const TRIES: usize = 64;
+
+impl<B: Backend> LanePlanner<B> {
+    /// Plans moves out of the regions in order; returns the bytes of regions that will be empty.
+    pub(super) fn evacuate_regions(
+        &mut self,
+        wanted: u64,
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) -> u64 {
+        let mut released = 0;
+        let sources = self.order.iter().map(|at| self.snapshot.regions[*at].movable);
+        let movable = usize::try_from(sources.sum::<u64>()).unwrap_or(usize::MAX);
+        moves.reserve(meter.moves_of(movable).min(MOST_ROOM));
+        while released < wanted
+            && !meter.is_empty()
+            && !meter.is_late()
+            && let Some(at) = self.order.last().copied()
+        {
+            if self.roles[at] == Role::Destination {
+                self.skip();
+                continue;
+            }
+            self.roles[at] = Role::Source;
+            self.only_whole = self.snapshot.is_paged();
+            let (first, began) = (moves.len(), self.next);
+            match self.plan_region(at, meter, moves) {
+                Evacuation::All => {
+                    released += self.snapshot.regions[at].size;
+                    self.skip();
+                }
+                Evacuation::OverBudget if moves.len() > first && !self.only_whole => break,
+                // The rest of the budget is too small for this region; the next budget may not be.
+                Evacuation::OverBudget if first > 0 => {
+                    self.cancel_moves(at, moves, first, meter);
+                    self.next = began;
+                    break;
+                }
+                // A whole budget is too small for it, or there is no room: the region stays.
+                Evacuation::OverBudget | Evacuation::NoRoom => {
+                    self.cancel_moves(at, moves, first, meter);
+                    self.roles[at] = Role::Open;
+                    self.skip();
+                }
+            }
+        }
+        released
+    }
+
+    /// Cancels moves out of a region, from a position in the list on.
+    fn cancel_moves(
+        &mut self,
+        at: usize,
+        moves: &mut MoveList<B>,
+        first: usize,
+        meter: &mut BudgetMeter,
+    ) {
+        for planned in &moves.list()[first..] {
+            meter.refund(planned.bytes());
+            let mut touched = self.snapshot.touched(planned.to.block, planned.to.span);
+            while let Some(to) = self.snapshot.next(&mut touched) {
+                if let Some(to) = to {
+                    self.snapshot.regions[to].live -= planned.bytes();
+                }
+            }
+            self.snapshot.regions[at].live += planned.bytes();
+        }
+        moves.undo(first);
+    }
+
+    fn plan_region(
+        &mut self,
+        at: usize,
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) -> Evacuation {
+        let mut residents = core::mem::take(&mut self.snapshot.regions[at].residents);
+        if self.next == 0 {
+            if !self.snapshot.is_paged() {
+                let inside = self.look_into(at, Holes::Leave);
+                if inside.held {
+                    return Evacuation::NoRoom;
+                }
+                residents = inside.residents;
+            }
+            largest_first(&mut residents);
+        }
+        moves.reserve(meter.moves_of(residents.len() - self.next));
+        let mut ended = Evacuation::All;
+        while self.next < residents.len() && matches!(ended, Evacuation::All) {
+            if meter.is_late() {
+                ended = Evacuation::OverBudget;
+                break;
+            }
+            let few = &residents[self.next..residents.len().min(self.next + TOGETHER)];
+            let dealt_with;
+            (dealt_with, ended) = self.plan_few(at, few, meter, moves);
+            self.next += dealt_with;
+        }
+        self.snapshot.regions[at].residents = residents;
+        ended
+    }
+
+    /// Plans a few moves under the lock; returns how many allocations were dealt with.
+    fn plan_few(
+        &mut self,
+        at: usize,
+        few: &[Resident],
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) -> (usize, Evacuation) {
+        let lane = Arc::clone(&self.lane);
+        let Some(mut state) = self.lock(&lane) else { return (0, Evacuation::NoRoom) };
+        let (mut kept_out, mut dealt_with, mut ended) = (Vec::new(), 0, Evacuation::All);
+        for resident in few {
+            let started = moves.try_start(&mut state, resident, meter, |state| {
+                self.place(at, state, resident, &mut kept_out)
+            });
+            ended = match started {
+                Started::Yes | Started::Gone => Evacuation::All,
+                Started::Held | Started::NoRoom => Evacuation::NoRoom,
+                Started::OverBudget => Evacuation::OverBudget,
+            };
+            if !matches!(ended, Evacuation::All) {
+                break;
+            }
+            dealt_with += 1;
+        }
+        for key in kept_out {
+            let freed = state.divider.free(key);
+            debug_assert!(freed.is_ok(), "kept out of the search just above");
+        }
+        (dealt_with, ended)
+    }
+
+    /// Takes a hole in a region that is neither empty nor being evacuated. Other holes that the search finds are kept
+    /// out of it until the lock is released.
+    fn place(
+        &mut self,
+        from: usize,
+        state: &mut LaneState<B>,
+        resident: &Resident,
+        kept_out: &mut Vec<Key>,
+    ) -> Option<Grant> {
+        let Divider::General(tlsf) = &mut state.divider else { return None };
+        for _ in 0..TRIES {
+            let grant = take(tlsf, resident)?;
+            if self.is_usable(&grant) {
+                self.note_arrival(from, &grant);
+                return Some(grant);
+            }
+            kept_out.push(tlsf.widen(grant.key).ok()?.key);
+        }
+        None
+    }
+
+    /// Whether a hole lies in regions that are neither empty nor being evacuated.
+    fn is_usable(&self, grant: &Grant) -> bool {
+        let mut touched = self.snapshot.touched(grant.block, grant.span);
+        while let Some(at) = self.snapshot.next(&mut touched) {
+            if at.is_none_or(|at| self.roles[at] == Role::Source) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Accounts for a move in its regions.
+    ///
+    /// Moves into a fuller region end after finitely many, however few a pass makes. Other moves are only made together
+    /// with all moves that evacuate their region.
+    fn note_arrival(&mut self, from: usize, grant: &Grant) {
+        let (size, left) = (grant.span.size, self.snapshot.regions[from].live);
+        let mut touched = self.snapshot.touched(grant.block, grant.span);
+        while let Some(at) = self.snapshot.next(&mut touched) {
+            let Some(at) = at else { continue };
+            self.roles[at] = Role::Destination;
+            let region = &mut self.snapshot.regions[at];
+            region.live += size;
+            self.only_whole |= !region.stays && region.live <= left;
+        }
+        self.snapshot.regions[from].live = left.saturating_sub(size);
+    }
+}
+
+fn take(tlsf: &mut Tlsf, resident: &Resident) -> Option<Grant> {
+    let layout = Layout { size: resident.span.size, align: resident.align };
+    tlsf.allocate(layout, resident.class).ok()
+}
+
+/// The regions that can be evacuated, the cheapest first.
+///
+/// Every pass then continues where the one before it stopped, so passes end.
+pub(super) fn sources(regions: &[Region]) -> Vec<usize> {
+    let mut order: Vec<usize> =
+        (0..regions.len()).filter(|at| may_be_evacuated(&regions[*at])).collect();
+    order.sort_by_key(|at| (price(&regions[*at]), regions[*at].number));
+    order
+}
+
+fn may_be_evacuated(region: &Region) -> bool {
+    let dear = region.live > region.size.saturating_mul(MOST_PER_PAGE);
+    !region.stays && region.movable > 0 && !dear
+}
+
+/// Bytes copied for each 1024 bytes released.
+fn price(region: &Region) -> u64 {
+    let price = u128::from(region.live) * 1024 / u128::from(region.size.max(1));
+    u64::try_from(price).unwrap_or(u64::MAX)
+}
+
+/// Sorts the allocations of a region, the largest first: it is the hardest to place. Where it finds no room, nothing was
+/// planned in vain.
+pub(super) fn largest_first(residents: &mut [Resident]) {
+    // Often all have one size; a stable sort is then fast.
+    residents.sort_by_key(|one| u64::MAX - one.span.size);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::pool::SlotId;
+    use crate::strategy::BlockId;
+    use crate::{Align, Class, Span};
+
+    fn region(number: u64, size: u64, sizes: &[u64], stays: bool) -> Region {
+        let resident = |(index, size): (u32, &u64)| Resident {
+            slot: SlotId { index, generation: 0 },
+            block: BlockId(0),
+            span: Span { offset: u64::from(index) * 100, size: *size },
+            align: Align::ONE,
+            class: Class::Linear,
+        };
+        let residents = (0u32..).zip(sizes).map(resident).collect();
+        let movable = sizes.len() as u64;
+        Region {
+            number,
+            size,
+            live: sizes.iter().sum(),
+            stays,
+            movable,
+            residents,
+            ..Region::default()
+        }
+    }
+
+    #[test]
+    fn the_least_used_is_emptied_first_and_its_largest_moves_first() {
+        let mut regions = [
+            region(0, 100, &[50], false),
+            region(1, 100, &[1, 9, 4], false),
+            region(2, 10, &[9], false),
+        ];
+        assert_eq!(sources(&regions), [1, 0, 2]);
+        largest_first(&mut regions[1].residents);
+        let sizes: Vec<_> = regions[1].residents.iter().map(|one| one.span.size).collect();
+        assert_eq!(sizes, [9, 4, 1]);
+    }
+
+    #[test]
+    fn what_cannot_or_need_not_be_emptied_is_left_alone() {
+        let regions = [
+            region(0, 100, &[50], true),
+            region(1, 100, &[], false),
+            region(2, 100, &[801], false),
+            region(3, 100, &[800], false),
+        ];
+        assert_eq!(sources(&regions), [3]);
+    }
+}

@@ -1,0 +1,479 @@
+//! The moves of one pass, with the lanes and blocks that they share. A move itself owns nothing shared.
+#![forbid(unsafe_code)]
+use super::budget::BudgetMeter;
+use super::recall::finish_cross_heap;
+use super::snapshot::{Presence, Resident};
+use super::stats::{Moved, Outcome};
+use crate::device::Block;
+use crate::event::AllocationId;
+use crate::pool::{Consent, Ending, Lane, LaneState, Lodging, Owner, SlotId};
+use crate::strategy::{BlockId, Grant};
+use crate::{Backend, Class, Move as CopyRegion, Place, Span, TimelineId};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+
+/// The outcome of a planned move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MoveOutcome {
+    /// The allocation is at its new place.
+    Moved,
+    /// The allocation is at its old place: its owner decided so, or somebody asked for the place during the pass.
+    Stayed,
+    /// The owner freed the allocation during the pass; both places are free.
+    Freed,
+}
+
+impl MoveOutcome {
+    pub(super) const fn of(owner: Owner, arrives: bool) -> Self {
+        match (owner, arrives) {
+            (Owner::Gone, _) => Self::Freed,
+            (Owner::Present, true) => Self::Moved,
+            (Owner::Present, false) => Self::Stayed,
+        }
+    }
+}
+
+/// A place of a planned move: a native block and a span of it.
+#[derive(Debug)]
+pub struct Spot<'a, T> {
+    /// The native block.
+    pub block: &'a T,
+    /// The bytes inside it.
+    pub span: Span,
+}
+
+/// The move of one allocation. Its lanes and blocks are indices into the tables of its [`MoveList`].
+#[derive(Debug)]
+pub(super) struct Move {
+    pub(super) slot: SlotId,
+    /// Requested bytes.
+    pub(super) size: u64,
+    pub(super) from: Span,
+    pub(super) to: Grant,
+    pub(super) name: Option<Box<str>>,
+    pub(super) lane: u32,
+    /// The target lane: the same, unless the move crosses heaps.
+    pub(super) to_lane: u32,
+    pub(super) from_block: u32,
+    pub(super) to_block: u32,
+    pub(super) consent: Consent,
+    pub(super) how: How,
+}
+
+/// How a move is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// The pass copies the bytes.
+    Copy,
+    /// The owner copies the bytes before it commits the pass.
+    OwnerCopies,
+    /// The allocation stays.
+    Ignore,
+}
+
+impl Move {
+    /// Bytes that a copy carries.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.from.size
+    }
+
+    /// Whether two moves have the same source and target lanes.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.lane, self.to_lane) == (other.lane, other.to_lane)
+    }
+}
+
+impl<B: Backend> LaneState<B> {
+    /// Adds the timelines that may still use the bytes of an allocation or of its target.
+    pub(super) fn timelines_of(&self, planned: &Move, timelines: &mut Vec<TimelineId>) {
+        let mut add = |timeline: TimelineId| {
+            if !timelines.contains(&timeline) {
+                timelines.push(timeline);
+            }
+        };
+        // Transfers of allocations without a timeline run on the main one.
+        add(self.home_of(planned.slot).unwrap_or(TimelineId::MAIN));
+        if let Some(note) = self.notes.get(planned.slot.index) {
+            note.used_on.iter().copied().for_each(&mut add);
+        }
+        self.users.busy().chain(self.users.unannounced()).for_each(add);
+    }
+
+    /// Ends a move at the new place if its bytes are there and nobody asked for the old one, else at the old one.
+    ///
+    /// This is the locked state of `lane`.
+    pub(super) fn finish_move(
+        &mut self,
+        lane: &Lane<B>,
+        planned: &Move,
+        copied: bool,
+    ) -> MoveOutcome {
+        let old =
+            self.slots.moving_key(planned.slot).expect("a pass keeps the slots that it moves");
+        let arrives = copied && self.slots.is_copying(planned.slot);
+        let new = planned.to.key;
+        if arrives {
+            if planned.how == How::OwnerCopies {
+                self.give_up_sanitized(lane, planned.slot);
+            }
+            self.slots.set_key(planned.slot, new);
+            lane.tell_move(self, planned.slot);
+        }
+        let left = if arrives { old } else { new };
+        self.held_bytes -= planned.to.span.size;
+        let freed = self.divider.free(left);
+        debug_assert!(freed.is_ok(), "both ends of a move are held");
+        MoveOutcome::of(self.let_go(lane, planned.slot), arrives)
+    }
+
+    /// Releases an allocation from a pass, and frees it if its owner did so meanwhile.
+    /// This is the locked state of `lane`.
+    pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> Owner {
+        let owner = self.slots.end_move(slot);
+        if owner == Owner::Gone {
+            match self.notes.take_ending(slot.index) {
+                // The sanitizer looks at it first, without the lock.
+                None if self.is_sanitized(slot) => self.defer(slot, Ending::NOW),
+                None => {
+                    // An allocation that moves has no dedicated block to return.
+                    lane.tell_free(self, slot);
+                    let _ = self.free(slot);
+                }
+                Some(ending) => self.defer(slot, ending),
+            }
+        }
+        owner
+    }
+
+    /// Frees an allocation once its points have passed, or never.
+    pub(crate) fn defer(&mut self, slot: SlotId, ending: Ending) {
+        let Ok(bytes) = self.slots.get(slot).map(|slot| slot.size) else { return };
+        if self.slots.defer(slot).is_ok()
+            && let Ending::After(points, origin) = ending
+        {
+            self.deferred.push(slot, bytes, points, origin);
+        }
+    }
+}
+
+/// The result of trying to start a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    Yes,
+    /// The allocation was freed, or has moved away.
+    Gone,
+    /// The allocation is pinned or in use, so it may not move.
+    Held,
+    /// The budget is not enough.
+    OverBudget,
+    /// There is no place for it.
+    NoRoom,
+}
+
+/// Moves that are planned or published under one lock: a few microseconds.
+pub(super) const TOGETHER: usize = 32;
+/// Not in the table.
+const NONE: u32 = u32::MAX;
+/// Marks the number of a lane of another heap.
+const CROSS_HEAP: u32 = 1 << 31;
+
+/// The moves of one pass, lane by lane.
+pub(super) struct MoveList<B: Backend> {
+    list: Vec<Move>,
+    lanes: Vec<Arc<Lane<B>>>,
+    /// Target lanes of moves that cross heaps.
+    cross_heap: Vec<Arc<Lane<B>>>,
+    /// The selected lane.
+    entered: u32,
+    blocks: Vec<Arc<Block<B>>>,
+    /// Indices into `blocks` of the selected lane's blocks, by block number.
+    by_number: Vec<u32>,
+    /// Bytes that were taken from the driver for these moves.
+    taken_bytes: u64,
+}
+
+impl<B: Backend> MoveList<B> {
+    /// No moves yet, in the memory of an empty list.
+    pub(super) const fn new(list: Vec<Move>) -> Self {
+        Self {
+            list,
+            lanes: Vec::new(),
+            cross_heap: Vec::new(),
+            entered: NONE,
+            blocks: Vec::new(),
+            by_number: Vec::new(),
+            taken_bytes: 0,
+        }
+    }
+
+    /// Takes all moves out.
+    pub(super) const fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::new(Vec::new()))
+    }
+
+    /// The list's memory, for another pass.
+    pub(super) fn into_list(self) -> Vec<Move> {
+        self.list
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn list(&self) -> &[Move] {
+        &self.list
+    }
+
+    pub(super) fn get_mut(&mut self, which: usize) -> Option<&mut Move> {
+        self.list.get_mut(which)
+    }
+
+    /// Reserves room for `more` moves.
+    pub(super) fn reserve(&mut self, more: usize) {
+        self.list.reserve(more);
+    }
+
+    pub(super) const fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
+    /// Counts bytes that the driver gave for these moves.
+    pub(super) const fn add_taken(&mut self, bytes: u64) {
+        self.taken_bytes += bytes;
+    }
+
+    /// Selects the lane whose allocations are added from now on.
+    pub(super) fn enter(&mut self, lane: &Arc<Lane<B>>) {
+        let at = index_in(&mut self.lanes, lane);
+        if at != self.entered {
+            self.entered = at;
+            self.by_number.clear();
+        }
+    }
+
+    /// Starts the move of an allocation of the selected lane to the place that `reserve` finds, within a budget.
+    pub(super) fn try_start(
+        &mut self,
+        state: &mut LaneState<B>,
+        resident: &Resident,
+        meter: &mut BudgetMeter,
+        reserve: impl FnOnce(&mut LaneState<B>) -> Option<Grant>,
+    ) -> Started {
+        match state.look_at(resident) {
+            Presence::Free => {}
+            Presence::Held => return Started::Held,
+            Presence::Gone => return Started::Gone,
+        }
+        if !meter.pay(resident.span.size) {
+            return Started::OverBudget;
+        }
+        let Some(to) = reserve(state) else {
+            meter.refund(resident.span.size);
+            return Started::NoRoom;
+        };
+        self.start_move(state, resident, to);
+        Started::Yes
+    }
+
+    /// Marks an allocation of the selected lane as being copied to a place that is reserved for it.
+    fn start_move(&mut self, state: &mut LaneState<B>, resident: &Resident, to: Grant) {
+        state.held_bytes += to.span.size;
+        let blocks = [self.block(state, resident.block), self.block(state, to.block)];
+        self.add(state, resident, to, [self.entered; 2], blocks);
+    }
+
+    /// As [`start_move`](Self::start_move), to a place in a lane of another heap.
+    pub(super) fn start_cross_heap(
+        &mut self,
+        state: &mut LaneState<B>,
+        resident: &Resident,
+        to: Lodging<B>,
+    ) {
+        let from_block = self.block(state, resident.block);
+        let lanes = [self.entered, CROSS_HEAP | index_in(&mut self.cross_heap, &to.lane)];
+        let to_block = u32::try_from(self.blocks.len()).expect("block numbers have 31 bits");
+        self.blocks.push(to.block);
+        self.add(state, resident, to.grant, lanes, [from_block, to_block]);
+    }
+
+    /// Adds a move; `lanes` and `blocks` are those of its source and its target.
+    fn add(
+        &mut self,
+        state: &mut LaneState<B>,
+        resident: &Resident,
+        to: Grant,
+        [lane, to_lane]: [u32; 2],
+        [from_block, to_block]: [u32; 2],
+    ) {
+        let marked = state.slots.set_copying(resident.slot);
+        debug_assert!(marked.is_some(), "looked at under the same lock");
+        let (size, noted) = marked.unwrap_or((0, false));
+        let note = if noted { state.notes.get(resident.slot.index) } else { None };
+        let needed = resident.class == Class::Tiled
+            || note.is_some_and(|note| note.consent == Consent::Needed);
+        let planned = Move {
+            slot: resident.slot,
+            size,
+            from: resident.span,
+            to,
+            name: note.and_then(|note| note.name.clone()),
+            lane,
+            to_lane,
+            from_block,
+            to_block,
+            consent: if needed { Consent::Needed } else { Consent::Given },
+            how: if needed { How::Ignore } else { How::Copy },
+        };
+        self.list.push(planned);
+    }
+
+    /// The target lane of a move that crosses heaps.
+    pub(super) fn cross_heap(&self, planned: &Move) -> Option<&Arc<Lane<B>>> {
+        (planned.to_lane & CROSS_HEAP != 0)
+            .then(|| &self.cross_heap[(planned.to_lane & !CROSS_HEAP) as usize])
+    }
+
+    /// The target lanes of moves that cross heaps.
+    pub(super) fn cross_heap_lanes(&self) -> Vec<Arc<Lane<B>>> {
+        self.cross_heap.clone()
+    }
+
+    /// The index in `blocks` of a block of the selected lane.
+    fn block(&mut self, state: &LaneState<B>, id: BlockId) -> u32 {
+        let number = id.0 as usize;
+        if let Some(known) = self.by_number.get(number).filter(|known| **known != NONE) {
+            return *known;
+        }
+        let held = state.blocks[number].as_ref().expect("a span's block is held");
+        let at = u32::try_from(self.blocks.len()).expect("block numbers have 31 bits");
+        self.blocks.push(Arc::clone(&held.block));
+        if number >= self.by_number.len() {
+            self.by_number.resize(number + 1, NONE);
+        }
+        self.by_number[number] = at;
+        at
+    }
+
+    pub(super) fn lane(&self, planned: &Move) -> &Arc<Lane<B>> {
+        &self.lanes[planned.lane as usize]
+    }
+
+    pub(super) fn id(&self, planned: &Move) -> AllocationId {
+        self.lane(planned).id_of(planned.slot)
+    }
+
+    /// The current place of an allocation.
+    pub(super) fn from(&self, planned: &Move) -> Spot<'_, B::Block> {
+        let span = Span { size: planned.size, ..planned.from };
+        Spot { block: self.blocks[planned.from_block as usize].raw(), span }
+    }
+
+    /// The target of a move.
+    pub(super) fn to(&self, planned: &Move) -> Spot<'_, B::Block> {
+        let span = Span { size: planned.size, ..planned.to.span };
+        Spot { block: self.blocks[planned.to_block as usize].raw(), span }
+    }
+
+    pub(super) fn region(&self, planned: &Move) -> CopyRegion<'_, B::Block> {
+        let block = |at: u32| self.blocks[at as usize].raw();
+        let from = Place { block: block(planned.from_block), offset: planned.from.offset };
+        let to = Place { block: block(planned.to_block), offset: planned.to.span.offset };
+        CopyRegion { from, to, size: planned.bytes() }
+    }
+
+    /// The moves from a position on, in batches of one lane that are dealt with under one lock.
+    fn batches(&self, first: usize) -> impl Iterator<Item = &[Move]> {
+        let of_lanes = self.list[first..].chunk_by(Move::is_like);
+        of_lanes.flat_map(|of_lane| of_lane.chunks(TOGETHER))
+    }
+
+    /// Ends the moves from a position on, and reports each outcome.
+    ///
+    /// A move ends at its new place where `copied` says that the bytes are there and nobody asked for the old place.
+    fn finish(
+        &self,
+        first: usize,
+        copied: impl Fn(&Move) -> bool,
+        mut report: impl FnMut(&Move, MoveOutcome),
+    ) {
+        for few in self.batches(first) {
+            let here = self.lane(&few[0]);
+            if let Some(there) = self.cross_heap(&few[0]) {
+                for planned in few {
+                    report(planned, finish_cross_heap(here, there, planned, copied(planned)));
+                }
+                continue;
+            }
+            let mut state = here.state.lock();
+            for planned in few {
+                report(planned, state.finish_move(here, planned, copied(planned)));
+            }
+        }
+    }
+
+    /// Publishes the new places.
+    pub(super) fn publish(&self) -> Outcome {
+        let moved = Moved { taken_bytes: self.taken_bytes, ..Moved::default() };
+        let mut outcome = Outcome { moves: Vec::with_capacity(self.len()), moved };
+        let copied = |planned: &Move| planned.how != How::Ignore;
+        self.finish(0, copied, |planned, result| {
+            outcome.moves.push((self.id(planned), result));
+            if result == MoveOutcome::Moved {
+                outcome.moved.moves += 1;
+                outcome.moved.bytes += planned.bytes();
+            }
+        });
+        outcome
+    }
+
+    /// Cancels the moves from a position on: their new places are free again.
+    pub(super) fn undo(&mut self, first: usize) {
+        self.finish(first, |_| false, |_, _| {});
+        self.list.truncate(first);
+    }
+
+    /// Ends the pass but keeps the new places reserved forever, because the device may still write there.
+    pub(super) fn abandon(&self) {
+        for few in self.batches(0) {
+            let lane = self.lane(&few[0]);
+            let mut state = lane.state.lock();
+            for planned in few {
+                if !state.slots.is_in_pass(planned.slot) {
+                    state.notes.of(planned.slot.index).ending = Some(Ending::Never);
+                }
+                state.let_go(lane, planned.slot);
+            }
+        }
+    }
+
+    /// Visits all moves in batches of one lane, and lets the visitor change them.
+    pub(super) fn each_few_mut(&mut self, mut visit: impl FnMut(&Arc<Lane<B>>, &mut [Move])) {
+        for of_lane in self.list.chunk_by_mut(|a, b| a.lane == b.lane) {
+            for few in of_lane.chunks_mut(TOGETHER) {
+                visit(&self.lanes[few[0].lane as usize], few);
+            }
+        }
+    }
+
+    /// The source lanes of all moves.
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane<B>>> {
+        let mut lanes = Vec::new();
+        for group in self.list.chunk_by(|a, b| a.lane == b.lane) {
+            index_in(&mut lanes, self.lane(&group[0]));
+        }
+        lanes
+    }
+}
+
+/// The index of a lane in a table; adds it where it is missing.
+fn index_in<B: Backend>(lanes: &mut Vec<Arc<Lane<B>>>, lane: &Arc<Lane<B>>) -> u32 {
+    let known = lanes.iter().rposition(|known| Arc::ptr_eq(known, lane));
+    let at = known.unwrap_or_else(|| {
+        lanes.push(Arc::clone(lane));
+        lanes.len() - 1
+    });
+    u32::try_from(at).expect("few lanes")
+}

@@ -1,0 +1,261 @@
+//! Plans the moves of a pass, lane by lane: first regions that can be evacuated, then the holes of blocks that stay.
+#![forbid(unsafe_code)]
+use super::budget::BudgetMeter;
+use super::compact::scattered;
+use super::evacuate::sources;
+use super::moves::{Move, MoveList};
+use super::snapshot::{Inside, Scan, SlotsByBlock, Snapshot};
+use super::stats::DefragStats;
+use crate::pool::{Consent, Lane, LaneState};
+use crate::strategy::BlockId;
+use crate::sync::{Guard, Mutex};
+use crate::{Backend, HeapId};
+use alloc::{sync::Arc, vec::Vec};
+
+/// The goal of a pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    /// Stop once regions of this many bytes will be empty.
+    pub(crate) wanted: u64,
+    /// Whether allocations that move on consent are planned too.
+    pub(crate) asks: Consent,
+    /// The caller's own requests whose alignment is not recorded yet.
+    pub(crate) own: u64,
+    /// What to do where no region can be evacuated.
+    pub(crate) holes: Holes,
+}
+
+/// What to do about holes where no region can be evacuated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holes {
+    /// Compact blocks: allocations high in a block move into its lower holes.
+    Close,
+    /// Compact blocks, and pack pages whose holes add up into fresh pages.
+    Pack,
+    /// Leave them.
+    Leave,
+}
+
+impl Goal {
+    /// Everything, without asking owners.
+    pub(crate) const ALL: Self =
+        Self { wanted: u64::MAX, asks: Consent::Given, own: 0, holes: Holes::Close };
+}
+
+/// Plans the moves of one lane, region by region. It can continue in a later pass: its snapshot is checked when used.
+pub(crate) struct LanePlanner<B: Backend> {
+    pub(super) lane: Arc<Lane<B>>,
+    stats: Arc<DefragStats>,
+    pub(super) snapshot: Snapshot,
+    /// The unfinished part of the snapshot; `None` when it is complete.
+    scan: Option<Scan>,
+    slots: SlotsByBlock,
+    stage: Stage,
+    /// Regions that are left, the next one last.
+    pub(super) order: Vec<usize>,
+    /// Position in the region that is being evacuated.
+    pub(super) next: usize,
+    /// The role of each region.
+    pub(super) roles: Vec<Role>,
+    /// Whether the current region must be evacuated whole in this pass, or left alone.
+    pub(super) only_whole: bool,
+    goal: Goal,
+}
+
+/// The stages of planning a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Regions are evacuated.
+    Evacuate,
+    /// Blocks are compacted.
+    Compact,
+}
+
+/// The role of a region in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It can be a source or a destination.
+    Open,
+    /// It is being evacuated: nothing moves there.
+    Source,
+    /// Something moves there, so it is not evacuated.
+    Destination,
+}
+
+/// The result of planning to evacuate some allocations.
+pub(super) enum Evacuation {
+    All,
+    /// The budget is spent.
+    OverBudget,
+    /// There is no room for one of them.
+    NoRoom,
+}
+
+impl<B: Backend> LanePlanner<B> {
+    /// A planner for a lane. It plans nothing where the device cannot copy.
+    pub(crate) fn new(lane: &Arc<Lane<B>>, stats: &Arc<DefragStats>, goal: &Goal) -> Self {
+        let can = lane.shared.device.backend().as_transfer().is_some();
+        Self {
+            lane: Arc::clone(lane),
+            stats: Arc::clone(stats),
+            snapshot: lane.snapshot(),
+            scan: can.then(Scan::default),
+            slots: SlotsByBlock::default(),
+            stage: if can { Stage::Evacuate } else { Stage::Compact },
+            order: Vec::new(),
+            next: 0,
+            roles: Vec::new(),
+            only_whole: false,
+            goal: *goal,
+        }
+    }
+
+    /// Takes the snapshot until it is complete or the time is up; returns whether it is complete.
+    fn look(&mut self, meter: &BudgetMeter) -> bool {
+        let Some(scan) = &mut self.scan else { return true };
+        if scan.is_first() {
+            self.slots = self.stats.scratch.take_slots();
+        }
+        let (snapshot, slots) = (&mut self.snapshot, &mut self.slots);
+        while !self.lane.scan(scan, snapshot, slots, self.goal.asks) {
+            if meter.is_late() {
+                return false;
+            }
+        }
+        self.scan = None;
+        self.set_order();
+        true
+    }
+
+    fn set_order(&mut self) {
+        let regions = &self.snapshot.regions;
+        self.order = match self.stage {
+            Stage::Evacuate => sources(regions),
+            Stage::Compact => scattered(regions),
+        };
+        self.order.reverse();
+        self.roles = regions.iter().map(|_| Role::Open).collect();
+    }
+
+    pub(super) fn heap(&self) -> HeapId {
+        self.lane.shared.heap
+    }
+
+    /// Whether everything was planned.
+    pub(crate) fn is_done(&self) -> bool {
+        let last = self.stage == Stage::Compact || self.goal.holes == Holes::Leave;
+        last && self.scan.is_none() && self.order.is_empty()
+    }
+
+    /// Locks the lane to plan moves; see [`Lane::lock_to_move`].
+    pub(super) fn lock<'a>(&self, lane: &'a Lane<B>) -> Option<Guard<'a, LaneState<B>>> {
+        lane.lock_to_move(self.goal.own)
+    }
+
+    /// Plans as many moves as the budget allows; returns the bytes of regions that will be empty.
+    ///
+    /// Blocks are compacted in a pass that finds nothing to evacuate: by then, earlier passes have released their regions.
+    pub(super) fn plan(
+        &mut self,
+        wanted: u64,
+        meter: &mut BudgetMeter,
+        moves: &mut MoveList<B>,
+    ) -> u64 {
+        let first = moves.len();
+        moves.enter(&self.lane);
+        if !self.look(meter) {
+            return 0;
+        }
+        if self.stage == Stage::Evacuate {
+            let is_fresh = self.roles.iter().all(|role| *role == Role::Open);
+            let released = self.evacuate_regions(wanted, meter, moves);
+            let left = !self.order.is_empty() || self.goal.holes == Holes::Leave;
+            if left || moves.len() > first {
+                return released;
+            }
+            self.stage = Stage::Compact;
+            if is_fresh && self.goal.holes != Holes::Pack {
+                self.scan = Some(Scan::holes_only());
+            } else {
+                // Allocations have moved since the snapshot, and regions that were given up lost their lists.
+                self.snapshot = self.lane.snapshot();
+                self.slots.clear();
+                self.scan = Some(Scan::with_holes());
+            }
+            if !self.look(meter) {
+                return 0;
+            }
+        }
+        self.compact_blocks(meter, moves);
+        if self.goal.holes == Holes::Pack && moves.len() == first {
+            self.pack_pages(meter, moves);
+        }
+        0
+    }
+
+    /// The current contents of a region's block; with its holes where they are to be closed.
+    pub(super) fn look_into(&self, at: usize, holes: Holes) -> Inside {
+        let number = u32::try_from(self.snapshot.regions[at].number);
+        let block = BlockId(number.expect("blocks have numbers of 31 bits"));
+        self.lane.look_into(block, &self.slots, self.goal.asks, holes)
+    }
+
+    /// Drops the next region from the plan.
+    pub(super) fn skip(&mut self) {
+        if let Some(at) = self.order.pop() {
+            self.snapshot.regions[at].residents = Vec::new();
+        }
+        self.next = 0;
+    }
+}
+
+impl<B: Backend> Drop for LanePlanner<B> {
+    fn drop(&mut self) {
+        self.stats.scratch.put_slots(core::mem::take(&mut self.slots));
+    }
+}
+
+/// Limits of the moves and slots for which memory is kept.
+const MOST_MOVES: usize = 1 << 14;
+const MOST_SLOTS: usize = 1 << 17;
+
+/// Memory of finished passes for the next ones. Allocating it takes longer than planning in it.
+#[derive(Debug)]
+pub(super) struct PlanScratch {
+    moves: Mutex<Vec<Move>>,
+    slots: Mutex<SlotsByBlock>,
+}
+
+impl Default for PlanScratch {
+    fn default() -> Self {
+        Self { moves: Mutex::new(Vec::new()), slots: Mutex::new(SlotsByBlock::default()) }
+    }
+}
+
+impl PlanScratch {
+    /// An empty list, with the memory of an earlier pass.
+    pub(super) fn take_moves(&self) -> Vec<Move> {
+        core::mem::take(&mut *self.moves.lock())
+    }
+
+    /// Keeps the memory of a list.
+    pub(super) fn put_moves(&self, mut list: Vec<Move>) {
+        list.clear();
+        if list.capacity() <= MOST_MOVES {
+            *self.moves.lock() = list;
+        }
+    }
+
+    /// An empty table, with the memory of an earlier planner.
+    pub(super) fn take_slots(&self) -> SlotsByBlock {
+        core::mem::take(&mut *self.slots.lock())
+    }
+
+    /// Keeps the memory of a table.
+    pub(super) fn put_slots(&self, mut table: SlotsByBlock) {
+        table.clear();
+        if table.capacity() <= MOST_SLOTS {
+            *self.slots.lock() = table;
+        }
+    }
+}

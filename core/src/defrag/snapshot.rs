@@ -1,0 +1,518 @@
+//! Snapshot of a lane: its regions, and the allocations in them that may move.
+//!
+//! A region is what the driver takes back as a whole: a block, a page of a paged pool, or a group of pages that share one handle.
+//! The snapshot is built in slices under the lane's lock. Whatever is done with it later is checked against the lane as it is then.
+#![forbid(unsafe_code)]
+use super::planner::Holes;
+use crate::pool::{Consent, Divider, ELSEWHERE, Lane, LaneState, Pager, Slot, SlotId, Standing};
+use crate::strategy::{BlockId, Key, Strategy, Tlsf};
+use crate::sync::Guard;
+use crate::{Align, Backend, Class, ErrorKind, Sharing, Span};
+use alloc::vec::Vec;
+use core::ops::{Range, RangeInclusive};
+use core::sync::atomic::Ordering::Acquire;
+
+/// An allocation that may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resident {
+    pub(super) slot: SlotId,
+    pub(super) block: BlockId,
+    pub(super) span: Span,
+    pub(super) align: Align,
+    pub(super) class: Class,
+}
+
+/// Memory that the driver takes back as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Region {
+    /// The block's number, or the position of its first page.
+    pub(super) number: u64,
+    /// Its size in bytes.
+    pub(super) size: u64,
+    /// Bytes of all allocations that touch it.
+    pub(super) live: u64,
+    /// Whether an allocation in it cannot move.
+    pub(super) stays: bool,
+    /// The number of allocations that may move.
+    pub(super) movable: u64,
+    /// The allocations that may move. Those of blocks are looked up when it is the block's turn.
+    pub(super) residents: Vec<Resident>,
+    /// Bytes in holes; only for blocks.
+    pub(super) free: u64,
+    /// Bytes of the largest hole; only for blocks.
+    pub(super) largest_hole: u64,
+    /// Bytes of movable allocations that begin in it; only for pages.
+    pub(super) begins: u64,
+    /// Bytes of movable allocations that end in it; only for pages.
+    pub(super) ends: u64,
+}
+
+/// No region, or no slot.
+const NONE: u32 = u32::MAX;
+/// Slots that are read under one lock.
+pub(super) const SLOTS_TOGETHER: usize = 4096;
+
+/// The regions of a lane at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) regions: Vec<Region>,
+    /// Indices into `regions`, by region number or by the number of any page of a region; `NONE` for empty ones.
+    by_number: Vec<u32>,
+    page: Option<u64>,
+}
+
+impl Snapshot {
+    pub(super) const fn is_paged(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// The index of a region; `None` for an empty one.
+    #[inline]
+    pub(super) fn find(&self, number: u64) -> Option<usize> {
+        let at = *self.by_number.get(usize::try_from(number).ok()?)?;
+        (at != NONE).then_some(at as usize)
+    }
+
+    /// Adds a region; `numbers` are its own, or those of its pages.
+    fn add(&mut self, numbers: Range<u64>, region: Region) -> Option<usize> {
+        let at = u32::try_from(self.regions.len()).ok().filter(|at| *at != NONE)?;
+        let [first, end] = [numbers.start, numbers.end].map(usize::try_from);
+        let (first, end) = (first.ok()?, end.ok()?);
+        if end > self.by_number.len() {
+            self.by_number.resize(end, NONE);
+        }
+        self.by_number[first..end].fill(at);
+        self.regions.push(region);
+        Some(at as usize)
+    }
+
+    /// The regions that a span touches, for [`next`](Self::next).
+    #[inline]
+    pub(super) fn touched(&self, block: BlockId, span: Span) -> RangeInclusive<u64> {
+        match self.page {
+            Some(page) => span.offset / page..=(span.end() - 1) / page,
+            None => u64::from(block.0)..=u64::from(block.0),
+        }
+    }
+
+    /// The next region that a span touches: its index, or `None` for an empty one.
+    #[inline]
+    pub(super) fn next(&self, touched: &mut RangeInclusive<u64>) -> Option<Option<usize>> {
+        let at = self.find(touched.next()?);
+        if let (Some(page), Some(at)) = (self.page, at) {
+            let region = &self.regions[at];
+            // A page group is one region.
+            *touched = region.number + region.size / page..=*touched.end();
+        }
+        Some(at)
+    }
+
+    /// Records a live span of pages; `resident` where it may move. Unmapped addresses have no region.
+    fn add_to_pages(&mut self, pager: &Pager, span: Span, resident: Option<Resident>) {
+        let page = pager.page();
+        let (mut number, last) = (span.offset / page, (span.end() - 1) / page);
+        let moves = if resident.is_some() { span.size } else { 0 };
+        while number <= last {
+            let Some(at) = self.find(number).or_else(|| self.add_sheet(pager, number)) else {
+                return;
+            };
+            let region = &mut self.regions[at];
+            let end = region.number + region.size / page;
+            region.live = region.live.saturating_add(span.size);
+            region.movable += u64::from(resident.is_some());
+            region.begins += if region.number <= span.offset / page { moves } else { 0 };
+            region.ends += if end > last { moves } else { 0 };
+            match resident {
+                Some(resident) => region.residents.push(resident),
+                None => region.stays = true,
+            }
+            number = end;
+        }
+    }
+
+    /// Adds the region of a page: its whole page group.
+    #[cold]
+    fn add_sheet(&mut self, pager: &Pager, number: u64) -> Option<usize> {
+        let pages = pager.sheet_at(number)?;
+        let size = (pages.end - pages.start) * pager.page();
+        self.add(pages.clone(), Region { number: pages.start, size, ..Region::default() })
+    }
+
+    /// Adds the region of a block.
+    #[cold]
+    fn add_block<B: Backend>(&mut self, state: &LaneState<B>, block: BlockId) -> usize {
+        let number = u64::from(block.0);
+        let held = state.blocks[block.0 as usize].as_ref().expect("a span's block is held");
+        let (size, stays) = (held.block.size(), held.sharing == Sharing::Dedicated);
+        let region = Region { number, size, stays, ..Region::default() };
+        self.add(number..number + 1, region).expect("blocks have numbers of 31 bits")
+    }
+
+    /// Sorts the regions by number; they were added in the order of the slots.
+    fn sort(&mut self) {
+        if self.regions.is_sorted_by_key(|region| region.number) {
+            return;
+        }
+        self.regions.sort_by_key(|region| region.number);
+        let places = (0u32..).zip(&self.regions);
+        for (at, region) in places {
+            let pages = self.page.map_or(1, |page| region.size / page);
+            let numbers = region.number..region.number + pages;
+            // Every number was a position in this table when the region was added.
+            for number in numbers {
+                self.by_number[usize::try_from(number).expect("added before")] = at;
+            }
+        }
+    }
+}
+
+/// The progress of a snapshot, which is taken in slices so that no thread waits long for the lane.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    next_slot: usize,
+    /// Regions whose holes were read; `None` where holes are not wanted.
+    holes: Option<usize>,
+}
+
+impl Scan {
+    /// A scan of everything, holes included.
+    pub(super) const fn with_holes() -> Self {
+        Self { next_slot: 0, holes: Some(0) }
+    }
+
+    /// Whether this is the start of the first scan.
+    pub(super) const fn is_first(&self) -> bool {
+        self.next_slot == 0 && self.holes.is_none()
+    }
+
+    /// A scan of the holes only.
+    pub(super) const fn holes_only() -> Self {
+        Self { next_slot: usize::MAX, holes: Some(0) }
+    }
+}
+
+impl<B: Backend> Lane<B> {
+    /// Locks the lane to plan moves. Returns `None` while requests of others are under way whose alignment is not
+    /// recorded yet: `own` of them are the caller's.
+    pub(super) fn lock_to_move(&self, own: u64) -> Option<Guard<'_, LaneState<B>>> {
+        let state = self.state.lock();
+        (self.shared.unsettled.load(Acquire) <= own).then_some(state)
+    }
+
+    /// An empty snapshot of this lane.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot { page: self.shared.page(), ..Snapshot::default() }
+    }
+
+    /// Takes the next slice of the snapshot: some slots, and later the holes of a block. Returns whether it is complete.
+    pub(super) fn scan(
+        &self,
+        scan: &mut Scan,
+        snapshot: &mut Snapshot,
+        slots: &mut SlotsByBlock,
+        asks: Consent,
+    ) -> bool {
+        let state = self.state.lock();
+        let Divider::General(tlsf) = &state.divider else { return true };
+        let seen = match &state.pager {
+            Some(pager) => state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| {
+                self.note_in_pages(&state, tlsf, pager, (id, slot), snapshot, asks);
+            }),
+            None => self.note_in_blocks(&state, tlsf, scan.next_slot, snapshot, slots, asks),
+        };
+        if seen {
+            scan.next_slot += SLOTS_TOGETHER;
+            return false;
+        }
+        if scan.next_slot != usize::MAX {
+            scan.next_slot = usize::MAX;
+            drop(state);
+            snapshot.sort();
+            slots.sort();
+            return false;
+        }
+        let next = scan.holes.as_mut().filter(|_| !snapshot.is_paged());
+        let Some(next) = next.filter(|next| **next < snapshot.regions.len()) else {
+            return true;
+        };
+        let region = &mut snapshot.regions[*next];
+        let number = u32::try_from(region.number).expect("blocks have numbers of 31 bits");
+        tlsf.for_each_in(BlockId(number), |_, span, holds| {
+            if holds.is_none() {
+                region.free += span.size;
+                region.largest_hole = region.largest_hole.max(span.size);
+            }
+        });
+        *next += 1;
+        false
+    }
+
+    /// Records a slot of a lane of pages. `state` is the locked state of this lane.
+    fn note_in_pages(
+        &self,
+        state: &LaneState<B>,
+        tlsf: &Tlsf,
+        pager: &Pager,
+        (id, slot): (SlotId, &Slot),
+        snapshot: &mut Snapshot,
+        asks: Consent,
+    ) {
+        let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
+        let resident = match state.mobile_in(id, slot, class) {
+            Found::Mobile(mobile) if mobile.consent.is_within(asks) => {
+                Some(self.resident(mobile, grant.block, grant.span, class))
+            }
+            _ => None,
+        };
+        snapshot.add_to_pages(pager, grant.span, resident);
+    }
+
+    /// Records some slots of a lane of blocks; returns whether there were any. `state` is the locked state of this lane.
+    fn note_in_blocks(
+        &self,
+        state: &LaneState<B>,
+        tlsf: &Tlsf,
+        from: usize,
+        snapshot: &mut Snapshot,
+        slots: &mut SlotsByBlock,
+        asks: Consent,
+    ) -> bool {
+        slots.seen.reserve(SLOTS_TOGETHER);
+        state.slots.visit(from, SLOTS_TOGETHER, |id, slot| {
+            let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
+            let known = snapshot.by_number.get(grant.block.0 as usize).filter(|at| **at != NONE);
+            let at = match known {
+                Some(at) => *at as usize,
+                None => snapshot.add_block(state, grant.block),
+            };
+            let region = &mut snapshot.regions[at];
+            let moves = if slot.is_noted() || class == Class::Tiled {
+                matches!(state.mobile_in(id, slot, class), Found::Mobile(mobile) if mobile.consent.is_within(asks))
+            } else {
+                slot.standing() == Standing::Free
+            };
+            region.live += grant.span.size;
+            region.movable += u64::from(moves);
+            region.stays |= !moves;
+            slots.seen.push((grant.block.0, id.index));
+        })
+    }
+
+    pub(super) fn resident(
+        &self,
+        mobile: Mobile,
+        block: BlockId,
+        span: Span,
+        class: Class,
+    ) -> Resident {
+        let align = mobile.align.unwrap_or(self.shared.unit);
+        Resident { slot: mobile.slot, block, span, align, class }
+    }
+
+    /// The contents of a block, unordered, without allocations newer than the scan.
+    pub(super) fn look_into(
+        &self,
+        block: BlockId,
+        slots: &SlotsByBlock,
+        asks: Consent,
+        holes: Holes,
+    ) -> Inside {
+        let slots = slots.of(block);
+        let mut inside = Inside { residents: Vec::with_capacity(slots.len()), ..Inside::default() };
+        let state = self.state.lock();
+        let Divider::General(tlsf) = &state.divider else { return inside };
+        for index in slots {
+            let Some((id, slot)) = state.slots.at(*index) else { continue };
+            let Ok((grant, class)) = tlsf.granted(slot.key) else { continue };
+            if grant.block != block {
+                continue; // Another allocation has the slot now, or this one has moved.
+            }
+            match state.mobile_in(id, slot, class) {
+                Found::Mobile(mobile) if mobile.consent.is_within(asks) => {
+                    inside.residents.push(self.resident(mobile, block, grant.span, class));
+                }
+                Found::Mobile(_) | Found::Held => inside.held = true,
+                Found::Nothing => {}
+            }
+        }
+        if holes == Holes::Close {
+            tlsf.for_each_in(block, |key, span, holds| {
+                if holds.is_none() {
+                    inside.holes.push((key, span));
+                }
+            });
+        }
+        inside
+    }
+}
+
+/// The contents of a block.
+#[derive(Debug, Default)]
+pub(super) struct Inside {
+    pub(super) residents: Vec<Resident>,
+    /// Its holes, lowest first, with the keys to carve them; only where asked for.
+    pub(super) holes: Vec<(Key, Span)>,
+    /// Whether an allocation in it may not move.
+    pub(super) held: bool,
+}
+
+/// The slots of each block.
+#[derive(Debug, Default)]
+pub(super) struct SlotsByBlock {
+    /// Pairs of block and slot, in the order of the scan.
+    pub(super) seen: Vec<(u32, u32)>,
+    /// Slots sorted by block.
+    slots: Vec<u32>,
+    /// The end of each block's slots in `slots`, by block number.
+    ends: Vec<usize>,
+}
+
+impl SlotsByBlock {
+    /// Clears the table, but keeps its memory.
+    pub(super) fn clear(&mut self) {
+        self.seen.clear();
+        self.slots.clear();
+        self.ends.clear();
+    }
+
+    /// The number of slots that fit into its memory.
+    pub(super) fn capacity(&self) -> usize {
+        self.seen.capacity().max(self.slots.capacity())
+    }
+
+    /// Sorts the slots by block.
+    pub(super) fn sort(&mut self) {
+        let seen = core::mem::take(&mut self.seen);
+        let blocks = seen.iter().map(|(block, _)| *block as usize + 1).max().unwrap_or(0);
+        self.ends.resize(blocks, 0);
+        seen.iter().for_each(|(block, _)| self.ends[*block as usize] += 1);
+        let mut first = 0;
+        for end in &mut self.ends {
+            (*end, first) = (first, first + *end);
+        }
+        self.slots.resize(seen.len(), 0);
+        for (block, slot) in &seen {
+            let end = &mut self.ends[*block as usize];
+            self.slots[*end] = *slot;
+            *end += 1;
+        }
+        self.seen = seen;
+    }
+
+    /// The slots of one block.
+    pub(super) fn of(&self, block: BlockId) -> &[u32] {
+        let end = |block: usize| self.ends.get(block).copied();
+        let block = block.0 as usize;
+        let first = block.checked_sub(1).and_then(end).unwrap_or(0);
+        &self.slots[first..end(block).unwrap_or(first)]
+    }
+}
+
+/// The slot of each key, by the key's index.
+#[derive(Debug)]
+pub(super) struct SlotsByKey(Vec<(u32, u32)>);
+
+impl SlotsByKey {
+    /// The slots of a lane, or `OutOfHostMemory`.
+    pub(super) fn new<B: Backend>(state: &LaneState<B>) -> Result<Self, ErrorKind> {
+        let mut by_key = Vec::new();
+        for (id, slot) in state.slots.iter().filter(|(_, slot)| slot.key != ELSEWHERE) {
+            let at = slot.key.index as usize;
+            if at >= by_key.len() {
+                let missing = at + 1 - by_key.len();
+                by_key.try_reserve(missing).map_err(|_| ErrorKind::OutOfHostMemory)?;
+                by_key.resize(at + 1, (NONE, 0));
+            }
+            by_key[at] = (id.index, id.generation);
+        }
+        Ok(Self(by_key))
+    }
+
+    /// The slot of a key, or of an older key with the same index.
+    #[inline]
+    fn get(&self, key: Key) -> Option<SlotId> {
+        let (index, generation) = *self.0.get(key.index as usize)?;
+        (index != NONE).then_some(SlotId { index, generation })
+    }
+}
+
+/// An allocation that may move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mobile {
+    pub(super) slot: SlotId,
+    /// Its alignment, where that is stricter than the pool's.
+    pub(super) align: Option<Align>,
+    /// Whether its owner must consent.
+    pub(super) consent: Consent,
+}
+
+/// The result of looking up a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// An allocation that may move.
+    Mobile(Mobile),
+    /// An allocation that may not move now.
+    Held,
+    /// An unmapped range, a span that a pass holds, or an allocation newer than the list of slots.
+    Nothing,
+}
+
+impl<B: Backend> LaneState<B> {
+    /// Looks up a key.
+    #[inline]
+    pub(super) fn mobile(&self, slots: &SlotsByKey, key: Key, class: Class) -> Found {
+        let Some(id) = slots.get(key) else { return Found::Nothing };
+        match self.slots.get(id) {
+            Ok(slot) if slot.key == key => self.mobile_in(id, slot, class),
+            _ => Found::Nothing,
+        }
+    }
+
+    /// Looks at the allocation in a slot.
+    #[inline]
+    pub(super) fn mobile_in(&self, id: SlotId, slot: &Slot, class: Class) -> Found {
+        match slot.standing() {
+            Standing::Free => {}
+            Standing::OnItsWay => return Found::Nothing,
+            Standing::Held => return Found::Held,
+        }
+        let note = if slot.is_noted() { self.notes.get(id.index) } else { None };
+        let consent = match (class, note.map(|note| note.consent)) {
+            // The bytes of a tiled image may depend on their address; only the owner can copy them.
+            (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
+            _ => Consent::Given,
+        };
+        Found::Mobile(Mobile { slot: id, align: note.and_then(|note| note.align), consent })
+    }
+}
+
+/// The state of an allocation compared with the snapshot.
+pub(super) enum Presence {
+    /// It is at the same place and may move.
+    Free,
+    /// It is at the same place and may not move.
+    Held,
+    /// It was freed or has moved.
+    Gone,
+}
+
+impl<B: Backend> LaneState<B> {
+    /// Compares an allocation with the snapshot.
+    pub(super) fn look_at(&self, resident: &Resident) -> Presence {
+        let (Ok(slot), Divider::General(tlsf)) = (self.slots.get(resident.slot), &self.divider)
+        else {
+            return Presence::Gone;
+        };
+        match tlsf.grant(slot.key) {
+            Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
+                match slot.standing() {
+                    Standing::Free => Presence::Free,
+                    // It already moves, because of another page that it touches.
+                    Standing::OnItsWay => Presence::Gone,
+                    Standing::Held => Presence::Held,
+                }
+            }
+            _ => Presence::Gone,
+        }
+    }
+}
