@@ -219,8 +219,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds a piece to the sums.
-    fn add(&mut self, Piece { span, state, .. }: Piece) {
+    /// Counts a piece: for strategies that walk over what they hold.
+    pub fn add(&mut self, Piece { span, state, .. }: Piece) {
         self.total += span.size;
         match state {
             PieceState::Live(_) => (self.used, self.live) = (self.used + span.size, self.live + 1),

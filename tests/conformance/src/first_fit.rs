@@ -111,18 +111,7 @@ impl Strategy for FirstFit {
 
     fn usage(&self) -> Usage {
         let mut usage = Usage::default();
-        self.for_each(&mut |piece| {
-            let size = piece.span.size;
-            usage.total += size;
-            if piece.state == PieceState::Hole {
-                usage.free += size;
-                usage.holes += 1;
-                usage.largest_hole = usage.largest_hole.max(size);
-            } else {
-                usage.used += size;
-                usage.live += 1;
-            }
-        });
+        self.for_each(&mut |piece| usage.add(piece));
         usage
     }
 

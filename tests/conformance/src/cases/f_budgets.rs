@@ -115,7 +115,8 @@ fn the_driver_counts_what_we_take<B: Backend + 'static>(world: &World<B>) {
         assert!(before.budget > 0 && before.budget <= about.size, "{before:?} of {}", about.size);
         let one = take(&manager, &in_heap(heap, size).dedicated());
         assert!(ask().used >= manager.heap_use(heap).expect("exists").reserved);
-        assert!(ask().used >= before.used, "it moves with what we take");
+        let (used, was) = (ask().used, before.used);
+        assert!(used >= was, "it moves with what we take of {heap:?}: {was} bytes, then {used}");
         one.free();
     }
     assert!(stack.inner().calls().of(CallKind::Allocate) > 0);

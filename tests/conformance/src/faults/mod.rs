@@ -162,6 +162,8 @@ fn inject<B: Backend + 'static>(
         Plan::LoseDeviceAt(_) => Fault::Loss,
         Plan::Pair(..) => Fault::Two,
         _ if failed == Some(CallKind::UnmapPages) => Fault::Unmap,
+        // A scenario's own manager that ends while the device still works, and cannot be waited for, leaves it the pages.
+        _ if failed == Some(CallKind::WaitIdle) && !single => Fault::Unmap,
         _ => Fault::Call,
     };
     let checks = catch_unwind(AssertUnwindSafe(|| scene.check(scenario, fault)));
