@@ -46,13 +46,14 @@ impl<D: Driver> DriverBudget for Device<D> {
     fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
         let (source, described) = self.source(heap)?;
         match source {
-            Source::Device | Source::Managed => {
+            Source::Device => {
                 let info = self.driver().memory_info()?;
                 let used = info.total.saturating_sub(info.free);
                 Ok(HeapBudget { budget: info.total, used })
             }
-            // The driver does not tell; our own count is all there is.
-            Source::Combined | Source::Cached | Source::Constant => {
+            // The driver does not tell how much of it there is: managed memory moves between device and host. Our own
+            // count is all there is.
+            Source::Managed | Source::Combined | Source::Cached | Source::Constant => {
                 Ok(HeapBudget { budget: described.size, used: self.used(heap) })
             }
         }
