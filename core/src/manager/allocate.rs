@@ -13,7 +13,7 @@ impl<B: Backend> Manager<B> {
     /// # Errors
     ///
     /// `ZeroSize`, `InvalidAlignment`, `SizeOverflow`, `ExceedsLimit`, `NoSuchHeap` and `NoSuchTimeline` for what can
-    /// never be; out of memory with a [`Shortage`] that says what is missing; `DeviceLost` and `Driver` as they are.
+    /// never be; out of memory with a [`Shortage`](crate::Shortage) that says what is missing; `DeviceLost` and `Driver` as they are.
     /// A failed call changes nothing.
     #[inline]
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
