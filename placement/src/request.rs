@@ -98,7 +98,7 @@ impl<'a> Request<'a> {
     /// Bytes that the host writes for every frame and kernels read.
     ///
     /// With [`on`](Self::on), freed bytes are handed to another request for host access only once the timeline has passed
-    /// the free, so [`map`](crate::Allocation::map) neither waits nor overwrites what the device still reads. Allocate one
+    /// the free, so `Allocation::map` neither waits nor overwrites what the device still reads. Allocate one
     /// for each frame and drop it after submitting: with N frames in flight, N of them take turns without driver calls.
     #[must_use]
     pub const fn upload(size: u64) -> Self {
@@ -254,7 +254,7 @@ impl<'a> Request<'a> {
     /// Used and freed in this timeline's order.
     ///
     /// Device work and the manager's transfers run in that order, so freed bytes are reusable on the timeline at once. Host
-    /// access through [`map`](crate::Allocation::map) does not run in it: requests that name the host as writer or reader get
+    /// access through `Allocation::map` does not run in it: requests that name the host as writer or reader get
     /// bytes whose earlier users have passed. Say so in the request; a map of other memory may have to wait.
     #[must_use]
     pub const fn on(mut self, timeline: TimelineId) -> Self {
