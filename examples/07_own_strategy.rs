@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example 07_own_strategy -- --backend auto|cuda|hip|vulkan|wgpu|host`
 use omniheap::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
-use omniheap::{Align, Class, ErrorKind, Layout, PoolConfig, Request, Span};
+use omniheap::{Align, Class, ErrorKind, Layout, PoolConfig, Request, Span, Word as _};
 use omniheap_examples::{Outcome, check, noise};
 
 /// The first hole that fits.
@@ -105,13 +105,13 @@ fn main() -> Outcome {
     let make = |granularity| -> Box<dyn Strategy> {
         Box::new(FirstFit { granularity, blocks: vec![], live: vec![], next_key: 0 })
     };
-    let heap = manager.explain(&Request::new(4096))?.placement.heaps.as_slice()[0];
-    let pool = manager.create_pool_with(heap, PoolConfig::new(), make)?;
+    let placed = manager.explain(&Request::new(4096))?.placement;
+    println!("  pool: {} memory, because {}", placed.region.word(), placed.reason);
+    let pool = manager.create_pool_with(placed.heaps.as_slice()[0], PoolConfig::new(), make)?;
     let mut live =
         (0..100).map(|_| pool.allocate(&Request::new(4096))).collect::<Result<Vec<_>, _>>()?;
     drop(live.split_off(50));
     let again = pool.allocate(&Request::new(4096))?;
-    println!("  {} live, the next one at offset {}", live.len(), again.binding().span().offset);
     let (numbers, mut back) = (noise(1024), vec![0.0f32; 1024]);
     again.write(0, bytemuck::cast_slice(&numbers))?;
     again.read(0, bytemuck::cast_slice_mut(&mut back))?;
