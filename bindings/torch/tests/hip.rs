@@ -173,6 +173,18 @@ fn allocate_beside([own, captured]: [usize; 2]) {
     }
 }
 
+/// Figures once everything has gone back: the runtime says from a thread of its own that a graph is gone.
+fn stats_once_given_back() -> Value {
+    for _ in 0..1000 {
+        omniheap_torch_reset();
+        if stats()["reserved_bytes"] == 0 {
+            break;
+        }
+        std::thread::sleep(core::time::Duration::from_millis(10));
+    }
+    stats()
+}
+
 /// As a child of [`hip_is_driven_over_the_stand_in`].
 #[test]
 fn a_capture_that_somebody_else_began_is_not_spoiled() {
@@ -210,16 +222,7 @@ fn a_capture_that_somebody_else_began_is_not_spoiled() {
         omniheap_cupy_free(handle(first), after, 0);
     }
     hip.call("hipStreamSynchronize", [second]);
-    let mut left = stats();
-    // The runtime says from a thread of its own that a graph is gone.
-    for _ in 0..1000 {
-        omniheap_torch_reset();
-        left = stats();
-        if left["reserved_bytes"] == 0 {
-            break;
-        }
-        std::thread::sleep(core::time::Duration::from_millis(10));
-    }
+    let left = stats_once_given_back();
     assert_eq!((&left["live"], &left["reserved_bytes"]), (&0.into(), &0.into()), "{left}");
 }
 
