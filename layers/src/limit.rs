@@ -4,7 +4,7 @@ use crate::{Call, CallKind, Hooks, Layer, Verdict, lock};
 use omniheap_seam::{Backend, Caps, ErrorKind, HeapBudget, HeapId, Result};
 use std::sync::Mutex;
 
-/// Lets at most so many bytes of each heap, and so many blocks, live at once.
+/// Limits the live bytes of each heap and the number of live blocks.
 ///
 /// Its caps show the lower limits, so a request that can never fit is `ExceedsLimit` and one that does not fit now is
 /// `OutOfDeviceMemory`. Exact from any number of threads.

@@ -1,9 +1,9 @@
-//! A decision, with its reason and what was rejected.
+//! Placements: the chosen region and heaps, with the reason.
 use crate::words::{Region, Word as _};
 use core::fmt;
 use omniheap_seam::{HeapId, HeapKind};
 
-/// Most heaps that one decision names.
+/// Maximum number of heaps in a ranking.
 const MOST: usize = 8;
 
 /// Heaps, best first.
@@ -14,13 +14,13 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// No heap yet.
+    /// Creates an empty ranking.
     #[must_use]
     pub const fn new() -> Self {
         Self { heaps: [HeapId(0); MOST], count: 0 }
     }
 
-    /// Adds a heap behind the others; the ninth and later are left out.
+    /// Appends a heap. Ignores duplicates and every heap after the eighth.
     pub fn push(&mut self, heap: HeapId) {
         if usize::from(self.count) < MOST && !self.as_slice().contains(&heap) {
             self.heaps[usize::from(self.count)] = heap;
@@ -28,7 +28,7 @@ impl Ranking {
         }
     }
 
-    /// The heaps, best first.
+    /// Returns the heaps, best first.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[HeapId] {
@@ -42,41 +42,41 @@ impl Default for Ranking {
     }
 }
 
-/// Why a region was chosen.
+/// The reason why a region was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Kernels write it: device memory is the fastest home.
+    /// Kernels write the data; device memory is fastest.
     WrittenByKernels,
-    /// The host writes it once: a copy to device memory pays for itself.
+    /// The host writes the data once; a copy to device memory pays off.
     WrittenOnce,
-    /// The host writes it for every frame: it is read where the host wrote it.
+    /// The host writes the data every frame; kernels read it from staging memory.
     WrittenPerFrame,
-    /// The host reads what the device wrote: cached host memory.
+    /// The host reads what the device wrote; cached host memory is fastest to read.
     ReadByHost,
-    /// Every lane reads the same small table: the constant cache serves it.
+    /// All lanes read the same small table; the constant cache serves it.
     Broadcast,
-    /// A group reads the same bytes many times: it keeps a copy in shared memory.
+    /// A workgroup reads the same bytes many times; it copies them to shared memory first.
     ReusedByGroup,
-    /// The host writes it for every frame, into memory that kernels read fast.
+    /// The host writes the data every frame, directly into memory that kernels read fast.
     WrittenInPlace,
-    /// The host writes it for every frame and kernels read it more than once: a copy for every frame pays.
+    /// The host writes the data every frame and kernels read it more than once; a copy per frame pays off.
     CopiedPerFrame,
-    /// Both sides use it all the time: unified memory.
+    /// Host and device both access the data at any time; unified memory avoids copies.
     UsedByBoth,
     /// The request names its heap.
     Named,
-    /// The device lacks the region that fits best; this one substitutes it.
+    /// The device does not have the best region; this one replaces it.
     Substitute(Region),
-    /// The region that fits best is too small; this one substitutes it.
+    /// The request is too large for the best region; this one replaces it.
     TooLargeFor(Region),
-    /// The region that fits best is worth more to others of the same set; this one substitutes it.
+    /// Other requests of the same set gain more from the best region; this one replaces it.
     Crowded(Region),
-    /// The region that fits best is nearly full; this one substitutes it until there is room again.
+    /// The best region is nearly full; this one replaces it until there is room again.
     NearlyFull(Region),
-    /// The region that fits best was full; this one substitutes it.
+    /// The best region was full; this one replaces it.
     Full(Region),
-    /// Every permitted heap was full, and the request may spill to host memory.
+    /// Every suitable heap was full, and the request may spill to host memory.
     Spilled,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// The reasons that name no other region, for people.
+    /// Returns the text of a reason that names no other region.
     const fn sentence(self) -> &'static str {
         match self {
             Self::WrittenByKernels => "kernels write it, so it lives in device memory",
@@ -123,46 +123,52 @@ impl Reason {
     }
 }
 
-/// A heap that was not chosen, and why.
+/// The reason why a heap was not chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// It is of another kind.
+    /// The heap is of another kind.
     Kind(HeapKind),
-    /// The request is larger than its largest block.
+    /// The request exceeds the heap's largest block.
     TooLarge {
-        /// The heap's largest block.
+        /// Largest block of the heap.
         max_block: u64,
     },
-    /// It guarantees less alignment than is asked for.
+    /// The heap guarantees less alignment than requested.
     Alignment {
-        /// What the heap guarantees.
+        /// Alignment that the heap guarantees.
         guaranteed: u64,
     },
-    /// It is only for requests that name it.
+    /// The heap serves only requests that name it.
     OnRequest,
-    /// It needs a flush, and the request must be coherent.
+    /// The request needs coherent memory, and the heap is not coherent.
     Incoherent,
 }
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kind(kind) => write!(f, "it is {} memory", kind.word()),
-            Self::TooLarge { max_block } => write!(f, "its largest block has {max_block} bytes"),
-            Self::Alignment { guaranteed } => write!(f, "it aligns to {guaranteed} bytes only"),
-            Self::OnRequest => f.write_str("it serves only requests that name it"),
-            Self::Incoherent => f.write_str("it needs a flush, and the request must be coherent"),
+            Self::Kind(kind) => write!(f, "the heap is {} memory", kind.word()),
+            Self::TooLarge { max_block } => {
+                write!(f, "the request exceeds its largest block of {max_block} bytes")
+            }
+            Self::Alignment { guaranteed } => {
+                write!(f, "it guarantees an alignment of {guaranteed} bytes only")
+            }
+            Self::OnRequest => f.write_str("it serves only requests that name this heap"),
+            Self::Incoherent => {
+                f.write_str("the request needs coherent memory, and this heap needs a flush")
+            }
         }
     }
 }
 
-/// The decision: a region, the heaps to try, and why.
+/// A placement decision: region, heaps to try, and reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The region.
+    /// Chosen region.
     pub region: Region,
     /// Heaps to try, best first.
     pub heaps: Ranking,
-    /// Why.
+    /// Reason for the choice.
     pub reason: Reason,
 }

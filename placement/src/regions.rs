@@ -1,4 +1,4 @@
-//! Which regions suit a request, and why the others do not.
+//! The regions that suit a request, and why the others do not.
 use crate::placement::Reason;
 use crate::profile::{Probe, Profile, TableSize};
 use crate::request::Request;
@@ -7,82 +7,90 @@ use crate::words::{Access, Pattern, Region, Writer};
 use core::fmt;
 use omniheap_seam::{Caps, Heap, HeapKind, HostAccess, Use};
 
-/// A region must save this many percent to be worth leaving device memory: below that, noise would decide.
+/// Percent that a region must save to be chosen over device memory. Smaller gains are within noise.
 const MARGIN: u64 = 5;
 
-/// Reads of a byte that are too few for caches to matter.
+/// Up to this many reads per byte, caches do not matter.
 const FEW: u32 = 4;
 
-/// Bytes of a kernel's own in the cache of constants, parameters and literals: near the end of that cache a table is as good
-/// as beyond it.
+/// Bytes of the constant cache that a kernel's own parameters and literals take. A table that ends this close to the cache's
+/// capacity is treated as one that exceeds it.
 const BESIDE: u64 = 512;
 
-/// Of a heap that everyone wants a little of, one request takes at most this part.
+/// One request takes at most this fraction of a small, contended heap.
 const SHARE: u64 = 8;
 
-/// Why a region does not serve a request.
+/// The reason why a region was not chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The device has none.
+    /// The device does not have this region.
     Missing,
-    /// The request is larger than the region's limit.
+    /// The request exceeds the region's size limit.
     TooLarge {
-        /// Bytes that are asked for.
+        /// Bytes requested.
         size: u64,
-        /// Bytes that the region gives.
+        /// Largest request that the region serves.
         limit: u64,
     },
-    /// Kernels write it, and the region is read-only for them.
+    /// Kernels write the data, and the region is read-only for kernels.
     ReadOnly,
-    /// The host uses it, and does not reach the region, or only slowly.
+    /// The host accesses the data, and the region is slow to read or not host-visible.
     NotForHost,
-    /// Only kernels use it, and they reach the region slowly.
+    /// Only kernels access the data, and the region is slow for kernels.
     NotForKernels,
-    /// Its memory needs a flush, and the request must be coherent.
+    /// The request needs coherent memory, and the region is not coherent.
     Incoherent,
-    /// Kernels would be slower, or not enough faster.
+    /// Reads would be slower, or not fast enough to be worth it.
     Slower {
-        /// The time from there, in percent of that from device memory.
+        /// Read time in percent of the read time from device memory.
         percent: u64,
     },
-    /// It would serve, and another region suits the request better.
+    /// The region would work, but another one suits the request better.
     Outranked,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing => f.write_str("the device has none"),
+            Self::Missing => f.write_str("the device has no such memory"),
             Self::TooLarge { size, limit } => {
-                write!(f, "{size} bytes are asked for and {limit} are the limit")
+                write!(f, "the request of {size} bytes exceeds its limit of {limit} bytes")
             }
-            Self::ReadOnly => f.write_str("kernels write it, and there they only read"),
-            Self::NotForHost => f.write_str("the host uses it, and is slow or blind there"),
-            Self::NotForKernels => f.write_str("only kernels use it, and they are slow there"),
-            Self::Incoherent => f.write_str("it needs a flush, and the request must be coherent"),
+            Self::ReadOnly => {
+                f.write_str("kernels write this data, and this memory is read-only for them")
+            }
+            Self::NotForHost => f.write_str(
+                "the host accesses this data, and this memory is slow to read or not host-visible",
+            ),
+            Self::NotForKernels => {
+                f.write_str("only kernels access this data, and this memory is slow for them")
+            }
+            Self::Incoherent => {
+                f.write_str("the request needs coherent memory, and this memory needs a flush")
+            }
             Self::Slower { percent } => {
-                write!(f, "reads would take {percent} % of the time from device memory")
+                write!(f, "reads would take {percent} % of the read time from device memory")
             }
-            Self::Outranked => f.write_str("it would serve, but another region suits better"),
+            Self::Outranked => f.write_str("it would work, but another region suits better"),
         }
     }
 }
 
-/// What a policy thinks of one region.
+/// A policy's verdict on one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionVerdict {
     /// The region.
     pub region: Region,
-    /// Why it does not serve; `None` for the one that does.
+    /// The reason why it was not chosen; `None` for the chosen region.
     pub refusal: Option<Refusal>,
 }
 
-/// Every region, in the order of verdicts.
+/// All regions, in the order of verdicts.
 pub(super) const ALL: [Region; 5] =
     [Region::Device, Region::Constant, Region::Shared, Region::Staging, Region::Unified];
 
-/// The regions that suit a request, best first, and why the first one does.
+/// Returns the regions that suit a request, best first, and the reason for the first one.
 pub(super) fn wanted(
     request: &Request<'_>,
     caps: &Caps,
@@ -114,8 +122,8 @@ pub(super) fn wanted(
     }
 }
 
-/// Where kernels read it fastest, on average over the probes that they may resemble. A broadcast table wants the constant
-/// region also where it is too large for it: then the placement says what substitutes it.
+/// Returns the region with the lowest mean read cost over the probes that match the request. May return the constant region
+/// for a table that is too large for it: the placement then names the substitute.
 fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
     let mean = |region: Region| cost(request, profile, region);
     let (device, constant, shared) =
@@ -135,26 +143,26 @@ fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
     }
 }
 
-/// Whether all lanes read the same bytes, a few times only. No cache holds those for long, and a copy does not pay: all that
-/// counts is that one read serves every lane.
+/// Returns whether all lanes read the same bytes, and only a few times. Then caches and copies do not pay; one read serves
+/// all lanes.
 const fn is_seldom(request: &Request<'_>) -> bool {
     matches!(request.pattern, Pattern::Broadcast | Pattern::Uniform) && request.reuse <= FEW
 }
 
-/// What caches see of a table: the part that a group reads.
+/// Returns the bytes that one workgroup reads, which is the working set for caches.
 fn touched(request: &Request<'_>) -> u64 {
     request.touches.map_or(request.layout.size, |bytes| bytes.clamp(1, request.layout.size.max(1)))
 }
 
-/// What a group's reads cost from a region, in percent of reading each byte once from device memory: the mean of what the
-/// probes say.
+/// Returns the cost of a workgroup's reads from a region, as the mean over the matching probes. 100 is the cost of reading
+/// each byte once from device memory.
 fn cost(request: &Request<'_>, profile: &Profile, region: Region) -> u64 {
     let costs = Probe::like(request).map(|probe| cost_of(probe, request, profile, region));
     let (sum, count) = costs.fold((0u64, 0), |(sum, count), cost| (sum + cost, count + 1));
     sum / count.max(1)
 }
 
-/// The same in a kernel like `probe`.
+/// Returns the same cost for one probe.
 fn cost_of(probe: Probe, request: &Request<'_>, profile: &Profile, region: Region) -> u64 {
     let reuse = u64::from(request.reuse.max(1));
     let reads = profile.cost(probe, touched(request));
@@ -185,18 +193,18 @@ fn cost_of(probe: Probe, request: &Request<'_>, profile: &Profile, region: Regio
     }
 }
 
-/// Bytes that a group has without opting in: more would cost other groups their place.
+/// Returns the shared memory of a workgroup without opt-in. More would reduce occupancy.
 fn shared_limit(caps: &Caps) -> u64 {
     caps.shared.map_or(0, |limits| limits.per_group)
 }
 
-/// Bytes of the constant region that one kernel can be shown.
+/// Returns the bytes of constant memory that one kernel can bind.
 pub(super) fn constant_limit(caps: &Caps) -> Option<u64> {
     caps.constant.map(|limits| limits.bank.min(limits.max_bind))
 }
 
-/// Whether the host can write where kernels read fast, with room for others: device memory behind a window that is faster
-/// than staging, or the one memory of a device that shares the host's. Memory that migrates is not that.
+/// Returns whether the host can write directly to memory that kernels read fast, with room to spare: host-visible device
+/// memory that is faster than staging, or the memory of an integrated GPU. Managed memory that migrates does not count.
 fn has_local_window(request: &Request<'_>, caps: &Caps, profile: &Profile) -> bool {
     let is_faster = u64::from(profile.window()) <= 100 - MARGIN;
     let is_shared = !caps.heaps.iter().any(|heap| heap.kind == HeapKind::Device);
@@ -209,7 +217,7 @@ fn has_local_window(request: &Request<'_>, caps: &Caps, profile: &Profile) -> bo
     caps.heaps.iter().any(is_window)
 }
 
-/// Why a region does not serve a request that another one serves.
+/// Returns why a region was not chosen for a request.
 pub(super) fn refuse(
     request: &Request<'_>,
     caps: &Caps,
@@ -237,14 +245,14 @@ pub(super) fn refuse(
     }
 }
 
-/// Whether a request that must be coherent finds no memory of the region that is.
+/// Returns whether the request needs coherent memory and the region has none.
 fn needs_flush(request: &Request<'_>, caps: &Caps, region: Region) -> bool {
     let kind = if region == Region::Staging { HeapKind::Staging } else { HeapKind::Unified };
     let is_coherent = |heap: &Heap| heap.kind == kind && heap.host != HostAccess::Incoherent;
     must_be_coherent(request) && !caps.heaps.iter().any(is_coherent)
 }
 
-/// The most bytes that a region gives one request; `None` where the device lacks it.
+/// Returns the largest request that a region serves; `None` if the device does not have it.
 fn limit(caps: &Caps, region: Region) -> Option<u64> {
     let largest = |kind: HeapKind| {
         let of_kind = caps.heaps.iter().filter(|heap| heap.kind == kind);

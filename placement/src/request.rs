@@ -1,4 +1,4 @@
-//! What is wanted, in intent rather than in heaps.
+//! Requests: size, alignment and intended use of an allocation.
 use crate::words::{
     Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Sharing,
     Spill, Substitution, Work, Writer,
@@ -9,7 +9,9 @@ use omniheap_seam::{Align, Class, HeapId, Layout, TimelineId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u16);
 
-/// What is wanted: layout, intended use, name. Built by chaining; the default is device memory.
+/// A request for memory: layout, intended use and name.
+///
+/// Build it by chaining. The default is device memory that kernels write and read.
 ///
 /// ```
 /// use omniheap_placement::{Access, Request, Writer};
@@ -21,52 +23,52 @@ pub struct Tag(pub u16);
 pub struct Request<'a> {
     /// Bytes and alignment.
     pub layout: Layout,
-    /// What may stand beside it.
+    /// Kind of resource (linear or tiled), for the spacing between neighbours in a block.
     pub class: Class,
-    /// Who writes it.
+    /// Writer of the data.
     pub writer: Writer,
-    /// Who reads it.
+    /// Reader of the data.
     pub access: Access,
-    /// How kernels read it.
+    /// Access pattern of the kernels that read it.
     pub pattern: Pattern,
-    /// What kernels do beside reading it.
+    /// Arithmetic per element that those kernels do.
     pub work: Work,
-    /// Whether their reads wait for each other.
+    /// Dependence of their reads on earlier reads.
     pub dependence: Dependence,
-    /// How often a group reads each of its bytes, on average; 0 is less than once.
+    /// Average number of times a workgroup reads each byte; 0 means less than once.
     pub reuse: u32,
-    /// Bytes of it that one group reads; `None` for all of them.
+    /// Number of bytes that one workgroup reads; `None` means all of them.
     pub touches: Option<u64>,
-    /// Whether host and device see each other's writes without being asked to look.
+    /// Requirement for host-coherent memory.
     pub coherence: Coherence,
-    /// Whether another region may serve.
+    /// Permission to use another region than the best one.
     pub substitution: Substitution,
-    /// Whether host memory may serve where every permitted heap is full.
+    /// Permission to fall back to host memory when every suitable heap is full.
     pub spill: Spill,
-    /// How long it lives.
+    /// Expected lifetime.
     pub lifetime: Lifetime,
-    /// Whether it may share a block.
+    /// Permission to share a block with other allocations.
     pub sharing: Sharing,
-    /// Whether it may move.
+    /// Permission for defragmentation to move it.
     pub mobility: Mobility,
-    /// What it holds at first.
+    /// Initial contents.
     pub contents: Contents,
-    /// Whether its bytes may outlive it.
+    /// Zeroing on free.
     pub privacy: Privacy,
-    /// Whether the driver may be asked.
+    /// Permission to ask the driver for more memory.
     pub driver: Driver,
-    /// Exactly this heap, whatever the policy says.
+    /// Heap to use; overrides the policy.
     pub heap: Option<HeapId>,
-    /// The timeline in whose order it is used and freed; without one, it is freed only when out of use.
+    /// Timeline that uses and frees the allocation in order. Without one, free it only when no work uses it.
     pub timeline: Option<TimelineId>,
-    /// Groups it in reports.
+    /// Label that groups allocations in reports.
     pub tag: Option<Tag>,
-    /// Shown in reports and traces.
+    /// Name shown in reports and traces.
     pub name: Option<&'a str>,
 }
 
 impl<'a> Request<'a> {
-    /// `size` bytes of device memory.
+    /// Requests `size` bytes of device memory.
     #[must_use]
     pub const fn new(size: u64) -> Self {
         Self {
@@ -95,188 +97,188 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Bytes that the host writes for every frame and kernels read.
+    /// Requests memory that the host writes every frame and kernels read.
     ///
-    /// With [`on`](Self::on), freed bytes are handed to another request for host access only once the timeline has passed
-    /// the free, so `Allocation::map` neither waits nor overwrites what the device still reads. Allocate one
-    /// for each frame and drop it after submitting: with N frames in flight, N of them take turns without driver calls.
+    /// With [`on`](Self::on), the bytes are reused for host access only after the timeline has passed the free. So
+    /// `Allocation::map` neither waits nor overwrites data that the device still reads. Allocate one upload per frame and
+    /// drop it after submitting: with N frames in flight, N allocations take turns without driver calls.
     #[must_use]
     pub const fn upload(size: u64) -> Self {
         Self::new(size).writer(Writer::HostPerFrame)
     }
 
-    /// Bytes that kernels write and the host reads.
+    /// Requests memory that kernels write and the host reads.
     #[must_use]
     pub const fn read_back(size: u64) -> Self {
         Self::new(size).access(Access::Host)
     }
 
-    /// At a multiple of `align`.
+    /// Sets the alignment.
     #[must_use]
     pub const fn align(mut self, align: Align) -> Self {
         self.layout.align = align;
         self
     }
 
-    /// Beside neighbours of this class.
+    /// Sets the kind of resource: linear or tiled.
     #[must_use]
     pub const fn class(mut self, class: Class) -> Self {
         self.class = class;
         self
     }
 
-    /// Written by `writer`.
+    /// Sets who writes the data.
     #[must_use]
     pub const fn writer(mut self, writer: Writer) -> Self {
         self.writer = writer;
         self
     }
 
-    /// Read by `access`.
+    /// Sets who reads the data.
     #[must_use]
     pub const fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Read by kernels in this pattern.
+    /// Sets how kernels read the data.
     #[must_use]
     pub const fn pattern(mut self, pattern: Pattern) -> Self {
         self.pattern = pattern;
         self
     }
 
-    /// Read by kernels that do so much beside.
+    /// Sets how much arithmetic kernels do per element they read.
     #[must_use]
     pub const fn work(mut self, work: Work) -> Self {
         self.work = work;
         self
     }
 
-    /// Read by kernels whose reads wait for each other, or do not.
+    /// Sets whether a read depends on the one before it.
     #[must_use]
     pub const fn dependence(mut self, dependence: Dependence) -> Self {
         self.dependence = dependence;
         self
     }
 
-    /// Read so often by a group, each byte on average; 0 is less than once.
+    /// Sets how often a workgroup reads each byte on average; 0 means less than once.
     #[must_use]
     pub const fn reuse(mut self, reuse: u32) -> Self {
         self.reuse = reuse;
         self
     }
 
-    /// Of which one group reads only so many bytes: what caches see of it.
+    /// Sets how many bytes of the allocation one workgroup reads (default: all of it).
     #[must_use]
     pub const fn touches(mut self, bytes: u64) -> Self {
         self.touches = Some(bytes);
         self
     }
 
-    /// From the region that suits it best, or from none.
+    /// Fails the request instead of using another region than the best one.
     #[must_use]
     pub const fn no_substitute(mut self) -> Self {
         self.substitution = Substitution::Forbidden;
         self
     }
 
-    /// Seen by the other side as soon as one side wrote it, without a flush.
+    /// Requires host-coherent memory, which needs no flush or invalidation.
     #[must_use]
     pub const fn coherent(mut self) -> Self {
         self.coherence = Coherence::Needed;
         self
     }
 
-    /// From host memory rather than from nowhere: slow for kernels, and the placement says so.
+    /// Allows host memory when every suitable heap is full. Kernels are slow there; the placement says so.
     #[must_use]
     pub const fn may_spill(mut self) -> Self {
         self.spill = Spill::Allowed;
         self
     }
 
-    /// Alive for so long.
+    /// Sets the expected lifetime.
     #[must_use]
     pub const fn lifetime(mut self, lifetime: Lifetime) -> Self {
         self.lifetime = lifetime;
         self
     }
 
-    /// With its own driver object.
+    /// Gives the allocation a driver object of its own.
     #[must_use]
     pub const fn dedicated(mut self) -> Self {
         self.sharing = Sharing::Dedicated;
         self
     }
 
-    /// Where its address stays as long as it lives.
+    /// Keeps the allocation at one address; defragmentation never moves it.
     #[must_use]
     pub const fn pinned(mut self) -> Self {
         self.mobility = Mobility::Pinned;
         self
     }
 
-    /// Holding zeros at first.
+    /// Fills the memory with zeros before the allocation is returned.
     #[must_use]
     pub const fn zeroed(mut self) -> Self {
         self.contents = Contents::Zero;
         self
     }
 
-    /// Zeroed when it is freed; it never moves, because a move leaves a copy behind.
+    /// Zeroes the memory on free. Also pins it, because a move would leave a copy behind.
     #[must_use]
     pub const fn secret(mut self) -> Self {
         self.privacy = Privacy::Secret;
         self.pinned()
     }
 
-    /// Moved only where its owner is asked: by a defragmentation that its caller decides move by move.
+    /// Allows moves only in defragmentation passes whose caller decides about each move.
     #[must_use]
     pub const fn moved_on_consent(mut self) -> Self {
         self.mobility = Mobility::OnConsent;
         self
     }
 
-    /// Only from memory that is held already.
+    /// Uses only memory that the pools already hold; never asks the driver.
     #[must_use]
     pub const fn held_only(mut self) -> Self {
         self.driver = Driver::Forbidden;
         self
     }
 
-    /// From exactly this heap.
+    /// Sets the heap; overrides the policy.
     #[must_use]
     pub const fn heap(mut self, heap: HeapId) -> Self {
         self.heap = Some(heap);
         self
     }
 
-    /// Used and freed in this timeline's order.
+    /// Sets the timeline that uses and frees the allocation in order.
     ///
-    /// Device work and the manager's transfers run in that order, so freed bytes are reusable on the timeline at once. Host
-    /// access through `Allocation::map` does not run in it: requests that name the host as writer or reader get
-    /// bytes whose earlier users have passed. Say so in the request; a map of other memory may have to wait.
+    /// Device work and the manager's transfers run in that order, so the timeline can reuse freed bytes at once. Host access
+    /// through `Allocation::map` does not: name the host as writer or reader in the request, and it gets bytes that no earlier
+    /// work uses. Mapping other memory may wait.
     #[must_use]
     pub const fn on(mut self, timeline: TimelineId) -> Self {
         self.timeline = Some(timeline);
         self
     }
 
-    /// Grouped under `tag` in reports.
+    /// Sets the label that groups allocations in reports.
     #[must_use]
     pub const fn tag(mut self, tag: Tag) -> Self {
         self.tag = Some(tag);
         self
     }
 
-    /// Called `name` in reports.
+    /// Sets the name shown in reports and traces.
     #[must_use]
     pub const fn name(mut self, name: &'a str) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// Whether the request says nothing of its use, so that it goes to device memory without a decision.
+    /// Returns whether the request has no hints, so that it goes to device memory without asking the policy.
     #[inline]
     #[must_use]
     pub const fn is_usual(&self) -> bool {
@@ -289,20 +291,20 @@ impl<'a> Request<'a> {
             && self.heap.is_none()
     }
 
-    /// Whether the host writes or reads the bytes itself.
+    /// Returns whether the host writes or reads the bytes directly.
     #[must_use]
     pub const fn is_for_host(&self) -> bool {
         !matches!(self.writer, Writer::Device) || !matches!(self.access, Access::Device)
     }
 
-    /// Whether the request says what it is called.
+    /// Returns whether the request has a name or a tag.
     #[inline]
     #[must_use]
     pub const fn is_labelled(&self) -> bool {
         self.tag.is_some() || self.name.is_some()
     }
 
-    /// Whether the request says nothing but how many bytes.
+    /// Returns whether the request has neither hints nor a name.
     #[inline]
     #[must_use]
     pub const fn is_plain(&self) -> bool {

@@ -8,29 +8,29 @@ use alloc::vec::Vec;
 use core::fmt;
 use omniheap_seam::{Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
 
-/// Chooses where a request goes. A pure function of what it is shown.
+/// Chooses the region and the heaps of a request. A pure function of its arguments.
 pub trait Policy: fmt::Debug + Send + Sync {
-    /// Decides.
+    /// Chooses a placement.
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap` when no heap can serve the request, `ExceedsLimit` when it is larger than every block could be.
+    /// `NoSuchHeap` if no heap can serve the request; `ExceedsLimit` if it exceeds the largest block of every heap.
     fn place(&self, request: &Request<'_>, caps: &Caps) -> Result<Placement>;
 
-    /// What it believes that reads cost on a device: for explanations.
+    /// Returns the read costs that the policy assumes for a device; used in explanations.
     fn profile(&self, caps: &Caps) -> Profile {
         Profile::assumed(caps)
     }
 }
 
-/// The rules that hold without measurements.
+/// The built-in rules with assumed read costs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultPolicy;
 
-/// The same rules with what was measured on the device.
+/// The built-in rules with read costs measured on the device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeasuredPolicy {
-    /// The measurements.
+    /// Measured read costs.
     pub profile: Profile,
 }
 
@@ -43,7 +43,7 @@ const fn kind_of(region: Region) -> HeapKind {
     }
 }
 
-/// Why a heap cannot serve a request, or nothing when it can.
+/// Returns why a heap cannot serve a request; `None` if it can.
 #[must_use]
 pub fn reject(request: &Request<'_>, heap: &Heap) -> Option<Rejection> {
     if heap.use_when == Use::OnRequest {
@@ -59,7 +59,7 @@ pub fn reject(request: &Request<'_>, heap: &Heap) -> Option<Rejection> {
     (request.layout.align > heap.align).then_some(Rejection::Alignment { guaranteed })
 }
 
-/// Whether the host uses the bytes in place and no flush may be needed.
+/// Returns whether the host accesses the bytes directly and the request forbids flushes.
 pub(super) const fn must_be_coherent(request: &Request<'_>) -> bool {
     let host = !matches!(
         (request.writer, request.access),
@@ -68,7 +68,7 @@ pub(super) const fn must_be_coherent(request: &Request<'_>) -> bool {
     host && matches!(request.coherence, Coherence::Needed)
 }
 
-/// Host memory that may serve a request when every heap of its placement is full, best first.
+/// Returns the host heaps that a request may spill to, best first.
 pub fn spill(request: &Request<'_>, caps: &Caps) -> Ranking {
     let fits = |heap: &(HeapId, &Heap)| {
         heap.1.kind == HeapKind::Staging && reject(request, heap.1).is_none()
@@ -80,7 +80,7 @@ pub fn spill(request: &Request<'_>, caps: &Caps) -> Ranking {
     heaps
 }
 
-/// Within one kind: cached memory first for the host's reads, combined memory first for its writes.
+/// Ranks heaps of one kind: cached memory first for host reads, write-combined memory first for host writes.
 fn preference(request: &Request<'_>, heap: &Heap) -> u8 {
     let reads = request.access != Access::Device;
     match heap.host {
@@ -109,8 +109,8 @@ impl Policy for MeasuredPolicy {
     }
 }
 
-/// Whether a heap can be a region's home. Shared memory is filled from device memory, and constants live there where they
-/// have no heap of their own; where both sides have one memory, that is it.
+/// Returns whether a heap can back a region. Device memory backs shared memory, and constants on devices without a constant
+/// heap. On integrated GPUs the unified heap backs everything.
 fn is_home(region: Region, heap: &Heap, caps: &Caps) -> bool {
     let of = |kind: HeapKind| caps.heaps.iter().any(|heap| heap.kind == kind);
     let lives_in_device = match region {
@@ -159,7 +159,7 @@ fn place(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Result<Placem
     Ok(Placement { region, heaps, reason })
 }
 
-/// What the rules think of every region, given the one that was chosen.
+/// Returns the verdict on every region, given the chosen one.
 pub fn judge(
     request: &Request<'_>,
     caps: &Caps,
@@ -173,7 +173,7 @@ pub fn judge(
     regions::ALL.into_iter().map(verdict).collect()
 }
 
-/// The region that suits a request best, and why it cannot have it: for errors of [`Policy::place`].
+/// Returns the best region for a request and why it cannot be used; for errors of [`Policy::place`].
 pub fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionVerdict {
     let region = regions::wanted(request, caps, profile).0[0];
     let refusal = regions::refuse(request, caps, profile, region);

@@ -1,186 +1,186 @@
-//! The words of a request, one enum each.
+//! Hints of a request, one enum each.
 use crate::profile::Probe;
 use omniheap_seam::HeapKind;
 
-/// What a policy chooses among.
+/// A kind of memory that a policy chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Region {
-    /// Device memory: the default home.
+    /// Device memory, the default.
     Device,
-    /// Read-only, broadcast-cached, small.
+    /// Constant memory: small, read-only for kernels, fast for broadcast reads.
     Constant,
-    /// On-chip memory of one group; a layout of a launch, not an allocation.
+    /// On-chip memory of a workgroup. It belongs to a launch; nothing is allocated there.
     Shared,
-    /// Host memory that the device reaches.
+    /// Host memory that the device can access.
     Staging,
-    /// Reached fast by both sides.
+    /// Memory that host and device both access fast.
     Unified,
 }
 
-/// Who writes the bytes.
+/// The writer of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Writer {
     /// Kernels.
     #[default]
     Device,
-    /// The host, once, before kernels read.
+    /// The host, once, before kernels read the data.
     HostOnce,
-    /// The host, again for every frame or step.
+    /// The host, every frame or step.
     HostPerFrame,
 }
 
-/// Who reads the bytes.
+/// The reader of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Kernels.
     #[default]
     Device,
-    /// The host, after the device wrote them.
+    /// The host, after the device wrote the data.
     Host,
-    /// Both, all the time.
+    /// Host and device, at any time.
     Both,
 }
 
-/// How kernels read the bytes.
+/// The access pattern of kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// Neighbouring lanes read neighbouring addresses.
     #[default]
     Coalesced,
-    /// Every lane reads the same address, and the compiler knows which: a loop over a whole table.
+    /// All lanes read the same address, known at compile time: a loop over a whole table.
     Broadcast,
-    /// Every lane reads the same address, which the kernel computes.
+    /// All lanes read the same address, computed at run time.
     Uniform,
-    /// Every lane reads a number where it likes, from numbers side by side.
+    /// Each lane reads single elements at random indices.
     Gathered,
-    /// Every lane reads a number or two of a record, 16 bytes or so, where it likes.
+    /// Each lane reads one or two fields of records (about 16 bytes) at random indices.
     Fields,
-    /// Every lane reads a whole record, 16 bytes or so, where it likes.
+    /// Each lane reads whole records (about 16 bytes) at random indices.
     Records,
-    /// A group reads the same tile many times.
+    /// A workgroup reads the same tile many times.
     Tiled,
 }
 
-/// What a kernel does beside reading the bytes.
+/// The arithmetic that a kernel does per element it reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Work {
-    /// Nobody says, or much.
+    /// Unspecified. Assume the kernel may do substantial arithmetic per element.
     #[default]
     Any,
-    /// Little: at most a multiplication and an addition for each number that it reads here, addresses aside, and several
-    /// numbers from here for each one of other memory.
+    /// At most one multiply-add per element, not counting address arithmetic. The kernel reads several elements from this
+    /// allocation for each element it reads elsewhere.
     Light,
 }
 
-/// Whether a read waits for the one before.
+/// The dependence of a read on the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dependence {
-    /// Nobody says.
+    /// Unspecified.
     #[default]
     Any,
-    /// No: every address is known without what was read before.
+    /// Addresses do not depend on values read before.
     Independent,
-    /// Yes: what is read says where to read next.
+    /// Each value read gives the next address, as in a linked list.
     Chained,
 }
 
-/// How long the bytes live.
+/// The expected lifetime of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lifetime {
-    /// Until freed, and nobody knows when.
+    /// Until freed, at an unknown time.
     #[default]
     Persistent,
     /// One frame or step.
     Frame,
-    /// One kernel.
+    /// One kernel launch.
     Kernel,
 }
 
-/// Whether an allocation may share its block.
+/// Permission to share a block with other allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sharing {
-    /// With other allocations.
+    /// The block may hold other allocations.
     #[default]
     Shared,
-    /// With nobody: its own driver object, at offset zero.
+    /// The allocation has a driver object of its own, at offset zero.
     Dedicated,
 }
 
-/// Whether defragmentation may move an allocation.
+/// Permission for defragmentation to move an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mobility {
-    /// While nobody holds its binding.
+    /// It may move whenever no binding of it is held.
     #[default]
     Movable,
-    /// Only in passes that ask its owner, who has native objects bound to its place.
+    /// It moves only in passes whose caller decides about each move, because native objects are bound to its place.
     OnConsent,
-    /// Never: its address stays as long as it lives.
+    /// It never moves; its address is stable.
     Pinned,
 }
 
-/// What an allocation holds before anyone writes it.
+/// The initial contents of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Contents {
-    /// Whatever its domain left there.
+    /// Unspecified: data that earlier allocations of the same domain left.
     #[default]
     Any,
-    /// Zeros, padding included.
+    /// Zeros, including padding.
     Zero,
 }
 
-/// Whether an allocation's bytes may outlive it.
+/// Zeroing of an allocation when it is freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Privacy {
-    /// Within its domain.
+    /// Not zeroed. Later allocations of the same domain may see the data.
     #[default]
     Open,
-    /// Never: they are zeroed when it is freed, and not copied about before.
+    /// Zeroed on free, and never moved before.
     Secret,
 }
 
-/// Whether the driver may be asked for more memory.
+/// Permission to ask the driver for more memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Driver {
-    /// When nothing that is held fits.
+    /// Asks when no held memory fits.
     #[default]
     Allowed,
-    /// Never: only what is held already.
+    /// Never asks; uses only memory that is held already.
     Forbidden,
 }
 
-/// Whether another region may serve where the best one is missing or too small.
+/// Permission to use another region when the best one is missing or too small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Substitution {
-    /// Yes, and the placement says so.
+    /// Allowed. The placement says which region was replaced.
     #[default]
     Allowed,
-    /// No: the request fails instead.
+    /// Forbidden. The request fails.
     Forbidden,
 }
 
-/// Whether host and device see each other's writes without a flush or an invalidation.
+/// Requirement for host-coherent memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Coherence {
-    /// As the heap has it; `flush` and `invalidate` are called where it needs them.
+    /// Not required. The manager flushes and invalidates where the heap needs it.
     #[default]
     Any,
-    /// Always: heaps that need a flush are left out.
+    /// Required. Heaps that need a flush are not used.
     Needed,
 }
 
-/// Whether host memory may serve where every heap that the policy permits is full.
+/// Permission to fall back to host memory when every suitable heap is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Spill {
-    /// No: the request fails instead.
+    /// Forbidden. The request fails.
     #[default]
     Forbidden,
-    /// Yes, as the last resort, and the placement says so.
+    /// Allowed as the last resort. The placement says so.
     Allowed,
 }
 
-/// A value that files, command lines and reports write as one word.
+/// A value with one keyword in files, command lines and reports.
 ///
 /// ```
 /// use omniheap_placement::{Word, Writer};
@@ -188,16 +188,16 @@ pub enum Spill {
 /// assert_eq!(Writer::HostPerFrame.word(), "host-per-frame");
 /// ```
 pub trait Word: Copy + PartialEq + Send + Sync + 'static {
-    /// Every value with its word.
+    /// All values with their keywords.
     const WORDS: &'static [(&'static str, Self)];
 
-    /// The value that a word stands for.
+    /// Returns the value of a keyword.
     #[must_use]
     fn from_word(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, value)| *value)
     }
 
-    /// The word for this value.
+    /// Returns the keyword of this value.
     #[must_use]
     fn word(self) -> &'static str {
         let found = Self::WORDS.iter().find(|(_, value)| *value == self);
@@ -205,7 +205,7 @@ pub trait Word: Copy + PartialEq + Send + Sync + 'static {
     }
 }
 
-/// Gives the words of a type, all of its values.
+/// Implements [`Word`] for a type, with all of its values.
 macro_rules! words {
     ($type:ident: $($word:literal => $value:ident),+) => {
         impl Word for $type {

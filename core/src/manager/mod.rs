@@ -30,7 +30,7 @@ pub use allocation::Allocation;
 pub use binding::{Binding, Mapped, Pin};
 pub use buffer::Buffer;
 pub use config::{ManagerConfig, Pressure, Relief, UserPool};
-pub use defragment::{Background, Defragmentation, Remapping, Step};
+pub use defragment::{Background, Decision, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, FreeError, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
@@ -39,10 +39,10 @@ pub use transfer::Copy;
 
 use crate::defrag::DefragStats;
 use crate::device::Device;
-use crate::pool::{Names, Patience, Pool};
+use crate::pool::{Names, Patience, Pool, Waiting};
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
-use crate::{Backend, Caps, HeapId, Ranking, Request, Result, TimelineId, Waiting};
+use crate::{Backend, Caps, HeapId, Ranking, Request, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -75,9 +75,9 @@ struct Inner<B: Backend> {
     /// The sanitizer, if there is one.
     watch: Option<Arc<Watch<B>>>,
     config: ManagerConfig,
-    /// Heaps for requests that say nothing of their use.
+    /// Heaps for requests without hints.
     plain: Ranking,
-    /// The same for the fast path, and none where an observer or a sanitizer sees every request.
+    /// Heaps the fast path may use; empty when an observer or a sanitizer forces every request onto the slow path.
     unseen: Ranking,
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,

@@ -37,10 +37,9 @@ pub unsafe trait Remap: Send + Sync {
     /// `OutOfDeviceMemory`, `Unsupported`, `DeviceLost`, `Driver`.
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()>;
 
-    /// As [`create`](Self::create), but a driver for which every page is a cost may make sheets of up to `most` pages.
+    /// Creates pages like [`create`](Self::create), and may group up to `most` of them under one driver handle.
     ///
-    /// The pages of a sheet are equal to each other and to no other page, and stay together: they are mapped side by
-    /// side, unmapped and destroyed all at once.
+    /// Pages of a group compare equal. They must be mapped side by side, and unmapped and destroyed together.
     ///
     /// # Errors
     ///
