@@ -42,14 +42,14 @@ pub use omniheap_seam::{
 
 #[cfg(feature = "std")]
 pub use {
-    defrag::{Budget, Decision, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
+    defrag::{Budget, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
     device::{HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     manager::{
-        AllocateError, Allocation, Background, Binding, BlockReport, Buffer, Copy, Defragmentation,
-        Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan, PoolReport, Pressure,
-        Program, Relief, Remapping, Report, Shortage, Source, SpanReport, SpanState, Step, Totals,
-        UserPool, Verdict,
+        AllocateError, Allocation, Background, Binding, BlockReport, Buffer, Copy, Decision,
+        Defragmentation, Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan,
+        PoolReport, Pressure, Program, Relief, Remapping, Report, Shortage, Source, SpanReport,
+        SpanState, Step, Totals, UserPool, Verdict,
     },
     pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
     sanitizer::{

@@ -1,4 +1,5 @@
 //! The project's own tasks: `cargo xtask test` is what CI runs.
+mod arrows;
 mod binaries;
 mod bite;
 mod bundle;

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
-use crate::{cargo, embed, header, nightly, python, root, system, table, target, words};
+use crate::{arrows, cargo, embed, header, nightly, python, root, system, table, target, words};
 use std::process::Command;
 
 /// Crates whose tests also run optimised: those with `unsafe` or threads, or whose random walks are longer then, and
@@ -47,6 +47,7 @@ fn steps() -> Vec<Step> {
                 .iter()
                 .try_for_each(|part| words::check(&root().join(part)))
         }),
+        Step::new("modules of the core import one way", arrows::check),
         Step::new("tables say what the results say", table::check),
         Step::command("core without std", cargo(&no_std)),
         Step::new("C header", header::check),

@@ -28,7 +28,8 @@ fn vendor_in(line: &str) -> Option<&'static str> {
     words.find_map(|word| VENDORS.into_iter().find(|vendor| word.eq_ignore_ascii_case(vendor)))
 }
 
-fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// Returns all files of a folder and its subfolders, sorted.
+pub(crate) fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

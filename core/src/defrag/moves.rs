@@ -61,7 +61,7 @@ pub(super) struct Move {
 
 /// How a move is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(crate) enum How {
     /// The pass copies the bytes.
     Copy,
     /// The owner copies the bytes before it commits the pass.

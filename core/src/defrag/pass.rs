@@ -8,7 +8,7 @@ use super::stats::{DefragStats, Moved, Outcome};
 use crate::device::{Block, Device};
 use crate::event::AllocationId;
 use crate::pool::{Consent, Lane, Patience};
-use crate::{Allocation, Backend, ErrorKind, HeapId, InsideBlock, Point, Result, TimelineId};
+use crate::{Backend, ErrorKind, HeapId, InsideBlock, Point, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::time::Duration;
@@ -90,51 +90,26 @@ impl<B: Backend> Pass<B> {
         self.moves.is_empty()
     }
 
-    /// Decides about one move, by its position in [`moves`](Self::moves). Undecided ones are copied, or ignored where
-    /// they need consent.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfRange` where there is no such move, or it is not that of the allocation to destroy; `Busy` once the pass has
-    /// started. An allocation to destroy is freed whatever the answer.
-    pub fn decide(&mut self, which: usize, decision: Decision<B>) -> Result<()> {
-        if self.under_way.is_some() {
-            return Err(ErrorKind::Busy.into());
-        }
-        let id = self.moves.list().get(which).map(|planned| self.moves.id(planned));
-        if let Decision::Destroy(allocation) = &decision
-            && id != Some(allocation.id())
-        {
-            return Err(ErrorKind::OutOfRange.into());
-        }
-        let planned = self.moves.get_mut(which).ok_or(ErrorKind::OutOfRange)?;
-        planned.how = match decision {
-            Decision::Copy => How::Copy,
-            Decision::OwnerCopies => How::OwnerCopies,
-            Decision::Ignore => How::Ignore,
-            Decision::Destroy(allocation) => {
-                drop(allocation);
-                How::Ignore
-            }
-        };
-        Ok(())
+    /// Returns the move at a position of [`moves`](Self::moves).
+    pub(crate) fn planned(&self, which: usize) -> Option<PlannedMove<'_, B>> {
+        let planned = self.moves.list().get(which)?;
+        Some(PlannedMove { moves: &self.moves, planned })
     }
 
-    /// Asks `owner` about every move, copies, waits and commits.
+    /// Checks that moves can still be decided: `Busy` once the pass has started.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.under_way.is_some() { Err(ErrorKind::Busy.into()) } else { Ok(()) }
+    }
+
+    /// Sets how one move is made.
     ///
     /// # Errors
     ///
-    /// As for [`commit`](Self::commit).
-    pub fn run(
-        mut self,
-        mut owner: impl FnMut(&PlannedMove<'_, B>) -> Decision<B>,
-    ) -> Result<Outcome> {
-        for which in 0..self.moves.len() {
-            let planned = &self.moves.list()[which];
-            let decision = owner(&PlannedMove { moves: &self.moves, planned });
-            self.decide(which, decision)?;
-        }
-        self.commit()
+    /// `OutOfRange` if there is no such move; `Busy` once the pass has started.
+    pub(crate) fn set_how(&mut self, which: usize, how: How) -> Result<()> {
+        self.check_open()?;
+        self.moves.get_mut(which).ok_or(ErrorKind::OutOfRange)?.how = how;
+        Ok(())
     }
 
     /// Submits the copies behind all work that uses the moving allocations, and returns. Does nothing once started.
@@ -418,19 +393,6 @@ impl<B: Backend> Pass<B> {
             _ => backend.wait_idle(),
         }
     }
-}
-
-/// An owner's decision about the move of its allocation.
-#[derive(Debug)]
-pub enum Decision<B: Backend> {
-    /// Copy the bytes; the commit publishes the new place.
-    Copy,
-    /// The owner copies the bytes itself. Its copies must have finished before it commits the pass.
-    OwnerCopies,
-    /// Leave the allocation where it is.
-    Ignore,
-    /// Free the allocation, at its old place and at its new one.
-    Destroy(Allocation<B>),
 }
 
 /// One move of a pass, before it is made.

@@ -1,11 +1,9 @@
 //! How a manager is set up, and the pools that users make.
 use super::{AllocateError, Allocation, Defragmentation, Manager, Remapping};
 use crate::event::Observer;
-use crate::pool::Pool;
-use crate::{
-    Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, PoolConfig, Request,
-    Sanitize,
-};
+use crate::pool::{Pool, PoolConfig};
+use crate::sanitizer::Sanitize;
+use crate::{Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, Request};
 use alloc::sync::Arc;
 use core::fmt;
 

@@ -1,8 +1,9 @@
 //! Moving live data on purpose: at once, pass by pass, or a little with every step.
-use super::Manager;
 use super::ladder::{Climb, Taken};
+use super::{Allocation, Manager};
 use crate::defrag::{
-    Budget, BudgetMeter, Goal, Holes, LanePlanner, Mode, Moved, Outcome, Pass, Portion, Slid,
+    Budget, BudgetMeter, Goal, Holes, How, LanePlanner, Mode, Moved, Outcome, Pass, PlannedMove,
+    Portion, Slid,
 };
 use crate::pool::{Ask, Consent, Lane, Patience, Pool};
 use crate::{Backend, ErrorKind, Heap, Mapper, Result, TimelineId, Timelines};
@@ -464,5 +465,62 @@ impl<B: Backend> Manager<B> {
         }
         let taken = lane.state.lock().allocate_usable(ask);
         Ok(taken.ok().map(|slot| (Arc::clone(lane), slot)))
+    }
+}
+
+/// An owner's decision about the move of its allocation.
+#[derive(Debug)]
+pub enum Decision<B: Backend> {
+    /// Copy the bytes; the commit publishes the new place.
+    Copy,
+    /// The owner copies the bytes itself. Its copies must have finished before it commits the pass.
+    OwnerCopies,
+    /// Leave the allocation where it is.
+    Ignore,
+    /// Free the allocation, at its old place and at its new one.
+    Destroy(Allocation<B>),
+}
+
+impl<B: Backend> Pass<B> {
+    /// Decides about one move, by its position in [`moves`](Self::moves). A move without a decision is copied, or skipped if
+    /// it needs consent.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange` if there is no such move, or if the allocation to destroy is not the one that moves; `Busy` once the
+    /// pass has started. An allocation to destroy is freed in every case.
+    pub fn decide(&mut self, which: usize, decision: Decision<B>) -> Result<()> {
+        self.check_open()?;
+        let how = match &decision {
+            Decision::Copy => How::Copy,
+            Decision::OwnerCopies => How::OwnerCopies,
+            Decision::Ignore => How::Ignore,
+            Decision::Destroy(allocation) => {
+                let id = self.planned(which).map(|planned| planned.allocation());
+                if id != Some(allocation.id()) {
+                    return Err(ErrorKind::OutOfRange.into());
+                }
+                How::Ignore
+            }
+        };
+        self.set_how(which, how)
+    }
+
+    /// Asks `owner` about every move, then copies, waits and commits.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`commit`](Self::commit).
+    pub fn run(
+        mut self,
+        mut owner: impl FnMut(&PlannedMove<'_, B>) -> Decision<B>,
+    ) -> Result<Outcome> {
+        let mut which = 0;
+        while let Some(planned) = self.planned(which) {
+            let decision = owner(&planned);
+            self.decide(which, decision)?;
+            which += 1;
+        }
+        self.commit()
     }
 }

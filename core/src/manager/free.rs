@@ -1,9 +1,9 @@
 //! Giving bytes back: at once, or when timelines have passed.
 use super::{Allocation, FreeError, Manager};
 use crate::event::AllocationId;
-use crate::pool::{Ended, Ending, Lane, LaneState, Note, Noted, Origin, SlotId, Stay};
+use crate::pool::{Ended, Ending, Lane, LaneState, Note, Noted, Origin, SlotId, Stay, Uses};
 use crate::sync::Guard;
-use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId, Uses};
+use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {

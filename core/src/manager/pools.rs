@@ -1,11 +1,10 @@
 //! The pools of a manager: one of each heap, made at first use, and those that users make.
 #![forbid(unsafe_code)]
 use super::{AllocateError, Allocation, Manager, UserPool, ladder};
-use crate::pool::{MakeStrategy, Miss, Patience, Pool};
+use crate::pool::{MakeStrategy, Miss, Patience, Pool, PoolConfig, StrategyKind};
 use crate::strategy::Strategy;
 use crate::{
-    Align, Backend, Class, Contents, Error, ErrorKind, HeapId, PoolConfig, Request, Result,
-    Sharing, Span, StrategyKind,
+    Align, Backend, Class, Contents, Error, ErrorKind, HeapId, Request, Result, Sharing, Span,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use std::sync::OnceLock;

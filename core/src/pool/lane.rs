@@ -11,10 +11,11 @@ use super::users::{User, Users};
 use super::warm::{StateLock, Warm};
 use crate::device::Block;
 use crate::event::{AllocationId, Event};
+use crate::pool::Uses;
 use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf, Usage};
 use crate::sync::Signal;
 use crate::{
-    Align, Backend, Class, ErrorKind, Layout, Placement, Request, Sharing, Span, TimelineId, Uses,
+    Align, Backend, Class, ErrorKind, Layout, Placement, Request, Sharing, Span, TimelineId,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::cell::Cell;
@@ -456,7 +457,10 @@ impl<B: Backend> State<B> {
     }
 
     /// Where an allocation is, in an observer's words.
-    pub(crate) fn place_of(&self, id: SlotId) -> Result<(crate::BlockNumber, u64), ErrorKind> {
+    pub(crate) fn place_of(
+        &self,
+        id: SlotId,
+    ) -> Result<(crate::event::BlockNumber, u64), ErrorKind> {
         let (block, span) = self.spot(id, self.slots.get(id)?)?;
         Ok((block.number(), span.offset))
     }

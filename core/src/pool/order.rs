@@ -3,9 +3,10 @@
 use super::lane::{Ask, Lane, State};
 use super::slots::SlotId;
 use super::users::{Pending, User};
+use crate::pool::Waiting;
 use crate::strategy::LastUse;
 use crate::sync::Guard;
-use crate::{Backend, Epoch, Error, ErrorKind, Point, Result, TimelineId, Timelines, Waiting};
+use crate::{Backend, Epoch, Error, ErrorKind, Point, Result, TimelineId, Timelines};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -379,6 +379,3 @@ impl<B: Backend> State<B> {
         Ok(self.admit(grant, ask.size, user))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,8 @@
 //! The timelines that use a lane's bytes: who may have a hole at once, because its last users come before it or have passed.
 #![forbid(unsafe_code)]
+use crate::pool::Uses;
 use crate::strategy::LastUse;
-use crate::{Epoch, ErrorKind, TimelineId, Uses};
+use crate::{Epoch, ErrorKind, TimelineId};
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 /// A timeline that uses bytes of a lane, by its number there.

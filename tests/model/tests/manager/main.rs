@@ -11,6 +11,7 @@ mod missed;
 mod ordered;
 mod own_strategy;
 mod pack;
+mod page_groups;
 mod promises;
 mod recall;
 mod recall_threads;

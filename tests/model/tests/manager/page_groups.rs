@@ -1,8 +1,9 @@
 //! Pools over a driver whose pages come in sheets: it refuses to divide one, as real ones do.
-use crate::*;
-use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+#![expect(unsafe_code, reason = "implements the unsafe traits of a device")]
+use omniheap_core::*;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const PAGE: u64 = 1 << 21;
 
