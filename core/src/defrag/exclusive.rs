@@ -157,6 +157,9 @@ impl<B: Backend> Lane<B> {
         choose: impl Fn(&mut [Piece<SlotId>]) -> Planned<SlotId>,
     ) -> Result<Option<Begun<B>>, ErrorKind> {
         let Some(mut state) = self.lock_to_move(own) else { return Ok(None) };
+        if let Some(tlsf) = state.divider.general() {
+            tlsf.merge_touching(); // The device will be idle, so who used which hole does not matter.
+        }
         let Some((id, window)) =
             state.cheapest_window(self.shared.unit, self.granularity(), choose)?
         else {

@@ -288,8 +288,12 @@ impl<B: Backend> State<B> {
     pub(super) fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
         self.slots.reserve()?;
         let user = self.enter(ask.timeline)?;
-        let grant = self.divider.as_strategy_mut().allocate(ask.layout, ask.class)?;
-        Ok(self.admit(grant, ask.size, user))
+        let mut grant = self.divider.as_strategy_mut().allocate(ask.layout, ask.class);
+        if let (Err(_), Divider::General(tlsf)) = (&grant, &mut self.divider) {
+            tlsf.merge_touching();
+            grant = tlsf.allocate(ask.layout, ask.class);
+        }
+        Ok(self.admit(grant?, ask.size, user))
     }
 
     /// Takes an allocation back that nobody has used.

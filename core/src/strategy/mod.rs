@@ -129,7 +129,8 @@ pub trait Strategy: fmt::Debug + Send {
     ///
     /// # Errors
     ///
-    /// `Stale` when the key is not live; `Busy` when the algorithm frees in order and it is not this key's turn.
+    /// `Stale` when the key is not live. A live key is always freed; an algorithm that reuses bytes in order keeps them back
+    /// until their turn.
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind>;
 
     /// Returns the grant of a live key, as it was given.

@@ -216,22 +216,11 @@ impl Driver {
     }
 
     fn free(&mut self, position: usize) -> Outcome {
-        let live = self.shadow.live();
-        let key = live[position].grant.key;
-        let newest = position + 1 == live.len();
-        let busy = self.subject.frees_newest_first() && !newest;
-        match self.strategy.free(key) {
-            Ok(grant) => {
-                assert!(!busy, "{key:?} was freed before its turn");
-                self.shadow.free(grant);
-                self.dead.push(key);
-                Outcome::Freed(grant)
-            }
-            Err(kind) => {
-                assert_eq!((kind, busy), (ErrorKind::Busy, true), "a live key was not freed");
-                Outcome::Refused(kind)
-            }
-        }
+        let key = self.shadow.live()[position].grant.key;
+        let grant = self.strategy.free(key).expect("a live key is freed");
+        self.shadow.free(grant);
+        self.dead.push(key);
+        Outcome::Freed(grant)
     }
 
     /// Checks that the kind of a refusal is right, and that no hole had to serve the request.

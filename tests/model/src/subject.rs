@@ -115,16 +115,10 @@ impl Subject {
         !matches!(self, Self::Buddy { .. } | Self::Slab { .. })
     }
 
-    /// Whether only the newest span can be freed.
-    #[must_use]
-    pub const fn frees_newest_first(self) -> bool {
-        matches!(self, Self::Stack)
-    }
-
     /// Whether freeing a span makes all of its bytes a hole at once.
     #[must_use]
     pub const fn reuses_at_once(self) -> bool {
-        !matches!(self, Self::Ring | Self::Bump)
+        !matches!(self, Self::Ring | Self::Bump | Self::Stack)
     }
 
     /// Whether the class of a freed span still counts for what may follow it.

@@ -116,34 +116,20 @@ impl Tlsf {
         self.used -= self.nodes.size(index);
         self.live -= 1;
         // The new hole may touch holes that `may` refused, until they are merged below.
-        self.become_hole(index, self.nodes.get(index).last_use);
-        let hole = self.nodes.next(self.nodes.previous(index));
+        let hole = self.become_hole(index, self.nodes.get(index).last_use);
         let found = self.start_in(hole, layout, class);
         let taken = found.map(|start| self.take(hole, start, start + layout.size, class));
         match taken {
-            Some(grant) => {
-                self.merge_with_next(self.nodes.previous(self.nodes.previous(grant.key.index)));
-                self.merge_with_next(self.nodes.next(grant.key.index));
+            Some(Grant { key, .. }) => {
+                self.merge_or_note(self.nodes.previous(key.index));
+                self.merge_or_note(self.nodes.next(self.nodes.next(key.index)));
             }
             None => {
-                let whole = self.merge_with_next(self.nodes.previous(hole)).unwrap_or(hole);
-                self.merge_with_next(whole);
+                let whole = self.merge_or_note(hole);
+                self.merge_or_note(self.nodes.next(whole));
             }
         }
         taken.ok_or(ErrorKind::Fragmented)
-    }
-
-    /// Merges a hole with the hole after it. Returns the merged hole, `None` when there were not two.
-    fn merge_with_next(&mut self, hole: u32) -> Option<u32> {
-        let next = self.nodes.next(hole);
-        if !self.nodes.is_hole(hole) || !self.nodes.is_hole(next) {
-            return None;
-        }
-        self.remove_hole(next);
-        self.remove_hole(hole);
-        self.nodes.absorb_next(hole);
-        self.add_hole(hole);
-        Some(hole)
     }
 
     /// Moves a live span down to `offset` in the hole before it. The key stays.

@@ -10,7 +10,8 @@ use self::nodes::{Node, Nodes};
 use super::keys::NONE;
 use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
 use crate::{Align, Class, ErrorKind, Layout, Span};
-use alloc::vec::Vec;
+use alloc::{collections::BinaryHeap, vec::Vec};
+use core::cmp::Reverse;
 
 /// Holes of the request's own bin to try before a larger bin is taken.
 ///
@@ -27,7 +28,8 @@ const SPARE: u32 = 1;
 /// Holes are kept in lists by size: one list for each 1/32 of a power of two, with a bitmap over the lists. A request
 /// looks at a few holes of its own bin, then takes the first hole of the next larger bin that has one, which is found
 /// with two bit scans: a best fit to within 3 %. The rest of the hole stays a hole. A freed span merges with the holes
-/// beside it at once. All blocks share the lists, so a search covers every block at the price of one.
+/// beside it at once, except where another user may still use theirs: those merge when one of the two uses has finished.
+/// All blocks share the lists, so a search covers every block at the price of one.
 ///
 /// # Cost
 ///
@@ -65,6 +67,8 @@ pub struct Tlsf {
     holes: u64,
     /// Uses up to this time have finished.
     passed: u64,
+    /// Holes that touch the hole before them: when one of the two uses finishes, and the node of the hole. Some are outdated.
+    touching: BinaryHeap<Reverse<(u64, u32, u32)>>,
 }
 
 impl Tlsf {
@@ -81,6 +85,7 @@ impl Tlsf {
             live: 0,
             holes: 0,
             passed: 0,
+            touching: BinaryHeap::new(),
         }
     }
 
@@ -148,12 +153,87 @@ impl Tlsf {
     #[must_use]
     pub fn last_use_of_empty(&self, block: BlockId) -> Option<LastUse> {
         let edge = self.edge(block).ok().filter(|_| self.is_empty(block))?;
-        Some(self.nodes.get(self.nodes.next(edge)).last_use)
+        let uses = self.pieces(edge).map(|at| self.nodes.get(at).last_use);
+        Some(uses.fold(LastUse::NONE, LastUse::join))
     }
 
     /// Declares every use up to a time finished.
     pub fn set_passed(&mut self, time: u64) {
         self.passed = self.passed.max(time);
+        while let Some(Reverse((time, index, stamp))) = self.touching.pop() {
+            if time > self.passed {
+                self.touching.push(Reverse((time, index, stamp)));
+                return;
+            }
+            if self.is_touching(Key { index, stamp }) {
+                self.merge_or_note(index);
+            }
+        }
+    }
+
+    /// Merges all holes that touch. Nobody may use the result before all users of its parts have finished.
+    pub fn merge_touching(&mut self) {
+        while let Some(Reverse((_, index, stamp))) = self.touching.pop() {
+            if self.is_touching(Key { index, stamp }) {
+                self.merge_with_previous(index);
+            }
+        }
+    }
+
+    /// Returns whether a key is the latest of a hole that follows another hole.
+    fn is_touching(&self, hole: Key) -> bool {
+        let is_hole = |at: u32| self.nodes.is_hole(at);
+        self.nodes.is_latest(hole)
+            && is_hole(hole.index)
+            && is_hole(self.nodes.previous(hole.index))
+    }
+
+    /// Returns whether two holes can be one without making either wait for a user that it does not wait for now.
+    #[inline]
+    const fn may_merge(&self, one: LastUse, other: LastUse) -> bool {
+        one.same_user(other) || one.time() <= self.passed || other.time() <= self.passed
+    }
+
+    /// Merges a hole with the hole before it, now or when one of their uses has finished. Returns the hole that its bytes are
+    /// in then.
+    fn merge_or_note(&mut self, hole: u32) -> u32 {
+        let (before, after) = (self.nodes.get(self.nodes.previous(hole)), self.nodes.get(hole));
+        if !before.is_hole() || !after.is_hole() {
+            return hole;
+        }
+        let time = before.last_use.time().min(after.last_use.time());
+        if self.may_merge(before.last_use, after.last_use) || !self.reserve_touching() {
+            return self.merge_with_previous(hole);
+        }
+        let Key { index, stamp } = self.nodes.key(hole);
+        self.touching.push(Reverse((time, index, stamp)));
+        hole
+    }
+
+    /// Makes room for one more note of holes that touch; `false` without host memory.
+    fn reserve_touching(&mut self) -> bool {
+        if self.touching.len() as u64 > 2 * self.holes + 64 {
+            let mut notes = core::mem::take(&mut self.touching).into_vec();
+            notes.sort_unstable_by_key(|Reverse((time, index, _))| (*index, *time));
+            notes.retain(|Reverse((_, index, stamp))| {
+                self.is_touching(Key { index: *index, stamp: *stamp })
+            });
+            notes.dedup_by_key(|Reverse((_, index, _))| *index);
+            self.touching = BinaryHeap::from(notes);
+        }
+        self.touching.try_reserve(1).is_ok()
+    }
+
+    /// Merges a hole with the hole before it. Returns the merged hole.
+    fn merge_with_previous(&mut self, hole: u32) -> u32 {
+        let before = self.nodes.previous(hole);
+        let last_use = [before, hole].map(|at| self.unpassed(self.nodes.get(at).last_use));
+        self.remove_hole(hole);
+        self.remove_hole(before);
+        self.nodes.absorb_next(before);
+        self.nodes.set_last_use(before, last_use[0].join(last_use[1]));
+        self.add_hole(before);
+        before
     }
 
     /// Returns the use, or `NONE` when it has finished.
@@ -190,10 +270,31 @@ impl Tlsf {
         self.live -= 1;
         let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
         match (previous.is_hole(), next.is_hole()) {
-            (false, false) => self.become_hole(key.index, last_use),
-            (false, true) => self.merge_into_next(key.index, node, next, last_use),
-            (true, _) => self.merge_into_previous(key.index, node, previous, next, last_use),
+            (false, false) => drop(self.become_hole(key.index, last_use)),
+            (false, true) if self.may_merge(next.last_use, last_use) => {
+                self.merge_into_next(key.index, node, next, last_use);
+            }
+            (true, false) if self.may_merge(previous.last_use, last_use) => {
+                self.merge_into_previous(key.index, node, previous, next, last_use);
+            }
+            (true, true) if self.may_merge_three(previous.last_use, last_use, next.last_use) => {
+                self.merge_into_previous(key.index, node, previous, next, last_use);
+            }
+            _ => self.give_back_beside_others(key.index, last_use),
         }
+    }
+
+    #[inline]
+    const fn may_merge_three(&self, before: LastUse, own: LastUse, after: LastUse) -> bool {
+        self.may_merge(before, own) && self.may_merge(own, after) && self.may_merge(before, after)
+    }
+
+    /// Frees a span beside holes of other users.
+    #[cold]
+    fn give_back_beside_others(&mut self, index: u32, last_use: LastUse) {
+        let hole = self.become_hole(index, last_use);
+        let hole = self.merge_or_note(hole);
+        self.merge_or_note(self.nodes.next(hole));
     }
 
     /// Returns the bytes of all blocks.
@@ -318,12 +419,14 @@ impl Tlsf {
         index
     }
 
+    /// Makes a live span a hole of its own; returns the hole.
     #[inline]
-    fn become_hole(&mut self, index: u32, last_use: LastUse) {
+    fn become_hole(&mut self, index: u32, last_use: LastUse) -> u32 {
         self.nodes.set_hole(index);
         self.nodes.set_last_use(index, last_use);
         let hole = if self.nodes.is_worn(index) { self.nodes.replace(index) } else { index };
         self.add_hole(hole);
+        hole
     }
 
     /// Merges a freed span into the hole after it, which keeps its node.
@@ -423,7 +526,10 @@ impl Tlsf {
         align: Align,
         class: Class,
     ) -> Option<u64> {
-        let previous = self.nodes.get(self.nodes.previous(hole));
+        let mut previous = self.nodes.get(self.nodes.previous(hole));
+        while previous.is_hole() {
+            previous = self.nodes.get(previous.previous);
+        }
         if previous.is_edge() || previous.class() == class {
             return Some(start);
         }
@@ -435,7 +541,10 @@ impl Tlsf {
     }
 
     fn meets_next(&self, hole: u32, end: u64, class: Class) -> bool {
-        let next = self.nodes.get(self.nodes.next(hole));
+        let mut next = self.nodes.get(self.nodes.next(hole));
+        while next.is_hole() {
+            next = self.nodes.get(next.next);
+        }
         !next.is_edge()
             && next.class() != class
             && self.granularity.down(end - 1) == self.granularity.down(next.offset)
@@ -580,10 +689,14 @@ impl Strategy for Tlsf {
         if !self.is_empty(block) {
             return Err(ErrorKind::Busy);
         }
-        let piece = self.nodes.next(edge);
-        self.remove_hole(piece);
-        self.total -= self.nodes.size(piece);
-        self.nodes.discard(piece);
+        let mut piece = self.nodes.next(edge);
+        while piece != edge {
+            let next = self.nodes.next(piece);
+            self.remove_hole(piece);
+            self.total -= self.nodes.size(piece);
+            self.nodes.discard(piece);
+            piece = next;
+        }
         self.nodes.discard(edge);
         self.blocks[block.0 as usize] = (NONE, 0);
         Ok(())
@@ -621,10 +734,7 @@ impl Strategy for Tlsf {
     }
 
     fn is_empty(&self, block: BlockId) -> bool {
-        self.edge(block).is_ok_and(|edge| {
-            let piece = self.nodes.next(edge);
-            self.nodes.is_hole(piece) && self.nodes.next(piece) == edge
-        })
+        self.edge(block).is_ok_and(|edge| self.pieces(edge).all(|at| self.nodes.is_hole(at)))
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
@@ -637,8 +747,10 @@ impl Strategy for Tlsf {
             if self.nodes.next(node.previous) != at {
                 return Err("a ring of neighbours is broken");
             }
-            if node.is_hole() && self.nodes.is_hole(node.previous) {
-                return Err("two holes touch");
+            let before = self.nodes.get(node.previous);
+            if node.is_hole() && before.is_hole() && self.may_merge(node.last_use, before.last_use)
+            {
+                return Err("two holes touch that could be one");
             }
         }
         self.bins.validate(&self.nodes, self.holes)?;

@@ -386,6 +386,13 @@ impl LastUse {
         self.0 & ((1 << TIME) - 1)
     }
 
+    /// Returns whether two uses have the same users.
+    #[inline]
+    #[must_use]
+    pub const fn same_user(self, other: Self) -> bool {
+        (self.0 ^ other.0) >> TIME == 0
+    }
+
     /// Joins the uses of two neighbours: the later time, and `None` as the user where they differ.
     #[inline]
     #[must_use]

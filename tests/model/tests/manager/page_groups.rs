@@ -1,9 +1,10 @@
 //! Pools over a driver whose pages come in sheets: it refuses to divide one, as real ones do.
 #![expect(unsafe_code, reason = "implements the unsafe traits of a device")]
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::*;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const PAGE: u64 = 1 << 21;
 
@@ -251,6 +252,26 @@ fn timelines_take_turns_with_the_same_pages() {
     }
     assert_eq!(manager.report().driver_calls, calls, "nothing is mapped anew");
     assert_eq!(manager.heap_use(HeapId(0)).unwrap().reserved, 16 << 20);
+}
+
+/// Each timeline has its own bytes back at once, also where those of another lie beside them.
+#[test]
+fn timelines_that_lag_reuse_their_own_bytes_side_by_side() {
+    for paged in [true, false] {
+        let mut config = ManagerConfig::default();
+        config.pool.paged = paged;
+        let manager = Manager::with_config(Sheets::new(Work::Stuck), config);
+        let round = || {
+            for on in [ONE, TWO, THREE] {
+                drop(manager.allocate(&Request::new(256 << 10).on(on)).unwrap());
+            }
+        };
+        round();
+        let calls = manager.report().driver_calls;
+        (0..100).for_each(|_| round());
+        assert_eq!(manager.report().driver_calls, calls, "paged: {paged}");
+        assert_eq!(*manager.backend().orders.lock().unwrap(), []);
+    }
 }
 
 const ONE: TimelineId = TimelineId(1);

@@ -3,7 +3,7 @@ use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
     Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
-    Relief, Request, Rung, TimelineId, Timelines,
+    Relief, Request, Rung, StrategyKind, TimelineId, Timelines,
 };
 use omniheap_extras::Staging;
 use omniheap_host::{Host, heap};
@@ -392,4 +392,21 @@ fn a_pool_that_cannot_grow_still_holds_its_minimum() {
     let why = pool.allocate(&Request::new(50 * MIB)).expect_err("too large");
     assert!(why.kind().is_out_of_memory(), "{why}");
     assert!(pool.reserved() >= 8 * MIB, "{} MiB", pool.reserved() / MIB);
+}
+
+/// A vector drops its first element first, which is the wrong order for a stack.
+#[test]
+fn a_stack_pool_takes_frees_in_any_order() {
+    let manager = plain(64 * MIB);
+    let config =
+        PoolConfig { strategy: StrategyKind::Stack, block: Some(MIB), ..PoolConfig::new() };
+    let pool = manager.create_pool(DEVICE, config).expect("valid");
+    for _ in 0..3 {
+        let all: Vec<_> =
+            (0..16).map(|_| pool.allocate(&Request::new(MIB / 16)).expect("fits")).collect();
+        assert_eq!(pool.reserved(), MIB, "the block of the round before");
+        drop(all);
+    }
+    manager.trim().expect("nothing is live");
+    assert_eq!(pool.reserved(), 0);
 }

@@ -1,5 +1,5 @@
 //! What the general-purpose strategy can do beyond the trait: carve, split and join, against a map of live spans.
-use omniheap_core::strategy::{BlockId, Key, PieceState, Strategy, Tlsf};
+use omniheap_core::strategy::{BlockId, Grant, Key, LastUse, PieceState, Strategy, Tlsf};
 use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
 use omniheap_model::seed;
 use proptest::collection::vec;
@@ -115,14 +115,17 @@ impl World {
     }
 }
 
+fn runner(name: &str) -> TestRunner {
+    let mut start = [0; 32];
+    start[..8].copy_from_slice(&seed(name).to_le_bytes());
+    let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &start))
+}
+
 #[test]
 fn carved_split_and_joined_spans_follow_the_map() {
-    let mut start = [0; 32];
-    start[..8].copy_from_slice(&seed("carving").to_le_bytes());
-    let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &start);
     let input = vec((any::<u8>(), any::<u8>(), any::<u8>()), 0..200);
-    let result = TestRunner::new_with_rng(config, rng).run(&input, |ops| {
+    let result = runner("carving").run(&input, |ops| {
         let mut world = World::new();
         for (op, a, b) in ops {
             match op % 6 {
@@ -143,4 +146,98 @@ fn carved_split_and_joined_spans_follow_the_map() {
         Ok(())
     });
     result.expect("every promise holds");
+}
+
+/// Users that allocate and free side by side.
+struct Shared {
+    tlsf: Tlsf,
+    block: BlockId,
+    granularity: Align,
+    /// Who used each byte last, and when.
+    uses: Vec<(u16, u64)>,
+    clock: u64,
+    passed: u64,
+    live: Vec<(Grant, Class)>,
+}
+
+impl Shared {
+    fn new(granularity: Align) -> Self {
+        let mut tlsf = Tlsf::new(granularity);
+        let block = tlsf.add_block(SIZE).expect("a plain block");
+        let uses = (0..SIZE).map(|_| (0, 0)).collect();
+        Self { tlsf, block, granularity, uses, clock: 0, passed: 0, live: Vec::new() }
+    }
+
+    /// Nobody is given a byte that another may still use.
+    fn allocate(&mut self, user: u16, size: u64, class: Class) {
+        let passed = self.passed;
+        let may = |last: LastUse| last.user() == Some(user) || last.time() <= passed;
+        let Ok(grant) = self.tlsf.allocate_where(Layout::new(size), class, may) else { return };
+        for (last, time) in bytes_of(grant.span).map(|at| self.uses[at]) {
+            assert!(last == user || time <= passed, "used by {last} at {time}");
+        }
+        self.live.push((grant, class));
+    }
+
+    fn free(&mut self, user: u16, pick: u8) {
+        let at = usize::from(pick) % self.live.len().max(1);
+        if at >= self.live.len() {
+            return;
+        }
+        let (grant, _) = self.live.swap_remove(at);
+        self.clock += 1;
+        self.tlsf.free_used(grant.key, LastUse::new(user, self.clock)).expect("live");
+        bytes_of(grant.span).for_each(|at| self.uses[at] = (user, self.clock));
+    }
+
+    fn pass(&mut self, time: u64) {
+        self.passed = self.passed.max(time);
+        self.tlsf.set_passed(time);
+    }
+
+    /// Spans of different classes share no granule.
+    fn check(&self) {
+        assert_eq!(self.tlsf.validate(), Ok(()));
+        let granules = |grant: &Grant| {
+            [grant.span.offset, grant.span.end() - 1].map(|at| self.granularity.down(at))
+        };
+        let of =
+            |class| self.live.iter().filter(move |(_, of)| *of == class).map(|(grant, _)| grant);
+        for [first, last] in of(Class::Linear).map(granules) {
+            assert!(of(Class::Tiled).map(granules).all(|[start, end]| last < start || end < first));
+        }
+    }
+}
+
+/// Holes of several users stay apart until they have finished; none is lost.
+#[test]
+fn holes_of_several_users_stay_apart_until_they_have_finished() {
+    let steps = vec(any::<(u8, u8, u8)>(), 1..200);
+    let result = runner("users").run(&(steps, 0..5u32), |(steps, granularity)| {
+        let mut shared = Shared::new(Align::of(1 << granularity));
+        for (what, size, pick) in steps {
+            let user = u16::from(pick % 3) + 1;
+            match what % 8 {
+                0 => shared.allocate(user, u64::from(size % 48) + 1, Class::Tiled),
+                1..=3 => shared.allocate(user, u64::from(size % 48) + 1, Class::Linear),
+                4..=5 => shared.free(user, pick),
+                6 => shared.pass(shared.clock * u64::from(size % 4) / 3),
+                _ if size < 16 => shared.tlsf.merge_touching(),
+                _ => {}
+            }
+            shared.check();
+        }
+        while !shared.live.is_empty() {
+            shared.free(1, 0);
+        }
+        shared.pass(shared.clock);
+        prop_assert_eq!((shared.tlsf.usage().holes, shared.tlsf.usage().largest_hole), (1, SIZE));
+        prop_assert_eq!(shared.tlsf.remove_block(shared.block), Ok(()));
+        Ok(())
+    });
+    result.expect("every promise holds");
+}
+
+fn bytes_of(span: Span) -> impl Iterator<Item = usize> {
+    (span.offset..span.end()).map(|at| usize::try_from(at).expect("within the block"))
 }
