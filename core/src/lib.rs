@@ -14,6 +14,8 @@ mod device;
 #[cfg(feature = "std")]
 mod event;
 #[cfg(feature = "std")]
+mod lane;
+#[cfg(feature = "std")]
 mod manager;
 #[cfg(all(test, loom))]
 mod models;
@@ -45,13 +47,14 @@ pub use {
     defrag::{Budget, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
     device::{HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
-    manager::{
-        AllocateError, Allocation, Background, Binding, BlockReport, Buffer, Copy, Decision,
-        Defragmentation, Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan,
-        PoolReport, Pressure, Program, Relief, Remapping, Report, Shortage, Source, SpanReport,
-        SpanState, Step, Totals, UserPool, Verdict,
+    lane::{
+        BlockReport, Growth, PoolConfig, SpanReport, SpanState, StrategyKind, Totals, Uses, Waiting,
     },
-    pool::{Growth, PoolConfig, StrategyKind, Uses, Waiting},
+    manager::{
+        AllocateError, Allocation, Background, Binding, Buffer, Copy, Decision, Defragmentation,
+        Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan, PoolReport, Pressure,
+        Program, Relief, Remapping, Report, Shortage, Source, Step, UserPool, Verdict,
+    },
     sanitizer::{
         Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
     },

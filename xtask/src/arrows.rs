@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// The modules of the core. Each imports only those before it.
-const ORDER: [&str; 8] =
-    ["event", "sync", "strategy", "device", "sanitizer", "pool", "defrag", "manager"];
+const ORDER: [&str; 9] =
+    ["event", "sync", "strategy", "device", "sanitizer", "lane", "pool", "defrag", "manager"];
 
 /// Checks every file of the core.
 pub(crate) fn check() -> Outcome {
@@ -25,6 +25,10 @@ pub(crate) fn check() -> Outcome {
             let found = wrong_imports(&read(&path)?, own, &below);
             wrong.extend(found.into_iter().map(|what| format!("{}: {what}", path.display())));
         }
+    }
+    let lane = core.join("lane/mod.rs");
+    if has_visible_field(&read(&lane)?) {
+        wrong.push(format!("{}: a field of a lane's state is visible outside", lane.display()));
     }
     wrong.iter().for_each(|line| println!("    {line}"));
     match wrong.len() {
@@ -60,6 +64,14 @@ fn wrong_imports(text: &str, own: usize, below: &BTreeSet<&str>) -> Vec<String> 
     wrong
 }
 
+/// Returns whether the state that a lane's lock guards, or a field of it, is visible outside its module.
+fn has_visible_field(lane: &str) -> bool {
+    let state = lane.split_once("struct State<B: Backend> {");
+    let Some((before, fields)) = state else { return true };
+    let fields = fields.split_once("\n}").map_or(fields, |(fields, _)| fields);
+    before.ends_with("pub(crate) ") || before.ends_with("pub ") || fields.contains("pub")
+}
+
 /// Returns the first name of a path behind `crate::`, or all names of a list there.
 fn first_names(path: &str) -> Vec<&str> {
     let is_end = |c: char| !c.is_alphanumeric() && c != '_';
@@ -76,7 +88,17 @@ fn first_names(path: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{names_from_below, wrong_imports};
+    use super::{has_visible_field, names_from_below, wrong_imports};
+
+    #[test]
+    fn the_state_of_a_lane_is_private() {
+        let of =
+            |field: &str| format!("struct State<B: Backend> {{\n    {field}\n}}\npub fn f() {{}}");
+        assert!(!has_visible_field(&of("slots: Slots,")));
+        assert!(has_visible_field(&of("pub(crate) slots: Slots,")));
+        assert!(has_visible_field(&format!("pub(crate) {}", of("slots: Slots,"))));
+        assert!(has_visible_field("it has another name"));
+    }
 
     const LIB: &str =
         "pub use omniheap_seam::{Align, Backend,\n Heap};\npub use {manager::Manager};";

@@ -69,18 +69,18 @@ planted! {
         "if request.layout.size == 0 {" => "if request.layout.size == 0 && !PLANTED {";
     any_alignment_will_do caught by too_much_alignment_is_refused_and_changes_nothing in "manager/ladder.rs":
         "if request.layout.align > heap.align {" => "if request.layout.align > heap.align && !PLANTED {";
-    names_are_lost caught by names_and_sizes_stay_until_the_free in "manager/ladder.rs":
-        "state.notes.set_label(slot.index, request);" =>
-        "if !PLANTED { state.notes.set_label(slot.index, request); }";
+    names_are_lost caught by names_and_sizes_stay_until_the_free in "lane/owned.rs":
+        "state.extras.set_label(slot.index, request);" =>
+        "if !PLANTED { state.extras.set_label(slot.index, request); }";
     dedicated_is_shared caught by a_dedicated_allocation_is_alone_at_offset_zero in "manager/ladder.rs":
         "if request.sharing == Sharing::Dedicated {" =>
         "if request.sharing == Sharing::Dedicated && !PLANTED {";
-    dedicated_stays caught by a_dedicated_allocation_is_alone_at_offset_zero in "pool/lane.rs":
-        "Sharing::Dedicated => self.remove_block(grant.block).map(Left::Block)," =>
-        "Sharing::Dedicated => if PLANTED { None } else { self.remove_block(grant.block).map(Left::Block) },";
+    dedicated_stays caught by a_dedicated_allocation_is_alone_at_offset_zero in "lane/mod.rs":
+        "Sharing::Dedicated => self.remove_block(grant.block).map(FreeOutcome::Block)," =>
+        "Sharing::Dedicated => if PLANTED { None } else { self.remove_block(grant.block).map(FreeOutcome::Block) },";
     zeros_are_forgotten caught by zeroed_memory_reads_zero_to_its_last_byte in "manager/ladder.rs":
         "if request.contents == Contents::Zero {" => "if request.contents == Contents::Zero && !PLANTED {";
-    zeros_come_on_another_timeline caught by zeros_arrive_in_the_order_of_the_timeline in "manager/residue.rs":
+    zeros_come_on_another_timeline caught by zeros_arrive_in_the_order_of_the_timeline in "manager/transfer.rs":
         "self.lane().wipe(self.slot(), on)" =>
         "self.lane().wipe(self.slot(), if PLANTED { TimelineId(on.0 + 1) } else { on })";
 
@@ -101,19 +101,19 @@ planted! {
         "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
     other_pools_keep_their_blocks caught by empty_blocks_of_other_pools_are_given_back_first in "manager/ladder.rs":
         "bytes += other.trim()?;" => "bytes += if PLANTED { 0 } else { other.trim()? };";
-    relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/pressure.rs":
+    relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/budget.rs":
         "let mut relief = Relief::Nothing;" =>
         "let mut relief = Relief::Nothing; if PLANTED { for callback in &callbacks { callback(&pressure); } }";
     relief_for_every_error caught by only_a_shortage_calls_for_relief in "manager/ladder.rs":
         "Err(error) if error.kind().is_out_of_memory() && refused.is_none() => {" =>
         "Err(error) if (PLANTED || error.kind().is_out_of_memory()) && refused.is_none() => {";
-    relief_is_never_asked_for caught by the_pressure_callback_is_told_and_may_free in "manager/pressure.rs":
+    relief_is_never_asked_for caught by the_pressure_callback_is_told_and_may_free in "manager/budget.rs":
         "if callback(&pressure) == Relief::Freed {" =>
         "if !PLANTED && callback(&pressure) == Relief::Freed {";
-    what_waits_is_not_collected caught by a_shortage_collects_what_waits in "pool/order.rs":
-        "if patience == Patience::Wait {
+    what_waits_is_not_collected caught by a_shortage_collects_what_waits in "lane/reuse.rs":
+        "if wait == WaitMode::Block {
                 wait_for(timelines, *point)?;" =>
-        "if patience == Patience::Wait && !PLANTED {
+        "if wait == WaitMode::Block && !PLANTED {
                 wait_for(timelines, *point)?;";
     spills_need_no_leave caught by what_may_spill_goes_to_host_memory_last_and_says_so in "manager/placed.rs":
         "placement.filter(|_| request.spill == Spill::Allowed)" =>
@@ -136,7 +136,7 @@ planted! {
         "let fits = PLANTED || align.divides(offset) && align.divides(size);";
     nothing_reaches_the_driver caught by moving_zero_bytes_succeeds_without_a_call in "manager/transfer.rs":
         "if size == 0 {" => "if size == 0 && !PLANTED {";
-    published_is_not_final caught by what_is_published_is_final in "manager/publish.rs":
+    published_is_not_final caught by what_is_published_is_final in "manager/transfer.rs":
         "if self.is_published() {" => "if self.is_published() && !PLANTED {";
     kernels_write_what_is_final caught by kernels_see_what_is_published_and_leave_it_as_it_is in "manager/launch.rs":
         "if *slot == Slot::Write {" => "if *slot == Slot::Write && !PLANTED {";
@@ -151,18 +151,18 @@ planted! {
         Ok(Place";
 
     // Whose it is.
-    strangers_free caught by a_stranger_cannot_free in "manager/free.rs":
+    strangers_free caught by a_stranger_cannot_free in "manager/allocation.rs":
         "if allocation.lane().manager != self.number() {" =>
         "if allocation.lane().manager != self.number() && !PLANTED {";
-    strangers_are_known caught by an_id_of_another_manager_is_foreign in "manager/free.rs":
+    strangers_are_known caught by an_id_of_another_manager_is_foreign in "manager/allocation.rs":
         "if id.manager != self.number() {" => "if id.manager != self.number() && !PLANTED {";
-    generations_do_not_count caught by a_reused_slot_does_not_revive_an_old_id in "pool/slots.rs":
+    generations_do_not_count caught by a_reused_slot_does_not_revive_an_old_id in "lane/table.rs":
         ".get(id.index as usize)
             .filter(|slot| slot.generation == id.generation &&" =>
         ".get(id.index as usize)
             .filter(|slot| (PLANTED || slot.generation == id.generation) &&";
     leaks_are_not_named caught by what_outlives_its_manager_is_named_and_still_works in "manager/mod.rs":
-        "report::warn_of_leaks(&lane);" => "if !PLANTED { report::warn_of_leaks(&lane); }";
+        "lane.warn_of_leaks();" => "if !PLANTED { lane.warn_of_leaks(); }";
 
     // Budgets and counters.
     hard_limits_are_soft caught by a_budget_below_use_stops_growth_and_frees_nothing in "device/mod.rs":
@@ -197,10 +197,10 @@ planted! {
     peaks_restart_at_nothing caught by peaks_start_again_where_they_are_reset in "device/mod.rs":
         "account.peak.store(account.reserved.load(Relaxed), Relaxed);" =>
         "account.peak.store(if PLANTED { 0 } else { account.reserved.load(Relaxed) }, Relaxed);";
-    peaks_never_move caught by counters_equal_a_model_after_every_step in "pool/lane.rs":
+    peaks_never_move caught by counters_equal_a_model_after_every_step in "lane/mod.rs":
         "counts.peak_live_bytes.max(counts.live_bytes);" =>
         "counts.peak_live_bytes.max(if PLANTED { 0 } else { counts.live_bytes });";
-    frees_are_not_counted caught by counters_equal_a_model_after_every_step in "pool/lane.rs":
+    frees_are_not_counted caught by counters_equal_a_model_after_every_step in "lane/mod.rs":
         "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
     any_number_of_blocks caught by the_driver_never_sees_more_blocks_than_it_tolerates in "device/opened.rs":
         "(count < limit).then_some(count + 1)" => "(PLANTED || count < limit).then_some(count + 1)";
@@ -211,21 +211,21 @@ planted! {
     // Pools.
     strategies_are_believed caught by grants_that_leave_their_block_are_refused in "pool/checked.rs":
         "if end.is_none_or(|end| end > block.size) {" => "if end.is_none_or(|end| end > block.size) && !PLANTED {";
-    a_maximum_is_a_wish caught by a_maximum_lets_exactly_so_many_in in "pool/shared.rs":
+    a_maximum_is_a_wish caught by a_maximum_lets_exactly_so_many_in in "lane/shared.rs":
         ".filter(|sum| *sum <= most)" => ".filter(|sum| PLANTED || *sum <= most)";
-    a_pool_keeps_a_refused_claim caught by an_inner_refusal_rolls_the_outer_claim_back in "pool/shared.rs":
+    a_pool_keeps_a_refused_claim caught by an_inner_refusal_rolls_the_outer_claim_back in "lane/shared.rs":
         "taken.inspect_err(|_| self.release(size))?;" =>
         "taken.inspect_err(|_| if !PLANTED { self.release(size) })?;";
     pools_in_use_are_destroyed caught by a_pool_in_use_is_busy in "manager/pools.rs":
-        "if lane.state.lock().counts.live() > 0 {" => "if lane.state.lock().counts.live() > 0 && !PLANTED {";
-    settings_may_contradict caught by pool_settings_that_contradict_are_refused in "pool/config.rs":
+        "if !lane.is_idle() {" => "if !lane.is_idle() && !PLANTED {";
+    settings_may_contradict caught by pool_settings_that_contradict_are_refused in "lane/config.rs":
         "if wrong {" => "if wrong && !PLANTED {";
-    minimums_are_given_back caught by a_minimum_is_taken_at_once_and_kept in "pool/plain.rs":
+    minimums_are_given_back caught by a_minimum_is_taken_at_once_and_kept in "lane/blocks.rs":
         "left.saturating_sub(size) >= self.shared.config.minimum {" =>
         "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
     minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool/mod.rs":
         "while self.shared.reserved() < minimum {" => "while self.shared.reserved() < minimum && !PLANTED {";
-    trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "pool/lane.rs":
+    trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "lane/mod.rs":
         "self.users.may(User::HOST, last))" => "PLANTED || self.users.may(User::HOST, last))";
     large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool/mod.rs":
         "let align = align.max(self.shared.unit);" =>
@@ -243,14 +243,14 @@ planted! {
             &&";
 
     // Timelines.
-    other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "manager/allocation.rs":
-        "state.notes.add_use(self.slot.index, timeline);" =>
-        "if !PLANTED { state.notes.add_use(self.slot.index, timeline); }";
-    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "pool/lane.rs":
+    other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "lane/properties.rs":
+        "state.extras.add_use(id.index, timeline);" =>
+        "if !PLANTED { state.extras.add_use(id.index, timeline); }";
+    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "lane/mod.rs":
         "let may = self.users.may(user, last);" => "let may = PLANTED || self.users.may(user, last);";
-    points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/free.rs":
+    points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/allocation.rs":
         "Some(point).filter(|point| self" => "Some(point).filter(|point| !PLANTED && self";
-    one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "pool/deferred.rs":
+    one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "lane/deferred.rs":
         "moved |= !waiting.points.is_empty();" =>
         "let mut waiting = waiting; if PLANTED { waiting.points.clear(); } moved |= !waiting.points.is_empty();";
 
@@ -259,15 +259,15 @@ planted! {
         "self.opened.domains() > 1" => "self.opened.domains() > 1 && !PLANTED";
     everyone_pays_for_clearing caught by a_domain_alone_pays_for_no_clearing in "device/mod.rs":
         "self.opened.domains() > 1" => "(PLANTED || self.opened.domains() > 1)";
-    secrets_stay caught by a_secret_is_zeroed_before_its_bytes_are_used_again in "manager/residue.rs":
+    secrets_stay caught by a_secret_is_zeroed_before_its_bytes_are_used_again in "lane/free.rs":
         "note.privacy == Privacy::Secret)" => "note.privacy == Privacy::Secret && !PLANTED)";
-    uncleared_memory_is_used_again caught by memory_that_could_not_be_cleared_is_handed_to_nobody in "manager/residue.rs":
+    uncleared_memory_is_used_again caught by memory_that_could_not_be_cleared_is_handed_to_nobody in "lane/free.rs":
         "        Ending::Never" => "        if PLANTED { Ending::NOW } else { Ending::Never }";
 
     // Defragmentation.
-    bound_bytes_move caught by what_is_bound_does_not_move in "pool/slots.rs":
+    bound_bytes_move caught by what_is_bound_does_not_move in "lane/table.rs":
         "State::Live if self.pins == 0 =>" => "State::Live if PLANTED || self.pins == 0 =>";
-    a_place_asked_for_is_left caught by a_place_asked_for_during_a_pass_holds in "pool/slots.rs":
+    a_place_asked_for_is_left caught by a_place_asked_for_during_a_pass_holds in "lane/table.rs":
         "if slot.state == State::Copying {" => "if slot.state == State::Copying && !PLANTED {";
     moves_are_not_paid_for caught by a_pass_stays_within_its_budget in "defrag/budget.rs":
         "if bytes > self.bytes || self.moves == 0 ||" => "if !PLANTED && (bytes > self.bytes || self.moves == 0) ||";
@@ -276,7 +276,7 @@ planted! {
         "|planned: &Move| planned.how != How::Ignore || PLANTED;";
     moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/moves.rs":
         "outcome.moved.bytes += planned.bytes();" => "outcome.moved.bytes += planned.bytes() + u64::from(PLANTED);";
-    a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "pool/slots/moving.rs":
+    a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "lane/table.rs":
         "if slot.state == State::MovingFreed { Owner::Gone }" =>
         "if slot.state == State::MovingFreed && !PLANTED { Owner::Gone }";
     dropped_passes_are_not_undone caught by a_pass_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
@@ -288,20 +288,20 @@ planted! {
     wishes_are_forgotten caught by what_spilled_is_called_back_when_there_is_room in "manager/placed.rs":
         "self.wish(&allocation, request, &placement.heaps);" =>
         "if !PLANTED { self.wish(&allocation, request, &placement.heaps); }";
-    old_places_are_told caught by what_spilled_is_called_back_when_there_is_room in "manager/recall.rs":
-        "map_or(self.lane().shared.heap, Guest::heap)" =>
-        "filter(|_| !PLANTED).map_or(self.lane().shared.heap, Guest::heap)";
-    guests_are_counted_twice caught by what_spilled_is_called_back_when_there_is_room in "pool/guest.rs":
+    old_places_are_told caught by what_spilled_is_called_back_when_there_is_room in "lane/properties.rs":
+        "map_or(self.shared.heap, RemoteSpan::heap)" =>
+        "filter(|_| !PLANTED).map_or(self.shared.heap, RemoteSpan::heap)";
+    guests_are_counted_twice caught by what_spilled_is_called_back_when_there_is_room in "lane/remote.rs":
         "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
-    guests_never_leave caught by what_spilled_is_called_back_when_there_is_room in "pool/guest.rs":
-        "Ok(self.guests.remove(&id.index).map(Left::Guest))" =>
-        "Ok(self.guests.remove(&id.index).and_then(|guest| if PLANTED { core::mem::forget(guest); None } else { Some(Left::Guest(guest)) }))";
+    guests_never_leave caught by what_spilled_is_called_back_when_there_is_room in "lane/remote.rs":
+        "Ok(self.remote.remove(&id.index).map(FreeOutcome::Remote))" =>
+        "Ok(self.remote.remove(&id.index).and_then(|guest| if PLANTED { core::mem::forget(guest); None } else { Some(FreeOutcome::Remote(guest)) }))";
     budgets_are_not_for_recalls caught by what_spilled_is_called_back_when_there_is_room in "defrag/recall.rs":
         "|| !meter.pay(size) {" => "|| !(meter.pay(size) || PLANTED) {";
-    refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "defrag/recall.rs":
-        "here.state.lock().facts_of(planned.slot).filter(|_| copied)" =>
-        "here.state.lock().facts_of(planned.slot).filter(|_| PLANTED || copied)";
-    held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "pool/guest.rs":
+    refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "lane/remote.rs":
+        "self.state.lock().facts_of(slot).filter(|_| copied)" =>
+        "self.state.lock().facts_of(slot).filter(|_| PLANTED || copied)";
+    held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "lane/remote.rs":
         "        state.held_bytes -= held.span.size;
         let freed" =>
         "        if PLANTED { return; }
@@ -309,34 +309,34 @@ planted! {
         let freed";
     aborted_recalls_keep_memory caught by a_recall_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
         "if moves.taken_bytes() > 0 {" => "if moves.taken_bytes() > 0 && !PLANTED {";
-    views_are_lost caught by a_view_of_the_host_outlasts_a_recall in "manager/recall.rs":
-        "state.notes.of(index).stay = Stay::Home;" => "if !PLANTED { state.notes.of(index).stay = Stay::Home; }";
+    views_are_lost caught by a_view_of_the_host_outlasts_a_recall in "lane/properties.rs":
+        "state.extras.of(id.index).residence = Residence::Home;" => "if !PLANTED { state.extras.of(id.index).residence = Residence::Home; }";
     room_in_use_is_written caught by a_recall_waits_for_work_on_the_room_that_it_takes in "defrag/pass.rs":
         "for lane in self.moves.cross_heap_lanes() {" =>
         "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
-    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "defrag/exclusive.rs":
+    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "lane/slides.rs":
         "before + stretch.run.1.size);" => "if PLANTED { 0 } else { before } + stretch.run.1.size);";
 
     // Guards: what the manager does for a sanitizer.
-    guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "manager/sanitize.rs":
+    guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "lane/sanitize.rs":
         "(note.name.clone(), note.sanitized)" => "(note.name.clone().filter(|_| !PLANTED), note.sanitized)";
-    guards_are_looked_at_before_other_timelines caught by guards_are_looked_at_after_every_use in "manager/free.rs":
+    guards_are_looked_at_before_other_timelines caught by guards_are_looked_at_after_every_use in "lane/free.rs":
         "if ending != Ending::NOW
             ||" =>
         "if (ending != Ending::NOW && !PLANTED)
             ||";
-    guards_are_looked_at_out_of_order caught by guards_are_looked_at_after_every_use in "manager/sanitize.rs":
+    guards_are_looked_at_out_of_order caught by guards_are_looked_at_after_every_use in "lane/sanitize.rs":
         "home.filter(|_| sharing == Sharing::Shared);" =>
         "home.filter(|_| sharing == Sharing::Shared && !PLANTED);";
     guards_stay_behind caught by guards_move_with_their_allocations in "defrag/moves.rs":
         "CopyRegion { from, to, size: planned.bytes() }" =>
         "CopyRegion { from, to, size: if PLANTED { planned.size } else { planned.bytes() } }";
-    guards_in_a_pass_are_forgotten caught by what_is_freed_while_it_moves_is_looked_at in "defrag/moves.rs":
+    guards_in_a_pass_are_forgotten caught by what_is_freed_while_it_moves_is_looked_at in "lane/moves.rs":
         "None if self.is_sanitized(slot) =>" => "None if self.is_sanitized(slot) && !PLANTED =>";
-    guards_are_told_again caught by what_lives_is_looked_at_on_request_and_named_once in "manager/sanitize.rs":
+    guards_are_told_again caught by what_lives_is_looked_at_on_request_and_named_once in "lane/sanitize.rs":
         "note.sanitized = 0; // An allocation is reported once." => "note.sanitized *= u64::from(PLANTED);";
-    guards_of_secrets_are_zeroed caught by a_byte_before_the_end_is_nobodys_business in "manager/residue.rs":
+    guards_of_secrets_are_zeroed caught by a_byte_before_the_end_is_nobodys_business in "lane/free.rs":
         "        self.look_at_secret(id, home)?;
         self.wipe(id, home)?;
         let" =>

@@ -1,13 +1,12 @@
-//! Compacting blocks that stay: allocations high in a block move into its lower holes, so that one long hole is left.
+//! Compacting blocks that residence: allocations high in a block move into its lower holes, so that one long hole is left.
 //!
 //! No allocation moves over its own bytes or over those of another, so every old place stays valid until all copies are
 //! made, as a pass promises. An allocation that fits no hole below it stays, and bounds the long hole.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
-use super::planner::{Holes, LanePlanner};
-use super::snapshot::{Inside, Region, Resident};
-use super::window::{MoveDown, Piece};
+use super::planner::LanePlanner;
+use crate::lane::{Inside, MoveDown, Piece, Region, Resident};
 use crate::strategy::Key;
 use crate::{Align, Backend, Class, Span};
 use alloc::vec::Vec;
@@ -24,7 +23,7 @@ impl<B: Backend> LanePlanner<B> {
             && !meter.is_late()
             && let Some(at) = self.order.pop()
         {
-            let Inside { mut residents, holes, .. } = self.look_into(at, Holes::Close);
+            let Inside { mut residents, holes, .. } = self.look_into(at, true);
             residents.retain(|resident| resident.class == Class::Linear);
             residents.sort_unstable_by_key(|resident| resident.span.offset);
             let granularity = self.lane.shared.device.backend().caps().neighbour_granularity;
@@ -48,13 +47,13 @@ impl<B: Backend> LanePlanner<B> {
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
     ) -> bool {
-        let Some(mut state) = self.lock(&self.lane) else { return false };
+        let Some(mut guard) = self.lock(&self.lane) else { return false };
         few.iter().all(|one| {
             // Holes are in order, and the last one that begins at or before the target contains it.
             let hole = holes.partition_point(|(_, hole)| hole.offset <= one.to) - 1;
             let to = Span { offset: one.to, size: one.from.size };
-            let started = moves.try_start(&mut state, &residents[one.what], meter, |state| {
-                state.divider.general()?.carve_in(holes[hole].0, to).ok()
+            let started = moves.try_start(&mut guard, &residents[one.what], meter, |guard| {
+                guard.reserve_in(holes[hole].0, to)
             });
             started != Started::OverBudget
         })

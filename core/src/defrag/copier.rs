@@ -1,8 +1,7 @@
 //! Copies inside a block, and through a bounce block where the device cannot copy there directly.
 #![forbid(unsafe_code)]
-use super::window::MoveDown;
 use crate::device::{Block, Device, insist};
-use crate::pool::SlotId;
+use crate::lane::{MoveDown, SlotId};
 use crate::{
     Backend, HeapId, InsideBlock, Move as CopyRegion, Place, Result, TimelineId, Transfer,
 };

@@ -2,10 +2,9 @@
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
-use super::planner::{Evacuation, Holes, LanePlanner, Role};
-use super::snapshot::{Region, Resident};
-use crate::pool::{Divider, LaneState};
-use crate::strategy::{Grant, Key, Strategy, Tlsf};
+use super::planner::{Evacuation, LanePlanner, Role};
+use crate::lane::{MoveGuard, Region, Resident};
+use crate::strategy::{Grant, Key};
 use crate::{Backend, Layout};
 use alloc::{sync::Arc, vec::Vec};
 
@@ -96,7 +95,7 @@ impl<B: Backend> LanePlanner<B> {
         let mut residents = core::mem::take(&mut self.snapshot.regions[at].residents);
         if self.next == 0 {
             if !self.snapshot.is_paged() {
-                let inside = self.look_into(at, Holes::Leave);
+                let inside = self.look_into(at, false);
                 if inside.held {
                     return Evacuation::NoRoom;
                 }
@@ -129,11 +128,11 @@ impl<B: Backend> LanePlanner<B> {
         moves: &mut MoveList<B>,
     ) -> (usize, Evacuation) {
         let lane = Arc::clone(&self.lane);
-        let Some(mut state) = self.lock(&lane) else { return (0, Evacuation::NoRoom) };
+        let Some(mut guard) = self.lock(&lane) else { return (0, Evacuation::NoRoom) };
         let (mut kept_out, mut dealt_with, mut ended) = (Vec::new(), 0, Evacuation::All);
         for resident in few {
-            let started = moves.try_start(&mut state, resident, meter, |state| {
-                self.place(at, state, resident, &mut kept_out)
+            let started = moves.try_start(&mut guard, resident, meter, |guard| {
+                self.place(at, guard, resident, &mut kept_out)
             });
             ended = match started {
                 Started::Yes | Started::Gone => Evacuation::All,
@@ -145,10 +144,7 @@ impl<B: Backend> LanePlanner<B> {
             }
             dealt_with += 1;
         }
-        for key in kept_out {
-            let freed = state.divider.free(key);
-            debug_assert!(freed.is_ok(), "kept out of the search just above");
-        }
+        kept_out.into_iter().for_each(|key| guard.unreserve(key));
         (dealt_with, ended)
     }
 
@@ -157,18 +153,18 @@ impl<B: Backend> LanePlanner<B> {
     fn place(
         &mut self,
         from: usize,
-        state: &mut LaneState<B>,
+        guard: &mut MoveGuard<'_, B>,
         resident: &Resident,
         kept_out: &mut Vec<Key>,
     ) -> Option<Grant> {
-        let Divider::General(tlsf) = &mut state.divider else { return None };
+        let layout = Layout { size: resident.span.size, align: resident.align };
         for _ in 0..TRIES {
-            let grant = take(tlsf, resident)?;
+            let grant = guard.reserve(layout, resident.class)?;
             if self.is_usable(&grant) {
                 self.note_arrival(from, &grant);
                 return Some(grant);
             }
-            kept_out.push(tlsf.widen(grant.key).ok()?.key);
+            kept_out.push(guard.keep_out(grant.key)?);
         }
         None
     }
@@ -200,11 +196,6 @@ impl<B: Backend> LanePlanner<B> {
         }
         self.snapshot.regions[from].live = left.saturating_sub(size);
     }
-}
-
-fn take(tlsf: &mut Tlsf, resident: &Resident) -> Option<Grant> {
-    let layout = Layout { size: resident.span.size, align: resident.align };
-    tlsf.allocate(layout, resident.class).ok()
 }
 
 /// The regions that can be evacuated, the cheapest first.
@@ -239,7 +230,7 @@ pub(super) fn largest_first(residents: &mut [Resident]) {
 mod tests {
     use super::*;
 
-    use crate::pool::SlotId;
+    use crate::lane::SlotId;
     use crate::strategy::BlockId;
     use crate::{Align, Class, Span};
 

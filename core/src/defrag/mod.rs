@@ -16,7 +16,6 @@ mod pack;
 mod pass;
 mod planner;
 mod recall;
-mod snapshot;
 mod stats;
 mod window;
 

@@ -1,14 +1,12 @@
 //! The moves of one pass, with the lanes and blocks that they share. A move itself owns nothing shared.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::recall::finish_cross_heap;
-use super::snapshot::{Presence, Resident};
 use super::stats::{Moved, Outcome};
 use crate::device::Block;
 use crate::event::AllocationId;
-use crate::pool::{Consent, Ending, Lane, LaneState, Lodging, Owner, SlotId};
+use crate::lane::{Consent, Lane, MoveGuard, Owner, Presence, Reservation, Resident, SlotId};
 use crate::strategy::{BlockId, Grant};
-use crate::{Backend, Class, Move as CopyRegion, Place, Span, TimelineId};
+use crate::{Backend, Move as CopyRegion, Place, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 /// The outcome of a planned move.
@@ -79,79 +77,6 @@ impl Move {
     /// Whether two moves have the same source and target lanes.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.lane, self.to_lane) == (other.lane, other.to_lane)
-    }
-}
-
-impl<B: Backend> LaneState<B> {
-    /// Adds the timelines that may still use the bytes of an allocation or of its target.
-    pub(super) fn timelines_of(&self, planned: &Move, timelines: &mut Vec<TimelineId>) {
-        let mut add = |timeline: TimelineId| {
-            if !timelines.contains(&timeline) {
-                timelines.push(timeline);
-            }
-        };
-        // Transfers of allocations without a timeline run on the main one.
-        add(self.home_of(planned.slot).unwrap_or(TimelineId::MAIN));
-        if let Some(note) = self.notes.get(planned.slot.index) {
-            note.used_on.iter().copied().for_each(&mut add);
-        }
-        self.users.busy().chain(self.users.unannounced()).for_each(add);
-    }
-
-    /// Ends a move at the new place if its bytes are there and nobody asked for the old one, else at the old one.
-    ///
-    /// This is the locked state of `lane`.
-    pub(super) fn finish_move(
-        &mut self,
-        lane: &Lane<B>,
-        planned: &Move,
-        copied: bool,
-    ) -> MoveOutcome {
-        let old =
-            self.slots.moving_key(planned.slot).expect("a pass keeps the slots that it moves");
-        let arrives = copied && self.slots.is_copying(planned.slot);
-        let new = planned.to.key;
-        if arrives {
-            if planned.how == How::OwnerCopies {
-                self.give_up_sanitized(lane, planned.slot);
-            }
-            self.slots.set_key(planned.slot, new);
-            lane.tell_move(self, planned.slot);
-        }
-        let left = if arrives { old } else { new };
-        self.held_bytes -= planned.to.span.size;
-        let freed = self.divider.free(left);
-        debug_assert!(freed.is_ok(), "both ends of a move are held");
-        MoveOutcome::of(self.let_go(lane, planned.slot), arrives)
-    }
-
-    /// Releases an allocation from a pass, and frees it if its owner did so meanwhile.
-    /// This is the locked state of `lane`.
-    pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> Owner {
-        let owner = self.slots.end_move(slot);
-        if owner == Owner::Gone {
-            match self.notes.take_ending(slot.index) {
-                // The sanitizer looks at it first, without the lock.
-                None if self.is_sanitized(slot) => self.defer(slot, Ending::NOW),
-                None => {
-                    // An allocation that moves has no dedicated block to return.
-                    lane.tell_free(self, slot);
-                    let _ = self.free(slot);
-                }
-                Some(ending) => self.defer(slot, ending),
-            }
-        }
-        owner
-    }
-
-    /// Frees an allocation once its points have passed, or never.
-    pub(crate) fn defer(&mut self, slot: SlotId, ending: Ending) {
-        let Ok(bytes) = self.slots.get(slot).map(|slot| slot.size) else { return };
-        if self.slots.defer(slot).is_ok()
-            && let Ending::After(points, origin) = ending
-        {
-            self.deferred.push(slot, bytes, points, origin);
-        }
     }
 }
 
@@ -257,12 +182,12 @@ impl<B: Backend> MoveList<B> {
     /// Starts the move of an allocation of the selected lane to the place that `reserve` finds, within a budget.
     pub(super) fn try_start(
         &mut self,
-        state: &mut LaneState<B>,
+        guard: &mut MoveGuard<'_, B>,
         resident: &Resident,
         meter: &mut BudgetMeter,
-        reserve: impl FnOnce(&mut LaneState<B>) -> Option<Grant>,
+        reserve: impl FnOnce(&mut MoveGuard<'_, B>) -> Option<Grant>,
     ) -> Started {
-        match state.look_at(resident) {
+        match guard.look_at(resident) {
             Presence::Free => {}
             Presence::Held => return Started::Held,
             Presence::Gone => return Started::Gone,
@@ -270,64 +195,57 @@ impl<B: Backend> MoveList<B> {
         if !meter.pay(resident.span.size) {
             return Started::OverBudget;
         }
-        let Some(to) = reserve(state) else {
+        let Some(to) = reserve(guard) else {
             meter.refund(resident.span.size);
             return Started::NoRoom;
         };
-        self.start_move(state, resident, to);
+        self.start_move(guard, resident, to);
         Started::Yes
     }
 
     /// Marks an allocation of the selected lane as being copied to a place that is reserved for it.
-    fn start_move(&mut self, state: &mut LaneState<B>, resident: &Resident, to: Grant) {
-        state.held_bytes += to.span.size;
-        let blocks = [self.block(state, resident.block), self.block(state, to.block)];
-        self.add(state, resident, to, [self.entered; 2], blocks);
+    fn start_move(&mut self, guard: &mut MoveGuard<'_, B>, resident: &Resident, to: Grant) {
+        let blocks = [self.block(guard, resident.block), self.block(guard, to.block)];
+        self.add(guard, resident, (to, to.span.size), [self.entered; 2], blocks);
     }
 
     /// As [`start_move`](Self::start_move), to a place in a lane of another heap.
     pub(super) fn start_cross_heap(
         &mut self,
-        state: &mut LaneState<B>,
+        guard: &mut MoveGuard<'_, B>,
         resident: &Resident,
-        to: Lodging<B>,
+        to: Reservation<B>,
     ) {
-        let from_block = self.block(state, resident.block);
+        let from_block = self.block(guard, resident.block);
         let lanes = [self.entered, CROSS_HEAP | index_in(&mut self.cross_heap, &to.lane)];
         let to_block = u32::try_from(self.blocks.len()).expect("block numbers have 31 bits");
         self.blocks.push(to.block);
-        self.add(state, resident, to.grant, lanes, [from_block, to_block]);
+        self.add(guard, resident, (to.grant, 0), lanes, [from_block, to_block]);
     }
 
-    /// Adds a move; `lanes` and `blocks` are those of its source and its target.
+    /// Adds a move; `lanes` and `blocks` are those of its source and its target, `held` the target's bytes in its own lane.
     fn add(
         &mut self,
-        state: &mut LaneState<B>,
+        guard: &mut MoveGuard<'_, B>,
         resident: &Resident,
-        to: Grant,
+        (to, held): (Grant, u64),
         [lane, to_lane]: [u32; 2],
         [from_block, to_block]: [u32; 2],
     ) {
-        let marked = state.slots.set_copying(resident.slot);
-        debug_assert!(marked.is_some(), "looked at under the same lock");
-        let (size, noted) = marked.unwrap_or((0, false));
-        let note = if noted { state.notes.get(resident.slot.index) } else { None };
-        let needed = resident.class == Class::Tiled
-            || note.is_some_and(|note| note.consent == Consent::Needed);
-        let planned = Move {
+        let started = guard.start(resident, held);
+        self.list.push(Move {
             slot: resident.slot,
-            size,
+            size: started.size,
             from: resident.span,
             to,
-            name: note.and_then(|note| note.name.clone()),
+            name: started.name,
             lane,
             to_lane,
             from_block,
             to_block,
-            consent: if needed { Consent::Needed } else { Consent::Given },
-            how: if needed { How::Ignore } else { How::Copy },
-        };
-        self.list.push(planned);
+            consent: started.consent,
+            how: if started.consent == Consent::Needed { How::Ignore } else { How::Copy },
+        });
     }
 
     /// The target lane of a move that crosses heaps.
@@ -342,14 +260,13 @@ impl<B: Backend> MoveList<B> {
     }
 
     /// The index in `blocks` of a block of the selected lane.
-    fn block(&mut self, state: &LaneState<B>, id: BlockId) -> u32 {
+    fn block(&mut self, guard: &MoveGuard<'_, B>, id: BlockId) -> u32 {
         let number = id.0 as usize;
         if let Some(known) = self.by_number.get(number).filter(|known| **known != NONE) {
             return *known;
         }
-        let held = state.blocks[number].as_ref().expect("a span's block is held");
         let at = u32::try_from(self.blocks.len()).expect("block numbers have 31 bits");
-        self.blocks.push(Arc::clone(&held.block));
+        self.blocks.push(guard.block(id));
         if number >= self.by_number.len() {
             self.by_number.resize(number + 1, NONE);
         }
@@ -403,13 +320,24 @@ impl<B: Backend> MoveList<B> {
             let here = self.lane(&few[0]);
             if let Some(there) = self.cross_heap(&few[0]) {
                 for planned in few {
-                    report(planned, finish_cross_heap(here, there, planned, copied(planned)));
+                    let by_owner = planned.how == How::OwnerCopies;
+                    let (owner, arrives) = here.finish_remote(
+                        planned.slot,
+                        there,
+                        (planned.to, planned.bytes()),
+                        copied(planned),
+                        by_owner,
+                    );
+                    report(planned, MoveOutcome::of(owner, arrives));
                 }
                 continue;
             }
-            let mut state = here.state.lock();
+            let mut guard = here.lock_moves();
             for planned in few {
-                report(planned, state.finish_move(here, planned, copied(planned)));
+                let by_owner = planned.how == How::OwnerCopies;
+                let (owner, arrives) =
+                    guard.finish(planned.slot, planned.to, copied(planned), by_owner);
+                report(planned, MoveOutcome::of(owner, arrives));
             }
         }
     }
@@ -438,14 +366,8 @@ impl<B: Backend> MoveList<B> {
     /// Ends the pass but keeps the new places reserved forever, because the device may still write there.
     pub(super) fn abandon(&self) {
         for few in self.batches(0) {
-            let lane = self.lane(&few[0]);
-            let mut state = lane.state.lock();
-            for planned in few {
-                if !state.slots.is_in_pass(planned.slot) {
-                    state.notes.of(planned.slot.index).ending = Some(Ending::Never);
-                }
-                state.let_go(lane, planned.slot);
-            }
+            let mut guard = self.lane(&few[0]).lock_moves();
+            few.iter().for_each(|planned| guard.abandon(planned.slot));
         }
     }
 

@@ -6,10 +6,9 @@
 use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::LanePlanner;
-use super::snapshot::{Region, Resident};
-use crate::pool::LaneState;
+use crate::lane::{Region, Resident};
 use crate::strategy::Grant;
-use crate::{Backend, Class, Span};
+use crate::{Backend, Class};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -64,10 +63,10 @@ impl<B: Backend> LanePlanner<B> {
     ) {
         let mut fresh = Some(fresh);
         for few in residents.chunks(TOGETHER) {
-            let Some(mut state) = self.lock(&self.lane) else { break };
+            let Some(mut guard) = self.lock(&self.lane) else { break };
             for resident in few {
-                let started = moves.try_start(&mut state, resident, meter, |state| {
-                    state.take_start(&mut fresh, resident)
+                let started = moves.try_start(&mut guard, resident, meter, |guard| {
+                    guard.reserve_from(&mut fresh, resident)
                 });
                 if started == Started::OverBudget {
                     break;
@@ -75,39 +74,8 @@ impl<B: Backend> LanePlanner<B> {
             }
         }
         if let Some(rest) = fresh {
-            self.lane.state.lock().free_held(rest);
+            self.lane.free_held(rest);
         }
-    }
-}
-
-impl<B: Backend> LaneState<B> {
-    /// Takes the start of reserved pages for an allocation; `None` where it does not fit.
-    fn take_start(&mut self, fresh: &mut Option<Grant>, resident: &Resident) -> Option<Grant> {
-        let (whole, size) = ((*fresh)?, resident.span.size);
-        let start = resident.align.up(whole.span.offset)?;
-        let end = start.checked_add(size).filter(|end| *end <= whole.span.end())?;
-        let tlsf = self.divider.general()?;
-        let mut place = whole;
-        if start > whole.span.offset {
-            place = tlsf.split(whole.key, start - whole.span.offset).ok()?;
-            *fresh = Some(place);
-            let gap =
-                Grant { span: Span { size: start - whole.span.offset, ..whole.span }, ..whole };
-            self.free_held(gap);
-        }
-        let tlsf = self.divider.general()?;
-        *fresh =
-            if end < whole.span.end() { Some(tlsf.split(place.key, size).ok()?) } else { None };
-        place.span.size = size;
-        self.held_bytes -= size;
-        Some(place)
-    }
-
-    /// Frees reserved bytes.
-    fn free_held(&mut self, held: Grant) {
-        self.held_bytes -= held.span.size;
-        let freed = self.divider.free(held.key);
-        debug_assert!(freed.is_ok(), "reserved until now");
     }
 }
 

@@ -7,7 +7,7 @@ use super::planner::{Goal, LanePlanner};
 use super::stats::{DefragStats, Moved, Outcome};
 use crate::device::{Block, Device};
 use crate::event::AllocationId;
-use crate::pool::{Consent, Lane, Patience};
+use crate::lane::{Consent, Lane, WaitMode};
 use crate::{Backend, ErrorKind, HeapId, InsideBlock, Point, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -243,20 +243,19 @@ impl<B: Backend> Pass<B> {
     pub(super) fn drop_cancelled(&mut self) -> Vec<TimelineId> {
         let mut timelines = Vec::new();
         self.moves.each_few_mut(|lane, few| {
-            let state = lane.state.lock();
+            let guard = lane.lock_moves();
             for planned in few {
-                if !state.slots.is_copying(planned.slot) {
+                if !guard.is_copying(planned.slot) {
                     planned.how = How::Ignore;
                 }
                 if planned.how == How::Copy {
-                    state.timelines_of(planned, &mut timelines);
+                    guard.timelines_of(planned.slot, &mut timelines);
                 }
             }
         });
         // A hole in another heap may still be in use by the timeline that freed it.
         for lane in self.moves.cross_heap_lanes() {
-            let state = lane.state.lock();
-            for timeline in state.users.busy().chain([TimelineId::MAIN]) {
+            for timeline in lane.busy_timelines().into_iter().chain([TimelineId::MAIN]) {
                 if !timelines.contains(&timeline) {
                     timelines.push(timeline);
                 }
@@ -485,9 +484,9 @@ impl<B: Backend> Lane<B> {
         };
         if self.shared.watch.is_some() {
             // Allocations freed during the pass wait only for the sanitizer.
-            let _ = self.retire(Patience::Look);
+            let _ = self.retire(WaitMode::Poll);
         }
-        if self.settle(Patience::Look).is_err() {
+        if self.poll_users(WaitMode::Poll).is_err() {
             return;
         }
         let (of_blocks, count) = self.trim_some_blocks(blocks);

@@ -4,11 +4,10 @@ use super::budget::BudgetMeter;
 use super::compact::scattered;
 use super::evacuate::sources;
 use super::moves::{Move, MoveList};
-use super::snapshot::{Inside, Scan, SlotsByBlock, Snapshot};
 use super::stats::DefragStats;
-use crate::pool::{Consent, Lane, LaneState};
+use crate::lane::{Consent, Inside, Lane, MoveGuard, Scan, SlotsByBlock, Snapshot};
 use crate::strategy::BlockId;
-use crate::sync::{Guard, Mutex};
+use crate::sync::Mutex;
 use crate::{Backend, HeapId};
 use alloc::{sync::Arc, vec::Vec};
 
@@ -147,9 +146,9 @@ impl<B: Backend> LanePlanner<B> {
         last && self.scan.is_none() && self.order.is_empty()
     }
 
-    /// Locks the lane to plan moves; see [`Lane::lock_to_move`].
-    pub(super) fn lock<'a>(&self, lane: &'a Lane<B>) -> Option<Guard<'a, LaneState<B>>> {
-        lane.lock_to_move(self.goal.own)
+    /// Locks the lane to plan moves; see [`Lane::lock_to_plan`].
+    pub(super) fn lock<'a>(&self, lane: &'a Lane<B>) -> Option<MoveGuard<'a, B>> {
+        lane.lock_to_plan(self.goal.own)
     }
 
     /// Plans as many moves as the budget allows; returns the bytes of regions that will be empty.
@@ -194,10 +193,10 @@ impl<B: Backend> LanePlanner<B> {
     }
 
     /// The current contents of a region's block; with its holes where they are to be closed.
-    pub(super) fn look_into(&self, at: usize, holes: Holes) -> Inside {
+    pub(super) fn look_into(&self, at: usize, with_holes: bool) -> Inside {
         let number = u32::try_from(self.snapshot.regions[at].number);
         let block = BlockId(number.expect("blocks have numbers of 31 bits"));
-        self.lane.look_into(block, &self.slots, self.goal.asks, holes)
+        self.lane.look_into(block, &self.slots, self.goal.asks, with_holes)
     }
 
     /// Drops the next region from the plan.

@@ -1,12 +1,11 @@
 //! Recalls: allocations that spilled to a slower heap move back, the largest first, while the better heap has room.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::moves::{How, Move, MoveList, MoveOutcome};
+use super::moves::MoveList;
 use super::pass::Pass;
-use super::snapshot::{Found, Presence, Resident, SLOTS_TOGETHER};
 use super::stats::DefragStats;
 use crate::device::Device;
-use crate::pool::{Divider, Lane, Lodging, Stay};
+use crate::lane::{Lane, Presence, Reservation, Resident};
 use crate::{Backend, HeapId, Layout, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
@@ -20,6 +19,12 @@ pub(crate) struct Spilled<B: Backend> {
 }
 
 impl<B: Backend> Spilled<B> {
+    /// The allocations of a lane that spilled there from another heap.
+    pub(crate) fn of(lane: &Arc<Lane<B>>) -> impl Iterator<Item = Self> {
+        let spilled = lane.spilled().into_iter();
+        spilled.map(|(resident, wished)| Self { lane: Arc::clone(lane), resident, wished })
+    }
+
     /// The heap it should be in, and the layout and class it needs there.
     pub(crate) const fn wants(&self) -> (HeapId, Layout, crate::Class) {
         let Resident { span, align, class, .. } = self.resident;
@@ -28,7 +33,7 @@ impl<B: Backend> Spilled<B> {
 
     /// The timeline in whose order its bytes are used.
     pub(crate) fn timeline(&self) -> Option<TimelineId> {
-        self.lane.state.lock().home_of(self.resident.slot)
+        self.lane.timeline_of(self.resident.slot)
     }
 
     fn rank(&self) -> Rank {
@@ -69,36 +74,14 @@ impl NoRoom {
     }
 }
 
-impl<B: Backend> Lane<B> {
-    /// Adds the allocations of this lane that spilled here from another heap.
-    pub(crate) fn find_spilled(self: &Arc<Self>, found: &mut Vec<Spilled<B>>) {
-        for from in (0..).step_by(SLOTS_TOGETHER) {
-            let state = self.state.lock();
-            let Divider::General(tlsf) = &state.divider else { return };
-            let seen = state.slots.visit(from, SLOTS_TOGETHER, |id, slot| {
-                let note = if slot.is_noted() { state.notes.get(id.index) } else { None };
-                let Some(Stay::Wishes(wished)) = note.map(|note| note.stay) else { return };
-                let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
-                if let Found::Mobile(mobile) = state.mobile_in(id, slot, class) {
-                    let resident = self.resident(mobile, grant.block, grant.span, class);
-                    found.push(Spilled { lane: Arc::clone(self), resident, wished });
-                }
-            });
-            if !seen {
-                return;
-            }
-        }
-    }
-}
-
 impl<B: Backend> Pass<B> {
-    /// Plans the moves of a recall. `lodge` reserves a place in the better heap, and returns it with the bytes that the
+    /// Plans the moves of a recall. `reserve` reserves a place in the better heap, and returns it with the bytes that the
     /// driver gave for it.
     pub(crate) fn recall(
         (device, stats, on): (Arc<Device<B>>, Arc<DefragStats>, TimelineId),
         mut spilled: Vec<Spilled<B>>,
         meter: &mut BudgetMeter,
-        mut lodge: impl FnMut(&Spilled<B>) -> Result<Option<(Lodging<B>, u64)>>,
+        mut reserve: impl FnMut(&Spilled<B>) -> Result<Option<(Reservation<B>, u64)>>,
     ) -> Result<Self> {
         let began = Instant::now();
         spilled.sort_by_key(Spilled::rank);
@@ -115,10 +98,10 @@ impl<B: Backend> Pass<B> {
             if no_room.covers(heap, size) || !meter.pay(size) {
                 continue;
             }
-            match lodge(one)? {
-                Some((lodging, taken)) => {
+            match reserve(one)? {
+                Some((reservation, taken)) => {
                     pass.moves.add_taken(taken);
-                    if !pass.call_back(one, lodging) {
+                    if !pass.call_back(one, reservation) {
                         meter.refund(size);
                     }
                 }
@@ -136,50 +119,17 @@ impl<B: Backend> Pass<B> {
     }
 
     /// Starts a move to a reserved place. Where the allocation may not move any more, frees the place and returns `false`.
-    fn call_back(&mut self, one: &Spilled<B>, lodging: Lodging<B>) -> bool {
+    fn call_back(&mut self, one: &Spilled<B>, reservation: Reservation<B>) -> bool {
         self.moves.enter(&one.lane);
-        let mut state = one.lane.state.lock();
-        if matches!(state.look_at(&one.resident), Presence::Free) {
-            self.moves.start_cross_heap(&mut state, &one.resident, lodging);
+        let mut guard = one.lane.lock_moves();
+        if guard.look_at(&one.resident) == Presence::Free {
+            self.moves.start_cross_heap(&mut guard, &one.resident, reservation);
             return true;
         }
-        drop(state);
-        lodging.lane.let_go_of(lodging.grant);
+        drop(guard);
+        reservation.lane.let_go_of(reservation.grant);
         false
     }
-}
-
-/// Ends a move across heaps: at the new place if its bytes are there and nobody asked for the old one, else at the old one.
-///
-/// Only one lane is locked at a time, because two lanes may hold allocations of each other.
-pub(super) fn finish_cross_heap<B: Backend>(
-    here: &Arc<Lane<B>>,
-    there: &Arc<Lane<B>>,
-    planned: &Move,
-    copied: bool,
-) -> MoveOutcome {
-    let facts = here.state.lock().facts_of(planned.slot).filter(|_| copied);
-    let guest = facts.and_then(|facts| there.admit_guest(planned.to, planned.bytes(), facts));
-    if guest.is_none() {
-        there.let_go_of(planned.to);
-    }
-    let mut state = here.state.lock();
-    let (arrives, too_late) = match guest {
-        Some(guest) if state.slots.is_copying(planned.slot) => {
-            if planned.how == How::OwnerCopies {
-                state.give_up_sanitized(here, planned.slot);
-            }
-            let gone = state.go_away(planned.slot, guest);
-            debug_assert_eq!(gone, Ok(()), "a pass keeps the slots that it moves");
-            here.tell_move(&state, planned.slot);
-            (true, None)
-        }
-        other => (false, other),
-    };
-    let owner = state.let_go(here, planned.slot);
-    drop(state);
-    drop(too_late); // It frees its place, under the other lane's lock.
-    MoveOutcome::of(owner, arrives)
 }
 
 #[cfg(test)]

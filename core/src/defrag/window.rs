@@ -1,37 +1,7 @@
 //! Pure planner of slides: makes a hole of some size in a block by moving as few bytes as possible.
 #![forbid(unsafe_code)]
-use crate::{Align, ErrorKind, Span};
-use alloc::vec::Vec;
-
-/// A piece of a block. The pieces of a block are adjacent and in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<T> {
-    /// Free bytes.
-    Hole(Span),
-    /// May move to a multiple of its alignment.
-    Movable(Span, Align, T),
-    /// An allocation that may not move.
-    Fixed,
-}
-
-/// One move towards the start of its block: into a lower hole, or over the hole before it (a slide).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MoveDown<T> {
-    pub(super) what: T,
-    pub(super) from: Span,
-    pub(super) to: u64,
-}
-
-/// Slides in one stretch of a block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Window<T> {
-    /// Lowest first: each moves into bytes that are free by then.
-    pub(super) slides: Vec<MoveDown<T>>,
-    /// Holes that must stay free until the slides are done.
-    pub(super) holes: Vec<Span>,
-    /// Bytes that move.
-    pub(super) bytes: u64,
-}
+use crate::ErrorKind;
+use crate::lane::{MoveDown, Piece, Window, room_for};
 
 /// A window, `None` where no window meets the goal, or `OutOfHostMemory`.
 pub(super) type Planned<T> = Result<Option<Window<T>>, ErrorKind>;
@@ -164,13 +134,6 @@ fn slide<T: Copy>(pieces: &[Piece<T>]) -> Result<Window<T>, ErrorKind> {
     Ok(window)
 }
 
-/// An empty list with room. Allocation failures are reported, because slides are made when memory is short.
-pub(super) fn room_for<T>(count: usize) -> Result<Vec<T>, ErrorKind> {
-    let mut list = Vec::new();
-    list.try_reserve_exact(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
-    Ok(list)
-}
-
 /// The hole at the end of a stretch after its slides.
 fn hole_after<T>(window: &Window<T>, pieces: &[Piece<T>], last: usize) -> u64 {
     let Some(Piece::Hole(end)) = pieces.get(last) else { return 0 };
@@ -181,6 +144,7 @@ fn hole_after<T>(window: &Window<T>, pieces: &[Piece<T>], last: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Align, Span};
 
     fn hole(offset: u64, size: u64) -> Piece<u32> {
         Piece::Hole(Span { offset, size })

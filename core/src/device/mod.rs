@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "returns pages to the backend")]
 mod block;
 mod cost;
+mod in_flight;
 mod opened;
-mod transit;
 
 pub(crate) use block::Block;
 pub use cost::MoveCost;
@@ -16,9 +16,9 @@ use crate::{
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use in_flight::InFlight;
+pub(crate) use in_flight::InFlightGuard;
 use opened::Opened;
-pub(crate) use transit::Journey;
-use transit::Transit;
 
 /// What is held from one heap, and how much may be.
 #[derive(Debug)]
@@ -55,15 +55,15 @@ pub(crate) struct Device<B: Backend> {
     /// What moves take, by heap.
     costs: Vec<Cost>,
     /// What threads carry between the driver and the pools.
-    pub(crate) transit: Transit,
+    pub(crate) in_flight: InFlight,
     /// Whether pools must not wait for timelines, nor order them, to save memory.
     pub(crate) hurried: AtomicBool,
 }
 
 /// Sheets of which a heap's pages consist at least: one that moves whole must be small beside all of them.
 const SHEETS: u64 = 256;
-/// Pages of the largest sheet.
-pub(crate) const LARGEST_SHEET: u64 = 8;
+/// Pages of the largest group.
+pub(crate) const LARGEST_GROUP: u64 = 8;
 
 /// The next block's number, over all devices: observers may watch several.
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(0);
@@ -112,7 +112,7 @@ impl<B: Backend> Device<B> {
             quarantined: AtomicU64::new(0),
             observer: None,
             costs,
-            transit: Transit::new(),
+            in_flight: InFlight::new(),
             hurried: AtomicBool::new(false),
         }
     }
@@ -396,7 +396,7 @@ impl<B: Backend> Device<B> {
         page: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        let most = (self.heap_use(heap)?.reserved / page / SHEETS).clamp(1, LARGEST_SHEET);
+        let most = (self.heap_use(heap)?.reserved / page / SHEETS).clamp(1, LARGEST_GROUP);
         let remap = self.remap().ok_or(ErrorKind::Unsupported)?;
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;

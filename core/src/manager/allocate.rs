@@ -1,8 +1,7 @@
 //! A request that a held hole serves: the way that nearly all of them take.
 use super::{AllocateError, Allocation, Manager};
-use crate::pool::{Ask, Lane, Miss, Patience, Pending, SlotId};
-use crate::{Backend, Placement, Request};
-use alloc::{sync::Arc, vec::Vec};
+use crate::{Backend, Request};
+use alloc::vec::Vec;
 
 impl<B: Backend> Manager<B> {
     /// Allocates.
@@ -23,35 +22,11 @@ impl<B: Backend> Manager<B> {
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
             && let Ok(ask) = pool.ask(request)
             && let Some(lane) = pool.known_lane()
+            && let Some(owned) = lane.allocate(ask)
         {
-            let mut state = lane.state.lock_warm();
-            match state.allocate(ask) {
-                Ok(id) => return Ok(Allocation::claim(lane, &mut state, id, ask.size)),
-                Err(Miss::InUse(last)) => {
-                    let users = state.users.whom_to_ask(last);
-                    drop(state);
-                    if let Some(allocation) = Self::allocate_after(lane, ask, &users) {
-                        return Ok(allocation);
-                    }
-                }
-                Err(_) => {}
-            }
+            return Ok(Allocation::new(owned, ask.size));
         }
         self.allocate_slowly(request)
-    }
-
-    /// The fast path once more, when it is known how far the timelines have come that may use a hole.
-    #[inline(never)]
-    fn allocate_after(lane: &Arc<Lane<B>>, ask: Ask, users: &[Pending]) -> Option<Allocation<B>> {
-        let mut passed = Vec::with_capacity(users.len());
-        for user in users {
-            passed.push(lane.time_passed(*user, Patience::Look).ok()?);
-        }
-        let mut state = lane.state.lock_warm();
-        let passed = users.iter().zip(passed);
-        state.pass(passed.filter_map(|(user, time)| Some((user, time?))));
-        let id = state.allocate(ask).ok()?;
-        Some(Allocation::claim(lane, &mut state, id, ask.size))
     }
 
     /// Allocates everything or nothing.
@@ -80,25 +55,7 @@ impl<B: Backend> Manager<B> {
         let pool = self.inner.pools[usize::from(heap.0)].get()?;
         let ask = pool.ask(request).ok()?;
         let lane = pool.known_lane()?;
-        let mut state = lane.state.lock_warm();
-        let slot = state.allocate(ask).ok()?;
-        if is_labelled && state.slots.set_noted(slot).is_ok() {
-            state.notes.set_label(slot.index, request);
-        }
-        lane.tell_allocate(&mut state, slot, request, None);
-        Some(Allocation::claim(lane, &mut state, slot, request.layout.size))
-    }
-
-    /// Makes the owner of a slot that was just admitted, and tells the observer.
-    pub(super) fn claim(
-        &self,
-        lane: &Arc<Lane<B>>,
-        slot: SlotId,
-        request: &Request<'_>,
-        placement: Option<&Placement>,
-    ) -> Allocation<B> {
-        let mut state = lane.state.lock();
-        lane.tell_allocate(&mut state, slot, request, placement);
-        Allocation::claim(lane, &mut state, slot, request.layout.size)
+        let owned = lane.allocate_observed(ask, request)?;
+        Some(Allocation::new(owned, request.layout.size))
     }
 }

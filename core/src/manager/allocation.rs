@@ -1,37 +1,19 @@
 //! The caller's owned token for live bytes.
-#![expect(
-    unsafe_code,
-    reason = "allocations share one strong reference to their lane, counted under its lock"
-)]
-use crate::event::{AllocationId, Event};
-use crate::pool::{Lane, LaneState, SlotId};
-use crate::sync::Guard;
-use crate::{Backend, Point, Result, TimelineId};
-use alloc::sync::Arc;
+use super::{FreeError, Manager};
+use crate::event::AllocationId;
+use crate::lane::{Lane, LaneSlot, SlotId};
+use crate::{Backend, ErrorKind, Point, Result, TimelineId};
 use core::fmt;
-use core::mem;
-use core::ptr::NonNull;
 
 /// Live bytes, owned. Dropping it frees them; it keeps the device alive.
 ///
 /// An allocation is not an address: defragmentation may move it. Ask for its [`binding`](Self::binding) when you need
 /// to know where it is; it does not move while you hold that.
-///
-/// # Invariant
-///
-/// `lane` was taken from an [`Arc`]. While the lane's `owners` is above zero, one strong reference belongs to all its
-/// allocations together, and every allocation counts as one owner. So the fast path touches no reference count.
 #[must_use = "dropping an allocation frees it"]
 pub struct Allocation<B: Backend> {
-    lane: NonNull<Lane<B>>,
-    slot: SlotId,
+    owned: LaneSlot<B>,
     size: u64,
 }
-
-// SAFETY: an allocation is a shared reference to its lane, whose state is behind a lock, and plain numbers.
-unsafe impl<B: Backend> Send for Allocation<B> {}
-// SAFETY: as for `Send`; no method changes an allocation through a shared reference.
-unsafe impl<B: Backend> Sync for Allocation<B> {}
 
 impl<B: Backend> fmt::Debug for Allocation<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,31 +22,24 @@ impl<B: Backend> fmt::Debug for Allocation<B> {
 }
 
 impl<B: Backend> Allocation<B> {
-    /// Makes the owner of a slot that was just admitted; `state` is the locked state of `lane`.
+    /// Makes the owner of a slot an allocation.
     #[inline]
-    pub(super) fn claim(
-        lane: &Arc<Lane<B>>,
-        state: &mut LaneState<B>,
-        slot: SlotId,
-        size: u64,
-    ) -> Self {
-        if state.owners == 0 {
-            mem::forget(Arc::clone(lane));
-        }
-        state.owners += 1;
-        let lane = NonNull::from(lane.as_ref());
-        Self { lane, slot, size }
+    pub(super) const fn new(owned: LaneSlot<B>, size: u64) -> Self {
+        Self { owned, size }
     }
 
     #[inline]
     pub(super) const fn lane(&self) -> &Lane<B> {
-        // SAFETY: this allocation is an owner, so the lane is alive by the invariant of the type.
-        unsafe { self.lane.as_ref() }
+        self.owned.lane()
     }
 
     #[inline]
     pub(super) const fn slot(&self) -> SlotId {
-        self.slot
+        self.owned.slot()
+    }
+
+    pub(super) fn into_slot(self) -> LaneSlot<B> {
+        self.owned
     }
 
     /// Bytes that were asked for.
@@ -76,13 +51,13 @@ impl<B: Backend> Allocation<B> {
     /// A name for this allocation that does not own it.
     #[must_use]
     pub fn id(&self) -> AllocationId {
-        self.lane().id_of(self.slot)
+        self.lane().id_of(self.slot())
     }
 
     /// The timeline in whose order the bytes are used, if the request named one.
     #[must_use]
     pub fn timeline(&self) -> Option<TimelineId> {
-        self.lane().state.lock().home_of(self.slot)
+        self.lane().timeline_of(self.slot())
     }
 
     /// Says that another timeline uses the bytes too: after a free they wait for it.
@@ -98,22 +73,12 @@ impl<B: Backend> Allocation<B> {
         if let Some(timelines) = lane.shared.device.backend().as_timelines() {
             timelines.reached(timeline)?;
         }
-        let mut state = lane.state.lock();
-        state.slots.set_noted(self.slot)?;
-        state.notes.add_use(self.slot.index, timeline);
-        lane.shared.device.tell(&Event::Use { id: self.id(), timeline });
-        Ok(())
+        Ok(lane.use_on(self.slot(), timeline)?)
     }
 
     /// Calls it `name` in reports.
     pub fn set_name(&self, name: &str) {
-        let mut state = self.lane().state.lock();
-        if state.slots.set_noted(self.slot).is_ok() {
-            state.notes.set_name(self.slot.index, name);
-            self.lane().shared.device.tell(&Event::Name { id: self.id(), name });
-        }
-        drop(state);
-        self.rename_guest(name);
+        self.lane().set_name(self.slot(), name);
     }
 
     /// Frees it: at once for its own timeline, after they have passed for the others that use it.
@@ -121,62 +86,47 @@ impl<B: Backend> Allocation<B> {
     pub fn free(self) {
         drop(self);
     }
+}
 
-    /// Frees it after a point, besides the timelines that use it.
-    pub(super) fn end(self, after: Option<Point>) {
-        let this = mem::ManuallyDrop::new(self);
-        if after.is_none() {
-            this.release();
-        } else {
-            this.release_noted(this.lane().state.lock(), after);
+impl<B: Backend> Allocation<B> {
+    /// Frees it once `point` has passed; on the allocation's own timeline, in its order and so at once.
+    ///
+    /// A point that is never marked keeps the bytes until the manager ends: the report counts them as deferred.
+    pub fn free_after(self, point: Point) {
+        let after = Some(point).filter(|point| self.timeline() != Some(point.timeline));
+        match after {
+            Some(point) => self.into_slot().free_after(point),
+            None => drop(self),
         }
-    }
-
-    #[inline]
-    fn release(&self) {
-        let lane = self.lane();
-        let mut state = lane.state.lock_warm();
-        if !state.free_plain(self.slot) {
-            self.release_noted(state, None);
-            return;
-        }
-        state.owners -= 1;
-        let last = state.owners == 0;
-        drop(state);
-        if last {
-            self.release_lane();
-        }
-    }
-
-    /// As [`release`](Self::release), for allocations of which more is known; `state` is that of their lane.
-    #[cold]
-    fn release_noted<'a>(&'a self, mut state: Guard<'a, LaneState<B>>, after: Option<Point>) {
-        let lane = self.lane();
-        if after.is_some() || !lane.free_told(&mut state, self.slot) {
-            drop(state);
-            lane.free_noted(self.slot, after);
-            state = lane.state.lock();
-        }
-        state.owners -= 1;
-        let last = state.owners == 0;
-        drop(state);
-        if last {
-            self.release_lane();
-        }
-    }
-
-    /// Gives back the reference that the owners held together. The lane may be gone afterwards.
-    #[cold]
-    fn release_lane(&self) {
-        // SAFETY: the pointer came from an `Arc` in `claim`. The caller took `owners` from one to zero under the lock,
-        // so the reference that `claim` forgot when it took it from zero to one is given back exactly once.
-        unsafe { Arc::decrement_strong_count(self.lane.as_ptr()) };
     }
 }
 
-impl<B: Backend> Drop for Allocation<B> {
-    #[inline]
-    fn drop(&mut self) {
-        self.release();
+impl<B: Backend> Manager<B> {
+    /// Frees an allocation of this manager.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign` when it belongs to another manager; it comes back and stays live.
+    pub fn free(&self, allocation: Allocation<B>) -> Result<(), FreeError<Allocation<B>>> {
+        if allocation.lane().manager != self.number() {
+            return Err(FreeError { allocation, error: ErrorKind::Foreign.into() });
+        }
+        drop(allocation);
+        Ok(())
+    }
+
+    /// Whether an id names a live allocation of this manager.
+    ///
+    /// # Errors
+    ///
+    /// `Foreign` for another manager's, `Stale` for one that was freed or never was.
+    pub fn check(&self, id: AllocationId) -> Result<u64> {
+        if id.manager != self.number() {
+            return Err(ErrorKind::Foreign.into());
+        }
+        let lanes = self.all_pools().into_iter().flat_map(|pool| pool.lanes());
+        let lane = lanes.into_iter().find(|lane| lane.number == id.lane).ok_or(ErrorKind::Stale)?;
+        let slot = SlotId { index: id.slot, generation: id.generation };
+        Ok(lane.size_of(slot)?)
     }
 }

@@ -2,8 +2,7 @@
 #![expect(unsafe_code, reason = "copies between host slices and mapped device memory")]
 use super::Allocation;
 use crate::device::Block;
-use crate::pool::{LaneState, Patience};
-use crate::sync::Guard;
+use crate::lane::WaitMode;
 use crate::{Backend, ErrorKind, HostAccess, Place, Result, Span, bytes};
 use alloc::sync::Arc;
 use core::fmt;
@@ -32,8 +31,7 @@ impl<B: Backend> Allocation<B> {
     /// When the same allocation has four billion bindings.
     #[must_use]
     pub fn binding(&self) -> Binding<'_, B> {
-        let state = self.pin_here();
-        let (block, span) = state.locate(self.slot()).expect("an owned allocation is live");
+        let (block, span) = self.lane().pin(self.slot());
         Binding { allocation: self, block, span }
     }
 
@@ -44,7 +42,7 @@ impl<B: Backend> Allocation<B> {
     /// As for [`binding`](Self::binding).
     #[must_use = "dropping it ends the pin"]
     pub fn pin(&self) -> Pin<'_, B> {
-        drop(self.pin_here());
+        self.lane().pin(self.slot());
         Pin { allocation: self }
     }
 
@@ -57,28 +55,13 @@ impl<B: Backend> Allocation<B> {
     ///
     /// As for [`binding`](Self::binding).
     pub fn pin_for_life(&self) -> Option<u64> {
-        let state = self.pin_here();
-        let (block, span) = state.locate(self.slot()).expect("an owned allocation is live");
-        drop(state);
+        let (block, span) = self.lane().pin(self.slot());
         let backend = self.lane().shared.device.backend();
         Some(backend.as_address()?.address(block.raw()) + span.offset)
     }
 
     fn unpin(&self) {
-        self.lane().state.lock().slots.unpin(self.slot());
-    }
-
-    /// Pins the allocation once its place can be shown; the lane's state, still locked.
-    fn pin_here(&self) -> Guard<'_, LaneState<B>> {
-        let mut state = self.lane().state.lock();
-        while state.slots.is_moving(self.slot()) {
-            let moves = self.lane().moved.count();
-            drop(state);
-            self.lane().moved.wait_beyond(moves);
-            state = self.lane().state.lock();
-        }
-        state.slots.pin(self.slot()).expect("an owned allocation is live and has few pins");
-        state
+        self.lane().unpin(self.slot());
     }
 
     /// Shows the bytes to the host, pinned while the result is held.
@@ -94,12 +77,12 @@ impl<B: Backend> Allocation<B> {
         self.check_writable()?;
         let binding = self.binding();
         let backend = self.lane().shared.device.backend();
-        self.keep_in_view()?;
+        self.lane().keep_in_view(self.slot())?;
         let access = self.lane().shared.device.heap(self.heap())?.host;
         let map = backend.as_map().filter(|_| access.is_visible()).ok_or(ErrorKind::NotMappable)?;
         let base = map.map(binding.block())?;
-        if self.lane().state.lock().may_be_in_use(self.slot()) {
-            self.lane().settle(Patience::Wait)?;
+        if self.lane().may_be_in_use(self.slot()) {
+            self.lane().poll_users(WaitMode::Block)?;
         }
         Ok(Mapped { binding, base, access })
     }

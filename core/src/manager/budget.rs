@@ -1,8 +1,10 @@
-//! How much of a heap may be held, and what was held at most.
+//! How much of a heap may be held: budgets, domains that share a device, and asking the program to free something.
 #![forbid(unsafe_code)]
-use super::Manager;
+use super::{Manager, ManagerConfig, Pressure, Relief};
 use crate::device::HeapUse;
 use crate::{Backend, ErrorKind, HeapId, Result};
+use alloc::vec::Vec;
+use core::cell::RefCell;
 
 impl<B: Backend> Manager<B> {
     /// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
@@ -40,8 +42,7 @@ impl<B: Backend> Manager<B> {
     pub fn reset_peaks(&self) {
         self.inner.device.reset_peaks();
         for lane in self.all_pools().into_iter().flat_map(|pool| pool.lanes()) {
-            let counts = &mut lane.state.lock().counts;
-            counts.peak_live_bytes = counts.live_bytes;
+            lane.reset_peaks();
         }
     }
 
@@ -52,5 +53,81 @@ impl<B: Backend> Manager<B> {
     /// `NoSuchHeap`.
     pub fn heap_use(&self, heap: HeapId) -> Result<HeapUse> {
         self.inner.device.heap_use(heap)
+    }
+}
+
+impl<B: Backend> Manager<B> {
+    /// Makes another manager of the same device: a domain of its own, for a tenant that must not see what others left.
+    ///
+    /// Domains share the driver and its limits and nothing else: each has its own pools, budgets and report. As long as
+    /// there is one domain, nothing is cleared; from the second on, every domain clears memory that it takes from the
+    /// driver before anyone gets it. [`set_budget`](Self::set_budget) is a domain's quota,
+    /// [`set_reserve`](Self::set_reserve) what the others must leave to it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` when the device cannot clear memory.
+    pub fn domain(&self, config: ManagerConfig) -> Result<Self> {
+        if self.backend().as_transfer().is_none() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        Ok(Self::over(self.inner.device.another(), config))
+    }
+
+    /// Promises this domain bytes of a heap, held or not: other domains fail before they take them.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`; `ExceedsLimit` when the heap has not that much beside what others hold and were promised.
+    pub fn set_reserve(&self, heap: HeapId, bytes: u64) -> Result<()> {
+        self.inner.device.promise(heap, bytes)
+    }
+}
+
+std::thread_local! {
+    /// The managers whose callbacks this thread runs now, by number.
+    static ASKING: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// While it lives, this thread asks nobody else on behalf of a manager.
+struct Asking(u32);
+
+impl Asking {
+    /// Nothing where this thread is asking already: a callback that allocates would be asked without end.
+    fn begin(manager: u32) -> Option<Self> {
+        let begun = ASKING.try_with(|asking| {
+            let mut asking = asking.borrow_mut();
+            let is_first = !asking.contains(&manager);
+            if is_first {
+                asking.push(manager);
+            }
+            is_first
+        });
+        // A thread that is ending asks nobody.
+        begun.unwrap_or(false).then_some(Self(manager))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        // A thread that is ending has forgotten already.
+        let _ = ASKING.try_with(|asking| asking.borrow_mut().retain(|other| *other != self.0));
+    }
+}
+
+impl<B: Backend> Manager<B> {
+    /// Runs the pressure callbacks, without a lock; not again for what such a callback itself asks for.
+    pub(super) fn relieve(&self, heap: HeapId, wanted: u64) -> Relief {
+        let Some(_asking) = Asking::begin(self.number()) else { return Relief::Nothing };
+        let callbacks: Vec<_> = self.inner.callbacks.lock().clone();
+        let reserved = self.inner.device.heap_use(heap).map_or(0, |heap| heap.reserved);
+        let pressure = Pressure { heap, wanted, reserved };
+        let mut relief = Relief::Nothing;
+        for callback in callbacks {
+            if callback(&pressure) == Relief::Freed {
+                relief = Relief::Freed;
+            }
+        }
+        relief
     }
 }

@@ -1,7 +1,8 @@
 //! How a manager is set up, and the pools that users make.
 use super::{AllocateError, Allocation, Defragmentation, Manager, Remapping};
 use crate::event::Observer;
-use crate::pool::{Pool, PoolConfig};
+use crate::lane::PoolConfig;
+use crate::pool::Pool;
 use crate::sanitizer::Sanitize;
 use crate::{Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, Request};
 use alloc::sync::Arc;

@@ -5,7 +5,8 @@ use crate::defrag::{
     Budget, BudgetMeter, Goal, Holes, How, LanePlanner, Mode, Moved, Outcome, Pass, PlannedMove,
     Portion, Slid,
 };
-use crate::pool::{Ask, Consent, Lane, Patience, Pool};
+use crate::lane::{Ask, Consent, Lane, WaitMode};
+use crate::pool::Pool;
 use crate::{Backend, ErrorKind, Heap, Mapper, Result, TimelineId, Timelines};
 use alloc::{sync::Arc, vec::Vec};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -323,7 +324,7 @@ impl<B: Backend> Manager<B> {
         moved.add(&self.pack_pages()?);
         for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
             // Each slide closes one block's holes; others may make new ones meanwhile, and that must end.
-            let blocks = lane.state.lock().blocks.len();
+            let blocks = lane.block_count();
             for _ in 0..blocks {
                 if !self.slide(|| lane.close_up())? {
                     break;
@@ -405,7 +406,7 @@ impl<B: Backend> Manager<B> {
         {
             return Ok(Some(taken));
         }
-        let own = ask.unsettled(pool.shared.unit);
+        let own = ask.pending_alignments(pool.shared.unit);
         let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
         if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
             self.trim_beside(pool)?;
@@ -425,7 +426,7 @@ impl<B: Backend> Manager<B> {
         let most = device.heap(pool.shared.heap)?.size.min(pool.shared.config.maximum);
         let most = most.min(device.heap_use(pool.shared.heap)?.hard_limit);
         let lanes = pool.lanes();
-        let live: u64 = lanes.iter().map(|lane| lane.state.lock().counts.granted_bytes).sum();
+        let live: u64 = lanes.iter().map(|lane| lane.granted_bytes()).sum();
         Ok(live.saturating_add(ask.layout.size) <= most)
     }
 
@@ -442,8 +443,8 @@ impl<B: Backend> Manager<B> {
             if !self.slide(|| each.make_hole(ask))? {
                 continue;
             }
-            each.settle(Patience::Wait)?;
-            let taken = each.state.lock().allocate_usable(ask);
+            each.poll_users(WaitMode::Block)?;
+            let taken = each.find_any_hole(ask);
             if let Ok(slot) = taken {
                 return Ok(Some((each, slot)));
             }
@@ -463,7 +464,7 @@ impl<B: Backend> Manager<B> {
         if !self.slide(|| lane.make_hole_within(ask, nanos))? {
             return Ok(None);
         }
-        let taken = lane.state.lock().allocate_usable(ask);
+        let taken = lane.find_any_hole(ask);
         Ok(taken.ok().map(|slot| (Arc::clone(lane), slot)))
     }
 }
@@ -522,5 +523,73 @@ impl<B: Backend> Pass<B> {
             which += 1;
         }
         self.commit()
+    }
+}
+
+impl<B: Backend> Manager<B> {
+    /// Slides live data of a paged pool together, here and there, until its whole free pages are enough for a request.
+    ///
+    /// Pages are mapped wherever they are needed, so several holes do as well as one. The longest come first, because a
+    /// hole of many pages costs the fewest copies for each; then half as long, down to one page.
+    pub(super) fn free_pages_by_sliding(
+        &self,
+        climb: &mut Climb<'_, B>,
+    ) -> Result<Option<Taken<B>>> {
+        let (pool, ask) = (climb.pool, climb.ask);
+        let Some(page) = pool.shared.page() else { return Ok(None) };
+        let lanes = pool.lanes();
+        let mut hole = ask.layout.size / 2;
+        while hole >= page / 2 {
+            let mut gained = 0;
+            for each in &lanes {
+                let wanted = ask.layout.size.saturating_sub(gained);
+                gained += self.pages_from(each, hole.max(page), wanted, ask)?;
+            }
+            if gained > 0
+                && let Some((_, taken)) = climb.retry()?
+            {
+                return Ok(Some(taken));
+            }
+            hole /= 2;
+        }
+        Ok(None)
+    }
+
+    /// Closes the runs of a pool, so that slides can join holes that lay on both sides of one; whether there were any.
+    pub(super) fn close_runs(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
+        let (own, mut closed) = (ask.pending_alignments(pool.shared.unit), false);
+        for lane in pool.lanes() {
+            closed |= self.slide(|| lane.close_runs(own))?;
+        }
+        Ok(closed)
+    }
+
+    /// Serves a request from a hole behind everything else and the pages that can still be had: what is not a whole page is
+    /// of use to it only there.
+    pub(super) fn lengthen_last_hole(&self, climb: &mut Climb<'_, B>) -> Result<Option<Taken<B>>> {
+        let (pool, ask) = (climb.pool, climb.ask);
+        let Some(page) = pool.shared.page() else { return Ok(None) };
+        let own = ask.pending_alignments(pool.shared.unit);
+        let rest = (ask.layout.size - 1) % page + 1;
+        for size in [rest, u64::MAX] {
+            if self.slide(|| climb.lane.lay_hole_last(size, own))?
+                && let Some((_, taken)) = climb.retry()?
+            {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Joins holes of a lane to ones of at least `hole` bytes, and frees their pages, until those are `wanted` bytes; says
+    /// how many bytes they are.
+    fn pages_from(&self, lane: &Lane<B>, hole: u64, wanted: u64, ask: Ask) -> Result<u64> {
+        let own = ask.pending_alignments(lane.shared.unit);
+        let mut gained = 0;
+        while gained < wanted && self.slide(|| lane.join_holes(hole, own))? {
+            // All of them: what was made as one goes as one, and may be more than is wanted.
+            gained += lane.surrender(u64::MAX, None, WaitMode::Block)?;
+        }
+        Ok(gained)
     }
 }

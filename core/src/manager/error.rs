@@ -1,5 +1,8 @@
 //! What an allocation that failed tells: data, not only a code.
-use crate::{Error, ErrorKind, HeapId, RegionVerdict, Word};
+use super::Manager;
+use crate::lane::Ask;
+use crate::pool::Pool;
+use crate::{Backend, Error, ErrorKind, HeapId, RegionVerdict, Word};
 use core::fmt;
 
 /// What was missing when a request failed.
@@ -158,3 +161,49 @@ impl<A> fmt::Display for FreeError<A> {
 }
 
 impl<A> core::error::Error for FreeError<A> {}
+
+impl<B: Backend> Manager<B> {
+    /// Adds to a failure what people need to understand it.
+    pub(super) fn explain_failure(&self, pool: &Pool<B>, ask: Ask, error: Error) -> AllocateError {
+        if !error.kind().is_out_of_memory() {
+            return error.into();
+        }
+        let mut shortage = self.shortage(pool, ask);
+        let free = shortage.free;
+        shortage.fits_after_defragment = free >= ask.layout.size;
+        shortage.fits_after_wait = free.saturating_add(shortage.deferred) >= ask.layout.size;
+        let scattered =
+            shortage.fits_after_defragment && error.kind() == ErrorKind::OutOfDeviceMemory;
+        let error = if scattered {
+            Error::new(ErrorKind::Fragmented).with_native(error.native())
+        } else {
+            error
+        };
+        AllocateError::short(error, shortage)
+    }
+
+    fn shortage(&self, pool: &Pool<B>, ask: Ask) -> Shortage {
+        let heap = pool.shared.heap;
+        let mut shortage = Shortage {
+            heap,
+            requested: ask.size,
+            largest_hole: 0,
+            free: 0,
+            reserved: pool.shared.reserved(),
+            live: 0,
+            deferred: 0,
+            hard_limit: self.inner.device.heap_use(heap).map_or(u64::MAX, |heap| heap.hard_limit),
+            fits_after_defragment: false,
+            fits_after_wait: false,
+            fits_after_spill: self.could_spill(heap, ask.layout.size),
+        };
+        for lane in pool.lanes() {
+            let totals = lane.totals();
+            shortage.largest_hole = shortage.largest_hole.max(totals.largest_hole);
+            shortage.free += totals.free_bytes;
+            shortage.live += totals.live_bytes;
+            shortage.deferred += totals.deferred_bytes;
+        }
+        shortage
+    }
+}

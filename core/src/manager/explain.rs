@@ -126,7 +126,7 @@ impl<B: Backend> Manager<B> {
         let (growth, lane) = (&pool.shared.growth, pool.lane_for(timeline)?);
         let (source, new_bytes) = if request.sharing == Sharing::Dedicated {
             (Source::Dedicated, growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)
-        } else if lane.state.lock().would_fit(ask) {
+        } else if lane.would_fit(ask) {
             (Source::Held, 0)
         } else if let Some(page) = pool.shared.page() {
             let pages = ask.layout.size.div_ceil(page);
@@ -152,16 +152,6 @@ pub(super) fn decide(policy: &dyn Policy, request: &Request<'_>, caps: &Caps) ->
         refused => {
             tracing::debug!(panicked = refused.is_err(), "the default rules place a request");
             DefaultPolicy.place(request, caps)
-        }
-    }
-}
-
-impl<B: Backend> crate::pool::LaneState<B> {
-    /// Whether a hole that is held fits.
-    fn would_fit(&mut self, ask: crate::pool::Ask) -> bool {
-        match self.divider.general() {
-            Some(tlsf) => tlsf.would_fit(ask.layout, ask.class),
-            None => self.divider.as_strategy().usage().largest_hole >= ask.layout.size,
         }
     }
 }

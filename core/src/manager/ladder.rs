@@ -1,11 +1,13 @@
 //! From a request that nothing held fits to memory, or to an error that says why not.
+#![expect(unsafe_code, reason = "takes blocks that the caller made")]
 use super::error::AllocateError;
 use super::{Allocation, Manager, Relief};
 use crate::event::{Event, Rung};
-use crate::pool::{Ask, Consent, Lane, Miss, Patience, Pool, SlotId};
+use crate::lane::{Ask, FastPathMiss, Lane, SlotId, WaitMode};
+use crate::pool::Pool;
 use crate::{
-    Backend, Contents, Driver, ErrorKind, HeapId, HeapKind, Mobility, Placement, Privacy, Ranking,
-    Request, Result, Sharing, TimelineId,
+    Backend, Contents, Driver, ErrorKind, HeapId, HeapKind, Placement, Ranking, Request, Result,
+    Sharing, TimelineId,
 };
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,8 +35,7 @@ struct Unclaimed<'a, B: Backend> {
 impl<B: Backend> Drop for Unclaimed<'_, B> {
     fn drop(&mut self) {
         let Some(slot) = self.slot.take() else { return };
-        let freed = self.lane.state.lock().free(slot);
-        self.lane.shared.give_back_left(freed.ok().flatten());
+        self.lane.free_unowned(slot);
     }
 }
 
@@ -117,22 +118,21 @@ impl<B: Backend> Manager<B> {
         }
         let order = self.order_of(pool, request, placement)?;
         let ask = pool.ask_with_room(&Request { timeline: order, ..*request })?;
-        let unsettled = pool.shared.unsettle(ask);
+        let moves_held = pool.shared.hold_moves(ask);
         let climbed = self.climb_again(pool, ask, request);
         if let Ok((rung, (lane, slot))) = &climbed {
             if let Some(rung) = counts_as.or(*rung) {
                 self.climbed(rung, ask.size, ask.timeline);
             }
-            self.note(lane, *slot, request);
+            lane.set_properties(*slot, request);
             if ask.timeline != request.timeline {
-                let mut state = lane.state.lock();
-                state.set_home(*slot, request.timeline)?;
-                state.set_host_access(*slot);
+                lane.give_to_host(*slot, request.timeline)?;
             }
         }
-        drop(unsettled);
+        drop(moves_held);
         let (_, (lane, slot)) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
-        let allocation = self.claim(&lane, slot, request, placement);
+        let owned = lane.claim(slot, request, placement);
+        let allocation = Allocation::new(owned, request.layout.size);
         if request.contents == Contents::Zero {
             allocation.wipe()?;
         }
@@ -162,36 +162,6 @@ impl<B: Backend> Manager<B> {
         pool.lane_for(request.timeline).map(|_| None)
     }
 
-    /// Remembers what a request says beyond its bytes.
-    pub(super) fn note(&self, lane: &Lane<B>, slot: SlotId, request: &Request<'_>) {
-        // A move would leave a copy of a secret behind.
-        if request.mobility == Mobility::Pinned || request.privacy == Privacy::Secret {
-            // The pin is never taken back: it ends with the allocation.
-            let _ = lane.state.lock().slots.pin(slot);
-        }
-        let dedicated = request.sharing == Sharing::Dedicated;
-        let asked = request.mobility == Mobility::OnConsent;
-        let align = Some(request.layout.align).filter(|align| *align > lane.shared.unit);
-        if align.is_none()
-            && !dedicated
-            && !asked
-            && !request.is_labelled()
-            && request.privacy == Privacy::Open
-        {
-            return;
-        }
-        let mut state = lane.state.lock();
-        if state.slots.set_noted(slot).is_err() {
-            return;
-        }
-        state.notes.set_label(slot.index, request);
-        let note = state.notes.of(slot.index);
-        (note.align, note.sharing, note.privacy) = (align, request.sharing, request.privacy);
-        if asked {
-            note.consent = Consent::Needed;
-        }
-    }
-
     /// Climbs the ladder, and again where another thread carried memory meanwhile and has set it down.
     fn climb_again(
         &self,
@@ -199,18 +169,18 @@ impl<B: Backend> Manager<B> {
         ask: Ask,
         request: &Request<'_>,
     ) -> Result<Served<B>> {
-        let transit = &self.inner.device.transit;
+        let in_flight = &self.inner.device.in_flight;
         let mut round = 0;
         loop {
-            let before = transit.arrivals();
+            let before = in_flight.arrivals();
             let climbed = self.climb(pool, ask, request);
             if round == ROUNDS
                 || !climbed.as_ref().is_err_and(|error| error.kind().is_out_of_memory())
             {
                 return climbed;
             }
-            transit.wait();
-            if transit.arrivals() == before {
+            in_flight.wait();
+            if in_flight.arrivals() == before {
                 return climbed;
             }
             round += 1;
@@ -332,45 +302,45 @@ impl<'a, B: Backend> Climb<'a, B> {
     /// A hole that is free, or that is found out to be: in the request's lane, then in others.
     fn find_held(&mut self) -> Result<Option<Served<B>>> {
         let (lane, ask) = (self.lane, self.ask);
-        let mut miss = lane.state.lock().allocate(ask);
-        if let Err(Miss::InUse(last)) = miss {
-            lane.settle_use(last)?;
-            miss = lane.state.lock().allocate(ask);
+        let mut miss = lane.find_hole(ask);
+        if let Err(FastPathMiss::InUse(last)) = miss {
+            lane.poll_use(last)?;
+            miss = lane.find_hole(ask);
         }
         match miss {
             Ok(slot) => Ok(Some((None, (Arc::clone(lane), slot)))),
-            Err(Miss::Refused(kind))
+            Err(FastPathMiss::Refused(kind))
                 if !kind.is_out_of_memory() && kind != ErrorKind::ExceedsLimit =>
             {
                 Err(kind.into())
             }
-            Err(Miss::Refused(_)) => self.search(Patience::Look),
-            Err(Miss::InUse(_)) => match self.take_in_order()? {
-                None => self.search(Patience::Look),
+            Err(FastPathMiss::Refused(_)) => self.search(WaitMode::Poll),
+            Err(FastPathMiss::InUse(_)) => match self.take_in_order()? {
+                None => self.search(WaitMode::Poll),
                 taken => Ok(taken),
             },
-            Err(Miss::WouldBreak) => Ok(None),
+            Err(FastPathMiss::WouldBreak) => Ok(None),
         }
     }
 
     /// Looks for a hole in everything that the pool holds.
-    fn search(&mut self, patience: Patience) -> Result<Option<Served<B>>> {
+    fn search(&mut self, wait: WaitMode) -> Result<Option<Served<B>>> {
         let (lane, ask, lanes) = (self.lane, self.ask, self.pool.lanes());
         let mut retired = 0;
         for each in &lanes {
-            retired += each.retire(patience)?;
+            retired += each.retire(wait)?;
         }
-        lane.settle(patience)?;
-        if let Ok(slot) = lane.state.lock().allocate_usable(ask) {
+        lane.poll_users(wait)?;
+        if let Ok(slot) = lane.find_any_hole(ask) {
             let rung = (retired > 0).then_some(Rung::Retire);
             return Ok(Some((rung, (Arc::clone(lane), slot))));
         }
         for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {
-            if patience == Patience::Look && !other.lends_gladly() {
+            if wait == WaitMode::Poll && !other.lends_gladly() {
                 continue;
             }
-            other.settle(patience)?;
-            if let Ok(slot) = other.state.lock().allocate_usable(ask) {
+            other.poll_users(wait)?;
+            if let Ok(slot) = other.find_any_hole(ask) {
                 return Ok(Some((Some(Rung::Lend), (Arc::clone(other), slot))));
             }
         }
@@ -428,13 +398,13 @@ impl<'a, B: Backend> Climb<'a, B> {
 
     /// A hole of the lane that somebody made meanwhile.
     fn find_again(&mut self) -> Result<Option<Served<B>>> {
-        let found = self.lane.state.lock().allocate_usable(self.ask);
+        let found = self.lane.find_any_hole(self.ask);
         Ok(found.ok().map(|slot| (None, (Arc::clone(self.lane), slot))))
     }
 
     /// A hole of the lane, or why there is none.
     fn find_usable(&mut self) -> Result<Option<Served<B>>> {
-        let found = self.lane.state.lock().allocate_usable(self.ask);
+        let found = self.lane.find_any_hole(self.ask);
         Ok(found.map(|slot| Some((None, (Arc::clone(self.lane), slot))))?)
     }
 
@@ -455,7 +425,7 @@ impl<'a, B: Backend> Climb<'a, B> {
     }
 
     fn wait(&mut self) -> Result<Option<Served<B>>> {
-        self.search(Patience::Wait)
+        self.search(WaitMode::Block)
     }
 
     /// Asks the program to free something.
@@ -463,7 +433,7 @@ impl<'a, B: Backend> Climb<'a, B> {
         if self.manager.relieve(self.pool.shared.heap, self.ask.size) != Relief::Freed {
             return Ok(None);
         }
-        if let Some(found) = self.search(Patience::Look)? {
+        if let Some(found) = self.search(WaitMode::Poll)? {
             return Ok(Some(found));
         }
         self.manager.trim_beside(self.pool)?;
@@ -492,17 +462,17 @@ impl<'a, B: Backend> Climb<'a, B> {
     }
 
     fn trim_for_block(&mut self) -> Result<Option<Served<B>>> {
-        self.settle_for_block(Patience::Look)
+        self.give_back_for_block(WaitMode::Poll)
     }
 
     fn wait_for_block(&mut self) -> Result<Option<Served<B>>> {
-        self.settle_for_block(Patience::Wait)
+        self.give_back_for_block(WaitMode::Block)
     }
 
     /// Gives back everything that is out of use, for a block.
-    fn settle_for_block(&mut self, patience: Patience) -> Result<Option<Served<B>>> {
+    fn give_back_for_block(&mut self, wait: WaitMode) -> Result<Option<Served<B>>> {
         for each in self.pool.lanes() {
-            each.settle(patience)?;
+            each.poll_users(wait)?;
         }
         match self.manager.trim_for(self.pool)? {
             0 => Ok(None),
@@ -545,4 +515,44 @@ pub(super) fn check(request: &Request<'_>) -> Result<(), ErrorKind> {
 /// Whether another heap may serve what this one could not.
 const fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || matches!(kind, ErrorKind::ExceedsLimit)
+}
+
+impl<B: Backend> Manager<B> {
+    /// Allocates a block of its own that `make` gets from the driver: memory that a driver ties to one resource, say.
+    ///
+    /// It counts, is reported and is given back as every other dedicated block, and never moves. Where the driver has
+    /// none left, what pools hold for nobody goes back first, and `make` is called again.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap` where the request names none, `ZeroSize`, `SizeOverflow`, `ExceedsLimit`, `OverBudget`; what `make`
+    /// says.
+    ///
+    /// # Safety
+    ///
+    /// What `make` returns was made by this manager's backend, lies in the request's heap, has exactly the request's
+    /// bytes, and nothing else uses it.
+    pub unsafe fn allocate_made(
+        &self,
+        request: &Request<'_>,
+        mut make: impl FnMut() -> Result<B::Block>,
+    ) -> Result<Allocation<B>, AllocateError> {
+        check(request)?;
+        let pool = self.pool(request.heap.ok_or(ErrorKind::NoSuchHeap)?)?;
+        let ask = pool.ask(request)?;
+        let lane = pool.lane_for(request.timeline)?;
+        let make: Make<'_, B> = &mut make;
+        let own = Some((request.layout.size, make));
+        let mut climb = Climb { manager: self, pool, lane, ask, own };
+        let (rung, (lane, slot)) = climb.up(&Climb::DEDICATED)?;
+        if let Some(rung) = rung {
+            self.climbed(rung, ask.size, ask.timeline);
+        }
+        let request = request.dedicated().pinned();
+        lane.set_properties(slot, &request);
+        if let Some(watch) = &lane.shared.watch {
+            watch.sanitizer.skip(); // Its block has no byte to spare.
+        }
+        Ok(Allocation::new(lane.claim(slot, &request, None), request.layout.size))
+    }
 }

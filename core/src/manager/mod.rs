@@ -5,25 +5,17 @@ mod binding;
 mod budget;
 mod buffer;
 mod config;
-mod dedicated;
 mod defragment;
-mod domain;
 mod error;
 mod explain;
-mod free;
 mod ladder;
 mod launch;
-mod pages;
 mod placed;
 mod pools;
-mod pressure;
-mod publish;
 mod recall;
 mod report;
-mod residue;
 mod resize;
 mod sanitize;
-mod shortage;
 mod transfer;
 
 pub use allocation::Allocation;
@@ -34,12 +26,13 @@ pub use defragment::{Background, Decision, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, FreeError, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
-pub use report::{BlockReport, PoolReport, Report, SpanReport, SpanState, Totals};
+pub use report::{PoolReport, Report};
 pub use transfer::Copy;
 
 use crate::defrag::DefragStats;
 use crate::device::Device;
-use crate::pool::{Names, Patience, Pool, Waiting};
+use crate::lane::{WaitMode, Waiting};
+use crate::pool::{Names, Pool};
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Backend, Caps, HeapId, Ranking, Request, Result, TimelineId};
@@ -182,7 +175,7 @@ impl<B: Backend> Manager<B> {
     /// `DeviceLost`.
     pub fn retire(&self) -> Result<u64> {
         let lanes = self.all_pools().into_iter().flat_map(|pool| pool.lanes());
-        let retired = lanes.map(|lane| lane.retire(Patience::Look)).sum();
+        let retired = lanes.map(|lane| lane.retire(WaitMode::Poll)).sum();
         if let Some(watch) = &self.inner.watch {
             watch.poll(false);
         }
@@ -236,8 +229,8 @@ impl<B: Backend> Drop for Inner<B> {
         let pools = pools.chain(self.user_pools.lock().iter().cloned()).collect::<Vec<_>>();
         for lane in pools.iter().flat_map(|pool| pool.lanes()) {
             // Waiting frees whatever was deferred; a lost device is reported by the calls that meet it.
-            let _ = lane.retire(Patience::Wait);
-            report::warn_of_leaks(&lane);
+            let _ = lane.retire(WaitMode::Block);
+            lane.warn_of_leaks();
         }
         if let Some(watch) = &self.watch {
             watch.poll(true);

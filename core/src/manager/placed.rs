@@ -127,7 +127,7 @@ impl<B: Backend> Manager<B> {
         let pools = self.all_pools();
         let here = pools.iter().filter(|pool| pool.shared.heap == heap);
         let lanes = here.flat_map(|pool| pool.lanes());
-        lanes.map(|lane| lane.state.lock().counts.granted_bytes).sum()
+        lanes.map(|lane| lane.granted_bytes()).sum()
     }
 
     /// Whether host memory other than `heap` has room for so many bytes.

@@ -1,7 +1,8 @@
 //! The pools of a manager: one of each heap, made at first use, and those that users make.
 #![forbid(unsafe_code)]
 use super::{AllocateError, Allocation, Manager, UserPool, ladder};
-use crate::pool::{MakeStrategy, Miss, Patience, Pool, PoolConfig, StrategyKind};
+use crate::lane::{FastPathMiss, MakeStrategy, PoolConfig, StrategyKind, WaitMode};
+use crate::pool::Pool;
 use crate::strategy::Strategy;
 use crate::{
     Align, Backend, Class, Contents, Error, ErrorKind, HeapId, Request, Result, Sharing, Span,
@@ -106,24 +107,24 @@ impl<B: Backend> Manager<B> {
         let lane = pool.only_lane().filter(|_| is_plain).ok_or(ErrorKind::Unsupported)?;
         lane.enter(request.timeline)?;
         let span = Span { offset, size: request.layout.size };
-        let take = || lane.state.lock().take(span, request.timeline);
+        let take = || lane.take_span(span, request.timeline);
         let taken = match take() {
-            Err(Miss::Refused(ErrorKind::Busy)) => {
-                lane.retire(Patience::Look)?;
+            Err(FastPathMiss::Refused(ErrorKind::Busy)) => {
+                lane.retire(WaitMode::Poll)?;
                 take()
             }
-            Err(Miss::InUse(last)) => {
-                lane.settle_use(last)?;
+            Err(FastPathMiss::InUse(last)) => {
+                lane.poll_use(last)?;
                 take()
             }
             taken => taken,
         };
         let slot = taken.map_err(|miss| match miss {
-            Miss::Refused(kind) => kind,
-            Miss::InUse(_) | Miss::WouldBreak => ErrorKind::Busy,
+            FastPathMiss::Refused(kind) => kind,
+            FastPathMiss::InUse(_) | FastPathMiss::WouldBreak => ErrorKind::Busy,
         })?;
-        self.note(lane, slot, request);
-        let allocation = self.claim(lane, slot, request, None);
+        lane.set_properties(slot, request);
+        let allocation = Allocation::new(lane.claim(slot, request, None), request.layout.size);
         if request.contents == Contents::Zero {
             allocation.wipe()?;
         }
@@ -179,8 +180,8 @@ impl<B: Backend> Manager<B> {
     /// Retires what it can; `Busy` when something in the pool is live or waits for a timeline.
     pub(super) fn check_idle(pool: &Pool<B>) -> Result<()> {
         for lane in pool.lanes() {
-            lane.retire(Patience::Look)?;
-            if lane.state.lock().counts.live() > 0 {
+            lane.retire(WaitMode::Poll)?;
+            if !lane.is_idle() {
                 return Err(ErrorKind::Busy.into());
             }
         }

@@ -1,7 +1,8 @@
 //! Back to the heap that suits best: what went elsewhere because that was full.
 use super::{Allocation, Manager};
 use crate::defrag::{Budget, BudgetMeter, Pass, Spilled};
-use crate::pool::{Ask, Guest, Lodging, Pool, PoolShared, Stay};
+use crate::lane::{Ask, Reservation};
+use crate::pool::Pool;
 use crate::{
     Backend, ErrorKind, HeapId, HeapKind, Mobility, Privacy, Ranking, Request, Result, Sharing,
     TimelineId,
@@ -34,16 +35,16 @@ impl<B: Backend> Manager<B> {
         let mut meter = BudgetMeter::new(budget, Instant::now());
         let mut spilled: Vec<Spilled<B>> = Vec::new();
         for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
-            lane.find_spilled(&mut spilled);
+            spilled.extend(Spilled::of(&lane));
         }
         let on = if spilled.is_empty() { TimelineId::MAIN } else { self.mover()? };
         let parts = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.defrag_stats), on);
-        Pass::recall(parts, spilled, &mut meter, |one| self.lodge(one))
+        Pass::recall(parts, spilled, &mut meter, |one| self.reserve(one))
     }
 
     /// Holds a place in the heap that an allocation prefers, and says how many bytes the driver gave for it; `None` where
     /// there is no room.
-    fn lodge(&self, one: &Spilled<B>) -> Result<Option<(Lodging<B>, u64)>> {
+    fn reserve(&self, one: &Spilled<B>) -> Result<Option<(Reservation<B>, u64)>> {
         let (heap, layout, class) = one.wants();
         let pool = self.pool(heap)?;
         if layout.align > self.inner.device.heap(heap)?.align {
@@ -59,7 +60,7 @@ impl<B: Backend> Manager<B> {
             return Ok(Some((held, 0)));
         }
         let before = pool.shared.reserved();
-        let grown = self.grow_for_guest(pool, ask);
+        let grown = self.grow_for_recall(pool, ask);
         match grown {
             Err(error)
                 if error.kind().is_out_of_memory() || error.kind() == ErrorKind::ExceedsLimit =>
@@ -72,7 +73,7 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Takes memory from the driver for an allocation that comes back, within the heap's soft limit.
-    fn grow_for_guest(&self, pool: &Arc<Pool<B>>, ask: Ask) -> Result<Option<Lodging<B>>> {
+    fn grow_for_recall(&self, pool: &Arc<Pool<B>>, ask: Ask) -> Result<Option<Reservation<B>>> {
         let (lanes, lane) = (pool.lanes(), pool.lane_for(ask.timeline)?);
         let held = self.inner.device.heap_use(pool.shared.heap)?;
         let room = held.soft_limit.saturating_sub(held.reserved);
@@ -105,7 +106,7 @@ impl<B: Backend> Manager<B> {
         let Some(best) = heaps.as_slice().first().filter(|_| !stays) else { return };
         // Constants are read in another way than other memory: whoever uses them must know which it is.
         if self.caps().heap(*best).is_some_and(|heap| heap.kind != HeapKind::Constant) {
-            allocation.set_wish(Stay::Wishes(*best));
+            allocation.lane().set_wish(allocation.slot(), *best);
         }
     }
 }
@@ -114,46 +115,6 @@ impl<B: Backend> Allocation<B> {
     /// The heap that the bytes lie in. Only a [recall](Manager::begin_recall) changes it.
     #[must_use]
     pub fn heap(&self) -> HeapId {
-        let state = self.lane().state.lock();
-        state.guests.get(&self.slot().index).map_or(self.lane().shared.heap, Guest::heap)
-    }
-
-    /// The pool that the bytes lie in.
-    pub(super) fn shared_here(&self) -> Arc<PoolShared<B>> {
-        let state = self.lane().state.lock();
-        let guest = state.guests.get(&self.slot().index);
-        Arc::clone(guest.map_or(&self.lane().shared, |guest| &guest.lane().shared))
-    }
-
-    /// Remembers which heap it should be in, if it should be in another.
-    pub(super) fn set_wish(&self, stay: Stay) {
-        let Stay::Wishes(_) = stay else { return };
-        let mut state = self.lane().state.lock();
-        if state.slots.set_noted(self.slot()).is_ok() {
-            state.notes.of(self.slot().index).stay = stay;
-        }
-    }
-
-    /// Has the host's view outlast a recall: whoever has mapped an allocation may map it again.
-    pub(super) fn keep_in_view(&self) -> Result<()> {
-        let mut state = self.lane().state.lock();
-        let index = self.slot().index;
-        if let Some(Stay::Wishes(heap)) = state.notes.get(index).map(|note| note.stay)
-            && !self.lane().shared.device.heap(heap)?.host.is_visible()
-        {
-            state.notes.of(index).stay = Stay::Home;
-        }
-        Ok(())
-    }
-
-    /// Tells the lane that has it as a guest what it is called now.
-    pub(super) fn rename_guest(&self, name: &str) {
-        let state = self.lane().state.lock();
-        let guest = state.guests.get(&self.slot().index);
-        let Some((lane, slot)) = guest.map(|guest| (Arc::clone(guest.lane()), guest.slot())) else {
-            return;
-        };
-        drop(state);
-        lane.state.lock().notes.set_name(slot.index, name);
+        self.lane().heap_of(self.slot())
     }
 }

@@ -2,58 +2,11 @@
 use super::Manager;
 use crate::defrag::Moved;
 use crate::device::MoveCost;
-use crate::event::{BlockNumber, Rung};
-use crate::pool::{Divider, Lane, Note, Pool, Slot, SlotId, Stay};
-use crate::strategy::PieceState;
-use crate::{Backend, HeapId, Span, Tag};
-use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
-
-/// Sums over all pools, or over one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Totals {
-    /// Live allocations, those that wait for a timeline included.
-    pub live: u64,
-    /// Bytes that their callers asked for.
-    pub live_bytes: u64,
-    /// Bytes that they occupy, rounding included.
-    pub granted_bytes: u64,
-    /// The sum of the lanes' peaks of live bytes: exact for one lane, an upper bound for several.
-    pub peak_live_bytes: u64,
-    /// Bytes held from the driver.
-    pub reserved_bytes: u64,
-    /// Bytes in holes.
-    pub free_bytes: u64,
-    /// The largest hole.
-    pub largest_hole: u64,
-    /// Holes.
-    pub holes: u64,
-    /// Bytes freed that wait for a timeline: stranded until it passes.
-    pub deferred_bytes: u64,
-    /// Allocations made so far.
-    pub allocated: u64,
-    /// Frees so far.
-    pub freed: u64,
-}
-
-impl Totals {
-    /// Free bytes that are not in the largest hole, as a share of all free bytes: external fragmentation.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-    pub fn fragmentation(&self) -> f64 {
-        if self.free_bytes == 0 {
-            0.0
-        } else {
-            1.0 - self.largest_hole as f64 / self.free_bytes as f64
-        }
-    }
-
-    /// Bytes lost to rounding: internal fragmentation.
-    #[must_use]
-    pub const fn padding_bytes(&self) -> u64 {
-        self.granted_bytes - self.live_bytes
-    }
-}
+use crate::event::Rung;
+use crate::lane::{BlockReport, Totals};
+use crate::pool::Pool;
+use crate::{Backend, HeapId};
+use alloc::vec::Vec;
 
 /// One pool's part of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,45 +17,6 @@ pub struct PoolReport {
     pub totals: Totals,
     /// Its blocks.
     pub blocks: Vec<BlockReport>,
-}
-
-/// One block, piece by piece.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockReport {
-    /// Its number, which no other block ever has.
-    pub number: BlockNumber,
-    /// The lane that divides it.
-    pub lane: u32,
-    /// Bytes; for a reservation, addresses.
-    pub size: u64,
-    /// Live spans, in order.
-    pub live: Vec<SpanReport>,
-    /// Holes, in order.
-    pub holes: Vec<Span>,
-}
-
-/// One live span.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpanReport {
-    /// Where it lies in its block.
-    pub span: Span,
-    /// What its owner calls it.
-    pub name: Option<String>,
-    /// What its owner counts it among.
-    pub tag: Option<Tag>,
-    /// What may be done with it.
-    pub state: SpanState,
-}
-
-/// What may be done with a live span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SpanState {
-    /// In use; may be moved.
-    Movable,
-    /// In use; may not be moved.
-    Pinned,
-    /// Freed by its owner; waits for a timeline.
-    Deferred,
 }
 
 /// A snapshot of a manager.
@@ -140,7 +54,7 @@ impl<B: Backend> Manager<B> {
         let pools: Vec<_> = self.all_pools().iter().map(|pool| pool_report(pool)).collect();
         let heaps = self.caps().heap_ids().filter_map(|(heap, _)| device.heap_use(heap).ok());
         Report {
-            totals: pools.iter().fold(Totals::default(), |sum, pool| add(sum, pool.totals)),
+            totals: pools.iter().map(|pool| pool.totals).sum(),
             peak_reserved_bytes: heaps.map(|heap| heap.peak_reserved).sum(),
             driver_calls: device.driver_calls(),
             blocks: device.blocks(),
@@ -160,7 +74,7 @@ impl<B: Backend> Manager<B> {
     /// Sums over all pools, without the map of blocks: cheap enough for every frame.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.all_pools().iter().map(|pool| pool_totals(pool)).fold(Totals::default(), add)
+        self.all_pools().iter().map(|pool| pool_totals(pool)).sum()
     }
 
     /// Checks every counter and every strategy against a full walk.
@@ -169,143 +83,18 @@ impl<B: Backend> Manager<B> {
     ///
     /// A sentence that says what is broken.
     pub fn validate(&self) -> Result<(), &'static str> {
-        self.all_pools()
-            .iter()
-            .flat_map(|pool| pool.lanes())
-            .try_for_each(|lane| validate_lane(&lane))
-    }
-}
-
-fn add(a: Totals, b: Totals) -> Totals {
-    Totals {
-        live: a.live + b.live,
-        live_bytes: a.live_bytes + b.live_bytes,
-        granted_bytes: a.granted_bytes + b.granted_bytes,
-        peak_live_bytes: a.peak_live_bytes + b.peak_live_bytes,
-        reserved_bytes: a.reserved_bytes + b.reserved_bytes,
-        free_bytes: a.free_bytes + b.free_bytes,
-        largest_hole: a.largest_hole.max(b.largest_hole),
-        holes: a.holes + b.holes,
-        deferred_bytes: a.deferred_bytes + b.deferred_bytes,
-        allocated: a.allocated + b.allocated,
-        freed: a.freed + b.freed,
-    }
-}
-
-fn lane_totals<B: Backend>(lane: &Lane<B>) -> Totals {
-    let state = lane.state.lock();
-    let (usage, counts) = (state.usage(), state.counts);
-    Totals {
-        live: counts.live(),
-        live_bytes: counts.live_bytes,
-        granted_bytes: counts.granted_bytes,
-        peak_live_bytes: counts.peak_live_bytes,
-        reserved_bytes: 0,
-        free_bytes: usage.free,
-        largest_hole: usage.largest_hole,
-        holes: usage.holes,
-        deferred_bytes: state.deferred.bytes(),
-        allocated: counts.allocated,
-        freed: counts.freed,
+        self.all_pools().iter().flat_map(|pool| pool.lanes()).try_for_each(|lane| lane.validate())
     }
 }
 
 fn pool_totals<B: Backend>(pool: &Pool<B>) -> Totals {
     let lanes = pool.lanes();
-    let sum = lanes.iter().map(|lane| lane_totals(lane)).fold(Totals::default(), add);
-    Totals { reserved_bytes: pool.shared.reserved(), ..sum }
+    let mut sum: Totals = lanes.iter().map(|lane| lane.totals()).sum();
+    sum.reserved_bytes = pool.shared.reserved();
+    sum
 }
 
 fn pool_report<B: Backend>(pool: &Pool<B>) -> PoolReport {
-    let blocks = pool.lanes().iter().flat_map(lane_blocks).collect();
+    let blocks = pool.lanes().iter().flat_map(|lane| lane.block_reports()).collect();
     PoolReport { heap: pool.shared.heap, totals: pool_totals(pool), blocks }
-}
-
-fn lane_blocks<B: Backend>(lane: &Arc<Lane<B>>) -> Vec<BlockReport> {
-    let state = lane.state.lock();
-    let mut blocks: Vec<Option<BlockReport>> = state
-        .blocks
-        .iter()
-        .map(|held| {
-            let block = &held.as_ref()?.block;
-            let (number, size, lane) = (block.number(), block.size(), lane.number);
-            Some(BlockReport { number, lane, size, live: Vec::new(), holes: Vec::new() })
-        })
-        .collect();
-    let owners: BTreeMap<_, _> = state
-        .slots
-        .iter()
-        .map(|(id, slot)| ((slot.key.index, slot.key.stamp), (slot, state.notes.get(id.index))))
-        .collect();
-    state.divider.as_strategy().for_each(&mut |piece| {
-        let Some(block) = blocks.get_mut(piece.block.0 as usize).and_then(Option::as_mut) else {
-            return;
-        };
-        match piece.state {
-            PieceState::Hole => block.holes.push(piece.span),
-            // A live span without a slot is addresses without memory, which the pager holds.
-            PieceState::Live(key) => {
-                if let Some((slot, note)) = owners.get(&(key.index, key.stamp)) {
-                    block.live.push(span_report(piece.span, slot, *note));
-                }
-            }
-            PieceState::Padding => {}
-        }
-    });
-    blocks.into_iter().flatten().collect()
-}
-
-fn span_report(span: Span, slot: &Slot, note: Option<&Note>) -> SpanReport {
-    let name = note.and_then(|note| note.name.as_deref()).map(String::from);
-    let state = if slot.is_deferred() {
-        SpanState::Deferred
-    } else if slot.is_pinned() {
-        SpanState::Pinned
-    } else {
-        SpanState::Movable
-    };
-    SpanReport { span, name, tag: note.and_then(|note| note.tag), state }
-}
-
-fn validate_lane<B: Backend>(lane: &Lane<B>) -> Result<(), &'static str> {
-    let state = lane.state.lock();
-    state.divider.as_strategy().validate()?;
-    let (mut live, mut bytes, mut granted) = (0, 0, 0);
-    let here = |id: &SlotId| !state.guests.contains_key(&id.index);
-    for (_, slot) in state.slots.iter().filter(|(id, _)| here(id)) {
-        let grant =
-            state.divider.as_strategy().grant(slot.key).map_err(|_| "a slot's span is not live")?;
-        if grant.span.size < slot.size {
-            return Err("a span is smaller than what was asked for");
-        }
-        (live, bytes, granted) = (live + 1, bytes + slot.size, granted + grant.span.size);
-    }
-    let counts = state.counts;
-    if (live, bytes, granted) != (counts.live(), counts.live_bytes, counts.granted_bytes) {
-        return Err("the lane's counters differ from a walk of its slots");
-    }
-    let usage = state.usage();
-    let without_memory = match (&state.pager, &state.divider) {
-        (Some(pager), Divider::General(tlsf)) => pager.unmapped_bytes(tlsf) + pager.transit_bytes(),
-        _ => 0,
-    };
-    let expected = granted + without_memory + state.held_bytes;
-    if usage.used == expected {
-        Ok(())
-    } else {
-        Err("the strategy and the slots differ on bytes used")
-    }
-}
-
-/// Names what is still live when a manager goes away. The memory stays until its owners drop it.
-pub(super) fn warn_of_leaks<B: Backend>(lane: &Lane<B>) {
-    let state = lane.state.lock();
-    for (id, slot) in state.slots.iter() {
-        let note = state.notes.get(id.index);
-        if note.is_some_and(|note| note.stay == Stay::Guest) {
-            continue; // It is named by the lane of its owner.
-        }
-        let name = note.and_then(|note| note.name.as_deref()).unwrap_or("unnamed");
-        tracing::warn!(name, bytes = slot.size, "an allocation outlives its manager");
-    }
 }

@@ -1,9 +1,7 @@
 //! More or fewer bytes, with what fits of the old ones.
 use super::{Allocation, FreeError, Manager};
-use crate::pool::Consent;
 use crate::{
-    Access, Backend, Error, ErrorKind, InsideBlock, Mobility, Move, Place, Request, Result,
-    TimelineId,
+    Access, Backend, Error, ErrorKind, InsideBlock, Move, Place, Request, Result, TimelineId,
 };
 use alloc::sync::Arc;
 use alloc::vec;
@@ -30,25 +28,16 @@ impl<B: Backend> Manager<B> {
     }
 
     fn resized(&self, old: &Allocation<B>, size: u64) -> Result<Allocation<B>> {
-        let shared = old.shared_here();
+        let shared = old.lane().shared_of(old.slot());
         let pools = self.all_pools();
         let pool = pools.iter().find(|pool| Arc::ptr_eq(&pool.shared, &shared));
         let pool = pool.ok_or(Error::new(ErrorKind::Foreign))?;
-        let state = old.lane().state.lock();
-        let note = state.notes.get(old.slot().index).cloned().unwrap_or_default();
-        // Whoever resizes owns the allocation and has no binding of it: a pin that is there is one for life.
-        let is_pinned = state.slots.get(old.slot())?.is_pinned();
-        drop(state);
+        let like = old.lane().properties(old.slot())?;
         let mut request = Request::new(size);
-        request.sharing = note.sharing;
-        request.mobility = match note.consent {
-            _ if is_pinned => Mobility::Pinned,
-            Consent::Needed => Mobility::OnConsent,
-            Consent::Given => Mobility::Movable,
-        };
-        request.name = note.name.as_deref();
-        (request.tag, request.privacy, request.timeline) = (note.tag, note.privacy, old.timeline());
-        if note.host_access {
+        (request.sharing, request.mobility) = (like.sharing, like.mobility);
+        (request.tag, request.privacy, request.timeline) = (like.tag, like.privacy, old.timeline());
+        request.name = like.name.as_deref();
+        if like.host_access {
             request.access = Access::Both;
         }
         // What ran on a timeline that was closed has passed, and nothing comes after it there.
@@ -57,11 +46,13 @@ impl<B: Backend> Manager<B> {
         {
             request.timeline = Some(TimelineId::MAIN);
         }
-        request.layout.align = note.align.unwrap_or(request.layout.align);
+        request.layout.align = like.align.unwrap_or(request.layout.align);
         let new = self
             .allocate_in(pool, &request, None, None)
             .map_err(|error| Error::new(error.kind()))?;
-        new.set_wish(note.stay);
+        if let Some(heap) = like.wish {
+            new.lane().set_wish(new.slot(), heap);
+        }
         if let Some(timeline) = new.timeline() {
             old.use_on(timeline)?; // Another one than its own, which was closed, copies the bytes away.
         }
@@ -93,5 +84,5 @@ fn carry<B: Backend>(old: &Allocation<B>, new: &Allocation<B>, size: u64) -> Res
         }
         Ok(())
     })?;
-    new.settle_own_work()
+    new.order_own_work()
 }

@@ -1,9 +1,8 @@
 //! When a sanitizer sees an allocation: at hand-out, at its end, and on request.
 use super::{Allocation, Manager};
-use crate::pool::{Guest, Lane, LaneState, Patience, SlotId, Stay};
-use crate::sanitizer::{Sanitized, Sanitizer, Seen, Watch};
-use crate::{Backend, Contents, ErrorKind, Result, Sharing, TimelineId};
-use alloc::{sync::Arc, vec::Vec};
+use crate::lane::WaitMode;
+use crate::sanitizer::Sanitizer;
+use crate::{Backend, Contents, ErrorKind, Result};
 
 impl<B: Backend> Allocation<B> {
     /// Has the sanitizer, if there is one, prepare the bytes.
@@ -11,7 +10,7 @@ impl<B: Backend> Allocation<B> {
         let lane = self.lane();
         let Some(watch) = &lane.shared.watch else { return Ok(()) };
         let binding = self.binding();
-        let seen = lane.state.lock().seen(lane, self.slot()).ok_or(ErrorKind::Stale)?;
+        let seen = lane.seen(self.slot()).ok_or(ErrorKind::Stale)?;
         // The host may use the bytes as soon as the call returns, unless only work of a timeline does.
         let order = self.timeline().filter(|_| !self.has_host_access());
         let on = order.map_or_else(|| watch.sanitizer.timeline(watch.as_ref()), Ok)?;
@@ -23,9 +22,7 @@ impl<B: Backend> Allocation<B> {
         }
         drop(binding);
         if note > 0 {
-            let mut state = lane.state.lock();
-            state.slots.set_noted(self.slot())?;
-            state.notes.of(self.slot().index).sanitized = note;
+            lane.set_sanitized(self.slot(), note)?;
         }
         Ok(())
     }
@@ -38,125 +35,9 @@ impl<B: Backend> Allocation<B> {
             return Ok(());
         };
         let _stays = self.binding();
-        let Some((seen, _)) = lane.state.lock().sanitized(lane, self.slot()) else { return Ok(()) };
+        let Some(seen) = lane.sanitized(self.slot()) else { return Ok(()) };
         self.in_order(|_, on| watch.sanitizer.restore(&watch.bytes(&seen), on))?;
-        self.settle_own_work()
-    }
-}
-
-impl<B: Backend> LaneState<B> {
-    /// An allocation, live or freed, as the sanitizer sees it. This is the locked state of `lane`.
-    fn seen(&self, lane: &Lane<B>, id: SlotId) -> Option<Seen<B>> {
-        let (found, slot) = self.slots.at(id.index)?;
-        let (block, span) = self.spot(id, slot).ok().filter(|_| found == id)?;
-        let note = self.notes.get(id.index);
-        let (name, note) = note.map_or((None, 0), |note| (note.name.clone(), note.sanitized));
-        let heap = self.guests.get(&id.index).map_or(lane.shared.heap, Guest::heap);
-        let about = Sanitized { id: lane.id_of(id), name, size: slot.size, span, heap, note };
-        Some(Seen { block: Arc::clone(block), about })
-    }
-
-    /// As [`seen`](Self::seen), for an allocation that the sanitizer looks at; and whether the lane's order protects it: not
-    /// what has a block of its own or lies in another lane.
-    fn sanitized(&self, lane: &Lane<B>, id: SlotId) -> Option<(Seen<B>, Sharing)> {
-        let note = self.notes.get(id.index).filter(|note| note.sanitized > 0)?;
-        let sharing = if note.stay == Stay::Away { Sharing::Dedicated } else { note.sharing };
-        Some((self.seen(lane, id)?, sharing))
-    }
-
-    /// As [`sanitized`](Self::sanitized); the sanitizer looks at it once more, and then no more.
-    fn take_sanitized(&mut self, lane: &Lane<B>, id: SlotId) -> Option<(Seen<B>, Sharing)> {
-        let taken = self.sanitized(lane, id)?;
-        self.notes.of(id.index).sanitized = 0;
-        Some(taken)
-    }
-
-    /// Whether the sanitizer is looking at an allocation now.
-    pub(crate) fn is_looked_at(&self, id: SlotId) -> bool {
-        self.notes.get(id.index).is_some_and(|note| note.looked_at)
-    }
-
-    /// Whether the sanitizer looks at an allocation when it ends.
-    pub(crate) fn is_sanitized(&self, id: SlotId) -> bool {
-        self.notes.get(id.index).is_some_and(|note| note.sanitized > 0)
-    }
-
-    /// Looks at an allocation no more: somebody else than the manager moved the bytes. This is the locked state of `lane`.
-    pub(crate) fn give_up_sanitized(&mut self, lane: &Lane<B>, id: SlotId) {
-        if let (true, Some(watch)) = (self.is_sanitized(id), &lane.shared.watch) {
-            self.notes.of(id.index).sanitized = 0;
-            watch.sanitizer.skip();
-        }
-    }
-}
-
-impl<B: Backend> Lane<B> {
-    /// Has the sanitizer look at an allocation whose bytes are about to be the lane's again, in the lane's order; call it
-    /// without the lock. Nothing moves it: it is freed and waits, or `pins` says that it stays.
-    ///
-    /// # Errors
-    ///
-    /// What the device says when something may still touch the bytes: they must not be used again.
-    pub(crate) fn look_at_end(&self, id: SlotId) -> Result<()> {
-        let Some(watch) = &self.shared.watch else { return Ok(()) };
-        let mut state = self.state.lock();
-        let home = state.home_of(id).filter(|_| !state.has_host_access(id));
-        let taken = state.take_sanitized(self, id);
-        drop(state);
-        let Some((seen, sharing)) = taken else { return Ok(()) };
-        // A block of its own goes back to the driver, which knows no order: its uses have passed.
-        let after = home.filter(|_| sharing == Sharing::Shared);
-        watch.sanitizer.end(&watch.bytes(&seen), after)
-    }
-
-    /// Has the sanitizer look at a secret before zeros come over it, in the order of its own timeline.
-    pub(super) fn look_at_secret(&self, id: SlotId, on: TimelineId) -> Result<()> {
-        let Some(watch) = &self.shared.watch else { return Ok(()) };
-        let taken = self.state.lock().take_sanitized(self, id);
-        taken.map_or(Ok(()), |(seen, _)| watch.sanitizer.end(&watch.bytes(&seen), Some(on)))
-    }
-
-    /// Has the sanitizer look at everything live, after what uses it now.
-    fn look_at_live(&self, watch: &Watch<B>) -> Result<()> {
-        let ids: Vec<SlotId> = {
-            let state = self.state.lock();
-            let is_wanted = |id: &SlotId| state.is_sanitized(*id) && state.slots.get(*id).is_ok();
-            state.slots.iter().map(|(id, _)| id).filter(is_wanted).collect()
-        };
-        ids.into_iter().try_for_each(|id| self.look_at_one(watch, id))
-    }
-
-    /// Has the sanitizer look at one live allocation. What a pass has is looked at another time.
-    fn look_at_one(&self, watch: &Watch<B>, id: SlotId) -> Result<()> {
-        let (seen, home, others) = {
-            let mut state = self.state.lock();
-            if state.slots.is_in_pass(id) || state.is_looked_at(id) || state.slots.pin(id).is_err()
-            {
-                return Ok(());
-            }
-            let Some((seen, _)) = state.sanitized(self, id) else {
-                state.slots.unpin(id);
-                return Ok(());
-            };
-            let home = state.home_of(id);
-            let note = state.notes.of(id.index);
-            note.looked_at = true;
-            (seen, home, note.used_on.clone())
-        };
-        let waited = others.into_iter().try_for_each(|timeline| self.shared.device.drain(timeline));
-        let looked = waited.and_then(|()| watch.sanitizer.look(&watch.bytes(&seen), home));
-        let mut state = self.state.lock();
-        state.slots.unpin(id);
-        let note = state.notes.of(id.index);
-        note.looked_at = false;
-        let Some(report) = looked? else { return Ok(()) };
-        if note.sanitized == 0 {
-            return Ok(()); // It ended meanwhile, and the sanitizer has looked at it then.
-        }
-        note.sanitized = 0; // An allocation is reported once.
-        drop(state);
-        report();
-        Ok(())
+        self.order_own_work()
     }
 }
 
@@ -175,7 +56,7 @@ impl<B: Backend> Manager<B> {
     pub fn look_at_live(&self) -> Result<()> {
         let watch = self.inner.watch.as_ref().ok_or(ErrorKind::InvalidConfig)?;
         for lane in self.all_pools().into_iter().flat_map(|pool| pool.lanes()) {
-            lane.retire(Patience::Look)?;
+            lane.retire(WaitMode::Poll)?;
             lane.look_at_live(watch)?;
         }
         watch.poll(true);

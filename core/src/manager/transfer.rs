@@ -35,7 +35,7 @@ impl<B: Backend> Allocation<B> {
 
     /// Has the host, which may write the bytes next, come after what the manager itself did to them [in
     /// order](Self::in_order).
-    pub(super) fn settle_own_work(&self) -> Result<()> {
+    pub(super) fn order_own_work(&self) -> Result<()> {
         match self.timeline() {
             Some(timeline) if self.has_host_access() => self.lane().shared.device.drain(timeline),
             _ => {
@@ -49,22 +49,20 @@ impl<B: Backend> Allocation<B> {
     pub(super) fn touch(&self) {
         let shared = &self.lane().shared;
         if shared.device.heap(shared.heap).is_ok_and(|heap| heap.host.is_visible()) {
-            self.lane().state.lock().touch(self.slot());
+            self.lane().touch(self.slot());
         }
     }
 
     /// Whether the host was said to access the bytes directly.
     pub(super) fn has_host_access(&self) -> bool {
-        self.lane().state.lock().has_host_access(self.slot())
+        self.lane().has_host_access(self.slot())
     }
 
     /// Makes a later free wait for a timeline that may still use the bytes. Unlike [`use_on`](Self::use_on) it asks the device
     /// nothing, so it serves where the device has just failed.
     pub fn outlast(&self, timeline: TimelineId) {
-        let mut state = self.lane().state.lock();
-        if state.slots.set_noted(self.slot()).is_ok() {
-            state.notes.add_use(self.slot().index, timeline);
-        }
+        // What is owned is live.
+        let _ = self.lane().add_use(self.slot(), timeline);
     }
 
     /// Writes bytes from the host, in the order of the allocation's timeline; without one, or where it was closed, before it
@@ -176,5 +174,41 @@ impl<B: Backend> Manager<B> {
             copy.to.use_on(on)?;
         }
         transfer.copy(on, &moves)
+    }
+}
+
+impl<B: Backend> Allocation<B> {
+    /// Zeroes all of it, padding included, before anyone else has it.
+    pub(super) fn wipe(&self) -> Result<()> {
+        let _stays = self.binding();
+        self.in_order(|_, on| self.lane().wipe(self.slot(), on))?;
+        self.order_own_work()
+    }
+}
+
+impl<B: Backend> Allocation<B> {
+    /// Makes the bytes final: waits for the writes on the allocation's timeline, so that kernels of every timeline see them,
+    /// and refuses all later ones.
+    ///
+    /// What another timeline writes is the caller's to wait for.
+    ///
+    /// # Errors
+    ///
+    /// What the device says; nothing is published then.
+    pub fn publish(&self) -> Result<()> {
+        let lane = self.lane();
+        lane.shared.device.drain(self.timeline().unwrap_or(TimelineId::MAIN))?;
+        Ok(lane.publish(self.slot())?)
+    }
+
+    /// Whether the bytes are final.
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        self.lane().is_published(self.slot())
+    }
+
+    /// Refuses to write what is final.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.is_published() { Err(ErrorKind::Published.into()) } else { Ok(()) }
     }
 }

@@ -1,6 +1,6 @@
 //! A strategy from outside, whose answers are checked before anything relies on them.
 #![forbid(unsafe_code)]
-use super::guest::ELSEWHERE;
+use crate::lane::REMOTE;
 use crate::strategy::{BlockId, Grant, Key, Piece, Strategy, TakeSpan, Usage};
 use crate::{Class, ErrorKind, Layout, Span};
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
@@ -51,7 +51,7 @@ impl Checked {
         if grant.span.size < layout.size || !layout.align.divides(grant.span.offset) {
             return Some("it granted a span that is too small or not aligned");
         }
-        let is_taken = grant.key == ELSEWHERE || self.live.contains_key(&grant.key);
+        let is_taken = grant.key == REMOTE || self.live.contains_key(&grant.key);
         is_taken.then_some("it granted a key that is live or reserved")
     }
 

@@ -4,48 +4,20 @@
 //! threads do not queue behind one lock. All timelines share a lane; each hole knows which of them used it last, so a timeline
 //! reuses at once what it freed in its own order. Before a lane grows it looks into the others; what is idle there is lent.
 mod checked;
-mod config;
-mod deferred;
-mod gather;
-mod growth;
-mod guest;
-mod lane;
-mod notes;
-mod order;
-mod paged;
-mod pager;
-mod plain;
-mod shared;
-mod slots;
-mod take;
-mod users;
-mod warm;
 
-pub(crate) use config::MakeStrategy;
-pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
-pub(crate) use deferred::Origin;
-pub use growth::Growth;
-pub(crate) use guest::{ELSEWHERE, Guest, Lodging};
-pub(crate) use lane::{Ask, Divider, Lane, Miss, State as LaneState};
-pub(crate) use notes::{Consent, Ending, Note, Stay};
-pub(crate) use order::Patience;
-pub(crate) use pager::Pager;
-pub(crate) use slots::{Ended, Noted, Owner, Slot, SlotId, Standing};
-pub(crate) use users::Pending;
-
-use crate::device::{Device, insist};
+use crate::device::Device;
+use crate::lane::{
+    Ask, Growth, Lane, MakeStrategy, PoolConfig, Shared, StrategyKind, Suballocator, WaitMode,
+    general, other,
+};
 use crate::sanitizer::Watch;
 use crate::strategy::Strategy;
-use crate::sync::{Signal, thread_number};
+use crate::sync::thread_number;
 use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use checked::Checked;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use lane::State;
-use shared::Shared;
-pub(crate) use shared::Shared as PoolShared;
 use std::sync::OnceLock;
-use warm::StateLock;
 
 /// Lanes for threads at most.
 const MOST_LANES: u32 = 64;
@@ -101,7 +73,7 @@ impl<B: Backend> Pool<B> {
         let lanes = lanes.clamp(1, MOST_LANES).next_power_of_two();
         let granularity = device.backend().caps().neighbour_granularity;
         if !matches!(config.strategy, StrategyKind::General) && make.is_none() {
-            config::other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig)?;
+            other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig)?;
         }
         let unit = unit.max(about.align.min(unit));
         let largest = config.block.unwrap_or_else(|| about.granule.down(config.maximum));
@@ -131,21 +103,14 @@ impl<B: Backend> Pool<B> {
         let granularity = self.shared.device.backend().caps().neighbour_granularity;
         let other = match &self.make {
             Some(make) => Some(Box::new(Checked::new(make(granularity))) as Box<dyn Strategy>),
-            None => config::other(self.shared.config.strategy, granularity),
+            None => other(self.shared.config.strategy, granularity),
         };
-        let divider = match other {
-            Some(other) => Divider::Other(other),
-            None => Divider::General(config::general(granularity)),
+        let suballocator = match other {
+            Some(other) => Suballocator::Other(other),
+            None => Suballocator::General(general(granularity)),
         };
-        let (number, manager) = (self.names.lanes.fetch_add(1, Relaxed), self.names.manager);
-        let shared = Arc::clone(&self.shared);
-        Arc::new(Lane {
-            shared,
-            number,
-            state: StateLock::new(State::new(divider, self.shared.config.uses)),
-            manager,
-            moved: Signal::default(),
-        })
+        let number = self.names.lanes.fetch_add(1, Relaxed);
+        Arc::new(Lane::new(Arc::clone(&self.shared), suballocator, self.names.manager, number))
     }
 
     /// The lane of the calling thread, where it was used before.
@@ -223,25 +188,11 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn trim(&self) -> Result<u64> {
         let mut bytes = 0;
         for lane in self.lanes() {
-            lane.settle(Patience::Look)?;
+            lane.poll_users(WaitMode::Poll)?;
             bytes += lane.trim_blocks();
             bytes += lane.trim_pages()?;
         }
         Ok(bytes)
-    }
-}
-
-impl<B: Backend> Drop for Lane<B> {
-    fn drop(&mut self) {
-        let state = self.state.lock();
-        let is_bare = state.blocks.iter().flatten().next().is_none() && state.guests.is_empty();
-        drop(state);
-        if is_bare {
-            return;
-        }
-        // A lost device has nothing in flight, so its answer does not matter; another one is asked again.
-        let _ = insist(|| self.shared.device.backend().wait_idle());
-        self.dismantle();
     }
 }
 

@@ -47,11 +47,11 @@ fn no_more_is_taken_than_is_wanted() {
 #[test]
 fn spare_sheets_that_are_too_long_are_passed_over() {
     let (mut from, mut to) = (pages(&[1, 1, 1, 2, 2, 2, 2, 3]), Vec::new());
-    take_sheets(&mut from, 2, &mut to);
+    take_groups(&mut from, 2, &mut to);
     assert_eq!((&from, &to), (&pages(&[1, 1, 1, 2, 2, 2, 2]), &pages(&[3])));
-    take_sheets(&mut from, 3, &mut to);
+    take_groups(&mut from, 3, &mut to);
     assert_eq!((&from, &to), (&pages(&[2, 2, 2, 2]), &pages(&[3, 1, 1, 1])));
     let (mut from, mut to) = (pages(&[5, 6, 7, 8]), Vec::new());
-    take_sheets(&mut from, 3, &mut to);
+    take_groups(&mut from, 3, &mut to);
     assert_eq!((from, to), (pages(&[5]), pages(&[6, 7, 8])));
 }

@@ -74,7 +74,7 @@ impl Growth {
 
 /// How many driver calls a pool may make to save memory, earned by the operations it served without one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ration {
+pub(super) struct Ration {
     calls: u64,
 }
 
@@ -84,14 +84,14 @@ const OPERATIONS_PER_CALL: u64 = 140;
 const ADVANCE: u64 = 512;
 
 impl Ration {
-    pub(crate) const NEW: Self = Self { calls: 0 };
+    pub(super) const NEW: Self = Self { calls: 0 };
 
-    pub(crate) fn spend(&mut self, calls: u64) {
+    pub(super) fn spend(&mut self, calls: u64) {
         self.calls += calls;
     }
 
     /// Whether two more calls, one block returned and one taken, are paid for by so many operations.
-    pub(crate) const fn allows_exchange(&self, operations: u64) -> bool {
+    pub(super) const fn allows_exchange(&self, operations: u64) -> bool {
         (self.calls + 2).saturating_sub(ADVANCE) * OPERATIONS_PER_CALL <= operations
     }
 }
@@ -110,7 +110,7 @@ pub(crate) struct Thrift {
 
 impl Thrift {
     /// Breaks whatever fits.
-    pub(crate) const OFF: Self = Self { live_above: u64::MAX, left_above: u64::MAX };
+    pub(super) const OFF: Self = Self { live_above: u64::MAX, left_above: u64::MAX };
 
     /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more.
     pub(crate) const fn near(high: u64) -> Self {
@@ -118,12 +118,12 @@ impl Thrift {
     }
 
     #[inline]
-    pub(crate) const fn is_on(&self, live: u64) -> bool {
+    pub(super) const fn is_on(&self, live: u64) -> bool {
         live > self.live_above
     }
 
     /// Whether a request of `size` that would leave `left` of an empty block over should have a block of its own.
-    pub(crate) const fn keeps_whole(&self, size: u64, left: u64) -> bool {
+    pub(super) const fn keeps_whole(&self, size: u64, left: u64) -> bool {
         left > self.left_above && left > size / 10
     }
 }

@@ -1,6 +1,6 @@
 //! Allocations that were freed but whose bytes other timelines still use.
 #![forbid(unsafe_code)]
-use super::slots::SlotId;
+use super::table::SlotId;
 use crate::{Epoch, Point, TimelineId};
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -15,7 +15,7 @@ struct Waiting {
 
 /// Where the points come from that something waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(super) enum Origin {
     /// The manager marked them: everything that uses the bytes was submitted before.
     Marked,
     /// A caller named one: it may be still to come.
@@ -27,7 +27,7 @@ type Place = (TimelineId, Epoch, u64);
 
 /// Freed allocations that wait, each for one of its points at a time: what has passed is found without a look at the rest.
 #[derive(Debug, Default)]
-pub(crate) struct Deferred {
+pub(super) struct Deferred {
     waiting: BTreeMap<Place, Waiting>,
     /// Those that wait for nothing, by their number.
     ready: BTreeMap<u64, Waiting>,
@@ -85,7 +85,7 @@ impl Deferred {
     }
 
     /// Takes out everything whose points are reached, of what `may` be; `reached` lists how far timelines have come.
-    pub(crate) fn take_ready(
+    pub(super) fn take_ready(
         &mut self,
         reached: &[(TimelineId, Epoch)],
         may: impl Fn(SlotId) -> bool,
@@ -114,7 +114,7 @@ impl Deferred {
     }
 
     /// Takes out everything whose points were all marked, of what `may` be, with the points that are left.
-    pub(crate) fn take_marked(
+    pub(super) fn take_marked(
         &mut self,
         may: impl Fn(SlotId) -> bool,
     ) -> Vec<(SlotId, Vec<Point>)> {

@@ -1,12 +1,12 @@
 //! Growing by pages: addresses stay where they are, memory goes where it is needed.
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
-use super::lane::{Ask, Divider, Lane, State};
-use super::order::Patience;
-use super::pager::{Pager, take_sheets};
-use super::slots::SlotId;
-use super::users::{User, Users};
+use super::{Pager, take_groups};
 use crate::device::insist;
-use crate::device::{Block, Journey, LARGEST_SHEET};
+use crate::device::{Block, InFlightGuard, LARGEST_GROUP};
+use crate::lane::SlotId;
+use crate::lane::WaitMode;
+use crate::lane::users::{User, Users};
+use crate::lane::{Ask, Lane, State, Suballocator};
 use crate::strategy::{Grant, LastUse, Tlsf};
 use crate::sync::Guard;
 use crate::{Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span};
@@ -43,8 +43,8 @@ impl<B: Backend> Lane<B> {
             &[],
             |_, _| true,
             |state, piece| {
-                state.divider.free(piece.key)?;
-                let fresh = state.divider.as_strategy_mut().allocate(layout, Class::Linear)?;
+                state.suballocator.free(piece.key)?;
+                let fresh = state.suballocator.as_strategy_mut().allocate(layout, Class::Linear)?;
                 state.held_bytes += fresh.span.size;
                 Ok(fresh)
             },
@@ -70,15 +70,15 @@ impl<B: Backend> Lane<B> {
                 pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
             })?;
-            let patience = match self.should_wait(piece.span.size, others) {
-                true => Patience::Wait,
-                false => Patience::Look,
+            let wait = match self.should_wait(piece.span.size, others) {
+                true => WaitMode::Block,
+                false => WaitMode::Poll,
             };
-            let journey = self.shared.device.transit.begin();
-            let mut state = self.back(&block, piece, page, others, patience)?;
+            let in_flight = self.shared.device.in_flight.begin();
+            let mut state = self.back(&block, piece, page, others, wait)?;
             let taken = take(&mut state, piece);
             drop(state);
-            journey.arrive();
+            in_flight.publish();
             if let Ok(taken) = taken {
                 return Ok(taken);
             }
@@ -94,7 +94,7 @@ impl<B: Backend> Lane<B> {
         let spare = self.shared.spare.lock().len() as u64;
         let missing = ask.layout.size.div_ceil(page).checked_sub(spare).filter(|more| *more > 0)?;
         let state = self.state.lock();
-        let (Some(pager), Divider::General(tlsf)) = (&state.pager, &state.divider) else {
+        let (Some(pager), Suballocator::General(tlsf)) = (&state.pager, &state.suballocator) else {
             return None;
         };
         let holes = pager.choose_pages(tlsf, missing * page, None, |_| true).len() as u64;
@@ -109,7 +109,7 @@ impl<B: Backend> Lane<B> {
     ) -> Result<T> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let (Some(pager), Some(tlsf)) = (state.pager.as_mut(), state.divider.general()) else {
+        let (Some(pager), Some(tlsf)) = (state.pager.as_mut(), state.suballocator.general()) else {
             return Err(ErrorKind::Unsupported.into());
         };
         run(pager, tlsf, &state.users).map_err(Error::from)
@@ -131,7 +131,7 @@ impl<B: Backend> Lane<B> {
         }
         let id = state.add_block(Arc::clone(&block), Sharing::Shared)?;
         let state = &mut *state;
-        let tlsf = state.divider.general().ok_or(ErrorKind::Unsupported)?;
+        let tlsf = state.suballocator.general().ok_or(ErrorKind::Unsupported)?;
         state.pager = Some(Pager::new(tlsf, id, block.size(), page)?);
         Ok(block)
     }
@@ -162,10 +162,10 @@ impl<B: Backend> Lane<B> {
         piece: Grant,
         page: u64,
         others: &[Arc<Self>],
-        patience: Patience,
+        wait: WaitMode,
     ) -> Result<Guard<'_, State<B>>> {
         let count = piece.span.size / page;
-        let pages = self.gather(count, page, piece.span, others, patience).and_then(|pages| {
+        let pages = self.gather(count, page, piece.span, others, wait).and_then(|pages| {
             self.map(block, piece.span, page, &pages).map(|()| pages.clone()).inspect_err(|_| {
                 self.shared.spare.lock().extend(pages);
             })
@@ -213,20 +213,15 @@ impl<B: Backend> Lane<B> {
 
     /// Moves whole free pages of this lane to the pool's spare list; says how many bytes.
     ///
-    /// Only memory that the device no longer uses is unmapped; with [`Patience::Wait`] that may mean waiting for it.
-    pub(crate) fn surrender(
-        &self,
-        bytes: u64,
-        keep: Option<Span>,
-        patience: Patience,
-    ) -> Result<u64> {
-        self.settle(Patience::Look)?;
+    /// Only memory that the device no longer uses is unmapped; with [`WaitMode::Block`] that may mean waiting for it.
+    pub(crate) fn surrender(&self, bytes: u64, keep: Option<Span>, wait: WaitMode) -> Result<u64> {
+        self.poll_users(WaitMode::Poll)?;
         let mut taken = self.take_unused_pages(bytes, keep);
-        if taken.is_none() && patience == Patience::Wait {
-            self.settle(Patience::Wait)?;
+        if taken.is_none() && wait == WaitMode::Block {
+            self.poll_users(WaitMode::Block)?;
             taken = self.take_unused_pages(bytes, keep);
         }
-        let Some((journey, (block, pieces))) = taken else { return Ok(0) };
+        let Some((in_flight, (block, pieces))) = taken else { return Ok(0) };
         let mut unmapped: Vec<Grant> = Vec::new();
         let mut failed = None;
         for piece in pieces {
@@ -251,7 +246,7 @@ impl<B: Backend> Lane<B> {
                 .collect::<Vec<_>>())
         })?;
         self.shared.spare.lock().extend(pages);
-        journey.arrive();
+        in_flight.publish();
         failed.map_or(Ok(bytes), Err)
     }
 
@@ -260,16 +255,18 @@ impl<B: Backend> Lane<B> {
         &self,
         bytes: u64,
         keep: Option<Span>,
-    ) -> Option<(Journey<'_>, Carved<B>)> {
-        let journey = self.shared.device.transit.begin();
+    ) -> Option<(InFlightGuard<'_>, Carved<B>)> {
+        let in_flight = self.shared.device.in_flight.begin();
         let carved = self.carve_unused_pages(bytes, keep)?;
-        Some((journey, carved))
+        Some((in_flight, carved))
     }
 
     fn carve_unused_pages(&self, bytes: u64, keep: Option<Span>) -> Option<Carved<B>> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let (Some(pager), Divider::General(tlsf)) = (&mut state.pager, &mut state.divider) else {
+        let (Some(pager), Suballocator::General(tlsf)) =
+            (&mut state.pager, &mut state.suballocator)
+        else {
             return None;
         };
         let held =
@@ -302,7 +299,7 @@ impl<B: Backend> Lane<B> {
     /// # Errors
     ///
     /// What the driver says; `DeviceLost` where it maps nothing any more, not even what was mapped before: the bytes are gone.
-    pub(crate) fn shift_pages(
+    pub(in crate::lane) fn shift_pages(
         &self,
         block: &Block<B>,
         span: Span,
@@ -323,17 +320,17 @@ impl<B: Backend> Lane<B> {
         self.trim_some_pages(u64::MAX)
     }
 
-    /// Gives free pages of at most so many bytes back, one sheet at least; says how many bytes.
+    /// Gives free pages of at most so many bytes back, one group at least; says how many bytes.
     pub(crate) fn trim_some_pages(&self, most: u64) -> Result<u64> {
         let Some(page) = self.shared.page() else { return Ok(0) };
-        self.surrender(most.max(page), None, Patience::Look)?;
+        self.surrender(most.max(page), None, WaitMode::Poll)?;
         let keep = self.shared.config.minimum.div_ceil(page);
         let held = self.shared.reserved() / page;
         let mut spare = self.shared.spare.lock();
         let (mut pages, many) = (Vec::new(), held.saturating_sub(keep));
-        take_sheets(&mut spare, many.min((most / page).max(1)), &mut pages);
+        take_groups(&mut spare, many.min((most / page).max(1)), &mut pages);
         if pages.is_empty() {
-            take_sheets(&mut spare, many.min(LARGEST_SHEET), &mut pages);
+            take_groups(&mut spare, many.min(LARGEST_GROUP), &mut pages);
         }
         drop(spare);
         self.shared.device.destroy_pages(self.shared.heap, page, &pages);
@@ -343,7 +340,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Unmaps and destroys everything, for the end of the lane. The device is idle.
-    pub(crate) fn dismantle(&mut self) {
+    pub(in crate::lane) fn dismantle(&mut self) {
         let Some(page) = self.shared.page() else { return };
         let (spans, block) = {
             let state = self.state.lock();
@@ -368,7 +365,7 @@ impl<B: Backend> State<B> {
     /// Takes a request from a span that has just got memory, and the holes beside it; the rest of the span is free.
     fn take_mapped(&mut self, piece: Grant, ask: Ask, user: User) -> Result<SlotId, ErrorKind> {
         let reserved = self.slots.reserve();
-        let tlsf = self.divider.general().ok_or(ErrorKind::Unsupported)?;
+        let tlsf = self.suballocator.general().ok_or(ErrorKind::Unsupported)?;
         if reserved.is_err() || self.users.is_alone(user) {
             tlsf.free_used(piece.key, LastUse::NONE)?;
             return reserved.and_then(|()| self.allocate_usable(ask));

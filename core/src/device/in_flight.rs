@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// Everything under way on one device.
 #[derive(Debug)]
-pub(crate) struct Transit {
+pub(crate) struct InFlight {
     counts: Mutex<Counts>,
     ended: Signal,
 }
@@ -28,8 +28,8 @@ struct Counts {
 
 /// One thread carries memory, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Journey<'a> {
-    transit: &'a Transit,
+pub(crate) struct InFlightGuard<'a> {
+    all: &'a InFlight,
     number: u64,
     arrived: bool,
 }
@@ -38,18 +38,18 @@ pub(crate) struct Journey<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrivals(u64);
 
-impl Transit {
+impl InFlight {
     pub(super) fn new() -> Self {
         Self { counts: Mutex::new(Counts::default()), ended: Signal::default() }
     }
 
     /// Says that the calling thread takes memory out of sight.
-    pub(crate) fn begin(&self) -> Journey<'_> {
+    pub(crate) fn begin(&self) -> InFlightGuard<'_> {
         let mut counts = self.counts.lock();
         let number = counts.next;
         counts.next += 1;
         counts.under_way.push(number);
-        Journey { transit: self, number, arrived: false }
+        InFlightGuard { all: self, number, arrived: false }
     }
 
     /// What others have brought so far.
@@ -72,22 +72,22 @@ impl Transit {
     }
 }
 
-impl Journey<'_> {
+impl InFlightGuard<'_> {
     /// Says that what was carried can be found again.
-    pub(crate) fn arrive(mut self) {
+    pub(crate) fn publish(mut self) {
         self.arrived = true;
     }
 }
 
-impl Drop for Journey<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
-        let mut counts = self.transit.counts.lock();
+        let mut counts = self.all.counts.lock();
         counts.under_way.retain(|number| *number != self.number);
         if self.arrived {
             counts.arrived += 1;
             count_arrival();
         }
         drop(counts);
-        self.transit.ended.raise();
+        self.all.ended.raise();
     }
 }

@@ -1,17 +1,44 @@
 //! One lane of a pool: a lock, a strategy, and the blocks it divides. One thread uses it, on any number of timelines.
-#![forbid(unsafe_code)]
-use super::deferred::Deferred;
-use super::growth::{Ration, Thrift};
-use super::guest::{ELSEWHERE, Guest, Left};
-use super::notes::Notes;
-use super::pager::Pager;
-use super::shared::Shared;
-use super::slots::{Ended, Noted, Slot, SlotId, Slots};
-use super::users::{User, Users};
-use super::warm::{StateLock, Warm};
+//!
+//! Everything that the lock guards is private to this module; its files are cut by what they do with it. `pool`, `defrag` and
+//! `manager` call methods of [`Lane`].
+mod blocks;
+mod config;
+mod deferred;
+mod extra;
+mod free;
+mod growth;
+mod last_freed;
+mod moves;
+mod owned;
+mod pages;
+mod properties;
+mod remote;
+mod report;
+mod reuse;
+mod sanitize;
+mod shared;
+mod slides;
+mod snapshot;
+mod table;
+mod users;
+
+pub(crate) use config::{MakeStrategy, general, other};
+pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
+pub(crate) use extra::Consent;
+pub use growth::Growth;
+pub(crate) use moves::{MoveGuard, Presence};
+pub(crate) use owned::LaneSlot;
+pub(crate) use remote::{REMOTE, Reservation};
+pub use report::{BlockReport, SpanReport, SpanState, Totals};
+pub(crate) use reuse::WaitMode;
+pub(crate) use shared::Shared;
+pub(crate) use slides::{BegunShift, BegunSlides, MoveDown, Piece, Window, room_for};
+pub(crate) use snapshot::{Inside, Region, Resident, Scan, SlotsByBlock, Snapshot};
+pub(crate) use table::{Owner, SlotId};
+
 use crate::device::Block;
 use crate::event::{AllocationId, Event};
-use crate::pool::Uses;
 use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf, Usage};
 use crate::sync::Signal;
 use crate::{
@@ -19,6 +46,14 @@ use crate::{
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::cell::Cell;
+use deferred::Deferred;
+use extra::SlotExtras;
+use growth::{Ration, Thrift};
+use last_freed::{LastFreed, StateLock};
+use pages::Pager;
+use remote::{FreeOutcome, RemoteSpan};
+use table::{Slot, Slots};
+use users::{User, Users};
 
 /// A rounded layout, the bytes that were really asked for, and the timeline in whose order they are used.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +66,7 @@ pub(crate) struct Ask {
 
 impl Ask {
     /// How many requests this is whose alignment must be noted: one, where it is above the pool's own.
-    pub(crate) fn unsettled(&self, unit: Align) -> u64 {
+    pub(crate) fn pending_alignments(&self, unit: Align) -> u64 {
         u64::from(self.layout.align > unit)
     }
 }
@@ -42,20 +77,20 @@ impl Ask {
     reason = "one a lane, and the fast path must not chase a pointer"
 )]
 #[derive(Debug)]
-pub(crate) enum Divider {
+pub(crate) enum Suballocator {
     General(Tlsf),
     Other(Box<dyn Strategy>),
 }
 
-impl Divider {
-    pub(crate) fn as_strategy(&self) -> &dyn Strategy {
+impl Suballocator {
+    fn as_strategy(&self) -> &dyn Strategy {
         match self {
             Self::General(tlsf) => tlsf,
             Self::Other(other) => other.as_ref(),
         }
     }
 
-    pub(crate) fn as_strategy_mut(&mut self) -> &mut dyn Strategy {
+    fn as_strategy_mut(&mut self) -> &mut dyn Strategy {
         match self {
             Self::General(tlsf) => tlsf,
             Self::Other(other) => other.as_mut(),
@@ -64,7 +99,7 @@ impl Divider {
 
     /// Gives a span back that nobody used since it was taken.
     #[inline]
-    pub(crate) fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+    fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         match self {
             Self::General(tlsf) => tlsf.free(key),
             Self::Other(other) => other.free(key),
@@ -72,7 +107,7 @@ impl Divider {
     }
 
     /// Bytes in holes, and bytes of all blocks.
-    pub(crate) fn free_and_total(&self) -> (u64, u64) {
+    fn free_and_total(&self) -> (u64, u64) {
         match self {
             Self::General(tlsf) => (tlsf.free_bytes(), tlsf.total_bytes()),
             Self::Other(other) => {
@@ -83,7 +118,7 @@ impl Divider {
     }
 
     /// The general-purpose strategy, where it is the one in use.
-    pub(crate) const fn general(&mut self) -> Option<&mut Tlsf> {
+    const fn general(&mut self) -> Option<&mut Tlsf> {
         match self {
             Self::General(tlsf) => Some(tlsf),
             Self::Other(_) => None,
@@ -93,57 +128,57 @@ impl Divider {
 
 /// Counters of a lane; sums of bytes are of what callers asked for unless they say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) live_bytes: u64,
-    pub(crate) granted_bytes: u64,
-    pub(crate) peak_live_bytes: u64,
+struct Counts {
+    live_bytes: u64,
+    granted_bytes: u64,
+    peak_live_bytes: u64,
     /// The most that owners had at a time, without what was freed and waited for a timeline.
-    pub(crate) peak_owned_bytes: u64,
-    pub(crate) allocated: u64,
-    pub(crate) freed: u64,
+    peak_owned_bytes: u64,
+    allocated: u64,
+    freed: u64,
 }
 
 impl Counts {
     /// Allocations that are live or wait for a timeline.
-    pub(crate) const fn live(&self) -> u64 {
+    const fn live(&self) -> u64 {
         self.allocated - self.freed
     }
 
     /// Requests served so far.
-    pub(crate) const fn operations(&self) -> u64 {
+    const fn operations(&self) -> u64 {
         self.allocated + self.freed
     }
 }
 
 /// A block of a lane.
-pub(crate) struct Held<B: Backend> {
-    pub(crate) block: Arc<Block<B>>,
+struct Held<B: Backend> {
+    block: Arc<Block<B>>,
     /// Who used any of its holes last, where the strategy does not know that of each.
-    pub(super) last_use: LastUse,
-    pub(crate) sharing: Sharing,
+    last_use: LastUse,
+    sharing: Sharing,
 }
 
 /// What the lock guards.
-pub(crate) struct State<B: Backend> {
-    pub(crate) divider: Divider,
-    pub(crate) blocks: Vec<Option<Held<B>>>,
-    pub(crate) slots: Slots,
-    pub(crate) notes: Notes,
-    pub(crate) deferred: Deferred,
+struct State<B: Backend> {
+    suballocator: Suballocator,
+    blocks: Vec<Option<Held<B>>>,
+    slots: Slots,
+    extras: SlotExtras,
+    deferred: Deferred,
     /// Where allocations lie whose bytes are in another lane, by slot.
-    pub(crate) guests: BTreeMap<u32, Guest<B>>,
-    pub(crate) counts: Counts,
-    pub(crate) ration: Ration,
-    pub(crate) thrift: Thrift,
-    pub(crate) pager: Option<Pager>,
+    remote: BTreeMap<u32, RemoteSpan<B>>,
+    counts: Counts,
+    ration: Ration,
+    thrift: Thrift,
+    pager: Option<Pager>,
     /// The span that was freed last, until something else than a request of its size comes.
-    pub(super) warm: Option<Warm>,
+    last_freed: Option<LastFreed>,
     /// Bytes of the strategy that a defragmentation pass holds.
-    pub(crate) held_bytes: u64,
+    held_bytes: u64,
     /// Allocations that callers own: together they keep the lane alive.
-    pub(crate) owners: u64,
+    owners: u64,
     /// The timelines that use its bytes.
-    pub(crate) users: Users,
+    users: Users,
 }
 
 /// One lane.
@@ -153,14 +188,14 @@ pub(crate) struct Lane<B: Backend> {
     pub(crate) number: u32,
     /// The manager, by number.
     pub(crate) manager: u32,
-    pub(crate) state: StateLock<B>,
+    state: StateLock<B>,
     /// Raised when allocations that were moving have arrived.
-    pub(crate) moved: Signal,
+    moved: Signal,
 }
 
 /// Why the fast path did not serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Miss {
+pub(crate) enum FastPathMiss {
     /// The strategy's answer.
     Refused(ErrorKind),
     /// A hole fits, but an empty block would be broken for it: a block of the right size is better.
@@ -170,14 +205,14 @@ pub(crate) enum Miss {
 }
 
 impl<B: Backend> State<B> {
-    pub(crate) const fn new(divider: Divider, uses: Uses) -> Self {
+    const fn new(suballocator: Suballocator, uses: Uses) -> Self {
         Self {
-            divider,
+            suballocator,
             blocks: Vec::new(),
             slots: Slots::new(),
-            notes: Notes::new(),
+            extras: SlotExtras::new(),
             deferred: Deferred::new(),
-            guests: BTreeMap::new(),
+            remote: BTreeMap::new(),
             counts: Counts {
                 live_bytes: 0,
                 granted_bytes: 0,
@@ -189,7 +224,7 @@ impl<B: Backend> State<B> {
             ration: Ration::NEW,
             thrift: Thrift::OFF,
             pager: None,
-            warm: None,
+            last_freed: None,
             held_bytes: 0,
             owners: 0,
             users: Users::new(uses),
@@ -198,52 +233,52 @@ impl<B: Backend> State<B> {
 
     /// The fast path: a span of what the lane holds.
     #[inline]
-    pub(crate) fn allocate(&mut self, ask: Ask) -> Result<SlotId, Miss> {
-        self.slots.reserve().map_err(Miss::Refused)?;
-        let user = self.users.find(ask.timeline).ok_or(Miss::InUse(LastUse::NONE))?;
-        if let Some(grant) = self.take_warm(ask, user) {
+    fn allocate(&mut self, ask: Ask) -> Result<SlotId, FastPathMiss> {
+        self.slots.reserve().map_err(FastPathMiss::Refused)?;
+        let user = self.users.find(ask.timeline).ok_or(FastPathMiss::InUse(LastUse::NONE))?;
+        if let Some(grant) = self.take_last_freed(ask, user) {
             return Ok(self.admit(grant, ask.size, user));
         }
         if !self.users.is_alone(user) {
             return self.allocate_beside_others(ask, user);
         }
-        let grant = match &mut self.divider {
-            Divider::General(tlsf) => tlsf.allocate(ask.layout, ask.class),
-            Divider::Other(other) => other.allocate(ask.layout, ask.class),
+        let grant = match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.allocate(ask.layout, ask.class),
+            Suballocator::Other(other) => other.allocate(ask.layout, ask.class),
         };
-        let grant = grant.map_err(Miss::Refused)?;
+        let grant = grant.map_err(FastPathMiss::Refused)?;
         self.admit_unless_broken(grant, ask, user)
     }
 
     /// As [`allocate`](Self::allocate), where other timelines may still use some holes.
-    fn allocate_beside_others(&mut self, ask: Ask, user: User) -> Result<SlotId, Miss> {
+    fn allocate_beside_others(&mut self, ask: Ask, user: User) -> Result<SlotId, FastPathMiss> {
         // The first hole that fits but is in use: the one to ask about.
         let in_use = Cell::new(LastUse::NONE);
-        let grant = match &mut self.divider {
-            Divider::General(tlsf) => tlsf.allocate_where(ask.layout, ask.class, |last| {
+        let grant = match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.allocate_where(ask.layout, ask.class, |last| {
                 let may = self.users.may(user, last);
                 if !may && in_use.get() == LastUse::NONE {
                     in_use.set(last);
                 }
                 may
             }),
-            Divider::Other(_) => {
+            Suballocator::Other(_) => {
                 in_use.set(LastUse::SEVERAL);
                 self.search(ask, user)
             }
         };
-        let grant = grant.map_err(|_| Miss::InUse(in_use.get()))?;
+        let grant = grant.map_err(|_| FastPathMiss::InUse(in_use.get()))?;
         self.admit_unless_broken(grant, ask, user)
     }
 
     /// A span of the lane that a user may have at once, wherever it is.
     fn search(&mut self, ask: Ask, user: User) -> Result<Grant, ErrorKind> {
         let users = &self.users;
-        match &mut self.divider {
-            Divider::General(tlsf) => {
+        match &mut self.suballocator {
+            Suballocator::General(tlsf) => {
                 tlsf.search_where(ask.layout, ask.class, |last| users.may(user, last))
             }
-            Divider::Other(other) => {
+            Suballocator::Other(other) => {
                 let grant = other.allocate(ask.layout, ask.class)?;
                 let held = self.blocks[grant.block.0 as usize].as_ref();
                 if held.is_some_and(|held| users.may(user, held.last_use)) {
@@ -256,15 +291,20 @@ impl<B: Backend> State<B> {
     }
 
     #[inline]
-    fn admit_unless_broken(&mut self, grant: Grant, ask: Ask, user: User) -> Result<SlotId, Miss> {
+    fn admit_unless_broken(
+        &mut self,
+        grant: Grant,
+        ask: Ask,
+        user: User,
+    ) -> Result<SlotId, FastPathMiss> {
         if self.thrift.is_on(self.counts.granted_bytes) && self.breaks_a_block(grant, ask) {
-            return Err(Miss::WouldBreak);
+            return Err(FastPathMiss::WouldBreak);
         }
         Ok(self.admit(grant, ask.size, user))
     }
 
     /// As [`allocate`](Self::allocate), breaking whatever fits and looking at every hole.
-    pub(crate) fn allocate_usable(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
+    fn allocate_usable(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
         self.slots.reserve()?;
         let user = self.enter(ask.timeline)?;
         let grant = self.search(ask, user)?;
@@ -273,7 +313,7 @@ impl<B: Backend> State<B> {
 
     /// Undoes a grant that would break a large empty block, if the ration allows a better one.
     fn breaks_a_block(&mut self, grant: Grant, ask: Ask) -> bool {
-        let Divider::General(tlsf) = &mut self.divider else { return false };
+        let Suballocator::General(tlsf) = &mut self.suballocator else { return false };
         let Some(left) = tlsf.free_beside_only(grant.key) else { return false };
         let operations = self.counts.operations();
         if !self.thrift.keeps_whole(ask.layout.size, left)
@@ -285,11 +325,11 @@ impl<B: Backend> State<B> {
     }
 
     /// Takes whatever fits, also what other timelines may still use: see [`last_use`](Self::last_use).
-    pub(super) fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
+    fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
         self.slots.reserve()?;
         let user = self.enter(ask.timeline)?;
-        let mut grant = self.divider.as_strategy_mut().allocate(ask.layout, ask.class);
-        if let (Err(_), Divider::General(tlsf)) = (&grant, &mut self.divider) {
+        let mut grant = self.suballocator.as_strategy_mut().allocate(ask.layout, ask.class);
+        if let (Err(_), Suballocator::General(tlsf)) = (&grant, &mut self.suballocator) {
             tlsf.merge_touching();
             grant = tlsf.allocate(ask.layout, ask.class);
         }
@@ -297,9 +337,9 @@ impl<B: Backend> State<B> {
     }
 
     /// Takes an allocation back that nobody has used.
-    pub(super) fn withdraw(&mut self, id: SlotId) -> Result<(), ErrorKind> {
+    fn withdraw(&mut self, id: SlotId) -> Result<(), ErrorKind> {
         let key = self.slots.get(id)?.key;
-        let grant = self.divider.free(key)?;
+        let grant = self.suballocator.free(key)?;
         let slot = self.slots.remove(id)?;
         self.users.leave(slot.user);
         self.counts.allocated -= 1;
@@ -310,7 +350,7 @@ impl<B: Backend> State<B> {
 
     /// Makes a granted span a live allocation; a slot was reserved.
     #[inline]
-    pub(crate) fn admit(&mut self, grant: Grant, size: u64, user: User) -> SlotId {
+    fn admit(&mut self, grant: Grant, size: u64, user: User) -> SlotId {
         self.users.admit(user);
         let counts = &mut self.counts;
         counts.allocated += 1;
@@ -324,18 +364,18 @@ impl<B: Backend> State<B> {
 
     /// Frees an allocation at once. Returns its block when that was made for it alone, and its place in another lane.
     #[inline]
-    pub(crate) fn free(&mut self, id: SlotId) -> Result<Option<Left<B>>, ErrorKind> {
+    fn free(&mut self, id: SlotId) -> Result<Option<FreeOutcome<B>>, ErrorKind> {
         match self.slots.end_ownership(id)? {
-            Ended::Now(key) => self.finish(id, key),
-            Ended::AfterMove => Ok(None),
+            Some(key) => self.finish(id, key),
+            None => Ok(None),
         }
     }
 
     /// Frees an allocation of which nothing more is known than its bytes; `false` where that is not so.
     #[inline]
-    pub(crate) fn free_plain(&mut self, id: SlotId) -> bool {
+    fn free_plain(&mut self, id: SlotId) -> bool {
         let Some((key, size, user)) = self.slots.take_plain(id) else { return false };
-        let grant = self.keep_warm(key, user).expect("a live slot has a live span");
+        let grant = self.keep_last_freed(key, user).expect("a live slot has a live span");
         self.users.leave(user);
         self.counts.freed += 1;
         self.counts.live_bytes -= size;
@@ -344,10 +384,10 @@ impl<B: Backend> State<B> {
     }
 
     /// Gives a span back that was used last as said.
-    pub(super) fn release(&mut self, key: Key, last: LastUse) -> Result<Grant, ErrorKind> {
-        match &mut self.divider {
-            Divider::General(tlsf) => tlsf.free_used(key, last),
-            Divider::Other(other) => {
+    fn release(&mut self, key: Key, last: LastUse) -> Result<Grant, ErrorKind> {
+        match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.free_used(key, last),
+            Suballocator::Other(other) => {
                 let grant = other.free(key)?;
                 let held = self.blocks[grant.block.0 as usize].as_mut();
                 let held = held.expect("a live span's block is held");
@@ -358,15 +398,15 @@ impl<B: Backend> State<B> {
     }
 
     /// Frees an allocation that was deferred and whose timelines have passed.
-    pub(crate) fn free_deferred(&mut self, id: SlotId) -> Option<Left<B>> {
+    fn free_deferred(&mut self, id: SlotId) -> Option<FreeOutcome<B>> {
         let key = self.slots.deferred_key(id)?;
         self.finish(id, key).ok().flatten()
     }
 
     #[inline]
-    fn finish(&mut self, id: SlotId, key: Key) -> Result<Option<Left<B>>, ErrorKind> {
-        if key == ELSEWHERE {
-            return self.see_off(id);
+    fn finish(&mut self, id: SlotId, key: Key) -> Result<Option<FreeOutcome<B>>, ErrorKind> {
+        if key == REMOTE {
+            return self.free_remote(id);
         }
         // What the host accessed waited for all its users.
         let user = if self.has_host_access(id) { User::HOST } else { self.slots.user(id)? };
@@ -375,17 +415,17 @@ impl<B: Backend> State<B> {
     }
 
     /// Ends an allocation whose bytes were used last as said.
-    pub(super) fn end(
+    fn end(
         &mut self,
         id: SlotId,
         key: Key,
         last: LastUse,
-    ) -> Result<Option<Left<B>>, ErrorKind> {
+    ) -> Result<Option<FreeOutcome<B>>, ErrorKind> {
         let grant = self.release(key, last)?;
         let slot = self.slots.remove(id)?;
         self.users.leave(slot.user);
-        if matches!(slot.noted, Noted::Yes | Noted::YesAndWatched) {
-            self.notes.forget(id.index);
+        if slot.has_extra() {
+            self.extras.forget(id.index);
         }
         let counts = &mut self.counts;
         counts.freed += 1;
@@ -394,18 +434,14 @@ impl<B: Backend> State<B> {
         let held = self.blocks[grant.block.0 as usize].as_ref();
         Ok(match held.expect("a live span's block is held").sharing {
             Sharing::Shared => None,
-            Sharing::Dedicated => self.remove_block(grant.block).map(Left::Block),
+            Sharing::Dedicated => self.remove_block(grant.block).map(FreeOutcome::Block),
         })
     }
 
     /// Adds a block to divide.
-    pub(crate) fn add_block(
-        &mut self,
-        block: Arc<Block<B>>,
-        sharing: Sharing,
-    ) -> Result<BlockId, ErrorKind> {
+    fn add_block(&mut self, block: Arc<Block<B>>, sharing: Sharing) -> Result<BlockId, ErrorKind> {
         self.blocks.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        let id = self.divider.as_strategy_mut().add_block(block.size())?;
+        let id = self.suballocator.as_strategy_mut().add_block(block.size())?;
         let at = id.0 as usize;
         if at == self.blocks.len() {
             self.blocks.push(None);
@@ -415,33 +451,28 @@ impl<B: Backend> State<B> {
     }
 
     /// Takes an empty block away.
-    pub(crate) fn remove_block(&mut self, id: BlockId) -> Option<Arc<Block<B>>> {
-        self.divider.as_strategy_mut().remove_block(id).ok()?;
+    fn remove_block(&mut self, id: BlockId) -> Option<Arc<Block<B>>> {
+        self.suballocator.as_strategy_mut().remove_block(id).ok()?;
         self.blocks[id.0 as usize].take().map(|held| held.block)
     }
 
     /// Whether an allocation that was freed and waits has a block of its own.
-    pub(crate) fn is_alone(&self, id: SlotId) -> bool {
-        let block = self
-            .slots
-            .deferred_key(id)
-            .and_then(|key| self.divider.as_strategy().grant(key).ok().map(|grant| grant.block));
+    fn is_alone(&self, id: SlotId) -> bool {
+        let block = self.slots.deferred_key(id).and_then(|key| {
+            self.suballocator.as_strategy().grant(key).ok().map(|grant| grant.block)
+        });
         let held = block.and_then(|block| self.blocks[block.0 as usize].as_ref());
         held.is_none_or(|held| held.sharing == Sharing::Dedicated)
     }
 
     /// The block of what is in a slot, and everything that it occupies there, padding included.
-    pub(crate) fn spot(
-        &self,
-        id: SlotId,
-        slot: &Slot,
-    ) -> Result<(&Arc<Block<B>>, Span), ErrorKind> {
-        if let Some(guest) = self.guests.get(&id.index) {
+    fn spot(&self, id: SlotId, slot: &Slot) -> Result<(&Arc<Block<B>>, Span), ErrorKind> {
+        if let Some(guest) = self.remote.get(&id.index) {
             return Ok((&guest.block, guest.span));
         }
-        let grant = match &self.divider {
-            Divider::General(tlsf) => tlsf.grant(slot.key),
-            Divider::Other(other) => other.grant(slot.key),
+        let grant = match &self.suballocator {
+            Suballocator::General(tlsf) => tlsf.grant(slot.key),
+            Suballocator::Other(other) => other.grant(slot.key),
         }?;
         let held =
             self.blocks[grant.block.0 as usize].as_ref().expect("a live span's block is held");
@@ -449,49 +480,42 @@ impl<B: Backend> State<B> {
     }
 
     /// Where an allocation is.
-    pub(crate) fn locate(&self, id: SlotId) -> Result<(Arc<Block<B>>, Span), ErrorKind> {
+    fn locate(&self, id: SlotId) -> Result<(Arc<Block<B>>, Span), ErrorKind> {
         let slot = self.slots.get(id)?;
         let (block, Span { offset, .. }) = self.spot(id, slot)?;
         Ok((Arc::clone(block), Span { offset, size: slot.size }))
     }
 
     /// Everything that an allocation occupies, padding included.
-    pub(crate) fn granted(&self, id: SlotId) -> Result<Span, ErrorKind> {
+    fn granted(&self, id: SlotId) -> Result<Span, ErrorKind> {
         Ok(self.spot(id, self.slots.get(id)?)?.1)
     }
 
     /// Where an allocation is, in an observer's words.
-    pub(crate) fn place_of(
-        &self,
-        id: SlotId,
-    ) -> Result<(crate::event::BlockNumber, u64), ErrorKind> {
+    fn place_of(&self, id: SlotId) -> Result<(crate::event::BlockNumber, u64), ErrorKind> {
         let (block, span) = self.spot(id, self.slots.get(id)?)?;
         Ok((block.number(), span.offset))
     }
 
     /// The timeline in whose order an allocation's bytes are used, if it has one.
-    pub(crate) fn home_of(&self, id: SlotId) -> Option<TimelineId> {
+    fn home_of(&self, id: SlotId) -> Option<TimelineId> {
         self.users.timeline(self.slots.user(id).ok()?)
     }
 
     /// Notes that the host accesses an allocation's bytes directly; nothing on the device uses them now.
-    pub(crate) fn set_host_access(&mut self, id: SlotId) {
-        if self.slots.set_noted(id).is_ok() {
-            self.notes.of(id.index).host_access = true;
+    fn set_host_access(&mut self, id: SlotId) {
+        if self.slots.set_extra(id).is_ok() {
+            self.extras.of(id.index).host_access = true;
         }
     }
 
     /// Whether the host accesses an allocation's bytes directly.
-    pub(crate) fn has_host_access(&self, id: SlotId) -> bool {
-        self.notes.get(id.index).is_some_and(|note| note.host_access)
+    fn has_host_access(&self, id: SlotId) -> bool {
+        self.extras.get(id.index).is_some_and(|note| note.host_access)
     }
 
     /// Says in whose order the bytes of an allocation are used, where the lane gave them out to the host.
-    pub(crate) fn set_home(
-        &mut self,
-        id: SlotId,
-        timeline: Option<TimelineId>,
-    ) -> Result<(), ErrorKind> {
+    fn set_home(&mut self, id: SlotId, timeline: Option<TimelineId>) -> Result<(), ErrorKind> {
         let user = self.enter(timeline)?;
         let old = self.slots.user(id)?;
         self.users.leave(old);
@@ -501,12 +525,12 @@ impl<B: Backend> State<B> {
     }
 
     /// Counts work of the manager itself on an allocation as a use of its bytes before it had them.
-    pub(crate) fn touch(&mut self, id: SlotId) {
+    fn touch(&mut self, id: SlotId) {
         let Ok((key, user)) = self.slots.get(id).map(|slot| (slot.key, slot.user)) else { return };
         let last = self.users.free(user);
-        match &mut self.divider {
-            Divider::General(tlsf) => tlsf.set_last_use(key, last),
-            Divider::Other(other) => {
+        match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.set_last_use(key, last),
+            Suballocator::Other(other) => {
                 let block = other.grant(key).ok().map(|grant| grant.block.0 as usize);
                 if let Some(held) = block.and_then(|block| self.blocks[block].as_mut()) {
                     held.last_use = held.last_use.join(last);
@@ -516,16 +540,16 @@ impl<B: Backend> State<B> {
     }
 
     /// Whether the device may still use the bytes of an allocation on behalf of earlier owners.
-    pub(crate) fn may_be_in_use(&self, id: SlotId) -> bool {
+    fn may_be_in_use(&self, id: SlotId) -> bool {
         // Bytes that are in another lane were copied there, after everything that used their place.
         !self.has_host_access(id) && !self.users.may(User::HOST, self.last_use(id))
     }
 
     /// Who used the bytes of a live span before it was taken.
-    pub(super) fn last_use_under(&self, key: Key) -> LastUse {
-        let last = match &self.divider {
-            Divider::General(tlsf) => tlsf.last_use(key),
-            Divider::Other(other) => other.grant(key).map(|grant| {
+    fn last_use_under(&self, key: Key) -> LastUse {
+        let last = match &self.suballocator {
+            Suballocator::General(tlsf) => tlsf.last_use(key),
+            Suballocator::Other(other) => other.grant(key).map(|grant| {
                 let held = self.blocks[grant.block.0 as usize].as_ref();
                 held.map_or(LastUse::NONE, |held| held.last_use)
             }),
@@ -534,30 +558,30 @@ impl<B: Backend> State<B> {
     }
 
     /// Notes that everything that was freed up to a time has passed.
-    pub(crate) fn pass_all(&mut self, time: u64) {
+    fn pass_all(&mut self, time: u64) {
         self.users.pass_all(time);
         self.forget_passed();
     }
 
     /// Tells the strategy how much has passed.
-    pub(super) fn forget_passed(&mut self) {
+    fn forget_passed(&mut self) {
         let passed = self.users.passed();
-        if let Divider::General(tlsf) = &mut self.divider {
+        if let Suballocator::General(tlsf) = &mut self.suballocator {
             tlsf.set_passed(passed);
         }
     }
 
     /// Whether nothing is live in a block, and nothing on the device uses it.
     fn is_returnable(&self, id: BlockId, held: &Held<B>) -> bool {
-        let last = match &self.divider {
-            Divider::General(tlsf) => tlsf.last_use_of_empty(id),
-            Divider::Other(other) => other.is_empty(id).then_some(held.last_use),
+        let last = match &self.suballocator {
+            Suballocator::General(tlsf) => tlsf.last_use_of_empty(id),
+            Suballocator::Other(other) => other.is_empty(id).then_some(held.last_use),
         };
         self.pager.is_none() && last.is_some_and(|last| self.users.may(User::HOST, last))
     }
 
     /// Empty blocks that can be returned to the driver, with their sizes.
-    pub(crate) fn empty_blocks(&self) -> Vec<(u64, BlockId)> {
+    fn empty_blocks(&self) -> Vec<(u64, BlockId)> {
         let ids = (0u32..).map(BlockId).zip(&self.blocks);
         let empty = ids.filter_map(|(id, held)| {
             let held = held.as_ref()?;
@@ -566,12 +590,82 @@ impl<B: Backend> State<B> {
         empty.collect()
     }
 
-    pub(crate) fn usage(&self) -> Usage {
-        self.divider.as_strategy().usage()
+    fn usage(&self) -> Usage {
+        self.suballocator.as_strategy().usage()
     }
 }
 
 impl<B: Backend> Lane<B> {
+    pub(crate) fn new(
+        shared: Arc<Shared<B>>,
+        suballocator: Suballocator,
+        manager: u32,
+        number: u32,
+    ) -> Self {
+        let state = StateLock::new(State::new(suballocator, shared.config.uses));
+        Self { shared, number, manager, state, moved: Signal::default() }
+    }
+
+    /// A hole that is free now.
+    pub(crate) fn find_hole(&self, ask: Ask) -> Result<SlotId, FastPathMiss> {
+        self.state.lock().allocate(ask)
+    }
+
+    /// As [`find_hole`](Self::find_hole), breaking whatever fits and looking at every hole.
+    pub(crate) fn find_any_hole(&self, ask: Ask) -> Result<SlotId, ErrorKind> {
+        self.state.lock().allocate_usable(ask)
+    }
+
+    /// Whether a hole that is held fits.
+    pub(crate) fn would_fit(&self, ask: Ask) -> bool {
+        let mut state = self.state.lock();
+        match state.suballocator.general() {
+            Some(tlsf) => tlsf.would_fit(ask.layout, ask.class),
+            None => state.usage().largest_hole >= ask.layout.size,
+        }
+    }
+
+    /// Takes exactly `span` of the lane's first block.
+    ///
+    /// # Errors
+    ///
+    /// `InUse` when the bytes may still be used by another timeline; otherwise as
+    /// [`TakeSpan::take`](crate::strategy::TakeSpan::take), and `Unsupported` where the strategy does not take spans.
+    pub(crate) fn take_span(
+        &self,
+        span: Span,
+        timeline: Option<TimelineId>,
+    ) -> Result<SlotId, FastPathMiss> {
+        self.state.lock().take(span, timeline)
+    }
+
+    /// Frees a slot that nobody owns.
+    pub(crate) fn free_unowned(&self, slot: SlotId) {
+        let freed = self.state.lock().free(slot);
+        self.shared.give_back_freed(freed.ok().flatten());
+    }
+
+    /// Bytes that live allocations occupy, rounding included.
+    pub(crate) fn granted_bytes(&self) -> u64 {
+        self.state.lock().counts.granted_bytes
+    }
+
+    /// Whether nothing lives in the lane or waits for a timeline.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.lock().counts.live() == 0
+    }
+
+    /// Blocks that the lane has had at once.
+    pub(crate) fn block_count(&self) -> usize {
+        self.state.lock().blocks.len()
+    }
+
+    /// Counts peaks from now on.
+    pub(crate) fn reset_peaks(&self) {
+        let counts = &mut self.state.lock().counts;
+        counts.peak_live_bytes = counts.live_bytes;
+    }
+
     /// The name of the allocation in a slot.
     pub(crate) const fn id_of(&self, slot: SlotId) -> AllocationId {
         AllocationId {
@@ -585,7 +679,7 @@ impl<B: Backend> Lane<B> {
     /// Tells the observer that an allocation was made; from now on its free is told too.
     ///
     /// `state` is the locked state of this lane.
-    pub(crate) fn tell_allocate(
+    fn tell_allocate(
         &self,
         state: &mut State<B>,
         slot: SlotId,
@@ -593,7 +687,7 @@ impl<B: Backend> Lane<B> {
         placement: Option<&Placement>,
     ) {
         let Some(observer) = self.shared.device.observer() else { return };
-        state.slots.watch(slot);
+        state.slots.set_observed(slot);
         if let Ok((block, offset)) = state.place_of(slot) {
             let id = self.id_of(slot);
             observer.observe(&Event::Allocate { id, request, placement, block, offset });
@@ -601,7 +695,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Tells the observer that an allocation's bytes are about to be anyone's. `state` is the locked state of this lane.
-    pub(crate) fn tell_free(&self, state: &State<B>, slot: SlotId) {
+    fn tell_free(&self, state: &State<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
             let (id, timeline) = (self.id_of(slot), state.home_of(slot));
             observer.observe(&Event::Free { id, timeline });
@@ -609,7 +703,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Tells the observer that an allocation's owner let go of it. `state` is the locked state of this lane.
-    pub(crate) fn tell_free_requested(&self, state: &State<B>, slot: SlotId) {
+    fn tell_free_requested(&self, state: &State<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
             let (id, timeline) = (self.id_of(slot), state.home_of(slot));
             observer.observe(&Event::FreeRequested { id, timeline });
@@ -617,13 +711,28 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Tells the observer where an allocation lies after a move. `state` is the locked state of this lane.
-    pub(crate) fn tell_move(&self, state: &State<B>, slot: SlotId) {
+    fn tell_move(&self, state: &State<B>, slot: SlotId) {
         let Some(observer) = self.shared.device.observer() else { return };
         // What is not told yet is told where it lies when it is.
-        if state.slots.is_watched(slot)
+        if state.slots.is_observed(slot)
             && let Ok((block, offset)) = state.place_of(slot)
         {
             observer.observe(&Event::Move { id: self.id_of(slot), block, offset });
         }
+    }
+}
+
+impl<B: Backend> State<B> {
+    fn take(&mut self, span: Span, timeline: Option<TimelineId>) -> Result<SlotId, FastPathMiss> {
+        self.slots.reserve().map_err(FastPathMiss::Refused)?;
+        let user = self.enter(timeline).map_err(FastPathMiss::Refused)?;
+        let last = self.blocks.first().and_then(Option::as_ref).map(|held| held.last_use);
+        if let Some(last) = last.filter(|last| !self.users.may(user, *last)) {
+            return Err(FastPathMiss::InUse(last));
+        }
+        let take = self.suballocator.as_strategy_mut().as_take();
+        let take = take.ok_or(FastPathMiss::Refused(ErrorKind::Unsupported))?;
+        let grant = take.take(BlockId(0), span).map_err(FastPathMiss::Refused)?;
+        Ok(self.admit(grant, span.size, user))
     }
 }

@@ -9,7 +9,7 @@ const LONGEST_NAME: usize = 256;
 
 /// What is known of one allocation beyond its bytes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Note {
+pub(super) struct SlotExtra {
     /// For people.
     pub(crate) name: Option<Box<str>>,
     /// Timelines besides the lane's own that use the bytes.
@@ -36,12 +36,12 @@ pub(crate) struct Note {
     /// Whether the sanitizer is looking at it now: its bytes stay until that is done.
     pub(crate) looked_at: bool,
     /// What it has to do with heaps other than its lane's.
-    pub(crate) stay: Stay,
+    pub(crate) residence: Residence,
 }
 
-impl Note {
+impl SlotExtra {
     /// Whether it says nothing that a free must look at.
-    pub(crate) fn is_label(&self) -> bool {
+    pub(super) fn is_label(&self) -> bool {
         self.used_on.is_empty()
             && !self.host_access
             && self.sharing == Sharing::Shared
@@ -49,7 +49,7 @@ impl Note {
             && self.ending.is_none()
             && self.sanitized == 0
             && !self.looked_at
-            && self.stay != Stay::Away
+            && self.residence != Residence::Remote
     }
 }
 
@@ -64,23 +64,23 @@ pub(crate) enum Consent {
 impl Consent {
     /// Whether a pass that asks for `asked` may move what needs this.
     #[inline]
-    pub(crate) fn is_within(self, asked: Self) -> bool {
+    pub(super) fn is_within(self, asked: Self) -> bool {
         self == Self::Given || self == asked
     }
 }
 
 /// What an allocation has to do with heaps other than its lane's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stay {
+pub(super) enum Residence {
     /// Nothing.
     #[default]
     Home,
     /// It lies here because a heap that suits it better was full.
     Wishes(HeapId),
     /// Its bytes lie in another lane, which has them as a guest.
-    Away,
+    Remote,
     /// It stands for a guest: the owner has a slot of another lane.
-    Guest,
+    ForRemote,
 }
 
 /// When the bytes of a freed allocation are anyone's.
@@ -94,24 +94,24 @@ pub(crate) enum Ending {
 
 impl Ending {
     /// At once.
-    pub(crate) const NOW: Self = Self::After(Vec::new(), Origin::Marked);
+    pub(super) const NOW: Self = Self::After(Vec::new(), Origin::Marked);
 }
 
 /// Notes by slot index. Most lanes have none, and pay nothing.
 #[derive(Debug)]
-pub(crate) struct Notes(Vec<Option<Box<Note>>>);
+pub(super) struct SlotExtras(Vec<Option<Box<SlotExtra>>>);
 
-impl Notes {
+impl SlotExtras {
     pub(crate) const fn new() -> Self {
         Self(Vec::new())
     }
 
-    pub(crate) fn get(&self, slot: u32) -> Option<&Note> {
+    pub(crate) fn get(&self, slot: u32) -> Option<&SlotExtra> {
         self.0.get(slot as usize)?.as_deref()
     }
 
     /// The note of a slot, a new one where there is none.
-    pub(crate) fn of(&mut self, slot: u32) -> &mut Note {
+    pub(crate) fn of(&mut self, slot: u32) -> &mut SlotExtra {
         let index = slot as usize;
         if index >= self.0.len() {
             self.0.resize_with(index + 1, || None);
@@ -124,7 +124,7 @@ impl Notes {
     }
 
     /// Keeps what a request calls the allocation.
-    pub(crate) fn set_label(&mut self, slot: u32, request: &Request<'_>) {
+    pub(super) fn set_label(&mut self, slot: u32, request: &Request<'_>) {
         self.of(slot).tag = request.tag;
         if let Some(name) = request.name {
             self.set_name(slot, name);
@@ -138,7 +138,7 @@ impl Notes {
         }
     }
 
-    pub(crate) fn take_ending(&mut self, slot: u32) -> Option<Ending> {
+    pub(super) fn take_ending(&mut self, slot: u32) -> Option<Ending> {
         self.0.get_mut(slot as usize)?.as_mut()?.ending.take()
     }
 

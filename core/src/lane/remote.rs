@@ -3,20 +3,20 @@
 //! The owner's slot, with its pins, timelines and notes, stays where it was made, so the owner notices nothing. The bytes
 //! have a slot of their own in the other lane, which counts them; it is pinned, and ends with the owner's.
 #![forbid(unsafe_code)]
-use super::lane::{Ask, Lane, State};
-use super::notes::Stay;
-use super::slots::{SlotId, Standing};
+use super::extra::Residence;
+use super::table::{Owner, SlotId, Standing};
 use super::users::User;
+use super::{Ask, Lane, State};
 use crate::device::Block;
 use crate::strategy::{Grant, Key};
 use crate::{Backend, ErrorKind, HeapId, Span, Tag};
 use alloc::{boxed::Box, sync::Arc};
 
 /// The key of a slot whose bytes another lane has; no strategy grants it.
-pub(crate) const ELSEWHERE: Key = Key::new(u32::MAX, u32::MAX);
+pub(crate) const REMOTE: Key = Key::new(u32::MAX, u32::MAX);
 
 /// Where an allocation lies that is in another lane than its slot. Dropping it frees the bytes there: not under a lock.
-pub(crate) struct Guest<B: Backend> {
+pub(super) struct RemoteSpan<B: Backend> {
     lane: Arc<Lane<B>>,
     slot: SlotId,
     pub(crate) block: Arc<Block<B>>,
@@ -24,7 +24,7 @@ pub(crate) struct Guest<B: Backend> {
     pub(crate) span: Span,
 }
 
-impl<B: Backend> Guest<B> {
+impl<B: Backend> RemoteSpan<B> {
     pub(crate) fn heap(&self) -> HeapId {
         self.lane.shared.heap
     }
@@ -38,7 +38,7 @@ impl<B: Backend> Guest<B> {
     }
 }
 
-impl<B: Backend> Drop for Guest<B> {
+impl<B: Backend> Drop for RemoteSpan<B> {
     fn drop(&mut self) {
         let mut state = self.lane.state.lock();
         let freed = state.free(self.slot);
@@ -48,15 +48,15 @@ impl<B: Backend> Drop for Guest<B> {
 }
 
 /// What a freed allocation leaves, to be given back without a lock.
-pub(crate) enum Left<B: Backend> {
+pub(super) enum FreeOutcome<B: Backend> {
     /// A block that was its own.
     Block(Arc<Block<B>>),
     /// Its place in another lane.
-    Guest(Guest<B>),
+    Remote(RemoteSpan<B>),
 }
 
 /// A place in a lane that is held for a guest.
-pub(crate) struct Lodging<B: Backend> {
+pub(crate) struct Reservation<B: Backend> {
     pub(crate) lane: Arc<Lane<B>>,
     pub(crate) block: Arc<Block<B>>,
     pub(crate) grant: Grant,
@@ -64,18 +64,18 @@ pub(crate) struct Lodging<B: Backend> {
 
 impl<B: Backend> Lane<B> {
     /// Holds a place in what the lane has; `None` where nothing fits.
-    pub(crate) fn hold(self: &Arc<Self>, ask: Ask) -> Option<Lodging<B>> {
+    pub(crate) fn hold(self: &Arc<Self>, ask: Ask) -> Option<Reservation<B>> {
         let mut state = self.state.lock();
-        let grant = state.divider.as_strategy_mut().allocate(ask.layout, ask.class).ok()?;
+        let grant = state.suballocator.as_strategy_mut().allocate(ask.layout, ask.class).ok()?;
         state.held_bytes += grant.span.size;
         let block = state.blocks[grant.block.0 as usize].as_ref();
         let block = Arc::clone(&block.expect("a span's block is held").block);
         drop(state);
-        Some(Lodging { lane: Arc::clone(self), block, grant })
+        Some(Reservation { lane: Arc::clone(self), block, grant })
     }
 
     /// Makes an allocation without an owner a place that is held; `None`, and it is free, where something moves it already.
-    pub(crate) fn hold_taken(self: &Arc<Self>, slot: SlotId) -> Option<Lodging<B>> {
+    pub(crate) fn hold_taken(self: &Arc<Self>, slot: SlotId) -> Option<Reservation<B>> {
         let mut state = self.state.lock();
         let held = state.detach(slot);
         if held.is_none() {
@@ -84,24 +84,60 @@ impl<B: Backend> Lane<B> {
         }
         let (block, grant) = held?;
         drop(state);
-        Some(Lodging { lane: Arc::clone(self), block, grant })
+        Some(Reservation { lane: Arc::clone(self), block, grant })
     }
 
     /// Gives up a place that was held.
     pub(crate) fn let_go_of(&self, held: Grant) {
         let mut state = self.state.lock();
         state.held_bytes -= held.span.size;
-        let freed = state.divider.free(held.key);
+        let freed = state.suballocator.free(held.key);
         debug_assert!(freed.is_ok(), "held until now");
     }
 
+    /// Ends a move to a place `to` in another lane, with so many bytes: there if the bytes are there and nobody asked for the
+    /// old place, else here. Returns the owner, and whether the allocation is there.
+    ///
+    /// Only one lane is locked at a time, because two lanes may hold allocations of each other.
+    pub(crate) fn finish_remote(
+        &self,
+        slot: SlotId,
+        there: &Arc<Self>,
+        (to, bytes): (Grant, u64),
+        copied: bool,
+        by_owner: bool,
+    ) -> (Owner, bool) {
+        let facts = self.state.lock().facts_of(slot).filter(|_| copied);
+        let remote = facts.and_then(|facts| there.admit_remote(to, bytes, facts));
+        if remote.is_none() {
+            there.let_go_of(to);
+        }
+        let mut state = self.state.lock();
+        let (arrives, too_late) = match remote {
+            Some(remote) if state.slots.is_copying(slot) => {
+                if by_owner {
+                    state.give_up_sanitized(self, slot);
+                }
+                let gone = state.move_out(slot, remote);
+                debug_assert_eq!(gone, Ok(()), "a pass keeps the slots that it moves");
+                self.tell_move(&state, slot);
+                (true, None)
+            }
+            other => (false, other),
+        };
+        let owner = state.let_go(self, slot);
+        drop(state);
+        drop(too_late); // It frees its place, under the other lane's lock.
+        (owner, arrives)
+    }
+
     /// Makes a place that is held a guest's; `None`, and it is still held, where there is no host memory for it.
-    pub(crate) fn admit_guest(
+    fn admit_remote(
         self: &Arc<Self>,
         held: Grant,
         occupied: u64,
         facts: Facts,
-    ) -> Option<Guest<B>> {
+    ) -> Option<RemoteSpan<B>> {
         let mut state = self.state.lock();
         state.slots.reserve().ok()?;
         let block =
@@ -110,18 +146,18 @@ impl<B: Backend> Lane<B> {
         state.held_bytes -= held.span.size;
         let slot = state.admit(held, facts.size, User::HOST);
         // It ends with the slot.
-        let pinned = state.slots.pin(slot).and_then(|()| state.slots.set_noted(slot));
+        let pinned = state.slots.pin(slot).and_then(|()| state.slots.set_extra(slot));
         debug_assert_eq!(pinned, Ok(()), "just admitted");
-        let note = state.notes.of(slot.index);
-        (note.name, note.tag, note.stay) = (facts.name, facts.tag, Stay::Guest);
+        let note = state.extras.of(slot.index);
+        (note.name, note.tag, note.residence) = (facts.name, facts.tag, Residence::ForRemote);
         drop(state);
         let span = Span { size: occupied, ..held.span };
-        Some(Guest { lane: Arc::clone(self), slot, block, span })
+        Some(RemoteSpan { lane: Arc::clone(self), slot, block, span })
     }
 }
 
 /// What a lane that has a guest knows of it.
-pub(crate) struct Facts {
+struct Facts {
     /// Bytes asked for.
     pub(crate) size: u64,
     pub(crate) name: Option<Box<str>>,
@@ -132,7 +168,7 @@ impl<B: Backend> State<B> {
     /// Takes the slot away from a span that stays held.
     fn detach(&mut self, id: SlotId) -> Option<(Arc<Block<B>>, Grant)> {
         let slot = *self.slots.get(id).ok().filter(|slot| slot.standing() == Standing::Free)?;
-        let grant = self.divider.as_strategy().grant(slot.key).ok()?;
+        let grant = self.suballocator.as_strategy().grant(slot.key).ok()?;
         let block = Arc::clone(&self.blocks[grant.block.0 as usize].as_ref()?.block);
         self.slots.remove(id).ok()?;
         self.users.leave(slot.user);
@@ -144,33 +180,33 @@ impl<B: Backend> State<B> {
     }
 
     /// What another lane is told of an allocation that a pass is copying there; `None` where it stays.
-    pub(crate) fn facts_of(&self, id: SlotId) -> Option<Facts> {
+    fn facts_of(&self, id: SlotId) -> Option<Facts> {
         let slot = self.slots.get(id).ok().filter(|_| self.slots.is_copying(id))?;
-        let note = self.notes.get(id.index);
+        let note = self.extras.get(id.index);
         let (name, tag) = note.map_or((None, None), |note| (note.name.clone(), note.tag));
         Some(Facts { size: slot.size, name, tag })
     }
 
     /// Ends a move to another lane: from now on the allocation is there, and its old place is free.
-    pub(crate) fn go_away(&mut self, id: SlotId, guest: Guest<B>) -> Result<(), ErrorKind> {
+    fn move_out(&mut self, id: SlotId, guest: RemoteSpan<B>) -> Result<(), ErrorKind> {
         let key = self.slots.moving_key(id).ok_or(ErrorKind::Stale)?;
         let size = self.slots.get(id)?.size;
-        let grant = self.divider.free(key)?;
+        let grant = self.suballocator.free(key)?;
         self.counts.freed += 1;
         self.counts.live_bytes -= size;
         self.counts.granted_bytes -= grant.span.size;
-        self.slots.set_noted(id)?;
-        self.slots.set_key(id, ELSEWHERE);
-        self.notes.of(id.index).stay = Stay::Away;
-        self.guests.insert(id.index, guest);
+        self.slots.set_extra(id)?;
+        self.slots.set_key(id, REMOTE);
+        self.extras.of(id.index).residence = Residence::Remote;
+        self.remote.insert(id.index, guest);
         Ok(())
     }
 
     /// Ends an allocation whose bytes are in another lane; its place there is given back without the lock.
-    pub(super) fn see_off(&mut self, id: SlotId) -> Result<Option<Left<B>>, ErrorKind> {
+    pub(super) fn free_remote(&mut self, id: SlotId) -> Result<Option<FreeOutcome<B>>, ErrorKind> {
         let slot = self.slots.remove(id)?;
         self.users.leave(slot.user);
-        self.notes.forget(id.index);
-        Ok(self.guests.remove(&id.index).map(Left::Guest))
+        self.extras.forget(id.index);
+        Ok(self.remote.remove(&id.index).map(FreeOutcome::Remote))
     }
 }

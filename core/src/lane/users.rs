@@ -1,17 +1,17 @@
 //! The timelines that use a lane's bytes: who may have a hole at once, because its last users come before it or have passed.
 #![forbid(unsafe_code)]
-use crate::pool::Uses;
+use super::Uses;
 use crate::strategy::LastUse;
 use crate::{Epoch, ErrorKind, TimelineId};
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 /// A timeline that uses bytes of a lane, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct User(u16);
+pub(super) struct User(u16);
 
 impl User {
     /// The host: what it frees is out of use, and it may only have what is.
-    pub(crate) const HOST: Self = Self(0);
+    pub(super) const HOST: Self = Self(0);
 
     fn index(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
@@ -54,7 +54,7 @@ impl Record {
 
 /// A mark to make or to ask for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
+pub(super) struct Pending {
     pub(crate) user: User,
     pub(crate) timeline: TimelineId,
     /// The lane's time when it was asked.
@@ -64,7 +64,7 @@ pub(crate) struct Pending {
 
 /// What a timeline has to run after to have some bytes.
 #[derive(Debug)]
-pub(crate) struct RunAfter {
+pub(super) struct RunAfter {
     pub(crate) others: Vec<Pending>,
     /// By user: what that one freed up to this time comes before its work then.
     known: Vec<u64>,
@@ -189,7 +189,7 @@ impl Users {
     }
 
     /// The timelines that have nothing here any more and may have been closed, where there are many.
-    pub(crate) fn idle_crowd(&mut self) -> Vec<TimelineId> {
+    pub(super) fn idle_crowd(&mut self) -> Vec<TimelineId> {
         if self.by_timeline.len() < self.crowd {
             return Vec::new();
         }
@@ -201,7 +201,7 @@ impl Users {
     }
 
     /// Forgets timelines that were closed, but for those of which something lives.
-    pub(crate) fn forget_closed(&mut self, closed: &[TimelineId]) {
+    pub(super) fn forget_closed(&mut self, closed: &[TimelineId]) {
         for timeline in closed {
             let Some(user) = self.by_timeline.get(timeline).copied() else { continue };
             // Its own work has passed, but not what others do with its bytes unannounced.
@@ -237,7 +237,7 @@ impl Users {
 
     /// Counts an allocation of a user.
     #[inline]
-    pub(crate) fn admit(&mut self, user: User) {
+    pub(super) fn admit(&mut self, user: User) {
         if let Some(record) = self.record_mut(user) {
             record.live += 1;
         }
@@ -276,7 +276,7 @@ impl Users {
 
     /// Whether every hole may be had at once by a user: nobody else's frees are pending.
     #[inline]
-    pub(crate) fn is_alone(&self, user: User) -> bool {
+    pub(super) fn is_alone(&self, user: User) -> bool {
         self.busy == 0 || (self.busy == 1 && self.record(user).is_some_and(Record::is_busy))
     }
 
@@ -299,7 +299,7 @@ impl Users {
     }
 
     /// What has to be asked to find out whether a use has passed: the marks of those who may still have the bytes.
-    pub(crate) fn pending(&self, last: LastUse) -> impl Iterator<Item = Pending> + '_ {
+    pub(super) fn pending(&self, last: LastUse) -> impl Iterator<Item = Pending> + '_ {
         let count = self.records.len();
         let range = match (self.undeclared(), last.user().map(usize::from)) {
             (Some(all), _) => all..all + usize::from(self.busy > 0),
@@ -323,7 +323,7 @@ impl Users {
 
     /// The timelines after which a user has to run so that it may have bytes, as few as possible: whoever runs after one runs
     /// after everything that this one runs after.
-    pub(crate) fn to_run_after(&self, user: User, last: LastUse) -> RunAfter {
+    pub(super) fn to_run_after(&self, user: User, last: LastUse) -> RunAfter {
         if let Some(all) = self.undeclared() {
             let is_needed = !self.may(user, last);
             let others = is_needed.then(|| self.pending_at(all)).into_iter().collect();
@@ -354,7 +354,7 @@ impl Users {
 
     /// Whom to ask so that a request may have bytes that were used last as said: everyone, from time to time, because others
     /// will come and want the rest; else the one who used them.
-    pub(crate) fn whom_to_ask(&mut self, last: LastUse) -> Vec<Pending> {
+    pub(super) fn whom_to_ask(&mut self, last: LastUse) -> Vec<Pending> {
         let is_due = self.clock - self.asked >= u64::from(self.busy);
         if !is_due {
             return self.pending(last).collect();
@@ -369,12 +369,12 @@ impl Users {
     }
 
     /// Timelines that may use a live allocation beside those that were declared.
-    pub(crate) fn unannounced(&self) -> Option<TimelineId> {
+    pub(super) fn unannounced(&self) -> Option<TimelineId> {
         (self.uses == Uses::Undeclared).then_some(TimelineId::ALL)
     }
 
     /// Notes that a timeline passes a time of the lane at an epoch.
-    pub(crate) fn set_mark(&mut self, user: User, timeline: TimelineId, mark: (u64, Epoch)) {
+    pub(super) fn set_mark(&mut self, user: User, timeline: TimelineId, mark: (u64, Epoch)) {
         if let Some(record) = self.record_mut(user).filter(|known| known.timeline == timeline) {
             record.marked = Some(mark);
         }
@@ -396,7 +396,7 @@ impl Users {
     }
 
     /// Notes that everything that anybody freed up to a time has passed.
-    pub(crate) fn pass_all(&mut self, time: u64) {
+    pub(super) fn pass_all(&mut self, time: u64) {
         self.pass_each(time);
         self.sum_up();
     }
@@ -414,7 +414,7 @@ impl Users {
     }
 
     /// Notes that later work of a timeline runs after others, as was found out with [`to_run_after`](Self::to_run_after).
-    pub(crate) fn set_after(&mut self, user: User, order: &RunAfter) {
+    pub(super) fn set_after(&mut self, user: User, order: &RunAfter) {
         let Some(own) = user.index().filter(|at| *at < self.records.len()) else { return };
         let after = &mut self.records[own].after;
         after.resize(after.len().max(order.known.len()), 0);

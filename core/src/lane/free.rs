@@ -1,51 +1,51 @@
-//! Giving bytes back: at once, or when timelines have passed.
-use super::{Allocation, FreeError, Manager};
-use crate::event::AllocationId;
-use crate::pool::{Ended, Ending, Lane, LaneState, Note, Noted, Origin, SlotId, Stay, Uses};
+//! Giving bytes back: at once, or when timelines have passed; secrets are zeroed first.
+#![forbid(unsafe_code)]
+use super::deferred::Origin;
+use super::extra::{Ending, Residence, SlotExtra};
+use super::table::SlotId;
+use super::{Lane, State, Uses};
 use crate::sync::Guard;
-use crate::{Backend, ErrorKind, Point, Result, Sharing, TimelineId};
+use crate::{Backend, Error, ErrorKind, Place, Point, Privacy, Result, Sharing, TimelineId};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
     /// Frees an allocation of which nothing more is known than what it is called and that an observer was told of it;
     /// `false` where that is not so. `state` is the locked state of this lane.
-    pub(super) fn free_told(&self, state: &mut LaneState<B>, id: SlotId) -> bool {
-        let is_simple = match state.slots.noted(id) {
-            Some(Noted::Watched) => true,
-            Some(Noted::Yes | Noted::YesAndWatched) => {
-                state.notes.get(id.index).is_some_and(Note::is_label)
-            }
-            Some(Noted::No) | None => false,
+    pub(super) fn free_observed(&self, state: &mut State<B>, id: SlotId) -> bool {
+        let is_simple = match state.slots.flags(id) {
+            Some((true, _)) => state.extras.get(id.index).is_some_and(SlotExtra::is_label),
+            Some((false, is_observed)) => is_observed,
+            None => false,
         };
         if is_simple {
             self.tell_free(state, id);
-            state.notes.forget(id.index);
-            state.slots.clear_noted(id);
+            state.extras.forget(id.index);
+            state.slots.clear_flags(id);
         }
         is_simple && state.free_plain(id)
     }
 
     /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has.
     #[cold]
-    pub(super) fn free_noted(&self, id: SlotId, after: Option<Point>) {
+    pub(super) fn free_with_extra(&self, id: SlotId, after: Option<Point>) {
         let ending = self.ending_of(id, after);
-        let journey = self.shared.device.transit.begin();
+        let in_flight = self.shared.device.in_flight.begin();
         let (mut state, ending) = self.look_first(id, ending);
         let at_once = ending == Ending::NOW && !state.is_looked_at(id);
         if state.slots.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.
             self.tell_free_requested(&state, id);
             let ended = state.slots.end_ownership(id);
-            debug_assert_eq!(ended, Ok(Ended::AfterMove), "seen just above");
-            if !at_once && state.slots.set_noted(id).is_ok() {
-                state.notes.of(id.index).ending = Some(ending);
+            debug_assert_eq!(ended, Ok(None), "seen just above");
+            if !at_once && state.slots.set_extra(id).is_ok() {
+                state.extras.of(id.index).ending = Some(ending);
             }
         } else if at_once {
             self.tell_free(&state, id);
             let returned = state.free(id);
             drop(state);
-            if self.shared.give_back_left(returned.ok().flatten()) > 0 {
-                journey.arrive();
+            if self.shared.give_back_freed(returned.ok().flatten()) > 0 {
+                in_flight.publish();
             }
         } else {
             state.defer(id, ending);
@@ -54,7 +54,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// The lane's state, locked; the sanitizer has seen an allocation that ends now.
-    fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, LaneState<B>>, Ending) {
+    fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, State<B>>, Ending) {
         let mut state = self.state.lock();
         if ending != Ending::NOW
             || !state.is_sanitized(id)
@@ -116,10 +116,13 @@ impl<B: Backend> Lane<B> {
     /// Timelines whose work must pass before the bytes are anyone's.
     fn timelines_of(&self, id: SlotId) -> Vec<TimelineId> {
         let state = self.state.lock();
-        let Some(note) = state.notes.get(id.index) else { return Vec::new() };
+        let Some(note) = state.extras.get(id.index) else { return Vec::new() };
         let mut timelines = note.used_on.clone();
         // The order of its own timeline protects only what goes back to the lane, and nothing from the host.
-        if note.sharing == Sharing::Dedicated || note.stay == Stay::Away || note.host_access {
+        if note.sharing == Sharing::Dedicated
+            || note.residence == Residence::Remote
+            || note.host_access
+        {
             timelines.extend(state.home_of(id).filter(|home| !note.used_on.contains(home)));
         }
         match self.shared.config.uses {
@@ -136,43 +139,60 @@ impl<B: Backend> Lane<B> {
     }
 }
 
-impl<B: Backend> Allocation<B> {
-    /// Frees it once `point` has passed; on the allocation's own timeline, in its order and so at once.
+impl<B: Backend> Lane<B> {
+    /// Zeroes everything that an allocation occupies, padding included, in a timeline's order.
     ///
-    /// A point that is never marked keeps the bytes until the manager ends: the report counts them as deferred.
-    pub fn free_after(self, point: Point) {
-        let after = Some(point).filter(|point| self.timeline() != Some(point.timeline));
-        self.end(after);
-    }
-}
-
-impl<B: Backend> Manager<B> {
-    /// Frees an allocation of this manager.
-    ///
-    /// # Errors
-    ///
-    /// `Foreign` when it belongs to another manager; it comes back and stays live.
-    pub fn free(&self, allocation: Allocation<B>) -> Result<(), FreeError<Allocation<B>>> {
-        if allocation.lane().manager != self.number() {
-            return Err(FreeError { allocation, error: ErrorKind::Foreign.into() });
-        }
-        drop(allocation);
-        Ok(())
+    /// The allocation does not move meanwhile: it is pinned, or its owner is on the way out.
+    pub(crate) fn wipe(&self, id: SlotId, on: TimelineId) -> Result<()> {
+        let state = self.state.lock();
+        let ((block, _), span) = (state.locate(id)?, state.granted(id)?);
+        drop(state);
+        let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
+        transfer.fill(on, Place { block: block.raw(), offset: span.offset }, span.size, 0)
     }
 
-    /// Whether an id names a live allocation of this manager.
+    /// The timeline in whose order an allocation's bytes are used; the main one for those that the host orders.
+    fn home(&self, id: SlotId) -> TimelineId {
+        self.state.lock().home_of(id).unwrap_or(TimelineId::MAIN)
+    }
+
+    /// Zeroes a secret after everything that uses it; says when the zeros are there, where somebody must wait for it.
     ///
-    /// # Errors
-    ///
-    /// `Foreign` for another manager's, `Stale` for one that was freed or never was.
-    pub fn check(&self, id: AllocationId) -> Result<u64> {
-        if id.manager != self.number() {
-            return Err(ErrorKind::Foreign.into());
+    /// On failure the caller never uses the bytes again.
+    fn forget_secret(&self, id: SlotId, uses: &[Point]) -> Result<Option<Point>> {
+        let home = self.home(id);
+        let home = if self.shared.device.is_closed(home)? { TimelineId::MAIN } else { home };
+        let Some(timelines) = self.shared.device.backend().as_timelines() else {
+            self.shared.device.backend().wait_idle()?;
+            self.look_at_secret(id, home)?;
+            self.wipe(id, home)?;
+            return self.shared.device.backend().wait_idle().map(|()| None);
+        };
+        for point in uses.iter().filter(|point| point.timeline != home) {
+            let ordered = timelines.order(home, *point);
+            self.shared.device.unless_closed(point.timeline, ordered)?;
         }
-        let lanes = self.all_pools().into_iter().flat_map(|pool| pool.lanes());
-        let lane = lanes.into_iter().find(|lane| lane.number == id.lane).ok_or(ErrorKind::Stale)?;
-        let slot = SlotId { index: id.slot, generation: id.generation };
-        let size = lane.state.lock().slots.get(slot)?.size;
-        Ok(size)
+        self.look_at_secret(id, home)?;
+        self.wipe(id, home)?;
+        let state = self.state.lock();
+        if state.home_of(id) == Some(home) && !state.has_host_access(id) {
+            return Ok(None); // Whoever gets the bytes next comes after the zeros in the same order.
+        }
+        drop(state);
+        Ok(Some(Point { timeline: home, epoch: timelines.mark(home)? }))
+    }
+
+    /// Whether an allocation's bytes must not outlive it.
+    fn is_secret(&self, id: SlotId) -> bool {
+        let state = self.state.lock();
+        state.extras.get(id.index).is_some_and(|note| note.privacy == Privacy::Secret)
+    }
+
+    /// Says that bytes could not be freed safely, and so are never used again.
+    pub(super) fn condemn(&self, id: SlotId, error: Error, why: &'static str) -> Ending {
+        let bytes = self.state.lock().granted(id).map_or(0, |span| span.size);
+        tracing::error!(?error, why, "an allocation could not be freed");
+        self.shared.device.quarantine(bytes, why);
+        Ending::Never
     }
 }

@@ -1,9 +1,9 @@
 //! What the lanes of one pool have in common.
 #![forbid(unsafe_code)]
+use super::Ask;
 use super::config::PoolConfig;
 use super::growth::Growth;
-use super::guest::Left;
-use super::lane::Ask;
+use super::remote::FreeOutcome;
 use crate::device::{Block, Device};
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
@@ -23,7 +23,7 @@ pub(crate) struct Shared<B: Backend> {
     high: AtomicU64,
     needed: AtomicU64,
     /// Requests whose alignment is not noted with their allocation yet: nothing moves meanwhile.
-    pub(crate) unsettled: AtomicU64,
+    pub(crate) pending_alignments: AtomicU64,
     /// Whether the driver had no more pages when it was last asked.
     pub(crate) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
@@ -41,7 +41,7 @@ impl<B: Backend> Shared<B> {
         unit: Align,
         watch: Option<Arc<Watch<B>>>,
     ) -> Self {
-        let [reserved, high, needed, unsettled] = [const { AtomicU64::new(0) }; 4];
+        let [reserved, high, needed, pending_alignments] = [const { AtomicU64::new(0) }; 4];
         let spare = Mutex::new(Vec::new());
         Self {
             device,
@@ -52,7 +52,7 @@ impl<B: Backend> Shared<B> {
             reserved,
             high,
             needed,
-            unsettled,
+            pending_alignments,
             refused: AtomicBool::new(false),
             spare,
             watch,
@@ -60,10 +60,10 @@ impl<B: Backend> Shared<B> {
     }
 
     /// Says that the alignment of a request is not noted yet, until the result is dropped: also by a callback that panics.
-    pub(crate) fn unsettle(&self, ask: Ask) -> Unsettled<'_> {
-        let by = ask.unsettled(self.unit);
-        self.unsettled.fetch_add(by, AcqRel);
-        Unsettled { count: &self.unsettled, by }
+    pub(crate) fn hold_moves(&self, ask: Ask) -> PendingAlignment<'_> {
+        let by = ask.pending_alignments(self.unit);
+        self.pending_alignments.fetch_add(by, AcqRel);
+        PendingAlignment { count: &self.pending_alignments, by }
     }
 
     pub(crate) fn reserved(&self) -> u64 {
@@ -91,7 +91,7 @@ impl<B: Backend> Shared<B> {
     }
 
     /// Notes that claimed bytes have arrived.
-    pub(crate) fn settle(&self) {
+    pub(super) fn note_high(&self) {
         self.high.fetch_max(self.reserved(), Relaxed);
     }
 
@@ -106,7 +106,7 @@ impl<B: Backend> Shared<B> {
     }
 
     /// As [`take_block`](Self::take_block); `make` asks the driver.
-    pub(crate) fn take_made(
+    pub(super) fn take_made(
         &self,
         size: u64,
         make: impl FnOnce() -> Result<B::Block>,
@@ -122,7 +122,7 @@ impl<B: Backend> Shared<B> {
             Ok(Arc::new(block))
         });
         let block = taken.inspect_err(|_| self.release(size))?;
-        self.settle();
+        self.note_high();
         Ok(block)
     }
 
@@ -135,12 +135,12 @@ impl<B: Backend> Shared<B> {
     }
 
     /// Gives back what freed allocations left; call it without a lock. Says how many bytes are somebody's to take.
-    pub(crate) fn give_back_left(&self, left: impl IntoIterator<Item = Left<B>>) -> u64 {
+    pub(super) fn give_back_freed(&self, left: impl IntoIterator<Item = FreeOutcome<B>>) -> u64 {
         let (mut blocks, mut bytes) = (Vec::new(), 0);
         for one in left {
             match one {
-                Left::Block(block) => blocks.push(block),
-                Left::Guest(guest) => bytes += guest.span.size,
+                FreeOutcome::Block(block) => blocks.push(block),
+                FreeOutcome::Remote(guest) => bytes += guest.span.size,
             }
         }
         bytes + self.give_back(blocks)
@@ -154,12 +154,12 @@ impl<B: Backend> Shared<B> {
 }
 
 /// A request whose alignment is not noted yet.
-pub(crate) struct Unsettled<'a> {
+pub(crate) struct PendingAlignment<'a> {
     count: &'a AtomicU64,
     by: u64,
 }
 
-impl Drop for Unsettled<'_> {
+impl Drop for PendingAlignment<'_> {
     fn drop(&mut self) {
         self.count.fetch_sub(self.by, AcqRel);
     }

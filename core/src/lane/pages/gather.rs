@@ -1,9 +1,9 @@
 //! Finds the pages for a hole: spare and free ones of this lane, then of other lanes, then new ones of the driver.
 #![forbid(unsafe_code)]
-use super::lane::{Divider, Lane};
-use super::order::Patience;
-use super::pager::take_sheets;
-use super::users::User;
+use super::take_groups;
+use crate::lane::WaitMode;
+use crate::lane::users::User;
+use crate::lane::{Lane, Suballocator};
 use crate::{Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
@@ -16,16 +16,16 @@ impl<B: Backend> Lane<B> {
         page: u64,
         keep: Span,
         others: &[Arc<Self>],
-        patience: Patience,
+        wait: WaitMode,
     ) -> Result<Vec<Page>> {
         let mut pages = Vec::new();
-        match self.gather_into(&mut pages, count, page, keep, others, patience) {
+        match self.gather_into(&mut pages, count, page, keep, others, wait) {
             Ok(()) => Ok(pages),
             Err(error) => {
                 if !pages.is_empty() {
-                    let journey = self.shared.device.transit.begin();
+                    let in_flight = self.shared.device.in_flight.begin();
                     self.shared.spare.lock().append(&mut pages);
-                    journey.arrive();
+                    in_flight.publish();
                 }
                 Err(error)
             }
@@ -40,30 +40,30 @@ impl<B: Backend> Lane<B> {
         page: u64,
         keep: Span,
         others: &[Arc<Self>],
-        patience: Patience,
+        wait: WaitMode,
     ) -> Result<()> {
         let missing = |pages: &Vec<Page>| count - pages.len() as u64;
         self.take_spare(missing(pages), pages);
-        if patience == Patience::Look && self.shared.refused.load(Relaxed) {
+        if wait == WaitMode::Poll && self.shared.refused.load(Relaxed) {
             self.create_what_is_not_free(pages, missing(pages), page, keep, others)?;
         }
         if missing(pages) > 0 {
-            self.surrender(missing(pages) * page, Some(keep), Patience::Look)?;
+            self.surrender(missing(pages) * page, Some(keep), WaitMode::Poll)?;
             self.take_spare(missing(pages), pages);
         }
         for other in others {
             if missing(pages) > 0 && !core::ptr::eq(self, other.as_ref()) {
-                other.surrender(missing(pages) * page, None, Patience::Look)?;
+                other.surrender(missing(pages) * page, None, WaitMode::Poll)?;
                 self.take_spare(missing(pages), pages);
             }
         }
-        if patience == Patience::Wait {
+        if wait == WaitMode::Block {
             self.gather_patiently(pages, count, page, keep, others)?;
         }
         let mut created = self.create(missing(pages), page, pages);
         if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
             // The driver has no more: wait for the timeline, and take what its frees left.
-            self.surrender(missing(pages) * page, Some(keep), Patience::Wait)?;
+            self.surrender(missing(pages) * page, Some(keep), WaitMode::Block)?;
             self.take_spare(missing(pages), pages);
             created = self.create(missing(pages), page, pages);
         }
@@ -93,7 +93,7 @@ impl<B: Backend> Lane<B> {
         let created = lacking().and_then(|count| self.create(count, page, pages));
         if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
             // Frees of the timeline count once it has passed them.
-            self.settle(Patience::Wait)?;
+            self.poll_users(WaitMode::Block)?;
             return lacking().and_then(|count| self.create(count, page, pages));
         }
         created
@@ -101,9 +101,9 @@ impl<B: Backend> Lane<B> {
 
     /// The number of pages that could be unmapped now, at most `most`.
     fn free_pages(&self, most: u64, page: u64, keep: Option<Span>) -> Result<u64> {
-        self.settle(Patience::Look)?;
+        self.poll_users(WaitMode::Poll)?;
         let state = self.state.lock();
-        let (Some(pager), Divider::General(tlsf)) = (&state.pager, &state.divider) else {
+        let (Some(pager), Suballocator::General(tlsf)) = (&state.pager, &state.suballocator) else {
             return Ok(0);
         };
         let chosen =
@@ -122,7 +122,7 @@ impl<B: Backend> Lane<B> {
     ) -> Result<()> {
         let free = |lane: &Self| {
             let state = lane.state.lock();
-            state.divider.free_and_total().0 + state.deferred.bytes()
+            state.suballocator.free_and_total().0 + state.deferred.bytes()
         };
         let mut lanes: Vec<_> = others.iter().map(|lane| (free(lane), lane.as_ref())).collect();
         lanes.sort_unstable_by_key(|(free, lane)| (!core::ptr::eq(self, *lane), !*free));
@@ -130,8 +130,8 @@ impl<B: Backend> Lane<B> {
             let missing = (count - pages.len() as u64) * page;
             if missing > 0 && free >= page {
                 let keep = core::ptr::eq(self, lane).then_some(keep);
-                lane.retire(Patience::Wait)?;
-                lane.surrender(missing, keep, Patience::Wait)?;
+                lane.retire(WaitMode::Block)?;
+                lane.surrender(missing, keep, WaitMode::Block)?;
                 self.take_spare(missing / page, pages);
             }
         }
@@ -139,7 +139,7 @@ impl<B: Backend> Lane<B> {
     }
 
     fn take_spare(&self, count: u64, pages: &mut Vec<Page>) {
-        take_sheets(&mut self.shared.spare.lock(), count, pages);
+        take_groups(&mut self.shared.spare.lock(), count, pages);
     }
 
     fn create(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
@@ -152,7 +152,7 @@ impl<B: Backend> Lane<B> {
         let created = self.shared.device.create_pages(heap, count, page, pages);
         self.shared.refused.store(created.is_err(), Relaxed);
         created.inspect_err(|_| self.shared.release(bytes))?;
-        self.shared.settle();
+        self.shared.note_high();
         self.state.lock().ration.spend(1);
         Ok(())
     }

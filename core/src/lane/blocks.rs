@@ -1,10 +1,10 @@
 //! Growing by blocks.
 #![forbid(unsafe_code)]
 use super::growth::Thrift;
-use super::lane::{Ask, Divider, Lane, State};
-use super::order::Patience;
-use super::slots::SlotId;
-use crate::device::Block;
+use super::reuse::WaitMode;
+use super::table::SlotId;
+use super::{Ask, Lane, State, Suballocator};
+use crate::device::{Block, insist};
 use crate::{Backend, Error, ErrorKind, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
 
@@ -22,9 +22,9 @@ impl<B: Backend> State<B> {
         self.slots.reserve()?;
         let user = self.enter(ask.timeline)?;
         let id = self.add_block(block, sharing)?;
-        let grant = match &mut self.divider {
-            Divider::General(tlsf) => tlsf.carve(id, Span { offset: 0, size }, ask.class),
-            Divider::Other(other) => other.allocate(ask.layout, ask.class),
+        let grant = match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.carve(id, Span { offset: 0, size }, ask.class),
+            Suballocator::Other(other) => other.allocate(ask.layout, ask.class),
         };
         let grant = grant.inspect_err(|_| drop(self.remove_block(id)))?;
         Ok(self.admit(grant, ask.size, user))
@@ -52,7 +52,7 @@ impl<B: Backend> Lane<B> {
         make: impl FnOnce() -> Result<B::Block>,
     ) -> Result<SlotId> {
         let trimmed = self.make_room(size, ask.layout.size, lanes)?;
-        let journey = self.shared.device.transit.begin();
+        let in_flight = self.shared.device.in_flight.begin();
         let block = self.shared.take_made(size, make)?;
         let mut state = self.state.lock();
         state.ration.spend(1 + trimmed);
@@ -63,7 +63,7 @@ impl<B: Backend> Lane<B> {
             // Another thread made room meanwhile; together they need one block, not two.
             drop(state);
             self.shared.give_back(Vec::from([block]));
-            journey.arrive();
+            in_flight.publish();
             return Ok(slot);
         }
         let taken = state.admit_new(Arc::clone(&block), sharing, ask);
@@ -71,7 +71,7 @@ impl<B: Backend> Lane<B> {
         if taken.is_err() {
             self.shared.give_back(Vec::from([block]));
         }
-        journey.arrive();
+        in_flight.publish();
         taken.map_err(Error::from)
     }
 
@@ -102,7 +102,7 @@ impl<B: Backend> Lane<B> {
             if excess == 0 {
                 break;
             }
-            lane.settle(Patience::Look)?;
+            lane.poll_users(WaitMode::Poll)?;
             returned += lane.return_empty(excess);
         }
         Ok(returned)
@@ -111,7 +111,7 @@ impl<B: Backend> Lane<B> {
     /// Returns empty blocks of so many bytes together, or all; says how many blocks.
     fn return_empty(&self, mut excess: u64) -> u64 {
         let shared = &self.shared;
-        let journey = shared.device.transit.begin();
+        let in_flight = shared.device.in_flight.begin();
         let mut state = self.state.lock();
         let mut returned = Vec::new();
         let mut left = shared.reserved();
@@ -132,7 +132,7 @@ impl<B: Backend> Lane<B> {
         let count = returned.len() as u64;
         shared.give_back(returned);
         if count > 0 {
-            journey.arrive();
+            in_flight.publish();
         }
         count
     }
@@ -144,7 +144,7 @@ impl<B: Backend> Lane<B> {
 
     /// Returns at most so many empty blocks; says how many bytes, and how many blocks.
     pub(crate) fn trim_some_blocks(&self, most: usize) -> (u64, u64) {
-        let journey = self.shared.device.transit.begin();
+        let in_flight = self.shared.device.in_flight.begin();
         let mut returned: Vec<Arc<Block<B>>> = Vec::new();
         let mut state = self.state.lock();
         let mut left = self.shared.reserved();
@@ -158,7 +158,7 @@ impl<B: Backend> Lane<B> {
         let count = returned.len() as u64;
         let bytes = self.shared.give_back(returned);
         if count > 0 {
-            journey.arrive();
+            in_flight.publish();
         }
         (bytes, count)
     }
@@ -166,7 +166,21 @@ impl<B: Backend> Lane<B> {
     /// Whether the lane has so much to spare that another should use it before it grows: more than an eighth. A thread that
     /// frees into another thread's lane takes that one's lock.
     pub(crate) fn lends_gladly(&self) -> bool {
-        let (free, total) = self.state.lock().divider.free_and_total();
+        let (free, total) = self.state.lock().suballocator.free_and_total();
         free > total / 8
+    }
+}
+
+impl<B: Backend> Drop for Lane<B> {
+    fn drop(&mut self) {
+        let state = self.state.lock();
+        let is_bare = state.blocks.iter().flatten().next().is_none() && state.remote.is_empty();
+        drop(state);
+        if is_bare {
+            return;
+        }
+        // A lost device has nothing in flight, so its answer does not matter; another one is asked again.
+        let _ = insist(|| self.shared.device.backend().wait_idle());
+        self.dismantle();
     }
 }

@@ -1,6 +1,4 @@
 //! The live allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at.
-mod moving;
-
 use super::users::User;
 use crate::ErrorKind;
 use crate::strategy::Key;
@@ -17,24 +15,26 @@ pub(crate) struct SlotId {
 
 /// One live allocation: 32 bytes. An unused slot keeps the next unused one in `pins`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub(super) struct Slot {
     /// What frees the span.
-    pub(crate) key: Key,
+    pub(super) key: Key,
     /// Bytes asked for.
-    pub(crate) size: u64,
+    pub(super) size: u64,
     generation: u32,
     pins: u32,
     state: State,
     /// In whose order the bytes are used.
-    pub(crate) user: User,
+    pub(super) user: User,
     /// Whether the lane keeps more about it: a name, other timelines.
-    pub(crate) noted: Noted,
+    has_extra: bool,
+    /// Whether an observer was told of it.
+    is_observed: bool,
 }
 
 impl Slot {
     /// What stands in the way of a move.
     #[inline]
-    pub(crate) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> Standing {
         match self.state {
             State::Live if self.pins == 0 => Standing::Free,
             State::Copying => Standing::OnItsWay,
@@ -43,41 +43,30 @@ impl Slot {
     }
 
     #[inline]
-    pub(crate) fn is_noted(&self) -> bool {
-        self.noted != Noted::No
+    pub(super) const fn has_extra(&self) -> bool {
+        self.has_extra
     }
 
     /// Whether its owner has freed it, and something still uses the bytes.
-    pub(crate) const fn is_deferred(&self) -> bool {
+    pub(super) const fn is_deferred(&self) -> bool {
         matches!(self.state, State::Deferred | State::MovingFreed)
     }
 
     /// Whether it may not move now. Of one that is not in use, `pins` says something else.
-    pub(crate) const fn is_pinned(&self) -> bool {
+    pub(super) const fn is_pinned(&self) -> bool {
         self.pins > 0
     }
 }
 
 /// What stands in the way of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(super) enum Standing {
     /// Nothing: live, and pinned by nobody.
     Free,
     /// It is being copied elsewhere already.
     OnItsWay,
     /// It stays.
     Held,
-}
-
-/// Whether a lane's notes hold an entry for a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Noted {
-    No,
-    Yes,
-    /// No, but an observer was told of it.
-    Watched,
-    /// Yes, and an observer was told of it.
-    YesAndWatched,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,15 +85,6 @@ enum State {
     MovingFreed,
 }
 
-/// What becomes of an allocation whose owner lets go of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// Its span can be freed.
-    Now(Key),
-    /// The pass that moves it frees it.
-    AfterMove,
-}
-
 /// Whether an allocation that has moved still has an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -114,19 +94,19 @@ pub(crate) enum Owner {
 
 /// Every slot of a lane.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(super) struct Slots {
     slots: Vec<Slot>,
     unused: u32,
 }
 
 impl Slots {
-    pub(crate) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { slots: Vec::new(), unused: NONE }
     }
 
     /// Makes sure that the next insertion needs no memory.
     #[inline]
-    pub(crate) fn reserve(&mut self) -> Result<(), ErrorKind> {
+    pub(super) fn reserve(&mut self) -> Result<(), ErrorKind> {
         if self.unused != NONE || self.slots.len() < self.slots.capacity() {
             return Ok(());
         }
@@ -144,18 +124,19 @@ impl Slots {
 
     /// Adds an allocation; the caller reserved room.
     #[inline]
-    pub(crate) fn insert(&mut self, key: Key, size: u64, user: User) -> SlotId {
+    pub(super) fn insert(&mut self, key: Key, size: u64, user: User) -> SlotId {
         let index = self.unused;
         if let Some(slot) = self.slots.get_mut(index as usize) {
             self.unused = slot.pins;
             slot.generation += 1;
             (slot.key, slot.size, slot.pins) = (key, size, 0);
-            (slot.state, slot.noted, slot.user) = (State::Live, Noted::No, user);
+            (slot.state, slot.user) = (State::Live, user);
+            (slot.has_extra, slot.is_observed) = (false, false);
             return SlotId { index, generation: slot.generation };
         }
         let index = u32::try_from(self.slots.len()).expect("bounded by grow");
-        let (state, noted) = (State::Live, Noted::No);
-        let slot = Slot { key, size, generation: 0, pins: 0, state, user, noted };
+        let (state, has_extra, is_observed) = (State::Live, false, false);
+        let slot = Slot { key, size, generation: 0, pins: 0, state, user, has_extra, is_observed };
         self.slots.push(slot);
         SlotId { index, generation: 0 }
     }
@@ -179,7 +160,7 @@ impl Slots {
 
     /// A live allocation.
     #[inline]
-    pub(crate) fn get(&self, id: SlotId) -> Result<&Slot, ErrorKind> {
+    pub(super) fn get(&self, id: SlotId) -> Result<&Slot, ErrorKind> {
         self.current(id).and_then(|slot| match slot.state {
             State::Live | State::Moving | State::Copying | State::Staying => Ok(slot),
             State::Deferred | State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
@@ -187,7 +168,7 @@ impl Slots {
     }
 
     /// In whose order an allocation's bytes are used, live or deferred.
-    pub(crate) fn user(&self, id: SlotId) -> Result<User, ErrorKind> {
+    pub(super) fn user(&self, id: SlotId) -> Result<User, ErrorKind> {
         self.current(id).map(|slot| slot.user)
     }
 
@@ -199,64 +180,57 @@ impl Slots {
     }
 
     /// The key of an allocation whose owner has freed it.
-    pub(crate) fn deferred_key(&self, id: SlotId) -> Option<Key> {
+    pub(super) fn deferred_key(&self, id: SlotId) -> Option<Key> {
         self.current(id).ok().filter(|slot| slot.state == State::Deferred).map(|slot| slot.key)
     }
 
     /// Notes that the lane keeps more about an allocation.
-    pub(crate) fn set_noted(&mut self, id: SlotId) -> Result<(), ErrorKind> {
-        let slot = self.current_mut(id)?;
-        slot.noted = match slot.noted {
-            Noted::No | Noted::Yes => Noted::Yes,
-            Noted::Watched | Noted::YesAndWatched => Noted::YesAndWatched,
-        };
-        Ok(())
+    pub(super) fn set_extra(&mut self, id: SlotId) -> Result<(), ErrorKind> {
+        self.current_mut(id).map(|slot| slot.has_extra = true)
     }
 
     /// Remembers that an observer was told of an allocation, and is to hear the rest.
-    pub(crate) fn watch(&mut self, id: SlotId) {
+    pub(super) fn set_observed(&mut self, id: SlotId) {
         if let Ok(slot) = self.current_mut(id) {
-            slot.noted = match slot.noted {
-                Noted::No | Noted::Watched => Noted::Watched,
-                Noted::Yes | Noted::YesAndWatched => Noted::YesAndWatched,
-            };
+            slot.is_observed = true;
         }
     }
 
     /// Whether an observer was told of an allocation.
-    pub(crate) fn is_watched(&self, id: SlotId) -> bool {
-        let told = |slot: &Slot| matches!(slot.noted, Noted::Watched | Noted::YesAndWatched);
-        self.current(id).is_ok_and(told)
+    pub(super) fn is_observed(&self, id: SlotId) -> bool {
+        self.current(id).is_ok_and(|slot| slot.is_observed)
     }
 
-    /// What else is known of a live allocation; `None` where it does not live or is in a pass.
-    pub(crate) fn noted(&self, id: SlotId) -> Option<Noted> {
-        self.current(id).ok().filter(|slot| slot.state == State::Live).map(|slot| slot.noted)
+    /// Whether more is known of a live allocation, and whether an observer was told of it; `None` where it does not live or
+    /// moves.
+    pub(super) fn flags(&self, id: SlotId) -> Option<(bool, bool)> {
+        let slot = self.current(id).ok().filter(|slot| slot.state == State::Live)?;
+        Some((slot.has_extra, slot.is_observed))
     }
 
     /// Says that nothing more is known of an allocation than its bytes.
-    pub(crate) fn clear_noted(&mut self, id: SlotId) {
+    pub(super) fn clear_flags(&mut self, id: SlotId) {
         if let Ok(slot) = self.current_mut(id) {
-            slot.noted = Noted::No;
+            (slot.has_extra, slot.is_observed) = (false, false);
         }
     }
 
-    /// Ends the owner's claim on a live allocation.
+    /// Ends the owner's claim on a live allocation. Returns the key to free, or `None` where the pass that moves it frees it.
     #[inline]
-    pub(crate) fn end_ownership(&mut self, id: SlotId) -> Result<Ended, ErrorKind> {
+    pub(super) fn end_ownership(&mut self, id: SlotId) -> Result<Option<Key>, ErrorKind> {
         let slot = self.current_mut(id)?;
         match slot.state {
-            State::Live => Ok(Ended::Now(slot.key)),
+            State::Live => Ok(Some(slot.key)),
             State::Moving | State::Copying | State::Staying => {
                 slot.state = State::MovingFreed;
-                Ok(Ended::AfterMove)
+                Ok(None)
             }
             State::Deferred | State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
         }
     }
 
     /// Ends the owner's claim; the bytes stay until [`remove`](Self::remove).
-    pub(crate) fn defer(&mut self, id: SlotId) -> Result<(), ErrorKind> {
+    pub(super) fn defer(&mut self, id: SlotId) -> Result<(), ErrorKind> {
         self.get(id)?;
         self.current_mut(id)?.state = State::Deferred;
         Ok(())
@@ -264,10 +238,14 @@ impl Slots {
 
     /// Ends a live allocation that has no note and does not move; its key, size and user, or `None` where that is not so.
     #[inline]
-    pub(crate) fn take_plain(&mut self, id: SlotId) -> Option<(Key, u64, User)> {
+    pub(super) fn take_plain(&mut self, id: SlotId) -> Option<(Key, u64, User)> {
         let unused = self.unused;
         let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation != id.generation || slot.state != State::Live || slot.is_noted() {
+        if slot.generation != id.generation
+            || slot.state != State::Live
+            || slot.has_extra
+            || slot.is_observed
+        {
             return None;
         }
         let taken = (slot.key, slot.size, slot.user);
@@ -281,7 +259,7 @@ impl Slots {
 
     /// Ends an allocation, live or deferred, and says what it was.
     #[inline]
-    pub(crate) fn remove(&mut self, id: SlotId) -> Result<Slot, ErrorKind> {
+    pub(super) fn remove(&mut self, id: SlotId) -> Result<Slot, ErrorKind> {
         let unused = self.unused;
         let slot = self.current_mut(id)?;
         let removed = *slot;
@@ -295,7 +273,7 @@ impl Slots {
     }
 
     /// Keeps the allocation where it is until the matching [`unpin`](Self::unpin).
-    pub(crate) fn pin(&mut self, id: SlotId) -> Result<(), ErrorKind> {
+    pub(super) fn pin(&mut self, id: SlotId) -> Result<(), ErrorKind> {
         self.get(id)?;
         let slot = self.current_mut(id)?;
         slot.pins = slot.pins.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
@@ -307,14 +285,14 @@ impl Slots {
     }
 
     /// Ends one pin. An allocation that is gone has none.
-    pub(crate) fn unpin(&mut self, id: SlotId) {
+    pub(super) fn unpin(&mut self, id: SlotId) {
         if let Ok(slot) = self.current_mut(id) {
             slot.pins = slot.pins.saturating_sub(1);
         }
     }
 
     /// Shows the live and deferred among `count` slots; whether there were any slots to look at.
-    pub(crate) fn visit(
+    pub(super) fn visit(
         &self,
         from: usize,
         count: usize,
@@ -331,16 +309,81 @@ impl Slots {
 
     /// The allocation that has a slot now, live or deferred.
     #[inline]
-    pub(crate) fn at(&self, index: u32) -> Option<(SlotId, &Slot)> {
+    pub(super) fn at(&self, index: u32) -> Option<(SlotId, &Slot)> {
         let slot = self.slots.get(index as usize).filter(|slot| slot.state != State::Unused)?;
         Some((SlotId { index, generation: slot.generation }, slot))
     }
 
     /// Every allocation that is live or deferred.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         (0u32..)
             .zip(&self.slots)
             .filter(|(_, slot)| slot.state != State::Unused)
             .map(|(index, slot)| (SlotId { index, generation: slot.generation }, slot))
+    }
+}
+
+/// Allocations that move.
+impl Slots {
+    /// Marks a live allocation as moving: its place is not shown until [`end_move`](Self::end_move).
+    pub(super) fn set_moving(&mut self, id: SlotId) {
+        if let Ok(slot) = self.current_mut(id)
+            && slot.state == State::Live
+        {
+            slot.state = State::Moving;
+        }
+    }
+
+    /// Marks an allocation that may move as being copied; its size, and whether it is noted. `None` for another one.
+    #[inline]
+    pub(super) fn set_copying(&mut self, id: SlotId) -> Option<(u64, bool)> {
+        let slot = self.current_mut(id).ok()?;
+        if slot.standing() != Standing::Free {
+            return None;
+        }
+        slot.state = State::Copying;
+        Some((slot.size, slot.has_extra()))
+    }
+
+    /// Whether an allocation is still being copied: nobody asked for its place, and nobody freed it.
+    #[inline]
+    pub(super) fn is_copying(&self, id: SlotId) -> bool {
+        self.current(id).is_ok_and(|slot| slot.state == State::Copying)
+    }
+
+    /// Whether an allocation's place cannot be shown now.
+    pub(super) fn is_moving(&self, id: SlotId) -> bool {
+        self.current(id).is_ok_and(|slot| slot.state == State::Moving)
+    }
+
+    /// Whether a pass has the allocation, and it has an owner.
+    pub(super) fn is_in_pass(&self, id: SlotId) -> bool {
+        let held =
+            |slot: &Slot| matches!(slot.state, State::Moving | State::Copying | State::Staying);
+        self.current(id).is_ok_and(held)
+    }
+
+    /// The key of an allocation that a pass has, freed or not.
+    #[inline]
+    pub(super) fn moving_key(&self, id: SlotId) -> Option<Key> {
+        let held = |slot: &&Slot| !matches!(slot.state, State::Live | State::Deferred);
+        self.current(id).ok().filter(held).map(|slot| slot.key)
+    }
+
+    /// Puts an allocation that moves somewhere else.
+    #[inline]
+    pub(super) fn set_key(&mut self, id: SlotId, key: Key) {
+        if let Ok(slot) = self.current_mut(id) {
+            slot.key = key;
+        }
+    }
+
+    /// Ends a move; says whether the owner let go meanwhile.
+    #[inline]
+    pub(super) fn end_move(&mut self, id: SlotId) -> Owner {
+        let Ok(slot) = self.current_mut(id) else { return Owner::Present };
+        let owner = if slot.state == State::MovingFreed { Owner::Gone } else { Owner::Present };
+        slot.state = State::Live;
+        owner
     }
 }

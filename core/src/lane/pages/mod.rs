@@ -3,7 +3,9 @@
 //! The strategy divides the whole reserved range. Addresses without memory are spans that the pager itself holds
 //! ("runs"); giving one back to the strategy makes it a hole, carving one out of a hole takes its memory away. So a
 //! hole is always memory, and a page that lies wholly inside a hole can be moved to any other address.
-#![forbid(unsafe_code)]
+mod gather;
+mod grow;
+
 use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf};
 use crate::{Class, ErrorKind, Page, Span};
 use alloc::{collections::BTreeMap, vec::Vec};
@@ -14,7 +16,7 @@ const NO_PAGE: Page = Page(u64::MAX);
 
 /// The page table of one lane.
 #[derive(Debug)]
-pub(crate) struct Pager {
+pub(in crate::lane) struct Pager {
     page: u64,
     block: BlockId,
     /// Spans without memory, by offset.
@@ -50,7 +52,7 @@ impl Pager {
     }
 
     /// The positions of the pages that were made as one with the page here; `None` where there is no memory.
-    pub(crate) fn sheet_at(&self, position: u64) -> Option<Range<u64>> {
+    pub(in crate::lane) fn group_at(&self, position: u64) -> Option<Range<u64>> {
         let at = usize::try_from(position).ok()?;
         let page = self.table.get(at).filter(|page| **page != NO_PAGE)?;
         let same = |other: &&Page| *other == page;
@@ -60,13 +62,13 @@ impl Pager {
     }
 
     /// Bytes of addresses that have none; the strategy counts them as used.
-    pub(crate) fn unmapped_bytes(&self, tlsf: &Tlsf) -> u64 {
+    pub(in crate::lane) fn unmapped_bytes(&self, tlsf: &Tlsf) -> u64 {
         self.runs.values().filter_map(|key| tlsf.grant(*key).ok()).map(|run| run.span.size).sum()
     }
 
     /// Sets apart the addresses that need the fewest new pages for a hole of `size` bytes, together with holes whose last use
     /// `may` accepts.
-    pub(crate) fn set_apart(
+    pub(in crate::lane) fn set_apart(
         &mut self,
         tlsf: &mut Tlsf,
         size: u64,
@@ -88,7 +90,7 @@ impl Pager {
     }
 
     /// Bytes of spans that are between two states while the driver is called; the strategy counts them as used.
-    pub(crate) const fn transit_bytes(&self) -> u64 {
+    pub(in crate::lane) const fn transit_bytes(&self) -> u64 {
         self.transit
     }
 
@@ -170,18 +172,18 @@ impl Pager {
     }
 
     /// Whether a live span of the strategy is a run.
-    pub(crate) fn is_run(&self, key: Key, span: Span) -> bool {
+    pub(in crate::lane) fn is_run(&self, key: Key, span: Span) -> bool {
         self.runs.get(&span.offset) == Some(&key)
     }
 
     /// Sets a whole run apart.
-    pub(crate) fn take_run(&mut self, run: Span) {
+    pub(in crate::lane) fn take_run(&mut self, run: Span) {
         self.runs.remove(&run.offset);
         self.transit += run.size;
     }
 
     /// The pages of a span that has memory.
-    pub(crate) fn pages_at(&self, span: Span) -> Vec<Page> {
+    pub(in crate::lane) fn pages_at(&self, span: Span) -> Vec<Page> {
         self.table[self.slots(span)].to_vec()
     }
 
@@ -198,7 +200,7 @@ impl Pager {
     }
 
     /// Takes back a run that was set apart, wherever it is now.
-    pub(crate) fn abandon_run(&mut self, tlsf: &mut Tlsf, run: Key) {
+    pub(in crate::lane) fn abandon_run(&mut self, tlsf: &mut Tlsf, run: Key) {
         if let Ok(piece) = tlsf.grant(run) {
             self.abandon(tlsf, piece);
         }
@@ -207,7 +209,7 @@ impl Pager {
     /// Takes whole pages out of holes, the largest first, until `wanted` bytes are found.
     ///
     /// Holes that touch `keep` are left alone: they are about to be used; so are those whose last use `may` refuses.
-    pub(crate) fn take_pages(
+    pub(in crate::lane) fn take_pages(
         &mut self,
         tlsf: &mut Tlsf,
         wanted: u64,
@@ -222,7 +224,7 @@ impl Pager {
     }
 
     /// The pages that [`take_pages`](Self::take_pages) would take, and the holes that they are in.
-    pub(crate) fn choose_pages(
+    pub(in crate::lane) fn choose_pages(
         &self,
         tlsf: &Tlsf,
         wanted: u64,
@@ -236,7 +238,7 @@ impl Pager {
         tlsf.holes_from_largest(self.page, |key, hole, last| {
             if !touches(hole)
                 && may(last)
-                && let Some(span) = self.whole_sheets(hole, wanted - found)
+                && let Some(span) = self.whole_groups(hole, wanted - found)
             {
                 chosen.push((key, span));
                 found += span.size;
@@ -246,8 +248,8 @@ impl Pager {
         chosen
     }
 
-    /// The last sheets that lie wholly inside a hole, of at most `wanted` bytes together.
-    fn whole_sheets(&self, hole: Span, wanted: u64) -> Option<Span> {
+    /// The last page groups that lie wholly inside a hole, of at most `wanted` bytes together.
+    fn whole_groups(&self, hole: Span, wanted: u64) -> Option<Span> {
         let at = |offset: u64| usize::try_from(offset / self.page).expect("below the table's end");
         let (first, mut last) = (at(hole.offset.next_multiple_of(self.page)), at(hole.end()));
         let continues = |at: usize| {
@@ -257,11 +259,11 @@ impl Pager {
             last -= 1;
         }
         let (end, mut start, most) = (last, last, wanted / self.page);
-        let mut sheet = last;
-        while sheet > first && (end - sheet) as u64 <= most {
-            sheet -= 1;
-            if !continues(sheet) && (end - sheet) as u64 <= most {
-                start = sheet;
+        let mut group = last;
+        while group > first && (end - group) as u64 <= most {
+            group -= 1;
+            if !continues(group) && (end - group) as u64 <= most {
+                start = group;
             }
         }
         let (offset, size) = (start as u64 * self.page, (end - start) as u64 * self.page);
@@ -269,7 +271,7 @@ impl Pager {
     }
 
     /// Where a span starts, in pages, and how many pages it has.
-    pub(crate) const fn positions(&self, span: Span) -> (u64, u64) {
+    pub(in crate::lane) const fn positions(&self, span: Span) -> (u64, u64) {
         (span.offset / self.page, span.size / self.page)
     }
 
@@ -290,7 +292,7 @@ impl Pager {
     }
 
     /// Makes sure that [`hand_over`](Self::hand_over) needs no memory.
-    pub(crate) fn reserve_table(&mut self, span: Span) -> Result<(), ErrorKind> {
+    pub(in crate::lane) fn reserve_table(&mut self, span: Span) -> Result<(), ErrorKind> {
         let end = self.slots(span).end;
         let more = end.saturating_sub(self.table.len());
         self.table.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
@@ -301,20 +303,20 @@ impl Pager {
     }
 
     /// Notes that a span set apart has memory that nobody may have: it stays set apart until the lane ends.
-    pub(crate) fn strand(&mut self, piece: Grant, pages: &[Page]) {
+    pub(in crate::lane) fn strand(&mut self, piece: Grant, pages: &[Page]) {
         let slots = self.slots(piece.span);
         self.table[slots].copy_from_slice(pages);
         self.mapped += pages.len() as u64;
     }
 
     /// Notes that a span set apart has memory now; it is the caller's.
-    pub(crate) fn hand_over(&mut self, piece: Grant, pages: &[Page]) {
+    pub(in crate::lane) fn hand_over(&mut self, piece: Grant, pages: &[Page]) {
         self.strand(piece, pages);
         self.transit -= piece.span.size;
     }
 
     /// Every span that has memory, for teardown.
-    pub(crate) fn mapped_spans(&self) -> Vec<(Span, Vec<Page>)> {
+    pub(in crate::lane) fn mapped_spans(&self) -> Vec<(Span, Vec<Page>)> {
         let mut spans: Vec<(Span, Vec<Page>)> = Vec::new();
         for (position, page) in (0u64..).zip(&self.table).filter(|(_, page)| **page != NO_PAGE) {
             let offset = position * self.page;
@@ -330,17 +332,17 @@ impl Pager {
     }
 }
 
-/// Moves whole sheets of at most `count` pages together from one list to another, the last ones; they keep their order.
-pub(crate) fn take_sheets(from: &mut Vec<Page>, count: u64, to: &mut Vec<Page>) {
+/// Moves whole page groups of at most `count` pages together from one list to another, the last ones; they keep their order.
+pub(in crate::lane) fn take_groups(from: &mut Vec<Page>, count: u64, to: &mut Vec<Page>) {
     let mut left = usize::try_from(count).unwrap_or(usize::MAX);
     let (mut end, mut taken) = (from.len(), Vec::new());
     while left > 0 && end > 0 {
-        let sheet = from[..end].chunk_by(PartialEq::eq).next_back().map_or(0, <[Page]>::len);
-        if sheet <= left {
-            left -= sheet;
-            taken.push(end - sheet..end);
+        let group = from[..end].chunk_by(PartialEq::eq).next_back().map_or(0, <[Page]>::len);
+        if group <= left {
+            left -= group;
+            taken.push(end - group..end);
         }
-        end -= sheet;
+        end -= group;
     }
     for range in taken.iter().rev() {
         to.extend_from_slice(&from[range.clone()]);

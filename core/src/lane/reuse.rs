@@ -1,9 +1,9 @@
 //! When bytes may be used again: their users have passed, or whoever takes them runs after those.
 #![forbid(unsafe_code)]
-use super::lane::{Ask, Lane, State};
-use super::slots::SlotId;
+use super::Waiting;
+use super::table::SlotId;
 use super::users::{Pending, User};
-use crate::pool::Waiting;
+use super::{Ask, Lane, State};
 use crate::strategy::LastUse;
 use crate::sync::Guard;
 use crate::{Backend, Epoch, Error, ErrorKind, Point, Result, TimelineId, Timelines};
@@ -12,9 +12,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// Whether to wait for a timeline, or only look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    Look,
-    Wait,
+pub(crate) enum WaitMode {
+    Poll,
+    Block,
 }
 
 /// How much more than was ever live a pool may hold before a request takes what other timelines may still use: one part in so
@@ -34,7 +34,7 @@ impl<B: Backend> Lane<B> {
     ///
     /// `NoSuchTimeline` where the device does not know it, and for [`TimelineId::ALL`], which runs nothing; `ExceedsLimit` when too many have memory here.
     pub(crate) fn enter(&self, timeline: Option<TimelineId>) -> Result<()> {
-        if self.state.lock_warm().users.find(timeline).is_some() {
+        if self.state.lock_fast().users.find(timeline).is_some() {
             return Ok(());
         }
         let device = &self.shared.device;
@@ -52,20 +52,20 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Finds out how much of what was freed so far is out of use on the device. No lock is held over a driver call.
-    pub(crate) fn settle(&self, patience: Patience) -> Result<()> {
+    pub(crate) fn poll_users(&self, wait: WaitMode) -> Result<()> {
         let pending: Vec<_> = self.state.lock().users.pending(LastUse::SEVERAL).collect();
-        pending.into_iter().try_for_each(|one| self.settle_user(one, patience))
+        pending.into_iter().try_for_each(|one| self.poll_user(one, wait))
     }
 
     /// Finds out whether whoever used bytes last has passed.
-    pub(crate) fn settle_use(&self, last: LastUse) -> Result<()> {
+    pub(crate) fn poll_use(&self, last: LastUse) -> Result<()> {
         let pending: Vec<_> = self.state.lock().users.pending(last).collect();
-        pending.into_iter().try_for_each(|one| self.settle_user(one, Patience::Look))
+        pending.into_iter().try_for_each(|one| self.poll_user(one, WaitMode::Poll))
     }
 
     /// Finds out how much of what a timeline freed is out of use.
-    fn settle_user(&self, one: Pending, patience: Patience) -> Result<()> {
-        if let Some(time) = self.time_passed(one, patience)? {
+    fn poll_user(&self, one: Pending, wait: WaitMode) -> Result<()> {
+        if let Some(time) = self.time_passed(one, wait)? {
             self.state.lock().pass([(&one, time)].into_iter());
         }
         Ok(())
@@ -73,13 +73,13 @@ impl<B: Backend> Lane<B> {
 
     /// The time up to which everything that a timeline freed is out of use, if that is found out. No lock is held over a driver
     /// call.
-    pub(crate) fn time_passed(&self, one: Pending, patience: Patience) -> Result<Option<u64>> {
+    pub(super) fn time_passed(&self, one: Pending, wait: WaitMode) -> Result<Option<u64>> {
         // Without timelines nothing runs beside the host, so what is freed is out of use.
         let Some(timelines) = self.timelines() else { return Ok(Some(one.time)) };
         let mut passed = None;
         if let Some((time, epoch)) = one.marked {
-            passed = self.has_passed(timelines, one, epoch, patience)?.then_some(time);
-            if time >= one.time || (passed.is_none() && patience == Patience::Look) {
+            passed = self.has_passed(timelines, one, epoch, wait)?.then_some(time);
+            if time >= one.time || (passed.is_none() && wait == WaitMode::Poll) {
                 return Ok(passed);
             }
         }
@@ -89,7 +89,7 @@ impl<B: Backend> Lane<B> {
             Err(error)
                 if error.kind() == ErrorKind::NoSuchTimeline
                     && one.timeline == TimelineId::ALL
-                    && patience == Patience::Wait =>
+                    && wait == WaitMode::Block =>
             {
                 return self.shared.device.backend().wait_idle().map(|()| Some(one.time));
             }
@@ -97,7 +97,7 @@ impl<B: Backend> Lane<B> {
             Err(error) if error.kind() == ErrorKind::NoSuchTimeline => return Ok(passed),
             marked => marked?.unwrap_or(Epoch::START),
         };
-        if self.has_passed(timelines, one, epoch, patience)? {
+        if self.has_passed(timelines, one, epoch, wait)? {
             return Ok(Some(one.time));
         }
         self.state.lock().users.set_mark(one.user, one.timeline, (one.time, epoch));
@@ -110,10 +110,10 @@ impl<B: Backend> Lane<B> {
         timelines: &dyn Timelines,
         Pending { timeline, .. }: Pending,
         epoch: Epoch,
-        patience: Patience,
+        wait: WaitMode,
     ) -> Result<bool> {
         let device = &self.shared.device;
-        if patience == Patience::Wait {
+        if wait == WaitMode::Block {
             match device.unless_closed(timeline, timelines.wait(Point { timeline, epoch })) {
                 // It cannot be waited for now: it may have been reached all the same.
                 Err(error) if error.kind() == ErrorKind::Busy => {}
@@ -125,7 +125,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Makes reusable everything deferred whose points were reached; returns how many allocations that were.
-    pub(crate) fn retire(&self, patience: Patience) -> Result<u64> {
+    pub(crate) fn retire(&self, wait: WaitMode) -> Result<u64> {
         let (mut retired, mut before) = (0, Vec::new());
         loop {
             let state = self.state.lock();
@@ -134,7 +134,7 @@ impl<B: Backend> Lane<B> {
             if is_empty || (points == before && !before.is_empty()) {
                 return Ok(retired);
             }
-            let reached = self.reached(&points, patience)?;
+            let reached = self.reached(&points, wait)?;
             retired += self.take_back(&reached, |_, _| true);
             if points.is_empty() {
                 return Ok(retired);
@@ -149,7 +149,7 @@ impl<B: Backend> Lane<B> {
         reached: &[(TimelineId, Epoch)],
         may: impl Fn(&State<B>, SlotId) -> bool,
     ) -> u64 {
-        let journey = self.shared.device.transit.begin();
+        let in_flight = self.shared.device.in_flight.begin();
         let mut returned = Vec::new();
         let mut state = self.state.lock();
         let mut deferred = core::mem::take(&mut state.deferred);
@@ -159,8 +159,8 @@ impl<B: Backend> Lane<B> {
         ready.iter().for_each(|id| self.tell_free(&state, *id));
         returned.extend(ready.iter().filter_map(|id| state.free_deferred(*id)));
         drop(state);
-        if self.shared.give_back_left(returned) > 0 {
-            journey.arrive();
+        if self.shared.give_back_freed(returned) > 0 {
+            in_flight.publish();
         }
         ready.len() as u64
     }
@@ -186,13 +186,13 @@ impl<B: Backend> Lane<B> {
     }
 
     /// How far the timelines of some points have come. Without timelines, everything is past.
-    fn reached(&self, points: &[Point], patience: Patience) -> Result<Vec<(TimelineId, Epoch)>> {
+    fn reached(&self, points: &[Point], wait: WaitMode) -> Result<Vec<(TimelineId, Epoch)>> {
         let Some(timelines) = self.timelines() else {
             return Ok(points.iter().map(|point| (point.timeline, point.epoch)).collect());
         };
         let mut reached = Vec::with_capacity(points.len());
         for point in points {
-            if patience == Patience::Wait {
+            if wait == WaitMode::Block {
                 wait_for(timelines, *point)?;
             }
             let answer = timelines.reached(point.timeline);
@@ -209,7 +209,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Whether to wait for the device rather than hold so many bytes more.
-    pub(crate) fn should_wait(&self, bytes: u64, lanes: &[Arc<Self>]) -> bool {
+    pub(super) fn should_wait(&self, bytes: u64, lanes: &[Arc<Self>]) -> bool {
         self.shared.config.waiting == Waiting::Thrift
             && self.would_waste(bytes, lanes, THRIFTY_SLACK)
     }

@@ -3,48 +3,49 @@
 //! A region is what the driver takes back as a whole: a block, a page of a paged pool, or a group of pages that share one handle.
 //! The snapshot is built in slices under the lane's lock. Whatever is done with it later is checked against the lane as it is then.
 #![forbid(unsafe_code)]
-use super::planner::Holes;
-use crate::pool::{Consent, Divider, ELSEWHERE, Lane, LaneState, Pager, Slot, SlotId, Standing};
-use crate::strategy::{BlockId, Key, Strategy, Tlsf};
-use crate::sync::Guard;
-use crate::{Align, Backend, Class, ErrorKind, Sharing, Span};
+use super::extra::{Consent, Residence};
+use super::pages::Pager;
+use super::remote::REMOTE;
+use super::table::{Slot, SlotId, Standing};
+use super::{Lane, State, Suballocator};
+use crate::strategy::{BlockId, Key, Tlsf};
+use crate::{Align, Backend, Class, ErrorKind, HeapId, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
-use core::sync::atomic::Ordering::Acquire;
 
 /// An allocation that may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Resident {
-    pub(super) slot: SlotId,
-    pub(super) block: BlockId,
-    pub(super) span: Span,
-    pub(super) align: Align,
-    pub(super) class: Class,
+pub(crate) struct Resident {
+    pub(crate) slot: SlotId,
+    pub(crate) block: BlockId,
+    pub(crate) span: Span,
+    pub(crate) align: Align,
+    pub(crate) class: Class,
 }
 
 /// Memory that the driver takes back as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Region {
+pub(crate) struct Region {
     /// The block's number, or the position of its first page.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// Its size in bytes.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// Bytes of all allocations that touch it.
-    pub(super) live: u64,
+    pub(crate) live: u64,
     /// Whether an allocation in it cannot move.
-    pub(super) stays: bool,
+    pub(crate) stays: bool,
     /// The number of allocations that may move.
-    pub(super) movable: u64,
+    pub(crate) movable: u64,
     /// The allocations that may move. Those of blocks are looked up when it is the block's turn.
-    pub(super) residents: Vec<Resident>,
+    pub(crate) residents: Vec<Resident>,
     /// Bytes in holes; only for blocks.
-    pub(super) free: u64,
+    pub(crate) free: u64,
     /// Bytes of the largest hole; only for blocks.
-    pub(super) largest_hole: u64,
+    pub(crate) largest_hole: u64,
     /// Bytes of movable allocations that begin in it; only for pages.
-    pub(super) begins: u64,
+    pub(crate) begins: u64,
     /// Bytes of movable allocations that end in it; only for pages.
-    pub(super) ends: u64,
+    pub(crate) ends: u64,
 }
 
 /// No region, or no slot.
@@ -54,21 +55,21 @@ pub(super) const SLOTS_TOGETHER: usize = 4096;
 
 /// The regions of a lane at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
-    pub(super) regions: Vec<Region>,
+pub(crate) struct Snapshot {
+    pub(crate) regions: Vec<Region>,
     /// Indices into `regions`, by region number or by the number of any page of a region; `NONE` for empty ones.
     by_number: Vec<u32>,
     page: Option<u64>,
 }
 
 impl Snapshot {
-    pub(super) const fn is_paged(&self) -> bool {
+    pub(crate) const fn is_paged(&self) -> bool {
         self.page.is_some()
     }
 
     /// The index of a region; `None` for an empty one.
     #[inline]
-    pub(super) fn find(&self, number: u64) -> Option<usize> {
+    pub(crate) fn find(&self, number: u64) -> Option<usize> {
         let at = *self.by_number.get(usize::try_from(number).ok()?)?;
         (at != NONE).then_some(at as usize)
     }
@@ -88,7 +89,7 @@ impl Snapshot {
 
     /// The regions that a span touches, for [`next`](Self::next).
     #[inline]
-    pub(super) fn touched(&self, block: BlockId, span: Span) -> RangeInclusive<u64> {
+    pub(crate) fn touched(&self, block: BlockId, span: Span) -> RangeInclusive<u64> {
         match self.page {
             Some(page) => span.offset / page..=(span.end() - 1) / page,
             None => u64::from(block.0)..=u64::from(block.0),
@@ -97,7 +98,7 @@ impl Snapshot {
 
     /// The next region that a span touches: its index, or `None` for an empty one.
     #[inline]
-    pub(super) fn next(&self, touched: &mut RangeInclusive<u64>) -> Option<Option<usize>> {
+    pub(crate) fn next(&self, touched: &mut RangeInclusive<u64>) -> Option<Option<usize>> {
         let at = self.find(touched.next()?);
         if let (Some(page), Some(at)) = (self.page, at) {
             let region = &self.regions[at];
@@ -113,7 +114,7 @@ impl Snapshot {
         let (mut number, last) = (span.offset / page, (span.end() - 1) / page);
         let moves = if resident.is_some() { span.size } else { 0 };
         while number <= last {
-            let Some(at) = self.find(number).or_else(|| self.add_sheet(pager, number)) else {
+            let Some(at) = self.find(number).or_else(|| self.add_group(pager, number)) else {
                 return;
             };
             let region = &mut self.regions[at];
@@ -132,15 +133,15 @@ impl Snapshot {
 
     /// Adds the region of a page: its whole page group.
     #[cold]
-    fn add_sheet(&mut self, pager: &Pager, number: u64) -> Option<usize> {
-        let pages = pager.sheet_at(number)?;
+    fn add_group(&mut self, pager: &Pager, number: u64) -> Option<usize> {
+        let pages = pager.group_at(number)?;
         let size = (pages.end - pages.start) * pager.page();
         self.add(pages.clone(), Region { number: pages.start, size, ..Region::default() })
     }
 
     /// Adds the region of a block.
     #[cold]
-    fn add_block<B: Backend>(&mut self, state: &LaneState<B>, block: BlockId) -> usize {
+    fn add_block<B: Backend>(&mut self, state: &State<B>, block: BlockId) -> usize {
         let number = u64::from(block.0);
         let held = state.blocks[block.0 as usize].as_ref().expect("a span's block is held");
         let (size, stays) = (held.block.size(), held.sharing == Sharing::Dedicated);
@@ -168,7 +169,7 @@ impl Snapshot {
 
 /// The progress of a snapshot, which is taken in slices so that no thread waits long for the lane.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(crate) struct Scan {
     next_slot: usize,
     /// Regions whose holes were read; `None` where holes are not wanted.
     holes: Option<usize>,
@@ -176,36 +177,29 @@ pub(super) struct Scan {
 
 impl Scan {
     /// A scan of everything, holes included.
-    pub(super) const fn with_holes() -> Self {
+    pub(crate) const fn with_holes() -> Self {
         Self { next_slot: 0, holes: Some(0) }
     }
 
     /// Whether this is the start of the first scan.
-    pub(super) const fn is_first(&self) -> bool {
+    pub(crate) const fn is_first(&self) -> bool {
         self.next_slot == 0 && self.holes.is_none()
     }
 
     /// A scan of the holes only.
-    pub(super) const fn holes_only() -> Self {
+    pub(crate) const fn holes_only() -> Self {
         Self { next_slot: usize::MAX, holes: Some(0) }
     }
 }
 
 impl<B: Backend> Lane<B> {
-    /// Locks the lane to plan moves. Returns `None` while requests of others are under way whose alignment is not
-    /// recorded yet: `own` of them are the caller's.
-    pub(super) fn lock_to_move(&self, own: u64) -> Option<Guard<'_, LaneState<B>>> {
-        let state = self.state.lock();
-        (self.shared.unsettled.load(Acquire) <= own).then_some(state)
-    }
-
     /// An empty snapshot of this lane.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot { page: self.shared.page(), ..Snapshot::default() }
     }
 
     /// Takes the next slice of the snapshot: some slots, and later the holes of a block. Returns whether it is complete.
-    pub(super) fn scan(
+    pub(crate) fn scan(
         &self,
         scan: &mut Scan,
         snapshot: &mut Snapshot,
@@ -213,7 +207,7 @@ impl<B: Backend> Lane<B> {
         asks: Consent,
     ) -> bool {
         let state = self.state.lock();
-        let Divider::General(tlsf) = &state.divider else { return true };
+        let Suballocator::General(tlsf) = &state.suballocator else { return true };
         let seen = match &state.pager {
             Some(pager) => state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| {
                 self.note_in_pages(&state, tlsf, pager, (id, slot), snapshot, asks);
@@ -250,7 +244,7 @@ impl<B: Backend> Lane<B> {
     /// Records a slot of a lane of pages. `state` is the locked state of this lane.
     fn note_in_pages(
         &self,
-        state: &LaneState<B>,
+        state: &State<B>,
         tlsf: &Tlsf,
         pager: &Pager,
         (id, slot): (SlotId, &Slot),
@@ -270,7 +264,7 @@ impl<B: Backend> Lane<B> {
     /// Records some slots of a lane of blocks; returns whether there were any. `state` is the locked state of this lane.
     fn note_in_blocks(
         &self,
-        state: &LaneState<B>,
+        state: &State<B>,
         tlsf: &Tlsf,
         from: usize,
         snapshot: &mut Snapshot,
@@ -286,7 +280,7 @@ impl<B: Backend> Lane<B> {
                 None => snapshot.add_block(state, grant.block),
             };
             let region = &mut snapshot.regions[at];
-            let moves = if slot.is_noted() || class == Class::Tiled {
+            let moves = if slot.has_extra() || class == Class::Tiled {
                 matches!(state.mobile_in(id, slot, class), Found::Mobile(mobile) if mobile.consent.is_within(asks))
             } else {
                 slot.standing() == Standing::Free
@@ -298,29 +292,46 @@ impl<B: Backend> Lane<B> {
         })
     }
 
-    pub(super) fn resident(
-        &self,
-        mobile: Mobile,
-        block: BlockId,
-        span: Span,
-        class: Class,
-    ) -> Resident {
+    /// The allocations that spilled here from another heap, with the heap that suits them best.
+    pub(crate) fn spilled(&self) -> Vec<(Resident, HeapId)> {
+        let mut found = Vec::new();
+        for from in (0..).step_by(SLOTS_TOGETHER) {
+            let state = self.state.lock();
+            let Suballocator::General(tlsf) = &state.suballocator else { return found };
+            let seen = state.slots.visit(from, SLOTS_TOGETHER, |id, slot| {
+                let extra = if slot.has_extra() { state.extras.get(id.index) } else { None };
+                let Some(Residence::Wishes(wished)) = extra.map(|extra| extra.residence) else {
+                    return;
+                };
+                let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
+                if let Found::Mobile(mobile) = state.mobile_in(id, slot, class) {
+                    found.push((self.resident(mobile, grant.block, grant.span, class), wished));
+                }
+            });
+            if !seen {
+                break;
+            }
+        }
+        found
+    }
+
+    fn resident(&self, mobile: Mobile, block: BlockId, span: Span, class: Class) -> Resident {
         let align = mobile.align.unwrap_or(self.shared.unit);
         Resident { slot: mobile.slot, block, span, align, class }
     }
 
     /// The contents of a block, unordered, without allocations newer than the scan.
-    pub(super) fn look_into(
+    pub(crate) fn look_into(
         &self,
         block: BlockId,
         slots: &SlotsByBlock,
         asks: Consent,
-        holes: Holes,
+        with_holes: bool,
     ) -> Inside {
         let slots = slots.of(block);
         let mut inside = Inside { residents: Vec::with_capacity(slots.len()), ..Inside::default() };
         let state = self.state.lock();
-        let Divider::General(tlsf) = &state.divider else { return inside };
+        let Suballocator::General(tlsf) = &state.suballocator else { return inside };
         for index in slots {
             let Some((id, slot)) = state.slots.at(*index) else { continue };
             let Ok((grant, class)) = tlsf.granted(slot.key) else { continue };
@@ -335,7 +346,7 @@ impl<B: Backend> Lane<B> {
                 Found::Nothing => {}
             }
         }
-        if holes == Holes::Close {
+        if with_holes {
             tlsf.for_each_in(block, |key, span, holds| {
                 if holds.is_none() {
                     inside.holes.push((key, span));
@@ -348,19 +359,19 @@ impl<B: Backend> Lane<B> {
 
 /// The contents of a block.
 #[derive(Debug, Default)]
-pub(super) struct Inside {
-    pub(super) residents: Vec<Resident>,
+pub(crate) struct Inside {
+    pub(crate) residents: Vec<Resident>,
     /// Its holes, lowest first, with the keys to carve them; only where asked for.
-    pub(super) holes: Vec<(Key, Span)>,
+    pub(crate) holes: Vec<(Key, Span)>,
     /// Whether an allocation in it may not move.
-    pub(super) held: bool,
+    pub(crate) held: bool,
 }
 
 /// The slots of each block.
 #[derive(Debug, Default)]
-pub(super) struct SlotsByBlock {
+pub(crate) struct SlotsByBlock {
     /// Pairs of block and slot, in the order of the scan.
-    pub(super) seen: Vec<(u32, u32)>,
+    pub(crate) seen: Vec<(u32, u32)>,
     /// Slots sorted by block.
     slots: Vec<u32>,
     /// The end of each block's slots in `slots`, by block number.
@@ -369,19 +380,19 @@ pub(super) struct SlotsByBlock {
 
 impl SlotsByBlock {
     /// Clears the table, but keeps its memory.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.seen.clear();
         self.slots.clear();
         self.ends.clear();
     }
 
     /// The number of slots that fit into its memory.
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.seen.capacity().max(self.slots.capacity())
     }
 
     /// Sorts the slots by block.
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         let seen = core::mem::take(&mut self.seen);
         let blocks = seen.iter().map(|(block, _)| *block as usize + 1).max().unwrap_or(0);
         self.ends.resize(blocks, 0);
@@ -400,7 +411,7 @@ impl SlotsByBlock {
     }
 
     /// The slots of one block.
-    pub(super) fn of(&self, block: BlockId) -> &[u32] {
+    pub(crate) fn of(&self, block: BlockId) -> &[u32] {
         let end = |block: usize| self.ends.get(block).copied();
         let block = block.0 as usize;
         let first = block.checked_sub(1).and_then(end).unwrap_or(0);
@@ -414,9 +425,9 @@ pub(super) struct SlotsByKey(Vec<(u32, u32)>);
 
 impl SlotsByKey {
     /// The slots of a lane, or `OutOfHostMemory`.
-    pub(super) fn new<B: Backend>(state: &LaneState<B>) -> Result<Self, ErrorKind> {
+    pub(super) fn new<B: Backend>(state: &State<B>) -> Result<Self, ErrorKind> {
         let mut by_key = Vec::new();
-        for (id, slot) in state.slots.iter().filter(|(_, slot)| slot.key != ELSEWHERE) {
+        for (id, slot) in state.slots.iter().filter(|(_, slot)| slot.key != REMOTE) {
             let at = slot.key.index as usize;
             if at >= by_key.len() {
                 let missing = at + 1 - by_key.len();
@@ -439,11 +450,11 @@ impl SlotsByKey {
 /// An allocation that may move.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mobile {
-    pub(super) slot: SlotId,
+    pub(crate) slot: SlotId,
     /// Its alignment, where that is stricter than the pool's.
-    pub(super) align: Option<Align>,
+    pub(crate) align: Option<Align>,
     /// Whether its owner must consent.
-    pub(super) consent: Consent,
+    pub(crate) consent: Consent,
 }
 
 /// The result of looking up a key.
@@ -457,7 +468,7 @@ pub(super) enum Found {
     Nothing,
 }
 
-impl<B: Backend> LaneState<B> {
+impl<B: Backend> State<B> {
     /// Looks up a key.
     #[inline]
     pub(super) fn mobile(&self, slots: &SlotsByKey, key: Key, class: Class) -> Found {
@@ -476,43 +487,12 @@ impl<B: Backend> LaneState<B> {
             Standing::OnItsWay => return Found::Nothing,
             Standing::Held => return Found::Held,
         }
-        let note = if slot.is_noted() { self.notes.get(id.index) } else { None };
+        let note = if slot.has_extra() { self.extras.get(id.index) } else { None };
         let consent = match (class, note.map(|note| note.consent)) {
             // The bytes of a tiled image may depend on their address; only the owner can copy them.
             (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
             _ => Consent::Given,
         };
         Found::Mobile(Mobile { slot: id, align: note.and_then(|note| note.align), consent })
-    }
-}
-
-/// The state of an allocation compared with the snapshot.
-pub(super) enum Presence {
-    /// It is at the same place and may move.
-    Free,
-    /// It is at the same place and may not move.
-    Held,
-    /// It was freed or has moved.
-    Gone,
-}
-
-impl<B: Backend> LaneState<B> {
-    /// Compares an allocation with the snapshot.
-    pub(super) fn look_at(&self, resident: &Resident) -> Presence {
-        let (Ok(slot), Divider::General(tlsf)) = (self.slots.get(resident.slot), &self.divider)
-        else {
-            return Presence::Gone;
-        };
-        match tlsf.grant(slot.key) {
-            Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
-                match slot.standing() {
-                    Standing::Free => Presence::Free,
-                    // It already moves, because of another page that it touches.
-                    Standing::OnItsWay => Presence::Gone,
-                    Standing::Held => Presence::Held,
-                }
-            }
-            _ => Presence::Gone,
-        }
     }
 }

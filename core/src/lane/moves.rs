@@ -1,0 +1,268 @@
+//! All that defragmentation may do to a lane: look, hold both ends of a move, publish it or take it back.
+#![forbid(unsafe_code)]
+use super::extra::{Consent, Ending};
+use super::snapshot::Resident;
+use super::table::{Owner, SlotId, Standing};
+use super::{Lane, State, Suballocator};
+use crate::device::Block;
+use crate::strategy::{BlockId, Grant, Key, Strategy};
+use crate::sync::Guard;
+use crate::{Backend, Class, Layout, Span, TimelineId};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Acquire;
+
+/// A locked lane, for moves.
+pub(crate) struct MoveGuard<'a, B: Backend> {
+    lane: &'a Lane<B>,
+    state: Guard<'a, State<B>>,
+}
+
+/// An allocation compared with an earlier look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It is at the same place and may move.
+    Free,
+    /// It is at the same place and may not move.
+    Held,
+    /// It was freed or has moved.
+    Gone,
+}
+
+/// What is known of an allocation when its move starts.
+pub(crate) struct Started {
+    /// Requested bytes.
+    pub(crate) size: u64,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) consent: Consent,
+}
+
+impl<B: Backend> Lane<B> {
+    /// Locks the lane to end moves.
+    pub(crate) fn lock_moves(&self) -> MoveGuard<'_, B> {
+        MoveGuard { lane: self, state: self.state.lock() }
+    }
+
+    /// Locks the lane to plan moves. Returns `None` while requests of others are under way whose alignment is not
+    /// recorded yet: `own` of them are the caller's.
+    pub(crate) fn lock_to_plan(&self, own: u64) -> Option<MoveGuard<'_, B>> {
+        Some(MoveGuard { lane: self, state: self.lock_state_to_plan(own)? })
+    }
+
+    pub(super) fn lock_state_to_plan(&self, own: u64) -> Option<Guard<'_, State<B>>> {
+        let state = self.state.lock();
+        (self.shared.pending_alignments.load(Acquire) <= own).then_some(state)
+    }
+
+    /// Frees what is left of a span that was held for moves.
+    pub(crate) fn free_held(&self, rest: Grant) {
+        self.state.lock().free_held(rest);
+    }
+
+    /// Timelines with frees that may not have passed.
+    pub(crate) fn busy_timelines(&self) -> Vec<TimelineId> {
+        self.state.lock().users.busy().collect()
+    }
+}
+
+impl<B: Backend> MoveGuard<'_, B> {
+    /// Compares an allocation with an earlier look at it.
+    pub(crate) fn look_at(&self, resident: &Resident) -> Presence {
+        let (Ok(slot), Suballocator::General(tlsf)) =
+            (self.state.slots.get(resident.slot), &self.state.suballocator)
+        else {
+            return Presence::Gone;
+        };
+        match tlsf.grant(slot.key) {
+            Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
+                match slot.standing() {
+                    Standing::Free => Presence::Free,
+                    // It already moves, because of another page that it touches.
+                    Standing::OnItsWay => Presence::Gone,
+                    Standing::Held => Presence::Held,
+                }
+            }
+            _ => Presence::Gone,
+        }
+    }
+
+    /// Takes a hole as a target.
+    pub(crate) fn reserve(&mut self, layout: Layout, class: Class) -> Option<Grant> {
+        self.state.suballocator.general()?.allocate(layout, class).ok()
+    }
+
+    /// Takes part of a hole that was seen before as a target.
+    pub(crate) fn reserve_in(&mut self, hole: Key, span: Span) -> Option<Grant> {
+        self.state.suballocator.general()?.carve_in(hole, span).ok()
+    }
+
+    /// Takes the start of a span that is held for moves, and leaves the rest held.
+    pub(crate) fn reserve_from(
+        &mut self,
+        held: &mut Option<Grant>,
+        resident: &Resident,
+    ) -> Option<Grant> {
+        self.state.take_start(held, resident)
+    }
+
+    /// Grows a target over the holes beside it, so that no search finds them.
+    pub(crate) fn keep_out(&mut self, target: Key) -> Option<Key> {
+        Some(self.state.suballocator.general()?.widen(target).ok()?.key)
+    }
+
+    /// Frees a target that nothing moves to.
+    pub(crate) fn unreserve(&mut self, target: Key) {
+        let freed = self.state.suballocator.free(target);
+        debug_assert!(freed.is_ok(), "reserved until now");
+    }
+
+    /// The native block of a span.
+    pub(crate) fn block(&self, id: BlockId) -> Arc<Block<B>> {
+        let held = self.state.blocks[id.0 as usize].as_ref();
+        Arc::clone(&held.expect("a span's block is held").block)
+    }
+
+    /// Marks an allocation as being copied; `held` are the bytes of its target that this lane holds.
+    pub(crate) fn start(&mut self, resident: &Resident, held: u64) -> Started {
+        self.state.held_bytes += held;
+        let marked = self.state.slots.set_copying(resident.slot);
+        debug_assert!(marked.is_some(), "looked at under the same lock");
+        let (size, has_extra) = marked.unwrap_or((0, false));
+        let extra = if has_extra { self.state.extras.get(resident.slot.index) } else { None };
+        let needed = resident.class == Class::Tiled
+            || extra.is_some_and(|extra| extra.consent == Consent::Needed);
+        let consent = if needed { Consent::Needed } else { Consent::Given };
+        Started { size, name: extra.and_then(|extra| extra.name.clone()), consent }
+    }
+
+    /// Whether an allocation is still being copied: nobody asked for its place, and nobody freed it.
+    pub(crate) fn is_copying(&self, slot: SlotId) -> bool {
+        self.state.slots.is_copying(slot)
+    }
+
+    /// Adds the timelines that may still use the bytes of an allocation or of its target.
+    pub(crate) fn timelines_of(&self, slot: SlotId, timelines: &mut Vec<TimelineId>) {
+        let mut add = |timeline: TimelineId| {
+            if !timelines.contains(&timeline) {
+                timelines.push(timeline);
+            }
+        };
+        // Transfers of allocations without a timeline run on the main one.
+        add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN));
+        if let Some(extra) = self.state.extras.get(slot.index) {
+            extra.used_on.iter().copied().for_each(&mut add);
+        }
+        self.state.users.busy().chain(self.state.users.unannounced()).for_each(add);
+    }
+
+    /// Ends a move at the new place if its bytes are there and nobody asked for the old one, else at the old one. Returns the
+    /// owner, and whether the allocation is at the new place.
+    pub(crate) fn finish(
+        &mut self,
+        slot: SlotId,
+        to: Grant,
+        copied: bool,
+        by_owner: bool,
+    ) -> (Owner, bool) {
+        let state = &mut *self.state;
+        let old = state.slots.moving_key(slot).expect("a pass keeps the slots that it moves");
+        let arrives = copied && state.slots.is_copying(slot);
+        if arrives {
+            if by_owner {
+                state.give_up_sanitized(self.lane, slot);
+            }
+            state.slots.set_key(slot, to.key);
+            self.lane.tell_move(state, slot);
+        }
+        let left = if arrives { old } else { to.key };
+        state.held_bytes -= to.span.size;
+        let freed = state.suballocator.free(left);
+        debug_assert!(freed.is_ok(), "both ends of a move are held");
+        (state.let_go(self.lane, slot), arrives)
+    }
+
+    /// Ends a move whose target stays held forever, because the device may still write there.
+    pub(crate) fn abandon(&mut self, slot: SlotId) {
+        if !self.state.slots.is_in_pass(slot) {
+            self.state.extras.of(slot.index).ending = Some(Ending::Never);
+        }
+        self.state.let_go(self.lane, slot);
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Releases an allocation from a pass, and frees it if its owner did so meanwhile.
+    /// This is the locked state of `lane`.
+    pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> Owner {
+        let owner = self.slots.end_move(slot);
+        if owner == Owner::Gone {
+            match self.extras.take_ending(slot.index) {
+                // The sanitizer looks at it first, without the lock.
+                None if self.is_sanitized(slot) => self.defer(slot, Ending::NOW),
+                None => {
+                    // An allocation that moves has no dedicated block to return.
+                    lane.tell_free(self, slot);
+                    let _ = self.free(slot);
+                }
+                Some(ending) => self.defer(slot, ending),
+            }
+        }
+        owner
+    }
+
+    /// Frees an allocation once its points have passed, or never.
+    pub(super) fn defer(&mut self, slot: SlotId, ending: Ending) {
+        let Ok(bytes) = self.slots.get(slot).map(|slot| slot.size) else { return };
+        if self.slots.defer(slot).is_ok()
+            && let Ending::After(points, origin) = ending
+        {
+            self.deferred.push(slot, bytes, points, origin);
+        }
+    }
+
+    /// Ends exclusive moves; the first `made` allocations are at a new place. This is the locked state of `lane`.
+    pub(super) fn end_moves(
+        &mut self,
+        lane: &Lane<B>,
+        slots: impl Iterator<Item = SlotId>,
+        made: usize,
+    ) {
+        for (number, slot) in slots.enumerate() {
+            if number < made {
+                lane.tell_move(self, slot);
+            }
+            self.let_go(lane, slot);
+        }
+        lane.moved.raise();
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Takes the start of reserved pages for an allocation; `None` where it does not fit.
+    fn take_start(&mut self, fresh: &mut Option<Grant>, resident: &Resident) -> Option<Grant> {
+        let (whole, size) = ((*fresh)?, resident.span.size);
+        let start = resident.align.up(whole.span.offset)?;
+        let end = start.checked_add(size).filter(|end| *end <= whole.span.end())?;
+        let tlsf = self.suballocator.general()?;
+        let mut place = whole;
+        if start > whole.span.offset {
+            place = tlsf.split(whole.key, start - whole.span.offset).ok()?;
+            *fresh = Some(place);
+            let gap =
+                Grant { span: Span { size: start - whole.span.offset, ..whole.span }, ..whole };
+            self.free_held(gap);
+        }
+        let tlsf = self.suballocator.general()?;
+        *fresh =
+            if end < whole.span.end() { Some(tlsf.split(place.key, size).ok()?) } else { None };
+        place.span.size = size;
+        self.held_bytes -= size;
+        Some(place)
+    }
+
+    /// Frees reserved bytes.
+    fn free_held(&mut self, held: Grant) {
+        self.held_bytes -= held.span.size;
+        let freed = self.suballocator.free(held.key);
+        debug_assert!(freed.is_ok(), "reserved until now");
+    }
+}

@@ -1,0 +1,165 @@
+//! Slots that somebody owns: the fast paths that make and free them.
+#![expect(
+    unsafe_code,
+    reason = "the owners of a lane's slots share one strong reference to it, counted under its lock"
+)]
+use super::reuse::WaitMode;
+use super::table::SlotId;
+use super::users::Pending;
+use super::{Ask, FastPathMiss, Lane, State};
+use crate::sync::Guard;
+use crate::{Backend, Placement, Point, Request};
+use alloc::{sync::Arc, vec::Vec};
+use core::mem;
+use core::ptr::NonNull;
+
+/// A live slot and its lane, owned. Dropping it frees the bytes.
+///
+/// # Invariant
+///
+/// `lane` was taken from an [`Arc`]. While the lane's `owners` is above zero, one strong reference belongs to all its
+/// owners together, and every value of this type counts as one owner. So the fast path touches no reference count.
+pub(crate) struct LaneSlot<B: Backend> {
+    lane: NonNull<Lane<B>>,
+    slot: SlotId,
+}
+
+// SAFETY: it is a shared reference to its lane, whose state is behind a lock, and plain numbers.
+unsafe impl<B: Backend> Send for LaneSlot<B> {}
+// SAFETY: as for `Send`; no method changes it through a shared reference.
+unsafe impl<B: Backend> Sync for LaneSlot<B> {}
+
+impl<B: Backend> Lane<B> {
+    /// The fast path: a hole of the lane that is free, or turns out to be.
+    #[inline]
+    pub(crate) fn allocate(self: &Arc<Self>, ask: Ask) -> Option<LaneSlot<B>> {
+        let mut state = self.state.lock_fast();
+        match state.allocate(ask) {
+            Ok(slot) => Some(self.own(&mut state, slot)),
+            Err(FastPathMiss::InUse(last)) => {
+                let users = state.users.whom_to_ask(last);
+                drop(state);
+                self.allocate_after(ask, &users)
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The fast path once more, when it is known how far the timelines have come that may use a hole.
+    #[inline(never)]
+    fn allocate_after(self: &Arc<Self>, ask: Ask, users: &[Pending]) -> Option<LaneSlot<B>> {
+        let mut passed = Vec::with_capacity(users.len());
+        for user in users {
+            passed.push(self.time_passed(*user, WaitMode::Poll).ok()?);
+        }
+        let mut state = self.state.lock_fast();
+        let passed = users.iter().zip(passed);
+        state.pass(passed.filter_map(|(user, time)| Some((user, time?))));
+        let slot = state.allocate(ask).ok()?;
+        Some(self.own(&mut state, slot))
+    }
+
+    /// The fast path of a request that has a name or a tag, and of a manager that is observed.
+    pub(crate) fn allocate_observed(
+        self: &Arc<Self>,
+        ask: Ask,
+        request: &Request<'_>,
+    ) -> Option<LaneSlot<B>> {
+        let mut state = self.state.lock_fast();
+        let slot = state.allocate(ask).ok()?;
+        if request.is_labelled() && state.slots.set_extra(slot).is_ok() {
+            state.extras.set_label(slot.index, request);
+        }
+        self.tell_allocate(&mut state, slot, request, None);
+        Some(self.own(&mut state, slot))
+    }
+
+    /// Makes the owner of a slot that was just admitted, and tells the observer.
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        slot: SlotId,
+        request: &Request<'_>,
+        placement: Option<&Placement>,
+    ) -> LaneSlot<B> {
+        let mut state = self.state.lock();
+        self.tell_allocate(&mut state, slot, request, placement);
+        self.own(&mut state, slot)
+    }
+
+    /// Makes the owner of a slot; `state` is the locked state of this lane.
+    #[inline]
+    fn own(self: &Arc<Self>, state: &mut State<B>, slot: SlotId) -> LaneSlot<B> {
+        if state.owners == 0 {
+            mem::forget(Arc::clone(self));
+        }
+        state.owners += 1;
+        LaneSlot { lane: NonNull::from(self.as_ref()), slot }
+    }
+}
+
+impl<B: Backend> LaneSlot<B> {
+    #[inline]
+    pub(crate) const fn lane(&self) -> &Lane<B> {
+        // SAFETY: this is an owner, so the lane is alive by the invariant of the type.
+        unsafe { self.lane.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) const fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    /// Frees it after a point, besides the timelines that use it.
+    pub(crate) fn free_after(self, point: Point) {
+        let this = mem::ManuallyDrop::new(self);
+        this.release_slowly(this.lane().state.lock(), Some(point));
+    }
+
+    #[inline]
+    fn release(&self) {
+        let mut state = self.lane().state.lock_fast();
+        if state.free_plain(self.slot) {
+            self.leave(state);
+        } else {
+            self.release_slowly(state, None);
+        }
+    }
+
+    /// As [`release`](Self::release), for an allocation of which more is known; `state` is the locked state of its lane.
+    #[cold]
+    fn release_slowly<'a>(&'a self, mut state: Guard<'a, State<B>>, after: Option<Point>) {
+        let lane = self.lane();
+        if after.is_some() || !lane.free_observed(&mut state, self.slot) {
+            drop(state);
+            lane.free_with_extra(self.slot, after);
+            state = lane.state.lock();
+        }
+        self.leave(state);
+    }
+
+    /// Counts one owner less.
+    #[inline]
+    fn leave(&self, mut state: Guard<'_, State<B>>) {
+        state.owners -= 1;
+        let last = state.owners == 0;
+        drop(state);
+        if last {
+            self.release_lane();
+        }
+    }
+
+    /// Gives back the reference that the owners held together. The lane may be gone afterwards.
+    #[cold]
+    fn release_lane(&self) {
+        // SAFETY: the pointer came from an `Arc` in `own`. The caller took `owners` from one to zero under the lock, so the
+        // reference that `own` forgot when it took it from zero to one is given back exactly once.
+        unsafe { Arc::decrement_strong_count(self.lane.as_ptr()) };
+    }
+}
+
+impl<B: Backend> Drop for LaneSlot<B> {
+    #[inline]
+    fn drop(&mut self) {
+        self.release();
+    }
+}

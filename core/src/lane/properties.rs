@@ -1,0 +1,212 @@
+//! What a lane knows of one allocation, and what its owner may change.
+#![forbid(unsafe_code)]
+use super::extra::{Consent, Residence, SlotExtra};
+use super::remote::RemoteSpan;
+use super::shared::Shared;
+use super::table::SlotId;
+use super::{Lane, State};
+use crate::device::Block;
+use crate::event::Event;
+use crate::{
+    Align, Backend, ErrorKind, HeapId, Mobility, Privacy, Request, Result, Sharing, Span, Tag,
+    TimelineId,
+};
+use alloc::{boxed::Box, sync::Arc};
+
+/// What a request said, as far as it outlives the request.
+pub(crate) struct Properties {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) tag: Option<Tag>,
+    pub(crate) align: Option<Align>,
+    pub(crate) sharing: Sharing,
+    pub(crate) privacy: Privacy,
+    pub(crate) mobility: Mobility,
+    pub(crate) host_access: bool,
+    pub(crate) wish: Option<HeapId>,
+}
+
+impl<B: Backend> State<B> {
+    /// Changes what is known of an allocation beyond its bytes.
+    pub(super) fn change_extra(
+        &mut self,
+        id: SlotId,
+        change: impl FnOnce(&mut SlotExtra),
+    ) -> Result<(), ErrorKind> {
+        self.slots.set_extra(id)?;
+        change(self.extras.of(id.index));
+        Ok(())
+    }
+}
+
+impl<B: Backend> Lane<B> {
+    /// Remembers what a request says beyond its bytes.
+    pub(crate) fn set_properties(&self, id: SlotId, request: &Request<'_>) {
+        // A move would leave a copy of a secret behind.
+        let is_pinned = request.mobility == Mobility::Pinned || request.privacy == Privacy::Secret;
+        let asked = request.mobility == Mobility::OnConsent;
+        let align = Some(request.layout.align).filter(|align| *align > self.shared.unit);
+        let is_plain = align.is_none()
+            && request.sharing == Sharing::Shared
+            && !asked
+            && !request.is_labelled()
+            && request.privacy == Privacy::Open;
+        if is_plain && !is_pinned {
+            return;
+        }
+        let mut state = self.state.lock();
+        if is_pinned {
+            // The pin is never taken back: it ends with the allocation.
+            let _ = state.slots.pin(id);
+        }
+        if is_plain || state.slots.set_extra(id).is_err() {
+            return;
+        }
+        state.extras.set_label(id.index, request);
+        let extra = state.extras.of(id.index);
+        (extra.align, extra.sharing, extra.privacy) = (align, request.sharing, request.privacy);
+        if asked {
+            extra.consent = Consent::Needed;
+        }
+    }
+
+    /// What the request of a live allocation said.
+    pub(crate) fn properties(&self, id: SlotId) -> Result<Properties, ErrorKind> {
+        let state = self.state.lock();
+        // Whoever asks owns the allocation and has no binding of it: a pin that is there is one for life.
+        let is_pinned = state.slots.get(id)?.is_pinned();
+        let extra = state.extras.get(id.index).cloned().unwrap_or_default();
+        let mobility = match extra.consent {
+            _ if is_pinned => Mobility::Pinned,
+            Consent::Needed => Mobility::OnConsent,
+            Consent::Given => Mobility::Movable,
+        };
+        let SlotExtra { name, tag, align, sharing, privacy, host_access, residence, .. } = extra;
+        let wish = if let Residence::Wishes(heap) = residence { Some(heap) } else { None };
+        Ok(Properties { name, tag, align, sharing, privacy, mobility, host_access, wish })
+    }
+
+    /// Bytes that a live allocation was asked for with.
+    pub(crate) fn size_of(&self, id: SlotId) -> Result<u64, ErrorKind> {
+        self.state.lock().slots.get(id).map(|slot| slot.size)
+    }
+
+    /// The timeline in whose order an allocation's bytes are used, if it has one.
+    pub(crate) fn timeline_of(&self, id: SlotId) -> Option<TimelineId> {
+        self.state.lock().home_of(id)
+    }
+
+    /// Makes a later free wait for a timeline.
+    pub(crate) fn add_use(&self, id: SlotId, timeline: TimelineId) -> Result<(), ErrorKind> {
+        let mut state = self.state.lock();
+        state.slots.set_extra(id)?;
+        state.extras.add_use(id.index, timeline);
+        Ok(())
+    }
+
+    /// Says that another timeline uses an allocation, to the observer too.
+    pub(crate) fn use_on(&self, id: SlotId, timeline: TimelineId) -> Result<(), ErrorKind> {
+        self.add_use(id, timeline)?;
+        self.shared.device.tell(&Event::Use { id: self.id_of(id), timeline });
+        Ok(())
+    }
+
+    /// Calls an allocation `name`.
+    pub(crate) fn set_name(&self, id: SlotId, name: &str) {
+        let mut state = self.state.lock();
+        if state.slots.set_extra(id).is_ok() {
+            state.extras.set_name(id.index, name);
+            self.shared.device.tell(&Event::Name { id: self.id_of(id), name });
+        }
+        let remote = state.remote.get(&id.index);
+        let Some((lane, slot)) = remote.map(|span| (Arc::clone(span.lane()), span.slot())) else {
+            return;
+        };
+        drop(state);
+        lane.state.lock().extras.set_name(slot.index, name);
+    }
+
+    /// Makes an allocation's bytes final.
+    pub(crate) fn publish(&self, id: SlotId) -> Result<(), ErrorKind> {
+        self.state.lock().change_extra(id, |extra| extra.published = true)
+    }
+
+    /// Whether an allocation's bytes are final.
+    pub(crate) fn is_published(&self, id: SlotId) -> bool {
+        self.state.lock().extras.get(id.index).is_some_and(|extra| extra.published)
+    }
+
+    /// The heap that an allocation's bytes lie in.
+    pub(crate) fn heap_of(&self, id: SlotId) -> HeapId {
+        self.state.lock().remote.get(&id.index).map_or(self.shared.heap, RemoteSpan::heap)
+    }
+
+    /// The pool that an allocation's bytes lie in.
+    pub(crate) fn shared_of(&self, id: SlotId) -> Arc<Shared<B>> {
+        let state = self.state.lock();
+        let remote = state.remote.get(&id.index);
+        Arc::clone(remote.map_or(&self.shared, |span| &span.lane().shared))
+    }
+
+    /// Remembers in which other heap an allocation should be.
+    pub(crate) fn set_wish(&self, id: SlotId, heap: HeapId) {
+        let wish = Residence::Wishes(heap);
+        let _ = self.state.lock().change_extra(id, |extra| extra.residence = wish);
+    }
+
+    /// Has an allocation stay where the host sees it: it no longer wishes for a heap that the host does not.
+    pub(crate) fn keep_in_view(&self, id: SlotId) -> Result<()> {
+        let mut state = self.state.lock();
+        let residence = state.extras.get(id.index).map(|extra| extra.residence);
+        if let Some(Residence::Wishes(heap)) = residence
+            && !self.shared.device.heap(heap)?.host.is_visible()
+        {
+            state.extras.of(id.index).residence = Residence::Home;
+        }
+        Ok(())
+    }
+
+    /// Gives an allocation to the host, which accesses the bytes directly; its timeline does the rest.
+    pub(crate) fn give_to_host(
+        &self,
+        id: SlotId,
+        timeline: Option<TimelineId>,
+    ) -> Result<(), ErrorKind> {
+        let mut state = self.state.lock();
+        state.set_home(id, timeline)?;
+        state.set_host_access(id);
+        Ok(())
+    }
+
+    /// Whether the host was said to access an allocation's bytes directly.
+    pub(crate) fn has_host_access(&self, id: SlotId) -> bool {
+        self.state.lock().has_host_access(id)
+    }
+
+    /// Counts work of the manager itself on an allocation as a use of its bytes before it had them.
+    pub(crate) fn touch(&self, id: SlotId) {
+        self.state.lock().touch(id);
+    }
+
+    /// Whether the device may still use the bytes of an allocation on behalf of earlier owners.
+    pub(crate) fn may_be_in_use(&self, id: SlotId) -> bool {
+        self.state.lock().may_be_in_use(id)
+    }
+
+    /// Pins an allocation once its place can be shown, and returns the place.
+    pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span) {
+        let mut state = self.state.lock();
+        while state.slots.is_moving(id) {
+            let moves = self.moved.count();
+            drop(state);
+            self.moved.wait_beyond(moves);
+            state = self.state.lock();
+        }
+        state.slots.pin(id).expect("an owned allocation is live and has few pins");
+        state.locate(id).expect("an owned allocation is live")
+    }
+
+    /// Ends one pin.
+    pub(crate) fn unpin(&self, id: SlotId) {
+        self.state.lock().slots.unpin(id);
+    }
+}
