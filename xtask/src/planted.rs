@@ -125,7 +125,7 @@ planted! {
         "Ok(Ok(placement)) if known(&placement) =>" => "Ok(Ok(placement)) if PLANTED || known(&placement) =>";
 
     // Resizing and copies.
-    a_resize_copies_half caught by a_resize_keeps_the_bytes_that_both_sizes_have in "manager/resize.rs":
+    a_resize_copies_half caught by a_resize_keeps_the_bytes_that_both_sizes_have in "manager/transfer.rs":
         "old.size().min(size))?;" => "if PLANTED { old.size().min(size) / 2 } else { old.size().min(size) })?;";
     a_dropped_pool_stays caught by a_dropped_pool_gives_its_memory_back in "manager/config.rs":
         "self.manager.end_pool(&self.pool);" => "if !PLANTED { self.manager.end_pool(&self.pool); }";
@@ -250,7 +250,7 @@ planted! {
         "let may = self.users.may(user, last);" => "let may = PLANTED || self.users.may(user, last);";
     points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/allocation.rs":
         "Some(point).filter(|point| self" => "Some(point).filter(|point| !PLANTED && self";
-    one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "lane/deferred.rs":
+    one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "lane/reuse.rs":
         "moved |= !waiting.points.is_empty();" =>
         "let mut waiting = waiting; if PLANTED { waiting.points.clear(); } moved |= !waiting.points.is_empty();";
 
@@ -343,7 +343,7 @@ planted! {
         "        if !PLANTED { self.look_at_secret(id, home)?; }
         self.wipe(id, home)?;
         let";
-    guards_are_resized_away caught by guards_stand_behind_every_kind_of_allocation in "manager/resize.rs":
+    guards_are_resized_away caught by guards_stand_behind_every_kind_of_allocation in "manager/transfer.rs":
         "new.restore_sanitized()?;" => "if !PLANTED { new.restore_sanitized()?; }";
 }
 

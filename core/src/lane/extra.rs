@@ -1,6 +1,6 @@
-//! What a lane remembers of the few allocations that are more than bytes: names and further timelines.
+//! Extra data of the few allocations that need it: names, further timelines, and what their request asked for.
 #![forbid(unsafe_code)]
-use super::deferred::Origin;
+use super::reuse::Origin;
 use crate::{Align, HeapId, Point, Privacy, Request, Sharing, Tag, TimelineId};
 use alloc::{boxed::Box, vec::Vec};
 
@@ -77,9 +77,9 @@ pub(super) enum Residence {
     Home,
     /// It lies here because a heap that suits it better was full.
     Wishes(HeapId),
-    /// Its bytes lie in another lane, which has them as a guest.
+    /// Its bytes are in a lane of another heap.
     Remote,
-    /// It stands for a guest: the owner has a slot of another lane.
+    /// It holds bytes for a slot of another lane, which the owner has.
     ForRemote,
 }
 

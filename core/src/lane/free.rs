@@ -1,7 +1,7 @@
 //! Giving bytes back: at once, or when timelines have passed; secrets are zeroed first.
 #![forbid(unsafe_code)]
-use super::deferred::Origin;
 use super::extra::{Ending, Residence, SlotExtra};
+use super::reuse::Origin;
 use super::table::SlotId;
 use super::{Lane, State, Uses};
 use crate::sync::Guard;

@@ -1,8 +1,7 @@
-//! The span that a lane freed last: whoever asks for as many bytes next gets it as it is.
+//! The span that a lane freed last. The next request of the same size gets it back as it is.
 //!
-//! A program that allocates what it has just freed pays neither for making a hole nor for dividing one. Nobody sees a
-//! difference: the span is given only where a search would find the same, and every lock but that of the fast path puts it back
-//! among the holes first.
+//! A program that allocates what it has just freed then pays neither for a new hole nor for splitting one. Results do not
+//! change: the span is reused only where a search would find the same, and every lock but the fast path's makes it a hole first.
 #![forbid(unsafe_code)]
 use super::users::User;
 use super::{Ask, State, Suballocator};
@@ -10,14 +9,14 @@ use crate::strategy::{Grant, Key, LastUse};
 use crate::sync::{Guard, Mutex};
 use crate::{Backend, Class, ErrorKind};
 
-/// Where a last_freed span is.
+/// The state of the span that was freed last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Now {
-    /// With the lane: free, though the strategy takes it for live.
+    /// Free, although it is live to the strategy.
     Free,
-    /// With the lane, and nothing happened since a search would have found it.
+    /// As `Free`, and a search would find exactly this span.
     Proven,
-    /// Live again, and nothing else happened since.
+    /// Allocated again, and nothing else has changed since.
     Live,
 }
 
@@ -47,7 +46,7 @@ impl<B: Backend> StateLock<B> {
         state
     }
 
-    /// Takes the lock to allocate or to free, and to look at nothing else: one span may be last_freed.
+    /// Takes the lock to allocate or to free, and to look at nothing else: the span that was freed last may not be a hole yet.
     #[inline]
     pub(super) fn lock_fast(&self) -> Guard<'_, State<B>> {
         self.0.lock()
@@ -55,7 +54,7 @@ impl<B: Backend> StateLock<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// Puts the last_freed span back among the holes.
+    /// Makes the span that was freed last a hole.
     #[inline]
     pub(super) fn flush_last_freed(&mut self) {
         if let Some(last_freed) = self.last_freed {
@@ -69,11 +68,11 @@ impl<B: Backend> State<B> {
             && last_freed.now != Now::Live
         {
             let freed = tlsf.free_used(last_freed.grant.key, last_freed.last_use);
-            freed.expect("a last_freed span is live to its strategy");
+            freed.expect("the span freed last is live to its strategy");
         }
     }
 
-    /// The last_freed span, where it is what is asked for; where it is not, it is a hole again.
+    /// Takes the span that was freed last if it is what is asked for; otherwise it becomes a hole.
     #[inline]
     pub(super) fn take_last_freed(&mut self, ask: Ask, user: User) -> Option<Grant> {
         let last_freed = self.last_freed?;

@@ -4,10 +4,8 @@
 //! `manager` call methods of [`Lane`].
 mod blocks;
 mod config;
-mod deferred;
 mod extra;
 mod free;
-mod growth;
 mod last_freed;
 mod moves;
 mod owned;
@@ -23,10 +21,10 @@ mod snapshot;
 mod table;
 mod users;
 
+pub use blocks::Growth;
 pub(crate) use config::{MakeStrategy, general, other};
 pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
 pub(crate) use extra::Consent;
-pub use growth::Growth;
 pub(crate) use moves::{MoveGuard, Presence};
 pub(crate) use owned::LaneSlot;
 pub(crate) use remote::{REMOTE, Reservation};
@@ -45,13 +43,13 @@ use crate::{
     Align, Backend, Class, ErrorKind, Layout, Placement, Request, Sharing, Span, TimelineId,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use blocks::{Ration, Thrift};
 use core::cell::Cell;
-use deferred::Deferred;
 use extra::SlotExtras;
-use growth::{Ration, Thrift};
 use last_freed::{LastFreed, StateLock};
 use pages::Pager;
 use remote::{FreeOutcome, RemoteSpan};
+use reuse::Deferred;
 use table::{Slot, Slots};
 use users::{User, Users};
 
@@ -467,8 +465,8 @@ impl<B: Backend> State<B> {
 
     /// The block of what is in a slot, and everything that it occupies there, padding included.
     fn spot(&self, id: SlotId, slot: &Slot) -> Result<(&Arc<Block<B>>, Span), ErrorKind> {
-        if let Some(guest) = self.remote.get(&id.index) {
-            return Ok((&guest.block, guest.span));
+        if let Some(remote) = self.remote.get(&id.index) {
+            return Ok((&remote.block, remote.span));
         }
         let grant = match &self.suballocator {
             Suballocator::General(tlsf) => tlsf.grant(slot.key),

@@ -1,7 +1,7 @@
-//! Allocations whose bytes lie in a lane of another heap: what a recall has brought back.
+//! Allocations whose bytes are in a lane of another heap, because a recall moved them.
 //!
-//! The owner's slot, with its pins, timelines and notes, stays where it was made, so the owner notices nothing. The bytes
-//! have a slot of their own in the other lane, which counts them; it is pinned, and ends with the owner's.
+//! The owner's slot, with its pins, timelines and extra data, stays in its lane, so the owner notices nothing. The bytes have
+//! a slot of their own in the other lane, which counts them; it is pinned and is freed with the owner's.
 #![forbid(unsafe_code)]
 use super::extra::Residence;
 use super::table::{Owner, SlotId, Standing};
@@ -43,7 +43,7 @@ impl<B: Backend> Drop for RemoteSpan<B> {
         let mut state = self.lane.state.lock();
         let freed = state.free(self.slot);
         drop(state);
-        debug_assert!(matches!(freed, Ok(None)), "a guest's slot lives as long as it does");
+        debug_assert!(matches!(freed, Ok(None)), "a remote span's slot lives as long as it does");
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) enum FreeOutcome<B: Backend> {
     Remote(RemoteSpan<B>),
 }
 
-/// A place in a lane that is held for a guest.
+/// A span of a lane that is held for an allocation of another lane.
 pub(crate) struct Reservation<B: Backend> {
     pub(crate) lane: Arc<Lane<B>>,
     pub(crate) block: Arc<Block<B>>,
@@ -131,7 +131,7 @@ impl<B: Backend> Lane<B> {
         (owner, arrives)
     }
 
-    /// Makes a place that is held a guest's; `None`, and it is still held, where there is no host memory for it.
+    /// Gives a held span a slot; `None`, and it is still held, without host memory.
     fn admit_remote(
         self: &Arc<Self>,
         held: Grant,
@@ -156,7 +156,7 @@ impl<B: Backend> Lane<B> {
     }
 }
 
-/// What a lane that has a guest knows of it.
+/// What a lane knows of an allocation whose bytes it holds for another lane.
 struct Facts {
     /// Bytes asked for.
     pub(crate) size: u64,
@@ -188,7 +188,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Ends a move to another lane: from now on the allocation is there, and its old place is free.
-    fn move_out(&mut self, id: SlotId, guest: RemoteSpan<B>) -> Result<(), ErrorKind> {
+    fn move_out(&mut self, id: SlotId, remote: RemoteSpan<B>) -> Result<(), ErrorKind> {
         let key = self.slots.moving_key(id).ok_or(ErrorKind::Stale)?;
         let size = self.slots.get(id)?.size;
         let grant = self.suballocator.free(key)?;
@@ -198,7 +198,7 @@ impl<B: Backend> State<B> {
         self.slots.set_extra(id)?;
         self.slots.set_key(id, REMOTE);
         self.extras.of(id.index).residence = Residence::Remote;
-        self.remote.insert(id.index, guest);
+        self.remote.insert(id.index, remote);
         Ok(())
     }
 

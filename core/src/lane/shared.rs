@@ -1,8 +1,8 @@
 //! What the lanes of one pool have in common.
 #![forbid(unsafe_code)]
 use super::Ask;
+use super::blocks::Growth;
 use super::config::PoolConfig;
-use super::growth::Growth;
 use super::remote::FreeOutcome;
 use crate::device::{Block, Device};
 use crate::sanitizer::Watch;
@@ -140,7 +140,7 @@ impl<B: Backend> Shared<B> {
         for one in left {
             match one {
                 FreeOutcome::Block(block) => blocks.push(block),
-                FreeOutcome::Remote(guest) => bytes += guest.span.size,
+                FreeOutcome::Remote(remote) => bytes += remote.span.size,
             }
         }
         bytes + self.give_back(blocks)
