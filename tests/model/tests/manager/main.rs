@@ -4,6 +4,7 @@
 mod before;
 mod closed;
 mod corpus;
+mod dedicated;
 mod defragment;
 mod defragment_soak;
 mod holes;
