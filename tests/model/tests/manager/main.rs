@@ -20,6 +20,7 @@ mod remap_or_copy;
 mod runs;
 mod schedule;
 mod session;
+mod undeclared;
 mod uploads;
 mod vma_issues;
 mod warm;

@@ -1,8 +1,9 @@
 //! The memory of the device under test: runs of equal bytes, so that a gigabyte costs as little as a byte.
 #![expect(unsafe_code, reason = "the host sees some of the bytes by pointers")]
+use core::alloc::Layout;
 use core::ptr::NonNull;
 use omniheap_core::bytes;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -188,7 +189,7 @@ fn runs_hold_what_bytes_hold() {
     let (memory, mut bytes) = (Memory::device(), [UNWRITTEN; 64]);
     for _ in 0..2000 {
         let start = random.index(64);
-        let (size, value) = (random.index(65 - start), random.below(3) as u8);
+        let (size, value) = (random.index(65 - start), random.pick(&[0, 1, 2]));
         memory.set(start as u64, &[(size as u64, value)]);
         bytes[start..start + size].fill(value);
         let (start, mut all) = (random.index(64), Vec::new());

@@ -104,7 +104,7 @@ impl Stage {
         config.pool.uses = random.pick(&[Uses::Declared, Uses::Declared, Uses::Undeclared]);
         let uses = config.pool.uses;
         let manager = Manager::with_config(Arc::clone(&device), config);
-        let staging = Staging::new(&manager, 4 * SMALL).expect("there is staging memory");
+        let staging = Staging::new(&manager, 4 * KIB).expect("there is staging memory");
         let opened = [(); 2].map(|()| device.open().expect("there is no limit"));
         let lines = core::iter::once(TimelineId::MAIN).chain(opened).collect();
         Self { device, manager, staging, uses, lines }
@@ -162,7 +162,8 @@ impl<'a> Program<'a> {
             80..82 => self.read(),
             82..86 => self.go_through_host(),
             86..89 => self.go_through_staging(),
-            89..94 => self.move_together(),
+            89..93 => self.move_together(),
+            93 => self.move_at_once(),
             94..96 => self.tidy(),
             96 => self.change_timelines(),
             97 => self.wait(),
@@ -211,10 +212,15 @@ impl<'a> Program<'a> {
 
     /// Orders a use and declares it.
     fn prepare(&self, on: TimelineId, entry: &mut Entry, access: Access) -> Result<(), String> {
-        self.order(on, entry, access)?;
         if self.stage.uses == Uses::Declared || entry.one.timeline().is_none() {
             entry.one.use_on(on).map_err(said)?;
         }
+        self.order_use(on, entry, access)
+    }
+
+    /// Orders a use that somebody else declares.
+    fn order_use(&self, on: TimelineId, entry: &mut Entry, access: Access) -> Result<(), String> {
+        self.order(on, entry, access)?;
         match access {
             Access::Read => entry.readers.push(on),
             Access::Write => (entry.writer, entry.readers) = (Some(on), Vec::new()),
@@ -323,12 +329,36 @@ impl<'a> Program<'a> {
         if kind == 1 {
             self.look(on, &mut entry, "the last use")?;
         }
-        self.come_home(&entry)?;
-        let freed = self.stage.manager.free(entry.one);
-        freed.map_err(|refused| refused.error.to_string())
+        self.let_go(entry)
     }
 
-    /// Where uses are not declared, an allocation's own timeline comes after them before it is freed.
+    /// Frees an allocation. Uses that were not declared need not have passed, but its own timeline comes after them from then
+    /// on.
+    fn let_go(&mut self, entry: Entry) -> Result<(), String> {
+        // See `an_undeclared_use_comes_before_a_secret_is_zeroed`.
+        if entry.value == SECRET {
+            self.come_home(&entry)?;
+        }
+        let home = entry.one.timeline();
+        let undeclared = self.stage.uses == Uses::Undeclared && home.is_some();
+        let uses: Vec<_> = self.uses(&entry, Access::Write).filter(|_| undeclared).collect();
+        let home = home.filter(|home| self.mark(*home).is_some());
+        if home.is_none() {
+            uses.iter().try_for_each(|point| self.stage.device.wait(*point)).map_err(said)?;
+        }
+        self.stage.manager.free(entry.one).map_err(|refused| refused.error.to_string())?;
+        if undeclared && self.random.below(8) == 0 {
+            self.stage.manager.trim().map_err(said)?;
+        }
+        let others = uses.iter().filter(|point| Some(point.timeline) != home);
+        let orders = others.zip(home.into_iter().cycle());
+        for (point, home) in orders {
+            self.stage.device.order(home, *point).map_err(said)?;
+        }
+        Ok(())
+    }
+
+    /// Where uses are not declared, an allocation's own timeline comes after them before the manager uses it.
     fn come_home(&self, entry: &Entry) -> Result<(), String> {
         match (self.stage.uses, entry.one.timeline()) {
             (Uses::Undeclared, Some(home)) if self.mark(home).is_some() => {
@@ -366,8 +396,8 @@ impl<'a> Program<'a> {
     }
 
     fn copy_on(&self, on: TimelineId, from: &mut Entry, to: &mut Entry) -> Result<(), String> {
-        self.prepare(on, from, Access::Read)?;
-        self.prepare(on, to, Access::Write)?;
+        self.order_use(on, from, Access::Read)?;
+        self.order_use(on, to, Access::Write)?;
         let (size, source, target) = (to.one.size(), &from.one, &to.one);
         let one = Copy { from: source, from_offset: 0, to: target, to_offset: 0, size };
         let copied = self.stage.manager.copy(on, &[one]);
@@ -451,7 +481,7 @@ impl<'a> Program<'a> {
                 between.one.map().and_then(|view| view.write(0, &bytes)).map_err(said)?;
                 self.copy_on(on, &mut between, &mut entry)?;
             }
-            self.come_home(&between)?;
+            self.let_go(between)?;
         }
         self.live.push(entry);
         Ok(())
@@ -463,7 +493,7 @@ impl<'a> Program<'a> {
         let length = usize::try_from(entry.one.size()).expect("small");
         if self.random.below(2) == 0 {
             let value = self.value();
-            self.prepare(on, &mut entry, Access::Write)?;
+            self.order_use(on, &mut entry, Access::Write)?;
             staging.upload(on, &entry.one, 0, &vec![value; length]).map_err(said)?;
             entry.value = value;
         } else {
@@ -499,6 +529,27 @@ impl<'a> Program<'a> {
             _ => drop(pass.commit().map_err(said)?),
         }
         Ok(())
+    }
+
+    /// A whole pass on a device that has nothing else to do than some last uses.
+    fn move_at_once(&mut self) -> Result<(), String> {
+        self.pass = None;
+        self.stage.device.wait_idle().map_err(said)?;
+        self.stage.manager.retire().map_err(said)?;
+        for _ in 0..self.random.below(4) {
+            let Some(mut entry) = self.take() else { break };
+            let home = entry.one.timeline().filter(|home| self.lines.contains(home));
+            let on = home.filter(|_| self.random.below(2) == 0).unwrap_or_else(|| self.line());
+            if self.random.below(2) == 0 {
+                self.put(on, &mut entry)?;
+                self.live.push(entry);
+            } else {
+                self.look(on, &mut entry, "the last use before a pass")?;
+                self.let_go(entry)?;
+            }
+        }
+        let pass = self.stage.manager.begin_defragment(&Budget::new()).map_err(said)?;
+        pass.commit().map(drop).map_err(said)
     }
 
     fn tidy(&mut self) -> Result<(), String> {
