@@ -18,7 +18,7 @@ pub(crate) struct Planted {
     pub(crate) wrong: &'static str,
 }
 
-/// Bugs of one folder, and the test binary of the host backend that must catch them.
+/// Bugs of one folder, and the test binary that must catch them: one of the host backend's, or the model's `order`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bed {
     /// The library's folder.
@@ -30,11 +30,13 @@ pub(crate) struct Bed {
 }
 
 /// Every bug: those that the suite catches, and those that show when a process ends in the middle.
-pub(crate) const BEDS: [Bed; 5] = [
+pub(crate) const BEDS: [Bed; 7] = [
     Bed { folder: "seam/src", binary: "conformance", bugs: IN_SEAM },
     Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
     Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
+    Bed { folder: "core/src", binary: "order", bugs: OUT_OF_ORDER },
     Bed { folder: "extras/src", binary: "conformance", bugs: IN_EXTRAS },
+    Bed { folder: "extras/src", binary: "order", bugs: STAGING_OUT_OF_ORDER },
     Bed { folder: "backends/host/src", binary: "host", bugs: IN_HOST },
 ];
 
@@ -345,6 +347,72 @@ planted! {
         let";
     guards_are_resized_away caught by guards_stand_behind_every_kind_of_allocation in "manager/transfer.rs":
         "new.restore_sanitized()?;" => "if !PLANTED { new.restore_sanitized()?; }";
+}
+
+planted! {
+    /// In the core, for the adversarial device: something runs before what it relies on.
+    OUT_OF_ORDER:
+    frees_after_the_mark_are_quiet caught by one_program_finds_its_own_bytes in "pool/order.rs":
+        "passed = self.has_passed(timelines, one, epoch, patience)?.then_some(time);" =>
+        "passed = self.has_passed(timelines, one, epoch, patience)?.then_some(if PLANTED { one.time } else { time });";
+    borrowers_run_at_once caught by one_program_finds_its_own_bytes in "pool/order.rs":
+        "Some(epoch) => timelines.order(timeline, Point { timeline: other.timeline, epoch })," =>
+        "Some(epoch) => if PLANTED { Ok(()) } else { timelines.order(timeline, Point { timeline: other.timeline, epoch }) },";
+    later_frees_come_before_too caught by one_program_finds_its_own_bytes in "pool/users.rs":
+        "            known[next] = self.clock;" => "            known[next] = if PLANTED { u64::MAX } else { self.clock };";
+    moves_forget_other_users caught by one_program_finds_its_own_bytes in "defrag/moves.rs":
+        "note.used_on.iter().copied().for_each(&mut add);" =>
+        "if !PLANTED { note.used_on.iter().copied().for_each(&mut add); }";
+    moves_forget_their_own_timeline caught by one_program_finds_its_own_bytes in "defrag/moves.rs":
+        "add(self.home_of(planned.slot).unwrap_or(TimelineId::MAIN));" =>
+        "if !PLANTED { add(self.home_of(planned.slot).unwrap_or(TimelineId::MAIN)); }";
+    moves_forget_who_used_the_hole caught by one_program_finds_its_own_bytes in "defrag/moves.rs":
+        "self.users.busy().chain(self.users.unannounced()).for_each(add);" =>
+        "if !PLANTED { self.users.busy().chain(self.users.unannounced()).for_each(add); }";
+    passes_commit_before_they_have_copied caught by one_program_finds_its_own_bytes in "defrag/pass.rs":
+        "        self.wait()?;
+        if let Some" => "        if !PLANTED { self.wait()?; }
+        if let Some";
+    slides_do_not_wait caught by one_program_finds_its_own_bytes in "defrag/exclusive.rs":
+        "let idle = backend.wait_idle();" => "let idle = if PLANTED { Ok(()) } else { backend.wait_idle() };";
+    slides_end_before_they_have_run caught by one_program_finds_its_own_bytes in "defrag/exclusive.rs":
+        "let idle = insist(|| self.shared.device.backend().wait_idle());" =>
+        "let idle = if PLANTED { Ok(()) } else { insist(|| self.shared.device.backend().wait_idle()) };";
+    pages_shift_under_running_work caught by one_program_finds_its_own_bytes in "defrag/exclusive.rs":
+        "let mut done = self.shared.device.backend().wait_idle();" =>
+        "let mut done = if PLANTED { Ok(()) } else { self.shared.device.backend().wait_idle() };";
+    maps_do_not_wait caught by one_program_finds_its_own_bytes in "manager/binding.rs":
+        "if self.lane().state.lock().may_be_in_use(self.slot()) {" =>
+        "if !PLANTED && self.lane().state.lock().may_be_in_use(self.slot()) {";
+    uploads_are_reused_in_their_timelines_order caught by one_program_finds_its_own_bytes in "manager/free.rs":
+        "|| note.stay == Stay::Away || note.host_access {" => "|| note.stay == Stay::Away || (note.host_access && !PLANTED) {";
+    dedicated_blocks_are_returned_at_once caught by one_program_finds_its_own_bytes in "manager/free.rs":
+        "if note.sharing == Sharing::Dedicated ||" => "if (note.sharing == Sharing::Dedicated && !PLANTED) ||";
+    secrets_are_zeroed_before_their_last_use caught by one_program_finds_its_own_bytes in "manager/residue.rs":
+        "let ordered = timelines.order(home, *point);" =>
+        "let ordered = if PLANTED { Ok(()) } else { timelines.order(home, *point) };";
+    copies_declare_no_source caught by one_program_finds_its_own_bytes in "manager/transfer.rs":
+        "copy.from.use_on(on)?;" => "if !PLANTED { copy.from.use_on(on)?; }";
+    transfers_of_the_host_are_not_waited_for caught by one_program_finds_its_own_bytes in "manager/transfer.rs":
+        "let waited = self.lane().shared.device.drain(TimelineId::MAIN);" =>
+        "let waited = if PLANTED { Ok(()) } else { self.lane().shared.device.drain(TimelineId::MAIN) };";
+    undeclared_uses_are_forgotten caught by one_program_finds_its_own_bytes in "pool/users.rs":
+        "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared)" =>
+        "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared && !PLANTED)";
+    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "pool/paged.rs":
+        "let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));" =>
+        "let pieces = pager.take_pages(tlsf, bytes, keep, |last| PLANTED || users.may(User::HOST, last));";
+}
+
+planted! {
+    /// In the extras, for the adversarial device.
+    STAGING_OUT_OF_ORDER:
+    pieces_are_used_before_they_have_gone caught by one_program_finds_its_own_bytes in "staging.rs":
+        "        let waited = self.wait(&oldest);" =>
+        "        let waited = if PLANTED { Ok(()) } else { self.wait(&oldest) };";
+    read_backs_do_not_wait caught by one_program_finds_its_own_bytes in "staging.rs":
+        "let waited = sent.and_then(|piece| self.wait(&piece));" =>
+        "let waited = sent.and_then(|piece| if PLANTED { Ok(()) } else { self.wait(&piece) });";
 }
 
 planted! {

@@ -4,6 +4,7 @@
 mod before;
 mod closed;
 mod corpus;
+mod dedicated;
 mod defragment;
 mod defragment_soak;
 mod holes;
@@ -19,6 +20,7 @@ mod remap_or_copy;
 mod runs;
 mod schedule;
 mod session;
+mod undeclared;
 mod uploads;
 mod vma_issues;
 mod warm;
