@@ -15,8 +15,9 @@ impl<B: Backend> State<B> {
         sharing: Sharing,
         ask: Ask,
     ) -> Result<SlotId, ErrorKind> {
-        // A dedicated block is handed out whole: what rounding left over is nobody else's.
-        let whole = sharing == Sharing::Dedicated;
+        // A dedicated block is handed out whole: what rounding left over is nobody else's. So is a very large one, which a
+        // small allocation in the rest would keep from being returned.
+        let whole = sharing == Sharing::Dedicated || ask.layout.size >= WHOLE_FROM;
         let size = if whole { block.size() } else { ask.layout.size };
         self.slots.reserve()?;
         let user = self.enter(ask.timeline)?;
@@ -55,7 +56,9 @@ impl<B: Backend> Lane<B> {
         let block = self.shared.take_made(size, make)?;
         let mut state = self.state.lock();
         state.ration.spend(1 + trimmed);
-        state.thrift = Thrift::near(self.shared.high());
+        let blocks = state.blocks.iter().flatten().map(|held| held.block.size());
+        let largest = blocks.fold(size, u64::max);
+        state.thrift = Thrift::new(self.shared.high(), largest);
         if sharing == Sharing::Shared
             && let Ok(slot) = state.allocate(ask)
         {
@@ -281,32 +284,55 @@ impl Ration {
 /// Whether a small request should leave a large empty block whole.
 ///
 /// Near the high-water mark, a block that one small allocation keeps from being returned costs as much memory as the
-/// block is larger than the request. Then a block of the right size is worth its driver calls.
+/// block is larger than the request. Then a block of the right size is worth its driver calls. For a huge block that holds
+/// anywhere: it is returned, or serves the next huge request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thrift {
     /// Live bytes above which empty blocks are kept whole.
     live_above: u64,
     /// Bytes left over above which a request does not break an empty block.
     left_above: u64,
+    /// Bytes left over from which a small request never breaks an empty block.
+    huge: u64,
+    /// Whether a block has that many bytes.
+    has_huge: bool,
 }
+
+/// Requests of so many bytes get all of a new block.
+const WHOLE_FROM: u64 = 1 << 30;
+/// No block is huge that has fewer bytes.
+const LEAST_HUGE: u64 = 64 << 20;
+/// A request is small if a huge block holds so many of its size.
+const MANY_IN_HUGE: u64 = 16;
 
 impl Thrift {
     /// Breaks whatever fits.
-    pub(super) const OFF: Self = Self { live_above: u64::MAX, left_above: u64::MAX };
+    pub(super) const OFF: Self =
+        Self { live_above: u64::MAX, left_above: u64::MAX, huge: u64::MAX, has_huge: false };
 
-    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more.
-    pub(crate) const fn near(high: u64) -> Self {
-        Self { live_above: high / 10 * 7, left_above: high / 50 }
+    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more; for small
+    /// requests and blocks of 25 % of it and more, always.
+    fn new(high: u64, largest_block: u64) -> Self {
+        let huge = LEAST_HUGE.max(high / 4);
+        let (live_above, left_above) = (high / 10 * 7, high / 50);
+        Self { live_above, left_above, huge, has_huge: largest_block >= huge }
     }
 
     #[inline]
     pub(super) const fn is_on(&self, live: u64) -> bool {
+        self.has_huge || self.is_near(live)
+    }
+
+    /// Whether a pool with so many live bytes is near the most that it ever held.
+    #[inline]
+    pub(super) const fn is_near(&self, live: u64) -> bool {
         live > self.live_above
     }
 
     /// Whether a request of `size` that would leave `left` of an empty block over should have a block of its own.
-    pub(super) const fn keeps_whole(&self, size: u64, left: u64) -> bool {
-        left > self.left_above && left > size / 10
+    pub(super) const fn keeps_whole(&self, size: u64, left: u64, live: u64) -> bool {
+        (self.is_near(live) && left > self.left_above && left > size / 10)
+            || (left >= self.huge && size <= left / MANY_IN_HUGE)
     }
 }
 

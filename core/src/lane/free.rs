@@ -5,7 +5,9 @@ use super::reuse::Origin;
 use super::table::SlotId;
 use super::{Lane, State, Uses};
 use crate::sync::Guard;
-use crate::{Backend, Error, ErrorKind, Place, Point, Privacy, Result, Sharing, TimelineId};
+use crate::{
+    Backend, Error, ErrorKind, Place, Point, Privacy, Result, Sharing, TimelineId, Timelines,
+};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
@@ -168,6 +170,9 @@ impl<B: Backend> Lane<B> {
             self.wipe(id, home)?;
             return self.shared.device.backend().wait_idle().map(|()| None);
         };
+        if self.shared.config.uses == Uses::Undeclared {
+            self.order_after_all(timelines, home)?;
+        }
         for point in uses.iter().filter(|point| point.timeline != home) {
             let ordered = timelines.order(home, *point);
             self.shared.device.unless_closed(point.timeline, ordered)?;
@@ -180,6 +185,18 @@ impl<B: Backend> Lane<B> {
         }
         drop(state);
         Ok(Some(Point { timeline: home, epoch: timelines.mark(home)? }))
+    }
+
+    /// Has a timeline run after all work that was submitted to the device so far.
+    fn order_after_all(&self, timelines: &dyn Timelines, timeline: TimelineId) -> Result<()> {
+        match timelines.mark(TimelineId::ALL) {
+            Ok(epoch) => timelines.order(timeline, Point { timeline: TimelineId::ALL, epoch }),
+            // The device cannot mark all of its work.
+            Err(error) if error.kind() == ErrorKind::NoSuchTimeline => {
+                self.shared.device.backend().wait_idle()
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether an allocation's bytes must not outlive it.

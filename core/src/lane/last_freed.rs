@@ -86,7 +86,7 @@ impl<B: Backend> State<B> {
             && class == ask.class
             && user == last_freed.user
             // Near the high-water mark blocks are kept whole, which only a search can see to.
-            && !self.thrift.is_on(self.counts.granted_bytes)
+            && !self.thrift.is_near(self.counts.granted_bytes)
             && (now == Now::Proven || self.would_find(grant));
         if fits {
             self.last_freed = Some(LastFreed { now: Now::Live, ..last_freed });

@@ -314,7 +314,7 @@ impl<B: Backend> State<B> {
         let Suballocator::General(tlsf) = &mut self.suballocator else { return false };
         let Some(left) = tlsf.free_beside_only(grant.key) else { return false };
         let operations = self.counts.operations();
-        if !self.thrift.keeps_whole(ask.layout.size, left)
+        if !self.thrift.keeps_whole(ask.layout.size, left, self.counts.granted_bytes)
             || !self.ration.allows_exchange(operations)
         {
             return false;

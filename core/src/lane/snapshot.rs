@@ -252,6 +252,9 @@ impl<B: Backend> Lane<B> {
         asks: Consent,
     ) {
         let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
+        if grant.block != pager.block() {
+            return; // A block of its own has no pages.
+        }
         let resident = match state.mobile_in(id, slot, class) {
             Found::Mobile(mobile) if mobile.consent.is_within(asks) => {
                 Some(self.resident(mobile, grant.block, grant.span, class))

@@ -235,7 +235,7 @@ impl Pager {
         let touches = |hole: Span| {
             keep.is_some_and(|keep| hole.end() == keep.offset || hole.offset == keep.end())
         };
-        tlsf.holes_from_largest(self.page, |key, hole, last| {
+        tlsf.holes_from_largest(self.block, self.page, |key, hole, last| {
             if !touches(hole)
                 && may(last)
                 && let Some(span) = self.whole_groups(hole, wanted - found)

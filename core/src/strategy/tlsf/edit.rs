@@ -249,9 +249,10 @@ impl Tlsf {
         Ok([hole(self.nodes.previous(index)), hole(self.nodes.next(index))])
     }
 
-    /// Visits holes of at least `size` bytes with their last use, largest bins first, until `visit` breaks.
+    /// Visits the holes of a block of at least `size` bytes with their last use, largest bins first, until `visit` breaks.
     pub fn holes_from_largest(
         &self,
+        block: BlockId,
         size: u64,
         mut visit: impl FnMut(Key, Span, LastUse) -> ControlFlow<()>,
     ) {
@@ -259,6 +260,7 @@ impl Tlsf {
         for hole in (lowest..BINS).rev().flat_map(|bin| self.bins.holes(bin)) {
             let node = self.nodes.get(hole);
             if node.size >= size
+                && node.block() == block
                 && visit(self.nodes.key(hole), node.span(), node.last_use).is_break()
             {
                 return;

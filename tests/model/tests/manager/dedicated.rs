@@ -7,7 +7,6 @@ const KIB: u64 = 1 << 10;
 /// A pass takes the block's offsets for those of pages and moves the allocation away. A trim then takes its empty block for
 /// pages, and unmaps those of others.
 #[test]
-#[ignore = "fails: a pass over a pool of pages moves allocations that have a block of their own"]
 fn a_pass_over_pages_leaves_a_dedicated_block_alone() {
     let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).open().expect("a device");
     let manager = Manager::new(host);

@@ -410,3 +410,16 @@ fn a_stack_pool_takes_frees_in_any_order() {
     manager.trim().expect("nothing is live");
     assert_eq!(pool.reserved(), 0);
 }
+
+/// A huge block serves the next huge request, or goes back to the driver: small allocations do not keep it.
+#[test]
+fn small_allocations_do_not_live_in_what_a_huge_one_left() {
+    let manager = plain(2048 * MIB);
+    let mut small = Vec::new();
+    for round in 0..8 {
+        drop(manager.allocate(&Request::new((400 + round) * MIB)).expect("fits"));
+        small.extend((0..50).map(|_| manager.allocate(&Request::new(MIB / 16)).expect("fits")));
+    }
+    let held = manager.report().peak_reserved_bytes;
+    assert!(held <= 440 * MIB, "{} MiB held for 407 and 25 live", held / MIB);
+}

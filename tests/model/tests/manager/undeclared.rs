@@ -6,7 +6,6 @@ use omniheap_host::{Host, heap};
 
 /// The zeros that end a secret come in the order of its own timeline, which need not run after the other use yet.
 #[test]
-#[ignore = "fails: a secret is zeroed while a timeline that did not declare itself still reads it"]
 fn an_undeclared_use_comes_before_a_secret_is_zeroed() {
     let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).open().expect("a device");
     let mut config = ManagerConfig::default().plain();
