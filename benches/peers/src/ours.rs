@@ -1,12 +1,12 @@
 //! omniheap: the strategy alone, and the whole manager.
 use crate::measure::Peer;
-use crate::null::Null;
 use crate::workload::{ALIGN, Step, Workload};
 use omniheap_core::strategy::{Key, Strategy, Tlsf};
 use omniheap_core::{
     Align, Allocation, Backend, Class, HeapKind, Layout, Manager, ManagerConfig, Request,
 };
 use omniheap_host::{Host, heap};
+use omniheap_null::Null;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ impl Whole {
     pub fn new(_: &Workload) -> Self {
         let host =
             Host::builder().heap(heap(HeapKind::Device, 1 << 38)).open().expect("a host device");
-        Self(Manager::with_config(Null::like(host.caps()), ManagerConfig::default().plain()))
+        Self(Manager::with_config(Null::new(host.caps().clone()), ManagerConfig::default().plain()))
     }
 }
 

@@ -1,12 +1,11 @@
-//! What a pass takes on the host alone: ten thousand moves on a device that does nothing.
-#![expect(unsafe_code, reason = "a backend")]
+//! Times a defragmentation pass on the host alone: ten thousand moves on the null device.
 use crate::Failure;
 use crate::pause::computed;
 use core::time::Duration;
 use omniheap::{
-    Allocation, Backend, Budget, Caps, HeapId, Manager, ManagerConfig, Move, Place, PoolConfig,
-    Request, Result, TimelineId, Transfer, UserPool, open,
+    Allocation, Backend as _, Budget, Manager, ManagerConfig, PoolConfig, Request, UserPool, open,
 };
+use omniheap_null::Null;
 
 /// Moves of a pass.
 const MOVES: u64 = 10_000;
@@ -18,50 +17,9 @@ const SPARSE: u64 = MOVES.div_ceil(EACH / 2);
 /// Passes of which the median is taken.
 const PASSES: usize = 31;
 
-/// A device whose blocks have no bytes and whose copies do nothing.
-struct Blank(Caps);
-
-// SAFETY: blocks have no bytes, so no two of them share one; the limits never change.
-unsafe impl Backend for Blank {
-    type Block = ();
-    fn caps(&self) -> &Caps {
-        &self.0
-    }
-    fn allocate(&self, _: HeapId, _: u64) -> Result<()> {
-        Ok(())
-    }
-    unsafe fn free(&self, (): ()) -> Result<()> {
-        Ok(())
-    }
-    fn wait_idle(&self) -> Result<()> {
-        Ok(())
-    }
-    fn as_transfer(&self) -> Option<&dyn Transfer<Block = ()>> {
-        Some(self)
-    }
-}
-
-// SAFETY: no bytes are touched.
-unsafe impl Transfer for Blank {
-    type Block = ();
-
-    fn write(&self, _: TimelineId, _: Place<'_, ()>, _: &[u8]) -> Result<()> {
-        Ok(())
-    }
-    fn read(&self, _: TimelineId, _: Place<'_, ()>, _: &mut [u8]) -> Result<()> {
-        Ok(())
-    }
-    fn fill(&self, _: TimelineId, _: Place<'_, ()>, _: u64, _: u8) -> Result<()> {
-        Ok(())
-    }
-    fn copy(&self, _: TimelineId, _: &[Move<'_, ()>]) -> Result<()> {
-        Ok(())
-    }
-}
-
-pub(crate) fn run() -> core::result::Result<(), Failure> {
+pub(crate) fn run() -> Result<(), Failure> {
     let caps = open(omniheap::BackendKind::Host, 0)?.caps().clone();
-    let manager = Manager::with_config(Blank(caps), ManagerConfig::default());
+    let manager = Manager::with_config(Null::new(caps), ManagerConfig::default());
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     let heap = *heaps.as_slice().first().ok_or("no heap")?;
     let (block, minimum) = (Some(EACH * SIZE), SPARSE * 3 * EACH * SIZE);
@@ -83,17 +41,14 @@ pub(crate) fn run() -> core::result::Result<(), Failure> {
 }
 
 /// What planning, submitting and committing took.
-fn one(
-    manager: &Manager<Blank>,
-    pool: &UserPool<Blank>,
-) -> core::result::Result<[Duration; 3], Failure> {
+fn one(manager: &Manager<Null>, pool: &UserPool<Null>) -> Result<[Duration; 3], Failure> {
     let mut live = Vec::new();
     for number in 0..SPARSE * 3 * EACH {
         live.push((number, pool.allocate(&Request::new(SIZE))?));
     }
     // Blocks half full, and twice as many that are three quarters full: the first go into the holes of the others.
     live.retain(
-        |(number, _): &(u64, Allocation<Blank>)| {
+        |(number, _): &(u64, Allocation<Null>)| {
             if number / EACH < SPARSE { number.is_multiple_of(2) } else { number % 4 != 1 }
         },
     );
