@@ -1,4 +1,6 @@
-//! The kernels of omniheap: one folder each, one file per language, and a reference in Rust.
+//! The kernels of omniheap, in CUDA C++ and WGSL, each with a reference in Rust.
+//!
+//! `probes/` holds the kernels that calibration measures, `judged/` those that placements are judged with.
 //!
 //! WGSL becomes SPIR-V when this crate is built, so no backend needs a shader compiler it does not have anyway. Load a
 //! kernel with [`Launch::load`](omniheap_seam::Launch::load).

@@ -232,12 +232,11 @@ fn text(results: &Results) -> String {
         lines.push(format!("  {word}: {}::{}: {why}", case.mode, case.name));
     }
     lines.push(format!(
-        "  {} passed, {} failed, {} refused as documented, {} known failures; behaviours pending: {}",
+        "  {} passed, {} failed, {} refused as documented, {} known failures",
         results.passed(),
         results.failed(),
         results.refused(),
-        results.known(),
-        results.pending.len()
+        results.known()
     ));
     lines.join("\n")
 }

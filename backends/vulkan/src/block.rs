@@ -1,6 +1,6 @@
 //! One driver allocation with a buffer over all its bytes, or sparse addresses that pages are mapped into.
 #![expect(unsafe_code, reason = "holds the pointer of a mapping")]
-use crate::{
+use crate::driver::{
     device::{Device, lock},
     objects::{Buffer, Memory},
 };

@@ -1,5 +1,7 @@
 //! From what the driver says about its memory to [`Caps`], and the ranking of heaps. Pure: no driver call is made here.
 #![forbid(unsafe_code)]
+pub(crate) mod features;
+
 use ash::vk;
 use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,

@@ -1,6 +1,13 @@
 //! The instance: finding the loader, listing devices, and the one place where the driver's codes become errors.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
-use crate::validation::{self, Messages, Validation};
+pub(crate) mod device;
+pub(crate) mod objects;
+pub(crate) mod physical;
+pub(crate) mod probe;
+pub(crate) mod queues;
+pub(crate) mod validation;
+
+use self::validation::{Messages, Validation};
 use ash::{ext, khr, vk};
 use core::ffi::CStr;
 use omniheap_seam::{Error, ErrorKind, Result};

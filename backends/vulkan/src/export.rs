@@ -3,10 +3,12 @@
 use crate::{
     Block, Vulkan,
     block::{Backing, Shared},
-    device::Device,
-    driver::check,
-    features::Feature,
-    objects::{Ask, Buffer, Kind, Memory, Share, usage},
+    caps::features::Feature,
+    driver::{
+        check,
+        device::Device,
+        objects::{Ask, Buffer, Kind, Memory, Share, usage},
+    },
 };
 use ash::vk;
 use omniheap_seam::{ErrorKind, Export, Exported, HeapId, Result};

@@ -2,7 +2,7 @@
 #![doc = ""]
 #![doc = include_str!("../../../docs/migrating-from-gpu-allocator.md")]
 #![expect(unsafe_code, reason = "signs the contract of MemorySource")]
-use crate::{MemorySource, Piece, device::lock};
+use crate::{MemorySource, Piece, driver::device::lock};
 use ash::vk;
 use core::fmt;
 use gpu_allocator::{AllocationError, vulkan};

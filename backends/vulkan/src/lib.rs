@@ -1,20 +1,18 @@
-//! Vulkan memory as an omniheap backend: see the list below for the map.
+//! Vulkan as an omniheap backend, through `ash`. The loader is found at run time.
 //!
-//! | file | holds |
+//! | module | holds |
 //! |---|---|
 //! | `open` | [`Vulkan::open`], [`Vulkan::wrap`], options |
-//! | `caps`, `probe` | from the driver's memory types to [`Caps`](omniheap_seam::Caps), and their ranking |
-//! | `driver`, `physical`, `device`, `objects` | the calls, and the owners of what they return |
-//! | `backend`, `block` | the seam: blocks, mapping, addresses, budget |
-//! | `timeline`, `line`, `clock`, `commands` | timelines over queues |
-//! | `family` | ownership of an engine's resources between queue families |
-//! | `transfer`, `staging`, `ring` | bytes in and out |
-//! | `copy`, `kernel`, `tasks` | bytes across, as one batch |
-//! | `remap`, `pages` | sparse binding |
-//! | `export` | hand-over by file descriptor |
-//! | `resource`, `owned` | memory for an engine's own buffers and images |
+//! | `backend`, `block` | [`Vulkan`] and [`Block`]: allocation, mapping, addresses, budget |
+//! | `caps` | memory types as [`Caps`](omniheap_seam::Caps), ranked; features; what is tried at opening |
+//! | `driver` | instance, physical and logical device, queues, owners of native objects, validation messages |
+//! | `timeline` | timelines over queues: clocks, command buffers, queue families |
+//! | `transfer` | writes and reads through staging rings, fills, batches of copies, the compaction kernel |
+//! | `launch` | kernels and their descriptor sets |
+//! | `remap` | sparse binding and its pages |
+//! | `export` | memory shared by file descriptor |
+//! | `resource` | memory for an engine's own buffers and images |
 //! | `source`, `gpu_allocator` | blocks from an engine's own allocator |
-//! | `validation` | the validation layer's messages |
 //!
 //! # Examples
 //!
@@ -35,56 +33,32 @@
 mod backend;
 mod block;
 mod caps;
-mod clock;
-mod commands;
-mod copy;
-mod device;
 mod driver;
 mod export;
-mod family;
-mod features;
 #[cfg(feature = "gpu-allocator")]
 pub mod gpu_allocator;
-mod kernel;
 mod launch;
-mod line;
-mod objects;
 mod open;
-#[cfg(feature = "manager")]
-mod owned;
-mod pages;
-mod physical;
-mod probe;
-mod queues;
 mod remap;
 #[cfg(feature = "manager")]
 mod resource;
-mod ring;
-mod route;
-mod sets;
 mod source;
-mod staging;
-mod tasks;
 mod timeline;
 mod transfer;
-mod validation;
-mod vulkan;
 
 pub use ash;
-pub use backend::BlockOptions;
+pub use backend::{BlockOptions, Vulkan};
 pub use block::Block;
-pub use caps::Paging;
-pub use clock::Clocks;
-pub use copy::Copies;
-pub use family::Exclusive;
-pub use features::Feature;
+pub use caps::{Paging, features::Feature};
+pub use driver::validation::{Messages, Validation};
 #[cfg(feature = "gpu-allocator")]
 pub use gpu_allocator::GpuAllocator;
 pub use open::{Existing, Options, Which};
 #[cfg(feature = "manager")]
-pub use owned::{Native, Resource};
-#[cfg(feature = "manager")]
-pub use resource::{Alone, Needs};
+pub use resource::{
+    Alone, Needs,
+    owned::{Native, Resource},
+};
 pub use source::{MemorySource, Piece};
-pub use validation::{Messages, Validation};
-pub use vulkan::Vulkan;
+pub use timeline::{clock::Clocks, family::Exclusive};
+pub use transfer::copy::Copies;

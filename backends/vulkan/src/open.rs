@@ -2,20 +2,22 @@
 #![expect(unsafe_code, reason = "wrapping trusts the caller's handles")]
 use crate::{
     Vulkan,
-    caps::{self, Paging},
-    clock::Clocks,
-    copy::{Copier, Copies},
-    device::Device,
-    driver::{Instance, Names},
+    caps::{self, Paging, features::Feature},
+    driver::{
+        Instance, Names,
+        device::Device,
+        physical::Physical,
+        probe,
+        validation::{Messages, Validation},
+    },
     export::Sharing,
-    features::Feature,
     launch::Programs,
-    pages::Pages,
-    physical::Physical,
-    probe,
-    staging::{Plan, Plans},
-    timeline::Lines,
-    validation::{Messages, Validation},
+    remap::pages::Pages,
+    timeline::{Registry, clock::Clocks},
+    transfer::{
+        copy::{Copier, Copies},
+        staging::{Plan, Plans},
+    },
 };
 use ash::vk;
 use core::{ffi::CStr, sync::atomic::Ordering};
@@ -218,7 +220,7 @@ impl Vulkan {
         };
         Ok(Self {
             programs: Programs::default(),
-            lines: Lines::new(&device, clocks, plans)?,
+            timelines: Registry::new(&device, clocks, plans)?,
             pages: Pages::new(&device),
             copier: Copier::new(&device, physical.kind, options.copies),
             sharing: Sharing::read(&device),

@@ -1,14 +1,17 @@
 //! Pages: sparse buffers for addresses, binds for mapping.
 #![expect(unsafe_code, reason = "signs the contract of Remap and submits binds")]
+pub(crate) mod pages;
+
 use crate::{
     Block, Vulkan,
     block::Backing,
     caps::Slot,
-    clock::Fence,
-    device::lock,
-    driver::check,
-    objects::{Buffer, Kind},
-    pages,
+    driver::{
+        check,
+        device::lock,
+        objects::{Buffer, Kind},
+    },
+    timeline::clock::Fence,
 };
 use ash::vk;
 use omniheap_seam::{Align, ErrorKind, Heap, HeapId, Page, Remap, Result};

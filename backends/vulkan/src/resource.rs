@@ -1,11 +1,15 @@
 //! What engines do: memory for a buffer or image of their own.
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
+pub(crate) mod owned;
+
 use crate::{
     Block, Native, Vulkan,
     block::Shared,
     caps::Table,
-    driver::check,
-    objects::{Ask, Memory, Share},
+    driver::{
+        check,
+        objects::{Ask, Memory, Share},
+    },
 };
 use ash::vk;
 use omniheap_core::{AllocateError, Allocation, Manager, Request};
