@@ -1,7 +1,4 @@
-//! The smallest backend that passes the conformance suite: RAM behind a lock.
-//!
-//! Four verbs and one capability. It has no timelines, pages, addresses or host view; the suite asserts that their
-//! absence is as documented and counts those cases as refused.
+#![doc = include_str!("../README.md")]
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_seam::{
