@@ -95,7 +95,7 @@ const SHARED_ROWS: u32 = 3072;
 /// Stands for the words of shared memory until SPIR-V is made; a number that no kernel uses.
 const SHARED_WORDS: u32 = 16_411;
 
-/// Where a table lies.
+/// Memory of a table.
 #[derive(Clone, Copy)]
 enum Place {
     Constant,

@@ -1,4 +1,4 @@
-//! What `omniheap calibrate` measured, kept in a file of a few lines, and the policy that uses it.
+//! Profiles measured by `omniheap calibrate`, their files, and the policy that uses them.
 use core::fmt;
 use omniheap_core::{
     Caps, Cost, DefaultPolicy, ManagerConfig, MeasuredPolicy, Policy, Probe, Profile, TableSize,
@@ -36,9 +36,9 @@ pub enum ProfileError {
     Foreign {
         /// `device` or `driver`.
         what: &'static str,
-        /// Where it was measured.
+        /// Device of the measurement.
         measured: String,
-        /// What is here.
+        /// This device.
         here: String,
     },
 }
@@ -71,7 +71,7 @@ impl From<io::Error> for ProfileError {
     }
 }
 
-/// Where a policy's numbers come from.
+/// Origin of a policy's profile.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Knowledge {
@@ -93,7 +93,7 @@ impl fmt::Display for Knowledge {
     }
 }
 
-/// Where the profile of a device is kept.
+/// Returns the path of a device's profile.
 ///
 /// In the folder that `$OMNIHEAP_PROFILES` names, or in `omniheap` in the user's configuration folder
 /// (`$XDG_CONFIG_HOME`, else `$HOME/.config`). `None` where there is no such folder, or where `$OMNIHEAP_PROFILES` is

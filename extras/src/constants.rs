@@ -5,7 +5,7 @@ use omniheap_core::{
     choose_constants,
 };
 
-/// Where one constant of a set goes.
+/// Place of one constant of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConstantHome {
     /// With the launch itself, this many bytes behind the kernel's own parameters.
@@ -17,14 +17,14 @@ pub enum ConstantHome {
     Memory(Placement),
 }
 
-/// Where every constant of a set goes.
+/// Places of all constants of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstantPlan {
     /// One home for each request, in their order.
     pub homes: Vec<ConstantHome>,
-    /// What the constant bank is worth with this choice: percent of time saved, times bytes read.
+    /// Value of this choice: percent of time saved, times bytes read.
     pub benefit: u64,
-    /// What no choice can exceed; equal to `benefit` where the choice is the best there is.
+    /// Upper bound of `benefit`; equal to it if the choice is optimal.
     pub bound: u64,
 }
 
@@ -40,7 +40,7 @@ pub enum Constant<B: Backend> {
     Memory(Allocation<B>, Placement),
 }
 
-/// What travels with a launch starts at multiples of this.
+/// Alignment of constants that are passed with a launch.
 const PUSH_ALIGN: Align = Align::of(16);
 
 /// Says where a set of constants goes that one kernel uses, beside `parameters` bytes of its own.
@@ -138,7 +138,7 @@ fn plan_push<B: Backend>(
     }
 }
 
-/// What a request is worth in the bank: the time that it saves there, for all bytes that a group reads.
+/// Returns the value of a request in the bank: the time saved, for all bytes that a workgroup reads.
 fn candidate<B: Backend>(manager: &Manager<B>, request: &Request<'_>) -> Candidate {
     let size = request.layout.size;
     let profile = manager.config().policy.profile(manager.caps());

@@ -15,9 +15,9 @@ use omniheap_core::{
 };
 use std::sync::Arc;
 
-/// What fresh bytes and guards hold.
+/// Value of fresh bytes and of guards.
 const FRESH: u8 = 0xFB;
-/// What freed bytes hold until somebody gets them.
+/// Value of freed bytes until they are reused.
 const FREED: u8 = 0xDD;
 /// Bytes of a guard at least, where the pool can give them.
 const LEAST: u64 = 16;
@@ -56,7 +56,7 @@ fn with(mut config: ManagerConfig, guards: Guards) -> ManagerConfig {
     config
 }
 
-/// Returns what was written behind the end of allocations, as far as that is known: of those that ended and of those that
+/// Returns the writes found behind the end of allocations: of those that were freed, and of those that
 /// live. Waits for what uses them.
 ///
 /// Each allocation is named once. What a pass is moving is looked at when it is asked for again, or ends.
@@ -112,9 +112,9 @@ pub struct Overwrite {
     pub heap: HeapId,
     /// Bytes between its end and the first byte that was overwritten: zero for the byte right behind it.
     pub distance: u64,
-    /// What that byte held.
+    /// Expected value of that byte.
     pub expected: u8,
-    /// What it holds now.
+    /// Value found.
     pub found: u8,
 }
 
@@ -131,7 +131,7 @@ impl Overwrite {
     }
 }
 
-/// How guards fared.
+/// Counts of checked and unchecked guards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GuardReport {

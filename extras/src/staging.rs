@@ -84,7 +84,7 @@ impl<B: Backend> Staging<B> {
     /// # Errors
     ///
     /// `OutOfRange`, `Misaligned`, `Unsupported`, `NoSuchTimeline`, `Foreign` for another manager's allocation, `Published`
-    /// for bytes that are final, or what the driver says. Nothing was copied when the range or the alignment is wrong.
+    /// for bytes that are final, or the driver's error. Nothing was copied when the range or the alignment is wrong.
     pub fn upload(
         &self,
         on: TimelineId,
@@ -278,7 +278,7 @@ impl State {
     }
 }
 
-/// Whether nothing runs any more: the wait succeeded, or the device is lost and runs nothing.
+/// Returns whether nothing runs any more: the wait succeeded, or the device is lost and runs nothing.
 fn is_over(waited: Result<()>) -> bool {
     waited.err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
 }

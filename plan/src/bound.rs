@@ -44,30 +44,30 @@ pub enum Certificate {
         buffers: Vec<usize>,
         /// Sum of their sizes.
         bytes: u64,
-        /// What there is.
+        /// Available bytes.
         capacity: u64,
     },
     /// These buffers are needed at once and are too large together because each starts at a multiple of `align`.
     Padded {
         /// The tick at which all of them are alive.
         at: u64,
-        /// What their offsets are multiples of, by their own alignments and those of their region and of the buffers that use
+        /// Alignment of their offsets, from their own alignments and those of their region and of the buffers that use
         /// the same bytes.
         align: u64,
         /// The buffers, one of each alias class.
         buffers: Vec<usize>,
         /// Sum of their sizes, each but one rounded up to `align`.
         bytes: u64,
-        /// What there is.
+        /// Available bytes.
         capacity: u64,
     },
     /// A buffer is fixed where the region ends.
     FixedOutside {
         /// The buffer.
         buffer: usize,
-        /// Where it would end.
+        /// End offset.
         end: u64,
-        /// What there is.
+        /// Available bytes.
         capacity: u64,
     },
     /// Two buffers are fixed on the same bytes at the same time, or use the same bytes but are fixed apart.
@@ -89,7 +89,7 @@ pub enum Certificate {
     Exhausted {
         /// The least capacity that is not excluded.
         at_least: u64,
-        /// What there is.
+        /// Available bytes.
         capacity: u64,
         /// States that were looked at.
         nodes: u64,
@@ -246,12 +246,12 @@ impl fmt::Display for Certificate {
 /// The most alignments that are looked at; problems with more are rare, and gain little.
 const ALIGNMENTS: usize = 8;
 
-/// What a model needs at least.
+/// Lower bound of a model.
 #[derive(Clone, Copy, Debug)]
 struct Heaviest {
     bytes: u64,
     section: usize,
-    /// What offsets are multiples of.
+    /// Common alignment of offsets.
     align: u64,
 }
 

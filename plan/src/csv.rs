@@ -25,16 +25,16 @@ pub struct Table {
     pub offsets: Vec<Option<u64>>,
 }
 
-/// What is wrong with a file, and on which line.
+/// Error in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub kind: CsvErrorKind,
 }
 
-/// What can be wrong with a line.
+/// Kinds of errors in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CsvErrorKind {

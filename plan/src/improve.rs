@@ -11,7 +11,7 @@ const CHOICE: usize = 4;
 /// Once in so many times an item takes any slot that it fits, not the tightest.
 const WANDER: u64 = 8;
 
-/// How one improvement decides; several that differ find more than one that goes on for longer.
+/// Rule of one improvement run. Several different runs find more than one long run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
     /// Large items stay in, and slots are filled tightly.
@@ -49,7 +49,7 @@ pub(crate) struct Improve<'a> {
     inside: Vec<bool>,
     head: Vec<u64>,
     tail: Vec<u64>,
-    /// What an item weighs at first, and how often it was in need.
+    /// Initial weight of each item, and how often it did not fit.
     base: Vec<u64>,
     need: Vec<u64>,
     outside: Vec<u32>,
@@ -135,12 +135,12 @@ impl<'a> Improve<'a> {
         true
     }
 
-    /// Where an item ends at least.
+    /// Returns the lowest possible end of an item.
     fn end(&self, item: usize) -> u64 {
         self.head[item] + self.frame.size[item]
     }
 
-    /// What an item and those above it need.
+    /// Returns the bytes that an item and those above it need.
     fn above(&self, item: usize) -> u64 {
         self.tail[item] + self.frame.size[item]
     }
@@ -273,7 +273,7 @@ fn highest(frame: &Frame, skyline: &[u64], item: u32) -> u64 {
     })
 }
 
-/// What items weigh at first: as much as each other, or as the square root of their sizes.
+/// Returns the initial weights: all equal, or the square root of the sizes.
 fn bases(size: &[u64], habit: Habit) -> Vec<u64> {
     const MEAN: u128 = 1 << 16;
     let sum = size.iter().map(|&s| u128::from(s)).sum::<u128>().max(1);

@@ -25,7 +25,7 @@ pub(crate) struct Model {
     runs: Vec<(Section, Section)>,
     bytes: Vec<u64>,
     runs_at: Vec<u32>,
-    /// Where each section starts, and behind them where the last one ends.
+    /// Start of each section, then the end of the last one.
     pub(crate) ticks: Vec<u64>,
     /// Bytes alive in each section.
     pub(crate) load: Vec<u64>,

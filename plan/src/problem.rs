@@ -1,4 +1,4 @@
-//! What is asked: buffers with lifetimes, the regions they may live in, and who may share bytes with whom.
+//! A problem: buffers with lifetimes, the regions they may be placed in, and which may share bytes.
 
 use crate::classes::{Classes, lcm};
 use crate::problem_error::ProblemError;
@@ -85,7 +85,7 @@ pub struct Buffer {
     pub hint: Option<u64>,
     /// The regions it may live in.
     pub regions: RegionSet,
-    /// What it costs to spill or recompute it; `None` when it must stay.
+    /// Cost of spilling or recomputing it; `None` if it must stay.
     pub spill_cost: Option<u64>,
 }
 
@@ -189,9 +189,9 @@ impl Region {
 /// A planning problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is placed; a buffer is named by its index here.
+    /// Buffers to place; a buffer is named by its index here.
     pub buffers: Vec<Buffer>,
-    /// Where it is placed; at least one, at most 64.
+    /// Regions to place them in; 1 to 64.
     pub regions: Vec<Region>,
     /// Pairs that use the same bytes: an operator that works in place, a view. Both get one offset.
     pub aliases: Vec<(usize, usize)>,

@@ -38,9 +38,9 @@ pub(crate) struct Repair<'a> {
     base: Vec<u128>,
     penalty: Vec<u32>,
     outside: Vec<u32>,
-    /// What the item at hand meets, by offset.
+    /// Entries that overlap the current item, by offset.
     met: Vec<Entry>,
-    /// Where the item can lie on each of those.
+    /// Possible offsets of the item on each of those.
     tops: Vec<(u64, u32)>,
 }
 
@@ -207,7 +207,7 @@ impl<'a> Repair<'a> {
     }
 }
 
-/// What an item weighs at first.
+/// Returns the initial weight of an item.
 fn base(model: &Model, item: usize) -> u128 {
     if model.fixed[item].is_some() {
         return FOREVER;

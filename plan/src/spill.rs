@@ -1,4 +1,4 @@
-//! What to do when it does not fit: what to spill, how much more would do, how large a batch fits.
+//! Advice when a problem does not fit: what to spill, the capacity needed, the largest batch that fits.
 
 use crate::model::Model;
 use crate::options::Options;
@@ -17,11 +17,11 @@ pub struct Spill {
     pub cost: u64,
     /// A plan for the rest; spilled buffers have no bytes in it and a spot without meaning.
     pub plan: Plan,
-    /// Whether no cheaper set exists.
+    /// Whether the set is proven to be the cheapest.
     pub proof: Proof,
 }
 
-/// How sure an answer is.
+/// Certainty of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// Nothing better exists.

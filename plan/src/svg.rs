@@ -47,7 +47,7 @@ struct Scale {
     start: u64,
     end: u64,
     bytes: u64,
-    /// Where each region starts when they are stacked.
+    /// Start of each region in the stacked picture.
     base: Vec<u64>,
 }
 

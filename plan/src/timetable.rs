@@ -1,4 +1,4 @@
-//! Which placed items live when: answers who meets an item, and lets items come and go.
+//! Placed items over time: finds the items that overlap another, and supports adding and removing.
 
 use crate::model::{Model, id};
 use alloc::vec::Vec;
@@ -26,7 +26,7 @@ impl Entry {
         self.hull.0 < hull.1 && hull.0 < self.hull.1
     }
 
-    /// What entries are sorted by.
+    /// Returns the sort key.
     pub(crate) const fn key(&self) -> (u64, u32) {
         (self.offset, self.item)
     }

@@ -6,13 +6,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What is wrong with a plan. Buffers are named by index.
+/// Error in a plan. Buffers are named by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
     /// There is not one spot for each buffer.
     Count {
-        /// How many there are.
+        /// Their number.
         spots: usize,
     },
     /// A buffer is in a region that is not there or that it may not use.

@@ -134,7 +134,7 @@ pub struct SharedCaps {
     pub bank_width: u32,
 }
 
-/// Who the device is.
+/// Returns the identity of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// The backend's name: one lower-case word.
@@ -150,7 +150,7 @@ pub struct DeviceInfo {
 /// A device's memory, described.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Who the device is.
+    /// Returns the identity of the device.
     pub device: DeviceInfo,
     /// Every heap, best first within a kind.
     pub heaps: Vec<Heap>,

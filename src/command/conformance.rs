@@ -124,7 +124,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 enum Long {
     /// There is no such device here.
     Absent(Failure),
-    /// What it found.
+    /// The failure.
     Failed(Failure),
 }
 

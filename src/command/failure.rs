@@ -60,7 +60,7 @@ impl Failure {
         ))
     }
 
-    /// What the shell sees.
+    /// Returns the exit code.
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }

@@ -10,7 +10,7 @@ pub(crate) struct NewFile {
     /// As the caller named it.
     path: PathBuf,
     file: File,
-    /// What is written and where it goes; `None` for a pipe or a device, which is written in place.
+    /// Temporary file and its destination; `None` for a pipe or a device, which is written in place.
     moved: Option<(PathBuf, PathBuf)>,
 }
 

@@ -1,4 +1,4 @@
-//! What commands print: text for people, JSON for tools, progress only for someone who watches.
+//! Output of commands: text for people, JSON for tools, progress only on a terminal.
 use super::Failure;
 use core::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.

@@ -18,9 +18,9 @@ const FIRST_ROUND: u64 = 4_000;
 /// only when a lower seed has an answer that nothing can better. So the same problem and number of threads give
 /// the same plan, unless the time limit ends a round.
 pub(super) struct Portfolio<'a> {
-    /// What to plan; checked.
+    /// The problem, validated.
     pub(super) problem: &'a Problem,
-    /// How many.
+    /// Number of them.
     pub(super) threads: u64,
     /// When to stop.
     pub(super) time_limit: Option<Duration>,
@@ -103,7 +103,7 @@ fn best(plans: Vec<(Plan, Duration)>) -> (Plan, Duration) {
     (best.expect("there is at least one thread").0, first)
 }
 
-/// What is proven beats what is not; a plan that fits beats one that does not.
+/// Returns the rank of a status: proven before unproven, fitting before not fitting.
 const fn rank(status: &Status) -> u8 {
     match status {
         Status::Optimal | Status::Infeasible { .. } => 0,

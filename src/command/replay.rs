@@ -15,7 +15,7 @@ pub(super) struct Arguments {
     /// Trace files: CSV `op,id,size,stream,time_us`, plain or gzip, or any other format that omniheap reads
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
-    /// Where to replay; `none` keeps accounts only
+    /// Backend to replay on; `none` counts only
     #[arg(long, value_enum, default_value_t = Where::Host)]
     backend: Where,
     /// Number of the device
@@ -41,7 +41,7 @@ Examples:
   omniheap replay run.csv.gz --paged no --capacity min
   omniheap replay a.csv b.csv --backend cuda --json";
 
-/// Where a trace is replayed.
+/// Backend of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Where {
     Host,
@@ -101,7 +101,7 @@ struct Outcome {
     ns_per_event: f64,
     driver_calls: u64,
     driver_ns: u64,
-    /// Where the driver tells.
+    /// The driver's own peak, if it reports one.
     driver_peak_bytes: Option<u64>,
     oom: u64,
     min_capacity_bytes: Option<u64>,

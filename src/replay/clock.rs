@@ -7,7 +7,7 @@ use omniheap::{AnyBackend, Backend, HeapId, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What the calls took and led to.
+/// Times and results of the calls.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     /// Inside the driver's calls.
@@ -36,7 +36,7 @@ impl Clock {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the driver says is used now.
+    /// The driver's error is used now.
     pub(super) fn used(&self) -> Option<u64> {
         let (device, heap) = self.asked.as_ref()?;
         Some(device.as_budget()?.budget(*heap).ok()?.used)

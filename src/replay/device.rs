@@ -15,25 +15,25 @@ use omniheap_null::Null;
 /// The heap of a device that has no size of its own: address space, not memory.
 const WIDE: u64 = 256 << 30;
 
-/// Whether pools are built from pages.
+/// Use of paged pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paging {
-    /// Where the device can.
+    /// Paged where the device can remap.
     Wanted,
     /// Blocks only.
     Off,
 }
 
-/// How much memory the device has.
+/// Memory capacity of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Capacity {
-    /// What it has.
+    /// The device's own capacity.
     Whole,
     /// This many bytes.
     Bytes(u64),
 }
 
-/// Where traces are replayed.
+/// Device of a replay.
 #[derive(Debug)]
 pub(crate) enum Device {
     /// This machine's memory.
@@ -90,7 +90,7 @@ impl Device {
         Ok(Self::Null(Box::new(self.null(WIDE)?.caps().clone())))
     }
 
-    /// Whether a replay builds its pools from pages.
+    /// Returns whether a replay builds its pools from pages.
     pub(crate) fn is_paged(&self, paging: Paging) -> Result<bool> {
         let pages = |caps: &Caps| {
             let first = first_heap(caps)?;
@@ -205,7 +205,7 @@ fn config(paging: Paging, capacity: Capacity) -> ManagerConfig {
     }
 }
 
-/// What every span is a multiple of.
+/// Returns the unit that every span is a multiple of.
 pub(crate) fn unit() -> u64 {
     ManagerConfig::default().unit.get()
 }

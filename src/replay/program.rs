@@ -2,7 +2,7 @@
 use omniheap::trace::{Op, Trace};
 use omniheap::{Align, Layout};
 
-/// What to do next. Sixteen bytes, because millions of them run through the cache of the allocator that is measured.
+/// One step of a replay. 16 bytes, because millions of them pass through the cache of the measured allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// Allocate and keep it under a number that nothing live has.

@@ -9,7 +9,7 @@ use omniheap::{
 };
 use std::time::Instant;
 
-/// What one replay did.
+/// Results of one replay.
 #[derive(Debug)]
 pub(crate) struct Played {
     /// From the first step to the last, driver calls included.
@@ -42,7 +42,7 @@ pub(crate) enum Until {
 
 /// Replays `program` through `manager`. Streams become timelines of the device where it has them.
 ///
-/// What was reserved is counted at the seam, not by the manager that is judged; what the driver says of it is asked of
+/// What was reserved is counted at the seam, not by the manager that is judged; the driver's error of it is asked of
 /// the heap of `clock`. `watch` sees the device after every step.
 pub(super) fn play<B: Backend>(
     backend: B,

@@ -1,4 +1,4 @@
-//! What recording costs: `cargo run --release -p omniheap-trace --example record_cost [-- FILE]`
+//! Measures the cost of recording: `cargo run --release -p omniheap-trace --example record_cost [-- FILE]`
 //!
 //! Allocates and frees in one lane of host memory, without an observer, with a recorder, and with named requests. The
 //! least of many short rounds is shown: others use this machine too.

@@ -4,7 +4,7 @@ use core::hash::BuildHasher;
 use std::collections::HashMap;
 use std::hash::RandomState;
 
-/// How far an allocation has come.
+/// State of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     /// Allocated.

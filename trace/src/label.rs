@@ -14,7 +14,7 @@ impl LabelId {
     pub const NONE: Self = Self(0);
 }
 
-/// What stands for a tag, which is a number.
+/// Returns the text of a numeric tag.
 pub(crate) fn tag_text(tag: omniheap_core::Tag) -> String {
     format!("tag {}", tag.0)
 }
@@ -75,7 +75,7 @@ impl Labels {
         }
     }
 
-    /// Whether `label` is `parent / text`.
+    /// Returns whether `label` is `parent / text`.
     pub(crate) fn is(&self, label: LabelId, parent: LabelId, text: &str) -> bool {
         self.node(label)
             .is_some_and(|node| node.parent == parent.0 && self.string_at(node.text) == text)
@@ -132,12 +132,12 @@ impl Labels {
         format!("…{}", &text[start..])
     }
 
-    /// How many labels there are; ids are `1..=len`.
+    /// Returns the number of labels; ids are `1..=len`.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is no label.
+    /// Returns whether there is no label.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }

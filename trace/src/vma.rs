@@ -146,7 +146,7 @@ impl<'de> Deserialize<'de> for Spans {
     }
 }
 
-/// What a span holds, by VMA's names.
+/// Content of a span, by VMA's names.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum Kind {

@@ -14,7 +14,7 @@ use std::time::Instant;
 /// Binaries at a time, at most: each has threads of its own.
 const MOST: usize = 4;
 
-/// What a binary is for.
+/// Kind of binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It tests.
@@ -32,7 +32,7 @@ pub(crate) struct Binary {
     pub(crate) folder: PathBuf,
     /// The target's name.
     pub(crate) name: String,
-    /// Where it is.
+    /// Its location.
     path: PathBuf,
 }
 

@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::process::Command;
 use std::time::Instant;
 
-/// How a step ends: well, or with a line that says why not.
+/// Result of a step; an error is one line.
 pub(crate) type Outcome = Result<(), String>;
 
 /// One thing to do.

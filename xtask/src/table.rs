@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "<!-- conformance table: begin -->\n";
 const END: &str = "<!-- conformance table: end -->";
-/// What is kept of each run.
+/// Fields kept of each run.
 const KEPT: [&str; 8] =
     ["label", "backend", "device", "driver", "passed", "failed", "refused", "known"];
 

@@ -1,4 +1,4 @@
-//! How fast device memory is handed out: one manager beside the driver's own asynchronous pool, in one run.
+//! Times allocation: one manager beside the driver's own asynchronous pool, in one run.
 //!
 //! `pytorch/run.py` measures PyTorch's caching allocator with the same sizes in the same order. Ends with an error where
 //! there is no device.

@@ -1,4 +1,4 @@
-//! How fast bytes get to the device and back: from pageable and from pinned memory, against one plain driver copy.
+//! Times uploads and read-backs from pageable and pinned memory, beside one plain driver copy.
 //! Ends with an error where there is no device.
 #![expect(unsafe_code, reason = "looks at mapped memory and calls the driver")]
 use core::{error::Error, slice};

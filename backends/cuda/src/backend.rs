@@ -32,7 +32,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// How many devices the driver shows; zero where there is no driver.
+    /// Returns the number of devices; zero without a driver.
     #[must_use]
     pub fn count() -> u32 {
         Driver::count().unwrap_or(0)
@@ -43,7 +43,7 @@ impl Cuda {
     /// # Errors
     ///
     /// `Unsupported` without a driver (CUDA 12.0 or later) or a device, `InvalidConfig` for an ordinal that no device
-    /// has ([`count`](Self::count) tells), otherwise what the driver says.
+    /// has ([`count`](Self::count) tells), otherwise the driver's error.
     pub fn open(ordinal: u32) -> Result<Self> {
         Self::open_with(ordinal, Config::new())
     }
@@ -188,7 +188,7 @@ unsafe impl Backend for Cuda {
     }
 }
 
-/// What every device over streams can do beside the seam.
+/// Gives access to the functions that all devices over streams share.
 impl Deref for Cuda {
     type Target = Device<Driver>;
 

@@ -1,13 +1,13 @@
-//! What the driver says about the device, as plain data, and what is known of all of them.
+//! The driver's error about the device, as plain data, and what is known of all of them.
 use crate::{driver::Driver, sys::Attribute};
 use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
 use omniheap_stream::{ConstantHeap, Facts, host_memory};
 
 /// Alignment of every `cuMemAlloc` result; checked at each allocation.
 const DEVICE_ALIGN: Align = Align::of(512);
-/// What `cuMemAlloc` takes from the device at a time. The driver does not tell; to be measured again per driver.
+/// Allocation granularity of `cuMemAlloc`. Measured, because the driver does not report it.
 const DEVICE_GRANULE: Align = Align::of(2 << 20);
-/// What managed memory takes at a time: the driver's smallest resident piece.
+/// Allocation granularity of managed memory: the driver's smallest resident unit.
 const MANAGED_GRANULE: Align = Align::of(64 << 10);
 /// Alignment of the bank's symbol, as `shaders/constant_bank` declares it, and of the blocks inside.
 pub(crate) const BANK_ALIGN: Align = Align::of(256);
@@ -71,7 +71,7 @@ impl Attributes {
         self.constant_memory.min(BANK_SIZE)
     }
 
-    /// What backends over streams make caps of.
+    /// Returns the facts that caps are made of.
     pub(crate) fn facts(&self) -> Facts {
         let (major, minor) = (self.driver_version / 1000, self.driver_version % 1000 / 10);
         let (banks, bank_width) = SHARED_BANKS;

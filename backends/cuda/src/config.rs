@@ -1,7 +1,7 @@
-//! How a device is opened.
+//! Options for opening a device.
 use omniheap_stream::BlockSource;
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     pub(crate) block_source: BlockSource,

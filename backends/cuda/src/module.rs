@@ -59,7 +59,7 @@ impl Arch {
         format!("--gpu-architecture={prefix}_{}{suffix}", self.number)
     }
 
-    /// What this compiler makes for the device: its own machine code, or portable code of an older architecture.
+    /// Chooses the compiler's output for the device: its machine code, or PTX of an older architecture.
     fn choose(self, known: &[i32]) -> (Self, Output) {
         let known = known.iter().filter_map(|&number| u32::try_from(number).ok());
         match known.filter(|&number| number <= self.number).max() {

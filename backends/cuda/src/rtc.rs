@@ -48,7 +48,7 @@ functions! {
     archs = b"nvrtcGetSupportedArchs\0": fn(*mut c_int);
 }
 
-/// What kind of image is wanted.
+/// Kind of compiled image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// Machine code of one architecture.

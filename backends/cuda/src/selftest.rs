@@ -1,4 +1,4 @@
-//! What is tried when a device is opened, by this driver's calls.
+//! Tests of optional features when a device is opened, with this driver's calls.
 #![expect(unsafe_code, reason = "calls the driver")]
 use crate::{
     caps::Attributes,

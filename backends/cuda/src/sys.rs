@@ -12,7 +12,7 @@ pub(crate) use cudarc::driver::sys::{
 };
 use std::sync::OnceLock;
 
-/// What every driver call returns.
+/// Result code of a driver call.
 pub(crate) type Code = c_uint;
 
 macro_rules! functions {

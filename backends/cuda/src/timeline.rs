@@ -29,7 +29,7 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// `Foreign` when the stream belongs to another context; otherwise what the driver says.
+    /// `Foreign` when the stream belongs to another context; otherwise the driver's error.
     ///
     /// # Safety
     ///
@@ -75,11 +75,11 @@ impl Cuda {
         self.device.timelines().lend_again(timeline, stream)
     }
 
-    /// What a stream is now: which of all, or which capture it takes part in.
+    /// Returns the state of a stream: its unique number, or the capture it takes part in.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -94,7 +94,7 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// What the driver says; `Unsupported` where it does not tell.
+    /// The driver's error; `Unsupported` where it does not tell.
     ///
     /// # Safety
     ///

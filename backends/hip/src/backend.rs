@@ -35,7 +35,7 @@ pub struct Hip {
 }
 
 impl Hip {
-    /// How many devices the runtime shows; zero where there is no runtime.
+    /// Returns the number of devices; zero without a runtime.
     #[must_use]
     pub fn count() -> u32 {
         Driver::count().unwrap_or(0)
@@ -46,7 +46,7 @@ impl Hip {
     /// # Errors
     ///
     /// `Unsupported` without a runtime (HIP 5.2 or later) or a device, `InvalidConfig` for an ordinal that no device
-    /// has ([`count`](Self::count) tells), otherwise what the runtime says.
+    /// has ([`count`](Self::count) tells), otherwise the runtime's error.
     pub fn open(ordinal: u32) -> Result<Self> {
         Self::open_with(ordinal, Config::new())
     }
@@ -181,7 +181,7 @@ impl DriverBudget for Hip {
     }
 }
 
-/// What every device over streams can do beside the seam.
+/// Gives access to the functions that all devices over streams share.
 impl Deref for Hip {
     type Target = Device<Driver>;
 

@@ -1,13 +1,13 @@
-//! What the runtime says about the device, as plain data, and what is known of all of them.
+//! The runtime's error about the device, as plain data, and what is known of all of them.
 use crate::{driver::Driver, sys::hipDeviceAttribute_t};
 use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
 use omniheap_stream::{ConstantHeap, Facts, MemoryDriver, host_memory};
 
 /// Alignment of every `hipMalloc` result; checked at each allocation.
 const DEVICE_ALIGN: Align = Align::of(256);
-/// What `hipMalloc` takes from the device at a time: AMD's page. Forwarded to another vendor it may be more.
+/// Allocation granularity of `hipMalloc`: AMD's page. May be larger where HIP is forwarded to another vendor.
 const DEVICE_GRANULE: Align = Align::of(4 << 10);
-/// What managed memory takes at a time: the host's page.
+/// Allocation granularity of managed memory: the host's page.
 const MANAGED_GRANULE: Align = Align::of(4 << 10);
 /// Banks of shared memory and the bytes of one word, on every architecture up to CDNA 3 and RDNA 4.
 const SHARED_BANKS: (u32, u32) = (32, 4);
@@ -62,7 +62,7 @@ impl Attributes {
         self.constant_memory.min(self.total_memory)
     }
 
-    /// What backends over streams make caps of.
+    /// Returns the facts that caps are made of.
     pub(crate) fn facts(&self) -> Facts {
         let (major, minor) = (self.version / 10_000_000, self.version / 100_000 % 100);
         let (banks, bank_width) = SHARED_BANKS;

@@ -1,8 +1,8 @@
-//! How a device is opened.
+//! Options for opening a device.
 use crate::driver::Coherence;
 use omniheap_stream::BlockSource;
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     pub(crate) block_source: BlockSource,

@@ -83,7 +83,7 @@ impl Driver {
     /// Counts the devices of this process's HIP library.
     ///
     /// # Errors
-    /// `Unsupported` without a library or a device; otherwise what the runtime says.
+    /// `Unsupported` without a library or a device; otherwise the runtime's error.
     pub fn count() -> Result<u32> {
         let api = Api::get().map_err(|missing| {
             tracing::debug!(%missing, "no HIP runtime");
@@ -166,7 +166,7 @@ impl Driver {
     /// Returns the runtime's version: major · 10⁷ + minor · 10⁵ + patch.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub fn version(&self) -> Result<i32> {
         let mut version = 0;
         // SAFETY: `version` is a valid out-pointer.
@@ -177,7 +177,7 @@ impl Driver {
     /// Returns the device's name and the name of its architecture, features included.
     ///
     /// # Errors
-    /// What the runtime says; `Unsupported` when it cannot tell.
+    /// The runtime's error; `Unsupported` when it cannot tell.
     pub fn names(&self) -> Result<(String, String)> {
         let (mut new, mut old) = (hipDeviceProp_tR0600::ZERO, hipDeviceProp_tR0000::ZERO);
         match self.api.properties.ok_or(ErrorKind::Unsupported)? {
@@ -197,7 +197,7 @@ impl Driver {
     /// Returns the device's identity.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub fn uuid(&self) -> Result<[u8; 16]> {
         let mut uuid = hipUUID { bytes: [0; 16] };
         // SAFETY: `uuid` is a valid out-pointer; `open_on` saw the device.

@@ -20,7 +20,7 @@ pub struct Shared {
 /// Places that are tried: HIP 7.2 refuses access at some addresses whatever they hold, and others may do.
 const PLACES: usize = 8;
 
-/// What the runtime knows of addresses where it put nothing.
+/// Whether the runtime keeps a record of a failed map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trace {
     /// Nothing: others can have them.

@@ -1,4 +1,4 @@
-//! Which pages exist.
+//! Registry of live pages.
 use crate::sys::hipMemGenericAllocationHandle_t as Handle;
 use core::ptr;
 use omniheap_seam::{ErrorKind, Page, Result};

@@ -1,4 +1,4 @@
-//! Where blocks of the device and pinned heaps come from, the runtime's asynchronous pool included.
+//! Allocates device and pinned blocks, optionally from the runtime's asynchronous pool.
 #![expect(unsafe_code, reason = "calls the runtime")]
 use crate::{
     backend::Hip,

@@ -123,11 +123,11 @@ struct Run {
     page: u64,
     /// The first position.
     first: u64,
-    /// How many there are.
+    /// Their number.
     count: u64,
 }
 
-/// What is known of a reserved block.
+/// Returns the reservation of a block.
 fn reservation(block: &Block) -> Result<&Reservation> {
     match block.kind() {
         Kind::Reserved(reservation) => Ok(reservation),

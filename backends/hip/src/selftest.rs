@@ -1,4 +1,4 @@
-//! What is tried when a device is opened, by the runtime's calls.
+//! Tests of optional features when a device is opened, with the runtime's calls.
 #![expect(unsafe_code, reason = "calls the runtime")]
 use crate::{
     addresses,

@@ -34,7 +34,7 @@ impl Hip {
     ///
     /// # Errors
     ///
-    /// `Foreign` when the stream belongs to another device; otherwise what the runtime says.
+    /// `Foreign` when the stream belongs to another device; otherwise the runtime's error.
     ///
     /// # Safety
     ///
@@ -63,11 +63,11 @@ impl Hip {
         self.device.timelines().add(stream, StreamOwner::Borrowed)
     }
 
-    /// What a stream is now: which of all, or which capture it takes part in.
+    /// Returns the state of a stream: its unique number, or the capture it takes part in.
     ///
     /// # Errors
     ///
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     ///
@@ -81,7 +81,7 @@ impl Hip {
     ///
     /// # Errors
     ///
-    /// What the runtime says; `Unsupported` where it does not tell.
+    /// The runtime's error; `Unsupported` where it does not tell.
     ///
     /// # Safety
     ///

@@ -45,7 +45,7 @@ impl Host {
         }
     }
 
-    /// What is wrong with freeing this block now, if anything.
+    /// Checks that this block may be freed now.
     fn may_free(&self, body: &Body) -> Result<()> {
         self.check_alive()?;
         #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! What this device offers: a sensible default, or whatever a test wants it to look like.
+//! Caps of the host device: a default, or any device that a test describes.
 use crate::{Host, driver};
 use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapKind, HostAccess,
@@ -36,7 +36,7 @@ pub fn heap(kind: HeapKind, size: u64) -> Heap {
     }
 }
 
-/// How a [`Host`] should look. Made by [`Host::builder`].
+/// Options of a [`Host`]. Created by [`Host::builder`].
 #[derive(Clone, Debug)]
 pub struct Config {
     caps: Caps,

@@ -198,7 +198,7 @@ fn open_pages(caps: &Caps) -> Result<Vec<Option<Arc<Pages>>>> {
     caps.heaps.iter().map(|heap| heap.page.map(|page| open(page.get())).transpose()).collect()
 }
 
-/// Whether the device is lost, and what then has to be let go.
+/// State of a lost device, and the waiters to wake.
 #[derive(Default)]
 pub(crate) struct Status {
     lost: AtomicBool,

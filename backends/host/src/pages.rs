@@ -15,7 +15,7 @@ pub(crate) struct Pages {
     state: Mutex<State>,
 }
 
-/// Whether the device is gone.
+/// Whether the device is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
     No,

@@ -21,7 +21,7 @@ pub struct Null {
 pub struct Block {
     heap: HeapId,
     size: u64,
-    /// How many positions are mapped; `None` for a block with memory of its own.
+    /// Number of mapped positions; `None` for a block with its own memory.
     mapped: Option<AtomicU64>,
 }
 

@@ -3,7 +3,7 @@ use crate::{Positions, Raw};
 use core::fmt;
 use omniheap_seam::{ErrorKind, HeapId, Result};
 
-/// How a block came to be, which decides how it is freed.
+/// Kind of memory behind a block. It decides how the block is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Memory {
@@ -25,21 +25,21 @@ pub enum Memory {
     Imported,
 }
 
-/// What freeing a block needs, which only its backend knows.
+/// Backend-specific data of a block, needed to free it.
 pub trait BlockKind: Send + Sync + 'static {
     /// The kind of another process's memory that is opened by a handle.
     fn opened() -> Self;
 
-    /// How the block came to be.
+    /// Returns the kind of memory.
     fn memory(&self) -> Memory;
 
     /// The host's address of pinned memory.
     fn pinned(&self) -> Option<Raw<u8>>;
 
-    /// Which pages of a reservation are mapped.
+    /// Returns the mapped positions of a reservation.
     fn positions(&self) -> Option<&Positions>;
 
-    /// Whether kernels may write the bytes.
+    /// Returns whether kernels may write the bytes.
     fn is_writable(&self) -> bool;
 }
 
@@ -73,7 +73,7 @@ impl<K> Block<K> {
         self.heap
     }
 
-    /// What freeing it needs.
+    /// Returns the backend-specific data of the block.
     #[must_use]
     pub const fn kind(&self) -> &K {
         &self.kind
@@ -87,13 +87,13 @@ impl<K> Block<K> {
 }
 
 impl<K: BlockKind> Block<K> {
-    /// How it came to be.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn memory(&self) -> Memory {
         self.kind.memory()
     }
 
-    /// Which pages of a reserved block are mapped.
+    /// Returns the mapped positions of a reserved block.
     ///
     /// # Errors
     ///
@@ -102,12 +102,12 @@ impl<K: BlockKind> Block<K> {
         self.kind.positions().ok_or_else(|| ErrorKind::Unsupported.into())
     }
 
-    /// Whether the bytes are device memory, now and always.
+    /// Returns whether the bytes are device memory, now and always.
     pub(crate) fn is_on_device(&self) -> bool {
         !matches!(self.memory(), Memory::Pinned | Memory::Managed)
     }
 
-    /// Whether every write to it is told to [`Programs`](crate::Programs), which then brings constants up to date.
+    /// Returns whether every write to it is told to [`Programs`](crate::Programs), which then brings constants up to date.
     pub(crate) fn is_watched(&self) -> bool {
         self.memory() == Memory::Constant
     }

@@ -12,7 +12,7 @@ pub const BOUNCE: usize = 2 << 20;
 ///
 /// # Errors
 ///
-/// What the driver says.
+/// The driver's error.
 ///
 /// # Safety
 ///
@@ -28,7 +28,7 @@ pub unsafe fn address_of_pinned<D: StreamDriver>(driver: &D, host: NonNull<u8>) 
 pub(crate) struct Bounce<D: StreamDriver> {
     driver: Arc<D>,
     host: NonNull<u8>,
-    /// Where the device sees it.
+    /// Device address.
     address: u64,
     event: Event<D>,
     in_flight: bool,

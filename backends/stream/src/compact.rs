@@ -25,7 +25,7 @@ impl<D: CodeDriver> Default for Compactor<D> {
     }
 }
 
-/// Whether a move is one that the kernel carries.
+/// Returns whether a move is one that the kernel carries.
 pub(crate) fn is_packable<K: BlockKind>(step: &Move<'_, Block<K>>) -> bool {
     let reaches = |block: &Block<K>| block.is_on_device() && block.kind.is_writable();
     (1..LARGE).contains(&step.size) && reaches(step.from.block) && reaches(step.to.block)
@@ -56,7 +56,7 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says; part of the moves may then have been submitted.
+    /// The driver's error; part of the moves may then have been submitted.
     ///
     /// # Safety
     ///

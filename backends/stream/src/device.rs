@@ -16,14 +16,14 @@ use omniheap_seam::{
 };
 use std::sync::Arc;
 
-/// What is known of a device once it was tried.
+/// Description of a device after its self-test.
 #[derive(Debug)]
 pub struct Described {
     /// Its caps.
     pub caps: Caps,
-    /// Where the blocks of each heap come from.
+    /// Source of the blocks of each heap.
     pub sources: Vec<Source>,
-    /// What the self-test found.
+    /// Results of the self-test.
     pub findings: Vec<Finding>,
     /// The longest pitch of a copy of rows, in bytes.
     pub max_pitch: u64,
@@ -34,7 +34,7 @@ pub struct Device<D: Driver> {
     id: u64,
     described: Described,
     used: Vec<AtomicU64>,
-    /// Whether the device has touched managed memory.
+    /// True if the device has touched managed memory.
     is_managed_tried: AtomicBool,
     timelines: Registry<D>,
     staging: Staging<D>,
@@ -73,7 +73,7 @@ impl<D: Driver> Device<D> {
         &self.described.caps
     }
 
-    /// What the self-test found when the device was opened.
+    /// Returns the results of the self-test that ran when the device was opened.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.described.findings
@@ -136,7 +136,7 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says, or `Driver` when host and device see different bytes.
+    /// The driver's error, or `Driver` when host and device see different bytes.
     pub fn allocate_managed(&self, bytes: usize) -> Result<u64> {
         if !self.is_managed_tried.load(Ordering::Relaxed) {
             selftest::touch_managed(&*self.driver)?;

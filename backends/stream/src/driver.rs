@@ -14,7 +14,7 @@ use core::{ptr::NonNull, sync::atomic::AtomicBool};
 use omniheap_seam::Result;
 use std::sync::Arc;
 
-/// How far an event is.
+/// Progress of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Everything before it has run.
@@ -38,7 +38,7 @@ unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T> Sync for Raw<T> {}
 
-/// What a stream of somebody else is.
+/// State of a stream that somebody else owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing<G> {
     /// Its work runs. The number is one that no other stream of the process ever had; `None` where the driver has none, and
@@ -59,7 +59,7 @@ pub struct Capture<G> {
 
 /// A driver with every call that backends over streams share.
 pub trait Driver: CopyDriver + MemoryDriver + IpcDriver + CodeDriver {
-    /// What freeing a block needs.
+    /// The kind of memory behind a block, with the data needed to free it.
     type Kind: BlockKind;
 }
 

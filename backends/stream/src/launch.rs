@@ -1,4 +1,4 @@
-//! What a launch is, whoever runs it: its shape, and arguments by value.
+//! Launch parameters: the shape, and arguments by value.
 use core::ffi::c_void;
 use omniheap_seam::{ErrorKind, Result};
 
@@ -59,7 +59,7 @@ pub struct Shape {
     pub shared: u32,
 }
 
-/// What a kernel and its device allow.
+/// Launch limits of a kernel on its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Threads of a group.

@@ -20,7 +20,7 @@ impl BuildError {
     }
 
     /// The error without its log: `InvalidConfig` for source that does not compile, `Unsupported` without a compiler
-    /// or for an image that is not for this device, otherwise what the driver says.
+    /// or for an image that is not for this device, otherwise the driver's error.
     #[must_use]
     pub const fn error(&self) -> Error {
         self.error
@@ -32,7 +32,7 @@ impl BuildError {
         self.error.kind()
     }
 
-    /// What the compiler had to say; empty when nothing.
+    /// Returns the compiler's log; may be empty.
     #[must_use]
     pub fn log(&self) -> &str {
         &self.log
@@ -117,7 +117,7 @@ impl<D: CodeDriver> Module<D> {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` when the module has none, otherwise what the driver says.
+    /// `InvalidConfig` when the module has none, otherwise the driver's error.
     pub fn kernel(&self, name: &str) -> Result<Kernel<D>> {
         let name = CString::new(name).map_err(|_| ErrorKind::InvalidConfig)?;
         let driver = &self.0.driver;
@@ -134,7 +134,7 @@ impl<D: CodeDriver> Module<D> {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` when the module has none, otherwise what the driver says.
+    /// `InvalidConfig` when the module has none, otherwise the driver's error.
     pub fn global(&self, name: &str) -> Result<(u64, u64)> {
         let name = CString::new(name).map_err(|_| ErrorKind::InvalidConfig)?;
         // SAFETY: the module is loaded as long as `self` lives.

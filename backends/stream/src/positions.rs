@@ -1,11 +1,11 @@
-//! Which positions of a reserved block are mapped, and in which sheets. Pure bookkeeping: the driver is called elsewhere.
+//! Mapped positions of a reserved block, and their page groups. Pure: the driver is called elsewhere.
 #![forbid(unsafe_code)]
 use crate::lock;
 use core::ops::Range;
 use omniheap_seam::{Error, ErrorKind, Page, Result};
 use std::sync::Mutex;
 
-/// Which positions of a reserved block are mapped.
+/// Mapped positions of a reserved block.
 #[derive(Debug)]
 pub struct Positions {
     page: u64,
@@ -41,7 +41,7 @@ impl Mapped {
         range.all(|position| is_set(&self.set, position))
     }
 
-    /// How many positions right before `first` are mapped.
+    /// Returns the number of mapped positions directly before `first`.
     #[must_use]
     pub fn before(&self, first: u64) -> u64 {
         (0..first).rev().take_while(|&position| is_set(&self.set, position)).count() as u64
@@ -176,13 +176,13 @@ impl Positions {
         if all { Ok(()) } else { Err(ErrorKind::OutOfRange.into()) }
     }
 
-    /// Whether anything is mapped.
+    /// Returns whether anything is mapped.
     pub fn is_any_mapped(&self) -> bool {
         lock(&self.mapped).set.iter().any(|&word| word != 0)
     }
 }
 
-/// Where addresses ran out, no free of device memory brings them back.
+/// Turns `OutOfDeviceMemory` into `ExceedsLimit`: freeing device memory does not free addresses.
 #[must_use]
 pub fn addresses_ran_out(error: Error) -> Error {
     match error.kind() {

@@ -49,7 +49,7 @@ struct Program<D: CodeDriver> {
     copied: Mutex<Copied>,
 }
 
-/// What the symbols hold, and for whom.
+/// The sources last copied to the constant symbols, the timeline, and the version they were of.
 #[derive(Default)]
 struct Copied {
     timeline: Option<TimelineId>,

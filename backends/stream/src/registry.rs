@@ -31,7 +31,7 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(driver: &Arc<D>, main: Option<(D::Stream, StreamOwner)>) -> Result<Self> {
         let spare = Arc::new(Spare::new());
         let registry = Self {
@@ -89,11 +89,11 @@ impl<D: StreamDriver> Registry<D> {
         self.whole.release();
     }
 
-    /// What a stream of somebody else is now.
+    /// Returns the state of a stream that somebody else owns.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -112,7 +112,7 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says; `Unsupported` where it does not tell.
+    /// The driver's error; `Unsupported` where it does not tell.
     ///
     /// # Safety
     ///
@@ -165,7 +165,7 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says; `ExceedsLimit` when ids have run out.
+    /// The driver's error; `ExceedsLimit` when ids have run out.
     pub fn open(&self) -> Result<TimelineId> {
         let stream = self.driver.create_stream()?;
         self.add(stream, StreamOwner::Backend)

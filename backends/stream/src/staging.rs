@@ -32,7 +32,7 @@ impl<D: StreamDriver> Filling<D> {
         Self { bounce: None, used: 0 }
     }
 
-    /// Whether copies out of the filling may still run.
+    /// Returns whether copies out of the filling may still run.
     pub(crate) fn is_used(&self) -> bool {
         self.bounce.is_some() && self.used > 0
     }
@@ -159,7 +159,7 @@ impl<D: StreamDriver> Staging<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -177,7 +177,7 @@ impl<D: StreamDriver> Staging<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -211,7 +211,7 @@ impl<D: StreamDriver> Staging<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -242,7 +242,7 @@ impl<D: StreamDriver> Staging<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///

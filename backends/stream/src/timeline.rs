@@ -8,7 +8,7 @@ use std::{
     thread::{self, ThreadId},
 };
 
-/// Whose a stream is.
+/// Owner of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOwner {
     /// Created here, destroyed here.
@@ -75,7 +75,7 @@ impl<D: StreamDriver> Timeline<D> {
         }
     }
 
-    /// Whether other threads may submit to the stream on this thread's behalf.
+    /// Returns whether other threads may submit to the stream on this thread's behalf.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         !matches!(self.owner, StreamOwner::Thread(_))

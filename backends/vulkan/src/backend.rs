@@ -90,20 +90,20 @@ impl Vulkan {
         self.device.physical
     }
 
-    /// Whether an ability is enabled on the device.
+    /// Returns whether an ability is enabled on the device.
     #[must_use]
     pub fn has(&self, feature: Feature) -> bool {
         self.device.features.has(feature)
     }
 }
 
-/// How a block is asked for, beyond heap and size.
+/// Options of a block beyond heap and size.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct BlockOptions<'a> {
-    /// What tools show for the memory and its buffer.
+    /// Debug name of the memory and its buffer.
     pub name: Option<&'a str>,
-    /// How much it hurts to have it evicted, 0 to 1, where the device takes hints; values outside are clamped.
+    /// Residency priority, 0 to 1, where the device takes hints; other values are clamped.
     pub priority: Option<f32>,
 }
 
@@ -205,7 +205,7 @@ impl Vulkan {
         self.based(block)
     }
 
-    /// What an engine's allocator is asked for: this memory type and no other, aligned as the heap promises.
+    /// Returns the requirements for an engine's allocator: this memory type only, aligned as the heap promises.
     fn for_source(&self, heap: HeapId, slot: Slot, size: u64) -> Result<vk::MemoryRequirements> {
         let (described, _) = self.heap(heap)?;
         let alignment = described.align.max(described.granule).get();
@@ -223,7 +223,7 @@ impl Vulkan {
         Err(ErrorKind::Driver.into())
     }
 
-    /// Whether blocks of this slot have a buffer.
+    /// Returns whether blocks of this slot have a buffer.
     pub(crate) fn takes_buffers(&self, slot: Slot) -> bool {
         slot.suits != Suits::Images && self.buffer_types & (1 << slot.memory_type) != 0
     }

@@ -42,14 +42,14 @@ pub(crate) struct Mapped(NonNull<u8>);
 // SAFETY: an address; who dereferences it answers for races, as `Map::map` says.
 unsafe impl Send for Mapped {}
 
-/// Whether a block may leave the process.
+/// Whether a block may be shared with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shared {
     No,
     Exportable,
 }
 
-/// How a block ends.
+/// How a block is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// Nobody said that the device is done with it.
@@ -103,7 +103,7 @@ impl Block {
         }
     }
 
-    /// Where the block begins in [`memory`](Self::memory): zero unless an engine's allocator gave it.
+    /// Returns the block's offset in [`memory`](Self::memory): zero unless an engine's allocator gave it.
     #[must_use]
     pub const fn memory_offset(&self) -> u64 {
         match &self.backing {

@@ -8,7 +8,7 @@ use omniheap_seam::{
     Mapper, SharedCaps, Use,
 };
 
-/// Which heaps offer pages, where the device has sparse binding.
+/// Heaps that offer pages, where the device has sparse binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Paging {
     /// Heaps that the host cannot see: a paged block cannot be mapped, so a visible heap would lose that ability.
@@ -20,7 +20,7 @@ pub enum Paging {
     Off,
 }
 
-/// What sparse buffers need.
+/// Requirements of sparse buffers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sparse {
     /// Memory types that may back them, as a bit set.
@@ -53,7 +53,7 @@ pub(crate) struct Facts {
     pub(crate) paging: Paging,
 }
 
-/// What a memory type is good for.
+/// Suitability of a memory type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Suits {
     /// Blocks with a buffer over all their bytes.

@@ -42,7 +42,7 @@ pub(crate) fn check<T>(result: ash::prelude::VkResult<T>) -> Result<T> {
     result.map_err(error)
 }
 
-/// Who destroys a native object.
+/// Owner of a native object, who destroys it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// We do, when the last user is gone.
@@ -63,7 +63,7 @@ pub(crate) struct Instance {
     pub(crate) entry: ash::Entry,
 }
 
-/// Whether objects can be given names for tools.
+/// Whether debug names are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// The debug-utils extension is enabled.
@@ -77,7 +77,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// `Unsupported` without a loader or driver, or when validation is demanded and absent; what the driver says.
+    /// `Unsupported` without a loader or driver, or when validation is demanded and absent; the driver's error.
     pub(crate) fn open(validation: Validation) -> Result<Self> {
         // SAFETY: loading runs the library's initialisers; the system's loader is trusted like any system library.
         let entry = unsafe { ash::Entry::load() }.map_err(|_| ErrorKind::Unsupported)?;

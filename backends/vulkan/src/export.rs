@@ -13,7 +13,7 @@ use crate::{
 use ash::vk;
 use omniheap_seam::{ErrorKind, Export, Exported, HeapId, Result};
 
-/// What the driver says about sharing a block's buffer.
+/// The driver's error about sharing a block's buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharing(vk::ExternalMemoryFeatureFlags);
 
@@ -35,7 +35,7 @@ impl Sharing {
         Self(answer.external_memory_properties.external_memory_features)
     }
 
-    /// Whether blocks can leave and enter.
+    /// Returns whether blocks can leave and enter.
     pub(crate) fn works(self) -> bool {
         use vk::ExternalMemoryFeatureFlags as F;
         self.0.contains(F::EXPORTABLE | F::IMPORTABLE)
@@ -79,7 +79,7 @@ impl Vulkan {
     }
 }
 
-/// What a driver adds to the file that holds the memory: a header and rounding, at most two pages of 64 KiB.
+/// Bytes that a driver may add to the exported file: a header and rounding, at most two pages of 64 KiB.
 #[cfg(unix)]
 const ADDED: u64 = 128 << 10;
 

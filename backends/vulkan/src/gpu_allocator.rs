@@ -41,7 +41,7 @@ impl GpuAllocator {
         Self { allocator, live: Mutex::default() }
     }
 
-    /// How many pieces are out.
+    /// Returns the number of live pieces.
     #[must_use]
     pub fn live(&self) -> u64 {
         lock(&self.live).by_token.len() as u64

@@ -147,7 +147,7 @@ impl Vulkan {
         if fits { Ok(()) } else { Err(ErrorKind::ExceedsLimit.into()) }
     }
 
-    /// What a slot binds, checked against the limits of its kind.
+    /// Returns the descriptor of a slot, checked against the limits of its kind.
     fn descriptor(
         &self,
         slot: Slot,

@@ -24,7 +24,7 @@ use core::{ffi::CStr, sync::atomic::Ordering};
 use omniheap_seam::{Align, DeviceInfo, ErrorKind, HeapKind, HostAccess, Result};
 use std::sync::Arc;
 
-/// Which device to open.
+/// The device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// The one with the most memory of its own; a real device before a software one.
@@ -36,19 +36,19 @@ pub enum Which {
     Uuid([u8; 16]),
 }
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which device; not read by [`Vulkan::wrap`].
+    /// The device; ignored by [`Vulkan::wrap`].
     pub device: Which,
-    /// Whether the validation layer watches; not read by [`Vulkan::wrap`].
+    /// Use of the validation layer; ignored by [`Vulkan::wrap`].
     pub validation: Validation,
-    /// What epochs are made of.
+    /// Implementation of epochs: semaphores or fences.
     pub clocks: Clocks,
-    /// Which heaps offer pages.
+    /// Heaps that offer pages.
     pub paging: Paging,
-    /// How bytes move inside the device.
+    /// Implementation of copies inside the device.
     pub copies: Copies,
     /// Driver allocations to hold at most; the device's own limit where `None` or where that is lower.
     ///
@@ -123,7 +123,7 @@ pub struct Existing<'a> {
     pub device: ash::Device,
     /// Queues and their families; the first is the main timeline's.
     pub queues: &'a [(u32, vk::Queue)],
-    /// What was enabled when the device was created.
+    /// Features that were enabled when the device was created.
     pub enabled: &'a [Feature],
 }
 
@@ -142,7 +142,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `Unsupported` without a loader or driver; what the driver says.
+    /// `Unsupported` without a loader or driver; the driver's error.
     pub fn devices() -> Result<Vec<DeviceInfo>> {
         let instance = Instance::open(Validation::Off)?;
         Ok(usable(&instance)?.into_iter().map(|physical| physical.info).collect())
@@ -152,7 +152,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `Unsupported` without a loader, a driver or that device; what the driver says.
+    /// `Unsupported` without a loader, a driver or that device; the driver's error.
     pub fn open(index: usize) -> Result<Self> {
         Self::open_with(Options::default().device(Which::Index(index)))
     }

@@ -1,4 +1,4 @@
-//! What engines do: memory for a buffer or image of their own.
+//! Memory for an engine's own buffers and images.
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
 pub(crate) mod owned;
 
@@ -15,7 +15,7 @@ use ash::vk;
 use omniheap_core::{AllocateError, Allocation, Manager, Request};
 use omniheap_seam::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Result};
 
-/// Whether a resource wants memory of its own.
+/// Preference of a resource for a dedicated allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alone {
     /// It shares gladly.
@@ -26,14 +26,14 @@ pub enum Alone {
     Required,
 }
 
-/// What a resource needs, in our words.
+/// Memory requirements of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Bytes and alignment.
     pub layout: Layout,
-    /// What may stand beside it.
+    /// Class, which decides what may be its neighbour.
     pub class: Class,
-    /// Whether it wants memory of its own.
+    /// Whether it wants a dedicated allocation.
     pub alone: Alone,
     /// The heaps it may live in, best first; never empty.
     pub heaps: Vec<HeapId>,
@@ -41,7 +41,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// What to ask a manager for, heap by heap, best first: a place that stays, because a resource is bound to it for life.
+    /// Returns requests to try, best heap first. They are pinned, because a resource is bound for life.
     ///
     /// A resource that requires memory of its own ([`Alone::Required`]) goes to [`Vulkan::allocate_alone`] instead.
     pub fn requests(&self) -> impl Iterator<Item = Request<'static>> + '_ {
@@ -121,7 +121,7 @@ impl Vulkan {
         Ok(Needs { layout, class, alone, heaps, types: asked.memory_type_bits })
     }
 
-    /// What a buffer needs.
+    /// Returns the memory requirements of a buffer.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl Vulkan {
         self.needs(asked, alone(own), Class::Linear, kind)
     }
 
-    /// What an image needs; `class` is [`Class::Linear`] for linear tiling alone.
+    /// Returns the memory requirements of an image; `class` is [`Class::Linear`] only for linear tiling.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Vulkan {
     /// # Errors
     ///
     /// `Foreign`, `Unsupported` (paged, or dedicated to another resource), `NoSuchHeap` (the buffer cannot live there),
-    /// `Misaligned`, `OutOfRange`; what the driver says.
+    /// `Misaligned`, `OutOfRange`; the driver's error.
     ///
     /// # Safety
     ///
@@ -265,7 +265,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `Unsupported` for a heap that needs a feature which is not enabled; what the driver says.
+    /// `NoSuchHeap`, `Unsupported` for a heap that needs a feature which is not enabled; the driver's error.
     ///
     /// # Safety
     ///

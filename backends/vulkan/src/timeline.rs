@@ -76,7 +76,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `Unsupported` when no queue of that family is open; what the driver says.
+    /// `Unsupported` when no queue of that family is open; the driver's error.
     pub fn open_timeline_on(&self, family: u32) -> Result<TimelineId> {
         let queues = self.queues_of(family);
         match queues.is_empty() {
@@ -100,7 +100,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`; what the driver says.
+    /// `NoSuchTimeline`; the driver's error.
     pub fn with_queue<R>(
         &self,
         timeline: TimelineId,

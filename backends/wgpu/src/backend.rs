@@ -44,7 +44,7 @@ impl Wgpu {
     ///
     /// # Errors
     ///
-    /// `Unsupported` when there is no such device, or what the driver says.
+    /// `Unsupported` when there is no such device, or the driver's error.
     pub fn open(ordinal: usize) -> Result<Self> {
         let found = listed().into_iter().nth(ordinal).ok_or(ErrorKind::Unsupported)?;
         Self::request(&found, found.limits())
@@ -137,7 +137,7 @@ impl Wgpu {
         self.own.get(usize::from(heap.0)).copied().flatten()
     }
 
-    /// What a heap's buffers may be used for.
+    /// Returns the class of a heap.
     pub(crate) fn class(&self, heap: HeapId) -> Option<HeapClass> {
         HeapClass::of(heap).or_else(|| self.memory_type(heap).map(|_| HeapClass::Device))
     }
@@ -170,7 +170,7 @@ impl Wgpu {
         }
     }
 
-    /// Whether it is wgpu's stand-in, which runs no shaders.
+    /// Returns whether it is wgpu's stand-in, which runs no shaders.
     pub(crate) fn is_stand_in(&self) -> bool {
         self.device().adapter_info().backend == wgpu::Backend::Noop
     }
@@ -254,7 +254,7 @@ impl Block {
         self.memory
     }
 
-    /// Whether wgpu can map it, and so may have it mapped.
+    /// Returns whether wgpu can map it, and so may have it mapped.
     pub(crate) fn is_mappable(&self) -> bool {
         self.buffer.usage().intersects(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE)
     }

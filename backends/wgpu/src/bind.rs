@@ -4,7 +4,7 @@ use core::num::NonZero;
 use omniheap_seam::{Align, ErrorKind, Result, Span};
 use wgpu::{BufferBinding, BufferUsages};
 
-/// How a shader sees a span.
+/// Binding type of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bind {
     /// As `var<uniform>`.

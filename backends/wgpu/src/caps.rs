@@ -15,7 +15,7 @@ pub(crate) const BASE_ALIGN: Align = Align::of(256);
 /// Far from overflow when a size is rounded up, and more than a slice can hold.
 const LARGEST: u64 = 1 << 62;
 
-/// What a heap's buffers may be used for: this is what makes a heap of wgpu.
+/// Usages of a heap's buffers, which define a heap on wgpu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeapClass {
     /// Storage, vertices, indices, uniforms, indirect arguments.
@@ -59,7 +59,7 @@ impl HeapClass {
         }
     }
 
-    /// Who staging is for: a policy sends what the host reads to memory that is cached, and what it writes elsewhere.
+    /// Returns the host access of staging memory: cached for reads, write-combined for writes.
     ///
     /// wgpu maps such blocks for the time of a transfer, never for good: there is no `Map`.
     fn host(self) -> HostAccess {
@@ -115,7 +115,7 @@ pub(crate) fn describe(
     }
 }
 
-/// Who the device is.
+/// Returns the identity of the device.
 pub(crate) fn who(info: &AdapterInfo) -> DeviceInfo {
     let driver = [&*format!("{:?}", info.backend), &info.driver, &info.driver_info];
     let driver: Vec<_> = driver.into_iter().filter(|word| !word.is_empty()).collect();
@@ -152,7 +152,7 @@ fn heap(
     }
 }
 
-/// Which heaps share memory when the driver cannot be asked: only a discrete device has memory of its own.
+/// Guesses the physical memory of a heap when the driver cannot be asked: only a discrete device has its own.
 fn guess(class: HeapClass, device: DeviceType) -> u8 {
     let staging = matches!(class.kind(), HeapKind::Staging);
     u8::from(staging && matches!(device, DeviceType::DiscreteGpu | DeviceType::VirtualGpu))

@@ -20,14 +20,14 @@ use wgpu::{
 /// panics when a wait with a time limit runs out while another thread empties the queue. So waits look again and again.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(5), Duration::from_micros(160));
 
-/// What [`Error::native`] holds when wgpu said it.
+/// Values of [`Error::native`] for errors of wgpu.
 mod native {
     pub(super) const OUT_OF_MEMORY: i64 = 1;
     pub(super) const VALIDATION: i64 = 2;
     pub(super) const INTERNAL: i64 = 3;
 }
 
-/// Whether a new buffer starts mapped.
+/// Initial mapping of a new buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// Ready for the queue.

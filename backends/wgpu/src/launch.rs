@@ -61,7 +61,7 @@ fn entry((binding, slot): (u32, &Slot)) -> BindGroupLayoutEntry {
 }
 
 impl Wgpu {
-    /// Whether kernels can be given parameters.
+    /// Returns whether kernels can be given parameters.
     pub(crate) fn computes(&self) -> bool {
         self.device().features().contains(Features::IMMEDIATES) && !self.is_stand_in()
     }

@@ -15,7 +15,7 @@ use wgpu::hal::api::Vulkan;
 const PLAIN: u32 =
     bits::DEVICE_LOCAL | bits::HOST_VISIBLE | bits::HOST_COHERENT | bits::HOST_CACHED;
 
-/// Where blocks over memory of our own begin: at its first byte, which meets every alignment; images ask for no more.
+/// Alignment of blocks over our own memory. They start at its first byte, and images need no more.
 pub(crate) const OWN_ALIGN: Align = Align::of(256 << 10);
 
 impl Wgpu {
@@ -29,7 +29,7 @@ impl Wgpu {
     ///
     /// # Errors
     ///
-    /// `Unsupported` where wgpu does not run on Vulkan; what the driver says.
+    /// `Unsupported` where wgpu does not run on Vulkan; the driver's error.
     pub fn with_own_memory(mut self) -> Result<Self> {
         let memory = hal::memory(self.device()).ok_or(ErrorKind::Unsupported)?;
         let accepted = accepted(&self.native()?)?;
@@ -53,7 +53,7 @@ impl Wgpu {
         Ok(self)
     }
 
-    /// Whether blocks lie in memory that this backend allocates itself.
+    /// Returns whether blocks lie in memory that this backend allocates itself.
     #[cfg(feature = "manager")]
     pub(crate) const fn has_own_memory(&self) -> bool {
         !self.own.is_empty()

@@ -34,7 +34,7 @@ struct Uploads {
     ready: Vec<Buffer>,
     /// Bytes of the buffers that are lent.
     lent: u64,
-    /// How many have come back so far.
+    /// Number of buffers returned so far.
     returns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What defragmentation gains and what it costs. `defragment null|gain|pause|moves|remap|stamps [host|cuda|vulkan]`
+//! Gain and cost of defragmentation: `defragment null|gain|pause|moves|remap|stamps [host|cuda|vulkan]`
 mod gain;
 mod moves;
 mod null;
@@ -12,7 +12,7 @@ mod stopwatch;
 use omniheap::{AnyBackend, BackendKind, open};
 use std::process::ExitCode;
 
-/// What a bench says when it cannot go on.
+/// Error of a benchmark.
 type Failure = Box<dyn core::error::Error>;
 
 fn main() -> ExitCode {

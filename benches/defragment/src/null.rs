@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What planning, submitting and committing took.
+/// Returns the times of planning, submitting and committing.
 fn one(manager: &Manager<Null>, pool: &UserPool<Null>) -> Result<[Duration; 3], Failure> {
     let mut live = Vec::new();
     for number in 0..SPARSE * 3 * EACH {

@@ -36,7 +36,7 @@ struct Pattern {
     hole: u64,
 }
 
-/// What requests for half of the holes took.
+/// Cost of requests for half of the holes.
 struct Served {
     copied: u64,
     took: Duration,

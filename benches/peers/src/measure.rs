@@ -1,4 +1,4 @@
-//! How it is measured: whole runs in slices for the mean, single operations for the tail.
+//! Measurement: whole runs in slices for the mean, single operations for the tail.
 //!
 //! Machines are shared. So peers take turns, and of each slice of a workload the fastest of all runs counts, as the one
 //! that was disturbed least.
@@ -19,7 +19,7 @@ pub trait Peer {
     }
 }
 
-/// What came out.
+/// Results.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub ns: f64,

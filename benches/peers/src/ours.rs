@@ -56,7 +56,7 @@ impl Peer for Whole {
     }
 }
 
-/// How much faster two threads are than one, each with its own churn on one manager.
+/// Returns the speed-up of two threads over one, each with its own churn on one manager.
 ///
 /// The runs are short and take turns, so that some of each kind find both cores free.
 pub fn scaling(workload: &Workload) -> f64 {

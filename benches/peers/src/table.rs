@@ -1,4 +1,4 @@
-//! What is shown and written.
+//! Printed tables and JSON.
 use crate::measure::Figures;
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What is measured: operations with dense slots, so that the bench's own bookkeeping costs the same for everyone.
+//! Workloads: operations with dense slots, so that bookkeeping costs the same for every allocator.
 use omniheap_trace::{Op, Trace};
 
 /// Every size is a multiple of this, and every span starts at one.
@@ -17,7 +17,7 @@ pub struct Workload {
     pub steps: Vec<Step>,
     pub slots: usize,
     pub peak_live: u64,
-    /// Whether it counts as a trace or as churn.
+    /// True if it counts as a trace or as churn.
     pub is_trace: bool,
 }
 

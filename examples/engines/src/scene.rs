@@ -16,9 +16,9 @@ const TEXTURES: u16 = 220;
 pub struct Mesh {
     /// Vertices, then indices of 32 bits, as one piece of memory.
     pub bytes: Vec<u8>,
-    /// Where the indices begin.
+    /// Offset of the indices.
     pub indices_at: u64,
-    /// How many indices there are.
+    /// Number of indices.
     pub indices: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct Scene {
     pub meshes: Vec<Mesh>,
     /// Several objects share one.
     pub textures: Vec<Texture>,
-    /// What is seen.
+    /// Visible objects.
     pub objects: Vec<Object>,
 }
 

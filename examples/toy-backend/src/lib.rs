@@ -67,7 +67,7 @@ impl Block {
     }
 }
 
-/// Where a range of `len` bytes lies, or `OutOfRange` when it leaves the block.
+/// Returns the range of `len` bytes at `offset`, or `OutOfRange` if it leaves the block.
 fn range(bytes: &[u8], offset: u64, len: u64) -> Result<core::ops::Range<usize>> {
     let end = offset.checked_add(len).filter(|end| *end <= bytes.len() as u64);
     let narrow = |value: u64| usize::try_from(value).map_err(|_| ErrorKind::OutOfRange);

@@ -4,7 +4,7 @@ use crate::classes::gcd;
 use crate::model::{Model, align_up, id};
 use alloc::vec::Vec;
 
-/// Which sections a frame keeps.
+/// Sections that a frame keeps.
 ///
 /// A section whose items are all live in the next one says nothing that the next one does not, so it is enough to keep
 /// the sections with a maximal set of items. The others still make good branching points, because fewer items compete

@@ -9,7 +9,7 @@ use crate::rng::{Rng, mix};
 use crate::stop::Stop;
 use alloc::vec::Vec;
 
-/// What a search found out.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Everything is placed.

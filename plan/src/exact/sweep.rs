@@ -1,4 +1,4 @@
-//! What the floors of the unplaced items imply for each section.
+//! Lower bounds per section from the floors of unplaced items.
 
 use super::frame::{Frame, Run};
 use super::tactic::Pick;

@@ -51,7 +51,7 @@ impl Portfolio {
         Self { rng: Rng::new(seed), tries: 0, best: None }
     }
 
-    /// How many placements were made.
+    /// Returns the number of placements made.
     pub(crate) const fn tries(&self) -> usize {
         self.tries
     }

@@ -17,7 +17,7 @@ pub(crate) struct Scan<'a> {
     spans: &'a [(u32, u32)],
     /// From 1; 0 once removed.
     rank: Vec<u32>,
-    /// How many items start before each section.
+    /// Number of items that start before each section.
     starts: Vec<u32>,
 }
 

@@ -6,7 +6,7 @@ use super::tree::Tree;
 use crate::model::{Model, align_up, id};
 use alloc::vec::Vec;
 
-/// Which items of a niche come first.
+/// Order of the items of a niche.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
     /// The best rank.
@@ -98,7 +98,7 @@ impl<'a> Waiting<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     end: u32,
-    /// Where the run before this one starts; the run's own start when it is the first.
+    /// Start of the run before; the run's own start if it is the first.
     before: u32,
     floor: u64,
 }

@@ -16,7 +16,7 @@ const LEAF: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tree {
     nodes: Vec<Node>,
-    /// Where each item is among the leaves.
+    /// Leaf index of each item.
     place: Vec<u32>,
     /// The points in leaf order.
     points: Vec<(u32, u32)>,

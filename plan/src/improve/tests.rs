@@ -1,4 +1,4 @@
-//! What improvement returns is a placement, and it finds tight ones.
+//! Improvement returns valid placements, and finds tight ones.
 use super::{Habit, Improve};
 use crate::exact::{Detail, Frame};
 use crate::model::Model;

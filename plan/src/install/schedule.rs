@@ -1,4 +1,4 @@
-//! What a program will allocate, in order, and where each of it goes: a plan in the manager's words.
+//! A schedule: the allocations of a program in order, each with its place.
 use super::Installed;
 use crate::{Plan, Problem, ProblemError};
 use alloc::{collections::BTreeMap, vec::Vec};

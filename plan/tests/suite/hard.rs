@@ -46,7 +46,7 @@ impl Cut {
     }
 }
 
-/// How a problem was made.
+/// Parameters of a generated problem.
 struct Shape {
     count: usize,
     unit: u64,
@@ -58,7 +58,7 @@ struct Shape {
     even: bool,
 }
 
-/// What all problems fit into.
+/// Capacity that all problems fit into.
 pub(crate) const CAPACITY: u64 = 1 << 20;
 
 /// Makes the problem of a seed, and a description of its shape.

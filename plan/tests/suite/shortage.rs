@@ -1,4 +1,4 @@
-//! What to do when it does not fit.
+//! Advice when a problem does not fit.
 
 use crate::hard::Rng;
 use omniheap_plan::{

@@ -1,4 +1,4 @@
-//! How fast the host's bytes reach the device, by each way that there is.
+//! Times uploads in every available way.
 use super::bench::Bench;
 use super::costs::percent;
 use crate::command::Failure;

@@ -5,7 +5,7 @@ use omniheap::{
 };
 use serde::Serialize;
 
-/// Where one request went.
+/// Placement of one request.
 #[derive(Debug, Serialize)]
 pub(super) struct Placed {
     what: &'static str,
@@ -15,12 +15,12 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// What was placed.
+    /// Returns the name of the data.
     pub(super) const fn what(&self) -> &'static str {
         self.what
     }
 
-    /// Where it went and why.
+    /// Returns the placement and its reason.
     pub(super) fn why(&self) -> String {
         format!("{}: {}", self.region, self.reason)
     }

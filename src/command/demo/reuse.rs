@@ -8,7 +8,7 @@ use std::time::Instant;
 const ROUNDS: u32 = 500;
 const SIZE: u64 = 256 << 10;
 
-/// What the rounds cost.
+/// Cost of the rounds.
 #[derive(Debug, Serialize)]
 pub(super) struct Reuse {
     timelines: u32,

@@ -4,7 +4,7 @@ use super::varint::{Frame, ROOM, take};
 use crate::event::{Alignment, Backing, HeapId, Region, Rung, StreamId};
 use crate::label::LabelId;
 
-/// What a program records. Ids are the program's own: any number that is unique among what is live.
+/// A record of a program. Ids are the program's own and unique among live allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
     /// An allocation began to live.
@@ -13,7 +13,7 @@ pub enum Record {
         id: u64,
         /// Bytes asked for.
         size: u64,
-        /// Where it is used first.
+        /// Stream of its first use.
         stream: StreamId,
         /// Alignment asked for.
         align: Alignment,
@@ -26,7 +26,7 @@ pub enum Record {
         id: u64,
         /// Bytes asked for.
         size: u64,
-        /// Where it is used first.
+        /// Stream of its first use.
         stream: StreamId,
         /// Alignment asked for.
         align: Alignment,
@@ -73,7 +73,7 @@ pub enum Record {
     Place {
         /// The allocation.
         id: u64,
-        /// What was chosen.
+        /// Chosen region.
         region: Region,
         /// Why.
         reason: LabelId,
@@ -86,7 +86,7 @@ pub enum Record {
         size: u64,
         /// The heap it is of.
         heap: HeapId,
-        /// Whether the bytes come with it.
+        /// Whether the block has memory or only addresses.
         backing: Backing,
     },
     /// A block was given back.
@@ -133,7 +133,7 @@ pub enum Record {
     },
 }
 
-/// What a record of the file can hold.
+/// An entry of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry<'a> {
     /// Something that happened.

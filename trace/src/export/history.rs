@@ -5,9 +5,9 @@ use crate::label::LabelId;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Where the first segment lies.
+/// Address of the first segment.
 const BASE: u64 = 0x7f00_0000_0000;
-/// Where allocations without a place lie.
+/// Base address of allocations without a known place.
 const NOWHERE: u64 = 0x1000_0000_0000;
 /// Segments begin at multiples of this, with at least as much between them.
 const GRAIN: u64 = 2 << 20;
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) label: LabelId,
 }
 
-/// How far an allocation has come.
+/// State of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// In use.
@@ -75,7 +75,7 @@ impl<'t> History<'t> {
         self.segments.iter().map(|(&address, &size)| (address, size)).collect()
     }
 
-    /// What lives in `size` bytes at `address` now.
+    /// Returns the live allocations in `size` bytes at `address`.
     pub(super) fn live(&self, address: u64, size: u64) -> impl Iterator<Item = (u64, &Live)> {
         self.live.range(address..address.saturating_add(size)).map(|(&at, live)| (at, live))
     }

@@ -3,7 +3,7 @@
 use crate::report::{Figures, Heap, Moment, ReportData};
 use std::io::{self, Write};
 
-/// Whether a number may fall.
+/// Prometheus metric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It may.
@@ -19,7 +19,7 @@ pub struct Metric {
     pub name: String,
     /// One sentence.
     pub help: String,
-    /// Whether it may fall.
+    /// Metric type.
     pub kind: Kind,
     /// Names and values that tell it from its siblings.
     pub labels: Vec<(String, String)>,

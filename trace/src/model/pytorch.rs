@@ -31,7 +31,7 @@ struct Piece {
     allocated: bool,
 }
 
-/// What a free list is ordered by: stream, then best fit, then lowest address.
+/// Order of a free list: stream, then best fit, then lowest address.
 type Key = (u16, u64, u64, u32);
 
 /// The policy's state: its blocks, their pieces and two ordered free lists.
@@ -64,7 +64,7 @@ pub struct PyTorch {
     driver_calls: u64,
 }
 
-/// Where an allocation is, for as long as it lives.
+/// Place of a live allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u32);
 

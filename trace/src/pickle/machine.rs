@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::tight;
 use core::cmp::Ordering;
 
-/// Where the machine stopped and why.
+/// Position and reason of a failure.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) at: usize,

@@ -54,7 +54,7 @@ fn entry(data: &Data<'_>, cell: Cell) -> Result<Entry, ErrorKind> {
     Ok(Entry { action, address, size, stream, time_us })
 }
 
-/// What was held and live when the history began.
+/// Blocks and allocations at the start of the history.
 struct Start {
     segments: Ranges,
     /// Address to size, stream, and the entry that may carry frames.

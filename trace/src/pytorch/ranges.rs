@@ -52,7 +52,7 @@ impl Ranges {
     }
 }
 
-/// What happened to a range.
+/// Change of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     /// The range that began here is gone.

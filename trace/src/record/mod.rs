@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use translate::Translator;
 
-/// Where a recorder writes to.
+/// Output of a recorder.
 type Sink = Box<dyn Write + Send>;
 
 /// Pending events are written when the last write is longer ago than this, so that a slow program loses little.

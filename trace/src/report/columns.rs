@@ -41,7 +41,7 @@ pub struct Columns {
     pub labels: String,
     /// Streams.
     pub streams: String,
-    /// How far back the allocation is.
+    /// Distance back to the allocation's event.
     pub backs: String,
     /// Blocks and heaps.
     pub blocks: String,
@@ -205,7 +205,7 @@ fn bound_next(rest: &[crate::Event], id: crate::AllocationId) -> Option<(crate::
     None
 }
 
-/// Whether a binding of `id` after these events is the one that its allocation was packed with.
+/// Returns whether a binding of `id` after these events is the one that its allocation was packed with.
 fn bound_before(before: &[crate::Event], id: crate::AllocationId) -> bool {
     let last = before
         .iter()

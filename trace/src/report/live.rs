@@ -216,7 +216,7 @@ fn relabel(moment: &mut Moment, labels: &[u32]) {
     }
 }
 
-/// How many allocations, and bytes of them, lie where none like them lay before.
+/// Returns the number and bytes of allocations that moved.
 fn moved(was: &Moment, before: &ReportData, is: &Moment, now: &ReportData) -> (u64, u64) {
     fn each<'a>(
         moment: &'a Moment,

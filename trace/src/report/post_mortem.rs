@@ -32,7 +32,7 @@ fn memory(block: &MapBlock) -> u64 {
     block.unmapped.as_ref().map_or(0, |gaps| block.size.saturating_sub(unmapped(gaps)))
 }
 
-/// Whether gathering a heap's free bytes gives `size` in one place: enough of them, and a block that could hold them.
+/// Returns whether gathering a heap's free bytes gives `size` in one place: enough of them, and a block that could hold them.
 /// Pages can be mapped side by side at new addresses, so a block of pages holds any size.
 fn fits_defragmented(moment: &Moment, size: u64) -> bool {
     moment.reserved.iter().any(|heap| {

@@ -5,7 +5,7 @@ use crate::event::{AllocationId, Backing, BlockId, Op};
 use crate::trace::Trace;
 use std::collections::{BTreeMap, HashMap};
 
-/// Where an allocation lies: block by its number over the whole trace, and offset.
+/// Place of an allocation: the block's number in the whole trace, and the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) block: u32,
@@ -49,7 +49,7 @@ const fn memory(size: u64, backing: Backing) -> u64 {
     }
 }
 
-/// What is held and live after some events.
+/// Blocks and allocations after some events.
 #[derive(Debug)]
 pub(super) struct State<'t> {
     trace: &'t Trace,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// How long an answer may take before the browser counts as stuck.
+/// Timeout of a browser's answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The first browser that is installed.

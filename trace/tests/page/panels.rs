@@ -1,4 +1,4 @@
-//! What the panels below the timeline show, and how they follow each other.
+//! The panels below the timeline, and how they follow each other.
 
 use crate::browser::{Browser, Page};
 use crate::plot::{open, point, shown};

@@ -13,7 +13,7 @@ pub(crate) fn open<'b>(browser: &'b mut Browser, data: &ReportData) -> Page<'b> 
     browser.open(&file)
 }
 
-/// Where this run's pages lie.
+/// Returns the folder of this run's pages.
 pub(crate) fn folder() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("omniheap-page-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the folder for tests can be made");

@@ -1,4 +1,4 @@
-//! What other tools get.
+//! Exports for other tools.
 
 use crate::sample;
 use omniheap_trace::binary::{Record, Writer};

@@ -19,7 +19,7 @@ const GRANULARITY_RECOMMENDED: u32 = 0x1;
 const HANDLE_POSIX_FD: u32 = 0x1;
 const EXTERNAL_DEDICATED: u32 = 0x1;
 
-/// Whether physical memory can leave the process.
+/// Whether physical memory can be shared with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// It cannot.

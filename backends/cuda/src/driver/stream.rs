@@ -17,7 +17,7 @@ const STREAM_NON_BLOCKING: u32 = 0x1;
 const EVENT_DISABLE_TIMING: u32 = 0x2;
 /// The driver's own handle of the stream that zero stands for too.
 const LEGACY: CUstream = ptr::without_provenance_mut(1);
-/// What a stream is that takes part in no capture, and in one that has not failed.
+/// Capture states of a stream: not captured, and captured without an error.
 const NOT_CAPTURED: u32 = 0;
 const CAPTURED: u32 = 1;
 /// The driver calls a destructor without promising that anything waits for it.

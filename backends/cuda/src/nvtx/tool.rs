@@ -13,12 +13,12 @@ const VERSION: u16 = 3;
 const MEMORY_MODULE: u16 = 1;
 const MEMORY_COMPAT: u16 = 0x0102;
 const SLOTS: usize = 63;
-/// Where the functions that are called here lie in the table.
+/// Indices of the called functions in the tool's table.
 const HEAP_REGISTER: usize = 0;
 const HEAP_UNREGISTER: usize = 1;
 const REGIONS_REGISTER: usize = 3;
 const REGIONS_UNREGISTER: usize = 5;
-/// What a slot holds that no tool has filled.
+/// Value of a table entry that no tool has filled.
 const DISABLED: usize = 1;
 const SUB_ALLOCATOR: u32 = 1;
 const VIRTUAL_ADDRESS: u32 = 1;

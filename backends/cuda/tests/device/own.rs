@@ -1,4 +1,4 @@
-//! What the shared cases ask of this backend, and the cases that only it has.
+//! Hooks for the shared cases, and the cases of this backend alone.
 #![expect(unsafe_code, reason = "hands in streams and contexts, and launches a kernel")]
 use crate::shared::support::{
     DEVICE, Gate, MAIN, allocate, assert_same, free, kind, pattern, pinned, read, write,
@@ -24,7 +24,7 @@ cases! {
     Compiler: a_borrowed_stream_may_die_before_its_work;
 }
 
-/// Whether AMD's runtime answers, with limits that are its own.
+/// Returns whether AMD's runtime answers, with limits that are its own.
 pub(crate) const fn is_amd(_: &Device) -> bool {
     false
 }

@@ -56,7 +56,7 @@ impl File {
         if code == 0 { Ok(()) } else { Err(last_error(ErrorKind::Driver)) }
     }
 
-    /// Whether [`seal`](Self::seal) was called, here or in another process.
+    /// Returns whether [`seal`](Self::seal) was called, here or in another process.
     pub(crate) fn is_sealed(&self) -> bool {
         // SAFETY: the descriptor is open for as long as `self` lives.
         let seals = unsafe { libc::fcntl(self.descriptor(), libc::F_GET_SEALS) };

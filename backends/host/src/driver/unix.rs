@@ -142,13 +142,13 @@ fn check(at: *mut libc::c_void) -> Result<NonNull<u8>> {
     }
 }
 
-/// What the operating system just said, under the kind that tells the caller what to do.
+/// Returns the operating system's last error, as the given kind.
 pub(super) fn last_error(kind: ErrorKind) -> Error {
     let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
     Error::new(kind).with_native(code.into())
 }
 
-/// How often this process is the child of a fork, counted since the first call in one of its ancestors.
+/// Returns the number of forks between this process and the ancestor that called this first.
 pub(crate) fn forks() -> u64 {
     static FORKS: AtomicU64 = AtomicU64::new(0);
     static COUNTED: Once = Once::new();

@@ -1,4 +1,4 @@
-//! Where bytes go when the best place is full: windows that are left and found again, and what spills.
+//! Placement when the best heap is full: nearly full host windows, and spilling.
 use omniheap_core::{
     Access, Align, Allocation, Copy, ErrorKind, Event, HeapId, HeapKind, HostAccess, Manager,
     ManagerConfig, Observer, Pattern, Reason, Refusal, Region, RegionVerdict, Rejection, Request,

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
-/// What the other process is to do; absent in the first one.
+/// Job of the other process; absent in the first one.
 const ROLE: &str = "OMNIHEAP_OTHER_PROCESS";
 const SIZE: u64 = 64 << 10;
 
@@ -223,7 +223,7 @@ fn a_process_may_end_with_live_memory_in_statics() {
     }
 }
 
-/// What a forked child is told, and how it ends: by the manager's end, which must leave the parent's memory alone.
+/// Uses and drops the parent's manager in a forked child, which must leave the parent's memory alone.
 fn act_as_child(manager: Manager<Host>, one: Allocation<Host>, line: TimelineId) -> i32 {
     let lost =
         |done: omniheap_core::Result<()>| done.is_err_and(|e| e.kind() == ErrorKind::DeviceLost);

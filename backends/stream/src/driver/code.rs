@@ -21,7 +21,7 @@ pub unsafe trait CodeDriver: StreamDriver + Sized {
     /// A function's handle.
     type Function: Copy + Send + Sync;
 
-    /// Whether code that was loaded by one of two drivers runs on the other.
+    /// Returns whether code that was loaded by one of two drivers runs on the other.
     fn runs_code_of(&self, other: &Self) -> bool;
 
     /// Compiles source for this device, and loads it. The error has the compiler's log.

@@ -3,7 +3,7 @@
 use super::StreamDriver;
 use omniheap_seam::{Error, ErrorKind, Result};
 
-/// How the host's caches treat pinned memory.
+/// Host caching of pinned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
     /// Writes are combined, reads are slow.
@@ -12,7 +12,7 @@ pub enum Caching {
     Cached,
 }
 
-/// What the driver says of the device's memory, in bytes.
+/// The driver's error of the device's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// Bytes that nobody holds.

@@ -19,7 +19,7 @@ cases! {
     Nothing: another_process_sees_bytes_by_handle, wrong_handles_are_refused;
 }
 
-/// What the other process is to do: `lost`; `fd SIZE`, with the descriptor as its standard input; or `ipc SIZE HANDLE`.
+/// Job of the other process: `lost`; `fd SIZE`, with the descriptor as its standard input; or `ipc SIZE HANDLE`.
 const JOB: &str = "OMNIHEAP_OTHER_PROCESS";
 const LENGTH: usize = 3 << 20;
 

@@ -1,4 +1,4 @@
-//! What several cases share.
+//! Helpers of several cases.
 #![expect(unsafe_code, reason = "frees blocks and launches kernels")]
 use crate::own::{Argument, Block, Device, Kernel, Launch};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 const DELAY: &str = include_str!("../../../../shaders/delay/delay.cu");
 
-/// What a case needs beyond a device.
+/// Requirement of a case beyond a device.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {
     Nothing,

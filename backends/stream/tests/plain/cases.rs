@@ -1,4 +1,4 @@
-//! What the device asks of a driver, and what it refuses without asking.
+//! Checks the device's driver calls, and the calls it rejects without asking the driver.
 #![expect(unsafe_code, reason = "launches kernels, and makes a reservation")]
 use crate::driver::{Call, Function, Plain, SYMBOL};
 use crate::rig::{Block, CONSTANT, DEVICE, Device, Kind, PAGE, allocate, at, free, open};

@@ -1,4 +1,4 @@
-//! What a device can do beyond the least, as one set.
+//! Optional device features, as one set.
 #![forbid(unsafe_code)]
 use ash::vk;
 use core::ffi::CStr;

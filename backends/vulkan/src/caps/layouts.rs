@@ -3,7 +3,7 @@ use super::{Facts, Paging, Sparse};
 use ash::vk;
 use omniheap_seam::DeviceInfo;
 
-/// What a device reports: sizes of heaps, then `(heap, flags)` of every memory type.
+/// Memory properties of a device: heap sizes, then `(heap, flags)` of every memory type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported {
     pub(crate) heaps: &'static [u64],

@@ -17,9 +17,9 @@ pub(crate) struct Queue {
     pub(crate) family: u32,
     pub(crate) flags: vk::QueueFlags,
     raw: Mutex<vk::Queue>,
-    /// Whether it was used since it was last seen idle: asking the driver costs 0.2 ms on some devices.
+    /// True if it was used since it was last seen idle: asking the driver costs 0.2 ms on some devices.
     used: AtomicBool,
-    /// Whether an engine submits work of its own: other timelines keep away from it then.
+    /// True if an engine submits work of its own: other timelines keep away from it then.
     lent: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `Unsupported` when the device has no queue that copies; what the driver says.
+    /// `Unsupported` when the device has no queue that copies; the driver's error.
     pub(crate) fn open(instance: Arc<Instance>, physical: &Physical) -> Result<Arc<Self>> {
         let chosen = queues::choose(&physical.families);
         if chosen.is_empty() {

@@ -10,7 +10,7 @@ use core::{ptr::NonNull, sync::atomic::Ordering};
 use omniheap_seam::{ErrorKind, Result};
 use std::sync::Arc;
 
-/// What a block's buffer may be used for.
+/// Returns the usages of a block's buffer.
 pub(crate) fn usage(device: &Device) -> vk::BufferUsageFlags {
     use vk::BufferUsageFlags as U;
     let all = U::TRANSFER_SRC
@@ -35,7 +35,7 @@ pub(crate) struct Buffer {
     device: Arc<Device>,
 }
 
-/// How a buffer gets its memory.
+/// Kind of buffer: bound once, or sparse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// All of it, once.
@@ -71,7 +71,7 @@ impl Buffer {
         Ok(Self { raw, device: Arc::clone(device) })
     }
 
-    /// What memory the buffer needs.
+    /// Returns the buffer's memory requirements.
     pub(crate) fn requirements(&self) -> vk::MemoryRequirements {
         // SAFETY: the buffer is alive as long as `self`.
         unsafe { self.device.raw.get_buffer_memory_requirements(self.raw) }
@@ -106,7 +106,7 @@ impl Drop for Buffer {
     }
 }
 
-/// What memory is asked for.
+/// Parameters of a memory allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) size: u64,
@@ -117,7 +117,7 @@ pub(crate) struct Ask {
     pub(crate) share: Share,
 }
 
-/// Whether memory leaves or enters the process.
+/// Whether memory is exported or imported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Share {
     /// It stays.
@@ -132,14 +132,14 @@ pub(crate) enum Share {
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) raw: vk::DeviceMemory,
-    /// Where ours begins in it; zero unless a [`MemorySource`] gave it.
+    /// Offset of our memory in it; zero unless a [`MemorySource`] gave it.
     pub(crate) base: u64,
     pub(crate) size: u64,
     origin: Origin,
     device: Arc<Device>,
 }
 
-/// Who gave the memory and takes it back.
+/// Origin of the memory, which also frees it.
 #[derive(Debug)]
 enum Origin {
     Driver,
@@ -167,7 +167,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `OutOfDeviceMemory` when the count of allocations is exhausted; what the driver says.
+    /// `OutOfDeviceMemory` when the count of allocations is exhausted; the driver's error.
     pub(crate) fn allocate(device: &Arc<Device>, ask: Ask) -> Result<Self> {
         let most = device.most_live.load(Ordering::Relaxed);
         let count = |live: u64| (live < most).then_some(live + 1);

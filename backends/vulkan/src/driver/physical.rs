@@ -8,7 +8,7 @@ use ash::{amd, ext, khr, vk};
 use core::ffi::CStr;
 use omniheap_seam::{DeviceInfo, ErrorKind, HeapBudget, Result};
 
-/// What the driver says about a physical device.
+/// The driver's error about a physical device.
 pub(crate) struct Physical {
     pub(crate) raw: vk::PhysicalDevice,
     pub(crate) kind: vk::PhysicalDeviceType,
@@ -19,7 +19,7 @@ pub(crate) struct Physical {
     pub(crate) families: Vec<vk::QueueFamilyProperties>,
     pub(crate) max_allocation: u64,
     pub(crate) max_buffer: u64,
-    /// What could be enabled.
+    /// Supported features.
     pub(crate) features: Features,
     /// The extensions to enable for `features`.
     pub(crate) extensions: Vec<&'static CStr>,
@@ -30,7 +30,7 @@ impl Physical {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a device below version 1.1; what the driver says.
+    /// `Unsupported` for a device below version 1.1; the driver's error.
     ///
     /// # Safety
     ///
@@ -185,7 +185,7 @@ fn extensions(api: u32, features: Features, found: &impl Fn(&CStr) -> bool) -> V
     .collect()
 }
 
-/// What the driver says about every physical heap now.
+/// The driver's error about every physical heap now.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What can only be learnt by trying: which memory types take our buffers, and where blocks begin.
+//! Probes the driver: which memory types take our buffers, and where blocks begin.
 #![forbid(unsafe_code)]
 use crate::{
     caps::{Facts, Paging, Sparse, features::Feature},

@@ -1,4 +1,4 @@
-//! Which queues to open. Pure.
+//! Choice of the queues to open. Pure.
 #![forbid(unsafe_code)]
 use ash::vk;
 

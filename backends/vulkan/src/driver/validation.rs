@@ -4,7 +4,7 @@ use ash::vk;
 use core::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whether the Khronos validation layer watches every call, with synchronization checks.
+/// Use of the Khronos validation layer, with synchronization checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validation {
     /// Not loaded.
@@ -23,7 +23,7 @@ pub(crate) const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 pub struct Messages(Arc<Mutex<Vec<String>>>);
 
 impl Messages {
-    /// How many messages came so far.
+    /// Returns the number of messages so far.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.texts().len() as u64
@@ -45,7 +45,7 @@ impl Messages {
     }
 }
 
-/// What the messenger asks for: warnings and errors of the layer, not the loader's chatter.
+/// Returns the messenger's options: warnings and errors of the layer, without the loader's messages.
 pub(crate) fn messenger_info(messages: &Messages) -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
     use vk::{
         DebugUtilsMessageSeverityFlagsEXT as Severity, DebugUtilsMessageTypeFlagsEXT as Type,

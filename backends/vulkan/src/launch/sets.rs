@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What one launch binds, in the order of the slots.
+/// Bindings of one launch, in the order of the slots.
 pub(crate) type Bindings = Vec<vk::DescriptorBufferInfo>;
 
 /// Sets of one descriptor pool.

@@ -17,7 +17,7 @@ const MOST: u64 = 64;
 /// Low bits of a page's number: its place in the driver allocation; the rest says which one.
 const PLACE_BITS: u32 = 24;
 
-/// What the pages of one heap are made of.
+/// Properties of the pages of one heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) heap: HeapId,

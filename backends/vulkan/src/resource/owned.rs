@@ -110,7 +110,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// As for [`buffer_needs`](Self::buffer_needs) and [`allocate_alone`](Self::allocate_alone); what the driver says.
+    /// As for [`buffer_needs`](Self::buffer_needs) and [`allocate_alone`](Self::allocate_alone); the driver's error.
     ///
     /// # Safety
     ///

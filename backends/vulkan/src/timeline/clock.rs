@@ -1,4 +1,4 @@
-//! How a timeline tells the time: one timeline semaphore, or a queue of fences where there are none.
+//! Clock of a timeline: one timeline semaphore, or a queue of fences where there are none.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 use crate::driver::{
     check,
@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What a timeline's epochs are made of.
+/// Implementation of a timeline's epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clocks {
     /// Timeline semaphores where the device has them, else fences.

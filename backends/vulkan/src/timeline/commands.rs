@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Commands {
     pool: vk::CommandPool,
     spare: Vec<vk::CommandBuffer>,
-    /// Where what is recorded runs: copies, and kernels on a queue that computes.
+    /// Pipeline stages of recorded work: copies, and kernels on a compute queue.
     stages: vk::PipelineStageFlags,
     access: vk::AccessFlags,
     device: Arc<Device>,

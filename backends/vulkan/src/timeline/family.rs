@@ -14,7 +14,7 @@ pub enum Exclusive {
     Image {
         /// The image.
         image: vk::Image,
-        /// Which part of it.
+        /// Affected subresources.
         range: vk::ImageSubresourceRange,
         /// The layout it has.
         from: vk::ImageLayout,
@@ -35,7 +35,7 @@ enum Side {
 }
 
 impl Side {
-    /// What was written before is made available, and visible to what comes after; each by the side that knows.
+    /// Returns source and destination access: the releasing side makes writes available, the acquiring side makes them visible.
     fn access(self) -> (vk::AccessFlags, vk::AccessFlags) {
         use vk::AccessFlags as A;
         let (before, after) = (A::MEMORY_WRITE, A::MEMORY_READ | A::MEMORY_WRITE);
@@ -56,7 +56,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`; what the driver says.
+    /// `NoSuchTimeline`; the driver's error.
     ///
     /// # Safety
     ///

@@ -26,7 +26,7 @@ pub(crate) struct QueueTimeline {
     last: AtomicU64,
     /// The queue that the last batch went to.
     at: AtomicUsize,
-    /// Where batches go that wait for nothing, and the engine's work always.
+    /// Queue of batches that wait for nothing, and of all the engine's work.
     pub(crate) home: usize,
     plans: Plans,
     device: Arc<Device>,
@@ -36,11 +36,11 @@ pub(crate) struct QueueTimeline {
 pub(crate) struct State {
     commands: Commands,
     flights: VecDeque<Flight>,
-    /// What the next batch waits for.
+    /// Semaphores that the next batch waits for.
     waits: Vec<Wait>,
     uncovered: Uncovered,
     pub(crate) staging: Option<Staging>,
-    /// Where the compaction kernel's lists lie.
+    /// Ring for the compaction kernel's lists.
     pub(crate) lists: Option<Staging>,
 }
 
@@ -53,13 +53,13 @@ struct Wait {
     queue: usize,
 }
 
-/// What the last epoch does not cover.
+/// Work behind the last epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Uncovered {
     Nothing,
     /// Work that the engine put on the queue.
     Work,
-    /// What another timeline had submitted to the one queue of fences when this one was ordered after it.
+    /// Work of another timeline on the shared queue of fences, submitted before this one was ordered behind it.
     Order,
 }
 

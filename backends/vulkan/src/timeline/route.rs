@@ -1,4 +1,4 @@
-//! Which queue a timeline's next batch goes to. Pure.
+//! Choice of the queue for a timeline's next batch. Pure.
 #![forbid(unsafe_code)]
 
 /// Work that a batch must come after, and has not finished.

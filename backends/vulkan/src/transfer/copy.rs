@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// How bytes move inside the device.
+/// Implementation of copies inside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
     /// By what was measured to be faster: the driver's copies for a few short moves and on software devices, else the

@@ -31,7 +31,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     pub(crate) fn create(device: &Arc<Device>) -> Result<Self> {
         let code = read_spv(&mut Cursor::new(CODE)).map_err(|_| ErrorKind::Driver)?;
         let info = vk::ShaderModuleCreateInfo::default().code(&code);

@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 use omniheap_seam::{Align, HostAccess, Result};
 use std::sync::Arc;
 
-/// What a timeline's ring will be made of, once it is needed.
+/// Parameters of a staging ring, which is created on first use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) memory_type: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     pub(crate) size: u64,
 }
 
-/// What a timeline's rings will be made of.
+/// Parameters of a timeline's rings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plans {
     /// Bytes in and out: cached memory, because the host reads it.

@@ -38,7 +38,7 @@ impl Span {
     }
 }
 
-/// How long tasks are.
+/// Lengths of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
     /// Bytes of a task at most.

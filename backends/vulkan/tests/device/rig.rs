@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// Whether the device can be held to it.
+    /// Returns whether the device can run the case.
     pub(crate) needs: fn(&Vulkan) -> bool,
     pub(crate) check: fn(&Rig),
 }
@@ -24,7 +24,7 @@ macro_rules! cases {
     };
 }
 
-/// What a case opens its devices with.
+/// Options that a case opens its devices with.
 pub(crate) struct Rig {
     pub(crate) options: Options,
     messages: RefCell<Vec<omniheap_vulkan::Messages>>,
@@ -43,7 +43,7 @@ impl Rig {
     }
 }
 
-/// Whether `OMNIHEAP_REQUIRE` lists `word`.
+/// Returns whether `OMNIHEAP_REQUIRE` lists `word`.
 pub(crate) fn required(word: &str) -> bool {
     let list = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
     list.split(',').any(|entry| entry.trim() == word)

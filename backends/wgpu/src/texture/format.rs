@@ -1,4 +1,4 @@
-//! What a texture's description means to Vulkan.
+//! Translates texture descriptors to Vulkan.
 use ash::vk;
 use wgpu::{TextureDescriptor, TextureDimension, TextureFormat, TextureUsages};
 
@@ -149,7 +149,7 @@ pub(super) fn describe(
     fine.then_some(info)
 }
 
-/// Whether every number is within what wgpu asks of all textures and of this device.
+/// Returns whether every number is within what wgpu asks of all textures and of this device.
 fn has_size(descriptor: &TextureDescriptor<'_>, limits: &wgpu::Limits) -> bool {
     let wgpu::Extent3d { width, height, depth_or_array_layers: deep } = descriptor.size;
     let (most, layers) = match descriptor.dimension {
@@ -176,7 +176,7 @@ fn has_size(descriptor: &TextureDescriptor<'_>, limits: &wgpu::Limits) -> bool {
         && levels.contains(&descriptor.mip_level_count)
 }
 
-/// What views of other kinds need.
+/// Returns the image flags that its view formats and view dimensions need.
 fn flags(descriptor: &TextureDescriptor<'_>) -> vk::ImageCreateFlags {
     use vk::ImageCreateFlags as F;
     let size = descriptor.size;

@@ -8,7 +8,7 @@ const VARIABLE: &str = "OMNIHEAP_WGPU_EXHAUST";
 /// Address space of the child in KiB: room for the driver and a few of the largest blocks.
 const LIMIT_KIB: u64 = 12 << 20;
 
-/// Whether this process is such a child.
+/// Returns whether this process is such a child.
 pub(crate) fn is_one() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }

@@ -22,7 +22,7 @@ fn open(target: &Target) -> Manager<Wgpu> {
     Manager::new(backend.with_own_memory().unwrap_or_else(|_| (target.open)()))
 }
 
-/// Whether textures are placed by us.
+/// Returns whether textures are placed by us.
 fn places(manager: &Manager<Wgpu>) -> bool {
     manager.backend().memory_type(DEVICE).is_some()
 }
@@ -65,7 +65,7 @@ fn write(manager: &Manager<Wgpu>, texture: &wgpu::Texture, seed: u8) -> Vec<u8> 
     bytes
 }
 
-/// What a texture's first level holds.
+/// Returns the contents of a texture's first mip level.
 fn read(manager: &Manager<Wgpu>, texture: &wgpu::Texture) -> Vec<u8> {
     let (row, rows) = row_of(texture);
     let pitch = row.next_multiple_of(256);

@@ -34,7 +34,7 @@ fn is_instant(target: &Target) -> bool {
     target.label == "noop"
 }
 
-/// What wgpu itself says about everything that was submitted up to now.
+/// Returns a flag that wgpu sets once everything submitted so far is done.
 fn told_by_wgpu(backend: &omniheap_wgpu::Wgpu) -> Arc<AtomicBool> {
     let done = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&done);

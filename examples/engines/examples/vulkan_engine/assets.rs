@@ -9,7 +9,7 @@ use omniheap_core::{Align, Allocation, AllocationId, Manager, PoolConfig, Reques
 use omniheap_engines::{Scene, Texture};
 use omniheap_vulkan::{Vulkan, ash, ash::vk};
 
-/// What the device holds of a scene; what was dropped is `None`. All of it may move between frames.
+/// A scene's data on the device; dropped parts are `None`. All of it may move between frames.
 pub(crate) struct Assets {
     pub(crate) meshes: Vec<Option<Allocation<Vulkan>>>,
     pub(crate) textures: Vec<Option<Image>>,

@@ -30,7 +30,7 @@ pub(crate) fn port() -> vk::Viewport {
     }
 }
 
-/// What all frames draw with and on.
+/// Pipeline, targets and buffers shared by all frames.
 pub(crate) struct Renderer<'a> {
     pub(crate) device: &'a Device,
     pub(crate) manager: &'a Manager<Vulkan>,

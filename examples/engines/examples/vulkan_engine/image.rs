@@ -20,7 +20,7 @@ pub(crate) struct Native {
     device: ash::Device,
 }
 
-/// What an image is for.
+/// Format, size and usage of an image.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) size: (u32, u32),

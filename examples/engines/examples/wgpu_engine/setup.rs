@@ -1,4 +1,4 @@
-//! What is made once: the pipeline, its layouts, and the textures.
+//! Setup: the pipeline, its layouts, and the textures.
 use core::num::NonZero;
 use omniheap_core::{AllocateError, Manager};
 use omniheap_engines::{OBJECT, SHADER, STRIDE, Scene, Texture};
