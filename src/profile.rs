@@ -27,7 +27,7 @@ pub enum ProfileError {
         /// Bytes that it has.
         size: u64,
     },
-    /// A line means nothing: measure again, or delete the file.
+    /// A line is invalid: measure again, or delete the file.
     Line {
         /// Its number, from 1.
         number: usize,
@@ -48,15 +48,15 @@ impl fmt::Display for ProfileError {
         match self {
             Self::Io(error) => write!(f, "the profile could not be read: {error}"),
             Self::TooLong { size } => {
-                write!(f, "the file has {size} bytes and a profile at most {LONGEST}")
+                write!(f, "the file has {size} bytes; a profile has at most {LONGEST}")
             }
             Self::Line { number } => write!(
                 f,
-                "line {number} of the profile means nothing; run `omniheap calibrate` again or delete the file"
+                "line {number} of the profile is invalid; run `omniheap calibrate` again or delete the file"
             ),
             Self::Foreign { what, measured, here } => write!(
                 f,
-                "the profile was measured with {what} \"{measured}\" and here is \"{here}\"; run `omniheap calibrate` \
+                "the profile was measured with {what} \"{measured}\", but this is \"{here}\"; run `omniheap calibrate` \
                  again"
             ),
         }

@@ -129,7 +129,7 @@ fn load(driver: &Arc<Driver>, image: &[u8]) -> Result<Module, BuildError> {
 /// Loads the compaction kernel's module.
 pub(crate) fn compaction(driver: &Arc<Driver>) -> Result<Module, BuildError> {
     load_ptx(driver, COMPACTION_PTX).or_else(|error| {
-        tracing::info!(%error, "the compaction kernel is compiled here");
+        tracing::info!(%error, "the compaction kernel's PTX did not load; compiling it");
         compile(driver, Arch::of(driver)?, COMPACTION)
     })
 }

@@ -84,7 +84,7 @@ impl Hip {
         unsafe { driver.allow(base, size) }.map_err(|error| {
             // SAFETY: mapped just above, if that did not fail silently, and used by nothing.
             if let Err(error) = unsafe { driver.undo_map(base, size) } {
-                tracing::error!(base, %error, "memory that leaves the process stays mapped");
+                tracing::error!(base, %error, "failed to unmap exported memory");
             }
             Refusal { error, trace: Trace::Left }
         })

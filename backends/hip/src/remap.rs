@@ -89,7 +89,7 @@ impl Hip {
         for address in (base..base + page * count).step_by(size) {
             // SAFETY: the caller's promise.
             if let Err(error) = unsafe { self.driver().undo_map(address, size) } {
-                tracing::error!(address, %error, "a mapped page could not be unmapped again");
+                tracing::error!(address, %error, "failed to unmap a page after a failed map");
             }
         }
     }

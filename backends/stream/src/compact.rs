@@ -47,7 +47,7 @@ impl<D: Driver> Device<D> {
     fn batch_kernel(&self) -> Result<&Kernel<D>, &BuildError> {
         let build = || {
             let built = D::compaction(self.driver()).and_then(|module| Ok(module.kernel(KERNEL)?));
-            built.inspect_err(|error| tracing::warn!(%error, "moves are copied one by one"))
+            built.inspect_err(|error| tracing::warn!(%error, "the compaction kernel did not load; moves are copied one by one"))
         };
         self.compactor.kernel.get_or_init(build).as_ref()
     }

@@ -18,7 +18,7 @@ pub struct Positions {
 pub struct Mapped {
     /// It is mapped.
     set: Vec<u64>,
-    /// It belongs to the same sheet as the position before it.
+    /// It belongs to the same page group as the position before it.
     continued: Vec<u64>,
 }
 
@@ -67,9 +67,9 @@ impl Mapped {
         }
     }
 
-    /// The pages of each sheet from `first` on.
+    /// Returns the number of pages of each page group from `first` on.
     #[must_use]
-    pub fn sheets(&self, first: u64, count: u64) -> Vec<u64> {
+    pub fn groups(&self, first: u64, count: u64) -> Vec<u64> {
         let mut lengths = Vec::new();
         for position in first..first + count {
             match lengths.last_mut() {
@@ -81,15 +81,15 @@ impl Mapped {
     }
 }
 
-/// The sheets that pages belong to: those of one are equal and side by side.
-pub fn sheets(pages: &[Page]) -> impl Iterator<Item = &[Page]> {
+/// Splits pages into page groups. The pages of one group are equal and side by side.
+pub fn groups(pages: &[Page]) -> impl Iterator<Item = &[Page]> {
     pages.chunk_by(PartialEq::eq)
 }
 
-/// The pages of each sheet.
+/// Returns the number of pages of each page group.
 #[must_use]
 pub fn lengths(pages: &[Page]) -> Vec<u64> {
-    sheets(pages).map(|sheet| sheet.len() as u64).collect()
+    groups(pages).map(|group| group.len() as u64).collect()
 }
 
 impl Positions {

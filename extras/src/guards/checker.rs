@@ -147,7 +147,7 @@ impl Checker {
 
     /// Counts a guard that could not be looked at.
     pub(super) fn miss(&self, error: Error) {
-        tracing::debug!(target: "omniheap", ?error, "a guard could not be looked at");
+        tracing::debug!(target: "omniheap", ?error, "a guard could not be checked");
         self.missed.fetch_add(1, Relaxed);
     }
 

@@ -120,7 +120,9 @@ impl Tool {
         static TOOL: OnceLock<Option<Tool>> = OnceLock::new();
         *TOOL.get_or_init(|| {
             let path = PathBuf::from(std::env::var_os(VARIABLE)?);
-            Self::attach(path).inspect_err(|error| tracing::warn!(error, "no tool listens")).ok()
+            Self::attach(path)
+                .inspect_err(|error| tracing::warn!(error, "no NVTX tool is attached"))
+                .ok()
         })
     }
 
