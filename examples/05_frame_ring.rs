@@ -67,7 +67,7 @@ fn ask(manager: &Manager<AnyBackend>) -> Outcome {
     Ok(())
 }
 
-/// The heap where kernels read fastest.
+/// Returns the heap where kernels read fastest.
 fn device(manager: &Manager<AnyBackend>) -> Outcome<HeapId> {
     let placement = manager.explain(&Request::new(4))?.placement;
     Ok(*placement.heaps.as_slice().first().ok_or(ErrorKind::NoSuchHeap)?)

@@ -140,7 +140,7 @@ fn main() {
     fs::write(Path::new(&out).join("kernels.rs"), rust).expect("OUT_DIR can be written");
 }
 
-/// Every lookup kernel of a folder in every size, as one list.
+/// Returns every lookup kernel of a folder in every size, as one list.
 fn lookups(folder: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> String {
     let (wgsl, cpp) = (read("table", "table", "wgsl"), read("table", "table", "cu"));
     let mut text = String::new();
@@ -162,7 +162,7 @@ fn lookups(folder: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> Stri
     format!("/// {about}\npub const {list}: &[Lookup] = &[{text}];\n")
 }
 
-/// The variants of a kernel with a table, as a Rust expression.
+/// Returns the variants of a kernel with a table, as a Rust expression.
 fn placed(name: &str, (wgsl, cpp): (&str, &str), rows: u32) -> String {
     let make = |place: Place| kernel(name, &place.wgsl(wgsl, rows), &place.cpp(cpp, rows));
     let (constant, device) = (make(Place::Constant), make(Place::Device));
@@ -249,7 +249,7 @@ fn kernel(name: &str, wgsl: &str, cpp: &str) -> String {
     )
 }
 
-/// The slots, in the order of their bindings.
+/// Returns the slots, in the order of their bindings.
 fn slots(module: &Module) -> String {
     let mut slots: Vec<_> = module
         .global_variables
@@ -272,7 +272,7 @@ fn slots(module: &Module) -> String {
     format!("[{}]", names.join(", "))
 }
 
-/// Bytes of the parameters.
+/// Returns the bytes of the parameters.
 fn parameters(module: &Module) -> u32 {
     let variable = module.global_variables.iter().find(|(_, v)| v.space == AddressSpace::Immediate);
     variable.map_or(0, |(_, variable)| module.types[variable.ty].inner.size(module.to_ctx()))

@@ -24,7 +24,7 @@ impl BackendKind {
     /// Every backend, best first.
     pub const ALL: [Self; 5] = [Self::Cuda, Self::Hip, Self::Vulkan, Self::Wgpu, Self::Host];
 
-    /// Its name: one lower-case word.
+    /// Returns its name: one lower-case word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

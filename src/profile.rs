@@ -116,7 +116,7 @@ fn configuration() -> Option<PathBuf> {
     named.map(PathBuf::from).or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".config")))
 }
 
-/// The policy for a device, with what was measured on it where that is known, and where its numbers come from.
+/// Returns the policy for a device, with what was measured on it where that is known, and where its numbers come from.
 #[must_use]
 pub fn policy_for(caps: &Caps) -> (Arc<dyn Policy>, Knowledge) {
     let Some(path) = profile_path(caps).filter(|path| path.exists()) else {
@@ -128,7 +128,7 @@ pub fn policy_for(caps: &Caps) -> (Arc<dyn Policy>, Knowledge) {
     }
 }
 
-/// The settings of a manager for a device: the usual ones, with [`policy_for`] it.
+/// Returns the settings of a manager for a device: the usual ones, with [`policy_for`] it.
 ///
 /// ```
 /// use omniheap::{Backend, Manager, config_for, open_best};
@@ -159,7 +159,7 @@ pub fn read_profile(path: &Path, caps: &Caps) -> Result<Profile, ProfileError> {
     parse(&fs::read_to_string(path)?, caps)
 }
 
-/// A name as one line of a profile holds it.
+/// Returns a name as one line of a profile holds it.
 fn in_line(name: &str) -> String {
     name.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(256).collect()
 }

@@ -193,7 +193,7 @@ impl WrittenRequest {
         rounded.map(|_| ()).ok_or(RequestError::SizeOverflow { index, size, align })
     }
 
-    /// The request; one whose alignment is no power of two is aligned to one byte.
+    /// Returns the request; one whose alignment is no power of two is aligned to one byte.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
         let align = Align::new(self.align).unwrap_or(Align::ONE);

@@ -149,7 +149,7 @@ fn candidate<B: Backend>(manager: &Manager<B>, request: &Request<'_>) -> Candida
     Candidate { size, benefit: saved.saturating_mul(reads) }
 }
 
-/// Bytes of the constant bank that nobody has.
+/// Returns the bytes of the constant bank that nobody has.
 fn constant_room<B: Backend>(manager: &Manager<B>) -> u64 {
     let caps = manager.caps();
     let Some((heap, about)) = caps.heap_ids().find(|(_, h)| h.kind == HeapKind::Constant) else {
@@ -159,7 +159,7 @@ fn constant_room<B: Backend>(manager: &Manager<B>) -> u64 {
     about.size.saturating_sub(manager.live_in(heap))
 }
 
-/// The placement of a constant that found no room in the bank.
+/// Returns the placement of a constant that found no room in the bank.
 fn outside<B: Backend>(
     manager: &Manager<B>,
     request: &Request<'_>,

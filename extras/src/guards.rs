@@ -26,7 +26,7 @@ const MOST: u64 = 256;
 
 type Told = Arc<dyn Fn(&Overwrite) + Send + Sync>;
 
-/// The same settings with guards behind all allocations, for [`overwrites`].
+/// Returns the same settings with guards behind all allocations, for [`overwrites`].
 ///
 /// Every allocation has a guard from its last byte to the end of what it occupies, where there is room for one. Requests fail
 /// with `Unsupported` where the device moves no bytes, and with what it says where a guard cannot be laid.

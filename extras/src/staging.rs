@@ -165,7 +165,7 @@ impl<B: Backend> Staging<B> {
         if is_aligned { Ok(()) } else { Err(ErrorKind::Misaligned.into()) }
     }
 
-    /// The length of the largest piece.
+    /// Returns the length of the largest piece.
     fn longest(&self) -> Result<usize> {
         usize::try_from(self.piece).map_err(|_| ErrorKind::SizeOverflow.into())
     }
@@ -183,7 +183,7 @@ impl<B: Backend> Staging<B> {
         self.transfer()?.copy(on, &[copy])
     }
 
-    /// A piece of the ring; waits for the oldest one on its way where the ring is full.
+    /// Returns a piece of the ring; waits for the oldest one on its way where the ring is full.
     fn take(&self, size: u64) -> Result<(Key, u64)> {
         loop {
             let mut state = self.lock();

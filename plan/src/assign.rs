@@ -42,13 +42,13 @@ impl<'a> Assign<'a> {
         assign
     }
 
-    /// The first region from the `at`-th on that suits a buffer.
+    /// Returns the first region from the `at`-th on that suits a buffer.
     fn next(&self, buffer: usize, at: usize) -> Option<usize> {
         let allowed = self.allowed[self.classes.root(buffer)];
         self.order[at..].iter().copied().find(|&r| allowed.contains(r))
     }
 
-    /// The only region that suits a buffer.
+    /// Returns the only region that suits a buffer.
     pub(crate) fn forced(&self, buffer: usize) -> Option<usize> {
         let region = self.next(buffer, 0)?;
         let allowed = self.allowed[self.classes.root(buffer)];

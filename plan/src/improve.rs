@@ -21,7 +21,7 @@ pub(crate) enum Habit {
 }
 
 impl Habit {
-    /// The habit of the `round`-th improvement.
+    /// Returns the habit of the `round`-th improvement.
     pub(crate) const fn nth(round: usize) -> Self {
         if round.is_multiple_of(2) { Self::Tight } else { Self::Loose }
     }
@@ -145,7 +145,7 @@ impl<'a> Improve<'a> {
         self.tail[item] + self.frame.size[item]
     }
 
-    /// The least weight that must leave for an item, and an offset for which it does.
+    /// Returns the least weight that must leave for an item, and an offset for which it does.
     ///
     /// A neighbour is in the way of offsets that are below its head end, if what is above it then passes the capacity.
     fn cheapest(&mut self, item: u32, room: u64, rng: &mut Rng) -> (u64, u64) {
@@ -188,7 +188,7 @@ impl<'a> Improve<'a> {
         (best.0.cast_unsigned(), best.1)
     }
 
-    /// The offset of the slot that leaves an item least room to move, among those for which nothing has to leave.
+    /// Returns the offset of the slot that leaves an item least room to move, among those for which nothing has to leave.
     fn tightest(&mut self, item: u32, room: u64, rng: &mut Rng) -> Option<u64> {
         let align = self.frame.align[item as usize];
         self.ends.clear();
@@ -266,7 +266,7 @@ impl<'a> Improve<'a> {
     }
 }
 
-/// The height of a skyline under an item.
+/// Returns the height of a skyline under an item.
 fn highest(frame: &Frame, skyline: &[u64], item: u32) -> u64 {
     frame.runs(item).iter().fold(0, |height, run| {
         skyline[run.sections()].iter().fold(height, |most, &s| if s > most { s } else { most })

@@ -59,13 +59,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The peak of all regions together, in bytes.
+    /// Returns the peak of all regions together, in bytes.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.usage.iter().map(|u| u.peak).sum()
     }
 
-    /// The lower bound of all regions together, in bytes.
+    /// Returns the lower bound of all regions together, in bytes.
     #[must_use]
     pub fn lower_bound(&self) -> u64 {
         self.usage.iter().map(|u| u.lower_bound).sum()

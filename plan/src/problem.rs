@@ -44,7 +44,7 @@ impl RegionSet {
         if region < 64 { Self(1 << region) } else { Self(0) }
     }
 
-    /// The regions with indices below `count`.
+    /// Returns the regions with indices below `count`.
     pub(crate) const fn below(count: usize) -> Self {
         if count < 64 { Self((1 << count) - 1) } else { Self::ALL }
     }

@@ -137,7 +137,7 @@ impl<'a> Repair<'a> {
         true
     }
 
-    /// The place in the gap that an item fills best, at its lower or upper end.
+    /// Returns the place in the gap that an item fills best, at its lower or upper end.
     fn gap(&self, item: u32, goal: u64, rng: &mut Rng) -> Option<u64> {
         let (size, align) = (self.model.size[item as usize], self.model.align[item as usize]);
         let mut floor = 0;
@@ -155,7 +155,7 @@ impl<'a> Repair<'a> {
         best
     }
 
-    /// The place where the items in the way weigh least; those are taken out. None when fixed ones leave no place.
+    /// Returns the place where the items in the way weigh least; those are taken out. None when fixed ones leave no place.
     ///
     /// Going up, items in the way get fewer only at the end of one, so a look at the ends is enough.
     fn force(&mut self, item: u32, goal: u64, rng: &mut Rng) -> Option<u64> {

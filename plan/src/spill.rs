@@ -148,7 +148,7 @@ impl<'a> Cover<'a> {
         }
     }
 
-    /// The buffers that may be spilled in a section: index, bytes, cost. Classes that share bytes stay.
+    /// Returns the buffers that may be spilled in a section: index, bytes, cost. Classes that share bytes stay.
     fn options(&self, section: usize) -> Vec<(usize, u64, u64)> {
         let mut found = Vec::new();
         for (index, buffer) in self.problem.buffers.iter().enumerate() {
@@ -191,7 +191,7 @@ enum Sign {
     Give,
 }
 
-/// A lower bound for what it costs to free `excess` bytes, with fractions of buffers; no cost at all if there are not
+/// Returns a lower bound for what it costs to free `excess` bytes, with fractions of buffers; no cost at all if there are not
 /// enough bytes, because then the branches find out.
 fn least_cost(options: &[(usize, u64, u64)], excess: u64) -> u64 {
     let mut left = excess;

@@ -54,7 +54,7 @@ pub(crate) struct Timetable<'a> {
 }
 
 impl<'a> Timetable<'a> {
-    /// A table in which the items are placed that `inside` names.
+    /// Returns a table in which the items are placed that `inside` names.
     pub(crate) fn new(model: &'a Model, inside: impl Fn(usize) -> bool) -> Self {
         let hulls = &model.hull;
         let sections = model.sections();

@@ -51,7 +51,7 @@ pub unsafe trait Backend: Send + Sync {
     /// One driver allocation. Opaque to core; native to users of the backend.
     type Block: Send + Sync + 'static;
 
-    /// The device, described.
+    /// Returns the device, described.
     fn caps(&self) -> &Caps;
 
     /// Asks the driver for a block of at least `size` bytes. Slow, and limited in number.
@@ -81,7 +81,7 @@ pub unsafe trait Backend: Send + Sync {
     /// `DeviceLost`.
     fn wait_idle(&self) -> Result<()>;
 
-    /// The host's view of blocks, if this backend has it.
+    /// Returns the host's view of blocks, if this backend has it.
     fn as_map(&self) -> Option<&dyn Map<Block = Self::Block>> {
         None
     }
@@ -101,7 +101,7 @@ pub unsafe trait Backend: Send + Sync {
     fn as_remap(&self) -> Option<&dyn Remap<Block = Self::Block>> {
         None
     }
-    /// The driver's error is free, if it tells.
+    /// Returns the driver's memory budget, if it reports one.
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
         None
     }
@@ -210,7 +210,7 @@ pub unsafe trait Address: Send + Sync {
     /// The backend's blocks.
     type Block;
 
-    /// The block's base address on the device.
+    /// Returns the block's base address on the device.
     fn address(&self, block: &Self::Block) -> u64;
 }
 
@@ -276,7 +276,7 @@ pub unsafe trait Timelines: Send + Sync {
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()>;
 }
 
-/// The driver's error about one heap.
+/// Memory budget of one heap, as reported by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapBudget {
     /// Bytes this process can expect to hold in total.

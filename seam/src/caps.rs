@@ -169,13 +169,13 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// The heap with this id, if the device has it.
+    /// Returns the heap with this id, if the device has it.
     #[must_use]
     pub fn heap(&self, id: HeapId) -> Option<&Heap> {
         self.heaps.get(usize::from(id.0))
     }
 
-    /// Every heap with its id.
+    /// Returns every heap with its id.
     pub fn heap_ids(&self) -> impl Iterator<Item = (HeapId, &Heap)> {
         (0u8..).map(HeapId).zip(&self.heaps)
     }

@@ -167,7 +167,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a driver code.
+    /// Creates an error without a driver code.
     #[must_use]
     pub const fn new(kind: ErrorKind) -> Self {
         Self { kind, native: 0 }
@@ -179,13 +179,13 @@ impl Error {
         Self { native, ..self }
     }
 
-    /// The kind to match on.
+    /// Returns the kind to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The vendor's own code, zero when there is none. For logs; nobody matches on it.
+    /// Returns the vendor's own code, zero when there is none. For logs; nobody matches on it.
     #[must_use]
     pub const fn native(&self) -> i64 {
         self.native

@@ -18,7 +18,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// The variant for a table that the policy placed in `region`.
+    /// Returns the variant for a table that the policy placed in `region`.
     #[must_use]
     pub const fn in_region(&self, region: Region) -> &Kernel {
         match (region, &self.shared) {
@@ -34,7 +34,7 @@ impl Placed {
         self.device.name
     }
 
-    /// Bytes of the table.
+    /// Returns the bytes of the table.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.rows as u64 * 16

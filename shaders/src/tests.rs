@@ -34,7 +34,7 @@ fn the_place_of_a_table_is_in_the_slots() {
     }
 }
 
-/// The instructions of a module: code and operands.
+/// Returns the instructions of a module: code and operands.
 fn instructions(words: &[u32]) -> Vec<(u32, Vec<u32>)> {
     let (mut at, mut found) = (5, Vec::new());
     while at < words.len() {

@@ -128,7 +128,7 @@ enum Long {
     Failed(Failure),
 }
 
-/// The long run that was asked for.
+/// Runs the requested soak or fault injection.
 fn long(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<(), Long> {
     let number = arguments.device;
     let absent = |error| Long::Absent(Failure::no_device(Some(kind), number, error));
@@ -180,7 +180,7 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
     results
 }
 
-/// A device with what may be done to it beyond the seam, where its backend has that.
+/// Returns a device with what may be done to it beyond the seam, where its backend has that.
 fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
     match kind {
         BackendKind::Host if device == 0 => Ok(host()),
@@ -191,7 +191,7 @@ fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
     }
 }
 
-/// The device of the case before, unless that was lost: opening one takes half a second on some machines.
+/// Returns the device of the case before, unless that was lost: opening one takes half a second on some machines.
 fn handed_on(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
     static SPARES: Spares<AnyBackend> = Spares::new();
     let take = || SPARES.take(|| open(kind, device));
@@ -213,7 +213,7 @@ fn host() -> Rig<AnyBackend> {
         .with_account(Account::Exact)
 }
 
-/// A device of wgpu, which can be lost.
+/// Returns a device of wgpu, which can be lost.
 #[cfg(feature = "wgpu")]
 fn wgpu(backend: omniheap::wgpu::Wgpu) -> Rig<AnyBackend> {
     let device = backend.device().clone();

@@ -29,7 +29,7 @@ pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
     }
 }
 
-/// A bar on standard error; hidden where nobody watches or a tool does.
+/// Returns a bar on standard error; hidden where nobody watches or a tool does.
 pub(crate) fn progress(format: Format, steps: u64) -> ProgressBar {
     let watched = format == Format::Text && stderr().is_terminal();
     let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -51,7 +51,7 @@ pub(crate) fn spinner(format: Format, message: &str) -> ProgressBar {
     bar
 }
 
-/// Bytes for people: three digits and a unit.
+/// Returns the bytes for people: three digits and a unit.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

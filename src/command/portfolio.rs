@@ -29,7 +29,7 @@ pub(super) struct Portfolio<'a> {
 }
 
 impl Portfolio<'_> {
-    /// The best plan, and how long the first one took.
+    /// Returns the best plan, and how long the first one took.
     pub(super) fn run(&self) -> (Plan, Duration) {
         let start = Instant::now();
         let most = if self.time_limit.is_some() { u64::MAX } else { Options::default().effort };
@@ -91,7 +91,7 @@ impl Portfolio<'_> {
     }
 }
 
-/// The best plan, of equals that of the lowest seed; and when the first one was found.
+/// Returns the best plan, of equals that of the lowest seed; and when the first one was found.
 fn best(plans: Vec<(Plan, Duration)>) -> (Plan, Duration) {
     let first = plans.iter().map(|(_, first)| *first).min().unwrap_or_default();
     // What is proven may come from any thread that was not stopped, so the lowest seed has it whatever the peak.

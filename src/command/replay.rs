@@ -230,7 +230,7 @@ pub(super) fn open_trace(path: &Path) -> Result<Trace, Failure> {
     Trace::open(path).map_err(|error| Failure::input(format!("{}: {error}", path.display())))
 }
 
-/// A trace's name: its file's, without what only says how it is stored.
+/// Returns a trace's name: its file's, without what only says how it is stored.
 pub(super) fn name_of(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);

@@ -158,7 +158,7 @@ fn is_placed(trace: &Trace) -> bool {
     trace.events().iter().any(|event| matches!(event.op, Op::Bind { .. }))
 }
 
-/// The recording, and what PyTorch's policy and omniheap reserve for the same events.
+/// Returns the recording, and what PyTorch's policy and omniheap reserve for the same events.
 fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Error> {
     let mut data = if is_placed(trace) {
         report::from_trace(trace, name)
@@ -174,7 +174,7 @@ fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Err
     Ok(data)
 }
 
-/// A replay through omniheap's own manager, on a device that keeps accounts only. `None` when it cannot serve the trace.
+/// Returns a replay through omniheap's own manager, on a device that keeps accounts only. `None` when it cannot serve the trace.
 fn omniheap(trace: &Trace) -> Option<Comparison> {
     let (device, program) = (Device::open(None, 0).ok()?, Program::new(trace));
     let (played, curve) = device.reserved_curve(&program, Paging::Wanted).ok()?;

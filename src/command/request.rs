@@ -9,7 +9,7 @@ use omniheap::{
 };
 use std::path::Path;
 
-/// The words of a type, as the command line checks them.
+/// Returns the words of a type, as the command line checks them.
 fn words<T: Word>() -> impl TypedValueParser<Value = T> {
     let known = PossibleValuesParser::new(T::WORDS.iter().map(|(word, _)| *word));
     known.map(|word| T::from_word(&word).expect("one of the words above"))
@@ -81,7 +81,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The request, checked.
+    /// Returns the request, checked.
     pub(super) fn wanted(&self) -> Result<WrittenRequest, Failure> {
         let size = self.size.ok_or_else(|| Failure::input("give --size or a file of requests"))?;
         let wanted = WrittenRequest {

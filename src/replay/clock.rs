@@ -27,7 +27,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock that asks `device` how much of `heap` is used whenever that has grown.
+    /// Creates a clock that asks `device` how much of `heap` is used whenever that has grown.
     pub(super) fn new(asked: Option<(AnyBackend, HeapId)>) -> Self {
         Self { asked, figures: Mutex::default() }
     }
@@ -36,7 +36,7 @@ impl Clock {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The driver's error is used now.
+    /// Returns the bytes in use according to the driver.
     pub(super) fn used(&self) -> Option<u64> {
         let (device, heap) = self.asked.as_ref()?;
         Some(device.as_budget()?.budget(*heap).ok()?.used)

@@ -13,7 +13,7 @@ use std::time::Instant;
 const ROUNDS: u32 = 400;
 const PAIRS: u32 = 2_000;
 
-/// The least time for one allocation and its free, in nanoseconds.
+/// Returns the least time for one allocation and its free, in nanoseconds.
 fn measure(config: ManagerConfig, name: Option<&str>) -> Result<f64, impl Debug> {
     let manager = Manager::with_config(Host::new(), config);
     let mut least = f64::INFINITY;

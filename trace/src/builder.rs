@@ -260,7 +260,7 @@ impl Builder {
         &mut self.trace.meta
     }
 
-    /// The finished trace.
+    /// Returns the finished trace.
     pub(crate) fn finish(mut self) -> Trace {
         self.trace.events.shrink_to_fit();
         self.trace

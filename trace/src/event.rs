@@ -31,7 +31,7 @@ impl Alignment {
         if bytes.is_power_of_two() { Some(Self(bytes.trailing_zeros() as u8 + 1)) } else { None }
     }
 
-    /// The alignment in bytes, or `None` when the recording did not say.
+    /// Returns the alignment in bytes, or `None` when the recording did not say.
     pub const fn bytes(self) -> Option<u64> {
         match self.0 {
             0 => None,

@@ -131,7 +131,7 @@ impl IdMap {
     }
 }
 
-/// The low and the high half: a key that needs less alignment.
+/// Returns the low and the high half: a key that needs less alignment.
 #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
 pub(crate) fn halves(raw: u64) -> [u32; 2] {
     [raw as u32, (raw >> 32) as u32]

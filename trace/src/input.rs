@@ -59,7 +59,7 @@ impl<'a> Input<'a> {
         Ok(Self { body, head, head_taken: 0, given: 0, limits: *limits, compressed })
     }
 
-    /// The first bytes, without consuming them; shorter than asked for only when the input is.
+    /// Returns the first bytes, without consuming them; shorter than asked for only when the input is.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
@@ -84,7 +84,7 @@ impl<'a> Input<'a> {
         Ok(filled)
     }
 
-    /// All bytes that are left.
+    /// Returns all bytes that are left.
     pub(crate) fn rest(&mut self) -> Result<Vec<u8>, ErrorKind> {
         let mut bytes = Vec::new();
         loop {

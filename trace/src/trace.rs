@@ -96,7 +96,7 @@ impl Trace {
         }
     }
 
-    /// The events, in order of time.
+    /// Returns the events, in order of time.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
@@ -106,12 +106,12 @@ impl Trace {
         self.allocations
     }
 
-    /// The names and tags of the trace.
+    /// Returns the names and tags of the trace.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
-    /// The label of `id`, [`LabelId::NONE`] when the recording gave none.
+    /// Returns the label of `id`, [`LabelId::NONE`] when the recording gave none.
     pub fn label_of(&self, id: AllocationId) -> LabelId {
         self.allocation_labels.get(id.0 as usize).copied().unwrap_or(LabelId::NONE)
     }

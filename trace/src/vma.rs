@@ -221,7 +221,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A block and everything in it.
+    /// Reads a block and everything in it.
     fn filled(&mut self, block: &Block, heap: HeapId, label: LabelId) -> Result<(), ErrorKind> {
         let number = self.block(block.total_bytes, heap)?;
         let mut end = 0;

@@ -32,7 +32,7 @@ pub(crate) fn fuzz(arguments: &[String]) -> Outcome {
     run(seconds, only, None)
 }
 
-/// A few seconds of every target where a nightly compiler is here; says so loudly where it is not.
+/// Fuzzes every target for a few seconds if there is a nightly compiler; warns if not.
 pub(crate) fn fuzz_shortly() -> Outcome {
     match require() {
         // The same inputs every time: CI says whether the code is right, and luck has no part in that.
@@ -91,7 +91,7 @@ fn executed(text: &str) -> Option<&str> {
     lines.find_map(|line| line.strip_prefix("stat::number_of_executed_units:")).map(str::trim)
 }
 
-/// Every target, by name.
+/// Returns every target, by name.
 fn targets() -> Result<Vec<String>, String> {
     let folder = root().join("fuzz/fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|error| format!("fuzz_targets: {error}"))?;
@@ -160,7 +160,7 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// A nightly tool; what the cargo that runs this has set would choose another.
+/// Returns a nightly tool; what the cargo that runs this has set would choose another.
 fn rustup(tool: &str) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", tool]);

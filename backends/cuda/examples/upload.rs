@@ -12,7 +12,7 @@ use std::time::Instant;
 const SIZE: u64 = 1 << 30;
 const MAIN: TimelineId = TimelineId::MAIN;
 
-/// The best of five, in GB/s.
+/// Returns the best of five, in GB/s.
 fn best(mut work: impl FnMut() -> omniheap_core::Result<()>) -> omniheap_core::Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..5 {

@@ -100,7 +100,7 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// The context that everything here runs in.
+    /// Returns the context that everything here runs in.
     #[must_use]
     pub fn context(&self) -> CUcontext {
         self.driver().context()

@@ -1,4 +1,4 @@
-//! The driver's error about the device, as plain data, and what is known of all of them.
+//! Device attributes from the driver as plain data, and constants of all CUDA devices.
 use crate::{driver::Driver, sys::Attribute};
 use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
 use omniheap_stream::{ConstantHeap, Facts, host_memory};
@@ -66,7 +66,7 @@ impl Attributes {
         })
     }
 
-    /// Bytes of the constant bank: our symbol, or less where the device has less.
+    /// Returns the bytes of the constant bank: our symbol, or less where the device has less.
     pub(crate) fn bank(&self) -> u64 {
         self.constant_memory.min(BANK_SIZE)
     }

@@ -9,7 +9,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: plain blocks, and a constant bank that only our own kernel reads.
+    /// Returns the defaults: plain blocks, and a constant bank that only our own kernel reads.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -95,7 +95,7 @@ impl Bank {
         Ok(built)
     }
 
-    /// The address of `size` bytes that no other block has.
+    /// Returns the address of `size` bytes that no other block has.
     pub(crate) fn take(&self, size: u64) -> Result<u64> {
         let mut state = lock(&self.state);
         let bank = self.built(&mut state).map_err(|error| {
@@ -119,7 +119,7 @@ impl Bank {
 }
 
 impl Cuda {
-    /// The module that holds the constant bank and the kernels that read it.
+    /// Returns the module that holds the constant bank and the kernels that read it.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use omniheap_seam::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
 use omniheap_stream::{MemoryDriver, Raw};
 
 impl Cuda {
-    /// The size that exported memory is a multiple of, and aligned to.
+    /// Returns the size that exported memory is a multiple of, and aligned to.
     fn share_granule(&self) -> Result<Align> {
         let granularity = self.driver().granularity(Sharing::Exportable)?;
         Align::new(granularity).ok_or_else(|| ErrorKind::Driver.into())

@@ -29,7 +29,7 @@ pub struct Arch {
 }
 
 impl Arch {
-    /// The architecture of a compute capability.
+    /// Returns the architecture of a compute capability.
     ///
     /// # Errors
     ///
@@ -41,13 +41,13 @@ impl Arch {
         Ok(Self { number: major * 10 + minor, suffix: None })
     }
 
-    /// The architecture of a device.
+    /// Returns the architecture of a device.
     pub(crate) fn of(driver: &Driver) -> Result<Self> {
         let (major, minor) = driver.compute();
         Self::new(major, minor)
     }
 
-    /// The number that the compiler lists, such as 90.
+    /// Returns the number that the compiler lists, such as 90.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.number

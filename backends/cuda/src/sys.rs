@@ -46,7 +46,7 @@ macro_rules! functions {
 }
 
 impl Functions {
-    /// The table; `None` when this machine has no driver library, or one without the required functions.
+    /// Returns the table; `None` when this machine has no driver library, or one without the required functions.
     pub(crate) fn get() -> Option<&'static Self> {
         static TABLE: OnceLock<Option<Functions>> = OnceLock::new();
         TABLE.get_or_init(Self::load).as_ref()

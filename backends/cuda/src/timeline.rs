@@ -7,7 +7,7 @@ use omniheap_seam::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Raw, Standing, StreamOwner};
 use std::{sync::Arc, thread};
 
-/// The driver's reserved handle of a default stream.
+/// Returns the driver's reserved handle of a default stream.
 fn handle(which: DefaultStream) -> Raw<CUstream_st> {
     Raw(core::ptr::without_provenance_mut(match which {
         DefaultStream::Legacy => 1,
@@ -90,7 +90,7 @@ impl Cuda {
         unsafe { self.device.timelines().standing(Raw(stream)) }
     }
 
-    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    /// Returns a flag that is set once neither a graph nor anything made of it exists any more.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Cuda {
         self.device.timelines().add(stream, owner)
     }
 
-    /// The stream behind a timeline, for the caller's own submissions.
+    /// Returns the stream behind a timeline, for the caller's own submissions.
     ///
     /// # Errors
     ///

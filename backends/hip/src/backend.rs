@@ -89,7 +89,7 @@ impl Hip {
         Ok(Self { device, pages: Pages::default(), pool, config })
     }
 
-    /// The number that HIP gave the device.
+    /// Returns the number that HIP gave the device.
     #[must_use]
     pub fn ordinal(&self) -> i32 {
         self.driver().ordinal()

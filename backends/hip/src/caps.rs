@@ -1,4 +1,4 @@
-//! The runtime's error about the device, as plain data, and what is known of all of them.
+//! Device attributes from the runtime as plain data, and constants of all HIP devices.
 use crate::{driver::Driver, sys::hipDeviceAttribute_t};
 use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
 use omniheap_stream::{ConstantHeap, Facts, MemoryDriver, host_memory};
@@ -57,7 +57,7 @@ impl Attributes {
         })
     }
 
-    /// Bytes for constants: what the runtime says, and no more than the device has.
+    /// Returns the bytes for constants: what the runtime says, and no more than the device has.
     pub(crate) fn constants(&self) -> u64 {
         self.constant_memory.min(self.total_memory)
     }

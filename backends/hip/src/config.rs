@@ -17,7 +17,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults: plain blocks, coarse-grained on the device and fine-grained in pinned memory, as HIP has them.
+    /// Returns the defaults: plain blocks, coarse-grained on the device and fine-grained in pinned memory, as HIP has them.
     #[must_use]
     pub const fn new() -> Self {
         Self {

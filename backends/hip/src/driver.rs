@@ -67,14 +67,14 @@ impl Drop for Current {
     }
 }
 
-/// An address as the runtime takes it.
+/// Returns an address as the runtime takes it.
 fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(
         usize::try_from(address).expect("addresses come from this machine's runtime"),
     )
 }
 
-/// An address as this project counts it.
+/// Returns an address as this project counts it.
 fn address(pointer: *mut c_void) -> u64 {
     pointer.expose_provenance() as u64
 }
@@ -217,7 +217,7 @@ impl Driver {
     }
 }
 
-/// The text at the start of `bytes`, up to a zero.
+/// Returns the text at the start of `bytes`, up to a zero.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

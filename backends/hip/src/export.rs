@@ -172,7 +172,7 @@ unsafe impl Export for Hip {
     }
 }
 
-/// The descriptor was right, so an argument that the runtime refuses is the size.
+/// Blames the size for an argument that the runtime rejects: the descriptor was accepted before.
 fn wrong_size(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Driver | ErrorKind::Unsupported => {

@@ -29,7 +29,7 @@ impl Pages {
     }
 }
 
-/// The runtime's handle of a page.
+/// Returns the runtime's handle of a page.
 pub(crate) fn handle(page: Page) -> Result<Handle> {
     let address = usize::try_from(page.0).map_err(|_| ErrorKind::Foreign)?;
     Ok(Handle(ptr::with_exposed_provenance_mut(address)))

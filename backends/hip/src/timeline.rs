@@ -13,7 +13,7 @@ use omniheap_seam::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Standing, StreamOwner};
 use std::{sync::Arc, thread};
 
-/// The runtime's reserved handle of a default stream.
+/// Returns the runtime's reserved handle of a default stream.
 const fn handle(which: DefaultStream) -> hipStream_t {
     match which {
         DefaultStream::Legacy => hipStream_t::NULL,
@@ -77,7 +77,7 @@ impl Hip {
         unsafe { self.device.timelines().standing(stream) }
     }
 
-    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    /// Returns a flag that is set once neither a graph nor anything made of it exists any more.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Hip {
         self.device.timelines().add(stream, owner)
     }
 
-    /// The stream behind a timeline, for the caller's own submissions.
+    /// Returns the stream behind a timeline, for the caller's own submissions.
     ///
     /// # Errors
     ///

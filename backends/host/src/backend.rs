@@ -12,7 +12,7 @@ use omniheap_seam::{Export, Remap};
 use std::sync::Arc;
 
 impl Host {
-    /// The heap, while the device is there.
+    /// Returns the heap, while the device is there.
     pub(crate) fn heap(&self, heap: HeapId) -> Result<&Heap> {
         self.check_alive()?;
         self.caps.heap(heap).ok_or(ErrorKind::NoSuchHeap.into())

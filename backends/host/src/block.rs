@@ -18,13 +18,13 @@ pub struct Block {
 }
 
 impl Block {
-    /// The heap it counts against.
+    /// Returns the heap it counts against.
     #[must_use]
     pub fn heap(&self) -> HeapId {
         self.body.heap
     }
 
-    /// Bytes it spans: what was asked for, rounded up to the heap's granule.
+    /// Returns the bytes it spans: what was asked for, rounded up to the heap's granule.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.body.size
@@ -122,7 +122,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The first byte.
+    /// Returns the first byte.
     pub(crate) fn start(&self) -> NonNull<u8> {
         let offset = usize::try_from(self.span.offset).expect("inside a block that has addresses");
         // SAFETY: `Body::claim` checked that the span lies inside the block.

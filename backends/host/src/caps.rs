@@ -8,7 +8,7 @@ use omniheap_seam::{
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-/// A heap of `size` bytes with the usual limits of its kind; change the fields that should differ.
+/// Returns a heap of `size` bytes with the usual limits of its kind; change the fields that should differ.
 ///
 /// Device heaps are reached by transfers only and have 2 MiB pages; staging and unified heaps are cached; a constant
 /// heap is as small as its size says. Every heap starts in physical memory 0.
@@ -64,7 +64,7 @@ impl Config {
         Self { caps }
     }
 
-    /// All of this machine's memory as device, staging and unified heap, and a small constant heap.
+    /// Returns all of this machine's memory as device, staging and unified heap, and a small constant heap.
     pub(crate) fn usual() -> Self {
         let ram = driver::ram().max(MIB);
         let bank = 64 * KIB;

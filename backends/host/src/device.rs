@@ -41,7 +41,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// All memory of this machine, with the heaps and limits of a usual device.
+    /// Returns all memory of this machine, with the heaps and limits of a usual device.
     ///
     /// # Panics
     ///
@@ -160,7 +160,7 @@ impl Host {
         Ok(self.all.mark())
     }
 
-    /// Every timeline that is open now.
+    /// Returns every timeline that is open now.
     pub(crate) fn all_lines(&self) -> Vec<Arc<Line>> {
         let lines = self.lines.read().unwrap_or_else(PoisonError::into_inner);
         lines.values().chain([&self.main]).cloned().collect()

@@ -59,7 +59,7 @@ impl Line {
         Epoch(self.submitted.load(Ordering::Acquire))
     }
 
-    /// The latest epoch reached.
+    /// Returns the latest epoch reached.
     pub(crate) fn reached(&self) -> Epoch {
         Epoch(self.finished.load(Ordering::Acquire))
     }

@@ -34,7 +34,7 @@ impl Null {
         Self { caps, used, blocks, next_page, timelines: AtomicU32::new(1) }
     }
 
-    /// Bytes of a heap that are held.
+    /// Returns the bytes of a heap that are held.
     ///
     /// # Panics
     ///

@@ -27,13 +27,13 @@ pub enum Memory {
 
 /// Backend-specific data of a block, needed to free it.
 pub trait BlockKind: Send + Sync + 'static {
-    /// The kind of another process's memory that is opened by a handle.
+    /// Returns the kind of another process's memory that is opened by a handle.
     fn opened() -> Self;
 
     /// Returns the kind of memory.
     fn memory(&self) -> Memory;
 
-    /// The host's address of pinned memory.
+    /// Returns the host's address of pinned memory.
     fn pinned(&self) -> Option<Raw<u8>>;
 
     /// Returns the mapped positions of a reservation.
@@ -55,19 +55,19 @@ pub struct Block<K> {
 }
 
 impl<K> Block<K> {
-    /// The device address of the first byte.
+    /// Returns the device address of the first byte.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.base
     }
 
-    /// Bytes that may be used.
+    /// Returns the bytes that may be used.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// The heap it came from.
+    /// Returns the heap it came from.
     #[must_use]
     pub const fn heap(&self) -> HeapId {
         self.heap
@@ -79,7 +79,7 @@ impl<K> Block<K> {
         &self.kind
     }
 
-    /// The address of an offset that was checked before.
+    /// Returns the address of an offset that was checked before.
     #[must_use]
     pub const fn at(&self, offset: u64) -> u64 {
         self.base + offset

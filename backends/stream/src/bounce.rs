@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Bytes of one bounce: long enough that the bus is busy, short enough to overlap with the host's copying.
 pub const BOUNCE: usize = 2 << 20;
 
-/// The device's address of pinned memory that was just allocated; where there is none, frees the memory.
+/// Returns the device's address of pinned memory that was just allocated; where there is none, frees the memory.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ impl<D: StreamDriver> Bounce<D> {
         Ok(())
     }
 
-    /// The bounce's bytes from `offset` on, as the host and as the device see them.
+    /// Returns the bounce's bytes from `offset` on, as the host and as the device see them.
     ///
     /// # Safety
     ///

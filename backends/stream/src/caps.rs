@@ -144,7 +144,7 @@ impl Facts {
     }
 }
 
-/// Bytes of RAM, where the system tells it in a file.
+/// Returns the bytes of RAM, where the system tells it in a file.
 #[must_use]
 pub fn host_memory() -> Option<u64> {
     parse_host_memory(&std::fs::read_to_string("/proc/meminfo").ok()?)

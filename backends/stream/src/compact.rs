@@ -43,7 +43,7 @@ impl<D: Driver> Device<D> {
         self.batch_kernel().map(|_| ()).map_err(Clone::clone)
     }
 
-    /// The kernel. Why it cannot be built is logged once.
+    /// Returns the kernel. Why it cannot be built is logged once.
     fn batch_kernel(&self) -> Result<&Kernel<D>, &BuildError> {
         let build = || {
             let built = D::compaction(self.driver()).and_then(|module| Ok(module.kernel(KERNEL)?));

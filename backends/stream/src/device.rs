@@ -44,7 +44,7 @@ pub struct Device<D: Driver> {
 }
 
 impl<D: Driver> Device<D> {
-    /// A device whose timelines are open already.
+    /// Creates a device whose timelines are open already.
     #[must_use]
     pub fn new(driver: Arc<D>, timelines: Registry<D>, described: Described) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -61,13 +61,13 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Its driver.
+    /// Returns its driver.
     #[must_use]
     pub const fn driver(&self) -> &Arc<D> {
         &self.driver
     }
 
-    /// Its caps.
+    /// Returns its caps.
     #[must_use]
     pub const fn caps(&self) -> &Caps {
         &self.described.caps
@@ -79,7 +79,7 @@ impl<D: Driver> Device<D> {
         &self.described.findings
     }
 
-    /// Its open timelines.
+    /// Returns its open timelines.
     #[must_use]
     pub const fn timelines(&self) -> &Registry<D> {
         &self.timelines
@@ -93,7 +93,7 @@ impl<D: Driver> Device<D> {
         self.described.max_pitch
     }
 
-    /// The heap with this id, and where its blocks come from.
+    /// Returns the heap with this id, and where its blocks come from.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl<D: Driver> Device<D> {
         Ok((source, usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?))
     }
 
-    /// The page size of a heap that has pages.
+    /// Returns the page size of a heap that has pages.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl<D: Driver> Device<D> {
         if size.is_multiple_of(page) { Ok(page) } else { Err(ErrorKind::Misaligned.into()) }
     }
 
-    /// Bytes of live blocks in a heap, reservations aside.
+    /// Returns the bytes of live blocks in a heap, reservations aside.
     #[must_use]
     pub fn used(&self, heap: HeapId) -> u64 {
         self.used.get(usize::from(heap.0)).map_or(0, |used| used.load(Ordering::Relaxed))
@@ -233,7 +233,7 @@ impl<D: Driver> Device<D> {
         if block.owner == self.id { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
     }
 
-    /// The address of `size` bytes that lie inside our own block, and are mapped.
+    /// Returns the address of `size` bytes that lie inside our own block, and are mapped.
     ///
     /// # Errors
     ///

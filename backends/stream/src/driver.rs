@@ -131,14 +131,14 @@ pub unsafe trait StreamDriver: Send + Sync {
     /// `event` is live.
     unsafe fn record_all(&self, event: Self::Event) -> Result<()>;
 
-    /// The capture that a stream takes part in. Asking spoils none.
+    /// Returns the capture that a stream takes part in. Asking spoils none.
     ///
     /// # Safety
     ///
     /// `stream` is live.
     unsafe fn capture(&self, stream: Self::Stream) -> Result<Option<Capture<Self::Graph>>>;
 
-    /// A number that no other stream of the process ever had, where the driver has such. Spoils a capture that the stream
+    /// Returns a number that no other stream of the process ever had, where the driver has such. Spoils a capture that the stream
     /// takes part in.
     ///
     /// # Safety
@@ -177,7 +177,7 @@ pub unsafe trait StreamDriver: Send + Sync {
     /// Allocates cached pinned memory.
     fn allocate_bounce(&self, size: usize) -> Result<NonNull<u8>>;
 
-    /// The device's address of pinned memory.
+    /// Returns the device's address of pinned memory.
     fn host_address(&self, host: NonNull<u8>) -> Result<u64>;
 
     /// Frees pinned memory.

@@ -20,7 +20,7 @@ impl Launch {
         Self { grid: [groups, 1, 1], group: [threads, 1, 1], shared: 0 }
     }
 
-    /// The same with `bytes` of dynamic shared memory per group.
+    /// Returns the same with `bytes` of dynamic shared memory per group.
     #[must_use]
     pub const fn shared(self, bytes: u64) -> Self {
         Self { shared: bytes, ..self }
@@ -89,7 +89,7 @@ pub enum Argument {
 }
 
 impl Argument {
-    /// The value's own bytes, as launches take them: not `const`, but only read.
+    /// Returns the value's own bytes, as launches take them: not `const`, but only read.
     #[must_use]
     pub fn pointer(&self) -> *mut c_void {
         let value = match self {

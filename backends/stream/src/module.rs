@@ -13,20 +13,20 @@ pub struct BuildError {
 }
 
 impl BuildError {
-    /// An error with what there is to say about it.
+    /// Creates an error with what there is to say about it.
     #[must_use]
     pub fn new(error: Error, log: impl Into<String>) -> Self {
         Self { error, log: log.into() }
     }
 
-    /// The error without its log: `InvalidConfig` for source that does not compile, `Unsupported` without a compiler
+    /// Returns the error without its log: `InvalidConfig` for source that does not compile, `Unsupported` without a compiler
     /// or for an image that is not for this device, otherwise the driver's error.
     #[must_use]
     pub const fn error(&self) -> Error {
         self.error
     }
 
-    /// The kind to match on.
+    /// Returns the kind to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.error.kind()
@@ -60,7 +60,7 @@ impl From<BuildError> for Error {
     }
 }
 
-/// A source or an image as text that ends with zero.
+/// Returns a source or an image as text that ends with zero.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ impl<D: CodeDriver> Module<D> {
         &self.0.driver
     }
 
-    /// The kernel with this name (as declared `extern "C"`).
+    /// Returns the kernel with this name (as declared `extern "C"`).
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl<D: CodeDriver> Module<D> {
     }
 }
 
-/// A name that a module lacks is the caller's mistake, not the driver's.
+/// Turns the driver's "not found" into a caller's mistake: the module lacks the name.
 fn not_found(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Driver => Error::new(ErrorKind::InvalidConfig).with_native(error.native()),

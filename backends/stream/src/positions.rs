@@ -103,7 +103,7 @@ impl Positions {
         Ok(Self { page, count, mapped: Mutex::new(Mapped::new(words)?) })
     }
 
-    /// Bytes of each.
+    /// Returns the bytes of each.
     #[must_use]
     pub const fn page(&self) -> u64 {
         self.page
@@ -193,7 +193,7 @@ pub fn addresses_ran_out(error: Error) -> Error {
     }
 }
 
-/// A size as drivers take it.
+/// Returns a size as drivers take it.
 ///
 /// # Errors
 ///
@@ -202,7 +202,7 @@ pub fn bytes(size: u64) -> Result<usize> {
     usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit.into())
 }
 
-/// The word and the bit of a position inside the block.
+/// Returns the word and the bit of a position inside the block.
 fn bit(position: u64) -> (usize, u64) {
     let word = usize::try_from(position / 64).expect("`Positions::new` made a word for it");
     (word, 1 << (position % 64))

@@ -182,7 +182,7 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// The device address of an argument.
+    /// Returns the device address of an argument.
     fn argument<K: BlockKind>(&self, argument: &Argument<'_, Block<K>>) -> Result<u64> {
         if argument.size == 0 {
             return Err(ErrorKind::ZeroSize.into());

@@ -27,7 +27,7 @@ impl<D: StreamDriver> fmt::Debug for Registry<D> {
 }
 
 impl<D: StreamDriver> Registry<D> {
-    /// A registry whose main timeline is `main`, or a stream of its own.
+    /// Creates a registry whose main timeline is `main`, or a stream of its own.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl<D: StreamDriver> Registry<D> {
         Ok(Standing::Running(unsafe { self.driver.stream_number(stream) }?))
     }
 
-    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    /// Returns a flag that is set once neither a graph nor anything made of it exists any more.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl<D: StreamDriver> Registry<D> {
         open.values().cloned().collect()
     }
 
-    /// The timeline with this id.
+    /// Returns the timeline with this id.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl<D: StreamDriver> Registry<D> {
         drained
     }
 
-    /// An epoch that is reached once everything submitted so far has finished.
+    /// Returns an epoch that is reached once everything submitted so far has finished.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl<D: StreamDriver> Registry<D> {
         }
     }
 
-    /// The latest epoch that was reached.
+    /// Returns the latest epoch that was reached.
     ///
     /// # Errors
     ///

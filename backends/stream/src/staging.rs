@@ -75,14 +75,14 @@ impl<D: StreamDriver> fmt::Debug for Staging<D> {
 }
 
 impl<D: StreamDriver> Staging<D> {
-    /// The staging of a device, empty.
+    /// Returns the staging of a device, empty.
     #[must_use]
     pub fn new(driver: &Arc<D>) -> Self {
         let bounces = Mutex::new(Bounces { idle: VecDeque::new(), count: 0 });
         Self { driver: driver.clone(), bounces, returned: Condvar::new() }
     }
 
-    /// A bounce that is not in flight. Waits when all are out, or all in flight.
+    /// Returns a bounce that is not in flight. Waits when all are out, or all in flight.
     fn take(&self) -> Result<Bounce<D>> {
         let mut bounces = lock(&self.bounces);
         let mut refused = None;

@@ -61,7 +61,7 @@ impl<D: StreamDriver> Timeline<D> {
         }
     }
 
-    /// The stream, on the threads that may use it.
+    /// Returns the stream, on the threads that may use it.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl<D: StreamDriver> Timeline<D> {
         !matches!(self.owner, StreamOwner::Thread(_))
     }
 
-    /// The stream, where it is sure to live and any thread may use it.
+    /// Returns the stream, where it is sure to live and any thread may use it.
     pub(crate) fn lasting_stream(&self) -> Option<D::Stream> {
         matches!(self.owner, StreamOwner::Backend | StreamOwner::Caller).then_some(self.stream)
     }

@@ -17,7 +17,7 @@ const PER_WORKER: usize = 8 << 20;
 /// Threads that one transfer uses at most: a few fill the bus.
 const MOST_WORKERS: usize = 8;
 
-/// A length that this machine can address.
+/// Returns a length that this machine can address.
 pub(crate) fn length(size: u64) -> Result<usize> {
     usize::try_from(size).map_err(|_| ErrorKind::OutOfRange.into())
 }

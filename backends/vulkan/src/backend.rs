@@ -63,7 +63,7 @@ impl fmt::Debug for Vulkan {
 }
 
 impl Vulkan {
-    /// The device, for an engine's own calls.
+    /// Returns the device, for an engine's own calls.
     ///
     /// It stays valid while this backend, a block or a resource of it lives. Queues belong to
     /// [`with_queue`](Self::with_queue).
@@ -72,19 +72,19 @@ impl Vulkan {
         &self.device.raw
     }
 
-    /// The instance that the device came from.
+    /// Returns the instance that the device came from.
     #[must_use]
     pub fn ash_instance(&self) -> &ash::Instance {
         &self.device.instance.raw
     }
 
-    /// The loader that the instance came from.
+    /// Returns the loader that the instance came from.
     #[must_use]
     pub fn ash_entry(&self) -> &ash::Entry {
         &self.device.instance.entry
     }
 
-    /// The physical device.
+    /// Returns the physical device.
     #[must_use]
     pub fn physical_device(&self) -> vk::PhysicalDevice {
         self.device.physical
@@ -141,7 +141,7 @@ impl Vulkan {
         Ok(block)
     }
 
-    /// The native slot of a heap and the rounded size, or why not.
+    /// Returns the native slot of a heap and the rounded size, or why not.
     pub(crate) fn checked(&self, heap: HeapId, size: u64) -> Result<(Slot, u64)> {
         let (described, slot) = self.heap(heap)?;
         if size == 0 {
@@ -169,7 +169,7 @@ impl Vulkan {
         if missing { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
     }
 
-    /// A block of a size that was checked and rounded.
+    /// Returns a block of a size that was checked and rounded.
     pub(crate) fn block(
         &self,
         heap: HeapId,

@@ -88,13 +88,13 @@ impl Block {
         Ok(Self { buffer, backing, heap, size, address, shared, owner: None, ending, device })
     }
 
-    /// The buffer over all bytes; `None` in a heap that takes only images, and in memory dedicated to another resource.
+    /// Returns the buffer over all bytes; `None` in a heap that takes only images, and in memory dedicated to another resource.
     #[must_use]
     pub fn buffer(&self) -> Option<vk::Buffer> {
         self.buffer.as_ref().map(|buffer| buffer.raw)
     }
 
-    /// The memory; `None` when it is mapped page by page.
+    /// Returns the memory; `None` when it is mapped page by page.
     #[must_use]
     pub fn memory(&self) -> Option<vk::DeviceMemory> {
         match &self.backing {
@@ -112,7 +112,7 @@ impl Block {
         }
     }
 
-    /// The heap it came from.
+    /// Returns the heap it came from.
     #[must_use]
     pub const fn heap(&self) -> HeapId {
         self.heap
@@ -124,7 +124,7 @@ impl Block {
         self.size
     }
 
-    /// The base address on the device, zero where it has none.
+    /// Returns the base address on the device, zero where it has none.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address

@@ -74,7 +74,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The memory type as an index.
+    /// Returns the memory type as an index.
     pub(crate) fn index(self) -> usize {
         usize::try_from(self.memory_type).expect("the driver numbers at most 32 memory types")
     }
@@ -244,7 +244,7 @@ fn name(slot: Slot) -> String {
     format!("type {}: {words}", slot.memory_type)
 }
 
-/// The driver promises powers of two; a zero or odd value is made safe by rounding up.
+/// Rounds a driver's alignment up to a power of two, in case it breaks its promise.
 pub(crate) fn power(bytes: u64) -> Align {
     let bytes = bytes.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
     Align::of(bytes)

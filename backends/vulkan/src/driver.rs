@@ -115,12 +115,12 @@ impl Instance {
         Ok(())
     }
 
-    /// The layer's messages, where validation is on.
+    /// Returns the layer's messages, where validation is on.
     pub(crate) fn messages(&self) -> Option<&Messages> {
         self.messages.as_deref()
     }
 
-    /// Every physical device, in the loader's order.
+    /// Returns every physical device, in the loader's order.
     pub(crate) fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>> {
         // SAFETY: the instance is alive as long as `self`.
         check(unsafe { self.raw.enumerate_physical_devices() })
@@ -153,7 +153,7 @@ fn layered(entry: &ash::Entry, validation: Validation) -> Result<bool> {
     }
 }
 
-/// The extensions to enable; the layer brings some of its own.
+/// Returns the extensions to enable; the layer brings some of its own.
 fn instance_extensions(entry: &ash::Entry, layered: bool) -> Result<Vec<&'static CStr>> {
     // SAFETY: the entry is loaded; a null layer name asks for the loader's and drivers' own.
     let mut known = check(unsafe { entry.enumerate_instance_extension_properties(None) })?;

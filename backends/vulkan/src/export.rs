@@ -13,7 +13,7 @@ use crate::{
 use ash::vk;
 use omniheap_seam::{ErrorKind, Export, Exported, HeapId, Result};
 
-/// The driver's error about sharing a block's buffer.
+/// Sharing capabilities of a block's buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharing(vk::ExternalMemoryFeatureFlags);
 
@@ -41,7 +41,7 @@ impl Sharing {
         self.0.contains(F::EXPORTABLE | F::IMPORTABLE)
     }
 
-    /// The memory's one resource, where the driver insists on one.
+    /// Returns the memory's one resource, where the driver insists on one.
     pub(crate) fn dedicated(
         self,
         buffer: vk::Buffer,

@@ -175,7 +175,7 @@ impl Vulkan {
         }
     }
 
-    /// The timeline, if its queue computes.
+    /// Returns the timeline, if its queue computes.
     fn computes(&self, on: TimelineId) -> Result<Arc<QueueTimeline>> {
         let timeline = self.timelines.get(on)?;
         let flags = self.device.queues[timeline.home].flags;

@@ -138,7 +138,7 @@ impl core::fmt::Debug for Existing<'_> {
 }
 
 impl Vulkan {
-    /// Every Vulkan device here, in the loader's order.
+    /// Returns every Vulkan device here, in the loader's order.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Vulkan {
         })
     }
 
-    /// The validation layer's messages so far and to come; `None` where it is not watching.
+    /// Returns the validation layer's messages so far and to come; `None` where it is not watching.
     #[must_use]
     pub const fn messages(&self) -> Option<&Messages> {
         self.messages.as_ref()
@@ -262,7 +262,7 @@ fn choose(mut all: Vec<Physical>, which: Which) -> Result<Physical> {
     }
 }
 
-/// A real device before a software one, then by its own memory.
+/// Returns the rank of a device: real before software, then by its own memory.
 fn worth(physical: &Physical) -> (bool, u64) {
     let local = |heap: &&vk::MemoryHeap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL);
     let heaps = physical.memory.memory_heaps_as_slice();

@@ -26,7 +26,7 @@ impl Vulkan {
         Ok((described, slot, page))
     }
 
-    /// The page size and table of a reserved block.
+    /// Returns the page size and table of a reserved block.
     fn table<'a>(&self, block: &'a Block) -> Result<(u64, &'a Slots)> {
         block.belongs_to(&self.device)?;
         match block.backing() {

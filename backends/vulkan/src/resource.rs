@@ -55,7 +55,7 @@ impl Needs {
 }
 
 impl Vulkan {
-    /// The heaps whose memory type is in `type_bits`, best first for `kind`, those with special properties left out.
+    /// Returns the heaps whose memory type is in `type_bits`, best first for `kind`, those with special properties left out.
     ///
     /// When one is full, skip those with the same [`physical`](omniheap_seam::Heap::physical) and try the next.
     #[must_use]
@@ -63,19 +63,19 @@ impl Vulkan {
         self.table.candidates(type_bits, kind)
     }
 
-    /// The heaps whose memory type is in `type_bits` and has all of `flags`: how special memory is asked for.
+    /// Returns the heaps whose memory type is in `type_bits` and has all of `flags`: how special memory is asked for.
     #[must_use]
     pub fn heaps_with(&self, type_bits: u32, flags: vk::MemoryPropertyFlags) -> Vec<HeapId> {
         self.table.with_flags(type_bits, flags)
     }
 
-    /// The memory type behind a heap.
+    /// Returns the memory type behind a heap.
     #[must_use]
     pub fn memory_type(&self, heap: HeapId) -> Option<u32> {
         self.table.slots.get(usize::from(heap.0)).map(|slot| slot.memory_type)
     }
 
-    /// The alignment that offsets into a shared buffer need for these uses.
+    /// Returns the alignment that offsets into a shared buffer need for these uses.
     #[must_use]
     pub fn offset_align(&self, usage: vk::BufferUsageFlags) -> Align {
         use vk::BufferUsageFlags as U;
@@ -301,7 +301,7 @@ fn alone(own: vk::MemoryDedicatedRequirements<'_>) -> Alone {
 }
 
 impl Table {
-    /// The heaps whose memory type is in `type_bits` and has all of `flags`, in ranked order, special ones too.
+    /// Returns the heaps whose memory type is in `type_bits` and has all of `flags`, in ranked order, special ones too.
     pub(crate) fn with_flags(&self, type_bits: u32, flags: vk::MemoryPropertyFlags) -> Vec<HeapId> {
         self.in_types(type_bits)
             .filter(|(_, slot, _)| slot.flags.contains(flags))

@@ -85,7 +85,7 @@ impl Vulkan {
         }
     }
 
-    /// The queue families in use, without repeats; timelines open on that of the main timeline unless told.
+    /// Returns the queue families in use, without repeats; timelines open on that of the main timeline unless told.
     #[must_use]
     pub fn families(&self) -> &[u32] {
         &self.device.families
@@ -111,7 +111,7 @@ impl Vulkan {
         timeline.outside(|queue| f(queue, family))
     }
 
-    /// The semaphore that counts a timeline's epochs, for an engine to wait on; `None` where the device has only fences.
+    /// Returns the semaphore that counts a timeline's epochs, for an engine to wait on; `None` where the device has only fences.
     ///
     /// It lives until the timeline is closed and the backend dropped. Never signal it.
     ///

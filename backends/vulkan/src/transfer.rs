@@ -21,7 +21,7 @@ fn pieces(len: usize, most: u64) -> impl Iterator<Item = (u64, core::ops::Range<
 }
 
 impl Vulkan {
-    /// The buffer behind a place, once the range is known to lie in the block.
+    /// Returns the buffer behind a place, once the range is known to lie in the block.
     pub(crate) fn target(&self, place: Place<'_, Block>, size: u64) -> Result<vk::Buffer> {
         place.block.belongs_to(&self.device)?;
         place.block.covers(place.offset, size)?;

@@ -32,12 +32,12 @@ impl HeapClass {
     /// Every class, in the order of the heaps.
     pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Constant, Self::Upload, Self::ReadBack];
 
-    /// The class of a heap.
+    /// Returns the class of a heap.
     pub(crate) fn of(heap: HeapId) -> Option<Self> {
         Self::ALL.get(usize::from(heap.0)).copied()
     }
 
-    /// The usages of its buffers.
+    /// Returns the usages of its buffers.
     pub(crate) fn usages(self) -> BufferUsages {
         let copies = BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         match self {
@@ -89,7 +89,7 @@ impl HeapClass {
         }
     }
 
-    /// The physical heap behind the class.
+    /// Returns the physical heap behind the class.
     fn physical(self, types: &[MemoryType]) -> Option<u8> {
         let find = |bits| types.iter().find(move |kind| kind.properties & bits == bits);
         self.wanted().iter().find_map(|&bits| find(bits)).map(|kind| kind.heap)
@@ -158,7 +158,7 @@ fn guess(class: HeapClass, device: DeviceType) -> u8 {
     u8::from(staging && matches!(device, DeviceType::DiscreteGpu | DeviceType::VirtualGpu))
 }
 
-/// A bank is what one uniform binding shows; there is no other bound.
+/// Returns the constant limits: a bank is what one uniform binding can show.
 fn constant(limits: &Limits, immediates: u64) -> ConstantCaps {
     let max_bind = limits.max_uniform_buffer_binding_size.min(LARGEST);
     ConstantCaps {
@@ -181,7 +181,7 @@ fn shared(limits: &Limits) -> SharedCaps {
     }
 }
 
-/// An offset alignment out of wgpu's limits, which are powers of two.
+/// Returns an offset alignment out of wgpu's limits, which are powers of two.
 pub(crate) fn offset_align(limit: u32) -> Align {
     Align::new(u64::from(limit)).unwrap_or(BASE_ALIGN)
 }

@@ -52,7 +52,7 @@ impl Pools {
     }
 }
 
-/// The heap that a plain request goes to.
+/// Returns the heap that a plain request goes to.
 fn usual_heap<B: Backend>(manager: &Manager<B>) -> Result<HeapId, Failure> {
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     Ok(*heaps.as_slice().first().ok_or("no heap")?)

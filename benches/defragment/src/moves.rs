@@ -73,7 +73,7 @@ pub(crate) fn each(size: u64) -> u64 {
     (64 << 20 | size << 10).min(1 << 30) / size
 }
 
-/// A pool whose blocks stay, so that a commit is a commit and no driver call.
+/// Returns a pool whose blocks stay, so that a commit is a commit and no driver call.
 pub(crate) fn blocks(
     manager: &Manager<AnyBackend>,
     size: u64,

@@ -110,7 +110,7 @@ fn heap_of(device: &AnyBackend) -> Result<(HeapId, u64), Failure> {
 
 type Device = omniheap::layers::Limit<AnyBackend>;
 
-/// A manager of pages with so many bytes in every heap.
+/// Returns a manager of pages with so many bytes in every heap.
 fn limited(device: &AnyBackend, bytes: u64, remapping: Remapping) -> Manager<Device> {
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(1);
@@ -150,7 +150,7 @@ fn ours(device: &AnyBackend, holes: u64) -> Result<(Duration, u64), Failure> {
     Ok((took, manager.report().moved_bytes))
 }
 
-/// The driver calls that this takes at least: unmap each hole, map all pages in one place.
+/// Times the minimal driver calls: unmap each hole, map all pages in one place.
 fn bare(
     device: &AnyBackend,
     remap: &dyn Remap<Block = omniheap::AnyBlock>,

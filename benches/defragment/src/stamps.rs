@@ -82,7 +82,7 @@ fn measure(device: &AnyBackend, watch: &dyn Watch) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The copies that a manager plans for one pass: how many, and their rates.
+/// Returns the copies that a manager plans for one pass: how many, and their rates.
 fn planned(
     manager: &Manager<AnyBackend>,
     watch: &dyn Watch,
@@ -137,7 +137,7 @@ fn bare(
     Ok(if count < moves { format!("{rates} ({count})") } else { rates })
 }
 
-/// The least, the median and the most of what was copied in a second.
+/// Returns the least, the median and the most of what was copied in a second.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn rates(
     device: &AnyBackend,

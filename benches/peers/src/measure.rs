@@ -13,7 +13,7 @@ pub trait Peer {
     type Held;
     fn allocate(&mut self, size: u64) -> Option<Self::Held>;
     fn free(&mut self, held: Self::Held);
-    /// Bytes held from the device at most, where the peer takes any.
+    /// Returns the bytes held from the device at most, where the peer takes any.
     fn peak_reserved(&self) -> Option<u64> {
         None
     }

@@ -22,7 +22,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The allocations and completed frees of a trace.
+    /// Returns the allocations and completed frees of a trace.
     pub fn from_trace(name: &str, trace: &Trace) -> Self {
         let mut slot_of = vec![u32::MAX; trace.allocations() as usize];
         let (mut unused, mut next, mut steps) = (Vec::new(), 0, Vec::new());
@@ -87,7 +87,7 @@ impl Workload {
         Self { name, steps, slots, peak_live, is_trace }
     }
 
-    /// The same operations with every size divided, for devices that really hold the bytes.
+    /// Returns the same operations with every size divided, for devices that really hold the bytes.
     pub fn scaled(&self, by: u64) -> Self {
         let scale = |step: &Step| match *step {
             Step::Allocate { slot, size } => {

@@ -12,7 +12,7 @@ use omniheap::{
 /// Result of an example.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The word after `--NAME` on the command line.
+/// Returns the word after `--NAME` on the command line.
 #[must_use]
 pub fn option(name: &str) -> Option<String> {
     let mut words = std::env::args().skip_while(|word| word.strip_prefix("--") != Some(name));

@@ -19,7 +19,7 @@ pub struct Toy {
 pub struct Block(Mutex<Vec<u8>>);
 
 impl Toy {
-    /// A device of `size` bytes.
+    /// Creates a device of `size` bytes.
     #[must_use]
     pub fn new(size: u64) -> Self {
         let device = DeviceInfo {

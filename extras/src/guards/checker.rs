@@ -20,7 +20,7 @@ pub(super) fn judge(about: &Sanitized, bytes: &[u8], align: Align) -> Option<Ove
     Some(Overwrite { id, name, size, heap, distance, expected: FRESH, found: *found })
 }
 
-/// The guard in whole words of the device.
+/// Returns the guard in whole words of the device.
 pub(super) fn window(bytes: &dyn SanitizerBytes) -> Span {
     let about = bytes.about();
     let offset = align(bytes.device()).down(about.size);

@@ -97,7 +97,7 @@ impl Log {
     }
 }
 
-/// A block for more cells, where the device has one.
+/// Returns a block for more cells, where the device has one.
 pub(super) fn block(device: &dyn SanitizerDevice) -> Option<(ScratchId, u64)> {
     device.take_scratch(BLOCK)
 }

@@ -149,7 +149,7 @@ impl Frame {
         &self.near[self.near_at[item as usize] as usize..self.near_at[item as usize + 1] as usize]
     }
 
-    /// The bytes of one item that a neighbour has to keep off.
+    /// Returns the bytes of one item that a neighbour has to keep off.
     pub(crate) fn in_way(&self, item: u32, of: u32) -> u64 {
         let runs = self.runs(item);
         if let [run] = runs {

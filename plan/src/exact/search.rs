@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// The least offset from `at` on that is aligned and clear of fixed items.
+    /// Returns the least offset from `at` on that is aligned and clear of fixed items.
     fn lift(&self, item: usize, at: u64) -> u64 {
         let align = self.frame.align[item];
         let mut at = align_up(at, align);
@@ -327,7 +327,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The fingerprint of a part: its items, their floors, and who waits. Never 0, which marks an empty slot.
+    /// Returns the fingerprint of a part: its items, their floors, and who waits. Never 0, which marks an empty slot.
     fn print(&self, part: Part) -> u64 {
         let sum = self.lists[part.0..part.1].iter().fold(0u64, |sum, &i| {
             let state = self.floor[i as usize] * 2 + u64::from(self.waits[i as usize]);
@@ -354,7 +354,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The fixed neighbours of each item, by offset; nothing at all when no item is fixed.
+/// Returns the fixed neighbours of each item, by offset; nothing at all when no item is fixed.
 fn obstacles(frame: &Frame) -> Vec<Vec<Obstacle>> {
     if frame.fixed.iter().all(Option::is_none) {
         return Vec::new();

@@ -52,7 +52,7 @@ impl Tactic {
         (run + run / PICKS.len()) % 2
     }
 
-    /// The tactic of the `run`-th run: every combination once without chance, and then again with it.
+    /// Returns the tactic of the `run`-th run: every combination once without noise, then again with it.
     pub(crate) const fn nth(run: usize) -> Self {
         let (pick, look) = PICKS[run % PICKS.len()];
         let prefer = PREFERS[run / PICKS.len() % PREFERS.len()];
@@ -60,7 +60,7 @@ impl Tactic {
         Self { pick, prefer, look, noise }
     }
 
-    /// The score of every item; higher comes first.
+    /// Returns the score of every item; higher comes first.
     #[expect(clippy::cast_precision_loss, reason = "scores only order branches")]
     pub(crate) fn scores(self, frame: &Frame, rng: &mut Rng) -> Vec<f64> {
         let most = frame.load.iter().copied().max().unwrap_or(1).max(1) as f64;
@@ -84,7 +84,7 @@ impl Tactic {
     }
 }
 
-/// The natural logarithm to within a few percent: exponent and mantissa of the number itself, for want of a library.
+/// Returns the natural logarithm to within a few percent: exponent and mantissa of the number itself, for want of a library.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn rough_log(x: f64) -> f64 {
     const SCALE: f64 = 1.0 / (1u64 << 52) as f64;

@@ -82,7 +82,7 @@ fn among_many(
     Some(offsets)
 }
 
-/// The place of an item among others, which come by offset.
+/// Returns the place of an item among others, which come by offset.
 fn place(model: &Model, item: usize, others: &[Entry], in_way: impl Fn(&Entry) -> bool) -> u64 {
     let size = model.size[item];
     let hint = model.hint[item].filter(|h| h.is_multiple_of(model.align[item]));

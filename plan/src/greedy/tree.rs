@@ -84,7 +84,7 @@ impl Tree {
         node
     }
 
-    /// The best rank among the items whose first section and end lie in the two inclusive ranges.
+    /// Returns the best rank among the items whose first section and end lie in the two inclusive ranges.
     pub(crate) fn best(&mut self, first: (u32, u32), end: (u32, u32)) -> Option<u32> {
         let mut best = 0;
         self.stack.clear();

@@ -122,7 +122,7 @@ impl Cursor {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next span that suits a request, within the window.
+    /// Returns the next span that suits a request, within the window.
     fn find(&self, due: usize, request: &Request<'_>) -> Option<usize> {
         let spans = self.schedule.spans();
         let plain = request.sharing == Sharing::Shared && request.class == Class::Linear;
@@ -275,7 +275,7 @@ impl<B: Backend> Installed<B> {
     }
 }
 
-/// The heap of requests that say nothing of their use.
+/// Returns the heap of requests that say nothing of their use.
 fn plain_heap<B: Backend>(manager: &Manager<B>) -> Result<HeapId> {
     let explained = manager.explain(&Request::new(1)).map_err(|error| error.kind())?;
     let heaps = explained.placement.heaps;

@@ -241,13 +241,13 @@ impl Schedule {
         Installed::new(manager, self, timeline)
     }
 
-    /// The stretches of memory.
+    /// Returns the stretches of memory.
     #[must_use]
     pub fn regions(&self) -> &[ScheduledRegion] {
         &self.regions
     }
 
-    /// The allocations, in the order in which they are made.
+    /// Returns the allocations, in the order in which they are made.
     #[must_use]
     pub fn spans(&self) -> &[ScheduledSpan] {
         &self.spans

@@ -5,7 +5,7 @@ use omniheap_plan::{
     Buffer, Certificate, Options, Problem, Region, RegionSet, Spot, Status, solve, validate,
 };
 
-/// The least peak, by placing buffers in every order, each as low as it goes above those placed before that conflict.
+/// Returns the least peak, by placing buffers in every order, each as low as it goes above those placed before that conflict.
 ///
 /// Every placement pushed down is of this kind for the order of its offsets.
 fn least_peak(problem: &Problem) -> u64 {
@@ -174,7 +174,7 @@ fn aliased(problem: &Problem, a: usize, b: usize) -> bool {
     seen.contains(&b)
 }
 
-/// A small problem with everything that can be said.
+/// Returns a small problem with everything that can be said.
 fn everything(seed: u64) -> Problem {
     let mut rng = Rng(seed);
     let regions = if rng.once_in(3) { 2 } else { 1 };

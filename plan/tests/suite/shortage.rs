@@ -16,7 +16,7 @@ fn tight(seed: u64) -> Problem {
     problem
 }
 
-/// The least cost of a set whose removal brings the load below the capacity.
+/// Returns the least cost of a set whose removal brings the load below the capacity.
 fn least_cost(problem: &Problem) -> u64 {
     let n = problem.buffers.len();
     let fits = |set: u32| {

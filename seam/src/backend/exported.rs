@@ -37,7 +37,7 @@ impl Exported {
         Ok(Self { fd, size, uuid })
     }
 
-    /// The descriptor's number, for a driver that only looks at it.
+    /// Returns the descriptor's number, for a driver that only looks at it.
     #[must_use]
     pub fn number(&self) -> i32 {
         std::os::fd::AsRawFd::as_raw_fd(&self.fd)

@@ -66,7 +66,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// The time with the table in `region`, in microseconds.
+    /// Returns the time with the table in `region`, in microseconds.
     pub(super) fn of(&self, region: Region) -> Option<f64> {
         self.times.iter().find(|time| time.region == region).map(|time| time.microseconds)
     }
@@ -255,7 +255,7 @@ fn inputs(count: u32) -> Vec<u8> {
     stretch.iter().copied().cycle().take(4 * count).collect()
 }
 
-/// A table whose first numbers rise.
+/// Returns a table whose first numbers rise.
 fn rows(count: u32) -> Vec<u8> {
     let mut rest = numbers(2);
     let mut next = || rest.next().unwrap_or(0.5);

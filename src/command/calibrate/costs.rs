@@ -99,12 +99,12 @@ pub(super) fn run(
     Ok(profile)
 }
 
-/// The time of one item, in microseconds.
+/// Returns the time of one item, in microseconds.
 fn each(measured: &Measured, region: Region) -> Option<f64> {
     Some(measured.of(region)? / f64::from(measured.items))
 }
 
-/// The time of one item, and what every group costs beside: `item + group / items of a group`, known for two loads.
+/// Returns the time of one item, and what every group costs beside: `item + group / items of a group`, known for two loads.
 fn solve(measured: &[Measured], region: Region) -> Option<(f64, f64)> {
     let (few, many) = (each(measured.first()?, region)?, each(measured.last()?, region)?);
     let [least, most] = LOADS.map(|load| GROUP * f64::from(load));

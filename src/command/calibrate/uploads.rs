@@ -69,7 +69,7 @@ pub(super) fn run(
     Ok(if shares.is_empty() { profile } else { profile.with_window(percent(mean)) })
 }
 
-/// The fastest of several uploads, until the device has the bytes.
+/// Returns the fastest of several uploads, until the device has the bytes.
 fn fastest(
     manager: &Manager<AnyBackend>,
     run: impl Fn() -> omniheap::Result<()>,

@@ -173,7 +173,7 @@ fn blocks(report: &Report) -> Vec<BlockReport> {
     report.pools.iter().flat_map(|pool| &pool.blocks).cloned().collect()
 }
 
-/// The maps and what happened between them.
+/// Returns the maps and what happened between them.
 pub(super) fn text(one: &Compaction) -> String {
     let bytes = output::bytes;
     let asked = match one.requested_bytes {

@@ -25,7 +25,7 @@ pub(super) fn draw(when: &str, blocks: &[BlockReport]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of one block.
+/// Returns the lines of one block.
 fn draw_block(block: &BlockReport) -> Vec<String> {
     // A reservation has more addresses than memory: what lies behind the last live span is not drawn.
     let end = block.live.iter().map(|one| one.span.offset + one.span.size).max().unwrap_or(0);

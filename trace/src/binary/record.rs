@@ -179,7 +179,7 @@ impl<'a> Entry<'a> {
         frame.end(self.text().len())
     }
 
-    /// The text behind its fields.
+    /// Returns the text behind its fields.
     #[inline]
     pub(super) const fn text(&self) -> &'a str {
         match self {
@@ -279,7 +279,7 @@ impl Record {
         }
     }
 
-    /// The number that ends it in eight bytes, so that what a reader keeps is at most four times as long.
+    /// Returns the number that ends it in eight bytes, so that what a reader keeps is at most four times as long.
     #[inline]
     const fn word(&self) -> Option<u64> {
         match *self {

@@ -70,7 +70,7 @@ impl<'t> History<'t> {
         }
     }
 
-    /// The segments held now: address and size.
+    /// Returns the segments held now: address and size.
     pub(super) fn segments(&self) -> Vec<(u64, u64)> {
         self.segments.iter().map(|(&address, &size)| (address, size)).collect()
     }
@@ -181,7 +181,7 @@ impl<'t> History<'t> {
         }
     }
 
-    /// The address that the binding right after an allocation gives it.
+    /// Returns the address that the binding right after an allocation gives it.
     fn bound_next(&self, id: AllocationId) -> Option<u64> {
         for event in &self.trace.events()[self.next..] {
             match event.op {

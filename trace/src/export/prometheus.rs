@@ -61,7 +61,7 @@ fn word(name: &str) -> String {
     if word.starts_with(|c: char| c.is_ascii_digit()) { format!("_{word}") } else { word }
 }
 
-/// The figures of a report, and per heap what is reserved and live at its last moment. What nobody recorded is left out,
+/// Returns the figures of a report, and per heap what is reserved and live at its last moment. What nobody recorded is left out,
 /// and so is what a model chose.
 pub fn from_report(data: &ReportData) -> Vec<Metric> {
     let mut metrics = figures(&data.figures);
@@ -117,12 +117,12 @@ fn metric(name: &str, help: &str, kind: Kind, value: u64) -> Metric {
     }
 }
 
-/// Bytes of a heap that were held from the driver.
+/// Returns the bytes of a heap that were held from the driver.
 fn reserved(moment: &Moment, heap: &Heap) -> u64 {
     moment.reserved.iter().find(|held| held.heap == heap.id).map_or(0, |held| held.bytes)
 }
 
-/// Bytes of a heap that were live.
+/// Returns the bytes of a heap that were live.
 fn live(moment: &Moment, heap: &Heap) -> u64 {
     let blocks = moment.blocks.iter().filter(|block| block.heap == heap.id);
     blocks.flat_map(|block| &block.spans).fold(0, |sum, span| sum.saturating_add(span.size))

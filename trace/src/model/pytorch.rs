@@ -69,12 +69,12 @@ pub struct PyTorch {
 pub(super) struct Place(u32);
 
 impl PyTorch {
-    /// A device that never runs out.
+    /// Creates a device that never runs out.
     pub fn unlimited() -> Self {
         Self::with_capacity(u64::MAX)
     }
 
-    /// A device of `capacity` bytes.
+    /// Creates a device of `capacity` bytes.
     pub fn with_capacity(capacity: u64) -> Self {
         Self {
             pieces: Vec::new(),
@@ -98,7 +98,7 @@ impl PyTorch {
         self.driver_calls
     }
 
-    /// The block of `place` and the offset in it.
+    /// Returns the block of `place` and the offset in it.
     pub(super) fn locate(&self, place: Place) -> (u32, u64) {
         let piece = self.piece(place.0);
         (piece.block, piece.address - self.block_starts[piece.block as usize])

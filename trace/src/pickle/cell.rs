@@ -52,7 +52,7 @@ impl Cell {
         Self(DICT << TAG_SHIFT | u64::from(index))
     }
 
-    /// A total order; equal only for the same number, text or container.
+    /// Returns a total order; equal only for the same number, text or container.
     pub(crate) fn order(self) -> u64 {
         self.0
     }

@@ -159,7 +159,7 @@ impl<'a> Machine<'a> {
         Ok(bytes)
     }
 
-    /// An unsigned number of `width` bytes, little-endian.
+    /// Returns an unsigned number of `width` bytes, little-endian.
     fn unsigned(&mut self, width: usize) -> Result<usize, ErrorKind> {
         let value = self
             .bytes(width)?

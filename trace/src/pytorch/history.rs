@@ -200,7 +200,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// A history has holes where recording was off for a while: what does not fit its past is skipped and counted.
+    /// Applies one event. A history has gaps where recording was off: events that do not fit are skipped and counted.
     fn free(&mut self, entry: &Entry) -> Result<(), ErrorKind> {
         let stream = self.stream(entry.stream)?;
         match (entry.action, self.builder.life(entry.address)) {

@@ -193,7 +193,7 @@ impl Raw {
     }
 }
 
-/// The binding of `id` when it follows its allocation, past placements only.
+/// Returns the binding of `id` when it follows its allocation, past placements only.
 fn bound_next(rest: &[crate::Event], id: crate::AllocationId) -> Option<(crate::BlockId, u64)> {
     for event in rest {
         match event.op {

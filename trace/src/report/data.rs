@@ -132,7 +132,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Bytes held from the driver, over all heaps.
+    /// Returns the bytes held from the driver, over all heaps.
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved.iter().fold(0, |sum, heap| sum.saturating_add(heap.bytes))
     }

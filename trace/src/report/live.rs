@@ -58,7 +58,7 @@ pub fn from_manager(report: &Report, caps: &Caps, title: &str) -> ReportData {
     data
 }
 
-/// The heaps of a device.
+/// Returns the heaps of a device.
 fn heaps(caps: &Caps) -> Vec<Heap> {
     let heap = |(id, heap): (core::HeapId, &core::Heap)| Heap {
         id: id.0,
@@ -95,7 +95,7 @@ fn map_pool(pool: &PoolReport, labels: &mut Labels) -> Vec<MapBlock> {
     pool.blocks.iter().map(map).filter(|block| block.size > 0).collect()
 }
 
-/// The end of the last byte of memory. Addresses behind it would make a map show nothing else.
+/// Returns the end of the last byte of memory. Addresses behind it would make a map show nothing else.
 fn end(block: &BlockReport) -> u64 {
     pieces(block).map(|span| span.offset + span.size).max().unwrap_or(0).min(block.size)
 }
@@ -118,7 +118,7 @@ fn gaps(block: &BlockReport) -> Vec<Gap> {
     gaps
 }
 
-/// A span, under its tag and its name as in a trace.
+/// Returns a span, under its tag and its name as in a trace.
 fn map_span(live: &SpanReport, labels: &mut Labels) -> MapSpan {
     let mut label = LabelId::NONE;
     if let Some(tag) = live.tag {

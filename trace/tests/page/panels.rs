@@ -9,7 +9,7 @@ fn three(browser: &mut Browser) -> Page<'_> {
     open(browser, &report::from_trace(&sample::three(), "three"))
 }
 
-/// The cells of a column of the table of live allocations.
+/// Returns the cells of a column of the table of live allocations.
 fn live(page: &mut Page<'_>, column: usize) -> Vec<String> {
     let cells = page.js(&format!(
         "[...document.querySelectorAll('#live tbody tr')].map((line) => line.cells[{column}].textContent)"

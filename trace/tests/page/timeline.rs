@@ -5,7 +5,7 @@ use crate::plot::{color, open, picture, point, shown};
 use crate::sample::{self, HOSTILE, MIB};
 use omniheap_trace::report;
 
-/// A number of mebibytes.
+/// Returns a number of mebibytes.
 const fn mib(count: u64) -> f64 {
     (count * MIB) as f64
 }

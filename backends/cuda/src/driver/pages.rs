@@ -56,7 +56,7 @@ impl Driver {
         }
     }
 
-    /// The size that physical memory and mappings are multiples of.
+    /// Returns the size that physical memory and mappings are multiples of.
     pub(crate) fn granularity(&self, sharing: Sharing) -> Result<u64> {
         let granularity = self.fns.granularity.ok_or(ErrorKind::Unsupported)?;
         let _current = self.enter()?;
@@ -150,7 +150,7 @@ impl Driver {
         self.release(|_| unsafe { unmap(address, size) })
     }
 
-    /// A file descriptor for physical memory; the caller closes it.
+    /// Returns a file descriptor for physical memory; the caller closes it.
     ///
     /// # Safety
     ///
@@ -202,7 +202,7 @@ impl Driver {
         Ok(Raw(memory))
     }
 
-    /// The address of the first `size` bytes of external memory.
+    /// Returns the address of the first `size` bytes of external memory.
     ///
     /// # Safety
     ///

@@ -65,7 +65,7 @@ fn without_a_compiler_the_error_says_what_to_do() {
     }
 }
 
-/// The instructions of PTX: no comments, no empty lines, no language version.
+/// Returns the instructions of PTX: no comments, no empty lines, no language version.
 fn instructions(ptx: &str) -> Vec<&str> {
     let is_code =
         |line: &&str| !(line.is_empty() || line.starts_with("//") || line.starts_with(".version"));

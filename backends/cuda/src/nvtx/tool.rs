@@ -85,7 +85,7 @@ struct Unregister {
     elements: *const *const c_void,
 }
 
-/// The size that a structure says it has.
+/// Returns the size that a structure says it has.
 const fn size<T>() -> u16 {
     assert!(size_of::<T>() < 1 << 16);
     #[expect(clippy::cast_possible_truncation, reason = "checked in the line above")]
@@ -115,7 +115,7 @@ pub(super) struct Tool {
 }
 
 impl Tool {
-    /// The tool that listens to this process; `None` where none does.
+    /// Returns the tool that listens to this process; `None` where none does.
     pub(super) fn get() -> Option<Self> {
         static TOOL: OnceLock<Option<Tool>> = OnceLock::new();
         *TOOL.get_or_init(|| {

@@ -29,7 +29,7 @@ pub(crate) const fn is_amd(_: &Device) -> bool {
     false
 }
 
-/// A second backend on a stream of the first, which outlives it.
+/// Returns a second backend on a stream of the first, which outlives it.
 pub(crate) fn wrap(device: &Device, stream: CUstream) -> Result<Device> {
     // SAFETY: context and stream live as long as `device`, which outlives the new one.
     unsafe { Device::wrap(device.context(), Some(stream), Config::new()) }

@@ -37,14 +37,14 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Bytes from its start on, where that is aligned so.
+    /// Returns the bytes from its start on, where that is aligned so.
     pub(crate) fn room(&self, align: usize) -> Option<usize> {
         let before = usize::try_from(self.base - self.origin).ok()?;
         let is_aligned = self.base.is_multiple_of(align.max(1) as u64);
         is_aligned.then_some(self.whole.checked_sub(before)?)
     }
 
-    /// A range that nobody reserved.
+    /// Creates a range that nobody reserved.
     #[cfg(test)]
     pub(crate) const fn at(base: u64, whole: usize) -> Self {
         Self { base, origin: base, whole }

@@ -29,7 +29,7 @@ pub(crate) fn is_amd(device: &Device) -> bool {
     device.arch().is_ok_and(|arch| arch.name().starts_with("gfx"))
 }
 
-/// A second backend on a stream of the first, which outlives it.
+/// Returns a second backend on a stream of the first, which outlives it.
 pub(crate) fn wrap(_: &Device, stream: hipStream_t) -> Result<Device> {
     // SAFETY: the stream lives as long as the device that it is of, which outlives the new one.
     unsafe { Device::wrap(0, stream, Config::new()) }

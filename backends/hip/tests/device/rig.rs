@@ -62,7 +62,7 @@ fn on(suite: Suite, jobs: &[Job]) -> Vec<Trial> {
     jobs.iter().map(trial).collect()
 }
 
-/// The stand-in, which cargo built beside this test.
+/// Returns the stand-in, which cargo built beside this test.
 fn standin() -> PathBuf {
     let this = std::env::current_exe().expect("the test knows where it is");
     this.with_file_name("libomniheap_hsa_standin.so")

@@ -12,7 +12,7 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 pub(crate) struct File(fs::File);
 
 impl File {
-    /// An empty file.
+    /// Creates an empty file.
     pub(crate) fn new() -> Result<Self> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string; the call has no other input.
@@ -25,12 +25,12 @@ impl File {
         Ok(Self(owned.into()))
     }
 
-    /// A second reference to the file behind `fd`.
+    /// Creates a second reference to the file behind `fd`.
     pub(crate) fn of(fd: &OwnedFd) -> Result<Self> {
         fd.try_clone().map(|copy| Self(copy.into())).map_err(|e| native(&e))
     }
 
-    /// A second descriptor of the file.
+    /// Returns a second descriptor of the file.
     pub(crate) fn duplicate(&self) -> Result<OwnedFd> {
         self.0.try_clone().map(OwnedFd::from).map_err(|e| native(&e))
     }
@@ -39,7 +39,7 @@ impl File {
         self.0.as_raw_fd()
     }
 
-    /// Bytes in the file.
+    /// Returns the bytes in the file.
     pub(crate) fn len(&self) -> Result<u64> {
         self.0.metadata().map(|m| m.len()).map_err(|e| native(&e))
     }

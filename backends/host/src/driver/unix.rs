@@ -39,7 +39,7 @@ impl Memory {
         Ok(if extra == 0 { whole } else { whole.trim(narrow(size)?, narrow(align)?) })
     }
 
-    /// The first `size` bytes of a file, shared with everyone who maps it.
+    /// Returns the first `size` bytes of a file, shared with everyone who maps it.
     #[cfg(target_os = "linux")]
     pub(crate) fn shared(file: &super::File, size: u64, align: u64) -> Result<Self> {
         let memory = Self::reserve(size, align)?;
@@ -163,14 +163,14 @@ pub(crate) fn forks() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Bytes of the operating system's own page.
+/// Returns the bytes of the operating system's own page.
 pub(crate) fn os_page() -> u64 {
     // SAFETY: reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)
 }
 
-/// Bytes of memory in this machine.
+/// Returns the bytes of memory in this machine.
 pub(crate) fn ram() -> u64 {
     // SAFETY: reads a constant of the system.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };

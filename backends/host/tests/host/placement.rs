@@ -12,7 +12,7 @@ const DEVICE: HeapId = HeapId(0);
 const STAGING: HeapId = HeapId(1);
 const WINDOW: HeapId = HeapId(2);
 
-/// A device with little memory, plenty of host memory, and a window of 16 MiB.
+/// Returns a device with little memory, plenty of host memory, and a window of 16 MiB.
 fn device() -> Host {
     let mut window = heap(HeapKind::Unified, 16 * MIB);
     (window.host, window.page, window.physical) = (HostAccess::Combined, None, 2);

@@ -51,7 +51,7 @@ impl Other {
         Self { process, to, from: BufReader::new(from) }
     }
 
-    /// The rest of the next line that starts with `word`.
+    /// Returns the rest of the next line that starts with `word`.
     fn hear(&mut self, word: &str) -> String {
         let mut line = String::new();
         while self.from.read_line(&mut line).expect("it talks") > 0 {
@@ -70,7 +70,7 @@ impl Other {
     }
 }
 
-/// The path at which another process finds a descriptor of this one.
+/// Returns the path at which another process finds a descriptor of this one.
 fn path_of(exported: &Exported) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), exported.number())
 }

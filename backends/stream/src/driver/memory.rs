@@ -12,7 +12,7 @@ pub enum Caching {
     Cached,
 }
 
-/// The driver's error of the device's memory, in bytes.
+/// Free and total device memory according to the driver, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// Bytes that nobody holds.
@@ -65,7 +65,7 @@ pub unsafe trait MemoryDriver: StreamDriver {
 /// Memory that was opened stays until it is closed.
 #[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
 pub unsafe trait IpcDriver: StreamDriver {
-    /// The handle of a block's memory.
+    /// Returns the handle of a block's memory.
     ///
     /// # Safety
     ///

@@ -28,7 +28,7 @@ mod teardown;
 mod time;
 mod transfer;
 
-/// Every shared case.
+/// Returns every shared case.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     let all = [
         memory::CASES,
@@ -51,7 +51,7 @@ pub(crate) fn is_required() -> bool {
     names.split(',').any(|name| name.trim() == NAME)
 }
 
-/// A case on a device of its own.
+/// Returns a case on a device of its own.
 pub(crate) fn trial(case: Case) -> Trial {
     Trial::ignorable_test(case.0, move || run(case))
 }

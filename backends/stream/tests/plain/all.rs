@@ -15,7 +15,7 @@ fn streams(device: &Device) -> MutexGuard<'_, Streams> {
     lock(&device.driver().streams)
 }
 
-/// A device whose driver follows all work at once, or not.
+/// Returns a device whose driver follows all work at once, or not.
 fn device(follows_all: bool) -> Device {
     let device = open();
     streams(&device).follows_all = follows_all;

@@ -40,7 +40,7 @@ impl Features {
 }
 
 impl Feature {
-    /// A function that the device has only with this feature, where there is one; `api` is the device's version.
+    /// Returns a function that the device has only with this feature, where there is one; `api` is the device's version.
     pub(crate) const fn function(self, api: u32) -> Option<&'static CStr> {
         let is_core = api >= vk::API_VERSION_1_2;
         match self {

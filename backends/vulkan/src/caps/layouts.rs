@@ -165,7 +165,7 @@ pub(crate) const ALL: [Reported; 11] = [
 ];
 
 impl Reported {
-    /// The facts of such a device, with the limits that most report.
+    /// Returns the facts of such a device, with the limits that most report.
     pub(crate) fn facts(self) -> Facts {
         let mut memory = vk::PhysicalDeviceMemoryProperties::default();
         for (to, (heap, flags)) in memory.memory_types.iter_mut().zip(self.types) {

@@ -23,7 +23,7 @@ pub(super) const fn host(host: HostAccess) -> u8 {
 }
 
 impl Table {
-    /// The heaps whose memory type is in `type_bits`, best first for `kind`; those with special properties are left out.
+    /// Returns the heaps whose memory type is in `type_bits`, best first for `kind`; those with special properties are left out.
     ///
     /// Device memory falls back to unified and then to host memory; what the host must see never falls back to memory
     /// that it cannot.

@@ -84,7 +84,7 @@ impl Buffer {
         check(unsafe { self.device.raw.bind_buffer_memory(self.raw, memory.raw, memory.base) })
     }
 
-    /// The device address, zero where addresses are not enabled.
+    /// Returns the device address, zero where addresses are not enabled.
     pub(crate) fn address(&self) -> u64 {
         if !self.device.features.has(Feature::BufferDeviceAddress) {
             return 0;

@@ -8,7 +8,7 @@ use ash::{amd, ext, khr, vk};
 use core::ffi::CStr;
 use omniheap_seam::{DeviceInfo, ErrorKind, HeapBudget, Result};
 
-/// The driver's error about a physical device.
+/// Properties of a physical device.
 pub(crate) struct Physical {
     pub(crate) raw: vk::PhysicalDevice,
     pub(crate) kind: vk::PhysicalDeviceType,
@@ -185,7 +185,7 @@ fn extensions(api: u32, features: Features, found: &impl Fn(&CStr) -> bool) -> V
     .collect()
 }
 
-/// The driver's error about every physical heap now.
+/// Returns the driver's current budget of every physical heap.
 ///
 /// # Safety
 ///

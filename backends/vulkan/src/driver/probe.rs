@@ -45,7 +45,7 @@ pub(crate) fn facts(device: &Arc<Device>, physical: &Physical, paging: Paging) -
     Ok(facts)
 }
 
-/// The alignment of the addresses of a small and a larger block, within what was promised and what is needed.
+/// Returns the alignment of the addresses of a small and a larger block, within what was promised and what is needed.
 fn measure(device: &Arc<Device>, memory_type: u32, promised: u64) -> u64 {
     let mut align = BASE;
     for size in [promised.max(256), 1 << 20] {
@@ -77,7 +77,7 @@ fn sparse(device: &Arc<Device>, physical: &Physical) -> Result<Option<Sparse>> {
     Ok(Some(Sparse { types: needs.memory_type_bits, align: needs.alignment, space }))
 }
 
-/// The queue that binds: the last that can, so that the main timeline's work does not delay it.
+/// Returns the queue that binds: the last that can, so that the main timeline's work does not delay it.
 pub(crate) fn binder(device: &Device) -> Option<usize> {
     let binds = vk::QueueFlags::SPARSE_BINDING;
     (0..device.queues.len()).rev().find(|queue| device.queues[*queue].flags.contains(binds))

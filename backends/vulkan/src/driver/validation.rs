@@ -29,7 +29,7 @@ impl Messages {
         self.texts().len() as u64
     }
 
-    /// The messages, oldest first.
+    /// Returns the messages, oldest first.
     #[must_use]
     pub fn texts(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -39,7 +39,7 @@ impl Messages {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 
-    /// The pointer that the driver hands back to [`receive`]; good for as long as `self` stays where it is.
+    /// Returns the pointer that the driver hands back to [`receive`]; good for as long as `self` stays where it is.
     pub(crate) fn as_user_data(&self) -> *mut c_void {
         core::ptr::from_ref(self).cast_mut().cast()
     }

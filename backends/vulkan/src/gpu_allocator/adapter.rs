@@ -29,7 +29,7 @@ impl Allocator {
         Self { manager: Manager::with_config(vulkan, ManagerConfig::default().plain()) }
     }
 
-    /// The manager behind it, for what gpu-allocator has no call for: reports, budgets, requests by intent.
+    /// Returns the manager behind it, for what gpu-allocator has no call for: reports, budgets, requests by intent.
     #[must_use]
     pub const fn manager(&self) -> &Manager<Vulkan> {
         &self.manager
@@ -145,7 +145,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// The memory it lies in.
+    /// Returns the memory it lies in.
     ///
     /// # Safety
     ///
@@ -155,7 +155,7 @@ impl Allocation {
         self.raw
     }
 
-    /// Bytes from the start of that memory: what `bind_buffer_memory` wants.
+    /// Returns the bytes from the start of that memory: what `bind_buffer_memory` wants.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
@@ -185,7 +185,7 @@ impl Allocation {
         self.mapped.map(|Pointer(start)| start.cast())
     }
 
-    /// The bytes, if the host sees them.
+    /// Returns the bytes, if the host sees them.
     ///
     /// # Safety
     ///
@@ -197,7 +197,7 @@ impl Allocation {
         Some(unsafe { core::slice::from_raw_parts(start.as_ptr(), index(self.size())) })
     }
 
-    /// The bytes to write, if the host sees them.
+    /// Returns the bytes to write, if the host sees them.
     ///
     /// # Safety
     ///

@@ -97,7 +97,7 @@ impl Pages {
         }
     }
 
-    /// The binds that put `pages` at consecutive positions from `at`, neighbours joined.
+    /// Returns the binds that put `pages` at consecutive positions from `at`, neighbours joined.
     ///
     /// # Errors
     ///

@@ -58,13 +58,13 @@ pub struct Resource<H: Native> {
 }
 
 impl<H: Native> Resource<H> {
-    /// The native handle; never destroy it.
+    /// Returns the native handle; never destroy it.
     #[must_use]
     pub const fn handle(&self) -> H {
         self.handle
     }
 
-    /// The memory behind it.
+    /// Returns the memory behind it.
     ///
     /// # Panics
     ///

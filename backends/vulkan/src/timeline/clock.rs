@@ -141,7 +141,7 @@ impl Clock {
         })
     }
 
-    /// The latest epoch reached.
+    /// Returns the latest epoch reached.
     pub(crate) fn reached(&self) -> Result<u64> {
         match self {
             Self::Semaphore(semaphore) => semaphore.value(),

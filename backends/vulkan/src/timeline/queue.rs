@@ -114,7 +114,7 @@ impl QueueTimeline {
         self.clock.wait(epoch)
     }
 
-    /// The semaphore and last epoch, where the clock has one.
+    /// Returns the semaphore and last epoch, where the clock has one.
     pub(crate) fn semaphore(&self) -> Option<Arc<Semaphore>> {
         match &self.clock {
             Clock::Semaphore(semaphore) => Some(Arc::clone(semaphore)),
@@ -126,7 +126,7 @@ impl QueueTimeline {
         self.last.load(Ordering::Acquire)
     }
 
-    /// An epoch that covers everything so far, the engine's work and pending waits included.
+    /// Returns an epoch that covers everything so far, the engine's work and pending waits included.
     pub(crate) fn mark(&self) -> Result<u64> {
         let mut state = self.hold();
         match state.uncovered == Uncovered::Nothing && state.waits.is_empty() {
@@ -198,7 +198,7 @@ impl QueueTimeline {
         sent
     }
 
-    /// The queue for the next batch.
+    /// Returns the queue for the next batch.
     fn next(&self, state: &State) -> Result<usize> {
         let at = self.at.load(Ordering::Relaxed);
         if state.uncovered == Uncovered::Work {
@@ -303,12 +303,12 @@ impl QueueTimeline {
         }
     }
 
-    /// The most bytes to send through the ring at once: a quarter, so that copying and sending overlap.
+    /// Returns the most bytes to send through the ring at once: a quarter, so that copying and sending overlap.
     pub(crate) const fn piece(&self) -> u64 {
         self.plans.bytes.size / 4
     }
 
-    /// The longest list of the compaction kernel, in bytes: half the ring, so that one is written while one is read.
+    /// Returns the longest list of the compaction kernel, in bytes: half the ring, so that one is written while one is read.
     pub(crate) const fn longest_list(&self) -> u64 {
         self.plans.lists.size / 2
     }

@@ -10,7 +10,7 @@ pub(crate) enum Before {
     Other(usize),
 }
 
-/// The queue that a batch costs least on.
+/// Returns the queue that a batch costs least on.
 ///
 /// Behind work of its own queue a batch begins at once; for another queue it waits 0.2 ms on an H200. So a batch goes where
 /// the work is that it waits for, and home where it waits for nothing. Of several such queues its own last one is best:

@@ -48,7 +48,7 @@ impl Copier {
         Self { kernel: Mutex::default(), copies: if able { copies } else { Copies::Commands } }
     }
 
-    /// The kernel, where it is the way for such a batch.
+    /// Returns the kernel, where it is the way for such a batch.
     fn kernel(&self, device: &Arc<Device>, queue: usize, batch: &Batch<'_>) -> Option<Arc<Kernel>> {
         let worth = match self.copies {
             Copies::Commands => false,

@@ -61,7 +61,7 @@ impl Ring {
         }
     }
 
-    /// The epoch that frees the oldest piece.
+    /// Returns the epoch that frees the oldest piece.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.pieces.front()?.until
     }

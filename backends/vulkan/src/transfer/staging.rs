@@ -69,7 +69,7 @@ impl Staging {
         self.buffer.raw
     }
 
-    /// The device address of the piece at `offset`; the device has addresses.
+    /// Returns the device address of the piece at `offset`; the device has addresses.
     pub(crate) fn address(&self, offset: u64) -> u64 {
         self.buffer.address() + offset
     }

@@ -23,12 +23,12 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The part that begins `skip` bytes in and has `size` bytes.
+    /// Returns the part that begins `skip` bytes in and has `size` bytes.
     const fn part(self, skip: u64, size: u64) -> Self {
         Self { from: self.from + skip, to: self.to + skip, size }
     }
 
-    /// Bytes up to the first multiple of `unit`.
+    /// Returns the bytes up to the first multiple of `unit`.
     fn before(self, unit: u64) -> u64 {
         (self.from.wrapping_neg() % unit).min(self.size)
     }
@@ -48,12 +48,12 @@ pub(crate) struct Lengths {
 }
 
 impl Lengths {
-    /// Bytes that one group copies.
+    /// Returns the bytes that one group copies.
     pub(crate) const fn stretch(self) -> u32 {
         STRETCH
     }
 
-    /// The shortest tasks that keep `bytes` of `moves` within `most` of them, where some do.
+    /// Returns the shortest tasks that keep `bytes` of `moves` within `most` of them, where some do.
     ///
     /// Each move adds one task for its last part and at most two for its edges.
     pub(crate) fn of(bytes: u64, moves: u64, most: u64) -> Self {
@@ -73,7 +73,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// An empty list with room for one task for each of so many moves.
+    /// Creates an empty list with room for one task for each of so many moves.
     pub(crate) fn for_moves(moves: usize) -> Self {
         Self { bytes: Vec::with_capacity(moves.saturating_mul(TASK_BYTES)), count: 0 }
     }

@@ -31,7 +31,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A fresh device.
+    /// Returns a fresh device.
     pub(crate) fn open(&self) -> Vulkan {
         self.open_with(self.options)
     }
@@ -57,7 +57,7 @@ pub(crate) fn watched() -> Trial {
         .with_ignored_flag(!found && !required("validation"))
 }
 
-/// Every case on one device, with each kind of clock.
+/// Returns every case on one device, with each kind of clock.
 pub(crate) fn trials(index: usize, name: &str, cases: &[Case]) -> Vec<Trial> {
     let base = Options::default()
         .device(Which::Index(index))
@@ -106,7 +106,7 @@ pub(crate) fn at(block: &Block, offset: u64) -> Place<'_, Block> {
     Place { block, offset }
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns the bytes that differ from place to place and from seed to seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -134,7 +134,7 @@ pub(crate) fn write(vulkan: &Vulkan, block: &Block, offset: u64, bytes: &[u8]) {
     transfer(vulkan).write(MAIN, at(block, offset), bytes).expect("a range inside the block");
 }
 
-/// The heaps that a policy may choose.
+/// Returns the heaps that a policy may choose.
 pub(crate) fn normal(vulkan: &Vulkan) -> Vec<HeapId> {
     let heaps = vulkan.caps().heap_ids();
     heaps.filter(|(_, heap)| heap.use_when == Use::Normal).map(|(id, _)| id).collect()

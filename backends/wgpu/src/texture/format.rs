@@ -2,7 +2,7 @@
 use ash::vk;
 use wgpu::{TextureDescriptor, TextureDimension, TextureFormat, TextureUsages};
 
-/// The one native format of a texture format; `None` where the device chooses among several, or where wgpu does more
+/// Returns the one native format of a texture format; `None` where the device chooses among several, or where wgpu does more
 /// than name it.
 pub(super) const fn native(format: TextureFormat) -> Option<vk::Format> {
     use TextureFormat as T;
@@ -82,7 +82,7 @@ const fn compressed(format: TextureFormat) -> Option<vk::Format> {
     })
 }
 
-/// Every aspect of a format.
+/// Returns every aspect of a format.
 pub(super) fn aspects(format: TextureFormat) -> vk::ImageAspectFlags {
     use vk::ImageAspectFlags as A;
     let mut aspects = A::empty();
@@ -95,7 +95,7 @@ pub(super) fn aspects(format: TextureFormat) -> vk::ImageAspectFlags {
     if aspects.is_empty() { A::COLOR } else { aspects }
 }
 
-/// The native usages; `None` where one has no equal.
+/// Returns the native usages; `None` where one has no equal.
 fn usages(descriptor: &TextureDescriptor<'_>) -> Option<vk::ImageUsageFlags> {
     use TextureUsages as T;
     use vk::ImageUsageFlags as U;
@@ -117,7 +117,7 @@ fn usages(descriptor: &TextureDescriptor<'_>) -> Option<vk::ImageUsageFlags> {
     known.contains(descriptor.usage).then_some(native)
 }
 
-/// The native description of a texture that wgpu would accept; `None` where that is not plain to see.
+/// Returns the native description of a texture that wgpu would accept; `None` where that is not plain to see.
 pub(super) fn describe(
     descriptor: &TextureDescriptor<'_>,
     device: &wgpu::Device,

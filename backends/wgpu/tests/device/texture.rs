@@ -16,7 +16,7 @@ pub(crate) const CASES: &[(&str, Check)] = &[
     ("a_full_heap_is_a_typed_error", a_full_heap_is_a_typed_error),
 ];
 
-/// A manager on memory of its own; on other devices one on wgpu's.
+/// Returns a manager on memory of its own; on other devices one on wgpu's.
 fn open(target: &Target) -> Manager<Wgpu> {
     let backend = (target.open)();
     Manager::new(backend.with_own_memory().unwrap_or_else(|_| (target.open)()))
@@ -43,7 +43,7 @@ fn flat(format: TextureFormat, width: u32, height: u32) -> TextureDescriptor<'st
     }
 }
 
-/// The bytes of a row as it is copied.
+/// Returns the bytes of a row as it is copied.
 fn row_of(texture: &wgpu::Texture) -> (u32, u32) {
     let (x, y) = texture.format().block_dimensions();
     let bytes = texture.format().block_copy_size(None).expect("one aspect");

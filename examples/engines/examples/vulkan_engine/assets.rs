@@ -66,7 +66,7 @@ impl Assets {
         }
     }
 
-    /// The texture that lives in an allocation.
+    /// Returns the texture that lives in an allocation.
     pub(crate) fn texture_of(&self, allocation: AllocationId) -> Option<usize> {
         let is = |image: &Image| image.allocation() == allocation;
         self.textures.iter().position(|texture| texture.as_ref().is_some_and(is))

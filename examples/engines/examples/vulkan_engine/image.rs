@@ -47,7 +47,7 @@ impl Image {
         self.memory.id()
     }
 
-    /// An image like it at a place where it would move to.
+    /// Returns an image like it at a place where it would move to.
     pub(crate) fn twin(
         &self,
         vulkan: &Vulkan,
@@ -125,7 +125,7 @@ fn place(
     Ok(memory)
 }
 
-/// All of an image that has neither levels nor layers.
+/// Returns all of an image that has neither levels nor layers.
 pub(crate) fn whole(aspect: vk::ImageAspectFlags) -> vk::ImageSubresourceRange {
     vk::ImageSubresourceRange {
         aspect_mask: aspect,

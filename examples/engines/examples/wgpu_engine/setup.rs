@@ -11,7 +11,7 @@ pub(crate) fn entry(binding: u32, resource: wgpu::BindingResource<'_>) -> wgpu::
     wgpu::BindGroupEntry { binding, resource }
 }
 
-/// A texture in memory of the manager, where wgpu lets it be placed.
+/// Returns a texture in memory of the manager, where wgpu lets it be placed.
 pub(crate) fn image(
     manager: &Manager<Wgpu>,
     size: wgpu::Extent3d,
