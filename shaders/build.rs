@@ -11,7 +11,7 @@ use std::{env, fs};
 /// Kernels without a table.
 const PLAIN: &[&str] = &["scale", "matmul", "reduction", "residue"];
 
-/// Kernels with a table of so many rows of 16 bytes, which may lie in constant, device or shared memory.
+/// Kernels with a table, and its number of 16-byte rows. The table may be in constant, device or shared memory.
 const PLACED: &[(&str, u32)] = &[("convolution", 64), ("bilateral", 128)];
 
 /// A kernel that only looks up a table; its file holds the body of `shaders/table`. Its name, its access pattern, the bytes it

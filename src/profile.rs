@@ -77,7 +77,7 @@ impl From<io::Error> for ProfileError {
 pub enum Knowledge {
     /// From the profile of this file.
     Measured(PathBuf),
-    /// From the built-in rules: nobody measured here, or profiles are switched off.
+    /// From the built-in profile: there is no measured one, or profiles are disabled.
     Assumed,
     /// From the built-in rules, because the profile of this file is not fit for use.
     Refused(PathBuf, ProfileError),

@@ -149,7 +149,7 @@ fn candidate<B: Backend>(manager: &Manager<B>, request: &Request<'_>) -> Candida
     Candidate { size, benefit: saved.saturating_mul(reads) }
 }
 
-/// Returns the bytes of the constant bank that nobody has.
+/// Returns the free bytes of the constant bank.
 fn constant_room<B: Backend>(manager: &Manager<B>) -> u64 {
     let caps = manager.caps();
     let Some((heap, about)) = caps.heap_ids().find(|(_, h)| h.kind == HeapKind::Constant) else {

@@ -1,4 +1,4 @@
-//! Guards: bytes behind an allocation that nobody may write, and what is found when somebody did.
+//! Guards: bytes behind an allocation that must stay unchanged, and the overwrites they find.
 //!
 //! A guard is laid by the device itself, in the order in which the allocation is used, so it works in memory that the host
 //! never sees. It is looked at when the allocation's bytes go back to their lane: everything that used them is over by then,
@@ -137,7 +137,7 @@ impl Overwrite {
 pub struct GuardReport {
     /// Guards that were looked at when their allocation ended.
     pub checked: u64,
-    /// Allocations behind whose end somebody wrote.
+    /// Allocations with a write behind their end.
     pub overwritten: u64,
     /// Guards that could not be looked at, because the device refused.
     pub missed: u64,

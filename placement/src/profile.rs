@@ -15,7 +15,7 @@ pub struct Cost {
     pub stage: u32,
 }
 
-/// A class of tables that are told apart by size: 256 bytes to 1 MiB, closer where caches end.
+/// A size class of tables: 256 bytes to 1 MiB, finer where caches end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableSize(u8);
 

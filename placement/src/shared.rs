@@ -63,7 +63,7 @@ impl<'a> SharedArray<'a> {
         }
     }
 
-    /// With so many rows.
+    /// With this many rows.
     #[must_use]
     pub const fn rows(self, rows: u64) -> Self {
         Self { rows, ..self }
@@ -220,7 +220,7 @@ pub struct SharedSpan {
 pub enum Clear {
     /// Before this phase: the array counts on zeros.
     Before(u32),
-    /// After this phase: nobody may see what was there.
+    /// After this phase: the contents must not be visible to later arrays.
     After(u32),
 }
 

@@ -61,7 +61,7 @@ impl<'a> Assign<'a> {
     /// # Algorithm
     /// Regions are filled in order of cost. Each first has every buffer that may live there and is in no cheaper one.
     /// Fixed buffers that overlap move on; then a few greedy rules place the rest, and those that end behind the capacity
-    /// move on, until the rest fits or nobody can move.
+    /// move on, until the rest fits or none can move.
     ///
     /// # Cost
     /// O(r·m·n log n) for r regions and the m times that buffers move on, which is rarely more than three.

@@ -6,9 +6,9 @@ use crate::rng::Rng;
 use crate::stop::Stop;
 use alloc::vec::Vec;
 
-/// Of the items that are out, the next one is taken from so many.
+/// Number of unplaced items among which the next one is picked.
 const CHOICE: usize = 4;
-/// Once in so many times an item takes any slot that it fits, not the tightest.
+/// One in this many times, an item takes any slot that fits, not the tightest.
 const WANDER: u64 = 8;
 
 /// Rule of one improvement run. Several different runs find more than one long run.

@@ -128,7 +128,7 @@ impl Task<'_> {
         }
     }
 
-    /// Repairs a plan with at most so many nodes; false when there is no effort left or no use in more.
+    /// Repairs a plan with at most this many nodes; false if the effort is spent or more is no use.
     fn repair_once(
         &self,
         (model, region, capacity): (&Model, usize, Option<u64>),

@@ -7,14 +7,14 @@ use crate::stop::Stop;
 use crate::timetable::{Entry, Timetable};
 use alloc::vec::Vec;
 
-/// The first goal is at most one part of so many above the floor.
+/// The first goal is at most 1/N above the floor.
 const FIRST: u64 = 32;
-/// Goals that are closer than one part of so many to the floor, or to the best peak, count as there.
+/// Goals closer than 1/N to the floor, or to the best peak, count as reached.
 const CLOSE: u64 = 1_000;
 /// Steps towards one goal, and more of them for each item that is out.
 const STEPS: u64 = 8_000;
 const STEPS_EACH: u64 = 4;
-/// Of the items that are out, the next one is taken from so many.
+/// Number of unplaced items among which the next one is picked.
 const CHOICE: usize = 8;
 /// The weight of what cannot leave: more than all others together, and the sum of all of them is a `u128`.
 const FOREVER: u128 = 1 << 95;
@@ -59,7 +59,7 @@ impl<'a> Repair<'a> {
         }
     }
 
-    /// Lowers the peak as far towards `floor` as it gets; `found` is told each plan that reaches a goal.
+    /// Lowers the peak towards `floor` as far as possible; calls `found` with each plan that reaches a goal.
     ///
     /// Returns the steps that it took, which are about as many as `limit` at most.
     pub(crate) fn run(

@@ -66,7 +66,7 @@ pub unsafe trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the driver refused; the memory is then lost until the device is closed, and nobody tries again.
+    /// The driver's error. The memory is then lost until the device is closed; the call is not repeated.
     ///
     /// # Safety
     ///

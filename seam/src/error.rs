@@ -42,7 +42,7 @@ pub enum ErrorKind {
     Busy,
     /// The host cannot see these bytes: use `write` and `read`, or ask for a host-visible heap.
     NotMappable,
-    /// The bytes were published, so that nobody writes them any more: allocate new ones instead.
+    /// The bytes were published and are read-only: allocate new ones instead.
     Published,
     /// The backend lacks the capability: look at `devices` for what it has.
     Unsupported,
@@ -185,7 +185,7 @@ impl Error {
         self.kind
     }
 
-    /// Returns the vendor's own code, zero when there is none. For logs; nobody matches on it.
+    /// Returns the vendor's own code, zero if there is none. For logs only.
     #[must_use]
     pub const fn native(&self) -> i64 {
         self.native

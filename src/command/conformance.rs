@@ -33,7 +33,7 @@ pub(super) struct Arguments {
     /// Write the results for CI
     #[arg(long, value_name = "FILE.xml", conflicts_with_all = ["soak", "faults"])]
     junit: Option<PathBuf>,
-    /// Instead: so many random operations with checked contents
+    /// Run this many random operations with checked contents instead
     #[arg(long, value_name = "OPERATIONS", conflicts_with = "faults", value_parser = clap::value_parser!(u64).range(2..))]
     soak: Option<u64>,
     /// Threads that share the device and the operations of a soak

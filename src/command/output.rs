@@ -29,7 +29,7 @@ pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
     }
 }
 
-/// Returns a bar on standard error; hidden where nobody watches or a tool does.
+/// Returns a progress bar on standard error; hidden unless it is a terminal and the format is text.
 pub(crate) fn progress(format: Format, steps: u64) -> ProgressBar {
     let watched = format == Format::Text && stderr().is_terminal();
     let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -42,7 +42,7 @@ pub(crate) fn progress(format: Format, steps: u64) -> ProgressBar {
     bar
 }
 
-/// Work whose length nobody knows; hidden as [`progress`] is.
+/// Returns a spinner for work of unknown length; hidden as [`progress`] is.
 pub(crate) fn spinner(format: Format, message: &str) -> ProgressBar {
     let bar = progress(format, 0);
     let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
@@ -119,7 +119,7 @@ pub(crate) fn keep_apart(out: &Path, others: &[Option<&Path>]) -> Result<(), Fai
     }
 }
 
-/// Runs work whose panics are part of its result: a trace of them on standard error helps nobody.
+/// Runs work whose panics are part of its result, without printing them to standard error.
 pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -190,7 +190,7 @@ const fn bytes(capacity: Capacity) -> u64 {
 
 /// Returns the usual settings, with one lane for threads: a replay has one thread, and the result is the same every time.
 ///
-/// A plain pool that is told its capacity takes it as one block, as an engine with a fixed budget would.
+/// A plain pool with a known capacity allocates it as one block, as an engine with a fixed budget would.
 fn config(paging: Paging, capacity: Capacity) -> ManagerConfig {
     let mut config = ManagerConfig::default();
     // What a replay finds depends on the trace and on caps, not on how long calls took.

@@ -77,7 +77,7 @@ impl Trace {
         Self::read(file, &Limits::default())
     }
 
-    /// Reads a trace of any known format from `source`; the format is told by content, never by name.
+    /// Reads a trace of any known format from `source`; detects the format from the content, never from the name.
     ///
     /// # Errors
     /// As [`Trace::open`].

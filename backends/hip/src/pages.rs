@@ -10,7 +10,7 @@ use std::{collections::HashSet, sync::Mutex};
 pub(crate) struct Pages(Mutex<HashSet<u64>>);
 
 impl Pages {
-    /// Refuses pages that another backend made, or nobody.
+    /// Rejects pages that this backend did not create.
     pub(crate) fn require(&self, pages: &[Page]) -> Result<()> {
         let live = lock(&self.0);
         let all = pages.iter().all(|page| live.contains(&page.0));

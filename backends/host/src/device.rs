@@ -216,7 +216,7 @@ impl Status {
         self.open_all();
     }
 
-    /// Remembers a gate, and forgets those that nobody waits at any more.
+    /// Remembers a gate, and forgets those without waiters.
     fn register(&self, gate: &Arc<Gate>) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.retain(|gate| Arc::strong_count(gate) > 1);

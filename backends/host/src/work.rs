@@ -1,7 +1,7 @@
 //! Jobs of a timeline. They were validated when submitted.
 //!
 //! A block's bytes are shared as [`bytes`] means it: the host may have them mapped, and other timelines use them too. No
-//! reference to them exists, except in a kernel, whose launch promised that nobody else uses its arguments.
+//! reference to them exists, except in a kernel, whose launch promised exclusive use of its arguments.
 #![expect(unsafe_code, reason = "moves bytes inside and between blocks")]
 use crate::block::Claim;
 use crate::device::Status;

@@ -107,7 +107,7 @@ impl<K: BlockKind> Block<K> {
         !matches!(self.memory(), Memory::Pinned | Memory::Managed)
     }
 
-    /// Returns whether every write to it is told to [`Programs`](crate::Programs), which then brings constants up to date.
+    /// Returns whether [`Programs`](crate::Programs) must hear of every write, to update constants.
     pub(crate) fn is_watched(&self) -> bool {
         self.memory() == Memory::Constant
     }

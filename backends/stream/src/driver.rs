@@ -205,7 +205,7 @@ pub unsafe trait StreamDriver: Send + Sync {
     ///
     /// # Safety
     ///
-    /// `from` begins `size` live bytes that the device reaches, `to` as many pinned ones that nobody touches until the
+    /// `from` begins `size` live bytes that the device reaches, `to` as many pinned ones that nothing touches until the
     /// copy has run; the stream is live.
     unsafe fn read(&self, to: *mut u8, from: u64, size: usize, stream: Self::Stream) -> Result<()>;
 }

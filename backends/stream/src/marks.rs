@@ -6,7 +6,7 @@ use crate::{
 use omniheap_seam::{Epoch, ErrorKind, Result};
 use std::{collections::VecDeque, sync::Arc};
 
-/// Marks of one timeline that are told apart while they wait. Beyond it, every second one joins its successor.
+/// Maximum number of pending marks per timeline. Beyond it, every second one is merged into its successor.
 const PENDING: usize = 1024;
 
 /// The marks of one timeline. Everything up to `reached` has run; later marks are in `pending`, in order.

@@ -104,7 +104,7 @@ impl<D: CodeDriver> Module<D> {
     ///
     /// # Safety
     ///
-    /// `driver` loaded `raw`, and nobody else unloads it.
+    /// `driver` loaded `raw`, and nothing else unloads it.
     pub unsafe fn new(driver: &Arc<D>, raw: D::Module) -> Self {
         Self(Arc::new(Loaded { driver: driver.clone(), raw }))
     }

@@ -39,7 +39,7 @@ impl<D: StreamDriver> Filling<D> {
 }
 
 struct Bounces<D: StreamDriver> {
-    /// Oldest first; nobody writes to them, but copies out of them may run.
+    /// Oldest first; copies out of them may still run.
     idle: VecDeque<Bounce<D>>,
     /// Bounces that exist, fillings aside.
     count: usize,

@@ -49,7 +49,7 @@ impl Driver {
         Self { device, queue, lost: Arc::default() }
     }
 
-    /// Takes over the device's handlers: only for a device that nobody else configures.
+    /// Installs the device's handlers; only for a device that this crate opened.
     pub(crate) fn install_handlers(&self) {
         let lost = Arc::clone(&self.lost);
         self.device.set_device_lost_callback(move |reason, message| {
@@ -191,7 +191,7 @@ impl Driver {
     }
 }
 
-/// wgpu's three kinds of error in our words.
+/// Maps wgpu's three kinds of errors.
 fn translate(error: &wgpu::Error) -> Error {
     let (kind, code) = match error {
         wgpu::Error::OutOfMemory { .. } => (ErrorKind::OutOfDeviceMemory, native::OUT_OF_MEMORY),

@@ -58,7 +58,7 @@ fn usual_heap<B: Backend>(manager: &Manager<B>) -> Result<HeapId, Failure> {
     Ok(*heaps.as_slice().first().ok_or("no heap")?)
 }
 
-/// Measures with so many bytes in every heap.
+/// Measures with the given size of every heap.
 fn one(device: &AnyBackend, pools: Pools, capacity: u64) -> Result<(), Failure> {
     let limits = vec![capacity; device.caps().heaps.len()];
     let mut config = ManagerConfig::default();

@@ -110,7 +110,7 @@ fn heap_of(device: &AnyBackend) -> Result<(HeapId, u64), Failure> {
 
 type Device = omniheap::layers::Limit<AnyBackend>;
 
-/// Returns a manager of pages with so many bytes in every heap.
+/// Returns a manager with paged pools and the given size of every heap.
 fn limited(device: &AnyBackend, bytes: u64, remapping: Remapping) -> Manager<Device> {
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(1);
@@ -120,7 +120,7 @@ fn limited(device: &AnyBackend, bytes: u64, remapping: Remapping) -> Manager<Dev
     Manager::with_config(limited, config)
 }
 
-/// Fills a limited heap of so many bytes by a pattern: live data, what will be a hole, and so on.
+/// Fills a limited heap with a pattern: live data, a future hole, and so on.
 fn filled(
     manager: &Manager<Device>,
     heap: HeapId,

@@ -69,7 +69,7 @@ pub fn scaling(workload: &Workload) -> f64 {
     2.0 * best[0] / best[1]
 }
 
-/// Seconds that so many threads need, each for the whole workload.
+/// Returns the seconds that `threads` threads need, each for the whole workload.
 fn together(workload: &Workload, threads: usize) -> f64 {
     let manager = Whole::new(workload).0;
     let ready = Barrier::new(threads + 1);

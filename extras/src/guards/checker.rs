@@ -8,7 +8,7 @@ use omniheap_core::{
 };
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Findings that are kept; later ones are told and counted only.
+/// Number of findings kept; later ones are only reported and counted.
 const KEPT: usize = 1024;
 
 /// Finds the first damaged byte of a guard, among bytes that the device copies: they start at the word of the guard's first.
@@ -128,7 +128,7 @@ impl Checker {
         }
     }
 
-    /// Fills the bytes of an allocation that has ended, so that whoever reads them notices.
+    /// Fills the bytes of a freed allocation, so that reads of them show.
     pub(super) fn poison(&self, on: TimelineId, bytes: &dyn SanitizerBytes) -> Result<()> {
         let size = align(bytes.device()).down(bytes.about().span.size);
         bytes.fill(on, 0, size, FREED)
@@ -197,7 +197,7 @@ impl Sanitizer for Checker {
         self.line(device)
     }
 
-    /// Lays a guard, and fills the bytes before it where `contents` are nobody's; returns how many bytes of it are looked at.
+    /// Writes a guard, and fills the bytes before it where `contents` are fresh; returns how many guard bytes are checked.
     fn begin(&self, bytes: &dyn SanitizerBytes, on: TimelineId, contents: Contents) -> Result<u64> {
         let (align, about) = (align(bytes.device()), bytes.about());
         let (size, end) = (about.size, align.down(about.span.size));

@@ -5,7 +5,7 @@ use crate::stop::Stop;
 use crate::timetable::{Entry, Timetable};
 use alloc::vec::Vec;
 
-/// Up to so many items, looking at all of them is faster than finding out which are met.
+/// Up to this many items, checking all of them is faster than finding those that overlap.
 const FEW: usize = 60_000;
 
 /// Places the items that have no place yet in the given order.

@@ -139,7 +139,7 @@ impl Cursor {
             .find(|&at| suits(&spans[at]))
     }
 
-    /// Goes on to the span that is due for a request. It counts as served until somebody says otherwise.
+    /// Advances to the next span for a request. It counts as served until reported otherwise.
     fn advance(&self, request: &Request<'_>) -> Next {
         let mut progress = self.progress();
         let (before, due) = (*progress, progress.due);

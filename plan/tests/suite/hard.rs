@@ -68,7 +68,7 @@ pub(crate) fn problem(seed: u64) -> (Problem, String) {
     make(count, rng)
 }
 
-/// Makes a problem with so many buffers, or a few less or more.
+/// Makes a problem with about this many buffers.
 pub(crate) fn sized(seed: u64, count: usize) -> (Problem, String) {
     make(count, Rng(seed.wrapping_mul(77_777).wrapping_add(2)))
 }

@@ -49,7 +49,7 @@ impl CopyCaps {
     }
 }
 
-/// A range of bytes that a copy reads or writes. Blocks are told apart by where they are in host memory.
+/// A range of bytes that a copy reads or writes. Blocks are identified by their host address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Touch {
     block: usize,

@@ -30,7 +30,7 @@ impl Exported {
     ///
     /// # Safety
     ///
-    /// `fd` is open, and nobody else closes it.
+    /// `fd` is open, and nothing else closes it.
     pub unsafe fn own(fd: i32, size: u64, uuid: Option<[u8; 16]>) -> Result<Self> {
         // SAFETY: the caller's promise.
         let fd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };

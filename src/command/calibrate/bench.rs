@@ -22,10 +22,10 @@ const LEAST_ITEMS: u32 = GROUP;
 /// Threads that fill a large device.
 const FULL: u32 = 1 << 18;
 
-/// A run of so long is long enough, whether or not it fills the device.
+/// Maximum length of a timed run, whether or not it fills the device.
 const ENOUGH: Duration = Duration::from_millis(20);
 
-/// A place that is so many times slower than the fastest, twice, is not timed again.
+/// A region that was this many times slower than the fastest in two rounds is not timed again.
 const HOPELESS: u32 = 4;
 
 /// Minimum length of a timed run, if there are enough items.

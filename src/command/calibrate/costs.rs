@@ -34,7 +34,7 @@ struct Line {
     runs: Vec<Run>,
 }
 
-/// Times with so many items for each thread.
+/// Times with this many items per thread.
 #[derive(Debug, Serialize)]
 struct Run {
     load: u32,

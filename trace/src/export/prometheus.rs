@@ -61,7 +61,7 @@ fn word(name: &str) -> String {
     if word.starts_with(|c: char| c.is_ascii_digit()) { format!("_{word}") } else { word }
 }
 
-/// Returns the figures of a report, and per heap what is reserved and live at its last moment. What nobody recorded is left out,
+/// Returns the figures of a report, and reserved and live bytes per heap at its end. Values that were not recorded are left out,
 /// and so is what a model chose.
 pub fn from_report(data: &ReportData) -> Vec<Metric> {
     let mut metrics = figures(&data.figures);

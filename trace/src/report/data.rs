@@ -160,7 +160,7 @@ pub struct MapBlock {
     pub size: u64,
     /// Allocations by offset; bytes between are free or unmapped.
     pub spans: Vec<MapSpan>,
-    /// Addresses without memory, by offset. `None` when the block is made of pages and nobody recorded where they are
+    /// Unmapped addresses, by offset. `None` if the block is made of pages whose places were not recorded
     /// mapped.
     pub unmapped: Option<Vec<Gap>>,
 }

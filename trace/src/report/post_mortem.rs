@@ -26,7 +26,7 @@ pub(super) fn explain(moment: &Moment, size: u64, stream: u16, live_bytes: u64) 
     }
 }
 
-/// Returns the bytes of memory in a block; 0 when nobody recorded where its pages are.
+/// Returns the bytes of memory in a block; 0 if the places of its pages were not recorded.
 fn memory(block: &MapBlock) -> u64 {
     let unmapped = |gaps: &Vec<Gap>| gaps.iter().map(|gap| gap.size).sum();
     block.unmapped.as_ref().map_or(0, |gaps| block.size.saturating_sub(unmapped(gaps)))

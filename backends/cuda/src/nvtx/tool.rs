@@ -183,7 +183,7 @@ impl Tool {
         })
     }
 
-    /// Says that a block is divided into allocations. Until one is told of, none of its bytes may be touched.
+    /// Reports a block that is suballocated. Its bytes may not be used until an allocation in it is reported.
     pub(super) fn block(&self, address: u64, bytes: u64) -> Heap {
         let range = range(address, bytes);
         let description = HeapDescription {

@@ -109,7 +109,7 @@ fn a_borrowed_stream_may_die_before_its_work(device: &Device) {
     });
 }
 
-/// Captures a stream as a library does that tells nobody, while the device works beside it.
+/// Captures a stream without announcing it, as a library may, while the device works.
 fn capture(device: &Device, stream: CUstream, mode: sys::CUstreamCaptureMode) {
     // SAFETY: the stream lives, and captures nothing yet.
     let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };

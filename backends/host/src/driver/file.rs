@@ -49,7 +49,7 @@ impl File {
         self.0.set_len(size).map_err(|e| native(&e))
     }
 
-    /// Fixes the size for ever, so that nobody who shares the file can pull the memory away from under the others.
+    /// Seals the size, so that no process that shares the file can shrink it.
     pub(crate) fn seal(&self) -> Result<()> {
         // SAFETY: the descriptor is open for as long as `self` lives; the flags are its only input.
         let code = unsafe { libc::fcntl(self.descriptor(), libc::F_ADD_SEALS, SEALS) };

@@ -109,7 +109,7 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// As for [`back`](Self::back), and nobody uses these bytes any more.
+    /// As for [`back`](Self::back), and nothing uses these bytes any more.
     #[cfg(target_os = "linux")]
     pub(crate) unsafe fn unback(&self, at: usize, len: usize) -> Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;

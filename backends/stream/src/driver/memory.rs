@@ -15,13 +15,13 @@ pub enum Caching {
 /// Free and total device memory according to the driver, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that nobody holds.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
 }
 
-/// Out of memory, where it is the host's that ran out.
+/// Turns out-of-device-memory into out-of-host-memory.
 #[must_use]
 pub fn of_host(error: Error) -> Error {
     match error.kind() {
@@ -36,7 +36,7 @@ pub fn of_host(error: Error) -> Error {
 ///
 /// # Safety
 ///
-/// Memory has the bytes that were asked for, and nobody else's, until it is freed; managed memory is the host's too, at the
+/// Memory has the requested bytes, shared with nothing else, until it is freed; managed memory is the host's too, at the
 /// same address.
 #[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
 pub unsafe trait MemoryDriver: StreamDriver {

@@ -10,7 +10,7 @@ use omniheap_core::{
 pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
 pub(crate) const DEVICE: HeapId = HeapId(0);
 pub(crate) const MIB: u64 = 1 << 20;
-/// A gate that nobody opens opens itself after this long.
+/// A gate opens by itself after this long.
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 const DELAY: &str = include_str!("../../../../shaders/delay/delay.cu");
 

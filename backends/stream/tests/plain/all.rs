@@ -7,7 +7,7 @@ use omniheap_stream::{Capture, Standing, StreamOwner, lock};
 use std::sync::MutexGuard;
 
 const ALL: TimelineId = TimelineId::ALL;
-/// Streams of somebody else.
+/// Streams that the caller owns.
 const ONE: u32 = 1001;
 const TWO: u32 = 1002;
 

@@ -93,7 +93,7 @@ fn what_is_wrong_is_refused_before_the_driver_is_asked() {
     assert_eq!(kind(device.copy_rows(MAIN, rows(40, 8))), Some(ErrorKind::OutOfRange));
 }
 
-/// Loads the kernel and returns how to launch it on a timeline with a constant of so many bytes.
+/// Loads the kernel and returns a launcher: on a timeline, with a constant of the given size.
 fn launcher<'a>(
     device: &'a Device,
     constant: &'a Block,

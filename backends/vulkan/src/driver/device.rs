@@ -127,7 +127,7 @@ impl Device {
         })
     }
 
-    /// Runs `f` with the queue while nobody else uses it.
+    /// Runs `f` with exclusive use of the queue.
     pub(crate) fn with_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
         let queue = &self.queues[queue];
         let raw = lock(&queue.raw);
@@ -136,7 +136,7 @@ impl Device {
         f(*raw)
     }
 
-    /// Runs an engine's `f` with the queue while nobody else uses it.
+    /// Runs an engine's `f` with exclusive use of the queue.
     pub(crate) fn lend_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
         self.queues[queue].lent.store(true, Ordering::Relaxed);
         self.with_queue(queue, f)
@@ -182,7 +182,7 @@ impl Device {
         Ok(())
     }
 
-    /// Shows `name` in tools; without debug-utils nobody would see it and nothing happens.
+    /// Sets a debug name; does nothing without debug-utils.
     ///
     /// # Safety
     ///

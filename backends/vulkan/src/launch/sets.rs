@@ -73,7 +73,7 @@ impl Sets {
         self.layout
     }
 
-    /// Returns a set that nobody uses, with these buffers in it. It stays taken until [`give_back`](Self::give_back).
+    /// Returns a free set, with these buffers written. It stays in use until [`give_back`](Self::give_back).
     pub(crate) fn take(&self, infos: &Bindings) -> Result<vk::DescriptorSet> {
         let mut state = lock(&self.state);
         let reached =

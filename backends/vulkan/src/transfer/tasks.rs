@@ -73,7 +73,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Creates an empty list with room for one task for each of so many moves.
+    /// Creates an empty list with room for one task per move.
     pub(crate) fn for_moves(moves: usize) -> Self {
         Self { bytes: Vec::with_capacity(moves.saturating_mul(TASK_BYTES)), count: 0 }
     }
