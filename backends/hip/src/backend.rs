@@ -79,10 +79,9 @@ impl Hip {
     }
 
     fn start(driver: Arc<Driver>, main: Option<hipStream_t>, config: Config) -> Result<Self> {
-        let attributes = Attributes::read(&driver)?;
+        let attributes = Attributes::read(&driver, config.block_source)?;
         let timelines = Registry::new(&driver, main.map(owner_of))?;
-        let Outcome { usable, pool, findings } =
-            selftest::run(&driver, &attributes, config.block_source)?;
+        let Outcome { usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: MOST_PITCH };
         let device = Device::new(driver, timelines, described);

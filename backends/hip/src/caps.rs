@@ -1,7 +1,9 @@
 //! Device attributes from the runtime as plain data, and constants of all HIP devices.
 use crate::{driver::Driver, sys::hipDeviceAttribute_t};
 use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
-use omniheap_stream::{ConstantHeap, Facts, MemoryDriver, host_memory};
+use omniheap_stream::{
+    BlockSource, ConstantHeap, Facts, MemoryDriver, host_memory, selftest::Claims,
+};
 
 /// Alignment of every `hipMalloc` result; checked at each allocation.
 const DEVICE_ALIGN: Align = Align::of(256);
@@ -27,15 +29,12 @@ pub(crate) struct Attributes {
     pub(crate) shared_per_group: u64,
     pub(crate) shared_opt_in: u64,
     pub(crate) shared_per_multiprocessor: u64,
-    pub(crate) has_virtual_memory: bool,
-    pub(crate) has_managed: bool,
-    pub(crate) has_concurrent_managed: bool,
-    pub(crate) has_pools: bool,
+    pub(crate) claims: Claims,
 }
 
 impl Attributes {
     /// Asks the runtime.
-    pub(crate) fn read(driver: &Driver) -> Result<Self> {
+    pub(crate) fn read(driver: &Driver, block_source: BlockSource) -> Result<Self> {
         use hipDeviceAttribute_t as A;
         let value = |attribute| driver.attribute(attribute);
         let (name, arch) = driver.names()?;
@@ -50,10 +49,13 @@ impl Attributes {
             shared_per_group: value(A::hipDeviceAttributeMaxSharedMemoryPerBlock),
             shared_opt_in: value(A::hipDeviceAttributeSharedMemPerBlockOptin),
             shared_per_multiprocessor: value(A::hipDeviceAttributeMaxSharedMemoryPerMultiprocessor),
-            has_virtual_memory: value(A::hipDeviceAttributeVirtualMemoryManagementSupported) != 0,
-            has_managed: value(A::hipDeviceAttributeManagedMemory) != 0,
-            has_concurrent_managed: value(A::hipDeviceAttributeConcurrentManagedAccess) != 0,
-            has_pools: value(A::hipDeviceAttributeMemoryPoolsSupported) != 0,
+            claims: Claims {
+                has_pages: value(A::hipDeviceAttributeVirtualMemoryManagementSupported) != 0,
+                has_managed: value(A::hipDeviceAttributeManagedMemory) != 0,
+                has_concurrent_managed: value(A::hipDeviceAttributeConcurrentManagedAccess) != 0,
+                has_pools: value(A::hipDeviceAttributeMemoryPoolsSupported) != 0,
+                block_source,
+            },
         })
     }
 

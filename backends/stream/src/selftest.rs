@@ -74,7 +74,7 @@ pub enum BlockSource {
 }
 
 /// Features that a device claims, and options that the caller requested.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// It has virtual memory.
     pub has_pages: bool,
