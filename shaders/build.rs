@@ -190,7 +190,7 @@ impl Place {
             .replace("$stage", stage)
     }
 
-    /// Puts definitions in front of the text. AMD has no constant bank: there the address is read, through the scalar
+    /// Prepends definitions to the text. AMD has no constant bank: there the address is read, through the scalar
     /// cache where all threads of a wave read alike.
     fn cpp(self, text: &str, rows: u32) -> String {
         let head = match self {

@@ -43,7 +43,7 @@ pub enum Constant<B: Backend> {
 /// Alignment of constants that are passed with a launch.
 const PUSH_ALIGN: Align = Align::of(16);
 
-/// Says where a set of constants goes that one kernel uses, beside `parameters` bytes of its own.
+/// Plans the places of the constants of one kernel, beside `parameters` bytes of its own.
 ///
 /// Those that live for one launch travel with it, smallest first, where the device has room for that. The others
 /// compete for the constant bank, by what it saves; those that lose go to device memory, and their placement says so.
@@ -109,7 +109,7 @@ pub fn allocate_constants<B: Backend>(
     requests.iter().zip(plan.homes).map(place).collect()
 }
 
-/// Lets the smallest of those that live for one launch travel with it.
+/// Passes the smallest constants that live for one launch with it.
 fn plan_push<B: Backend>(
     manager: &Manager<B>,
     requests: &[Request<'_>],

@@ -119,7 +119,7 @@ pub struct Overwrite {
 }
 
 impl Overwrite {
-    /// Says it through `tracing`, under a name that stays (`docs/tracing.md`).
+    /// Emits the stable `tracing` event (`docs/tracing.md`).
     fn say(&self) {
         let Self { id, name, size, heap, distance, expected, found } = self;
         let (heap, name) = (heap.0, name.as_deref().unwrap_or("unnamed"));

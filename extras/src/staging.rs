@@ -170,7 +170,7 @@ impl<B: Backend> Staging<B> {
         usize::try_from(self.piece).map_err(|_| ErrorKind::SizeOverflow.into())
     }
 
-    /// Has the device copy between a place and another.
+    /// Copies between two places on the device.
     fn copy(
         &self,
         on: TimelineId,
@@ -232,7 +232,7 @@ impl<B: Backend> Staging<B> {
         }
     }
 
-    /// Gives a piece back that nothing uses. After a failure the device may have its copy all the same: then the piece waits
+    /// Frees a piece that nothing uses. After a failure the device may still run its copy: then the piece waits
     /// for everything, now or later.
     fn give_back(&self, key: Key, on: TimelineId, used: Result<()>) -> Result<()> {
         let is_idle = used.is_ok() || is_over(self.manager.backend().wait_idle());
@@ -261,7 +261,7 @@ impl<B: Backend> Staging<B> {
         waited
     }
 
-    /// Puts down what was in hand.
+    /// Ends the use of a piece.
     fn put(&self, down: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         down(&mut state);

@@ -23,7 +23,7 @@ pub(crate) struct Assign<'a> {
 }
 
 impl<'a> Assign<'a> {
-    /// Puts every buffer into the cheapest region that suits it.
+    /// Assigns every buffer to the cheapest region that suits it.
     pub(crate) fn new(problem: &'a Problem) -> Self {
         let classes = Classes::new(problem);
         let allowed = classes.allowed(problem);

@@ -106,7 +106,7 @@ impl<'a> Improve<'a> {
         self.outside.is_empty().then(|| self.head.clone())
     }
 
-    /// Puts an item in, and out what is in its way; false when it has no place at all.
+    /// Inserts an item and ejects those in its way; false if there is no place at all.
     fn step(&mut self, item: u32, rng: &mut Rng) -> bool {
         let Some(room) = self.capacity.checked_sub(self.frame.size[item as usize]) else {
             return false;

@@ -218,17 +218,17 @@ impl Model {
         apart.fold(most, u64::max)
     }
 
-    /// Says whether two items must not overlap.
+    /// Returns whether two items must not overlap.
     pub(crate) fn conflict(&self, a: usize, b: usize) -> bool {
         self.in_way(a, b) > 0
     }
 
-    /// Says whether two items at these offsets share bytes that both need.
+    /// Returns whether two items at these offsets share bytes that both need.
     pub(crate) fn overlap(&self, (a, x): (usize, u64), (b, y): (usize, u64)) -> bool {
         x < y + self.in_way(b, a) && y < x + self.in_way(a, b)
     }
 
-    /// Says whether an item is live in one run of sections and has no item to stay separate from.
+    /// Returns whether an item is live in one run of sections and has no item to stay separate from.
     pub(crate) fn is_plain(&self, item: usize) -> bool {
         self.run_span(item).len() == 1 && self.apart(item).next().is_none()
     }

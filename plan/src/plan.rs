@@ -71,7 +71,7 @@ impl Plan {
         self.usage.iter().map(|u| u.lower_bound).sum()
     }
 
-    /// Says whether the plan may be used.
+    /// Returns whether the plan may be used.
     #[must_use]
     pub const fn fits(&self) -> bool {
         matches!(self.status, Status::Optimal | Status::Feasible { .. })

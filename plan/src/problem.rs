@@ -20,7 +20,7 @@ impl Interval {
         Self { start, end }
     }
 
-    /// Says whether the two intervals have a tick in common.
+    /// Returns whether the two intervals have a tick in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
@@ -55,7 +55,7 @@ impl RegionSet {
         Self(self.0 | Self::only(region).0)
     }
 
-    /// Says whether the region is in the set.
+    /// Returns whether the region is in the set.
     #[must_use]
     pub const fn contains(self, region: usize) -> bool {
         self.0 & Self::only(region).0 != 0
@@ -147,7 +147,7 @@ impl Buffer {
         self
     }
 
-    /// Says whether the buffer ever needs bytes: it has some, and its gaps leave some of its lifetime.
+    /// Returns whether the buffer ever needs bytes: it has some, and its gaps leave some of its lifetime.
     #[must_use]
     pub fn needs_bytes(&self) -> bool {
         self.size > 0 && self.intervals().next().is_some()

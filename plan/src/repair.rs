@@ -110,7 +110,7 @@ impl<'a> Repair<'a> {
         self.outside = outside;
     }
 
-    /// Puts back what is out; false when that takes too many steps.
+    /// Reinserts all ejected items; false if that takes too many steps.
     fn put_back(&mut self, goal: u64, taken: &mut u64, rng: &mut Rng, stop: &Stop<'_>) -> bool {
         for step in 0..STEPS + STEPS_EACH * self.outside.len() as u64 {
             let Some(item) = self.outside.pop() else { return true };
@@ -124,7 +124,7 @@ impl<'a> Repair<'a> {
         self.outside.is_empty()
     }
 
-    /// Puts an item in, and out what is in its way; false when it has no place at all.
+    /// Inserts an item and ejects those in its way; false if there is no place at all.
     fn step(&mut self, item: u32, goal: u64, rng: &mut Rng) -> bool {
         self.table.meet(&self.offsets, item, &mut self.met);
         let gap = self.gap(item, goal, rng);

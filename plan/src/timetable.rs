@@ -21,7 +21,7 @@ impl Entry {
         Self { offset: offsets[i], end: offsets[i] + model.size[i], item, hull: model.hull[i] }
     }
 
-    /// Says whether the lives of two items meet, gaps not counted.
+    /// Returns whether the lifetimes of two items overlap, gaps not counted.
     pub(crate) const fn meets(&self, hull: (u32, u32)) -> bool {
         self.hull.0 < hull.1 && hull.0 < self.hull.1
     }
@@ -94,7 +94,7 @@ impl<'a> Timetable<'a> {
         (hull.0 / self.length) as usize..=((hull.1 - 1) / self.length) as usize
     }
 
-    /// Says whether an item is placed.
+    /// Returns whether an item is placed.
     pub(crate) fn holds(&self, item: u32) -> bool {
         self.inside[item as usize]
     }

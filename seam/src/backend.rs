@@ -54,7 +54,7 @@ pub unsafe trait Backend: Send + Sync {
     /// Returns the device, described.
     fn caps(&self) -> &Caps;
 
-    /// Asks the driver for a block of at least `size` bytes. Slow, and limited in number.
+    /// Allocates a block of at least `size` bytes from the driver. Slow, and limited in number.
     ///
     /// # Errors
     ///
@@ -287,7 +287,7 @@ pub struct HeapBudget {
 
 /// Capability: the driver tells how much memory is left.
 pub trait DriverBudget: Send + Sync {
-    /// Asks the driver about one heap.
+    /// Queries the driver's budget of one heap.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ pub unsafe trait Export: Send + Sync {
     /// The backend's blocks.
     type Block;
 
-    /// Asks for a block that can be exported. Never sub-allocate it.
+    /// Allocates a block that can be exported. Never suballocate it.
     ///
     /// # Errors
     ///
@@ -357,7 +357,7 @@ pub unsafe trait Launch: Send + Sync {
     /// no compiler, `InvalidConfig` when it does not compile, or the driver's error.
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId>;
 
-    /// Lets a program go, and waits for its launches first. Its id is not used again.
+    /// Unloads a program after its launches. Its id is not used again.
     ///
     /// # Errors
     ///

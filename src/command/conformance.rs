@@ -152,7 +152,7 @@ fn merge(suites: &[String]) -> Option<String> {
     Some(format!("{head}\n<testsuites>\n{bodies}</testsuites>\n"))
 }
 
-/// Says on standard error what is left out; tools look at what is there.
+/// Prints skipped cases to standard error; tools read the results.
 fn note(format: Format, line: &str) -> Result<(), Failure> {
     match format {
         Format::Text => Ok(writeln!(std::io::stderr(), "{line}")?),

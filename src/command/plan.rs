@@ -117,7 +117,7 @@ fn check_outputs(arguments: &Arguments, format: Format) -> Result<usize, Failure
     Ok(piped)
 }
 
-/// Says whether a path stands for standard output.
+/// Returns whether a path stands for standard output.
 fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

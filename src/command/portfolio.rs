@@ -56,7 +56,7 @@ impl Portfolio<'_> {
         }
     }
 
-    /// Lets every seed look at `effort` states.
+    /// Runs every seed for `effort` states.
     fn round(&self, start: Instant, effort: u64) -> Vec<(Plan, Duration)> {
         let proven = AtomicU64::new(u64::MAX);
         thread::scope(|scope| {

@@ -187,7 +187,7 @@ fn omniheap(trace: &Trace) -> Option<Comparison> {
     })
 }
 
-/// Puts the report of `--before`, where there is one, in front of this one.
+/// Prepends the report of `--before`, if there is one.
 fn add_before(arguments: &Arguments, mut data: ReportData) -> Result<ReportData, Failure> {
     if let Some(before) = &arguments.before {
         data.add_before(&read_report(before)?, "between the two reports");

@@ -235,7 +235,7 @@ impl Builder {
         Ok(self.trace.labels.intern(parent, text))
     }
 
-    /// Gives allocation `id` its label.
+    /// Sets the label of allocation `id`.
     pub(crate) fn set_label(&mut self, id: AllocationId, label: LabelId) -> Result<(), ErrorKind> {
         self.check_label(label)?;
         if label != LabelId::NONE {

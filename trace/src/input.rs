@@ -139,7 +139,7 @@ fn read_head(source: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Tells damage of the compressed stream from a failing disk.
+/// Distinguishes damage of the compressed stream from a failing disk.
 fn refine(error: io::Error, gzip: bool) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::UnexpectedEof if gzip => ErrorKind::Truncated,

@@ -35,7 +35,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Asks the driver.
+    /// Queries the driver.
     pub(crate) fn read(driver: &Driver, block_source: BlockSource) -> Result<Self> {
         use Attribute as A;
         let value = |attribute| driver.attribute(attribute);

@@ -16,7 +16,7 @@ impl Cuda {
         Align::new(granularity).ok_or_else(|| ErrorKind::Driver.into())
     }
 
-    /// Gives physical memory an address; on failure it is as before.
+    /// Maps physical memory at a new address; on failure nothing changes.
     fn place(&self, page: u64, size: usize, align: Align) -> Result<u64> {
         let driver = self.driver();
         let align = usize::try_from(align.get()).map_err(|_| ErrorKind::ExceedsLimit)?;

@@ -22,7 +22,7 @@ struct Told {
     spans: HashMap<AllocationId, (u64, u64)>,
 }
 
-/// Tells a tool which bytes of which blocks are allocations: an observer for
+/// Reports suballocations to a tool: an observer for
 /// [`ManagerConfig::observed`](omniheap_core::ManagerConfig::observed).
 ///
 /// A kernel that then touches a block's bytes outside every allocation is reported as if it were outside all memory.

@@ -15,7 +15,7 @@ fn handle(which: DefaultStream) -> Raw<CUstream_st> {
     }))
 }
 
-/// Tells a caller's stream from the reserved handles.
+/// Distinguishes a caller's stream from the reserved handles.
 pub(crate) fn owner_of(stream: CUstream) -> (Raw<CUstream_st>, StreamOwner) {
     match stream.addr() {
         0 => (handle(DefaultStream::Legacy), StreamOwner::Caller),
@@ -59,7 +59,7 @@ impl Cuda {
         self.device.timelines().add(stream, StreamOwner::Borrowed)
     }
 
-    /// Lets a timeline of [`borrow_stream`](Self::borrow_stream) go on with another stream.
+    /// Continues a timeline of [`borrow_stream`](Self::borrow_stream) on another stream.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Asks the runtime.
+    /// Queries the runtime.
     pub(crate) fn read(driver: &Driver, block_source: BlockSource) -> Result<Self> {
         use hipDeviceAttribute_t as A;
         let value = |attribute| driver.attribute(attribute);

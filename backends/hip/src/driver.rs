@@ -47,7 +47,7 @@ pub struct Current {
 }
 
 impl Current {
-    /// Gives the thread a capture mode; keeps the one that it had.
+    /// Sets the thread's capture mode, and remembers the previous one.
     fn exchange_mode(&mut self) {
         if let Some(captures) = self.api.captures {
             let mode = &raw mut self.capture_mode;

@@ -37,7 +37,7 @@ struct Refusal {
 }
 
 impl Hip {
-    /// Gives physical memory an address; on failure it is as before.
+    /// Maps physical memory at a new address; on failure nothing changes.
     fn place(&self, page: Handle, size: usize, align: u64) -> Result<Shared> {
         let align = usize::try_from(align).map_err(|_| ErrorKind::ExceedsLimit)?;
         // Kept until the end, so that each try is at other addresses.
@@ -102,7 +102,7 @@ impl Hip {
         unplaced.and(released)
     }
 
-    /// Lets imported memory go. Its addresses stay taken: AMD's runtime remembers the memory there until the process ends, and
+    /// Frees imported memory. Its addresses stay reserved: AMD's runtime remembers the memory there until the process ends, and
     /// whatever is mapped at those addresses later is refused, or crashes.
     pub(crate) fn free_imported(&self, shared: Shared) -> Result<()> {
         // SAFETY: `place` mapped the range as one mapping; whoever frees it promises that nothing uses it.
@@ -112,7 +112,7 @@ impl Hip {
         unmapped.and(released)
     }
 
-    /// Gives a page an address and makes it a block; on failure releases it.
+    /// Maps a page at a new address and makes it a block; releases the page on failure.
     fn settle(
         &self,
         heap: HeapId,

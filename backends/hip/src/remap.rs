@@ -53,7 +53,7 @@ impl Hip {
         })
     }
 
-    /// Lets the device into a range that was just mapped: at once, then together with what is mapped before it (HIP 7.2
+    /// Grants the device access to a range that was just mapped: at once, then together with what is mapped before it (HIP 7.2
     /// refuses a tail alone), then page by page (it refuses some ranges whatever they hold).
     ///
     /// # Safety

@@ -21,7 +21,7 @@ const fn handle(which: DefaultStream) -> hipStream_t {
     }
 }
 
-/// Tells a caller's stream from the reserved handles.
+/// Distinguishes a caller's stream from the reserved handles.
 pub(crate) fn owner_of(stream: hipStream_t) -> (hipStream_t, StreamOwner) {
     if stream == hipStreamPerThread {
         return (stream, StreamOwner::Thread(thread::current().id()));

@@ -91,7 +91,7 @@ impl Config {
         self
     }
 
-    /// Says who the device is.
+    /// Sets the identity of the device.
     #[must_use]
     pub fn device(mut self, device: DeviceInfo) -> Self {
         self.caps.device = device;

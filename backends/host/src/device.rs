@@ -27,7 +27,7 @@ pub struct Host {
     pub(crate) caps: Caps,
     pub(crate) ledger: Ledger,
     pub(crate) status: Arc<Status>,
-    /// Tells the process that opened the device from its forked children.
+    /// Distinguishes the process that opened the device from its forked children.
     forks: u64,
     /// By heap; a heap without pages has none.
     #[cfg(target_os = "linux")]

@@ -51,7 +51,7 @@ pub enum Standing<G> {
 /// A stream whose work is recorded into a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture<G> {
-    /// Tells captures of the process apart.
+    /// Identifies a capture within the process.
     pub id: u64,
     /// The graph so far; `None` where the capture has failed and none will come of it.
     pub graph: Option<G>,
@@ -153,7 +153,7 @@ pub unsafe trait StreamDriver: Send + Sync {
     /// `graph` is live, or being captured.
     unsafe fn watch(&self, graph: Self::Graph, gone: Arc<AtomicBool>) -> Result<()>;
 
-    /// Asks how far an event is.
+    /// Queries the progress of an event.
     ///
     /// # Safety
     ///

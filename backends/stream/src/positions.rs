@@ -109,7 +109,7 @@ impl Positions {
         self.page
     }
 
-    /// Has pages mapped at positions from `first` on, and notes them when that worked. Others wait meanwhile.
+    /// Maps pages at positions from `first` on, and records them on success. Holds the lock meanwhile.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Positions {
         Ok(())
     }
 
-    /// Has positions from `first` on unmapped, and notes as many as `unmap` says were. Others wait meanwhile.
+    /// Unmaps positions from `first` on, and records as many as `unmap` reports. Holds the lock meanwhile.
     ///
     /// # Errors
     ///

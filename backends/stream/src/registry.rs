@@ -65,7 +65,7 @@ impl<D: StreamDriver> Registry<D> {
         Ok(id)
     }
 
-    /// Lets a timeline over a borrowed stream go on with another one. All work of the earlier one has passed.
+    /// Continues a timeline over a borrowed stream on another one. All work of the earlier stream has finished.
     ///
     /// # Errors
     ///

@@ -210,7 +210,7 @@ fn managed<D: MemoryDriver>(driver: &D) -> Result<()> {
     })
 }
 
-/// Lets the device write managed memory and the host read it.
+/// Writes managed memory on the device and reads it on the host.
 ///
 /// # Errors
 ///

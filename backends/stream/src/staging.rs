@@ -195,7 +195,7 @@ impl<D: StreamDriver> Staging<D> {
         })
     }
 
-    /// Hands a filled bounce to everybody.
+    /// Returns a full bounce buffer to the shared list.
     fn leave(&self, timeline: &Timeline<D>, filling: &mut Filling<D>) -> Result<()> {
         if let Some(bounce) = &mut filling.bounce {
             bounce.depart(timeline)?;

@@ -134,7 +134,7 @@ impl Block {
         &self.backing
     }
 
-    /// Says which resource alone the memory is for.
+    /// Sets the resource that the memory is dedicated to.
     #[cfg(feature = "manager")]
     pub(crate) const fn owned_by(mut self, handle: u64) -> Self {
         self.owner = Some(handle);

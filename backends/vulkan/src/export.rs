@@ -18,7 +18,7 @@ use omniheap_seam::{ErrorKind, Export, Exported, HeapId, Result};
 pub(crate) struct Sharing(vk::ExternalMemoryFeatureFlags);
 
 impl Sharing {
-    /// Asks the driver, where descriptors are enabled.
+    /// Queries the driver, if descriptors are enabled.
     pub(crate) fn read(device: &Device) -> Self {
         if !device.features.has(Feature::ExternalMemoryFd) {
             return Self(vk::ExternalMemoryFeatureFlags::empty());

@@ -258,7 +258,7 @@ impl Vulkan {
         })
     }
 
-    /// Asks the driver for memory that is only for this buffer or image, in one heap.
+    /// Allocates dedicated memory for this buffer or image, in one heap.
     ///
     /// No manager counts it by itself: it is what [`Manager::allocate_made`] wants made. [`allocate_alone`](Self::allocate_alone)
     /// does both.
@@ -309,7 +309,7 @@ impl Table {
             .collect()
     }
 
-    /// Asks `heaps` in turn until one gives; when one is full, so are the others of its physical memory.
+    /// Tries `heaps` in turn. If one is full, so are the others of its physical memory.
     ///
     /// # Errors
     ///

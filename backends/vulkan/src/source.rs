@@ -32,7 +32,7 @@ unsafe impl Sync for Piece {}
 /// - Its memory was allocated for device addresses where the device has them enabled.
 /// - Pieces of host-visible memory are mapped, and stay where they are.
 pub unsafe trait MemorySource: fmt::Debug + Send + Sync {
-    /// Gives a piece.
+    /// Allocates a piece.
     ///
     /// # Errors
     ///

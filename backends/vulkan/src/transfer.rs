@@ -163,7 +163,7 @@ impl Arrivals<'_> {
         got
     }
 
-    /// Hands over all that is left, so that the ring is free again whatever happened.
+    /// Waits for all remaining pieces, so that the ring is free again even after an error.
     fn finish(mut self, mut outcome: Result<()>) -> Result<()> {
         while !self.coming.is_empty() {
             outcome = outcome.and(self.next());

@@ -92,7 +92,7 @@ impl Wgpu {
         }
     }
 
-    /// Says how many bytes the device has, where the driver could not be asked (the heaps' names say so).
+    /// Sets the device's memory size, if the driver could not be asked (the heaps' names say so).
     ///
     /// Without it such a heap counts as one largest block.
     #[must_use]
@@ -240,7 +240,7 @@ impl Block {
         self.buffer.size()
     }
 
-    /// Says which memory it covers from the first byte on.
+    /// Sets the memory that it covers from the first byte.
     #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
     pub(crate) fn over(mut self, memory: ash::vk::DeviceMemory) -> Self {
         self.memory = Some(memory);

@@ -66,7 +66,7 @@ impl Driver {
         if self.lost.load(Ordering::Acquire) { Err(ErrorKind::DeviceLost.into()) } else { Ok(()) }
     }
 
-    /// Asks the device whether it is still there.
+    /// Polls the device for loss.
     ///
     /// wgpu drops calls on a lost device without an error, and an engine's device has the engine's loss callback. But
     /// a device that is there refuses a buffer without a usage, and a lost one says nothing.

@@ -73,7 +73,7 @@ impl Staging {
         uploads.lent + kept.sum::<u64>()
     }
 
-    /// Gives the waiting buffers back; `false` when there were none.
+    /// Frees the idle buffers; `false` if there were none.
     pub(crate) fn trim(&self) -> bool {
         let mut uploads = lock(&self.uploads);
         let mut reads = lock(&self.reads);

@@ -135,7 +135,7 @@ fn filled(
     Ok(all.collect::<Result<Vec<_>, _>>()?)
 }
 
-/// Asks for all holes of a full heap as one.
+/// Requests all holes of a full heap at once.
 fn ours(device: &AnyBackend, holes: u64) -> Result<(Duration, u64), Failure> {
     let manager = limited(device, holes * 2, Remapping::Always);
     let (heap, _) = heap_of(device)?;

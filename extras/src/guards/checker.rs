@@ -56,7 +56,7 @@ fn settle(device: &dyn SanitizerDevice, timeline: TimelineId) -> Result<()> {
     timelines.wait(Point { timeline, epoch })
 }
 
-/// Looks at the guards of one manager, and remembers what it found.
+/// Checks the guards of one manager, and keeps the findings.
 #[derive(Default)]
 pub(super) struct Checker {
     told: Option<Told>,
@@ -101,7 +101,7 @@ impl Checker {
         Ok(*self.line.get().expect("set just above, by this thread or by another"))
     }
 
-    /// Looks at the guard of bytes that nothing uses any more, and leaves nothing of them.
+    /// Checks the guard of bytes that nothing uses any more, and poisons the bytes.
     ///
     /// On failure something may still touch the bytes.
     pub(super) fn look_now(&self, bytes: &dyn SanitizerBytes) -> Result<()> {
@@ -151,7 +151,7 @@ impl Checker {
         self.missed.fetch_add(1, Relaxed);
     }
 
-    /// Tells and keeps a finding, if there is one.
+    /// Reports and keeps a finding, if there is one.
     pub(super) fn find(&self, found: Option<Overwrite>) {
         let Some(found) = found else { return };
         self.overwritten.fetch_add(1, Relaxed);

@@ -159,7 +159,7 @@ impl Frame {
         runs.iter().filter(meet).map(|r| r.bytes).max().unwrap_or(0)
     }
 
-    /// Says whether two items can trade places.
+    /// Returns whether two items can trade places.
     pub(crate) fn twins(&self, a: u32, b: u32) -> bool {
         let (x, y) = (a as usize, b as usize);
         self.align[x] == self.align[y]

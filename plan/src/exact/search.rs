@@ -23,7 +23,7 @@ pub(crate) enum Verdict {
 /// A span of `Search::lists`: the items of one independent part, by first section.
 type Part = (usize, usize);
 
-/// Looks for a placement below a capacity by placing items from the bottom up.
+/// Searches for a placement below a capacity by placing items from the bottom up.
 ///
 /// # Algorithm
 /// Every placement can be pushed down until each item rests on the floor or on another item, so it is enough to look
@@ -283,7 +283,7 @@ impl<'a> Search<'a> {
         end
     }
 
-    /// Puts an item at a height and its neighbours above it; false when that hits a fixed one.
+    /// Places an item at a height and its neighbours above it; false if that hits a fixed one.
     fn place(&mut self, item: u32, height: u64) -> bool {
         let frame = self.frame;
         self.placed[item as usize] = true;

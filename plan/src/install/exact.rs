@@ -3,7 +3,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use omniheap_core::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, TakeSpan, Usage};
 use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
 
-/// Hands out the spans that a caller names, for those who know beforehand where everything goes.
+/// Allocates the spans that the caller names, for programs that know all places in advance.
 ///
 /// # Algorithm
 ///

@@ -258,7 +258,7 @@ impl<B: Backend> Installed<B> {
         self.cursor.progress().report
     }
 
-    /// Gives the schedule's regions back to the driver.
+    /// Returns the schedule's regions to the driver.
     ///
     /// # Errors
     ///

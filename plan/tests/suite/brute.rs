@@ -103,7 +103,7 @@ fn capacity_one_below_the_optimum_is_proven_infeasible() {
     }
 }
 
-/// Says whether every class of buffers has a place in some region, by trying all of them.
+/// Returns whether every class of buffers has a place in some region, by trying all of them.
 ///
 /// `places[i]` is the region and offset of buffer `i`, for those below `at`.
 fn has_plan(problem: &Problem, places: &mut Vec<Spot>) -> bool {
@@ -129,7 +129,7 @@ fn has_plan(problem: &Problem, places: &mut Vec<Spot>) -> bool {
     })
 }
 
-/// Says whether the last of some places goes with those before it.
+/// Returns whether the last of some places is compatible with those before it.
 fn suits(problem: &Problem, places: &[Spot]) -> bool {
     let at = places.len() - 1;
     let (buffer, spot) = (&problem.buffers[at], places[at]);
@@ -157,7 +157,7 @@ fn suits(problem: &Problem, places: &[Spot]) -> bool {
         })
 }
 
-/// Says whether a chain of pairs makes two buffers use the same bytes.
+/// Returns whether a chain of pairs makes two buffers use the same bytes.
 fn aliased(problem: &Problem, a: usize, b: usize) -> bool {
     let mut seen = vec![a];
     let mut at = 0;

@@ -153,7 +153,7 @@ pub(super) enum Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Puts its length, kind, time step and fields; says how many bytes that are. Its text follows.
+    /// Writes its length, kind, time step and fields; returns the number of bytes. Its text follows.
     #[inline]
     pub(super) fn encode(&self, step_us: u64, out: &mut [u8; ROOM]) -> usize {
         let mut frame = Frame::new(out);
@@ -242,7 +242,7 @@ impl Record {
         }
     }
 
-    /// Gives its fields to `put`, in order.
+    /// Calls `put` with its fields, in order.
     #[inline]
     fn for_each_field(&self, put: impl FnMut(u64)) {
         match *self {

@@ -41,7 +41,7 @@ pub(super) struct Live {
     stream: u16,
 }
 
-/// Gives the events one by one; afterwards it knows what is left.
+/// Returns the events one by one; afterwards it knows what is left.
 #[derive(Debug)]
 pub(super) struct History<'t> {
     trace: &'t Trace,
@@ -163,7 +163,7 @@ impl<'t> History<'t> {
         self.settle(time_us, id, address, live);
     }
 
-    /// Says those of `actions` that were not said before; the last one ends the allocation.
+    /// Writes those of `actions` that were not written before; the last one ends the allocation.
     fn free(&mut self, time_us: u64, id: AllocationId, actions: &[&'static str]) {
         let Some(&address) = self.places.get(&id) else { return };
         let Some(live) = self.live.get_mut(&address) else { return };

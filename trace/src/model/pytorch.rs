@@ -263,7 +263,7 @@ impl PyTorch {
             .expect("blocks are no more than allocations, below 2^30")
     }
 
-    /// Gives every block without a live piece back to the driver.
+    /// Returns every block without a live piece to the driver.
     fn release_cached(&mut self, observer: &mut impl Observe) {
         for pool in 0..2 {
             let whole: Vec<Key> = self.free[pool]

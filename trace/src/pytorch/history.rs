@@ -253,7 +253,7 @@ impl Walk<'_, '_> {
         self.cut(address, address.checked_add(size).ok_or(ErrorKind::LiveOverflow)?)
     }
 
-    /// Gives `start..end` back: whole blocks, or the part of a block that lies inside.
+    /// Frees `start..end`: whole blocks, or the part of a block inside it.
     fn cut(&mut self, start: u64, end: u64) -> Result<(), ErrorKind> {
         let builder = &mut self.builder;
         let mut outcome = Ok(());

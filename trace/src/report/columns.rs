@@ -110,7 +110,7 @@ pub(super) fn pack(trace: &Trace) -> Columns {
 }
 
 impl Raw {
-    /// Puts the numbers of event `index` and returns its kind; `None` for events that are not packed.
+    /// Writes the numbers of event `index` and returns its kind; `None` for events that are not packed.
     fn numbers(&mut self, trace: &Trace, state: &State<'_>, index: usize) -> Option<u8> {
         let events = trace.events();
         match events[index].op {

@@ -162,7 +162,7 @@ impl ReportData {
         self.figures.oom += 1;
     }
 
-    /// Puts the last moment of an earlier report of the same manager, and what failed then, before those of this one:
+    /// Prepends the last moment of an earlier report of the same manager, and its failures, to those of this one:
     /// the two sides of a pass. What lies elsewhere now counts as moved.
     pub fn add_before(&mut self, before: &Self, title: &str) {
         let (Some(was), Some(is)) = (before.moments.last(), self.moments.last()) else { return };
@@ -209,7 +209,7 @@ impl ReportData {
     }
 }
 
-/// Gives the spans of a moment the labels of another report: `labels[n]` is what label `n` is called there.
+/// Replaces the labels of a moment's spans by those of another report: `labels[n]` is label `n` there.
 fn relabel(moment: &mut Moment, labels: &[u32]) {
     for span in moment.blocks.iter_mut().flat_map(|block| &mut block.spans) {
         span.label = labels.get(span.label as usize).copied().unwrap_or(0);

@@ -125,7 +125,7 @@ impl Driver {
         check(unsafe { map(address, size, 0, page, 0) })
     }
 
-    /// Lets this device read and write a mapped range.
+    /// Allows this device to read and write a mapped range.
     ///
     /// # Safety
     ///

@@ -50,7 +50,7 @@ impl Driver {
         if context == self.context.0 { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
     }
 
-    /// Asks about a stream. Who uses it has its context current as a rule, which is not looked at first: every allocation of
+    /// Queries a stream. Its context is usually current, so that is not checked first: every allocation of
     /// a framework comes through here.
     #[inline]
     fn ask(&self, mut call: impl FnMut(&Functions) -> Code) -> Result<()> {

@@ -202,7 +202,7 @@ impl Tool {
         Heap(unsafe { (self.heap_register)(DOMAIN, &raw const description) })
     }
 
-    /// Says that bytes of a block are an allocation.
+    /// Reports an allocation in a block.
     pub(super) fn span(&self, heap: &Heap, address: u64, bytes: u64) {
         let range = range(address, bytes);
         let register = Register {
@@ -219,7 +219,7 @@ impl Tool {
         unsafe { (self.regions_register)(DOMAIN, &raw const register) };
     }
 
-    /// Says that an allocation is freed.
+    /// Reports that an allocation was freed.
     pub(super) fn span_ends(&self, address: u64) {
         let start = pointer(address);
         let unregister = Unregister {
@@ -234,7 +234,7 @@ impl Tool {
         unsafe { (self.regions_unregister)(DOMAIN, &raw const unregister) };
     }
 
-    /// Says that a block is gone, and with it what it held.
+    /// Reports that a block was freed, with everything in it.
     pub(super) fn block_ends(&self, heap: Heap) {
         // SAFETY: `block` gave the handle, which is taken by value and given back once.
         unsafe { (self.heap_unregister)(DOMAIN, heap.0) };

@@ -110,7 +110,7 @@ impl Driver {
         Ok(Reserved { base: origin.next_multiple_of(align.max(1) as u64), origin, whole })
     }
 
-    /// Gives reserved addresses back.
+    /// Releases reserved addresses.
     ///
     /// # Errors
     /// The runtime's error.
@@ -177,7 +177,7 @@ impl Driver {
         check(unsafe { (table.hipMemMap)(pointer(at), size, 0, page, 0) })
     }
 
-    /// Lets this device read and write a mapped range.
+    /// Allows this device to read and write a mapped range.
     ///
     /// HIP 7.2 refuses some ranges that were mapped behind others: asking again from the start of the reservation's
     /// mapped part succeeds.

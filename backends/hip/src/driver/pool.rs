@@ -47,7 +47,7 @@ impl Driver {
         self.release(|_| unsafe { (table.hipMemPoolDestroy)(pool) })
     }
 
-    /// Gives unused memory of a pool back. Call it before believing that the device is out of memory: pools do not try.
+    /// Releases unused memory of a pool. Call it before reporting out-of-memory: pools do not trim themselves.
     ///
     /// # Errors
     /// The runtime's error.

@@ -186,6 +186,3 @@ impl hipDeviceProp_tR0000 {
     /// A structure of zeros, for the runtime to fill.
     pub const ZERO: Self = Self { bytes: [0; Self::SIZE] };
 }
-
-/// A function the runtime calls on its own thread when a stream gets there.
-pub type hipHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;

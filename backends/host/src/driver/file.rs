@@ -63,7 +63,7 @@ impl File {
         seals >= 0 && seals & SEALS == SEALS
     }
 
-    /// Gives the memory of `offset..offset + size` back; the bytes read zero afterwards.
+    /// Releases the memory of `offset..offset + size`; the bytes read as zero afterwards.
     pub(crate) fn punch(&self, offset: u64, size: u64) -> Result<()> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let offset = i64::try_from(offset).map_err(|_| ErrorKind::ExceedsLimit)?;

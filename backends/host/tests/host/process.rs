@@ -160,7 +160,7 @@ fn many_hand_overs_leave_nothing_open_on_either_side() {
     assert!(other.process.wait().expect("it ends").success());
 }
 
-/// Hands blocks to a third process, one after the other.
+/// Passes blocks to a third process, one after the other.
 fn hand_over() {
     let rounds: u64 = if cfg!(debug_assertions) { 500 } else { 100_000 };
     let host = host(MIB);

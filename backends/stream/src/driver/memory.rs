@@ -40,7 +40,7 @@ pub fn of_host(error: Error) -> Error {
 /// same address.
 #[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
 pub unsafe trait MemoryDriver: StreamDriver {
-    /// Asks how much memory is left.
+    /// Queries free and total memory.
     fn memory_info(&self) -> Result<MemoryInfo>;
 
     /// Allocates memory of the device.

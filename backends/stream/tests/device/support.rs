@@ -153,7 +153,7 @@ impl<'a> Gate<'a> {
         unsafe { AtomicU32::from_ptr(host.cast().as_ptr()) }
     }
 
-    /// Lets the timeline run on.
+    /// Releases the timeline.
     pub(crate) fn open(&self) {
         self.flag().store(1, Ordering::SeqCst);
     }

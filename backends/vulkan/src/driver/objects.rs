@@ -147,7 +147,7 @@ enum Origin {
 }
 
 impl Memory {
-    /// Asks an engine's allocator.
+    /// Allocates from an engine's allocator.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Memory {
         Ok(Self { raw: piece.memory, base: piece.offset, size: asked.size, origin, device })
     }
 
-    /// Asks the driver.
+    /// Queries the driver.
     ///
     /// # Errors
     ///

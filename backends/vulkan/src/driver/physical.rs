@@ -26,7 +26,7 @@ pub(crate) struct Physical {
 }
 
 impl Physical {
-    /// Asks the driver.
+    /// Queries the driver.
     ///
     /// # Errors
     ///

@@ -90,7 +90,7 @@ impl Sets {
         Ok(set)
     }
 
-    /// Lets a set go once `timeline` reaches `epoch`.
+    /// Returns a set for reuse once `timeline` reaches `epoch`.
     pub(crate) fn give_back(
         &self,
         set: vk::DescriptorSet,

@@ -152,7 +152,7 @@ impl Sources {
         taken.len() > before
     }
 
-    /// Asks the driver for more pages: as many as are missing, within bounds.
+    /// Allocates the missing pages from the driver, within bounds.
     fn grow(&mut self, device: &Arc<Device>, kind: Kind, missing: u64) -> Result<()> {
         // Never more than a quarter of the driver's allocations, even if all of the heap were pages.
         let blocks = device.most_live.load(Ordering::Relaxed) / 4;
@@ -174,7 +174,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Tells whether every page was known.
+    /// Returns whether every page was known.
     fn give_back(&mut self, heap: HeapId, pages: &[Page]) -> bool {
         let mut known = true;
         for page in pages {

@@ -161,7 +161,7 @@ impl QueueTimeline {
         Ok(())
     }
 
-    /// Lets the engine use the queue, after the pending waits.
+    /// Runs an engine's closure with the queue, after the pending waits.
     pub(crate) fn outside<R>(&self, f: impl FnOnce(vk::Queue) -> R) -> Result<R> {
         let mut state = self.hold();
         let away = self.at.load(Ordering::Relaxed) != self.home;

@@ -11,7 +11,7 @@ struct Piece {
     until: Option<u64>,
 }
 
-/// Hands out contiguous pieces of `0..size`.
+/// Allocates contiguous pieces of `0..size`.
 #[derive(Debug)]
 pub(crate) struct Ring {
     size: u64,
@@ -46,7 +46,7 @@ impl Ring {
         Some(start)
     }
 
-    /// Lets the piece at `start` go once `epoch` is reached.
+    /// Frees the piece at `start` once `epoch` is reached.
     pub(crate) fn seal(&mut self, start: u64, epoch: u64) {
         // The newest pieces are sealed first, so the search from the back is short.
         if let Some(piece) = self.pieces.iter_mut().rev().find(|piece| piece.start == start) {

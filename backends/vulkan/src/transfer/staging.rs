@@ -74,7 +74,7 @@ impl Staging {
         self.buffer.address() + offset
     }
 
-    /// Puts `bytes` into the piece at `offset` and shows them to the device.
+    /// Writes `bytes` to the piece at `offset`, and flushes them if needed.
     pub(crate) fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let to = self.at(offset, bytes.len());
         // SAFETY: `at` checked that the piece lies in the mapping; the device no longer reads it, because the ring gives

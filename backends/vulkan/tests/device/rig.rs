@@ -49,7 +49,7 @@ pub(crate) fn required(word: &str) -> bool {
     list.split(',').any(|entry| entry.trim() == word)
 }
 
-/// Says whether the layer was there to listen.
+/// Returns whether the validation layer was active.
 pub(crate) fn watched() -> Trial {
     let found = Vulkan::open_with(Options::default().validation(Validation::On)).is_ok();
     let answer = move || if found { Ok(()) } else { Err("no validation layer here".into()) };

@@ -42,7 +42,7 @@ fn told_by_wgpu(backend: &omniheap_wgpu::Wgpu) -> Arc<AtomicBool> {
     done
 }
 
-/// Looks until an epoch is reached: by then wgpu has said that the work before it is done.
+/// Polls until an epoch is reached; by then wgpu has reported the work before it as done.
 fn follows(backend: &omniheap_wgpu::Wgpu, epoch: Epoch, done: &AtomicBool) {
     while backend.reached(MAIN).expect("there") < epoch {
         std::thread::yield_now();

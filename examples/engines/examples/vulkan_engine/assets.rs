@@ -123,7 +123,7 @@ fn upload(
 /// A layout and who uses the image in it.
 pub(crate) type Use = (vk::ImageLayout, vk::AccessFlags);
 
-/// Brings an image of colours from one use to the next.
+/// Transitions a color image from one use to the next.
 pub(crate) fn turn(
     device: &ash::Device,
     commands: vk::CommandBuffer,

@@ -100,7 +100,7 @@ fn make(vulkan: &Vulkan, shape: Shape) -> Result<vk::Image, vk::Result> {
     unsafe { vulkan.ash_device().create_image(&info, None) }
 }
 
-/// Asks the driver what the image needs, omniheap for it, and binds the two.
+/// Creates an image, allocates its memory from omniheap, and binds it.
 fn place(
     manager: &Manager<Vulkan>,
     image: vk::Image,
