@@ -59,7 +59,7 @@ fn main() -> Outcome {
     check(&read(&output)?, &wanted)
 }
 
-/// Where would bytes go that the host writes for every frame? Ask before building anything around it.
+/// Asks where data goes that the host writes every frame, before anything is built around it.
 fn ask(manager: &Manager<AnyBackend>) -> Outcome {
     let upload = Request::upload(4 * COUNT as u64).lifetime(Lifetime::Frame).name("frame data");
     let placement = manager.explain(&upload)?.placement;
@@ -67,13 +67,13 @@ fn ask(manager: &Manager<AnyBackend>) -> Outcome {
     Ok(())
 }
 
-/// The heap where kernels read fastest.
+/// Returns the heap where kernels read fastest.
 fn device(manager: &Manager<AnyBackend>) -> Outcome<HeapId> {
     let placement = manager.explain(&Request::new(4))?.placement;
     Ok(*placement.heaps.as_slice().first().ok_or(ErrorKind::NoSuchHeap)?)
 }
 
-/// What the host has for a frame.
+/// Returns the host's data for a frame.
 fn data(frame: usize) -> Vec<f32> {
     let first = u16::try_from(frame).unwrap_or(0);
     (0..COUNT).map(|at| f32::from(first) + f32::from(u16::try_from(at % 7).unwrap_or(0))).collect()

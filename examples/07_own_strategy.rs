@@ -12,7 +12,7 @@ struct FirstFit {
     granularity: Align,
     /// The blocks' sizes; `None` where one was removed.
     blocks: Vec<Option<u64>>,
-    /// What is live, by block and offset.
+    /// Live grants, by block and offset.
     live: Vec<Grant>,
     next_key: u32,
 }

@@ -12,7 +12,7 @@ use omniheap::{
 };
 use omniheap_examples::{Outcome, check, noise};
 
-/// Tells every block that comes and goes.
+/// Prints every block that is allocated or freed.
 struct Loud {
     inner: AnyBackend,
     calls: AtomicU64,

@@ -11,14 +11,14 @@ use std::{env, fs};
 /// Kernels without a table.
 const PLAIN: &[&str] = &["scale", "matmul", "reduction", "residue"];
 
-/// Kernels with a table of so many rows of 16 bytes, which may lie in constant, device or shared memory.
+/// Kernels with a table, and its number of 16-byte rows. The table may be in constant, device or shared memory.
 const PLACED: &[(&str, u32)] = &[("convolution", 64), ("bilateral", 128)];
 
-/// A kernel that only looks up a table: its folder holds the body of `shaders/table`. How it reads, how many bytes for one
-/// item and a table of so many rows, and how many of the table's bytes a group touches with every item, zero for all.
+/// A kernel that only looks up a table; its file holds the body of `shaders/table`. Its name, its access pattern, the bytes it
+/// reads per item of a table with this many rows, and the bytes of the table that one workgroup touches (zero: all).
 type Lookup = (&'static str, Words, fn(u32) -> u32, u32);
 
-/// What whoever wrote a kernel knows of it: pattern, work, dependence.
+/// The access pattern of a kernel: pattern, work, dependence.
 type Words = [&'static str; 3];
 
 const BROADCAST: Words = ["Broadcast", "Any", "Any"];
@@ -34,9 +34,8 @@ const FIELDS: Words = ["Fields", "Any", "Independent"];
 const FIELDS_LIGHT: Words = ["Fields", "Light", "Independent"];
 const FIELDS_LIGHT_CHAINED: Words = ["Fields", "Light", "Chained"];
 
-/// What calibration measures, for each pattern. Two kernels of one pattern gain from different things: an address that the
-/// compiler knows costs no instruction but must be in the first cache, and reads that wait for each other want the
-/// nearest memory rather than the widest.
+/// The kernels of `probes/`, which calibration measures, for each pattern. Some patterns need two: an address that the compiler
+/// knows costs no instruction but must be in the first cache, and dependent reads want low latency rather than bandwidth.
 const PROBES: &[Lookup] = &[
     ("whole", BROADCAST_LIGHT, |rows| 16 * rows, 0),
     ("unrolled", BROADCAST_LIGHT, |rows| 16 * rows, 0),
@@ -48,7 +47,7 @@ const PROBES: &[Lookup] = &[
     ("records", RECORDS, |_| 128, 0),
 ];
 
-/// What placements are judged with; calibration never sees them.
+/// The kernels of `judged/`, which placements are judged with. Calibration never runs them.
 const JUDGED: &[Lookup] = &[
     ("automaton", GATHERED_LIGHT_CHAINED, |_| 48, 0),
     ("bands", UNIFORM, |_| 128, 128),
@@ -96,7 +95,7 @@ const SHARED_ROWS: u32 = 3072;
 /// Stands for the words of shared memory until SPIR-V is made; a number that no kernel uses.
 const SHARED_WORDS: u32 = 16_411;
 
-/// Where a table lies.
+/// Memory of a table.
 #[derive(Clone, Copy)]
 enum Place {
     Constant,
@@ -107,8 +106,8 @@ enum Place {
 fn main() {
     let mut rust = String::new();
     for name in PLAIN {
-        let wgsl = read(name, "wgsl");
-        let kernel = kernel(name, &wgsl, &read(name, "cu"));
+        let wgsl = read(name, name, "wgsl");
+        let kernel = kernel(name, &wgsl, &read(name, name, "cu"));
         writeln!(
             rust,
             "/// `shaders/{name}`.\npub const {}: Kernel = {kernel};",
@@ -117,7 +116,7 @@ fn main() {
         .expect("a string takes everything");
     }
     for (name, rows) in PLACED {
-        let placed = placed(name, (&read(name, "wgsl"), &read(name, "cu")), *rows);
+        let placed = placed(name, (&read(name, name, "wgsl"), &read(name, name, "cu")), *rows);
         writeln!(
             rust,
             "/// `shaders/{name}`.\npub const {}: Placed = {placed};",
@@ -126,14 +125,14 @@ fn main() {
         .expect("a string takes everything");
     }
     rust.push_str(&lookups(
-        "PROBES",
-        "What calibration measures: kernels that only look up a table, in every size that is told apart.",
+        "probes",
+        "Kernels that calibration measures: table lookups, in every size of table that costs are kept for.",
         PROBES,
         PROBE_ROWS,
     ));
     rust.push_str(&lookups(
-        "JUDGED",
-        "What placements are judged with: kernels and sizes of tables that calibration never sees.",
+        "judged",
+        "Kernels and table sizes that placements are judged with; calibration never runs them.",
         JUDGED,
         JUDGED_ROWS,
     ));
@@ -141,13 +140,14 @@ fn main() {
     fs::write(Path::new(&out).join("kernels.rs"), rust).expect("OUT_DIR can be written");
 }
 
-/// Every lookup in every size, as one list.
-fn lookups(list: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> String {
-    let (wgsl, cpp) = (read("table", "wgsl"), read("table", "cu"));
+/// Returns every lookup kernel of a folder in every size, as one list.
+fn lookups(folder: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> String {
+    let (wgsl, cpp) = (read("table", "table", "wgsl"), read("table", "table", "cu"));
     let mut text = String::new();
     for (name, [pattern, work, dependence], reads, touches) in kernels {
         let fill = |frame: &str, body: &str| frame.replace("$body", body).replace("$name", name);
-        let texts = (&*fill(&wgsl, &read(name, "wgsl")), &*fill(&cpp, &read(name, "cu")));
+        let texts =
+            (&*fill(&wgsl, &read(folder, name, "wgsl")), &*fill(&cpp, &read(folder, name, "cu")));
         for rows in sizes {
             let (placed, reads) = (placed(name, texts, *rows), reads(*rows));
             write!(
@@ -158,10 +158,11 @@ fn lookups(list: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> String
             .expect("a string takes everything");
         }
     }
+    let list = folder.to_uppercase();
     format!("/// {about}\npub const {list}: &[Lookup] = &[{text}];\n")
 }
 
-/// The variants of a kernel with a table, as a Rust expression.
+/// Returns the variants of a kernel with a table, as a Rust expression.
 fn placed(name: &str, (wgsl, cpp): (&str, &str), rows: u32) -> String {
     let make = |place: Place| kernel(name, &place.wgsl(wgsl, rows), &place.cpp(cpp, rows));
     let (constant, device) = (make(Place::Constant), make(Place::Device));
@@ -189,7 +190,7 @@ impl Place {
             .replace("$stage", stage)
     }
 
-    /// Puts definitions in front of the text. AMD has no constant bank: there the address is read, through the scalar
+    /// Prepends definitions to the text. AMD has no constant bank: there the address is read, through the scalar
     /// cache where all threads of a wave read alike.
     fn cpp(self, text: &str, rows: u32) -> String {
         let head = match self {
@@ -226,8 +227,8 @@ fn stage(rows: u32) -> String {
     format!("{text}if ({rest} < {rows}u) {{ tile[{rest}] = table[{rest}]; }} workgroupBarrier();")
 }
 
-fn read(name: &str, language: &str) -> String {
-    let path = format!("{name}/{name}.{language}");
+fn read(folder: &str, name: &str, language: &str) -> String {
+    let path = format!("{folder}/{name}.{language}");
     println!("cargo::rerun-if-changed={path}");
     fs::read_to_string(&path).unwrap_or_else(|why| panic!("shaders/{path}: {why}"))
 }
@@ -248,7 +249,7 @@ fn kernel(name: &str, wgsl: &str, cpp: &str) -> String {
     )
 }
 
-/// The slots, in the order of their bindings.
+/// Returns the slots, in the order of their bindings.
 fn slots(module: &Module) -> String {
     let mut slots: Vec<_> = module
         .global_variables
@@ -271,7 +272,7 @@ fn slots(module: &Module) -> String {
     format!("[{}]", names.join(", "))
 }
 
-/// Bytes of the parameters.
+/// Returns the bytes of the parameters.
 fn parameters(module: &Module) -> u32 {
     let variable = module.global_variables.iter().find(|(_, v)| v.space == AddressSpace::Immediate);
     variable.map_or(0, |(_, variable)| module.types[variable.ty].inner.size(module.to_ctx()))

@@ -4,7 +4,7 @@ use core::str::FromStr;
 use omniheap_core::{AnyBackend, ErrorKind, Result, erase};
 use omniheap_host::Host;
 
-/// Which backend.
+/// Backend kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendKind {
@@ -24,7 +24,7 @@ impl BackendKind {
     /// Every backend, best first.
     pub const ALL: [Self; 5] = [Self::Cuda, Self::Hip, Self::Vulkan, Self::Wgpu, Self::Host];
 
-    /// Its name: one lower-case word.
+    /// Returns its name: one lower-case word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl BackendKind {
         }
     }
 
-    /// Whether the backend was built in; the features of this crate say so.
+    /// Returns whether the backend was built in; the features of this crate say so.
     #[must_use]
     pub const fn is_built_in(self) -> bool {
         match self {
@@ -109,7 +109,7 @@ pub fn open_best() -> Result<AnyBackend> {
     found.next().map_or_else(|| open(BackendKind::Host, 0), Ok)
 }
 
-/// Whether a device's name says that it is the processor in disguise.
+/// Returns whether a device's name says that it is the processor in disguise.
 fn is_software(name: &str) -> bool {
     let name = name.to_lowercase();
     ["llvmpipe", "lavapipe", "swiftshader", "noop"].iter().any(|software| name.contains(software))

@@ -2,7 +2,7 @@
 use omniheap_core::{Backend, Manager};
 use omniheap_trace::report::{self, ReportData};
 
-/// What a manager holds right now, as `docs/report.schema.json` describes it.
+/// Returns a snapshot of a manager, as described by `docs/report.schema.json`.
 ///
 /// # Examples
 ///

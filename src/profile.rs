@@ -1,4 +1,4 @@
-//! What `omniheap calibrate` measured, kept in a file of a few lines, and the policy that uses it.
+//! Profiles measured by `omniheap calibrate`, their files, and the policy that uses them.
 use core::fmt;
 use omniheap_core::{
     Caps, Cost, DefaultPolicy, ManagerConfig, MeasuredPolicy, Policy, Probe, Profile, TableSize,
@@ -27,7 +27,7 @@ pub enum ProfileError {
         /// Bytes that it has.
         size: u64,
     },
-    /// A line means nothing: measure again, or delete the file.
+    /// A line is invalid: measure again, or delete the file.
     Line {
         /// Its number, from 1.
         number: usize,
@@ -36,9 +36,9 @@ pub enum ProfileError {
     Foreign {
         /// `device` or `driver`.
         what: &'static str,
-        /// Where it was measured.
+        /// Device of the measurement.
         measured: String,
-        /// What is here.
+        /// This device.
         here: String,
     },
 }
@@ -48,15 +48,15 @@ impl fmt::Display for ProfileError {
         match self {
             Self::Io(error) => write!(f, "the profile could not be read: {error}"),
             Self::TooLong { size } => {
-                write!(f, "the file has {size} bytes and a profile at most {LONGEST}")
+                write!(f, "the file has {size} bytes; a profile has at most {LONGEST}")
             }
             Self::Line { number } => write!(
                 f,
-                "line {number} of the profile means nothing; run `omniheap calibrate` again or delete the file"
+                "line {number} of the profile is invalid; run `omniheap calibrate` again or delete the file"
             ),
             Self::Foreign { what, measured, here } => write!(
                 f,
-                "the profile was measured with {what} \"{measured}\" and here is \"{here}\"; run `omniheap calibrate` \
+                "the profile was measured with {what} \"{measured}\", but this is \"{here}\"; run `omniheap calibrate` \
                  again"
             ),
         }
@@ -71,13 +71,13 @@ impl From<io::Error> for ProfileError {
     }
 }
 
-/// Where a policy's numbers come from.
+/// Origin of a policy's profile.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Knowledge {
     /// From the profile of this file.
     Measured(PathBuf),
-    /// From the built-in rules: nobody measured here, or profiles are switched off.
+    /// From the built-in profile: there is no measured one, or profiles are disabled.
     Assumed,
     /// From the built-in rules, because the profile of this file is not fit for use.
     Refused(PathBuf, ProfileError),
@@ -93,7 +93,7 @@ impl fmt::Display for Knowledge {
     }
 }
 
-/// Where the profile of a device is kept.
+/// Returns the path of a device's profile.
 ///
 /// In the folder that `$OMNIHEAP_PROFILES` names, or in `omniheap` in the user's configuration folder
 /// (`$XDG_CONFIG_HOME`, else `$HOME/.config`). `None` where there is no such folder, or where `$OMNIHEAP_PROFILES` is
@@ -116,7 +116,7 @@ fn configuration() -> Option<PathBuf> {
     named.map(PathBuf::from).or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".config")))
 }
 
-/// The policy for a device, with what was measured on it where that is known, and where its numbers come from.
+/// Returns the policy for a device, with what was measured on it where that is known, and where its numbers come from.
 #[must_use]
 pub fn policy_for(caps: &Caps) -> (Arc<dyn Policy>, Knowledge) {
     let Some(path) = profile_path(caps).filter(|path| path.exists()) else {
@@ -128,7 +128,7 @@ pub fn policy_for(caps: &Caps) -> (Arc<dyn Policy>, Knowledge) {
     }
 }
 
-/// The settings of a manager for a device: the usual ones, with [`policy_for`] it.
+/// Returns the settings of a manager for a device: the usual ones, with [`policy_for`] it.
 ///
 /// ```
 /// use omniheap::{Backend, Manager, config_for, open_best};
@@ -159,7 +159,7 @@ pub fn read_profile(path: &Path, caps: &Caps) -> Result<Profile, ProfileError> {
     parse(&fs::read_to_string(path)?, caps)
 }
 
-/// A name as one line of a profile holds it.
+/// Returns a name as one line of a profile holds it.
 fn in_line(name: &str) -> String {
     name.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(256).collect()
 }

@@ -33,40 +33,40 @@ pub struct WrittenRequest {
     /// A power of two.
     #[serde(default = "one")]
     pub align: u64,
-    /// Who writes it.
+    /// Writer of the data.
     #[serde(default, with = "by_word")]
     pub writes: Writer,
-    /// Who reads it.
+    /// Reader of the data.
     #[serde(default, with = "by_word")]
     pub reads: Access,
-    /// How kernels read it.
+    /// Access pattern of kernels.
     #[serde(default, with = "by_word")]
     pub pattern: Pattern,
-    /// What kernels do beside reading it.
+    /// Arithmetic of kernels per element.
     #[serde(default, with = "by_word")]
     pub work: Work,
-    /// Whether their reads wait for each other.
+    /// Dependence between reads.
     #[serde(default, with = "by_word")]
     pub dependence: Dependence,
-    /// How often a group reads each byte, on average.
+    /// Average reads per byte by one workgroup.
     #[serde(default = "once")]
     pub reuse: u32,
     /// Bytes of it that one group reads, where that is not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touches: Option<u64>,
-    /// How long it lives.
+    /// Lifetime.
     #[serde(default, with = "by_word")]
     pub lifetime: Lifetime,
-    /// Whether both sides see each other's writes without a flush.
+    /// Host-device coherence without flushes.
     #[serde(default, with = "by_word")]
     pub coherence: Coherence,
-    /// Whether another region may serve.
+    /// Whether a substitute region is allowed.
     #[serde(default, with = "by_word")]
     pub substitute: Substitution,
-    /// Whether it may go to host memory when device memory is full.
+    /// Whether it may spill to host memory when device memory is full.
     #[serde(default, with = "by_word")]
     pub spill: Spill,
-    /// Whether its bytes may outlive it.
+    /// Whether its bytes are cleared when it is freed.
     #[serde(default, with = "by_word")]
     pub privacy: Privacy,
 }
@@ -117,7 +117,7 @@ pub enum RequestError {
         line: usize,
         /// Where, from 1.
         column: usize,
-        /// What is wrong there.
+        /// The error.
         why: String,
     },
     /// A request asks for no bytes.
@@ -129,16 +129,16 @@ pub enum RequestError {
     InvalidAlignment {
         /// Its place in the list, from 0.
         index: usize,
-        /// What it asks for.
+        /// Requested value.
         align: u64,
     },
     /// A request, rounded up to its alignment, has more bytes than 64 bits count.
     SizeOverflow {
         /// Its place in the list, from 0.
         index: usize,
-        /// What it asks for.
+        /// Requested value.
         size: u64,
-        /// What that would be rounded up to.
+        /// Alignment that the size is rounded up to.
         align: u64,
     },
 }
@@ -193,7 +193,7 @@ impl WrittenRequest {
         rounded.map(|_| ()).ok_or(RequestError::SizeOverflow { index, size, align })
     }
 
-    /// The request; one whose alignment is no power of two is aligned to one byte.
+    /// Returns the request; one whose alignment is no power of two is aligned to one byte.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
         let align = Align::new(self.align).unwrap_or(Align::ONE);

@@ -4,7 +4,7 @@ use omniheap_plan::install::{NoSchedule, Schedule};
 use omniheap_plan::{Buffer, Options, Problem, Region, solve};
 use omniheap_trace::{Op, Trace};
 
-/// The problem of a recorded iteration: each allocation is a buffer from its event to the event of its completed
+/// Returns the problem of a recorded iteration: each allocation is a buffer from its event to the event of its completed
 /// free, or to the end, at a multiple of `align` or of what it asked for, whichever is more.
 #[must_use]
 pub fn problem_from_trace(trace: &Trace, align: Align) -> Problem {

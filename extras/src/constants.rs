@@ -5,7 +5,7 @@ use omniheap_core::{
     choose_constants,
 };
 
-/// Where one constant of a set goes.
+/// Place of one constant of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConstantHome {
     /// With the launch itself, this many bytes behind the kernel's own parameters.
@@ -17,14 +17,14 @@ pub enum ConstantHome {
     Memory(Placement),
 }
 
-/// Where every constant of a set goes.
+/// Places of all constants of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstantPlan {
     /// One home for each request, in their order.
     pub homes: Vec<ConstantHome>,
-    /// What the constant bank is worth with this choice: percent of time saved, times bytes read.
+    /// Value of this choice: percent of time saved, times bytes read.
     pub benefit: u64,
-    /// What no choice can exceed; equal to `benefit` where the choice is the best there is.
+    /// Upper bound of `benefit`; equal to it if the choice is optimal.
     pub bound: u64,
 }
 
@@ -40,10 +40,10 @@ pub enum Constant<B: Backend> {
     Memory(Allocation<B>, Placement),
 }
 
-/// What travels with a launch starts at multiples of this.
+/// Alignment of constants that are passed with a launch.
 const PUSH_ALIGN: Align = Align::of(16);
 
-/// Says where a set of constants goes that one kernel uses, beside `parameters` bytes of its own.
+/// Plans the places of the constants of one kernel, beside `parameters` bytes of its own.
 ///
 /// Those that live for one launch travel with it, smallest first, where the device has room for that. The others
 /// compete for the constant bank, by what it saves; those that lose go to device memory, and their placement says so.
@@ -109,7 +109,7 @@ pub fn allocate_constants<B: Backend>(
     requests.iter().zip(plan.homes).map(place).collect()
 }
 
-/// Lets the smallest of those that live for one launch travel with it.
+/// Passes the smallest constants that live for one launch with it.
 fn plan_push<B: Backend>(
     manager: &Manager<B>,
     requests: &[Request<'_>],
@@ -138,7 +138,7 @@ fn plan_push<B: Backend>(
     }
 }
 
-/// What a request is worth in the bank: the time that it saves there, for all bytes that a group reads.
+/// Returns the value of a request in the bank: the time saved, for all bytes that a workgroup reads.
 fn candidate<B: Backend>(manager: &Manager<B>, request: &Request<'_>) -> Candidate {
     let size = request.layout.size;
     let profile = manager.config().policy.profile(manager.caps());
@@ -149,7 +149,7 @@ fn candidate<B: Backend>(manager: &Manager<B>, request: &Request<'_>) -> Candida
     Candidate { size, benefit: saved.saturating_mul(reads) }
 }
 
-/// Bytes of the constant bank that nobody has.
+/// Returns the free bytes of the constant bank.
 fn constant_room<B: Backend>(manager: &Manager<B>) -> u64 {
     let caps = manager.caps();
     let Some((heap, about)) = caps.heap_ids().find(|(_, h)| h.kind == HeapKind::Constant) else {
@@ -159,7 +159,7 @@ fn constant_room<B: Backend>(manager: &Manager<B>) -> u64 {
     about.size.saturating_sub(manager.live_in(heap))
 }
 
-/// The placement of a constant that found no room in the bank.
+/// Returns the placement of a constant that found no room in the bank.
 fn outside<B: Backend>(
     manager: &Manager<B>,
     request: &Request<'_>,

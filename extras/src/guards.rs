@@ -1,4 +1,4 @@
-//! Guards: bytes behind an allocation that nobody may write, and what is found when somebody did.
+//! Guards: bytes behind an allocation that must stay unchanged, and the overwrites they find.
 //!
 //! A guard is laid by the device itself, in the order in which the allocation is used, so it works in memory that the host
 //! never sees. It is looked at when the allocation's bytes go back to their lane: everything that used them is over by then,
@@ -15,9 +15,9 @@ use omniheap_core::{
 };
 use std::sync::Arc;
 
-/// What fresh bytes and guards hold.
+/// Value of fresh bytes and of guards.
 const FRESH: u8 = 0xFB;
-/// What freed bytes hold until somebody gets them.
+/// Value of freed bytes until they are reused.
 const FREED: u8 = 0xDD;
 /// Bytes of a guard at least, where the pool can give them.
 const LEAST: u64 = 16;
@@ -26,7 +26,7 @@ const MOST: u64 = 256;
 
 type Told = Arc<dyn Fn(&Overwrite) + Send + Sync>;
 
-/// The same settings with guards behind all allocations, for [`overwrites`].
+/// Returns the same settings with guards behind all allocations, for [`overwrites`].
 ///
 /// Every allocation has a guard from its last byte to the end of what it occupies, where there is room for one. Requests fail
 /// with `Unsupported` where the device moves no bytes, and with what it says where a guard cannot be laid.
@@ -56,7 +56,7 @@ fn with(mut config: ManagerConfig, guards: Guards) -> ManagerConfig {
     config
 }
 
-/// Returns what was written behind the end of allocations, as far as that is known: of those that ended and of those that
+/// Returns the writes found behind the end of allocations: of those that were freed, and of those that
 /// live. Waits for what uses them.
 ///
 /// Each allocation is named once. What a pass is moving is looked at when it is asked for again, or ends.
@@ -112,14 +112,14 @@ pub struct Overwrite {
     pub heap: HeapId,
     /// Bytes between its end and the first byte that was overwritten: zero for the byte right behind it.
     pub distance: u64,
-    /// What that byte held.
+    /// Expected value of that byte.
     pub expected: u8,
-    /// What it holds now.
+    /// Value found.
     pub found: u8,
 }
 
 impl Overwrite {
-    /// Says it through `tracing`, under a name that stays (`docs/tracing.md`).
+    /// Emits the stable `tracing` event (`docs/tracing.md`).
     fn say(&self) {
         let Self { id, name, size, heap, distance, expected, found } = self;
         let (heap, name) = (heap.0, name.as_deref().unwrap_or("unnamed"));
@@ -131,13 +131,13 @@ impl Overwrite {
     }
 }
 
-/// How guards fared.
+/// Counts of checked and unchecked guards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GuardReport {
     /// Guards that were looked at when their allocation ended.
     pub checked: u64,
-    /// Allocations behind whose end somebody wrote.
+    /// Allocations with a write behind their end.
     pub overwritten: u64,
     /// Guards that could not be looked at, because the device refused.
     pub missed: u64,

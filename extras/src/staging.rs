@@ -84,7 +84,7 @@ impl<B: Backend> Staging<B> {
     /// # Errors
     ///
     /// `OutOfRange`, `Misaligned`, `Unsupported`, `NoSuchTimeline`, `Foreign` for another manager's allocation, `Published`
-    /// for bytes that are final, or what the driver says. Nothing was copied when the range or the alignment is wrong.
+    /// for bytes that are final, or the driver's error. Nothing was copied when the range or the alignment is wrong.
     pub fn upload(
         &self,
         on: TimelineId,
@@ -165,12 +165,12 @@ impl<B: Backend> Staging<B> {
         if is_aligned { Ok(()) } else { Err(ErrorKind::Misaligned.into()) }
     }
 
-    /// The length of the largest piece.
+    /// Returns the length of the largest piece.
     fn longest(&self) -> Result<usize> {
         usize::try_from(self.piece).map_err(|_| ErrorKind::SizeOverflow.into())
     }
 
-    /// Has the device copy between a place and another.
+    /// Copies between two places on the device.
     fn copy(
         &self,
         on: TimelineId,
@@ -183,7 +183,7 @@ impl<B: Backend> Staging<B> {
         self.transfer()?.copy(on, &[copy])
     }
 
-    /// A piece of the ring; waits for the oldest one on its way where the ring is full.
+    /// Returns a piece of the ring; waits for the oldest one on its way where the ring is full.
     fn take(&self, size: u64) -> Result<(Key, u64)> {
         loop {
             let mut state = self.lock();
@@ -232,7 +232,7 @@ impl<B: Backend> Staging<B> {
         }
     }
 
-    /// Gives a piece back that nothing uses. After a failure the device may have its copy all the same: then the piece waits
+    /// Frees a piece that nothing uses. After a failure the device may still run its copy: then the piece waits
     /// for everything, now or later.
     fn give_back(&self, key: Key, on: TimelineId, used: Result<()>) -> Result<()> {
         let is_idle = used.is_ok() || is_over(self.manager.backend().wait_idle());
@@ -261,7 +261,7 @@ impl<B: Backend> Staging<B> {
         waited
     }
 
-    /// Puts down what was in hand.
+    /// Ends the use of a piece.
     fn put(&self, down: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         down(&mut state);
@@ -278,7 +278,7 @@ impl State {
     }
 }
 
-/// Whether nothing runs any more: the wait succeeded, or the device is lost and runs nothing.
+/// Returns whether nothing runs any more: the wait succeeded, or the device is lost and runs nothing.
 fn is_over(waited: Result<()>) -> bool {
     waited.err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
 }

@@ -60,7 +60,7 @@ fn threads_share_a_ring_and_see_their_own_bytes() {
 
 type Failing = Fault<Arc<Host>>;
 
-/// A ring over a driver that fails on demand, whose timeline a test holds back.
+/// Returns a ring over a driver that fails on demand, whose timeline a test holds back.
 fn failing() -> (Arc<Host>, Manager<Failing>, Staging<Failing>) {
     let host = Arc::new(Host::new());
     let manager = Manager::new(Fault::new(Arc::clone(&host)));

@@ -1,4 +1,4 @@
-//! What the fuzz targets run. Each area has a file here; each function of it is a target.
+//! Bodies of the fuzz targets. Each area has a file here; each function is a target.
 pub mod manager;
 pub mod plan;
 pub mod trace;

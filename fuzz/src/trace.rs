@@ -77,7 +77,7 @@ pub fn use_everywhere(trace: &Trace) {
     assert_eq!(copy.summary(), summary);
 }
 
-/// The file with the checksum that each of its chunks should have.
+/// Returns the file with the checksum that each of its chunks should have.
 fn mended(data: &[u8]) -> Vec<u8> {
     let mut file = data.to_vec();
     let mut at = 16;

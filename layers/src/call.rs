@@ -144,7 +144,7 @@ impl Call {
         Self { block, ..self }
     }
 
-    /// A call about the block that `origin` made.
+    /// Creates a call about the block that `origin` made.
     pub(super) const fn about(kind: CallKind, origin: &Self) -> Self {
         Self { kind, origin: Some(origin.kind), count: 0, ..*origin }
     }

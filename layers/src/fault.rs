@@ -51,7 +51,7 @@ impl<B: Backend> Layer<B, Faults> {
         lock(&self.hooks().state).injected
     }
 
-    /// The kind of the first call that was answered with an error since the plan was set.
+    /// Returns the kind of the first call that was answered with an error since the plan was set.
     #[must_use]
     pub fn first_injected(&self) -> Option<CallKind> {
         lock(&self.hooks().state).first_injected
@@ -162,7 +162,7 @@ impl State {
         Verdict::Refuse(answer.into())
     }
 
-    /// The lie that is told now, if any.
+    /// Returns the planned lie of this call, if any.
     const fn lie(&self) -> Option<Lie> {
         match self.plan {
             Plan::Lie(at, lie) if self.seen > at => Some(lie),
@@ -171,7 +171,7 @@ impl State {
     }
 }
 
-/// A number that looks random and depends on both inputs (the finaliser of `SplitMix64`).
+/// Returns a number that looks random and depends on both inputs (the finaliser of `SplitMix64`).
 const fn mix(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -41,7 +41,7 @@ pub enum Verdict {
 /// - [`size`](Self::size) and [`address`](Self::address) falsify nothing that a caller relies on to stay inside a block.
 /// - [`reached`](Self::reached) returns no later epoch than it was given.
 pub unsafe trait Hooks: Send + Sync {
-    /// The device as this layer shows it. Answers the same for ever.
+    /// Returns the device as this layer shows it. Answers the same for ever.
     fn caps<'a>(&'a self, inner: &'a Caps) -> &'a Caps {
         inner
     }
@@ -58,21 +58,21 @@ pub unsafe trait Hooks: Send + Sync {
     fn seems_lost(&self) -> bool {
         false
     }
-    /// The size to ask the wrapped backend for.
+    /// Returns the size to ask the wrapped backend for.
     fn size(&self, call: &Call, size: u64) -> u64 {
         let _ = call;
         size
     }
-    /// The device address to report for a block.
+    /// Returns the device address to report for a block.
     fn address(&self, block: u64, address: u64) -> u64 {
         let _ = block;
         address
     }
-    /// The reached epoch to report.
+    /// Returns the reached epoch to report.
     fn reached(&self, epoch: Epoch) -> Epoch {
         epoch
     }
-    /// The budget to report.
+    /// Returns the budget to report.
     fn budget(&self, heap: HeapId, budget: HeapBudget) -> HeapBudget {
         let _ = heap;
         budget
@@ -93,7 +93,7 @@ impl<B, H> Layer<B, H> {
         Self { inner, hooks, next: AtomicU64::new(0) }
     }
 
-    /// The wrapped backend.
+    /// Returns the wrapped backend.
     #[must_use]
     pub const fn inner(&self) -> &B {
         &self.inner
@@ -133,13 +133,13 @@ impl<B: Backend, H: Hooks> Layer<B, H> {
         Ok(Wrapped { inner, call })
     }
 
-    /// Bytes that a block of `size` really takes from its heap.
+    /// Returns the bytes that a block of `size` really takes from its heap.
     fn rounded(&self, heap: HeapId, size: u64) -> u64 {
         let granule = self.inner.caps().heap(heap).map(|heap| heap.granule);
         granule.and_then(|granule| granule.up(size)).unwrap_or(size)
     }
 
-    /// Bytes of `count` pages of a heap.
+    /// Returns the bytes of `count` pages of a heap.
     fn paged(&self, heap: HeapId, count: u64) -> u64 {
         let page = self.inner.caps().heap(heap).and_then(|heap| heap.page);
         page.map_or(0, |page| page.get().saturating_mul(count))
@@ -160,17 +160,17 @@ pub struct Wrapped<T> {
 }
 
 impl<T> Wrapped<T> {
-    /// The wrapped backend's block.
+    /// Returns the wrapped backend's block.
     pub const fn inner(&self) -> &T {
         &self.inner
     }
 
-    /// The number the layer gave it: unique for the life of the layer.
+    /// Returns the number the layer gave it: unique for the life of the layer.
     pub const fn id(&self) -> u64 {
         self.call.block
     }
 
-    /// The call that made it.
+    /// Returns the call that made it.
     pub const fn origin(&self) -> &Call {
         &self.call
     }

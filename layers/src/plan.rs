@@ -24,7 +24,7 @@ pub enum Plan {
     Pair(u64, u64),
     /// The call of this kind with this number, counted within the kind.
     Kind(CallKind, u64),
-    /// Each with a chance of so many in a million, the same ones for the same seed and order of calls.
+    /// Each call fails with this chance in a million; the same calls for the same seed and order.
     Random {
         /// Chance in millionths.
         per_million: u32,

@@ -34,14 +34,14 @@ impl<B: Backend> Layer<B, Records> {
         lock(&self.hooks().ledger).live
     }
 
-    /// The calls that made the blocks and reservations that live now, oldest first; `count` is how many positions are
+    /// Returns the calls that made the live blocks and reservations, oldest first; `count` is how many positions are
     /// mapped.
     #[must_use]
     pub fn live_blocks(&self) -> Vec<Call> {
         lock(&self.hooks().ledger).blocks.values().copied().collect()
     }
 
-    /// The most bytes that blocks and pages together ever took.
+    /// Returns the most bytes that blocks and pages together ever took.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         lock(&self.hooks().ledger).peak
@@ -100,12 +100,12 @@ impl Calls {
         self.0[kind as usize]
     }
 
-    /// Every kind with its count.
+    /// Returns every kind with its count.
     pub fn iter(&self) -> impl Iterator<Item = (CallKind, u64)> {
         CallKind::ALL.iter().copied().zip(self.0)
     }
 
-    /// All calls together.
+    /// Returns the number of all calls.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
@@ -132,7 +132,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Bytes taken from the device: blocks and pages.
+    /// Returns the bytes taken from the device: blocks and pages.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.block_bytes + self.page_bytes

@@ -1,7 +1,8 @@
-//! Plans and counts, over a backend that only counts.
-#![expect(unsafe_code, reason = "implements and frees a fake")]
+//! Plans and counts, over the null device.
+#![expect(unsafe_code, reason = "frees blocks")]
 use crate::{CallKind, Fault, Limit, Plan, Record};
 use core::time::Duration;
+use omniheap_null::Null;
 use omniheap_seam::{
     Align, Backend, Caps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapId, HeapKind, HostAccess,
     InsideBlock, Mapper, Result, Use,
@@ -9,12 +10,10 @@ use omniheap_seam::{
 
 const HEAP: HeapId = HeapId(0);
 
-struct Fake(Caps);
-
-fn fake() -> Fake {
+fn null() -> Null {
     let heap = Heap {
         kind: HeapKind::Device,
-        name: "fake".into(),
+        name: "null".into(),
         size: 1 << 20,
         max_block: 1 << 20,
         align: Align::ONE,
@@ -25,10 +24,10 @@ fn fake() -> Fake {
         use_when: Use::Normal,
         physical: 0,
     };
-    Fake(Caps {
+    Null::new(Caps {
         device: DeviceInfo::default(),
         heaps: vec![heap],
-        max_blocks: 4,
+        max_blocks: 8,
         copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
         neighbour_granularity: Align::ONE,
         atom: Align::ONE,
@@ -37,31 +36,14 @@ fn fake() -> Fake {
     })
 }
 
-// SAFETY: there are no bytes, so none is shared; `caps` never changes.
-unsafe impl Backend for Fake {
-    type Block = u64;
-    fn caps(&self) -> &Caps {
-        &self.0
-    }
-    fn allocate(&self, _: HeapId, size: u64) -> Result<u64> {
-        Ok(size)
-    }
-    unsafe fn free(&self, _: u64) -> Result<()> {
-        Ok(())
-    }
-    fn wait_idle(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
 fn free<B: Backend>(backend: &B, block: B::Block) -> Result<()> {
-    // SAFETY: a fake block may be freed at any time.
+    // SAFETY: nothing uses a block without bytes.
     unsafe { backend.free(block) }
 }
 
 /// Which of ten calls (allocate, idle, allocate, idle, …) fail under a plan.
 fn failing(plan: Plan) -> Vec<u64> {
-    let fault = Fault::new(fake());
+    let fault = Fault::new(null());
     fault.inject(plan, 0);
     let call = |n: u64| match n % 2 {
         0 => fault.allocate(HEAP, 1).map(drop),
@@ -95,7 +77,7 @@ fn the_same_seed_fails_the_same_calls() {
 
 #[test]
 fn picks_go_round_the_table() {
-    let fault = Fault::new(fake());
+    let fault = Fault::new(null());
     for (pick, kind) in super::errors(CallKind::Allocate).iter().enumerate() {
         fault.inject(Plan::Nth(0), pick);
         assert_eq!(fault.allocate(HEAP, 1).expect_err("planned").kind(), *kind);
@@ -114,14 +96,15 @@ fn every_kind_has_its_number_and_an_error() {
 
 #[test]
 fn a_short_block_is_half() {
-    let fault = Fault::new(fake());
+    let fault = Fault::new(null());
     fault.inject(Plan::Lie(0, super::Lie::ShortBlock), 0);
-    assert_eq!(*fault.allocate(HEAP, 100).expect("claims success").inner(), 50);
+    fault.allocate(HEAP, 96).expect("claims success");
+    assert_eq!(fault.inner().used(HEAP), 48);
 }
 
 #[test]
 fn a_refused_free_is_quarantined() {
-    let fault = Fault::new(Record::new(fake()));
+    let fault = Fault::new(Record::new(null()));
     let block = fault.allocate(HEAP, 1).expect("fits");
     fault.inject(Plan::Nth(0), 0);
     assert_eq!(free(&fault, block).expect_err("planned").kind(), ErrorKind::Driver);
@@ -131,7 +114,7 @@ fn a_refused_free_is_quarantined() {
 
 #[test]
 fn a_patient_layer_waits_before_it_gives_up_what_seems_lost() {
-    let calls = |fault: Fault<Record<Fake>>, plan, pick| -> Vec<CallKind> {
+    let calls = |fault: Fault<Record<Null>>, plan, pick| -> Vec<CallKind> {
         let block = fault.allocate(HEAP, 1).expect("fits");
         fault.inject(plan, pick);
         let _ = fault.wait_idle();
@@ -139,7 +122,7 @@ fn a_patient_layer_waits_before_it_gives_up_what_seems_lost() {
         let _ = free(&fault, block);
         fault.inner().take_log().iter().map(|entry| entry.call.kind).collect()
     };
-    let fresh = || Fault::new(Record::new(fake()));
+    let fresh = || Fault::new(Record::new(null()));
     let is_lost = |kind: &ErrorKind| *kind == ErrorKind::DeviceLost;
     let lost = super::errors(CallKind::WaitIdle).iter().position(is_lost).expect("it may be");
     for (plan, pick) in [(Plan::LoseDeviceAt(0), 0), (Plan::Nth(0), lost)] {
@@ -151,7 +134,7 @@ fn a_patient_layer_waits_before_it_gives_up_what_seems_lost() {
 
 #[test]
 fn a_limit_counts_rounded_bytes_and_takes_failures_back() {
-    let limit = Limit::new(Fault::new(fake()), &[32], 9);
+    let limit = Limit::new(Fault::new(null()), &[32], 9);
     limit.inner().inject(Plan::Nth(0), 0);
     limit.allocate(HEAP, 1).expect_err("planned");
     let a = limit.allocate(HEAP, 1).expect("fits");
@@ -160,5 +143,5 @@ fn a_limit_counts_rounded_bytes_and_takes_failures_back() {
     assert_eq!(kind, ErrorKind::OutOfDeviceMemory);
     free(&limit, a).expect("free");
     free(&limit, b).expect("free");
-    assert_eq!(limit.caps().max_blocks, 4, "the device has fewer than the limit");
+    assert_eq!(limit.caps().max_blocks, 8, "the device has fewer than the limit");
 }

@@ -1,4 +1,4 @@
-//! What reading a table costs where nobody measured: rounded from what the probes showed on one large device.
+//! The built-in profile: costs of reading a table, rounded from the probes on one large device.
 //!
 //! Two tables, because a constant is one of two things. Where the device has a bank, a kernel's compiler sees one fixed array,
 //! unrolls loops over it and makes its numbers operands of instructions, until they no longer fit the first level of

@@ -86,7 +86,7 @@ fn finish(items: &[Item], bound: Option<u64>) -> ConstantChoice {
     ConstantChoice { chosen, benefit, bound: bound.unwrap_or(benefit).max(benefit) }
 }
 
-/// The best set, by a table of the best benefit for every room and every prefix of the items.
+/// Returns the best set, by a table of the best benefit for every room and every prefix of the items.
 fn exact(items: &[Item], units: u64) -> Vec<Item> {
     let width = usize::try_from(units).expect("few cells, so few units") + 1;
     let mut best = alloc::vec![0u64; width];
@@ -112,7 +112,7 @@ fn exact(items: &[Item], units: u64) -> Vec<Item> {
     chosen
 }
 
-/// The densest that fit, or the single best one where that is worth more: at least half of the best set. The bound is what
+/// Returns the densest that fit, or the single best one where that is worth more: at least half of the best set. The bound is what
 /// the densest items are worth when the first that does not fit may be cut.
 fn greedy(items: &[Item], units: u64) -> ConstantChoice {
     let (mut left, mut bound, mut chosen) = (units, None, Vec::new());

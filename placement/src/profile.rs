@@ -15,7 +15,7 @@ pub struct Cost {
     pub stage: u32,
 }
 
-/// A class of tables that are told apart by size: 256 bytes to 1 MiB, closer where caches end.
+/// A size class of tables: 256 bytes to 1 MiB, finer where caches end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableSize(u8);
 
@@ -38,13 +38,13 @@ impl TableSize {
         all
     };
 
-    /// The most bytes of the class; the last one also serves whatever is larger.
+    /// Returns the most bytes of the class; the last one also serves whatever is larger.
     #[must_use]
     pub const fn most(self) -> u64 {
         MOST[self.0 as usize] * 256
     }
 
-    /// The class of a size in bytes.
+    /// Returns the class of a size in bytes.
     #[must_use]
     pub const fn of(size: u64) -> Self {
         let mut class = 0;
@@ -85,7 +85,7 @@ pub enum Probe {
 pub(super) const PROBES: usize = Probe::WORDS.len();
 
 impl Probe {
-    /// The pattern that it is of. Tiles are read like neighbours.
+    /// Returns the pattern that it is of. Tiles are read like neighbours.
     #[must_use]
     pub const fn pattern(self) -> Pattern {
         match self {
@@ -97,7 +97,7 @@ impl Probe {
         }
     }
 
-    /// The probes that kernels may resemble which read as a request says, at least one.
+    /// Returns the probes that kernels may resemble which read as a request says, at least one.
     ///
     /// Where lanes read what they like, that is also the one that spends little time in its table, unless the request says
     /// that the kernel does little else: what the others lose by a copy in shared memory is what the copy costs. Parts of
@@ -154,14 +154,14 @@ impl Profile {
         self.window
     }
 
-    /// The same profile with another cost for one probe and size.
+    /// Returns the same profile with another cost for one probe and size.
     #[must_use]
     pub const fn with(mut self, probe: Probe, size: TableSize, cost: Cost) -> Self {
         self.costs[probe as usize][size.0 as usize] = cost;
         self
     }
 
-    /// The same profile with another cost of writing through a window.
+    /// Returns the same profile with another cost of writing through a window.
     #[must_use]
     pub const fn with_window(mut self, percent: u32) -> Self {
         self.window = percent;

@@ -204,7 +204,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Gives the allocation a driver object of its own.
+    /// Makes the allocation dedicated: a block of its own.
     #[must_use]
     pub const fn dedicated(mut self) -> Self {
         self.sharing = Sharing::Dedicated;

@@ -63,7 +63,7 @@ impl<'a> SharedArray<'a> {
         }
     }
 
-    /// With so many rows.
+    /// With this many rows.
     #[must_use]
     pub const fn rows(self, rows: u64) -> Self {
         Self { rows, ..self }
@@ -104,7 +104,7 @@ impl<'a> SharedArray<'a> {
         self.phases.0 <= other.phases.1 && other.phases.0 <= self.phases.1
     }
 
-    /// Bytes from one row to the next.
+    /// Returns the bytes from one row to the next.
     fn pitch(&self, caps: &SharedCaps) -> Option<u64> {
         let row = self.element.checked_mul(self.columns)?;
         let word = u64::from(caps.bank_width.max(1));
@@ -125,7 +125,7 @@ impl<'a> SharedArray<'a> {
         Some(row)
     }
 
-    /// Bytes of the whole array, and from row to row.
+    /// Returns the bytes of the whole array, and from row to row.
     fn measure(&self, index: usize, caps: &SharedCaps) -> Result<(u64, u64), SharedError> {
         if self.element == 0 || self.columns == 0 || self.rows == 0 {
             return Err(SharedError::Empty { array: index });
@@ -147,7 +147,7 @@ impl<'a> SharedArray<'a> {
     }
 }
 
-/// The greatest common divisor.
+/// Returns the greatest common divisor.
 const fn common(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);
@@ -220,7 +220,7 @@ pub struct SharedSpan {
 pub enum Clear {
     /// Before this phase: the array counts on zeros.
     Before(u32),
-    /// After this phase: nobody may see what was there.
+    /// After this phase: the contents must not be visible to later arrays.
     After(u32),
 }
 

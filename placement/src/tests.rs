@@ -105,7 +105,7 @@ fn a_slow_window_is_not_used() {
     assert_eq!(region(&slow, &intel_integrated()), Region::Unified, "its only memory");
 }
 
-/// The same cost for every probe of a pattern.
+/// Returns the same cost for every probe of a pattern.
 fn with(profile: Profile, pattern: Pattern, size: u64, cost: Cost) -> Profile {
     let set = |profile: Profile, probe| profile.with(probe, TableSize::of(size), cost);
     Probe::like(&table(size, pattern, 1)).fold(profile, set)
@@ -282,7 +282,7 @@ fn index(value: u64) -> usize {
     usize::try_from(value).expect("small")
 }
 
-/// A request that says anything.
+/// Returns a request that says anything.
 fn anything(next: &mut impl FnMut(u64) -> u64) -> Request<'static> {
     let most = 1 << (1 + next(30));
     let request = Request::new(1 + next(most))

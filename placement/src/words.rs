@@ -143,7 +143,7 @@ pub enum Privacy {
 /// Permission to ask the driver for more memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Driver {
-    /// Asks when no held memory fits.
+    /// Allocates from the driver if no held memory fits.
     #[default]
     Allowed,
     /// Never asks; uses only memory that is held already.

@@ -63,7 +63,7 @@ fn bench(seeds: core::ops::Range<u64>, seconds: u64, count: Option<usize>) {
     println!("{solved} of {all}");
 }
 
-/// How long this thread had a processor; on systems that do not say, how much time passed.
+/// Returns the CPU time of this thread, or the elapsed time where it is not known.
 fn worked() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok();

@@ -23,7 +23,7 @@ pub(crate) struct Assign<'a> {
 }
 
 impl<'a> Assign<'a> {
-    /// Puts every buffer into the cheapest region that suits it.
+    /// Assigns every buffer to the cheapest region that suits it.
     pub(crate) fn new(problem: &'a Problem) -> Self {
         let classes = Classes::new(problem);
         let allowed = classes.allowed(problem);
@@ -42,13 +42,13 @@ impl<'a> Assign<'a> {
         assign
     }
 
-    /// The first region from the `at`-th on that suits a buffer.
+    /// Returns the first region from the `at`-th on that suits a buffer.
     fn next(&self, buffer: usize, at: usize) -> Option<usize> {
         let allowed = self.allowed[self.classes.root(buffer)];
         self.order[at..].iter().copied().find(|&r| allowed.contains(r))
     }
 
-    /// The only region that suits a buffer.
+    /// Returns the only region that suits a buffer.
     pub(crate) fn forced(&self, buffer: usize) -> Option<usize> {
         let region = self.next(buffer, 0)?;
         let allowed = self.allowed[self.classes.root(buffer)];
@@ -61,7 +61,7 @@ impl<'a> Assign<'a> {
     /// # Algorithm
     /// Regions are filled in order of cost. Each first has every buffer that may live there and is in no cheaper one.
     /// Fixed buffers that overlap move on; then a few greedy rules place the rest, and those that end behind the capacity
-    /// move on, until the rest fits or nobody can move.
+    /// move on, until the rest fits or none can move.
     ///
     /// # Cost
     /// O(r·m·n log n) for r regions and the m times that buffers move on, which is rarely more than three.

@@ -44,30 +44,30 @@ pub enum Certificate {
         buffers: Vec<usize>,
         /// Sum of their sizes.
         bytes: u64,
-        /// What there is.
+        /// Available bytes.
         capacity: u64,
     },
     /// These buffers are needed at once and are too large together because each starts at a multiple of `align`.
     Padded {
         /// The tick at which all of them are alive.
         at: u64,
-        /// What their offsets are multiples of, by their own alignments and those of their region and of the buffers that use
+        /// Alignment of their offsets, from their own alignments and those of their region and of the buffers that use
         /// the same bytes.
         align: u64,
         /// The buffers, one of each alias class.
         buffers: Vec<usize>,
         /// Sum of their sizes, each but one rounded up to `align`.
         bytes: u64,
-        /// What there is.
+        /// Available bytes.
         capacity: u64,
     },
     /// A buffer is fixed where the region ends.
     FixedOutside {
         /// The buffer.
         buffer: usize,
-        /// Where it would end.
+        /// End offset.
         end: u64,
-        /// What there is.
+        /// Available bytes.
         capacity: u64,
     },
     /// Two buffers are fixed on the same bytes at the same time, or use the same bytes but are fixed apart.
@@ -89,7 +89,7 @@ pub enum Certificate {
     Exhausted {
         /// The least capacity that is not excluded.
         at_least: u64,
-        /// What there is.
+        /// Available bytes.
         capacity: u64,
         /// States that were looked at.
         nodes: u64,
@@ -172,7 +172,7 @@ fn too_large(problem: &Problem, buffers: &[usize], bytes: u64, capacity: u64, al
             .is_some_and(|r| problem.regions[r].capacity == Some(capacity) && aligned(r))
 }
 
-/// The only region that suits all of the buffers.
+/// Returns the only region that suits all of the buffers.
 fn home(problem: &Problem, buffers: &[usize]) -> Option<usize> {
     let classes = Classes::new(problem);
     let allowed = classes.allowed(problem);
@@ -246,16 +246,16 @@ impl fmt::Display for Certificate {
 /// The most alignments that are looked at; problems with more are rare, and gain little.
 const ALIGNMENTS: usize = 8;
 
-/// What a model needs at least.
+/// Lower bound of a model.
 #[derive(Clone, Copy, Debug)]
 struct Heaviest {
     bytes: u64,
     section: usize,
-    /// What offsets are multiples of.
+    /// Common alignment of offsets.
     align: u64,
 }
 
-/// The section that needs most, with the alignment that makes it need most.
+/// Returns the section that needs most, with the alignment that makes it need most.
 fn heaviest(model: &Model) -> Heaviest {
     let mut best = Heaviest { bytes: 0, section: 0, align: 1 };
     let mut keep = |loads: &[u64], align: u64| {
@@ -272,7 +272,7 @@ fn heaviest(model: &Model) -> Heaviest {
     best
 }
 
-/// The bytes that the items with offsets at multiples of `align` need in each section: all but one are followed by
+/// Returns the bytes that the items with offsets at multiples of `align` need in each section: all but one are followed by
 /// another, and end where that can start.
 fn padded_loads(model: &Model, align: u64) -> Vec<u64> {
     let items = (0..model.len()).filter(|&i| model.align[i].is_multiple_of(align));
@@ -319,7 +319,7 @@ fn jump(next: &mut [usize], mut s: usize) -> usize {
     s
 }
 
-/// The number of which every peak worth looking at is a multiple.
+/// Returns the number of which every peak worth looking at is a multiple.
 ///
 /// A placement that is pushed down has only offsets that are sums of sizes, fixed offsets, and multiples of alignments.
 pub(crate) fn unit(model: &Model) -> u64 {
@@ -337,7 +337,7 @@ pub(crate) fn unit(model: &Model) -> u64 {
     unit
 }
 
-/// The lower bound of a model: the largest load, a pair that is separate, or the highest end of a fixed item.
+/// Returns the lower bound of a model: the largest load, a pair that is separate, or the highest end of a fixed item.
 pub(crate) fn lower_bound(model: &Model) -> u64 {
     let end = |i: usize| model.fixed[i].map_or(0, |f| f + model.size[i]);
     let pair = |i: usize| {
@@ -348,7 +348,7 @@ pub(crate) fn lower_bound(model: &Model) -> u64 {
     heaviest(model).bytes.max(most).next_multiple_of(unit(model))
 }
 
-/// The evidence that a model needs more than `capacity`, if its load or its fixed items say so.
+/// Returns a certificate that a model needs more than `capacity`, if its load or its fixed items show it.
 pub(crate) fn refute(
     problem: &Problem,
     model: &Model,
@@ -433,7 +433,7 @@ fn overlap(problem: &Problem, model: &Model) -> Option<(usize, usize)> {
     Some((a.min(b), a.max(b)))
 }
 
-/// The first section in which two fixed items overlap, and the items.
+/// Returns the first section in which two fixed items overlap, and the items.
 pub(crate) fn first_overlap(model: &Model) -> Option<(u32, u32, u32)> {
     // Ends sort before starts, so bytes may be handed over within a tick.
     let mut events: Vec<(u32, bool, u64, u64, u32)> = Vec::new();

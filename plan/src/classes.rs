@@ -26,12 +26,12 @@ impl Classes {
         Self { root }
     }
 
-    /// The first buffer of a buffer's class.
+    /// Returns the first buffer of a buffer's class.
     pub(crate) fn root(&self, buffer: usize) -> usize {
         self.root.get(buffer).copied().unwrap_or(buffer)
     }
 
-    /// The offset that each class must have because one of its buffers is fixed; by first buffer.
+    /// Returns the offset that each class must have because one of its buffers is fixed; by first buffer.
     pub(crate) fn fixed(&self, problem: &Problem) -> Vec<Option<u64>> {
         let mut fixed = alloc::vec![None; problem.buffers.len()];
         for (index, buffer) in problem.buffers.iter().enumerate() {
@@ -43,7 +43,7 @@ impl Classes {
         fixed
     }
 
-    /// The regions that suit every buffer of each class: all may live there, and a fixed offset is aligned; by first
+    /// Returns the regions that suit every buffer of each class: all may live there, and a fixed offset is aligned; by first
     /// buffer.
     pub(crate) fn allowed(&self, problem: &Problem) -> Vec<RegionSet> {
         let fixed = self.fixed(problem);
@@ -75,7 +75,7 @@ fn find(root: &mut [usize], mut i: usize) -> usize {
     i
 }
 
-/// The least common multiple, if it is a `u64`.
+/// Returns the least common multiple, if it is a `u64`.
 pub(crate) const fn lcm(a: u64, b: u64) -> Option<u64> {
     (a / gcd(a, b)).checked_mul(b)
 }

@@ -25,16 +25,16 @@ pub struct Table {
     pub offsets: Vec<Option<u64>>,
 }
 
-/// What is wrong with a file, and on which line.
+/// Error in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub kind: CsvErrorKind,
 }
 
-/// What can be wrong with a line.
+/// Kinds of errors in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CsvErrorKind {
@@ -285,13 +285,13 @@ fn number(column: &'static str, field: &str) -> Result<u64, CsvErrorKind> {
     parsed.ok_or_else(|| CsvErrorKind::Number { column, field: field.to_string() })
 }
 
-/// The number that is `more` behind the one in a field.
+/// Returns the number that is `more` behind the one in a field.
 fn after(column: &'static str, field: &str, more: u64) -> Result<u64, CsvErrorKind> {
     let wrong = || CsvErrorKind::Number { column, field: field.to_string() };
     number(column, field)?.checked_add(more).ok_or_else(wrong)
 }
 
-/// An empty field, or -1, means that there is none.
+/// Returns an empty field, or -1, means that there is none.
 fn optional(column: &'static str, field: &str) -> Result<Option<u64>, CsvErrorKind> {
     if field.is_empty() || field == "-1" { Ok(None) } else { number(column, field).map(Some) }
 }
@@ -308,7 +308,7 @@ fn gaps(field: &str, behind: u64) -> Result<Vec<Interval>, CsvErrorKind> {
     field.split_ascii_whitespace().map(|text| gap(text).ok_or_else(|| wrong(text))).collect()
 }
 
-/// The names of the buffers whose bytes each buffer is said to use.
+/// Returns the names of the buffers whose bytes each buffer is said to use.
 fn others(table: &Table) -> Vec<Vec<&str>> {
     let mut others = alloc::vec![Vec::new(); table.names.len()];
     for &(a, b) in &table.problem.aliases {

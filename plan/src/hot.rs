@@ -14,7 +14,7 @@ const BUNDLES: usize = 800;
 /// Shares of the heaviest load, in thousandths, from which on a section is hot.
 const HOT: [u64; 8] = [700, 800, 900, 950, 970, 985, 993, 998];
 
-/// Looks for a placement with a peak of at most `target`; returns the best one it meets.
+/// Searches for a placement with a peak of at most `target`; returns the best one found.
 ///
 /// # Algorithm
 /// Only the items are kept that meet a hot section, one with a load close to the heaviest. Those that are live in the

@@ -6,12 +6,12 @@ use crate::rng::Rng;
 use crate::stop::Stop;
 use alloc::vec::Vec;
 
-/// Of the items that are out, the next one is taken from so many.
+/// Number of unplaced items among which the next one is picked.
 const CHOICE: usize = 4;
-/// Once in so many times an item takes any slot that it fits, not the tightest.
+/// One in this many times, an item takes any slot that fits, not the tightest.
 const WANDER: u64 = 8;
 
-/// How one improvement decides; several that differ find more than one that goes on for longer.
+/// Rule of one improvement run. Several different runs find more than one long run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
     /// Large items stay in, and slots are filled tightly.
@@ -21,7 +21,7 @@ pub(crate) enum Habit {
 }
 
 impl Habit {
-    /// The habit of the `round`-th improvement.
+    /// Returns the habit of the `round`-th improvement.
     pub(crate) const fn nth(round: usize) -> Self {
         if round.is_multiple_of(2) { Self::Tight } else { Self::Loose }
     }
@@ -49,7 +49,7 @@ pub(crate) struct Improve<'a> {
     inside: Vec<bool>,
     head: Vec<u64>,
     tail: Vec<u64>,
-    /// What an item weighs at first, and how often it was in need.
+    /// Initial weight of each item, and how often it did not fit.
     base: Vec<u64>,
     need: Vec<u64>,
     outside: Vec<u32>,
@@ -106,7 +106,7 @@ impl<'a> Improve<'a> {
         self.outside.is_empty().then(|| self.head.clone())
     }
 
-    /// Puts an item in, and out what is in its way; false when it has no place at all.
+    /// Inserts an item and ejects those in its way; false if there is no place at all.
     fn step(&mut self, item: u32, rng: &mut Rng) -> bool {
         let Some(room) = self.capacity.checked_sub(self.frame.size[item as usize]) else {
             return false;
@@ -135,17 +135,17 @@ impl<'a> Improve<'a> {
         true
     }
 
-    /// Where an item ends at least.
+    /// Returns the lowest possible end of an item.
     fn end(&self, item: usize) -> u64 {
         self.head[item] + self.frame.size[item]
     }
 
-    /// What an item and those above it need.
+    /// Returns the bytes that an item and those above it need.
     fn above(&self, item: usize) -> u64 {
         self.tail[item] + self.frame.size[item]
     }
 
-    /// The least weight that must leave for an item, and an offset for which it does.
+    /// Returns the least weight that must leave for an item, and an offset for which it does.
     ///
     /// A neighbour is in the way of offsets that are below its head end, if what is above it then passes the capacity.
     fn cheapest(&mut self, item: u32, room: u64, rng: &mut Rng) -> (u64, u64) {
@@ -188,7 +188,7 @@ impl<'a> Improve<'a> {
         (best.0.cast_unsigned(), best.1)
     }
 
-    /// The offset of the slot that leaves an item least room to move, among those for which nothing has to leave.
+    /// Returns the offset of the slot that leaves an item least room to move, among those for which nothing has to leave.
     fn tightest(&mut self, item: u32, room: u64, rng: &mut Rng) -> Option<u64> {
         let align = self.frame.align[item as usize];
         self.ends.clear();
@@ -266,14 +266,14 @@ impl<'a> Improve<'a> {
     }
 }
 
-/// The height of a skyline under an item.
+/// Returns the height of a skyline under an item.
 fn highest(frame: &Frame, skyline: &[u64], item: u32) -> u64 {
     frame.runs(item).iter().fold(0, |height, run| {
         skyline[run.sections()].iter().fold(height, |most, &s| if s > most { s } else { most })
     })
 }
 
-/// What items weigh at first: as much as each other, or as the square root of their sizes.
+/// Returns the initial weights: all equal, or the square root of the sizes.
 fn bases(size: &[u64], habit: Habit) -> Vec<u64> {
     const MEAN: u128 = 1 << 16;
     let sum = size.iter().map(|&s| u128::from(s)).sum::<u128>().max(1);

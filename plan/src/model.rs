@@ -25,7 +25,7 @@ pub(crate) struct Model {
     runs: Vec<(Section, Section)>,
     bytes: Vec<u64>,
     runs_at: Vec<u32>,
-    /// Where each section starts, and behind them where the last one ends.
+    /// Start of each section, then the end of the last one.
     pub(crate) ticks: Vec<u64>,
     /// Bytes alive in each section.
     pub(crate) load: Vec<u64>,
@@ -41,7 +41,7 @@ pub(crate) const fn id(index: usize) -> u32 {
     index as u32
 }
 
-/// The least multiple of `align` that is not below `offset`.
+/// Returns the least multiple of `align` that is not below `offset`.
 pub(crate) const fn align_up(offset: u64, align: u64) -> u64 {
     if align <= 1 { offset } else { offset.div_ceil(align) * align }
 }
@@ -127,7 +127,7 @@ impl Model {
         self.bytes.push(bytes);
     }
 
-    /// The section that starts at a tick, looked for around `near` first.
+    /// Returns the section that starts at a tick, looked for around `near` first.
     fn section(&self, tick: u64, near: Section) -> Section {
         let mut low = near as usize;
         if self.ticks.get(low).is_none_or(|&t| t > tick) {
@@ -170,12 +170,12 @@ impl Model {
         delta
     }
 
-    /// The number of items.
+    /// Returns the number of items.
     pub(crate) const fn len(&self) -> usize {
         self.size.len()
     }
 
-    /// The number of sections.
+    /// Returns the number of sections.
     pub(crate) const fn sections(&self) -> usize {
         self.load.len()
     }
@@ -184,17 +184,17 @@ impl Model {
         self.runs_at[item] as usize..self.runs_at[item + 1] as usize
     }
 
-    /// The runs of sections in which an item is live, in order.
+    /// Returns the runs of sections in which an item is live, in order.
     pub(crate) fn runs(&self, item: usize) -> &[(Section, Section)] {
         &self.runs[self.run_span(item)]
     }
 
-    /// The bytes that an item needs in each of its runs.
+    /// Returns the bytes that an item needs in each of its runs.
     pub(crate) fn bytes(&self, item: usize) -> &[u64] {
         &self.bytes[self.run_span(item)]
     }
 
-    /// The items that must stay separate from one, each with the bytes of the one that it keeps off.
+    /// Returns the items that must stay separate from one, each with the bytes of the one that it keeps off.
     pub(crate) fn apart(&self, item: usize) -> impl Iterator<Item = (u32, u64)> + '_ {
         let at = self.apart.partition_point(|p| (p.0 as usize) < item);
         self.apart[at..].iter().take_while(move |p| p.0 as usize == item).map(|p| (p.1, p.2))
@@ -205,7 +205,7 @@ impl Model {
         self.ticks[section + 1] - self.ticks[section]
     }
 
-    /// The bytes of one item that another has to keep off: as many as it needs while both are live.
+    /// Returns the bytes of one item that another has to keep off: as many as it needs while both are live.
     pub(crate) fn in_way(&self, item: usize, of: usize) -> u64 {
         let (x, y) = (self.hull[item], self.hull[of]);
         let mut most = 0;
@@ -218,17 +218,17 @@ impl Model {
         apart.fold(most, u64::max)
     }
 
-    /// Says whether two items must not overlap.
+    /// Returns whether two items must not overlap.
     pub(crate) fn conflict(&self, a: usize, b: usize) -> bool {
         self.in_way(a, b) > 0
     }
 
-    /// Says whether two items at these offsets share bytes that both need.
+    /// Returns whether two items at these offsets share bytes that both need.
     pub(crate) fn overlap(&self, (a, x): (usize, u64), (b, y): (usize, u64)) -> bool {
         x < y + self.in_way(b, a) && y < x + self.in_way(a, b)
     }
 
-    /// Says whether an item is live in one run of sections and has no item to stay separate from.
+    /// Returns whether an item is live in one run of sections and has no item to stay separate from.
     pub(crate) fn is_plain(&self, item: usize) -> bool {
         self.run_span(item).len() == 1 && self.apart(item).next().is_none()
     }
@@ -248,7 +248,7 @@ fn ticks_of(problem: &Problem, here: &impl Fn(usize) -> bool) -> Vec<u64> {
     ticks
 }
 
-/// The bytes that buffers with one offset need together: as many as the largest that is live.
+/// Returns the bytes that buffers with one offset need together: as many as the largest that is live.
 fn outline<'a>(buffers: impl Iterator<Item = &'a Buffer>) -> Vec<(Interval, u64)> {
     let mut events: Vec<(u64, bool, u64)> = Vec::new();
     for buffer in buffers {

@@ -1,8 +1,8 @@
-//! How long to look, and whom to tell.
+//! Planner options: effort limits and progress callbacks.
 
 use core::fmt;
 
-/// What is known so far.
+/// Progress of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The region that is worked on.
@@ -15,7 +15,7 @@ pub struct Progress {
     pub nodes: u64,
 }
 
-/// How to plan. The default looks until a plan is proven best or `effort` is spent.
+/// Planner options. By default the search runs until a plan is proven optimal or `effort` is spent.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
     /// Chooses among equally good ways; one seed gives one plan, unless a deadline or `stop` cuts it short.

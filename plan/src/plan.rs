@@ -1,10 +1,10 @@
-//! What comes back: where every buffer goes, and what is proven about it.
+//! A plan: the place of every buffer, and its proven quality.
 
 use crate::bound::{Certificate, Step, load_profile};
 use crate::problem::Problem;
 use alloc::vec::Vec;
 
-/// Where one buffer goes.
+/// Place of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Spot {
     /// Index of the region.
@@ -13,7 +13,7 @@ pub struct Spot {
     pub offset: u64,
 }
 
-/// What is proven about a plan.
+/// Proven quality of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The plan fits, and no plan has a lower peak.
@@ -48,30 +48,30 @@ pub struct Usage {
 /// An answer to a [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where each buffer goes, by index.
+    /// Place of each buffer, by index.
     pub spots: Vec<Spot>,
-    /// What each region is used for.
+    /// Usage of each region.
     pub usage: Vec<Usage>,
-    /// What is proven.
+    /// Proven quality.
     pub status: Status,
     /// Search states looked at, for logs.
     pub nodes: u64,
 }
 
 impl Plan {
-    /// The peak of all regions together, in bytes.
+    /// Returns the peak of all regions together, in bytes.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.usage.iter().map(|u| u.peak).sum()
     }
 
-    /// The lower bound of all regions together, in bytes.
+    /// Returns the lower bound of all regions together, in bytes.
     #[must_use]
     pub fn lower_bound(&self) -> u64 {
         self.usage.iter().map(|u| u.lower_bound).sum()
     }
 
-    /// Says whether the plan may be used.
+    /// Returns whether the plan may be used.
     #[must_use]
     pub const fn fits(&self) -> bool {
         matches!(self.status, Status::Optimal | Status::Feasible { .. })

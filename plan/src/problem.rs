@@ -1,4 +1,4 @@
-//! What is asked: buffers with lifetimes, the regions they may live in, and who may share bytes with whom.
+//! A problem: buffers with lifetimes, the regions they may be placed in, and which may share bytes.
 
 use crate::classes::{Classes, lcm};
 use crate::problem_error::ProblemError;
@@ -20,7 +20,7 @@ impl Interval {
         Self { start, end }
     }
 
-    /// Says whether the two intervals have a tick in common.
+    /// Returns whether the two intervals have a tick in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
@@ -44,7 +44,7 @@ impl RegionSet {
         if region < 64 { Self(1 << region) } else { Self(0) }
     }
 
-    /// The regions with indices below `count`.
+    /// Returns the regions with indices below `count`.
     pub(crate) const fn below(count: usize) -> Self {
         if count < 64 { Self((1 << count) - 1) } else { Self::ALL }
     }
@@ -55,7 +55,7 @@ impl RegionSet {
         Self(self.0 | Self::only(region).0)
     }
 
-    /// Says whether the region is in the set.
+    /// Returns whether the region is in the set.
     #[must_use]
     pub const fn contains(self, region: usize) -> bool {
         self.0 & Self::only(region).0 != 0
@@ -85,7 +85,7 @@ pub struct Buffer {
     pub hint: Option<u64>,
     /// The regions it may live in.
     pub regions: RegionSet,
-    /// What it costs to spill or recompute it; `None` when it must stay.
+    /// Cost of spilling or recomputing it; `None` if it must stay.
     pub spill_cost: Option<u64>,
 }
 
@@ -147,7 +147,7 @@ impl Buffer {
         self
     }
 
-    /// Says whether the buffer ever needs bytes: it has some, and its gaps leave some of its lifetime.
+    /// Returns whether the buffer ever needs bytes: it has some, and its gaps leave some of its lifetime.
     #[must_use]
     pub fn needs_bytes(&self) -> bool {
         self.size > 0 && self.intervals().next().is_some()
@@ -189,9 +189,9 @@ impl Region {
 /// A planning problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is placed; a buffer is named by its index here.
+    /// Buffers to place; a buffer is named by its index here.
     pub buffers: Vec<Buffer>,
-    /// Where it is placed; at least one, at most 64.
+    /// Regions to place them in; 1 to 64.
     pub regions: Vec<Region>,
     /// Pairs that use the same bytes: an operator that works in place, a view. Both get one offset.
     pub aliases: Vec<(usize, usize)>,

@@ -1,4 +1,4 @@
-//! What can be wrong with a problem, and what to change.
+//! Errors in a problem, with advice.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use core::fmt;
 pub enum ProblemError {
     /// There are no regions or more than 64: give one to 64.
     RegionCount {
-        /// How many there are.
+        /// Their number.
         count: usize,
     },
     /// A region's alignment is zero: use 1 for none.
@@ -18,7 +18,7 @@ pub enum ProblemError {
     },
     /// There are 2^32 buffers or more: split the problem.
     TooMany {
-        /// How many there are.
+        /// Their number.
         count: usize,
     },
     /// A lifetime is empty or reversed: drop the buffer or swap its ends.

@@ -38,18 +38,18 @@ const RENEW_RUNS: usize = 10;
 /// Steps of improvement for each node that exact search may look at, and how many of them count as a node.
 const STEPS: u64 = 2;
 const NODE_STEPS: u64 = 8;
-/// How many nodes a step of repair counts as.
+/// Nodes that one repair step counts as.
 const STEP_NODES: u64 = 2;
 /// Nodes of the repair between runs of exact search.
 const REPAIR_NODES: u64 = 200_000;
 
-/// What every region's work shares.
+/// Shared input of the work on all regions.
 pub(crate) struct Task<'a> {
     pub(crate) options: &'a Options<'a>,
     pub(crate) stop: &'a Stop<'a>,
 }
 
-/// What became of a region.
+/// Result for a region.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) offsets: Vec<u64>,
@@ -59,7 +59,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// What the plan says of the region. Where fixed items overlap there is no bound to speak of.
+    /// Returns the region's usage. There is no bound if fixed items overlap.
     pub(crate) fn usage(&self) -> Usage {
         Usage { peak: self.peak, lower_bound: self.bound.min(self.peak) }
     }
@@ -128,7 +128,7 @@ impl Task<'_> {
         }
     }
 
-    /// Repairs a plan with at most so many nodes; false when there is no effort left or no use in more.
+    /// Repairs a plan with at most this many nodes; false if the effort is spent or more is no use.
     fn repair_once(
         &self,
         (model, region, capacity): (&Model, usize, Option<u64>),
@@ -171,7 +171,7 @@ struct Duel<'a> {
     region: usize,
     capacity: Option<u64>,
     rng: Rng,
-    /// What every peak is a multiple of.
+    /// Common divisor of all peaks.
     unit: u64,
     /// Runs at the lower bound since a plan fits the capacity.
     polished: usize,
@@ -200,7 +200,7 @@ impl<'a> Duel<'a> {
         }
     }
 
-    /// What to reach besides the bound: the capacity, else halfway to the best peak, closer to it after each failure.
+    /// Returns the easier target: the capacity, else halfway to the best peak, closer to it after each failure.
     fn target(&self, outcome: &Outcome, rung: u32) -> u64 {
         match self.capacity {
             Some(capacity) if outcome.peak > capacity => capacity,
@@ -312,7 +312,7 @@ impl<'a> Duel<'a> {
     }
 }
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// With a better plan or a better bound.

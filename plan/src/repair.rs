@@ -7,14 +7,14 @@ use crate::stop::Stop;
 use crate::timetable::{Entry, Timetable};
 use alloc::vec::Vec;
 
-/// The first goal is at most one part of so many above the floor.
+/// The first goal is at most 1/N above the floor.
 const FIRST: u64 = 32;
-/// Goals that are closer than one part of so many to the floor, or to the best peak, count as there.
+/// Goals closer than 1/N to the floor, or to the best peak, count as reached.
 const CLOSE: u64 = 1_000;
 /// Steps towards one goal, and more of them for each item that is out.
 const STEPS: u64 = 8_000;
 const STEPS_EACH: u64 = 4;
-/// Of the items that are out, the next one is taken from so many.
+/// Number of unplaced items among which the next one is picked.
 const CHOICE: usize = 8;
 /// The weight of what cannot leave: more than all others together, and the sum of all of them is a `u128`.
 const FOREVER: u128 = 1 << 95;
@@ -38,9 +38,9 @@ pub(crate) struct Repair<'a> {
     base: Vec<u128>,
     penalty: Vec<u32>,
     outside: Vec<u32>,
-    /// What the item at hand meets, by offset.
+    /// Entries that overlap the current item, by offset.
     met: Vec<Entry>,
-    /// Where the item can lie on each of those.
+    /// Possible offsets of the item on each of those.
     tops: Vec<(u64, u32)>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Repair<'a> {
         }
     }
 
-    /// Lowers the peak as far towards `floor` as it gets; `found` is told each plan that reaches a goal.
+    /// Lowers the peak towards `floor` as far as possible; calls `found` with each plan that reaches a goal.
     ///
     /// Returns the steps that it took, which are about as many as `limit` at most.
     pub(crate) fn run(
@@ -110,7 +110,7 @@ impl<'a> Repair<'a> {
         self.outside = outside;
     }
 
-    /// Puts back what is out; false when that takes too many steps.
+    /// Reinserts all ejected items; false if that takes too many steps.
     fn put_back(&mut self, goal: u64, taken: &mut u64, rng: &mut Rng, stop: &Stop<'_>) -> bool {
         for step in 0..STEPS + STEPS_EACH * self.outside.len() as u64 {
             let Some(item) = self.outside.pop() else { return true };
@@ -124,7 +124,7 @@ impl<'a> Repair<'a> {
         self.outside.is_empty()
     }
 
-    /// Puts an item in, and out what is in its way; false when it has no place at all.
+    /// Inserts an item and ejects those in its way; false if there is no place at all.
     fn step(&mut self, item: u32, goal: u64, rng: &mut Rng) -> bool {
         self.table.meet(&self.offsets, item, &mut self.met);
         let gap = self.gap(item, goal, rng);
@@ -137,7 +137,7 @@ impl<'a> Repair<'a> {
         true
     }
 
-    /// The place in the gap that an item fills best, at its lower or upper end.
+    /// Returns the place in the gap that an item fills best, at its lower or upper end.
     fn gap(&self, item: u32, goal: u64, rng: &mut Rng) -> Option<u64> {
         let (size, align) = (self.model.size[item as usize], self.model.align[item as usize]);
         let mut floor = 0;
@@ -155,7 +155,7 @@ impl<'a> Repair<'a> {
         best
     }
 
-    /// The place where the items in the way weigh least; those are taken out. None when fixed ones leave no place.
+    /// Returns the place where the items in the way weigh least; those are taken out. None when fixed ones leave no place.
     ///
     /// Going up, items in the way get fewer only at the end of one, so a look at the ends is enough.
     fn force(&mut self, item: u32, goal: u64, rng: &mut Rng) -> Option<u64> {
@@ -207,7 +207,7 @@ impl<'a> Repair<'a> {
     }
 }
 
-/// What an item weighs at first.
+/// Returns the initial weight of an item.
 fn base(model: &Model, item: usize) -> u128 {
     if model.fixed[item].is_some() {
         return FOREVER;

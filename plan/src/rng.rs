@@ -14,18 +14,18 @@ impl Rng {
         mix(self.0)
     }
 
-    /// A number below `limit`; 0 when `limit` is 0.
+    /// Returns a number below `limit`; 0 when `limit` is 0.
     pub(crate) const fn below(&mut self, limit: u64) -> u64 {
         ((self.next() as u128 * limit as u128) >> 64) as u64
     }
 
-    /// A number below `limit`, as an index.
+    /// Returns a number below `limit`, as an index.
     #[expect(clippy::cast_possible_truncation, reason = "the result is below a usize")]
     pub(crate) const fn index(&mut self, limit: usize) -> usize {
         self.below(limit as u64) as usize
     }
 
-    /// A number in `[0, 1)`.
+    /// Returns a number in `[0, 1)`.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double")]
     pub(crate) const fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64

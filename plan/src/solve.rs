@@ -77,7 +77,7 @@ fn single(problem: &Problem, task: &Task<'_>) -> Plan {
     Plan { spots, usage: alloc::vec![outcome.usage()], status, nodes: outcome.nodes }
 }
 
-/// A buffer that no region suits.
+/// Returns a buffer that no region suits.
 fn no_region(problem: &Problem) -> Option<Certificate> {
     let classes = Classes::new(problem);
     let allowed = classes.allowed(problem);
@@ -139,7 +139,7 @@ fn several(problem: &Problem, task: &Task<'_>) -> Plan {
     Plan { spots, usage, status, nodes }
 }
 
-/// The evidence that the buffers which can only live in one region do not fit there.
+/// Returns a certificate that the buffers which can only live in one region do not fit there.
 fn refute_forced(problem: &Problem, assign: &Assign<'_>) -> Option<Certificate> {
     problem.regions.iter().enumerate().find_map(|(region, info)| {
         let model = Model::new(problem, region, |i| assign.forced(i) == Some(region));

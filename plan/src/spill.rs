@@ -1,4 +1,4 @@
-//! What to do when it does not fit: what to spill, how much more would do, how large a batch fits.
+//! Advice when a problem does not fit: what to spill, the capacity needed, the largest batch that fits.
 
 use crate::model::Model;
 use crate::options::Options;
@@ -17,11 +17,11 @@ pub struct Spill {
     pub cost: u64,
     /// A plan for the rest; spilled buffers have no bytes in it and a spot without meaning.
     pub plan: Plan,
-    /// Whether no cheaper set exists.
+    /// Whether the set is proven to be the cheapest.
     pub proof: Proof,
 }
 
-/// How sure an answer is.
+/// Certainty of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// Nothing better exists.
@@ -148,7 +148,7 @@ impl<'a> Cover<'a> {
         }
     }
 
-    /// The buffers that may be spilled in a section: index, bytes, cost. Classes that share bytes stay.
+    /// Returns the buffers that may be spilled in a section: index, bytes, cost. Classes that share bytes stay.
     fn options(&self, section: usize) -> Vec<(usize, u64, u64)> {
         let mut found = Vec::new();
         for (index, buffer) in self.problem.buffers.iter().enumerate() {
@@ -191,7 +191,7 @@ enum Sign {
     Give,
 }
 
-/// A lower bound for what it costs to free `excess` bytes, with fractions of buffers; no cost at all if there are not
+/// Returns a lower bound for what it costs to free `excess` bytes, with fractions of buffers; no cost at all if there are not
 /// enough bytes, because then the branches find out.
 fn least_cost(options: &[(usize, u64, u64)], excess: u64) -> u64 {
     let mut left = excess;

@@ -13,7 +13,7 @@ impl<'a> Stop<'a> {
         Self { ask, hit: Cell::new(false) }
     }
 
-    /// Says whether to stop now.
+    /// Returns whether to stop now.
     pub(crate) fn now(&self) -> bool {
         if !self.hit.get() {
             self.hit.set((self.ask)());

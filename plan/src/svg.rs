@@ -47,7 +47,7 @@ struct Scale {
     start: u64,
     end: u64,
     bytes: u64,
-    /// Where each region starts when they are stacked.
+    /// Start of each region in the stacked picture.
     base: Vec<u64>,
 }
 
@@ -135,12 +135,12 @@ fn short(bytes: u64) -> String {
     }
 }
 
-/// A calm colour that differs between neighbours.
+/// Returns a calm colour that differs between neighbours.
 fn hue(buffer: usize) -> u64 {
     mix(buffer as u64 + 1) % 24 * 15
 }
 
-/// The corner, width and height of a buffer in one live interval.
+/// Returns the corner, width and height of a buffer in one live interval.
 fn shape(
     problem: &Problem,
     plan: &Plan,
@@ -154,7 +154,7 @@ fn shape(
     (x, y, scale.x(span.end) - x, scale.y(from) - y)
 }
 
-/// A buffer's name as text of a picture.
+/// Returns a buffer's name as text of a picture.
 fn label(names: &[String], buffer: usize) -> String {
     let escape =
         |name: &String| name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");

@@ -1,4 +1,4 @@
-//! Which placed items live when: answers who meets an item, and lets items come and go.
+//! Placed items over time: finds the items that overlap another, and supports adding and removing.
 
 use crate::model::{Model, id};
 use alloc::vec::Vec;
@@ -21,12 +21,12 @@ impl Entry {
         Self { offset: offsets[i], end: offsets[i] + model.size[i], item, hull: model.hull[i] }
     }
 
-    /// Says whether the lives of two items meet, gaps not counted.
+    /// Returns whether the lifetimes of two items overlap, gaps not counted.
     pub(crate) const fn meets(&self, hull: (u32, u32)) -> bool {
         self.hull.0 < hull.1 && hull.0 < self.hull.1
     }
 
-    /// What entries are sorted by.
+    /// Returns the sort key.
     pub(crate) const fn key(&self) -> (u64, u32) {
         (self.offset, self.item)
     }
@@ -54,7 +54,7 @@ pub(crate) struct Timetable<'a> {
 }
 
 impl<'a> Timetable<'a> {
-    /// A table in which the items are placed that `inside` names.
+    /// Returns a table in which the items are placed that `inside` names.
     pub(crate) fn new(model: &'a Model, inside: impl Fn(usize) -> bool) -> Self {
         let hulls = &model.hull;
         let sections = model.sections();
@@ -94,7 +94,7 @@ impl<'a> Timetable<'a> {
         (hull.0 / self.length) as usize..=((hull.1 - 1) / self.length) as usize
     }
 
-    /// Says whether an item is placed.
+    /// Returns whether an item is placed.
     pub(crate) fn holds(&self, item: u32) -> bool {
         self.inside[item as usize]
     }

@@ -6,13 +6,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What is wrong with a plan. Buffers are named by index.
+/// Error in a plan. Buffers are named by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
     /// There is not one spot for each buffer.
     Count {
-        /// How many there are.
+        /// Their number.
         spots: usize,
     },
     /// A buffer is in a region that is not there or that it may not use.
@@ -127,7 +127,7 @@ fn check_spot(problem: &Problem, buffer: usize, spot: Spot) -> Result<(), Flaw> 
     if region.capacity.is_some_and(|c| end > c) { Err(Flaw::Capacity { buffer }) } else { Ok(()) }
 }
 
-/// The first buffer of each buffer's alias class.
+/// Returns the first buffer of each buffer's alias class.
 fn classes(problem: &Problem) -> Vec<usize> {
     let mut up: Vec<usize> = (0..problem.buffers.len()).collect();
     let top = |up: &mut Vec<usize>, mut i: usize| {
@@ -175,7 +175,7 @@ fn sweep(problem: &Problem, spots: &[Spot], class: &[usize]) -> Result<(), Flaw>
     Ok(())
 }
 
-/// A buffer of another class that uses bytes of this one.
+/// Returns a buffer of another class that uses bytes of this one.
 fn in_way(
     problem: &Problem,
     spots: &[Spot],

@@ -51,10 +51,10 @@ pub unsafe trait Backend: Send + Sync {
     /// One driver allocation. Opaque to core; native to users of the backend.
     type Block: Send + Sync + 'static;
 
-    /// The device, described.
+    /// Returns the device, described.
     fn caps(&self) -> &Caps;
 
-    /// Asks the driver for a block of at least `size` bytes. Slow, and limited in number.
+    /// Allocates a block of at least `size` bytes from the driver. Slow, and limited in number.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ pub unsafe trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the driver refused; the memory is then lost until the device is closed, and nobody tries again.
+    /// The driver's error. The memory is then lost until the device is closed; the call is not repeated.
     ///
     /// # Safety
     ///
@@ -81,7 +81,7 @@ pub unsafe trait Backend: Send + Sync {
     /// `DeviceLost`.
     fn wait_idle(&self) -> Result<()>;
 
-    /// The host's view of blocks, if this backend has it.
+    /// Returns the host's view of blocks, if this backend has it.
     fn as_map(&self) -> Option<&dyn Map<Block = Self::Block>> {
         None
     }
@@ -101,7 +101,7 @@ pub unsafe trait Backend: Send + Sync {
     fn as_remap(&self) -> Option<&dyn Remap<Block = Self::Block>> {
         None
     }
-    /// What the driver says is free, if it tells.
+    /// Returns the driver's memory budget, if it reports one.
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
         None
     }
@@ -134,7 +134,7 @@ pub unsafe trait Map: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NotMappable` when the heap is not host-visible, `Foreign`; otherwise what the driver says.
+    /// `NotMappable` when the heap is not host-visible, `Foreign`; otherwise the driver's error.
     fn map(&self, block: &Self::Block) -> Result<NonNull<u8>>;
 
     /// Makes host writes to `offset..offset + size` visible to the device. Multiples of [`Caps::atom`].
@@ -210,7 +210,7 @@ pub unsafe trait Address: Send + Sync {
     /// The backend's blocks.
     type Block;
 
-    /// The block's base address on the device.
+    /// Returns the block's base address on the device.
     fn address(&self, block: &Self::Block) -> u64;
 }
 
@@ -233,7 +233,7 @@ pub unsafe trait Timelines: Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the driver says; `ExceedsLimit` when the device has no more queues.
+    /// The driver's error; `ExceedsLimit` when the device has no more queues.
     fn open(&self) -> Result<TimelineId>;
 
     /// Closes a timeline after its work has finished. Its id is not used again.
@@ -276,7 +276,7 @@ pub unsafe trait Timelines: Send + Sync {
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()>;
 }
 
-/// What the driver says about one heap.
+/// Memory budget of one heap, as reported by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapBudget {
     /// Bytes this process can expect to hold in total.
@@ -287,7 +287,7 @@ pub struct HeapBudget {
 
 /// Capability: the driver tells how much memory is left.
 pub trait DriverBudget: Send + Sync {
-    /// Asks the driver about one heap.
+    /// Queries the driver's budget of one heap.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ pub unsafe trait Export: Send + Sync {
     /// The backend's blocks.
     type Block;
 
-    /// Asks for a block that can be exported. Never sub-allocate it.
+    /// Allocates a block that can be exported. Never suballocate it.
     ///
     /// # Errors
     ///
@@ -319,7 +319,7 @@ pub unsafe trait Export: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a block that was not made exportable, or what the driver says.
+    /// `Unsupported` for a block that was not made exportable, or the driver's error.
     fn export(&self, block: &Self::Block) -> Result<Exported>;
 
     /// Makes a block of memory that another API or process exported. The block has a reference of its own: `exported` may be
@@ -354,14 +354,14 @@ pub unsafe trait Launch: Send + Sync {
     ///
     /// `ExceedsLimit` for more shared memory or threads than a group may have, `Misaligned` when `shared` or the
     /// parameters are not whole words, `Unsupported` when the kernel has no text that this backend compiles or there is
-    /// no compiler, `InvalidConfig` when it does not compile, or what the driver says.
+    /// no compiler, `InvalidConfig` when it does not compile, or the driver's error.
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId>;
 
-    /// Lets a program go, and waits for its launches first. Its id is not used again.
+    /// Unloads a program after its launches. Its id is not used again.
     ///
     /// # Errors
     ///
-    /// `Stale` when there is no such program; otherwise what the driver says.
+    /// `Stale` when there is no such program; otherwise the driver's error.
     fn unload(&self, program: ProgramId) -> Result<()>;
 
     /// Runs `groups` groups, in timeline order. The kernel sees what earlier work on the timeline wrote, and later work

@@ -134,7 +134,7 @@ pub struct SharedCaps {
     pub bank_width: u32,
 }
 
-/// Who the device is.
+/// Returns the identity of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// The backend's name: one lower-case word.
@@ -150,7 +150,7 @@ pub struct DeviceInfo {
 /// A device's memory, described.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Who the device is.
+    /// Returns the identity of the device.
     pub device: DeviceInfo,
     /// Every heap, best first within a kind.
     pub heaps: Vec<Heap>,
@@ -169,13 +169,13 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// The heap with this id, if the device has it.
+    /// Returns the heap with this id, if the device has it.
     #[must_use]
     pub fn heap(&self, id: HeapId) -> Option<&Heap> {
         self.heaps.get(usize::from(id.0))
     }
 
-    /// Every heap with its id.
+    /// Returns every heap with its id.
     pub fn heap_ids(&self) -> impl Iterator<Item = (HeapId, &Heap)> {
         (0u8..).map(HeapId).zip(&self.heaps)
     }

@@ -42,7 +42,7 @@ pub enum ErrorKind {
     Busy,
     /// The host cannot see these bytes: use `write` and `read`, or ask for a host-visible heap.
     NotMappable,
-    /// The bytes were published, so that nobody writes them any more: allocate new ones instead.
+    /// The bytes were published and are read-only: allocate new ones instead.
     Published,
     /// The backend lacks the capability: look at `devices` for what it has.
     Unsupported,
@@ -167,7 +167,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a driver code.
+    /// Creates an error without a driver code.
     #[must_use]
     pub const fn new(kind: ErrorKind) -> Self {
         Self { kind, native: 0 }
@@ -179,13 +179,13 @@ impl Error {
         Self { native, ..self }
     }
 
-    /// The kind to match on.
+    /// Returns the kind to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The vendor's own code, zero when there is none. For logs; nobody matches on it.
+    /// Returns the vendor's own code, zero if there is none. For logs only.
     #[must_use]
     pub const fn native(&self) -> i64 {
         self.native

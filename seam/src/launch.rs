@@ -58,7 +58,7 @@ pub struct ProgramId(pub u64);
 pub struct Argument<'a, B: ?Sized> {
     /// Where they start.
     pub place: Place<'a, B>,
-    /// How many.
+    /// Number of them.
     pub size: u64,
 }
 

@@ -14,7 +14,7 @@ impl Align {
         if bytes.is_power_of_two() { Some(Self(bytes)) } else { None }
     }
 
-    /// An alignment known when the program is written.
+    /// Creates an alignment known when the program is written.
     ///
     /// # Panics
     ///
@@ -27,7 +27,7 @@ impl Align {
         }
     }
 
-    /// The alignment in bytes.
+    /// Returns the alignment in bytes.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
@@ -58,7 +58,7 @@ impl Align {
         offset & (self.0 - 1) == 0
     }
 
-    /// The stricter of two alignments.
+    /// Returns the stricter of two alignments.
     #[inline]
     #[must_use]
     pub const fn max(self, other: Self) -> Self {
@@ -82,7 +82,7 @@ impl Layout {
         Self { size, align: Align::ONE }
     }
 
-    /// The same bytes at a multiple of `align`.
+    /// Returns the same bytes at a multiple of `align`.
     #[must_use]
     pub const fn align(self, align: Align) -> Self {
         Self { align, ..self }
@@ -118,7 +118,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The first offset past the span.
+    /// Returns the first offset past the span.
     ///
     /// Spans come from checked arithmetic, so the sum of a live span cannot overflow.
     #[must_use]
@@ -126,7 +126,7 @@ impl Span {
         self.offset + self.size
     }
 
-    /// The part `offset..offset + size` of this span, or `None` when it reaches outside.
+    /// Returns the part `offset..offset + size` of this span, or `None` when it reaches outside.
     #[must_use]
     pub const fn part(self, offset: u64, size: u64) -> Option<Self> {
         match offset.checked_add(size) {

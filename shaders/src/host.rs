@@ -32,7 +32,7 @@ pub(crate) fn residue(launch: &mut HostLaunch<'_>) {
     output[..count].fill(0);
 }
 
-/// Every pixel of an image with the square of its neighbours, edges repeated.
+/// Filters every pixel of an image with the square of its neighbours, edges repeated.
 fn over_image(
     launch: &mut HostLaunch<'_>,
     pixel: impl Fn(&[f32], f32, &mut dyn Iterator<Item = f32>) -> f32,

@@ -1,14 +1,4 @@
-//! The kernels of omniheap: one folder each, one file per language, and a reference in Rust.
-//!
-//! WGSL becomes SPIR-V when this crate is built, so no backend needs a shader compiler it does not have anyway. Load a
-//! kernel with [`Launch::load`](omniheap_seam::Launch::load).
-//!
-//! ```
-//! use omniheap_seam::Slot;
-//! use omniheap_shaders::SCALE;
-//! assert_eq!(SCALE.slots, [Slot::Read, Slot::Write]);
-//! assert_eq!(SCALE.parameters, 12);
-//! ```
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 mod host;
 mod lookup;

@@ -18,7 +18,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// The variant for a table that the policy placed in `region`.
+    /// Returns the variant for a table that the policy placed in `region`.
     #[must_use]
     pub const fn in_region(&self, region: Region) -> &Kernel {
         match (region, &self.shared) {
@@ -28,13 +28,13 @@ impl Placed {
         }
     }
 
-    /// What all of them are called.
+    /// Returns the common name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.device.name
     }
 
-    /// Bytes of the table.
+    /// Returns the bytes of the table.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.rows as u64 * 16
@@ -46,11 +46,11 @@ impl Placed {
 pub struct Lookup {
     /// The kernel, with its table in every place.
     pub table: Placed,
-    /// How it reads.
+    /// Access pattern.
     pub pattern: Pattern,
-    /// What it does beside.
+    /// Arithmetic per element.
     pub work: Work,
-    /// Whether its reads wait for each other.
+    /// Dependence between reads.
     pub dependence: Dependence,
     /// Bytes of the table that one item reads.
     pub reads: u32,
@@ -59,7 +59,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// What its table is, for groups of 256 threads with `load` items each.
+    /// Returns the request of its table, for workgroups of 256 threads with `load` items each.
     #[must_use]
     pub fn request(&self, load: u32) -> Request<'static> {
         let reuse = u64::from(self.reads) * 256 * u64::from(load) / self.table.bytes();

@@ -34,7 +34,7 @@ fn the_place_of_a_table_is_in_the_slots() {
     }
 }
 
-/// The instructions of a module: code and operands.
+/// Returns the instructions of a module: code and operands.
 fn instructions(words: &[u32]) -> Vec<(u32, Vec<u32>)> {
     let (mut at, mut found) = (5, Vec::new());
     while at < words.len() {
@@ -92,4 +92,43 @@ fn reuse_is_bytes_read_by_a_group_over_bytes_of_the_table() {
     assert_eq!(find("whole", 64).request(1).reuse, 256, "every item reads the whole table");
     assert_eq!(find("codes", 64).request(1).reuse, 16, "16 numbers of 4 bytes, 1 KiB");
     assert_eq!(find("codes", 65_536).request(1).reuse, 0, "less than once");
+}
+
+/// FNV-1a.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+/// Compiled kernels that are checked in: name, source, image, and the hashes of both.
+type Prepared = (&'static str, &'static [u8], &'static [u8], [u64; 2]);
+
+const PREPARED: [Prepared; 3] = [
+    (
+        "compact.ptx: nvrtc 12.9 --gpu-architecture=compute_52 --std=c++17, then .version 6.4",
+        include_bytes!("../compact/compact.cu"),
+        include_bytes!("../compact/compact.ptx"),
+        [0x0af3_654b_2c50_ad36, 0x6577_2c06_6201_0da4],
+    ),
+    (
+        "compact.spv: glslangValidator -V --target-env vulkan1.1",
+        include_bytes!("../compact/compact.comp"),
+        include_bytes!("../compact/compact.spv"),
+        [0x4aad_cf58_2fc4_0b59, 0xa910_a0b7_1d43_2617],
+    ),
+    (
+        "constant_bank.ptx: written by hand",
+        include_bytes!("../constant_bank/constant_bank.cu"),
+        include_bytes!("../constant_bank/constant_bank.ptx"),
+        [0x4ebe_67f9_b8f3_4a42, 0x4d9c_297f_1d75_0bc4],
+    ),
+];
+
+#[test]
+fn prepared_images_are_those_of_their_sources() {
+    for (how, source, image, hashes) in PREPARED {
+        let found = [hash(source), hash(image)];
+        assert_eq!(found, hashes, "{how}: make the image again, then write {found:#x?} here");
+    }
 }

@@ -95,7 +95,7 @@ fn rows(name: &str, trace: &Trace) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// What a thread found; its panic is this thread's panic.
+/// Returns the result of a thread, or panics with its panic.
 pub(super) fn finished<T>(outcome: thread::Result<T>) -> T {
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -33,7 +33,7 @@ pub(super) struct Arguments {
     /// Write the results for CI
     #[arg(long, value_name = "FILE.xml", conflicts_with_all = ["soak", "faults"])]
     junit: Option<PathBuf>,
-    /// Instead: so many random operations with checked contents
+    /// Run this many random operations with checked contents instead
     #[arg(long, value_name = "OPERATIONS", conflicts_with = "faults", value_parser = clap::value_parser!(u64).range(2..))]
     soak: Option<u64>,
     /// Threads that share the device and the operations of a soak
@@ -124,11 +124,11 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 enum Long {
     /// There is no such device here.
     Absent(Failure),
-    /// What it found.
+    /// The failure.
     Failed(Failure),
 }
 
-/// The long run that was asked for.
+/// Runs the requested soak or fault injection.
 fn long(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<(), Long> {
     let number = arguments.device;
     let absent = |error| Long::Absent(Failure::no_device(Some(kind), number, error));
@@ -152,7 +152,7 @@ fn merge(suites: &[String]) -> Option<String> {
     Some(format!("{head}\n<testsuites>\n{bodies}</testsuites>\n"))
 }
 
-/// Says on standard error what is left out; tools look at what is there.
+/// Prints skipped cases to standard error; tools read the results.
 fn note(format: Format, line: &str) -> Result<(), Failure> {
     match format {
         Format::Text => Ok(writeln!(std::io::stderr(), "{line}")?),
@@ -180,7 +180,7 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
     results
 }
 
-/// A device with what may be done to it beyond the seam, where its backend has that.
+/// Returns a device with what may be done to it beyond the seam, where its backend has that.
 fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
     match kind {
         BackendKind::Host if device == 0 => Ok(host()),
@@ -191,7 +191,7 @@ fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
     }
 }
 
-/// The device of the case before, unless that was lost: opening one takes half a second on some machines.
+/// Returns the device of the case before, unless that was lost: opening one takes half a second on some machines.
 fn handed_on(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
     static SPARES: Spares<AnyBackend> = Spares::new();
     let take = || SPARES.take(|| open(kind, device));
@@ -213,7 +213,7 @@ fn host() -> Rig<AnyBackend> {
         .with_account(Account::Exact)
 }
 
-/// A device of wgpu, which can be lost.
+/// Returns a device of wgpu, which can be lost.
 #[cfg(feature = "wgpu")]
 fn wgpu(backend: omniheap::wgpu::Wgpu) -> Rig<AnyBackend> {
     let device = backend.device().clone();
@@ -232,12 +232,11 @@ fn text(results: &Results) -> String {
         lines.push(format!("  {word}: {}::{}: {why}", case.mode, case.name));
     }
     lines.push(format!(
-        "  {} passed, {} failed, {} refused as documented, {} known failures; behaviours pending: {}",
+        "  {} passed, {} failed, {} refused as documented, {} known failures",
         results.passed(),
         results.failed(),
         results.refused(),
-        results.known(),
-        results.pending.len()
+        results.known()
     ));
     lines.join("\n")
 }

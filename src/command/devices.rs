@@ -55,7 +55,7 @@ struct HeapEntry {
     host: &'static str,
 }
 
-/// Looks for every device and prints what it finds.
+/// Finds and prints every device.
 pub(super) fn run(_: &Arguments, format: Format) -> Result<(), Failure> {
     let bar = output::progress(format, BackendKind::ALL.len() as u64);
     bar.set_message("looking for devices");

@@ -14,7 +14,7 @@ const MODES: [(&str, Mode); 2] = [("blocks", Mode::Plain), ("pages", Mode::Paged
 /// One call that fails, and then more than one.
 const DEPTHS: [(&str, Depth); 2] = [("single", Depth::Single), ("longer", Depth::Plans)];
 
-/// What a soak did, as printed.
+/// Printed results of a soak.
 #[derive(Serialize)]
 struct Soak {
     name: &'static str,
@@ -29,7 +29,7 @@ struct Soak {
     checked: u64,
 }
 
-/// What failing calls did, as printed.
+/// Printed results of fault injection.
 #[derive(Serialize)]
 struct Faults {
     name: &'static str,

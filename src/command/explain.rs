@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     no_profile: bool,
 }
 
-/// Whether a decision uses what was measured on the device.
+/// Use of the device's measured profile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Profile,
@@ -52,16 +52,16 @@ struct Decision {
     size: u64,
     region: Option<String>,
     heap: Option<String>,
-    /// What the bytes start at a multiple of.
+    /// Alignment.
     align: Option<u64>,
     /// The most bytes that the region gives one request.
     limit: Option<u64>,
     reason: String,
-    /// Where the numbers behind the rules come from.
+    /// Origin of the profile.
     rules: String,
-    /// Where it goes when device memory is full.
+    /// Fallback when device memory is full.
     when_full: &'static str,
-    /// Where the bytes would come from, and how many new ones.
+    /// Source of the bytes, and how many are new.
     source: Option<&'static str>,
     #[serde(skip)]
     from: Option<&'static str>,
@@ -152,7 +152,7 @@ fn decide(
     decision
 }
 
-/// Where bytes come from: the word for tools, and the words for people.
+/// Returns the source of bytes: a word for tools, and text for people.
 const fn told(source: Source) -> (&'static str, &'static str) {
     match source {
         Source::Held => ("held", "memory that is held"),

@@ -12,12 +12,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The work failed: a device is not here, a check did not hold.
+    /// Creates a failure of the work: a missing device, a failed check.
     pub(crate) fn failed(line: impl Into<String>) -> Self {
         Self { code: 1, line: line.into() }
     }
 
-    /// The input or the options make no sense; nothing was done.
+    /// Creates a failure of the input or the options; nothing was done.
     pub(crate) fn input(line: impl Into<String>) -> Self {
         Self { code: 2, line: line.into() }
     }
@@ -27,7 +27,7 @@ impl Failure {
         Self { code: 3, line: line.into() }
     }
 
-    /// A device that could not be opened, and why.
+    /// Creates a failure for a device that could not be opened.
     pub(crate) fn no_device(
         backend: Option<BackendKind>,
         ordinal: u32,
@@ -45,14 +45,14 @@ impl Failure {
         ))
     }
 
-    /// A filter that selects nothing: a verdict on nothing is none.
+    /// Creates a failure for a filter that selects nothing.
     pub(crate) fn nothing_named(what: &str, filter: &str) -> Self {
         Self::input(format!(
             "no {what}'s name contains `{filter}`; run without --filter to see them all"
         ))
     }
 
-    /// A file that could not be written, and why.
+    /// Creates a failure for a file that could not be written.
     pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Self {
         let shown = path.display();
         Self::failed(format!(
@@ -60,7 +60,7 @@ impl Failure {
         ))
     }
 
-    /// What the shell sees.
+    /// Returns the exit code.
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }

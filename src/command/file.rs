@@ -10,7 +10,7 @@ pub(crate) struct NewFile {
     /// As the caller named it.
     path: PathBuf,
     file: File,
-    /// What is written and where it goes; `None` for a pipe or a device, which is written in place.
+    /// Temporary file and its destination; `None` for a pipe or a device, which is written in place.
     moved: Option<(PathBuf, PathBuf)>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<u64, Failure> {
     NewFile::create(path)?.write(|sink| sink.write_all(text.as_bytes()))
 }
 
-/// The file to write; with it the file's name and its place, if it has to be moved there.
+/// Returns the file to write; with it the file's name and its place, if it has to be moved there.
 fn open(path: &Path) -> io::Result<(File, Option<(PathBuf, PathBuf)>)> {
     // A link stays one: the file that it names is replaced.
     let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());

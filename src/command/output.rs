@@ -1,4 +1,4 @@
-//! What commands print: text for people, JSON for tools, progress only for someone who watches.
+//! Output of commands: text for people, JSON for tools, progress only on a terminal.
 use super::Failure;
 use core::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.
@@ -29,7 +29,7 @@ pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
     }
 }
 
-/// A bar on standard error; hidden where nobody watches or a tool does.
+/// Returns a progress bar on standard error; hidden unless it is a terminal and the format is text.
 pub(crate) fn progress(format: Format, steps: u64) -> ProgressBar {
     let watched = format == Format::Text && stderr().is_terminal();
     let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -42,7 +42,7 @@ pub(crate) fn progress(format: Format, steps: u64) -> ProgressBar {
     bar
 }
 
-/// Work whose length nobody knows; hidden as [`progress`] is.
+/// Returns a spinner for work of unknown length; hidden as [`progress`] is.
 pub(crate) fn spinner(format: Format, message: &str) -> ProgressBar {
     let bar = progress(format, 0);
     let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
@@ -51,7 +51,7 @@ pub(crate) fn spinner(format: Format, message: &str) -> ProgressBar {
     bar
 }
 
-/// Bytes for people: three digits and a unit.
+/// Returns the bytes for people: three digits and a unit.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -119,7 +119,7 @@ pub(crate) fn keep_apart(out: &Path, others: &[Option<&Path>]) -> Result<(), Fai
     }
 }
 
-/// Runs work whose panics are part of its result: a trace of them on standard error helps nobody.
+/// Runs work whose panics are part of its result, without printing them to standard error.
 pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     /// Seconds to look, at most
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time_limit: Option<Duration>,
-    /// Search with so many seeds side by side; the same number gives the same plan, unless time runs out
+    /// Search with this many seeds in parallel; the same number gives the same plan, unless time runs out
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
     /// Write the table with a column `offset`; to standard output if it is `-`
@@ -117,7 +117,7 @@ fn check_outputs(arguments: &Arguments, format: Format) -> Result<usize, Failure
     Ok(piped)
 }
 
-/// Says whether a path stands for standard output.
+/// Returns whether a path stands for standard output.
 fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

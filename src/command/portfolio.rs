@@ -18,9 +18,9 @@ const FIRST_ROUND: u64 = 4_000;
 /// only when a lower seed has an answer that nothing can better. So the same problem and number of threads give
 /// the same plan, unless the time limit ends a round.
 pub(super) struct Portfolio<'a> {
-    /// What to plan; checked.
+    /// The problem, validated.
     pub(super) problem: &'a Problem,
-    /// How many.
+    /// Number of them.
     pub(super) threads: u64,
     /// When to stop.
     pub(super) time_limit: Option<Duration>,
@@ -29,7 +29,7 @@ pub(super) struct Portfolio<'a> {
 }
 
 impl Portfolio<'_> {
-    /// The best plan, and how long the first one took.
+    /// Returns the best plan, and how long the first one took.
     pub(super) fn run(&self) -> (Plan, Duration) {
         let start = Instant::now();
         let most = if self.time_limit.is_some() { u64::MAX } else { Options::default().effort };
@@ -56,7 +56,7 @@ impl Portfolio<'_> {
         }
     }
 
-    /// Lets every seed look at `effort` states.
+    /// Runs every seed for `effort` states.
     fn round(&self, start: Instant, effort: u64) -> Vec<(Plan, Duration)> {
         let proven = AtomicU64::new(u64::MAX);
         thread::scope(|scope| {
@@ -91,7 +91,7 @@ impl Portfolio<'_> {
     }
 }
 
-/// The best plan, of equals that of the lowest seed; and when the first one was found.
+/// Returns the best plan, of equals that of the lowest seed; and when the first one was found.
 fn best(plans: Vec<(Plan, Duration)>) -> (Plan, Duration) {
     let first = plans.iter().map(|(_, first)| *first).min().unwrap_or_default();
     // What is proven may come from any thread that was not stopped, so the lowest seed has it whatever the peak.
@@ -103,7 +103,7 @@ fn best(plans: Vec<(Plan, Duration)>) -> (Plan, Duration) {
     (best.expect("there is at least one thread").0, first)
 }
 
-/// What is proven beats what is not; a plan that fits beats one that does not.
+/// Returns the rank of a status: proven before unproven, fitting before not fitting.
 const fn rank(status: &Status) -> u8 {
     match status {
         Status::Optimal | Status::Infeasible { .. } => 0,

@@ -15,7 +15,7 @@ pub(super) struct Arguments {
     /// Trace files: CSV `op,id,size,stream,time_us`, plain or gzip, or any other format that omniheap reads
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
-    /// Where to replay; `none` keeps accounts only
+    /// Backend to replay on; `none` counts only
     #[arg(long, value_enum, default_value_t = Where::Host)]
     backend: Where,
     /// Number of the device
@@ -41,7 +41,7 @@ Examples:
   omniheap replay run.csv.gz --paged no --capacity min
   omniheap replay a.csv b.csv --backend cuda --json";
 
-/// Where a trace is replayed.
+/// Backend of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Where {
     Host,
@@ -101,7 +101,7 @@ struct Outcome {
     ns_per_event: f64,
     driver_calls: u64,
     driver_ns: u64,
-    /// Where the driver tells.
+    /// The driver's own peak, if it reports one.
     driver_peak_bytes: Option<u64>,
     oom: u64,
     min_capacity_bytes: Option<u64>,
@@ -230,7 +230,7 @@ pub(super) fn open_trace(path: &Path) -> Result<Trace, Failure> {
     Trace::open(path).map_err(|error| Failure::input(format!("{}: {error}", path.display())))
 }
 
-/// A trace's name: its file's, without what only says how it is stored.
+/// Returns a trace's name: its file's, without what only says how it is stored.
 pub(super) fn name_of(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);

@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     /// An earlier report of the same manager, in JSON: shows what moved between the two
     #[arg(long, value_name = "REPORT.json")]
     before: Option<PathBuf>,
-    /// What to write
+    /// Kind of output
     #[arg(long, value_enum, default_value_t = Shape::Html)]
     shape: Shape,
     /// The file to write; `-` writes to standard output
@@ -40,7 +40,7 @@ Examples:
   omniheap report run.csv.gz --shape prometheus -o - | grep peak
   omniheap report after.json --before before.json -o defragmented.html";
 
-/// What is written.
+/// Kind of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Shape {
     /// One page that works from disk
@@ -62,13 +62,13 @@ struct Written {
     bytes: u64,
 }
 
-/// What the input is.
+/// Kind of input.
 enum Input {
     Trace(Box<Trace>),
     Report(Box<ReportData>),
 }
 
-/// What is written, ready.
+/// Finished output.
 enum Content {
     Html(ReportData),
     Json(ReportData),
@@ -153,12 +153,12 @@ fn content(arguments: &Arguments, name: &str, input: Input) -> Result<Content, F
     })
 }
 
-/// Whether the trace says where allocations lie.
+/// Returns whether the trace says where allocations lie.
 fn is_placed(trace: &Trace) -> bool {
     trace.events().iter().any(|event| matches!(event.op, Op::Bind { .. }))
 }
 
-/// The recording, and what PyTorch's policy and omniheap reserve for the same events.
+/// Returns the recording, and what PyTorch's policy and omniheap reserve for the same events.
 fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Error> {
     let mut data = if is_placed(trace) {
         report::from_trace(trace, name)
@@ -174,7 +174,7 @@ fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Err
     Ok(data)
 }
 
-/// A replay through omniheap's own manager, on a device that keeps accounts only. `None` when it cannot serve the trace.
+/// Returns a replay through omniheap's own manager, on a device that keeps accounts only. `None` when it cannot serve the trace.
 fn omniheap(trace: &Trace) -> Option<Comparison> {
     let (device, program) = (Device::open(None, 0).ok()?, Program::new(trace));
     let (played, curve) = device.reserved_curve(&program, Paging::Wanted).ok()?;
@@ -187,7 +187,7 @@ fn omniheap(trace: &Trace) -> Option<Comparison> {
     })
 }
 
-/// Puts the report of `--before`, where there is one, in front of this one.
+/// Prepends the report of `--before`, if there is one.
 fn add_before(arguments: &Arguments, mut data: ReportData) -> Result<ReportData, Failure> {
     if let Some(before) = &arguments.before {
         data.add_before(&read_report(before)?, "between the two reports");
@@ -195,7 +195,7 @@ fn add_before(arguments: &Arguments, mut data: ReportData) -> Result<ReportData,
     Ok(data)
 }
 
-/// Whether a file begins as reports in JSON do. Dumps of other programs are JSON too.
+/// Returns whether a file begins as reports in JSON do. Dumps of other programs are JSON too.
 fn is_report(path: &Path) -> bool {
     let mut head = [0; 64];
     let read = File::open(path).and_then(|mut file| io::Read::read(&mut file, &mut head));

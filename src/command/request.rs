@@ -9,7 +9,7 @@ use omniheap::{
 };
 use std::path::Path;
 
-/// The words of a type, as the command line checks them.
+/// Returns the words of a type, as the command line checks them.
 fn words<T: Word>() -> impl TypedValueParser<Value = T> {
     let known = PossibleValuesParser::new(T::WORDS.iter().map(|(word, _)| *word));
     known.map(|word| T::from_word(&word).expect("one of the words above"))
@@ -42,46 +42,46 @@ pub(super) struct Options {
     /// Alignment in bytes: a power of two
     #[arg(long, value_parser = output::bytes_argument, default_value = "1")]
     align: u64,
-    /// Who writes it
+    /// Writer of the data
     #[arg(long, value_parser = words::<Writer>(), default_value = "device")]
     writes: Writer,
-    /// Who reads it
+    /// Reader of the data
     #[arg(long, value_parser = words::<Access>(), default_value = "device")]
     reads: Access,
-    /// How kernels read it
+    /// Access pattern of kernels
     #[arg(long, value_parser = words::<Pattern>(), default_value = "coalesced")]
     pattern: Pattern,
-    /// What kernels do beside reading it: light is at most a multiplication and an addition for each number
+    /// Arithmetic of kernels: light is at most one multiply-add per number read
     #[arg(long, value_parser = words::<Work>(), default_value = "any")]
     work: Work,
-    /// Whether their reads wait for each other
+    /// Dependence between reads
     #[arg(long, value_parser = words::<Dependence>(), default_value = "any")]
     dependence: Dependence,
-    /// How often a group of threads reads each byte
+    /// Average reads per byte by one workgroup
     #[arg(long, default_value_t = 1)]
     reuse: u32,
     /// Bytes of it that one group of threads reads, where that is not all of them
     #[arg(long, value_parser = output::bytes_argument)]
     touches: Option<u64>,
-    /// How long it lives
+    /// Lifetime
     #[arg(long, value_parser = words::<Lifetime>(), default_value = "persistent")]
     lifetime: Lifetime,
-    /// Whether host and device see each other's writes without a flush
+    /// Host-device coherence without flushes
     #[arg(long, value_parser = words::<Coherence>(), default_value = "any")]
     coherence: Coherence,
-    /// Whether another region may serve where the best one cannot
+    /// Whether a substitute region is allowed
     #[arg(long, value_parser = words::<Substitution>(), default_value = "allowed")]
     substitute: Substitution,
-    /// Whether it may go to host memory when device memory is full
+    /// Whether it may spill to host memory when device memory is full
     #[arg(long, value_parser = words::<Spill>(), default_value = "forbidden")]
     spill: Spill,
-    /// Whether its bytes may outlive it
+    /// Whether its bytes are cleared when it is freed
     #[arg(long, value_parser = words::<Privacy>(), default_value = "open")]
     privacy: Privacy,
 }
 
 impl Options {
-    /// The request, checked.
+    /// Returns the request, checked.
     pub(super) fn wanted(&self) -> Result<WrittenRequest, Failure> {
         let size = self.size.ok_or_else(|| Failure::input("give --size or a file of requests"))?;
         let wanted = WrittenRequest {

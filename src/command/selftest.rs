@@ -27,7 +27,7 @@ fn round_trip(manager: &Manager<AnyBackend>) -> Result<(), String> {
     if read == written { Ok(()) } else { Err("bytes came back changed".into()) }
 }
 
-/// Bytes that say whose they are: no two seeds give the same.
+/// Returns the bytes that say whose they are: no two seeds give the same.
 pub(super) fn pattern(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {

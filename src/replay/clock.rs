@@ -7,7 +7,7 @@ use omniheap::{AnyBackend, Backend, HeapId, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What the calls took and led to.
+/// Times and results of the calls.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     /// Inside the driver's calls.
@@ -27,7 +27,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock that asks `device` how much of `heap` is used whenever that has grown.
+    /// Creates a clock that asks `device` how much of `heap` is used whenever that has grown.
     pub(super) fn new(asked: Option<(AnyBackend, HeapId)>) -> Self {
         Self { asked, figures: Mutex::default() }
     }
@@ -36,7 +36,7 @@ impl Clock {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the driver says is used now.
+    /// Returns the bytes in use according to the driver.
     pub(super) fn used(&self) -> Option<u64> {
         let (device, heap) = self.asked.as_ref()?;
         Some(device.as_budget()?.budget(*heap).ok()?.used)

@@ -15,25 +15,25 @@ use omniheap_null::Null;
 /// The heap of a device that has no size of its own: address space, not memory.
 const WIDE: u64 = 256 << 30;
 
-/// Whether pools are built from pages.
+/// Use of paged pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paging {
-    /// Where the device can.
+    /// Paged where the device can remap.
     Wanted,
     /// Blocks only.
     Off,
 }
 
-/// How much memory the device has.
+/// Memory capacity of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Capacity {
-    /// What it has.
+    /// The device's own capacity.
     Whole,
     /// This many bytes.
     Bytes(u64),
 }
 
-/// Where traces are replayed.
+/// Device of a replay.
 #[derive(Debug)]
 pub(crate) enum Device {
     /// This machine's memory.
@@ -48,7 +48,7 @@ pub(crate) enum Device {
 pub(crate) struct AnyDevice(AnyBackend);
 
 impl AnyDevice {
-    /// A clock that asks the driver about the heap that plain requests go to.
+    /// Returns a clock that asks the driver about the heap that plain requests go to.
     fn clock(&self) -> Result<Clock> {
         let heap = first_heap(self.0.caps())?;
         Ok(Clock::new(Some((AnyBackend::clone(&self.0), heap))))
@@ -71,7 +71,7 @@ impl Device {
         }
     }
 
-    /// The same limits without bytes, with a capacity; only the heap that plain requests go to remains.
+    /// Returns the same limits without bytes, with a capacity; only the heap that plain requests go to remains.
     pub(crate) fn null(&self, capacity: u64) -> Result<Null> {
         let mut caps = match self {
             Self::Host => host_caps(WIDE),
@@ -85,12 +85,12 @@ impl Device {
         Ok(Null::new(caps))
     }
 
-    /// The same device without bytes, with every size that it has.
+    /// Returns the same device without bytes, with every size that it has.
     pub(crate) fn emptied(&self) -> Result<Self> {
         Ok(Self::Null(Box::new(self.null(WIDE)?.caps().clone())))
     }
 
-    /// Whether a replay builds its pools from pages.
+    /// Returns whether a replay builds its pools from pages.
     pub(crate) fn is_paged(&self, paging: Paging) -> Result<bool> {
         let pages = |caps: &Caps| {
             let first = first_heap(caps)?;
@@ -188,9 +188,9 @@ const fn bytes(capacity: Capacity) -> u64 {
     }
 }
 
-/// The usual settings, with one lane for threads: a replay has one thread, and the result is the same every time.
+/// Returns the usual settings, with one lane for threads: a replay has one thread, and the result is the same every time.
 ///
-/// A plain pool that is told its capacity takes it as one block, as an engine with a fixed budget would.
+/// A plain pool with a known capacity allocates it as one block, as an engine with a fixed budget would.
 fn config(paging: Paging, capacity: Capacity) -> ManagerConfig {
     let mut config = ManagerConfig::default();
     // What a replay finds depends on the trace and on caps, not on how long calls took.
@@ -205,7 +205,7 @@ fn config(paging: Paging, capacity: Capacity) -> ManagerConfig {
     }
 }
 
-/// What every span is a multiple of.
+/// Returns the unit that every span is a multiple of.
 pub(crate) fn unit() -> u64 {
     ManagerConfig::default().unit.get()
 }
@@ -218,13 +218,13 @@ fn host_caps(size: u64) -> Caps {
     caps
 }
 
-/// The heap that requests go to which say nothing of their use.
+/// Returns the heap that requests go to which say nothing of their use.
 fn first_heap(caps: &Caps) -> Result<HeapId> {
     let placement = DefaultPolicy.place(&Request::new(1), caps)?;
     placement.heaps.as_slice().first().copied().ok_or(ErrorKind::NoSuchHeap.into())
 }
 
-/// The device with `capacity` bytes of the first heap and next to nothing of the others.
+/// Returns the device with `capacity` bytes of the first heap and next to nothing of the others.
 fn limited(device: AnyBackend, capacity: u64) -> Result<Limit<AnyBackend>> {
     let first = first_heap(device.caps())?;
     let limit = |(heap, _): (HeapId, &Heap)| if heap == first { capacity } else { 1 };

@@ -10,10 +10,10 @@ use omniheap::{
     Align, Allocation, Backend, Manager, ManagerConfig, Request, Result, plan_from_trace,
 };
 
-/// Where the planner stops on traces whose plan it cannot prove best.
+/// Time limit of the planner.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What a replay by plan did.
+/// Results of a replay by plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// The most that was held from the driver.

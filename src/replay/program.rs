@@ -2,7 +2,7 @@
 use omniheap::trace::{Op, Trace};
 use omniheap::{Align, Layout};
 
-/// What to do next. Sixteen bytes, because millions of them run through the cache of the allocator that is measured.
+/// One step of a replay. 16 bytes, because millions of them pass through the cache of the measured allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// Allocate and keep it under a number that nothing live has.
@@ -14,7 +14,7 @@ pub(crate) enum Step {
 const _: () = assert!(size_of::<Step>() == 16);
 
 impl Step {
-    /// The layout that an allocation asks for.
+    /// Returns the layout that an allocation asks for.
     #[inline]
     pub(crate) const fn layout(size: u64, align_log2: u8) -> Layout {
         Layout::new(size).align(Align::of(1 << align_log2))
@@ -70,7 +70,7 @@ impl Program {
         number
     }
 
-    /// The largest sum of bytes allocated and not yet freed, without the allocations at these steps.
+    /// Returns the largest sum of bytes allocated and not yet freed, without the allocations at these steps.
     ///
     /// `failed` is in ascending order.
     pub(crate) fn peak_live(&self, failed: &[u32]) -> u64 {
@@ -92,7 +92,7 @@ impl Program {
     }
 }
 
-/// The exponent of a power of two.
+/// Returns the exponent of a power of two.
 fn log2(bytes: u64) -> u8 {
     u8::try_from(bytes.trailing_zeros()).expect("a u64 has at most 64 zeros")
 }

@@ -9,7 +9,7 @@ use omniheap::{
 };
 use std::time::Instant;
 
-/// What one replay did.
+/// Results of one replay.
 #[derive(Debug)]
 pub(crate) struct Played {
     /// From the first step to the last, driver calls included.
@@ -42,8 +42,7 @@ pub(crate) enum Until {
 
 /// Replays `program` through `manager`. Streams become timelines of the device where it has them.
 ///
-/// What was reserved is counted at the seam, not by the manager that is judged; what the driver says of it is asked of
-/// the heap of `clock`. `watch` sees the device after every step.
+/// Reserved bytes are counted at the seam, not by the manager under test. `clock` asks the driver about its heap. `watch` sees the device after every step.
 pub(super) fn play<B: Backend>(
     backend: B,
     clock: Clock,
@@ -102,7 +101,7 @@ fn note_failure(error: &AllocateError, at: usize, failed: &mut Vec<u32>) -> Resu
     Ok(())
 }
 
-/// A timeline for each stream: the main one, then new ones, then the main one again when the device has no more.
+/// Returns a timeline for each stream: the main one, then new ones, then the main one again when the device has no more.
 fn open_timelines<B: Backend>(backend: &B, streams: u16) -> Result<Vec<Option<TimelineId>>> {
     let Some(timelines) = backend.as_timelines() else {
         return Ok(vec![None; usize::from(streams)]);

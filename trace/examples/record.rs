@@ -71,7 +71,7 @@ fn serve(pool: &UserPool<Host>) -> Result<Vec<Allocation<Host>>, Box<dyn Error>>
     Ok(stay)
 }
 
-/// The manager before and after a pass, and why a request failed in between.
+/// Records a manager before and after a pass, and a request that fails in between.
 fn draw(manager: &Manager<Host>, pool: &UserPool<Host>, page: &str) -> Result<(), Box<dyn Error>> {
     let mut before = report::from_manager(&manager.report(), manager.caps(), "before");
     let refused = pool.allocate(&Request::new(12 * MIB).name("large"));

@@ -1,4 +1,4 @@
-//! What recording costs: `cargo run --release -p omniheap-trace --example record_cost [-- FILE]`
+//! Measures the cost of recording: `cargo run --release -p omniheap-trace --example record_cost [-- FILE]`
 //!
 //! Allocates and frees in one lane of host memory, without an observer, with a recorder, and with named requests. The
 //! least of many short rounds is shown: others use this machine too.
@@ -13,7 +13,7 @@ use std::time::Instant;
 const ROUNDS: u32 = 400;
 const PAIRS: u32 = 2_000;
 
-/// The least time for one allocation and its free, in nanoseconds.
+/// Returns the least time for one allocation and its free, in nanoseconds.
 fn measure(config: ManagerConfig, name: Option<&str>) -> Result<f64, impl Debug> {
     let manager = Manager::with_config(Host::new(), config);
     let mut least = f64::INFINITY;

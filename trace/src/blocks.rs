@@ -54,7 +54,7 @@ impl Blocks {
         Ok(BlockId(number))
     }
 
-    /// The number, the size and the backing of block `raw`.
+    /// Returns the number, the size and the backing of block `raw`.
     pub(crate) fn get(&self, raw: u64) -> Result<(BlockId, u64, Backing), ErrorKind> {
         let block = *self.held.get(&halves(raw)).ok_or(ErrorKind::UnknownBlock(raw))?;
         let (size, backing) = self.sizes[usize::from(block.0)];

@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::tight;
 use crate::trace::{Meta, Source, Trace};
 
-/// How an allocation came to lie where it does.
+/// Origin of an allocation's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Locate {
     /// It was allocated there.
@@ -235,7 +235,7 @@ impl Builder {
         Ok(self.trace.labels.intern(parent, text))
     }
 
-    /// Gives allocation `id` its label.
+    /// Sets the label of allocation `id`.
     pub(crate) fn set_label(&mut self, id: AllocationId, label: LabelId) -> Result<(), ErrorKind> {
         self.check_label(label)?;
         if label != LabelId::NONE {
@@ -245,22 +245,22 @@ impl Builder {
         Ok(())
     }
 
-    /// How far `raw` has come; `None` when it was never allocated.
+    /// Returns the state of `raw`; `None` if it was never allocated.
     pub(crate) fn life(&self, raw: u64) -> Option<Life> {
         self.ids.get(raw).map(Slot::life)
     }
 
-    /// Whether `raw` was ever allocated.
+    /// Returns whether `raw` was ever allocated.
     pub(crate) fn is_known(&self, raw: u64) -> bool {
         self.ids.get(raw).is_some()
     }
 
-    /// What is known besides the events, to be filled in.
+    /// Returns the metadata, to be filled in.
     pub(crate) fn meta(&mut self) -> &mut Meta {
         &mut self.trace.meta
     }
 
-    /// The finished trace.
+    /// Returns the finished trace.
     pub(crate) fn finish(mut self) -> Trace {
         self.trace.events.shrink_to_fit();
         self.trace

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::io;
 
-/// Where in the input a reader stopped.
+/// Position in the input where a reader stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// The input as a whole.
@@ -27,7 +27,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// What an error begins with: where it is, unless that is everywhere.
+/// Returns the beginning of an error message: its position, if it has one.
 fn lead(position: &Position) -> String {
     match position {
         Position::Input => String::new(),
@@ -39,23 +39,23 @@ fn lead(position: &Position) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
-    /// What happened.
+    /// The operation.
     Op,
-    /// Which allocation.
+    /// The allocation.
     Id,
     /// Bytes.
     Size,
-    /// Which stream.
+    /// The stream.
     Stream,
     /// When.
     Time,
-    /// Which thread.
+    /// The thread.
     Thread,
     /// Alignment.
     Alignment,
     /// Offset inside a block.
     Offset,
-    /// Which block.
+    /// The block.
     Block,
 }
 
@@ -88,18 +88,18 @@ impl Error {
         Self { position, kind }
     }
 
-    /// Where the reader stopped.
+    /// Returns the position where the reader stopped.
     pub const fn position(&self) -> Position {
         self.position
     }
 
-    /// What was wrong there.
+    /// Returns the kind of error.
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 }
 
-/// What was wrong, and what to do about it.
+/// Kinds of errors, each with advice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -198,7 +198,7 @@ pub enum ErrorKind {
     /// More of something than [`Limits`](crate::Limits) permits.
     #[error("more than {limit} {what}; raise that limit if the file is to be trusted")]
     OverLimit {
-        /// What there is too much of.
+        /// Name of the exceeded limit.
         what: &'static str,
         /// The limit in force.
         limit: u64,

@@ -31,7 +31,7 @@ impl Alignment {
         if bytes.is_power_of_two() { Some(Self(bytes.trailing_zeros() as u8 + 1)) } else { None }
     }
 
-    /// The alignment in bytes, or `None` when the recording did not say.
+    /// Returns the alignment in bytes, or `None` when the recording did not say.
     pub const fn bytes(self) -> Option<u64> {
         match self.0 {
             0 => None,
@@ -48,7 +48,7 @@ impl Alignment {
     }
 }
 
-/// What gives a block its bytes.
+/// Backing of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backing {
     /// Memory of its own.
@@ -57,7 +57,7 @@ pub enum Backing {
     Pages,
 }
 
-/// What a placement chose among.
+/// Region of a placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Region {
@@ -99,7 +99,7 @@ pub enum Rung {
     Wait = 9,
 }
 
-/// What happened. Sizes and offsets are bytes.
+/// An operation. Sizes and offsets are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// An allocation began to live.
@@ -108,7 +108,7 @@ pub enum Op {
         id: AllocationId,
         /// Bytes as asked for, before any rounding; never zero.
         size: u64,
-        /// Where it is used first.
+        /// Stream of its first use.
         stream: StreamId,
         /// Alignment asked for, where recorded.
         align: Alignment,
@@ -153,7 +153,7 @@ pub enum Op {
     Place {
         /// The allocation.
         id: AllocationId,
-        /// What was chosen.
+        /// Chosen region.
         region: Region,
         /// Why, as a string of the trace's [`Labels`](crate::Labels).
         reason: crate::LabelId,
@@ -166,7 +166,7 @@ pub enum Op {
         size: u64,
         /// The heap it is of.
         heap: HeapId,
-        /// Whether the bytes come with it.
+        /// Whether the block has memory or only addresses.
         backing: Backing,
     },
     /// A block was given back to the driver.
@@ -215,7 +215,7 @@ pub enum Op {
 pub struct Event {
     /// Microseconds since the trace began; never less than that of the event before.
     pub time_us: u64,
-    /// What happened.
+    /// The operation.
     pub op: Op,
 }
 

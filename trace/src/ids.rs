@@ -4,7 +4,7 @@ use core::hash::BuildHasher;
 use std::collections::HashMap;
 use std::hash::RandomState;
 
-/// How far an allocation has come.
+/// State of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     /// Allocated.
@@ -131,7 +131,7 @@ impl IdMap {
     }
 }
 
-/// The low and the high half: a key that needs less alignment.
+/// Returns the low and the high half: a key that needs less alignment.
 #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
 pub(crate) fn halves(raw: u64) -> [u32; 2] {
     [raw as u32, (raw >> 32) as u32]

@@ -59,7 +59,7 @@ impl<'a> Input<'a> {
         Ok(Self { body, head, head_taken: 0, given: 0, limits: *limits, compressed })
     }
 
-    /// The first bytes, without consuming them; shorter than asked for only when the input is.
+    /// Returns the first bytes, without consuming them; shorter than asked for only when the input is.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
@@ -84,7 +84,7 @@ impl<'a> Input<'a> {
         Ok(filled)
     }
 
-    /// All bytes that are left.
+    /// Returns all bytes that are left.
     pub(crate) fn rest(&mut self) -> Result<Vec<u8>, ErrorKind> {
         let mut bytes = Vec::new();
         loop {
@@ -139,7 +139,7 @@ fn read_head(source: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Tells damage of the compressed stream from a failing disk.
+/// Distinguishes damage of the compressed stream from a failing disk.
 fn refine(error: io::Error, gzip: bool) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::UnexpectedEof if gzip => ErrorKind::Truncated,

@@ -14,7 +14,7 @@ impl LabelId {
     pub const NONE: Self = Self(0);
 }
 
-/// What stands for a tag, which is a number.
+/// Returns the text of a numeric tag.
 pub(crate) fn tag_text(tag: omniheap_core::Tag) -> String {
     format!("tag {}", tag.0)
 }
@@ -75,13 +75,13 @@ impl Labels {
         }
     }
 
-    /// Whether `label` is `parent / text`.
+    /// Returns whether `label` is `parent / text`.
     pub(crate) fn is(&self, label: LabelId, parent: LabelId, text: &str) -> bool {
         self.node(label)
             .is_some_and(|node| node.parent == parent.0 && self.string_at(node.text) == text)
     }
 
-    /// The last part of `label`'s path: its name. Empty for [`LabelId::NONE`].
+    /// Returns the last part of `label`'s path: its name. Empty for [`LabelId::NONE`].
     ///
     /// # Panics
     /// When `label` is not of these labels.
@@ -92,7 +92,7 @@ impl Labels {
         }
     }
 
-    /// The label above `label`; [`LabelId::NONE`] for one at the top.
+    /// Returns the label above `label`; [`LabelId::NONE`] for one at the top.
     ///
     /// # Panics
     /// When `label` is not of these labels.
@@ -100,7 +100,7 @@ impl Labels {
         self.node(label).map_or(LabelId::NONE, |node| LabelId(node.parent))
     }
 
-    /// The whole path of `label`, parts joined by `/`.
+    /// Returns the whole path of `label`, parts joined by `/`.
     ///
     /// # Panics
     /// When `label` is not of these labels.
@@ -115,7 +115,7 @@ impl Labels {
         parts.join("/")
     }
 
-    /// The end of `label`'s path: its whole text where that has at most `most` bytes, else `…` and the last of them.
+    /// Returns the end of `label`'s path: its whole text where that has at most `most` bytes, else `…` and the last of them.
     pub(crate) fn tail(&self, label: LabelId, most: usize) -> String {
         let (mut parts, mut bytes, mut at) = (Vec::new(), 0, label);
         while at != LabelId::NONE && bytes <= most {
@@ -132,17 +132,17 @@ impl Labels {
         format!("…{}", &text[start..])
     }
 
-    /// How many labels there are; ids are `1..=len`.
+    /// Returns the number of labels; ids are `1..=len`.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is no label.
+    /// Returns whether there is no label.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Bytes of text held.
+    /// Returns the bytes of text held.
     pub fn text_bytes(&self) -> usize {
         self.bytes.len()
     }

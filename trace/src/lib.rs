@@ -1,8 +1,4 @@
-//! Allocation traces: formats, readers, writers, comparison and pictures.
-//!
-//! A [`Trace`] is what an allocator was asked over time, free of any vendor: [`Trace::open`] reads it from every
-//! format this crate knows and tells them apart by content. Files are untrusted: every reader is bounded by
-//! [`Limits`], runs in linear time, and answers bad input with one [`Error`] that says where and what to do.
+#![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
 pub mod binary;

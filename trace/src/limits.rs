@@ -1,6 +1,6 @@
-//! How much a reader accepts before it refuses a file.
+//! Limits of readers.
 
-/// What a reader accepts at most. The defaults fit real recordings many times over; raise one when a reader names it.
+/// Limits of a reader. The defaults exceed real recordings many times; raise one if an error names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Events in one trace; at most [`Limits::MAX_EVENTS`] counts.

@@ -17,7 +17,7 @@ use std::io::Read;
 pub const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 
 const DAY_US: u64 = 24 * 3600 * 1_000_000;
-/// How late a line from before midnight may come.
+/// Maximum delay of a line from before midnight.
 const LATE_US: u64 = 3600 * 1_000_000;
 
 /// Reads a trace from `source`, plain or gzip, within `limits`.

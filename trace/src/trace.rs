@@ -27,7 +27,7 @@ pub enum Source {
     Vma,
 }
 
-/// How the recording ended.
+/// End of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// The recorder closed the file, or the format has no mark for it.
@@ -37,20 +37,20 @@ pub enum Ending {
     CutOff,
 }
 
-/// What is known of a trace besides its events.
+/// Metadata of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meta {
     /// The format it came from.
     pub source: Source,
     /// Free text by the recorder, such as the program's name; empty when unknown.
     pub title: String,
-    /// Whether the file is whole.
+    /// Whether the file is complete.
     pub ending: Ending,
     /// Records that the format holds and a trace does not, skipped while reading.
     pub skipped: u64,
 }
 
-/// What an allocator was asked over time.
+/// Requests to an allocator over time.
 ///
 /// Invariants, established by every reader: time never goes back; an allocation's [`AllocationId`] is allocated once,
 /// in ascending order from 0; it is freed at most once, after its allocation; sizes are never zero and live bytes
@@ -77,7 +77,7 @@ impl Trace {
         Self::read(file, &Limits::default())
     }
 
-    /// Reads a trace of any known format from `source`; the format is told by content, never by name.
+    /// Reads a trace of any known format from `source`; detects the format from the content, never from the name.
     ///
     /// # Errors
     /// As [`Trace::open`].
@@ -96,27 +96,27 @@ impl Trace {
         }
     }
 
-    /// The events, in order of time.
+    /// Returns the events, in order of time.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// How many allocations the trace names; ids are `0..allocations`.
+    /// Returns the number of allocations in the trace; ids are `0..allocations`.
     pub fn allocations(&self) -> u32 {
         self.allocations
     }
 
-    /// The names and tags of the trace.
+    /// Returns the names and tags of the trace.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
-    /// The label of `id`, [`LabelId::NONE`] when the recording gave none.
+    /// Returns the label of `id`, [`LabelId::NONE`] when the recording gave none.
     pub fn label_of(&self, id: AllocationId) -> LabelId {
         self.allocation_labels.get(id.0 as usize).copied().unwrap_or(LabelId::NONE)
     }
 
-    /// What is known besides the events.
+    /// Returns the metadata.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }

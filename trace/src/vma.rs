@@ -146,7 +146,7 @@ impl<'de> Deserialize<'de> for Spans {
     }
 }
 
-/// What a span holds, by VMA's names.
+/// Content of a span, by VMA's names.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum Kind {
@@ -221,7 +221,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A block and everything in it.
+    /// Reads a block and everything in it.
     fn filled(&mut self, block: &Block, heap: HeapId, label: LabelId) -> Result<(), ErrorKind> {
         let number = self.block(block.total_bytes, heap)?;
         let mut end = 0;

@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What buffers take whatever the input.
+/// Fixed size of buffers.
 const ALLOWANCE: usize = 1 << 20;
 
 /// Reads `input` and asserts that it took at most four times its size, whether or not it was accepted.

@@ -1,7 +1,7 @@
 //! The events that omniheap says through `tracing` have the names that `docs/tracing.md` promises.
 //!
 //! Alone in its process: `tracing` decides for all threads together whether anyone listens to a name, and a thread without a
-//! listener that says it first at the wrong moment would decide that nobody does.
+//! listener that registers at the wrong moment would decide that there is none.
 #![expect(clippy::unwrap_used, reason = "a test that is wrong stops where it is wrong")]
 
 use omniheap_core::{

@@ -14,7 +14,7 @@ use std::time::Instant;
 /// Binaries at a time, at most: each has threads of its own.
 const MOST: usize = 4;
 
-/// What a binary is for.
+/// Kind of binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It tests.
@@ -32,18 +32,18 @@ pub(crate) struct Binary {
     pub(crate) folder: PathBuf,
     /// The target's name.
     pub(crate) name: String,
-    /// Where it is.
+    /// Its location.
     path: PathBuf,
 }
 
 impl Binary {
-    /// Its package and its name.
+    /// Returns its package and its name.
     fn label(&self, root: &Path) -> String {
         let folder = self.folder.strip_prefix(root).unwrap_or(&self.folder).display().to_string();
         if folder.is_empty() { self.name.clone() } else { format!("{folder}: {}", self.name) }
     }
 
-    /// A command that runs it as cargo would.
+    /// Returns a command that runs it as cargo would.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
@@ -65,7 +65,7 @@ pub(crate) fn build(selection: &[&str]) -> Result<Vec<Binary>, String> {
     Ok(messages.filter_map(|message| binary(&message)).collect())
 }
 
-/// The binary that one of cargo's messages tells of.
+/// Returns the binary that one of cargo's messages tells of.
 fn binary(message: &Value) -> Option<Binary> {
     let path = message["executable"].as_str()?.into();
     let is_example = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "example");
@@ -144,13 +144,13 @@ fn run(binary: &Binary, root: &Path) -> bool {
     true
 }
 
-/// All that a process said.
+/// Returns all that a process said.
 pub(crate) fn said(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
 
-/// The counts of the last summary that a test binary printed.
+/// Returns the counts of the last summary that a test binary printed.
 fn summary(text: &str) -> String {
     let line = text.lines().rfind(|line| line.starts_with("test result: "));
     let counts = line.and_then(|line| line.split_once(". ")).map_or("ran", |(_, rest)| rest);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where Debian, Ubuntu, Fedora and Arch keep the Vulkan loader.
+/// Paths of the Vulkan loader on Debian, Ubuntu, Fedora and Arch.
 const LOADERS: [&str; 3] = [
     "/usr/lib/x86_64-linux-gnu/libvulkan.so.1",
     "/usr/lib64/libvulkan.so.1",

@@ -25,7 +25,7 @@ pub(crate) fn test(built: &Path) -> Outcome {
     }
 }
 
-/// What pkg-config says, word by word.
+/// Returns the output of pkg-config, split into words.
 fn flags(prefix: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
     let mut command = Command::new("pkg-config");
     command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(arguments).arg("omniheap");

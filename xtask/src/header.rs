@@ -14,7 +14,7 @@ pub(crate) fn write() -> Outcome {
     Ok(())
 }
 
-/// Whether the header in the repository is the one that the crate gives.
+/// Returns whether the header in the repository is the one that the crate gives.
 pub(crate) fn check() -> Outcome {
     let held =
         fs::read_to_string(root().join(HEADER)).map_err(|error| format!("{HEADER}: {error}"))?;

@@ -72,13 +72,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Where the workspace is.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Where cargo builds.
+/// Returns cargo's target folder.
 fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! What needs the nightly compiler: `cargo xtask fuzz` and `cargo xtask sanitize`.
+//! Tasks that need the nightly compiler: `cargo xtask fuzz` and `cargo xtask sanitize`.
 use crate::binaries::{beside, said};
 use crate::step::{Outcome, status};
 use crate::{root, target};
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where both are known to work.
+/// Platform on which both are known to work.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// Coverage as libFuzzer wants it, and every check that the compiler can add.
@@ -32,7 +32,7 @@ pub(crate) fn fuzz(arguments: &[String]) -> Outcome {
     run(seconds, only, None)
 }
 
-/// A few seconds of every target where a nightly compiler is here; says so loudly where it is not.
+/// Fuzzes every target for a few seconds if there is a nightly compiler; warns if not.
 pub(crate) fn fuzz_shortly() -> Outcome {
     match require() {
         // The same inputs every time: CI says whether the code is right, and luck has no part in that.
@@ -85,13 +85,13 @@ fn one(mut fuzzer: Command, found: &Path, corpus: &Path) -> Result<String, Strin
     Ok(format!("{} inputs", executed(&text).unwrap_or("an unknown number of")))
 }
 
-/// How many inputs a fuzzer says that it tried.
+/// Returns the number of inputs that a fuzzer reports.
 fn executed(text: &str) -> Option<&str> {
     let mut lines = text.lines();
     lines.find_map(|line| line.strip_prefix("stat::number_of_executed_units:")).map(str::trim)
 }
 
-/// Every target, by name.
+/// Returns every target, by name.
 fn targets() -> Result<Vec<String>, String> {
     let folder = root().join("fuzz/fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|error| format!("fuzz_targets: {error}"))?;
@@ -134,7 +134,7 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text} is no number of seconds"))
 }
 
-/// Whether a nightly compiler for this machine is here.
+/// Returns whether a nightly compiler for this machine is here.
 fn require() -> Outcome {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Err(format!("this works on {TRIPLE}"));
@@ -146,7 +146,7 @@ fn require() -> Outcome {
     }
 }
 
-/// Where the nightly compiler keeps the library's sources.
+/// Returns the folder of the nightly compiler's library sources.
 fn sources() -> Option<PathBuf> {
     let told = rustup("rustc").args(["--print", "sysroot"]).output().ok()?;
     let sysroot = PathBuf::from(String::from_utf8(told.stdout).ok()?.trim());
@@ -160,7 +160,7 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// A nightly tool; what the cargo that runs this has set would choose another.
+/// Returns a nightly tool; what the cargo that runs this has set would choose another.
 fn rustup(tool: &str) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", tool]);

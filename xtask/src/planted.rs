@@ -6,7 +6,7 @@
 /// One bug.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planted {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: &'static str,
     /// The case or test that must fail.
     pub(crate) case: &'static str,

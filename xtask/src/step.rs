@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::process::Command;
 use std::time::Instant;
 
-/// How a step ends: well, or with a line that says why not.
+/// Result of a step; an error is one line.
 pub(crate) type Outcome = Result<(), String>;
 
 /// One thing to do.
@@ -15,12 +15,12 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// A step that does `work`.
+    /// Returns a step that does `work`.
     pub(crate) fn new(name: &str, work: impl FnOnce() -> Outcome + 'static) -> Self {
         Self { name: name.into(), work: Box::new(work) }
     }
 
-    /// A step that runs a command.
+    /// Creates a step that runs a command.
     pub(crate) fn command(name: &str, mut command: Command) -> Self {
         let shown = name.to_owned();
         Self::new(name, move || status(&shown, &mut command))
@@ -61,7 +61,7 @@ pub(crate) fn status(name: &str, command: &mut Command) -> Outcome {
     }
 }
 
-/// A time as people read it.
+/// Returns a time as people read it.
 pub(crate) fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! What tests need from the system: a Vulkan loader, a software driver, validation layers; what C programs build with; a
+//! System packages for the tests: a Vulkan loader, a software driver, validation layers; C build tools; a
 //! browser.
 use crate::step::{Outcome, status};
 use std::process::{Command, Stdio};

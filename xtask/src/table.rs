@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "<!-- conformance table: begin -->\n";
 const END: &str = "<!-- conformance table: end -->";
-/// What is kept of each run.
+/// Fields kept of each run.
 const KEPT: [&str; 8] =
     ["label", "backend", "device", "driver", "passed", "failed", "refused", "known"];
 
@@ -110,7 +110,7 @@ fn table(runs: &[Value]) -> String {
     out
 }
 
-/// A name whose words with an underscore, which Markdown would take for emphasis, are set as code.
+/// Returns a name whose words with an underscore, which Markdown would take for emphasis, are set as code.
 fn quoted(name: &str) -> String {
     let word = |word: &str| if word.contains('_') { format!("`{word}`") } else { word.to_owned() };
     name.split(' ').map(word).collect::<Vec<_>>().join(" ")

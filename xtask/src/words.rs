@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 const VENDORS: [&str; 8] = ["cuda", "hip", "vulkan", "wgpu", "metal", "nvidia", "amd", "intel"];
 
-/// Looks through every file of the core.
+/// Searches every file of the core.
 pub(crate) fn check(folder: &Path) -> Outcome {
     let mut found = Vec::new();
     for path in files(folder).map_err(|error| format!("{}: {error}", folder.display()))? {

@@ -1,4 +1,4 @@
-//! How fast ten thousand moves go in one batch, against one driver copy of as many bytes and against a call for each.
+//! Times ten thousand moves in one batch, beside one driver copy of as many bytes and one call per move.
 //!
 //! A byte counts once. *Device* is the time between events around a batch that waits behind other work, so that the host's
 //! part is over when it begins; reading the table is included. *Whole* is an idle device's time, the host's part included.
@@ -136,7 +136,7 @@ fn measure(bench: &Bench, name: &str, size_of: SizeOf) -> Result<()> {
     Ok(())
 }
 
-/// Where a launch begins to pay: microseconds of a few moves, one call each and in one batch.
+/// Prints where a launch begins to pay: microseconds of a few moves, one call each and in one batch.
 fn threshold(bench: &Bench, size: u64) -> Result<()> {
     let cuda = &bench.cuda;
     let (from, to) = (cuda.allocate(HeapId(0), 16 * size)?, cuda.allocate(HeapId(0), 16 * size)?);
@@ -164,7 +164,7 @@ fn threshold(bench: &Bench, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel costs before the first batch: with opening the device, loaded again, and compiled.
+/// Opens the device, and prints the kernel's start-up cost: with opening the device, loaded again, and compiled.
 fn start() -> core::result::Result<Cuda, Box<dyn Error>> {
     let began = Instant::now();
     let cuda = Cuda::open(0)?;

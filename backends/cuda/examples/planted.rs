@@ -13,7 +13,7 @@ use std::{
 };
 
 const MAIN: TimelineId = TimelineId::MAIN;
-/// What the tool exits with when it has something to report.
+/// Exit code of the tool when it reports something.
 const REPORTED: i32 = 86;
 /// Bytes of each allocation: no multiple of what spans are rounded to, so that there is a gap behind each.
 const SIZE: u64 = 1000;
@@ -28,14 +28,14 @@ __global__ void fill(unsigned char* to, long long count) { if (threadIdx.x < cou
 }
 "#;
 
-/// Which allocation a kernel gets: one that lives, or one that was freed just before.
+/// The allocation that a kernel gets: a live one, or one that was just freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Live,
     Freed,
 }
 
-/// What is planted: in words, the kernel, its number, and the allocation it gets.
+/// The planted bugs: description, kernel, argument, and the allocation it gets.
 const BUGS: [(&str, &str, i64, Target); 11] = [
     ("no bug", "fill", 1000, Target::Live),
     ("a write one byte behind the end", "put", 1000, Target::Live),
@@ -78,7 +78,7 @@ fn plant(number: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the tool reported of a bug, in its own words.
+/// Returns the tool's report of a bug.
 fn report(number: usize) -> Result<Option<String>, Box<dyn Error>> {
     let this = std::env::current_exe()?;
     let exit = REPORTED.to_string();

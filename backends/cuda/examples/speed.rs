@@ -1,4 +1,4 @@
-//! How fast device memory is handed out: one manager beside the driver's own asynchronous pool, in one run.
+//! Times allocation: one manager beside the driver's own asynchronous pool, in one run.
 //!
 //! `pytorch/run.py` measures PyTorch's caching allocator with the same sizes in the same order. Ends with an error where
 //! there is no device.
@@ -116,7 +116,7 @@ fn churn(source: &impl Source, sizes: &[u64]) -> f64 {
     time
 }
 
-/// Lets the device's default pool keep everything: otherwise each wait would give it all back.
+/// Makes the device's default pool keep all memory; otherwise each wait would free it.
 fn keep_all(context: sys::CUcontext) {
     let (mut pool, mut all) = (ptr::null_mut(), u64::MAX);
     // SAFETY: the context lives as long as the backend, which outlives the measurement.

@@ -1,4 +1,4 @@
-//! How fast bytes get to the device and back: from pageable and from pinned memory, against one plain driver copy.
+//! Times uploads and read-backs from pageable and pinned memory, beside one plain driver copy.
 //! Ends with an error where there is no device.
 #![expect(unsafe_code, reason = "looks at mapped memory and calls the driver")]
 use core::{error::Error, slice};
@@ -12,7 +12,7 @@ use std::time::Instant;
 const SIZE: u64 = 1 << 30;
 const MAIN: TimelineId = TimelineId::MAIN;
 
-/// The best of five, in GB/s.
+/// Returns the best of five, in GB/s.
 fn best(mut work: impl FnMut() -> omniheap_core::Result<()>) -> omniheap_core::Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..5 {

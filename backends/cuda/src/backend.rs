@@ -32,7 +32,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// How many devices the driver shows; zero where there is no driver.
+    /// Returns the number of devices; zero without a driver.
     #[must_use]
     pub fn count() -> u32 {
         Driver::count().unwrap_or(0)
@@ -43,7 +43,7 @@ impl Cuda {
     /// # Errors
     ///
     /// `Unsupported` without a driver (CUDA 12.0 or later) or a device, `InvalidConfig` for an ordinal that no device
-    /// has ([`count`](Self::count) tells), otherwise what the driver says.
+    /// has ([`count`](Self::count) tells), otherwise the driver's error.
     pub fn open(ordinal: u32) -> Result<Self> {
         Self::open_with(ordinal, Config::new())
     }
@@ -83,10 +83,9 @@ impl Cuda {
     }
 
     fn start(driver: Arc<Driver>, main: Option<CUstream>, config: Config) -> Result<Self> {
-        let attributes = Attributes::read(&driver)?;
+        let attributes = Attributes::read(&driver, config.block_source)?;
         let timelines = Registry::new(&driver, main.map(owner_of))?;
-        let Outcome { usable, pool, findings } =
-            selftest::run(&driver, &attributes, config.block_source)?;
+        let Outcome { usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: attributes.max_pitch };
         let cuda = Self {
@@ -100,7 +99,7 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// The context that everything here runs in.
+    /// Returns the context that everything here runs in.
     #[must_use]
     pub fn context(&self) -> CUcontext {
         self.driver().context()
@@ -188,7 +187,7 @@ unsafe impl Backend for Cuda {
     }
 }
 
-/// What every device over streams can do beside the seam.
+/// Gives access to the functions that all devices over streams share.
 impl Deref for Cuda {
     type Target = Device<Driver>;
 

@@ -1,4 +1,4 @@
-//! How blocks come to be, which decides how they are freed.
+//! Kinds of blocks. The kind decides how a block is freed.
 use cudarc::driver::sys::CUextMemory_st;
 use omniheap_stream::{BlockKind, Memory, Positions, Raw};
 
@@ -7,7 +7,7 @@ use omniheap_stream::{BlockKind, Memory, Positions, Raw};
 /// Only its own backend makes and frees one, so its address is that of live memory for as long as it exists.
 pub type Block = omniheap_stream::Block<Kind>;
 
-/// What freeing a block needs.
+/// The kind of memory behind a block, with the data needed to free it.
 #[derive(Debug)]
 pub enum Kind {
     Device,

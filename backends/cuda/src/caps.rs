@@ -1,13 +1,13 @@
-//! What the driver says about the device, as plain data, and what is known of all of them.
+//! Device attributes from the driver as plain data, and constants of all CUDA devices.
 use crate::{driver::Driver, sys::Attribute};
 use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
-use omniheap_stream::{ConstantHeap, Facts, host_memory};
+use omniheap_stream::{BlockSource, ConstantHeap, Facts, host_memory, selftest::Claims};
 
 /// Alignment of every `cuMemAlloc` result; checked at each allocation.
 const DEVICE_ALIGN: Align = Align::of(512);
-/// What `cuMemAlloc` takes from the device at a time. The driver does not tell; to be measured again per driver.
+/// Allocation granularity of `cuMemAlloc`. Measured, because the driver does not report it.
 const DEVICE_GRANULE: Align = Align::of(2 << 20);
-/// What managed memory takes at a time: the driver's smallest resident piece.
+/// Allocation granularity of managed memory: the driver's smallest resident unit.
 const MANAGED_GRANULE: Align = Align::of(64 << 10);
 /// Alignment of the bank's symbol, as `shaders/constant_bank` declares it, and of the blocks inside.
 pub(crate) const BANK_ALIGN: Align = Align::of(256);
@@ -30,16 +30,13 @@ pub(crate) struct Attributes {
     pub(crate) shared_opt_in: u64,
     pub(crate) shared_per_multiprocessor: u64,
     pub(crate) max_pitch: u64,
-    pub(crate) has_virtual_memory: bool,
     pub(crate) has_fd_handles: bool,
-    pub(crate) has_managed: bool,
-    pub(crate) has_concurrent_managed: bool,
-    pub(crate) has_pools: bool,
+    pub(crate) claims: Claims,
 }
 
 impl Attributes {
-    /// Asks the driver.
-    pub(crate) fn read(driver: &Driver) -> Result<Self> {
+    /// Queries the driver.
+    pub(crate) fn read(driver: &Driver, block_source: BlockSource) -> Result<Self> {
         use Attribute as A;
         let value = |attribute| driver.attribute(attribute);
         Ok(Self {
@@ -55,23 +52,26 @@ impl Attributes {
                 A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
             ),
             max_pitch: value(A::CU_DEVICE_ATTRIBUTE_MAX_PITCH),
-            has_virtual_memory: value(A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
-                != 0,
             has_fd_handles: value(
                 A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
             ) != 0,
-            has_managed: value(A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) != 0,
-            has_concurrent_managed: value(A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) != 0,
-            has_pools: value(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0,
+            claims: Claims {
+                has_pages: value(A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0,
+                has_managed: value(A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) != 0,
+                has_concurrent_managed: value(A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)
+                    != 0,
+                has_pools: value(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0,
+                block_source,
+            },
         })
     }
 
-    /// Bytes of the constant bank: our symbol, or less where the device has less.
+    /// Returns the bytes of the constant bank: our symbol, or less where the device has less.
     pub(crate) fn bank(&self) -> u64 {
         self.constant_memory.min(BANK_SIZE)
     }
 
-    /// What backends over streams make caps of.
+    /// Returns the facts that caps are made of.
     pub(crate) fn facts(&self) -> Facts {
         let (major, minor) = (self.driver_version / 1000, self.driver_version % 1000 / 10);
         let (banks, bank_width) = SHARED_BANKS;

@@ -1,7 +1,7 @@
-//! How a device is opened.
+//! Options for opening a device.
 use omniheap_stream::BlockSource;
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     pub(crate) block_source: BlockSource,
@@ -9,7 +9,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: plain blocks, and a constant bank that only our own kernel reads.
+    /// Returns the defaults: plain blocks, and a constant bank that only our own kernel reads.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

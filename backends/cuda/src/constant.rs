@@ -20,7 +20,7 @@ const FALLBACK: &str = include_str!("../../../shaders/constant_bank/constant_ban
 const UNIT: u64 = BANK_ALIGN.get();
 const UNITS: usize = 256;
 
-/// Which units are taken. Blocks are few and large, so the first run that is long enough is good enough.
+/// The units in use. Blocks are few and large, so first fit is good enough.
 struct Units([bool; UNITS]);
 
 impl Units {
@@ -37,7 +37,7 @@ impl Units {
     }
 }
 
-/// How many units `bytes` take, at least one.
+/// Returns the number of units for `bytes`, at least one.
 fn units(bytes: u64) -> usize {
     usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX).max(1)
 }
@@ -95,7 +95,7 @@ impl Bank {
         Ok(built)
     }
 
-    /// The address of `size` bytes that no other block has.
+    /// Returns the address of `size` bytes that no other block has.
     pub(crate) fn take(&self, size: u64) -> Result<u64> {
         let mut state = lock(&self.state);
         let bank = self.built(&mut state).map_err(|error| {
@@ -119,7 +119,7 @@ impl Bank {
 }
 
 impl Cuda {
-    /// The module that holds the constant bank and the kernels that read it.
+    /// Returns the module that holds the constant bank and the kernels that read it.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Cuda {
         Ok(self.bank.built(&mut lock(&self.bank.state))?.module)
     }
 
-    /// Where a constant block starts inside the bank: what kernels add to [`BANK_SYMBOL`].
+    /// Returns the offset of a constant block in the bank, which kernels add to [`BANK_SYMBOL`].
     ///
     /// # Errors
     ///

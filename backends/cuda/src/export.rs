@@ -10,13 +10,13 @@ use omniheap_seam::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
 use omniheap_stream::{MemoryDriver, Raw};
 
 impl Cuda {
-    /// The size that exported memory is a multiple of, and aligned to.
+    /// Returns the size that exported memory is a multiple of, and aligned to.
     fn share_granule(&self) -> Result<Align> {
         let granularity = self.driver().granularity(Sharing::Exportable)?;
         Align::new(granularity).ok_or_else(|| ErrorKind::Driver.into())
     }
 
-    /// Gives physical memory an address; on failure it is as before.
+    /// Maps physical memory at a new address; on failure nothing changes.
     fn place(&self, page: u64, size: usize, align: Align) -> Result<u64> {
         let driver = self.driver();
         let align = usize::try_from(align.get()).map_err(|_| ErrorKind::ExceedsLimit)?;

@@ -29,7 +29,7 @@ pub struct Arch {
 }
 
 impl Arch {
-    /// The architecture of a compute capability.
+    /// Returns the architecture of a compute capability.
     ///
     /// # Errors
     ///
@@ -41,13 +41,13 @@ impl Arch {
         Ok(Self { number: major * 10 + minor, suffix: None })
     }
 
-    /// The architecture of a device.
+    /// Returns the architecture of a device.
     pub(crate) fn of(driver: &Driver) -> Result<Self> {
         let (major, minor) = driver.compute();
         Self::new(major, minor)
     }
 
-    /// The number that the compiler lists, such as 90.
+    /// Returns the number that the compiler lists, such as 90.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.number
@@ -59,7 +59,7 @@ impl Arch {
         format!("--gpu-architecture={prefix}_{}{suffix}", self.number)
     }
 
-    /// What this compiler makes for the device: its own machine code, or portable code of an older architecture.
+    /// Chooses the compiler's output for the device: its machine code, or PTX of an older architecture.
     fn choose(self, known: &[i32]) -> (Self, Output) {
         let known = known.iter().filter_map(|&number| u32::try_from(number).ok());
         match known.filter(|&number| number <= self.number).max() {
@@ -129,7 +129,7 @@ fn load(driver: &Arc<Driver>, image: &[u8]) -> Result<Module, BuildError> {
 /// Loads the compaction kernel's module.
 pub(crate) fn compaction(driver: &Arc<Driver>) -> Result<Module, BuildError> {
     load_ptx(driver, COMPACTION_PTX).or_else(|error| {
-        tracing::info!(%error, "the compaction kernel is compiled here");
+        tracing::info!(%error, "the compaction kernel's PTX did not load; compiling it");
         compile(driver, Arch::of(driver)?, COMPACTION)
     })
 }

@@ -1,4 +1,4 @@
-//! What NVIDIA's tools are told of spans, so that `compute-sanitizer --nvtx yes` sees past the end of one, and its free.
+//! Reports suballocations to NVIDIA's tools, so that `compute-sanitizer --nvtx yes` finds overruns and uses after free.
 //!
 //! The tools' side is found at run time, where a variable names it; there is no library to link, and without a tool
 //! nothing is done.
@@ -14,15 +14,15 @@ use std::{
 };
 use tool::{Heap, Tool};
 
-/// What the tool was told of.
+/// Blocks and spans that were reported to the tool.
 #[derive(Default)]
 struct Told {
     blocks: HashMap<BlockNumber, (u64, Heap)>,
-    /// Where each allocation starts, and its bytes.
+    /// Start address and size of each allocation.
     spans: HashMap<AllocationId, (u64, u64)>,
 }
 
-/// Tells a tool which bytes of which blocks are allocations: an observer for
+/// Reports suballocations to a tool: an observer for
 /// [`ManagerConfig::observed`](omniheap_core::ManagerConfig::observed).
 ///
 /// A kernel that then touches a block's bytes outside every allocation is reported as if it were outside all memory.

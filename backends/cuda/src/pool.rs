@@ -1,4 +1,4 @@
-//! Where blocks of the device and pinned heaps come from, the driver's asynchronous pool included.
+//! Allocates device and pinned blocks, optionally from the driver's asynchronous pool.
 #![expect(unsafe_code, reason = "calls the driver")]
 use crate::{backend::Cuda, block::Kind, driver::Driver};
 use cudarc::driver::sys::{CUmemPoolHandle_st, CUstream_st};

@@ -8,7 +8,7 @@ use crate::{
 use omniheap_seam::{ErrorKind, HeapId, Page, Remap, Result};
 use omniheap_stream::{
     StreamDriver,
-    positions::{Positions, addresses_ran_out, bytes, lengths, sheets},
+    positions::{Positions, addresses_ran_out, bytes, groups, lengths},
 };
 
 impl Cuda {
@@ -20,22 +20,22 @@ impl Cuda {
         unsafe { self.driver().unreserve(block.address(), bytes(block.size())?) }
     }
 
-    /// Maps each sheet in turn; on failure, unmaps those before it.
+    /// Maps each page group in turn; on failure, unmaps those before it.
     ///
     /// # Safety
     ///
     /// The range from `base` on is reserved and unmapped, and the pages are unmapped pages of `page` bytes.
     unsafe fn map_each(&self, base: u64, page: u64, pages: &[Page]) -> Result<()> {
         let mut done = 0;
-        for sheet in sheets(pages) {
-            let count = sheet.len() as u64;
+        for group in groups(pages) {
+            let count = group.len() as u64;
             let mapped = bytes(page * count).and_then(|size| {
                 // SAFETY: the caller's promise.
-                unsafe { self.driver().map(base + done * page, size, sheet[0].0) }
+                unsafe { self.driver().map(base + done * page, size, group[0].0) }
             });
             if let Err(error) = mapped {
                 let before = &pages[..usize::try_from(done).unwrap_or(0)];
-                // SAFETY: the pages before this sheet were mapped just now and nobody knows them yet.
+                // SAFETY: the pages before this group were mapped just now and nobody knows them yet.
                 unsafe { self.undo(base, page, &lengths(before)) };
                 return Err(error);
             }
@@ -44,7 +44,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// Creates one sheet after the other; the last one may be shorter.
+    /// Creates one page group after the other; the last one may be shorter.
     fn create_each(
         &self,
         heap: HeapId,
@@ -70,23 +70,23 @@ impl Cuda {
     /// # Safety
     ///
     /// The pages are mapped, and no device work uses them.
-    unsafe fn undo(&self, base: u64, page: u64, sheets: &[u64]) {
+    unsafe fn undo(&self, base: u64, page: u64, groups: &[u64]) {
         // SAFETY: the caller's promise.
-        let (undone, result) = unsafe { self.unmap_run(base, page, sheets) };
+        let (undone, result) = unsafe { self.unmap_run(base, page, groups) };
         if let Err(error) = result {
-            let count: u64 = sheets.iter().sum();
-            tracing::error!(base, count, undone, %error, "mapped pages could not be unmapped again");
+            let count: u64 = groups.iter().sum();
+            tracing::error!(base, count, undone, %error, "failed to unmap pages after a failed map");
         }
     }
 
-    /// Unmaps a run of sheets, each of so many pages: by one call, or one by one where the driver refuses that. Says how
+    /// Unmaps adjacent page groups: by one call, or one by one if the driver refuses. Returns how
     /// many pages are unmapped.
     ///
     /// # Safety
     ///
     /// The pages are mapped, and no device work uses them.
-    unsafe fn unmap_run(&self, base: u64, page: u64, sheets: &[u64]) -> (u64, Result<()>) {
-        let count: u64 = sheets.iter().sum();
+    unsafe fn unmap_run(&self, base: u64, page: u64, groups: &[u64]) -> (u64, Result<()>) {
+        let count: u64 = groups.iter().sum();
         let Ok(_current) = self.driver().enter() else {
             return (0, Err(ErrorKind::DeviceLost.into()));
         };
@@ -98,19 +98,19 @@ impl Cuda {
             unsafe { self.driver().unmap(base, whole) }
         });
         match whole {
-            Err(error) if error.kind() == ErrorKind::Driver && sheets.len() > 1 => {}
+            Err(error) if error.kind() == ErrorKind::Driver && groups.len() > 1 => {}
             result => return (if result.is_ok() { count } else { 0 }, result),
         }
         let mut done = 0;
-        for sheet in sheets {
-            let unmapped = bytes(page * sheet).and_then(|size| {
+        for group in groups {
+            let unmapped = bytes(page * group).and_then(|size| {
                 // SAFETY: the caller's promise.
                 unsafe { self.driver().unmap(base + done * page, size) }
             });
             if let Err(error) = unmapped {
                 return (done, Err(error));
             }
-            done += sheet;
+            done += group;
         }
         (done, Ok(()))
     }
@@ -152,9 +152,9 @@ unsafe impl Remap for Cuda {
         let more = usize::try_from(count).map_err(|_| ErrorKind::ExceedsLimit)?;
         pages.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
         self.create_each(heap, count, most, pages).inspect_err(|_| {
-            for sheet in sheets(&pages[before..]) {
+            for group in groups(&pages[before..]) {
                 // SAFETY: created just above, mapped nowhere, forgotten below so released once.
-                let _ = unsafe { self.driver().release_page(sheet[0].0) };
+                let _ = unsafe { self.driver().release_page(group[0].0) };
             }
             pages.truncate(before);
         })
@@ -163,9 +163,9 @@ unsafe impl Remap for Cuda {
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         self.device.page(heap)?;
         let mut result = Ok(());
-        for sheet in sheets(pages) {
-            // SAFETY: the caller promises that the pages are ours and unmapped, and names all of a sheet.
-            let released = unsafe { self.driver().release_page(sheet[0].0) };
+        for group in groups(pages) {
+            // SAFETY: the caller promises that the pages are ours and unmapped, and names all of a group.
+            let released = unsafe { self.driver().release_page(group[0].0) };
             result = result.and(released);
         }
         result
@@ -193,8 +193,8 @@ unsafe impl Remap for Cuda {
         let positions = block.positions()?;
         positions.unmap(first, count, |mapped| {
             let (base, page) = (block.at(first * positions.page()), positions.page());
-            // SAFETY: all positions are mapped, whole sheets of them; the caller promises that nothing uses them.
-            unsafe { self.unmap_run(base, page, &mapped.sheets(first, count)) }
+            // SAFETY: all positions are mapped, whole groups of them; the caller promises that nothing uses them.
+            unsafe { self.unmap_run(base, page, &mapped.groups(first, count)) }
         })
     }
 }

@@ -48,7 +48,7 @@ functions! {
     archs = b"nvrtcGetSupportedArchs\0": fn(*mut c_int);
 }
 
-/// What kind of image is wanted.
+/// Kind of compiled image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// Machine code of one architecture.
@@ -121,7 +121,7 @@ fn success(code: Code) -> Result<(), Code> {
 }
 
 impl Compiler {
-    /// The compiler; `None` where this machine has none.
+    /// Returns the compiler; `None` where this machine has none.
     pub(crate) fn get() -> Option<&'static Self> {
         static COMPILER: OnceLock<Option<Compiler>> = OnceLock::new();
         COMPILER.get_or_init(Self::load).as_ref()
@@ -135,7 +135,7 @@ impl Compiler {
         })
     }
 
-    /// The architectures it makes code for, as numbers such as 90.
+    /// Returns the architectures it makes code for, as numbers such as 90.
     pub(crate) fn architectures(&self) -> Vec<i32> {
         let mut count = 0;
         // SAFETY: `count` is a valid out-pointer.

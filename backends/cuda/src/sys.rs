@@ -12,7 +12,7 @@ pub(crate) use cudarc::driver::sys::{
 };
 use std::sync::OnceLock;
 
-/// What every driver call returns.
+/// Result code of a driver call.
 pub(crate) type Code = c_uint;
 
 macro_rules! functions {
@@ -46,7 +46,7 @@ macro_rules! functions {
 }
 
 impl Functions {
-    /// The table; `None` when this machine has no driver library, or one without the required functions.
+    /// Returns the table; `None` when this machine has no driver library, or one without the required functions.
     pub(crate) fn get() -> Option<&'static Self> {
         static TABLE: OnceLock<Option<Functions>> = OnceLock::new();
         TABLE.get_or_init(Self::load).as_ref()

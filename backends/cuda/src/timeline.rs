@@ -7,7 +7,7 @@ use omniheap_seam::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Raw, Standing, StreamOwner};
 use std::{sync::Arc, thread};
 
-/// The driver's reserved handle of a default stream.
+/// Returns the driver's reserved handle of a default stream.
 fn handle(which: DefaultStream) -> Raw<CUstream_st> {
     Raw(core::ptr::without_provenance_mut(match which {
         DefaultStream::Legacy => 1,
@@ -15,7 +15,7 @@ fn handle(which: DefaultStream) -> Raw<CUstream_st> {
     }))
 }
 
-/// Tells a caller's stream from the reserved handles.
+/// Distinguishes a caller's stream from the reserved handles.
 pub(crate) fn owner_of(stream: CUstream) -> (Raw<CUstream_st>, StreamOwner) {
     match stream.addr() {
         0 => (handle(DefaultStream::Legacy), StreamOwner::Caller),
@@ -29,7 +29,7 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// `Foreign` when the stream belongs to another context; otherwise what the driver says.
+    /// `Foreign` when the stream belongs to another context; otherwise the driver's error.
     ///
     /// # Safety
     ///
@@ -59,7 +59,7 @@ impl Cuda {
         self.device.timelines().add(stream, StreamOwner::Borrowed)
     }
 
-    /// Lets a timeline of [`borrow_stream`](Self::borrow_stream) go on with another stream.
+    /// Continues a timeline of [`borrow_stream`](Self::borrow_stream) on another stream.
     ///
     /// # Errors
     ///
@@ -75,11 +75,11 @@ impl Cuda {
         self.device.timelines().lend_again(timeline, stream)
     }
 
-    /// What a stream is now: which of all, or which capture it takes part in.
+    /// Returns the state of a stream: its unique number, or the capture it takes part in.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -90,11 +90,11 @@ impl Cuda {
         unsafe { self.device.timelines().standing(Raw(stream)) }
     }
 
-    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    /// Returns a flag that is set once neither a graph nor anything made of it exists any more.
     ///
     /// # Errors
     ///
-    /// What the driver says; `Unsupported` where it does not tell.
+    /// The driver's error; `Unsupported` where it does not tell.
     ///
     /// # Safety
     ///
@@ -114,7 +114,7 @@ impl Cuda {
         self.device.timelines().add(stream, owner)
     }
 
-    /// The stream behind a timeline, for the caller's own submissions.
+    /// Returns the stream behind a timeline, for the caller's own submissions.
     ///
     /// # Errors
     ///

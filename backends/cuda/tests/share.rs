@@ -17,7 +17,7 @@ fn is_required() -> bool {
     ["cuda", "vulkan"].iter().all(|wanted| names.split(',').any(|name| name.trim() == *wanted))
 }
 
-/// The first CUDA device, and the same one through Vulkan.
+/// Returns the first CUDA device, and the same one through Vulkan.
 fn both() -> Result<(Cuda, Vulkan)> {
     let cuda = Cuda::open(0)?;
     let uuid = cuda.caps().device.uuid.ok_or(omniheap_core::ErrorKind::Unsupported)?;

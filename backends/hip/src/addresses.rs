@@ -34,7 +34,7 @@ pub(crate) unsafe fn keep(driver: &Driver, reserved: Reserved) {
     lock(&KEPT).push((driver.ordinal(), reserved));
 }
 
-/// The smallest range of a device that is large enough.
+/// Returns the smallest range of a device that is large enough.
 fn choose(kept: &[(i32, Reserved)], device: i32, size: usize, align: usize) -> Option<usize> {
     let fits = |(of, range): &(i32, Reserved)| *of == device && range.room(align) >= Some(size);
     let found = kept.iter().enumerate().filter(|(_, each)| fits(each));

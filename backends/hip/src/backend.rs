@@ -35,7 +35,7 @@ pub struct Hip {
 }
 
 impl Hip {
-    /// How many devices the runtime shows; zero where there is no runtime.
+    /// Returns the number of devices; zero without a runtime.
     #[must_use]
     pub fn count() -> u32 {
         Driver::count().unwrap_or(0)
@@ -46,7 +46,7 @@ impl Hip {
     /// # Errors
     ///
     /// `Unsupported` without a runtime (HIP 5.2 or later) or a device, `InvalidConfig` for an ordinal that no device
-    /// has ([`count`](Self::count) tells), otherwise what the runtime says.
+    /// has ([`count`](Self::count) tells), otherwise the runtime's error.
     pub fn open(ordinal: u32) -> Result<Self> {
         Self::open_with(ordinal, Config::new())
     }
@@ -79,17 +79,16 @@ impl Hip {
     }
 
     fn start(driver: Arc<Driver>, main: Option<hipStream_t>, config: Config) -> Result<Self> {
-        let attributes = Attributes::read(&driver)?;
+        let attributes = Attributes::read(&driver, config.block_source)?;
         let timelines = Registry::new(&driver, main.map(owner_of))?;
-        let Outcome { usable, pool, findings } =
-            selftest::run(&driver, &attributes, config.block_source)?;
+        let Outcome { usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: MOST_PITCH };
         let device = Device::new(driver, timelines, described);
         Ok(Self { device, pages: Pages::default(), pool, config })
     }
 
-    /// The number that HIP gave the device.
+    /// Returns the number that HIP gave the device.
     #[must_use]
     pub fn ordinal(&self) -> i32 {
         self.driver().ordinal()
@@ -181,7 +180,7 @@ impl DriverBudget for Hip {
     }
 }
 
-/// What every device over streams can do beside the seam.
+/// Gives access to the functions that all devices over streams share.
 impl Deref for Hip {
     type Target = Device<Driver>;
 

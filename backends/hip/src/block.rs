@@ -1,4 +1,4 @@
-//! How blocks come to be, which decides how they are freed.
+//! Kinds of blocks. The kind decides how a block is freed.
 use crate::{driver::Reserved, export::Shared};
 use core::sync::atomic::AtomicBool;
 use omniheap_stream::{BlockKind, Memory, Positions, Raw};
@@ -8,7 +8,7 @@ use omniheap_stream::{BlockKind, Memory, Positions, Raw};
 /// Only its own backend makes and frees one, so its address is that of live memory for as long as it exists.
 pub type Block = omniheap_stream::Block<Kind>;
 
-/// What freeing a block needs.
+/// The kind of memory behind a block, with the data needed to free it.
 #[derive(Debug)]
 pub enum Kind {
     Device,
@@ -27,7 +27,7 @@ pub enum Kind {
 pub struct Reservation {
     pub(crate) reserved: Reserved,
     pub(crate) positions: Positions,
-    /// Whether a map failed there: AMD's runtime remembers it, and takes it for what is mapped at those addresses later.
+    /// True if a map failed there: AMD's runtime remembers it, and takes it for what is mapped at those addresses later.
     pub(crate) is_spoiled: AtomicBool,
 }
 

@@ -1,13 +1,15 @@
-//! What the runtime says about the device, as plain data, and what is known of all of them.
+//! Device attributes from the runtime as plain data, and constants of all HIP devices.
 use crate::{driver::Driver, sys::hipDeviceAttribute_t};
 use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
-use omniheap_stream::{ConstantHeap, Facts, MemoryDriver, host_memory};
+use omniheap_stream::{
+    BlockSource, ConstantHeap, Facts, MemoryDriver, host_memory, selftest::Claims,
+};
 
 /// Alignment of every `hipMalloc` result; checked at each allocation.
 const DEVICE_ALIGN: Align = Align::of(256);
-/// What `hipMalloc` takes from the device at a time: AMD's page. Forwarded to another vendor it may be more.
+/// Allocation granularity of `hipMalloc`: AMD's page. May be larger where HIP is forwarded to another vendor.
 const DEVICE_GRANULE: Align = Align::of(4 << 10);
-/// What managed memory takes at a time: the host's page.
+/// Allocation granularity of managed memory: the host's page.
 const MANAGED_GRANULE: Align = Align::of(4 << 10);
 /// Banks of shared memory and the bytes of one word, on every architecture up to CDNA 3 and RDNA 4.
 const SHARED_BANKS: (u32, u32) = (32, 4);
@@ -27,15 +29,12 @@ pub(crate) struct Attributes {
     pub(crate) shared_per_group: u64,
     pub(crate) shared_opt_in: u64,
     pub(crate) shared_per_multiprocessor: u64,
-    pub(crate) has_virtual_memory: bool,
-    pub(crate) has_managed: bool,
-    pub(crate) has_concurrent_managed: bool,
-    pub(crate) has_pools: bool,
+    pub(crate) claims: Claims,
 }
 
 impl Attributes {
-    /// Asks the runtime.
-    pub(crate) fn read(driver: &Driver) -> Result<Self> {
+    /// Queries the runtime.
+    pub(crate) fn read(driver: &Driver, block_source: BlockSource) -> Result<Self> {
         use hipDeviceAttribute_t as A;
         let value = |attribute| driver.attribute(attribute);
         let (name, arch) = driver.names()?;
@@ -50,19 +49,22 @@ impl Attributes {
             shared_per_group: value(A::hipDeviceAttributeMaxSharedMemoryPerBlock),
             shared_opt_in: value(A::hipDeviceAttributeSharedMemPerBlockOptin),
             shared_per_multiprocessor: value(A::hipDeviceAttributeMaxSharedMemoryPerMultiprocessor),
-            has_virtual_memory: value(A::hipDeviceAttributeVirtualMemoryManagementSupported) != 0,
-            has_managed: value(A::hipDeviceAttributeManagedMemory) != 0,
-            has_concurrent_managed: value(A::hipDeviceAttributeConcurrentManagedAccess) != 0,
-            has_pools: value(A::hipDeviceAttributeMemoryPoolsSupported) != 0,
+            claims: Claims {
+                has_pages: value(A::hipDeviceAttributeVirtualMemoryManagementSupported) != 0,
+                has_managed: value(A::hipDeviceAttributeManagedMemory) != 0,
+                has_concurrent_managed: value(A::hipDeviceAttributeConcurrentManagedAccess) != 0,
+                has_pools: value(A::hipDeviceAttributeMemoryPoolsSupported) != 0,
+                block_source,
+            },
         })
     }
 
-    /// Bytes for constants: what the runtime says, and no more than the device has.
+    /// Returns the bytes for constants: what the runtime says, and no more than the device has.
     pub(crate) fn constants(&self) -> u64 {
         self.constant_memory.min(self.total_memory)
     }
 
-    /// What backends over streams make caps of.
+    /// Returns the facts that caps are made of.
     pub(crate) fn facts(&self) -> Facts {
         let (major, minor) = (self.version / 10_000_000, self.version / 100_000 % 100);
         let (banks, bank_width) = SHARED_BANKS;

@@ -1,8 +1,8 @@
-//! How a device is opened.
+//! Options for opening a device.
 use crate::driver::Coherence;
 use omniheap_stream::BlockSource;
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     pub(crate) block_source: BlockSource,
@@ -17,7 +17,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults: plain blocks, coarse-grained on the device and fine-grained in pinned memory, as HIP has them.
+    /// Returns the defaults: plain blocks, coarse-grained on the device and fine-grained in pinned memory, as HIP has them.
     #[must_use]
     pub const fn new() -> Self {
         Self {

@@ -8,7 +8,7 @@ use omniheap_seam::{ErrorKind, HeapId, Result};
 use omniheap_stream::MemoryDriver;
 
 impl Hip {
-    /// The address of `size` bytes, unless the heap would then hold more than the device has for constants.
+    /// Returns the address of `size` bytes, unless the heap would then hold more than the device has for constants.
     pub(crate) fn allocate_constant(&self, heap: HeapId, size: usize) -> Result<u64> {
         let (_, described) = self.device.source(heap)?;
         let after =

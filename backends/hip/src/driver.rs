@@ -47,7 +47,7 @@ pub struct Current {
 }
 
 impl Current {
-    /// Gives the thread a capture mode; keeps the one that it had.
+    /// Sets the thread's capture mode, and remembers the previous one.
     fn exchange_mode(&mut self) {
         if let Some(captures) = self.api.captures {
             let mode = &raw mut self.capture_mode;
@@ -67,14 +67,14 @@ impl Drop for Current {
     }
 }
 
-/// An address as the runtime takes it.
+/// Returns an address as the runtime takes it.
 fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(
         usize::try_from(address).expect("addresses come from this machine's runtime"),
     )
 }
 
-/// An address as this project counts it.
+/// Returns an address as this project counts it.
 fn address(pointer: *mut c_void) -> u64 {
     pointer.expose_provenance() as u64
 }
@@ -83,7 +83,7 @@ impl Driver {
     /// Counts the devices of this process's HIP library.
     ///
     /// # Errors
-    /// `Unsupported` without a library or a device; otherwise what the runtime says.
+    /// `Unsupported` without a library or a device; otherwise the runtime's error.
     pub fn count() -> Result<u32> {
         let api = Api::get().map_err(|missing| {
             tracing::debug!(%missing, "no HIP runtime");
@@ -166,7 +166,7 @@ impl Driver {
     /// Returns the runtime's version: major · 10⁷ + minor · 10⁵ + patch.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub fn version(&self) -> Result<i32> {
         let mut version = 0;
         // SAFETY: `version` is a valid out-pointer.
@@ -177,7 +177,7 @@ impl Driver {
     /// Returns the device's name and the name of its architecture, features included.
     ///
     /// # Errors
-    /// What the runtime says; `Unsupported` when it cannot tell.
+    /// The runtime's error; `Unsupported` when it cannot tell.
     pub fn names(&self) -> Result<(String, String)> {
         let (mut new, mut old) = (hipDeviceProp_tR0600::ZERO, hipDeviceProp_tR0000::ZERO);
         match self.api.properties.ok_or(ErrorKind::Unsupported)? {
@@ -197,7 +197,7 @@ impl Driver {
     /// Returns the device's identity.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub fn uuid(&self) -> Result<[u8; 16]> {
         let mut uuid = hipUUID { bytes: [0; 16] };
         // SAFETY: `uuid` is a valid out-pointer; `open_on` saw the device.
@@ -217,7 +217,7 @@ impl Driver {
     }
 }
 
-/// The text at the start of `bytes`, up to a zero.
+/// Returns the text at the start of `bytes`, up to a zero.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

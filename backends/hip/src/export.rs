@@ -20,7 +20,7 @@ pub struct Shared {
 /// Places that are tried: HIP 7.2 refuses access at some addresses whatever they hold, and others may do.
 const PLACES: usize = 8;
 
-/// What the runtime knows of addresses where it put nothing.
+/// Whether the runtime keeps a record of a failed map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trace {
     /// Nothing: others can have them.
@@ -37,7 +37,7 @@ struct Refusal {
 }
 
 impl Hip {
-    /// Gives physical memory an address; on failure it is as before.
+    /// Maps physical memory at a new address; on failure nothing changes.
     fn place(&self, page: Handle, size: usize, align: u64) -> Result<Shared> {
         let align = usize::try_from(align).map_err(|_| ErrorKind::ExceedsLimit)?;
         // Kept until the end, so that each try is at other addresses.
@@ -84,7 +84,7 @@ impl Hip {
         unsafe { driver.allow(base, size) }.map_err(|error| {
             // SAFETY: mapped just above, if that did not fail silently, and used by nothing.
             if let Err(error) = unsafe { driver.undo_map(base, size) } {
-                tracing::error!(base, %error, "memory that leaves the process stays mapped");
+                tracing::error!(base, %error, "failed to unmap exported memory");
             }
             Refusal { error, trace: Trace::Left }
         })
@@ -102,7 +102,7 @@ impl Hip {
         unplaced.and(released)
     }
 
-    /// Lets imported memory go. Its addresses stay taken: AMD's runtime remembers the memory there until the process ends, and
+    /// Frees imported memory. Its addresses stay reserved: AMD's runtime remembers the memory there until the process ends, and
     /// whatever is mapped at those addresses later is refused, or crashes.
     pub(crate) fn free_imported(&self, shared: Shared) -> Result<()> {
         // SAFETY: `place` mapped the range as one mapping; whoever frees it promises that nothing uses it.
@@ -112,7 +112,7 @@ impl Hip {
         unmapped.and(released)
     }
 
-    /// Gives a page an address and makes it a block; on failure releases it.
+    /// Maps a page at a new address and makes it a block; releases the page on failure.
     fn settle(
         &self,
         heap: HeapId,
@@ -172,7 +172,7 @@ unsafe impl Export for Hip {
     }
 }
 
-/// The descriptor was right, so an argument that the runtime refuses is the size.
+/// Blames the size for an argument that the runtime rejects: the descriptor was accepted before.
 fn wrong_size(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Driver | ErrorKind::Unsupported => {

@@ -1,26 +1,4 @@
-//! HIP as an omniheap backend, through AMD's runtime library, which is found at run time.
-//!
-//! | module | holds |
-//! |---|---|
-//! | `sys` | types, values and tables of functions, as AMD declares them |
-//! | `driver` | one function for each call, codes to error kinds, the thread's device chosen and restored |
-//! | `caps` | attributes to [`Caps`](omniheap_seam::Caps) |
-//! | `backend`, `config`, `block` | [`Hip`], [`Config`], [`Block`], and the required verbs |
-//! | `timeline` | streams as timelines |
-//! | `pool` | where device and pinned blocks come from |
-//! | `remap`, `pages`, `addresses`, `export` | pages, those that exist, where they are mapped, and memory that leaves the process |
-//! | `constant`, `module`, `rtc` | constants, device code, the run-time compiler |
-//! | `selftest` | what is tried when a device is opened |
-//!
-//! Where the runtime or a device is absent, opening one says so:
-//!
-//! ```
-//! use omniheap_seam::Backend;
-//! match omniheap_hip::Hip::open(0) {
-//!     Ok(hip) => println!("{}", hip.caps().device.name),
-//!     Err(error) => println!("not here: {error}"),
-//! }
-//! ```
+#![doc = include_str!("../README.md")]
 mod addresses;
 mod backend;
 mod block;

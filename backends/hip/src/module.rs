@@ -54,7 +54,7 @@ fn load(driver: &Arc<Driver>, image: &[u8]) -> Result<Module, BuildError> {
     Ok(unsafe { Module::new(driver, raw) })
 }
 
-/// A device's architecture.
+/// Returns a device's architecture.
 pub(crate) fn arch(driver: &Driver) -> Result<Arch> {
     let (_, arch) = driver.names()?;
     Arch::new(&arch).ok_or_else(|| ErrorKind::Unsupported.into())
@@ -98,7 +98,7 @@ impl Hip {
         load(self.driver(), image)
     }
 
-    /// The device's architecture.
+    /// Returns the device's architecture.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Which pages exist.
+//! Registry of live pages.
 use crate::sys::hipMemGenericAllocationHandle_t as Handle;
 use core::ptr;
 use omniheap_seam::{ErrorKind, Page, Result};
@@ -10,7 +10,7 @@ use std::{collections::HashSet, sync::Mutex};
 pub(crate) struct Pages(Mutex<HashSet<u64>>);
 
 impl Pages {
-    /// Refuses pages that another backend made, or nobody.
+    /// Rejects pages that this backend did not create.
     pub(crate) fn require(&self, pages: &[Page]) -> Result<()> {
         let live = lock(&self.0);
         let all = pages.iter().all(|page| live.contains(&page.0));
@@ -29,7 +29,7 @@ impl Pages {
     }
 }
 
-/// The runtime's handle of a page.
+/// Returns the runtime's handle of a page.
 pub(crate) fn handle(page: Page) -> Result<Handle> {
     let address = usize::try_from(page.0).map_err(|_| ErrorKind::Foreign)?;
     Ok(Handle(ptr::with_exposed_provenance_mut(address)))

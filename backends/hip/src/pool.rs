@@ -1,4 +1,4 @@
-//! Where blocks of the device and pinned heaps come from, the runtime's asynchronous pool included.
+//! Allocates device and pinned blocks, optionally from the runtime's asynchronous pool.
 #![expect(unsafe_code, reason = "calls the runtime")]
 use crate::{
     backend::Hip,
@@ -59,7 +59,7 @@ impl AsyncPool {
         unsafe { self.driver.allocate_from_pool(size, self.pool, self.stream) }
     }
 
-    /// Gives back what the pool keeps, once what was freed is free.
+    /// Releases the pool's unused memory, after pending frees.
     fn trim(&self) -> Result<()> {
         // SAFETY: the stream lives as long as `self`.
         unsafe { self.driver.synchronize_stream(self.stream) }?;

@@ -53,7 +53,7 @@ impl Hip {
         })
     }
 
-    /// Lets the device into a range that was just mapped: at once, then together with what is mapped before it (HIP 7.2
+    /// Grants the device access to a range that was just mapped: at once, then together with what is mapped before it (HIP 7.2
     /// refuses a tail alone), then page by page (it refuses some ranges whatever they hold).
     ///
     /// # Safety
@@ -89,7 +89,7 @@ impl Hip {
         for address in (base..base + page * count).step_by(size) {
             // SAFETY: the caller's promise.
             if let Err(error) = unsafe { self.driver().undo_map(address, size) } {
-                tracing::error!(address, %error, "a mapped page could not be unmapped again");
+                tracing::error!(address, %error, "failed to unmap a page after a failed map");
             }
         }
     }
@@ -123,11 +123,11 @@ struct Run {
     page: u64,
     /// The first position.
     first: u64,
-    /// How many there are.
+    /// Their number.
     count: u64,
 }
 
-/// What is known of a reserved block.
+/// Returns the reservation of a block.
 fn reservation(block: &Block) -> Result<&Reservation> {
     match block.kind() {
         Kind::Reserved(reservation) => Ok(reservation),

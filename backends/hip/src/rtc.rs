@@ -39,9 +39,9 @@ impl Arch {
 /// A failed compilation: the compiler's code and its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the compiler answered.
+    /// Result code of the compiler.
     pub code: hiprtcResult,
-    /// What it had to say.
+    /// Log of the compiler.
     pub log: String,
 }
 

@@ -1,15 +1,14 @@
-//! What is tried when a device is opened, by the runtime's calls.
+//! Tests of optional features when a device is opened, with the runtime's calls.
 #![expect(unsafe_code, reason = "calls the runtime")]
 use crate::{
     addresses,
-    caps::Attributes,
     driver::{Driver, Sharing},
     pool::AsyncPool,
 };
 use omniheap_seam::{Align, ErrorKind, Result};
 use omniheap_stream::{
     StreamDriver,
-    selftest::{self, BlockSource, Claims, Outcome, PROBE, stamp},
+    selftest::{self, Claims, Outcome, PROBE, stamp},
 };
 use std::sync::Arc;
 
@@ -19,18 +18,7 @@ type Stream = <Driver as StreamDriver>::Stream;
 const LEAST_PAGE: Align = Align::of(2 << 20);
 
 /// Tries everything.
-pub(crate) fn run(
-    driver: &Arc<Driver>,
-    attributes: &Attributes,
-    block_source: BlockSource,
-) -> Result<Outcome<AsyncPool>> {
-    let claims = Claims {
-        has_pages: attributes.has_virtual_memory,
-        has_managed: attributes.has_managed,
-        has_concurrent_managed: attributes.has_concurrent_managed,
-        has_pools: attributes.has_pools,
-        block_source,
-    };
+pub(crate) fn run(driver: &Arc<Driver>, claims: Claims) -> Result<Outcome<AsyncPool>> {
     selftest::run(driver, claims, |stream| pages(driver, stream), |stream| pool(driver, stream))
 }
 

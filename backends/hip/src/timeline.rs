@@ -13,7 +13,7 @@ use omniheap_seam::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Standing, StreamOwner};
 use std::{sync::Arc, thread};
 
-/// The runtime's reserved handle of a default stream.
+/// Returns the runtime's reserved handle of a default stream.
 const fn handle(which: DefaultStream) -> hipStream_t {
     match which {
         DefaultStream::Legacy => hipStream_t::NULL,
@@ -21,7 +21,7 @@ const fn handle(which: DefaultStream) -> hipStream_t {
     }
 }
 
-/// Tells a caller's stream from the reserved handles.
+/// Distinguishes a caller's stream from the reserved handles.
 pub(crate) fn owner_of(stream: hipStream_t) -> (hipStream_t, StreamOwner) {
     if stream == hipStreamPerThread {
         return (stream, StreamOwner::Thread(thread::current().id()));
@@ -34,7 +34,7 @@ impl Hip {
     ///
     /// # Errors
     ///
-    /// `Foreign` when the stream belongs to another device; otherwise what the runtime says.
+    /// `Foreign` when the stream belongs to another device; otherwise the runtime's error.
     ///
     /// # Safety
     ///
@@ -63,11 +63,11 @@ impl Hip {
         self.device.timelines().add(stream, StreamOwner::Borrowed)
     }
 
-    /// What a stream is now: which of all, or which capture it takes part in.
+    /// Returns the state of a stream: its unique number, or the capture it takes part in.
     ///
     /// # Errors
     ///
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     ///
@@ -77,11 +77,11 @@ impl Hip {
         unsafe { self.device.timelines().standing(stream) }
     }
 
-    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    /// Returns a flag that is set once neither a graph nor anything made of it exists any more.
     ///
     /// # Errors
     ///
-    /// What the runtime says; `Unsupported` where it does not tell.
+    /// The runtime's error; `Unsupported` where it does not tell.
     ///
     /// # Safety
     ///
@@ -101,7 +101,7 @@ impl Hip {
         self.device.timelines().add(stream, owner)
     }
 
-    /// The stream behind a timeline, for the caller's own submissions.
+    /// Returns the stream behind a timeline, for the caller's own submissions.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use omniheap_seam::{Export, Remap};
 use std::sync::Arc;
 
 impl Host {
-    /// The heap, while the device is there.
+    /// Returns the heap, while the device is there.
     pub(crate) fn heap(&self, heap: HeapId) -> Result<&Heap> {
         self.check_alive()?;
         self.caps.heap(heap).ok_or(ErrorKind::NoSuchHeap.into())
@@ -45,7 +45,7 @@ impl Host {
         }
     }
 
-    /// What is wrong with freeing this block now, if anything.
+    /// Checks that this block may be freed now.
     fn may_free(&self, body: &Body) -> Result<()> {
         self.check_alive()?;
         #[cfg(target_os = "linux")]

@@ -18,13 +18,13 @@ pub struct Block {
 }
 
 impl Block {
-    /// The heap it counts against.
+    /// Returns the heap it counts against.
     #[must_use]
     pub fn heap(&self) -> HeapId {
         self.body.heap
     }
 
-    /// Bytes it spans: what was asked for, rounded up to the heap's granule.
+    /// Returns the bytes it spans: what was asked for, rounded up to the heap's granule.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.body.size
@@ -42,7 +42,7 @@ impl fmt::Debug for Block {
     }
 }
 
-/// What backs a block.
+/// Memory behind a block.
 pub(crate) enum Backing {
     /// Memory of its own.
     Plain,
@@ -58,9 +58,9 @@ pub(crate) enum Backing {
 pub(crate) struct Body {
     /// Dropped before `memory`, so that no page counts as mapped where no address is.
     pub(crate) backing: Backing,
-    /// What the device sees.
+    /// The device's bytes.
     pub(crate) memory: Memory,
-    /// What the host sees, where that is not the same: an incoherent heap, once mapped.
+    /// The host's own copy, in an incoherent heap once mapped.
     pub(crate) view: OnceLock<Memory>,
     /// Claims that live.
     claims: AtomicU64,
@@ -98,7 +98,7 @@ impl Body {
         Ok(Claim { body: Arc::clone(self), span })
     }
 
-    /// Whether it has addresses only, so that none of its bytes count against its heap.
+    /// Returns whether it has addresses only, so that none of its bytes count against its heap.
     pub(crate) const fn is_reserved(&self) -> bool {
         match self.backing {
             Backing::Plain => false,
@@ -109,7 +109,7 @@ impl Body {
         }
     }
 
-    /// Whether device work still uses the block.
+    /// Returns whether device work still uses the block.
     pub(crate) fn is_claimed(&self) -> bool {
         self.claims.load(Ordering::Acquire) > 0
     }
@@ -122,14 +122,14 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The first byte.
+    /// Returns the first byte.
     pub(crate) fn start(&self) -> NonNull<u8> {
         let offset = usize::try_from(self.span.offset).expect("inside a block that has addresses");
         // SAFETY: `Body::claim` checked that the span lies inside the block.
         unsafe { self.body.memory.base().add(offset) }
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> usize {
         usize::try_from(self.span.size).expect("inside a block that has addresses")
     }

@@ -1,4 +1,4 @@
-//! What this device offers: a sensible default, or whatever a test wants it to look like.
+//! Caps of the host device: a default, or any device that a test describes.
 use crate::{Host, driver};
 use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapKind, HostAccess,
@@ -8,7 +8,7 @@ use omniheap_seam::{
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-/// A heap of `size` bytes with the usual limits of its kind; change the fields that should differ.
+/// Returns a heap of `size` bytes with the usual limits of its kind; change the fields that should differ.
 ///
 /// Device heaps are reached by transfers only and have 2 MiB pages; staging and unified heaps are cached; a constant
 /// heap is as small as its size says. Every heap starts in physical memory 0.
@@ -36,7 +36,7 @@ pub fn heap(kind: HeapKind, size: u64) -> Heap {
     }
 }
 
-/// How a [`Host`] should look. Made by [`Host::builder`].
+/// Options of a [`Host`]. Created by [`Host::builder`].
 #[derive(Clone, Debug)]
 pub struct Config {
     caps: Caps,
@@ -64,7 +64,7 @@ impl Config {
         Self { caps }
     }
 
-    /// All of this machine's memory as device, staging and unified heap, and a small constant heap.
+    /// Returns all of this machine's memory as device, staging and unified heap, and a small constant heap.
     pub(crate) fn usual() -> Self {
         let ram = driver::ram().max(MIB);
         let bank = 64 * KIB;
@@ -91,7 +91,7 @@ impl Config {
         self
     }
 
-    /// Says who the device is.
+    /// Sets the identity of the device.
     #[must_use]
     pub fn device(mut self, device: DeviceInfo) -> Self {
         self.caps.device = device;

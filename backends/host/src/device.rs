@@ -27,7 +27,7 @@ pub struct Host {
     pub(crate) caps: Caps,
     pub(crate) ledger: Ledger,
     pub(crate) status: Arc<Status>,
-    /// Tells the process that opened the device from its forked children.
+    /// Distinguishes the process that opened the device from its forked children.
     forks: u64,
     /// By heap; a heap without pages has none.
     #[cfg(target_os = "linux")]
@@ -41,7 +41,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// All memory of this machine, with the heaps and limits of a usual device.
+    /// Returns all memory of this machine, with the heaps and limits of a usual device.
     ///
     /// # Panics
     ///
@@ -160,7 +160,7 @@ impl Host {
         Ok(self.all.mark())
     }
 
-    /// Every timeline that is open now.
+    /// Returns every timeline that is open now.
     pub(crate) fn all_lines(&self) -> Vec<Arc<Line>> {
         let lines = self.lines.read().unwrap_or_else(PoisonError::into_inner);
         lines.values().chain([&self.main]).cloned().collect()
@@ -198,7 +198,7 @@ fn open_pages(caps: &Caps) -> Result<Vec<Option<Arc<Pages>>>> {
     caps.heaps.iter().map(|heap| heap.page.map(|page| open(page.get())).transpose()).collect()
 }
 
-/// Whether the device is lost, and what then has to be let go.
+/// State of a lost device, and the waiters to wake.
 #[derive(Default)]
 pub(crate) struct Status {
     lost: AtomicBool,
@@ -216,7 +216,7 @@ impl Status {
         self.open_all();
     }
 
-    /// Remembers a gate, and forgets those that nobody waits at any more.
+    /// Remembers a gate, and forgets those without waiters.
     fn register(&self, gate: &Arc<Gate>) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.retain(|gate| Arc::strong_count(gate) > 1);

@@ -1,4 +1,4 @@
-//! Who holds how much: exact at every moment, from any number of threads.
+//! Exact, thread-safe accounting of heaps and blocks.
 use omniheap_seam::{Caps, ErrorKind, HeapBudget, HeapId, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -69,7 +69,7 @@ impl Ledger {
         state.blocks -= blocks;
     }
 
-    /// What the heap holds, and what it could hold if nobody else asked.
+    /// Returns the heap's used and available bytes.
     pub(crate) fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
         let state = self.lock();
         let account = state.heaps.get(usize::from(heap.0)).ok_or(ErrorKind::NoSuchHeap)?;

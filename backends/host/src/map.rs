@@ -17,7 +17,7 @@ impl Host {
         if host.is_visible() { Ok(host) } else { Err(ErrorKind::NotMappable.into()) }
     }
 
-    /// The span to synchronise and the host's copy, or `None` when both sides see the same bytes.
+    /// Returns the span to synchronise and the host's copy, or `None` when both sides see the same bytes.
     fn stale<'a>(
         &self,
         body: &'a Body,

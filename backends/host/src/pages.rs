@@ -15,7 +15,7 @@ pub(crate) struct Pages {
     state: Mutex<State>,
 }
 
-/// Whether the device is gone.
+/// Whether the device is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
     No,
@@ -129,7 +129,7 @@ impl Pages {
         Ok(range)
     }
 
-    /// Gives pages back; says how many were, and what was wrong with the first that was not.
+    /// Frees pages; returns how many, and the error of the first that could not be freed.
     pub(crate) fn destroy(&self, pages: &[Page], lost: Lost) -> (u64, Result<()>) {
         let (mut gone, mut verdict) = (Vec::with_capacity(pages.len()), Ok(()));
         for piece in pieces(pages) {

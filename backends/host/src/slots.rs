@@ -54,7 +54,7 @@ impl Table {
         &mut self.leaves[leaf].get_or_insert_with(|| Box::new([EMPTY; LEAF]))[slot]
     }
 
-    /// The pages at these positions, in order; shorter when some have none.
+    /// Returns the pages at these positions, in order; shorter when some have none.
     fn pages(&self, positions: Range<u64>) -> Vec<Page> {
         positions.filter_map(|at| self.get(at).page).collect()
     }
@@ -144,7 +144,7 @@ impl Slots {
         span.offset / self.pages.size..span.end().div_ceil(self.pages.size)
     }
 
-    /// The bytes of some positions, as the operating system counts them.
+    /// Returns the bytes of some positions, as the operating system counts them.
     fn bytes(&self, memory: &Memory, first: u64, count: u64) -> Result<Range<usize>> {
         let all = memory.len() as u64 / self.pages.size;
         match first.checked_add(count) {

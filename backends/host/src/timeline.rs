@@ -20,7 +20,7 @@ pub(crate) struct Line {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// Absent until the first job: a timeline that nobody uses has no thread.
+    /// Absent until the first job: an unused timeline has no thread.
     worker: Option<JoinHandle<()>>,
     closed: bool,
 }
@@ -59,7 +59,7 @@ impl Line {
         Epoch(self.submitted.load(Ordering::Acquire))
     }
 
-    /// The latest epoch reached.
+    /// Returns the latest epoch reached.
     pub(crate) fn reached(&self) -> Epoch {
         Epoch(self.finished.load(Ordering::Acquire))
     }
@@ -75,7 +75,7 @@ impl Line {
         }
     }
 
-    /// Takes no more work, finishes what there is, and ends the thread; `false` where somebody does so already.
+    /// Accepts no more work, finishes the rest, and ends the thread; `false` if another call does so already.
     pub(crate) fn close(&self) -> bool {
         let mut queue = self.lock();
         if queue.closed {

@@ -17,7 +17,7 @@ impl Host {
         body.claim(place.offset, size)
     }
 
-    /// The timeline of a point that was marked.
+    /// Returns the timeline of a point that was marked.
     fn line_of(&self, point: Point) -> Result<Arc<Line>> {
         self.check_alive()?;
         let line = self.watch_line(point.timeline, Arc::clone)?;

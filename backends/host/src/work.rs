@@ -1,7 +1,7 @@
-//! What a timeline does: jobs that were checked when they were submitted.
+//! Jobs of a timeline. They were validated when submitted.
 //!
 //! A block's bytes are shared as [`bytes`] means it: the host may have them mapped, and other timelines use them too. No
-//! reference to them exists, except in a kernel, whose launch promised that nobody else uses its arguments.
+//! reference to them exists, except in a kernel, whose launch promised exclusive use of its arguments.
 #![expect(unsafe_code, reason = "moves bytes inside and between blocks")]
 use crate::block::Claim;
 use crate::device::Status;
@@ -87,7 +87,7 @@ fn copy(from: &Claim, to: &Claim) {
     }
 }
 
-/// Whether `size` bytes of a claim are zero. Looks at a little first: most bytes that are not show it soon.
+/// Returns whether `size` bytes of a claim are zero. Looks at a little first: most bytes that are not show it soon.
 fn is_zero(claim: &Claim, start: usize, size: usize) -> bool {
     let mut buffer = [0; 256];
     (start..start + size).step_by(buffer.len()).all(|at| {

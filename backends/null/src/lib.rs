@@ -1,8 +1,4 @@
-//! A device without bytes, for replays, golden tests and benches.
-//!
-//! [`Null`] counts heaps, blocks and pages exactly as its caps describe them and has no memory behind them: transfers check their
-//! ranges and move nothing, and timelines are always idle. So a manager over it makes the decisions it would make on the real
-//! device, and only its own work takes time.
+#![doc = include_str!("../README.md")]
 #![expect(unsafe_code, reason = "signs the contract of Backend, with no memory to break it")]
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use omniheap_seam::{
@@ -25,7 +21,7 @@ pub struct Null {
 pub struct Block {
     heap: HeapId,
     size: u64,
-    /// How many positions are mapped; `None` for a block with memory of its own.
+    /// Number of mapped positions; `None` for a block with its own memory.
     mapped: Option<AtomicU64>,
 }
 
@@ -38,7 +34,7 @@ impl Null {
         Self { caps, used, blocks, next_page, timelines: AtomicU32::new(1) }
     }
 
-    /// Bytes of a heap that are held.
+    /// Returns the bytes of a heap that are held.
     ///
     /// # Panics
     ///

@@ -3,7 +3,7 @@ use crate::{Positions, Raw};
 use core::fmt;
 use omniheap_seam::{ErrorKind, HeapId, Result};
 
-/// How a block came to be, which decides how it is freed.
+/// Kind of memory behind a block. It decides how the block is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Memory {
@@ -25,21 +25,21 @@ pub enum Memory {
     Imported,
 }
 
-/// What freeing a block needs, which only its backend knows.
+/// Backend-specific data of a block, needed to free it.
 pub trait BlockKind: Send + Sync + 'static {
-    /// The kind of another process's memory that is opened by a handle.
+    /// Returns the kind of another process's memory that is opened by a handle.
     fn opened() -> Self;
 
-    /// How the block came to be.
+    /// Returns the kind of memory.
     fn memory(&self) -> Memory;
 
-    /// The host's address of pinned memory.
+    /// Returns the host's address of pinned memory.
     fn pinned(&self) -> Option<Raw<u8>>;
 
-    /// Which pages of a reservation are mapped.
+    /// Returns the mapped positions of a reservation.
     fn positions(&self) -> Option<&Positions>;
 
-    /// Whether kernels may write the bytes.
+    /// Returns whether kernels may write the bytes.
     fn is_writable(&self) -> bool;
 }
 
@@ -55,31 +55,31 @@ pub struct Block<K> {
 }
 
 impl<K> Block<K> {
-    /// The device address of the first byte.
+    /// Returns the device address of the first byte.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.base
     }
 
-    /// Bytes that may be used.
+    /// Returns the bytes that may be used.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// The heap it came from.
+    /// Returns the heap it came from.
     #[must_use]
     pub const fn heap(&self) -> HeapId {
         self.heap
     }
 
-    /// What freeing it needs.
+    /// Returns the backend-specific data of the block.
     #[must_use]
     pub const fn kind(&self) -> &K {
         &self.kind
     }
 
-    /// The address of an offset that was checked before.
+    /// Returns the address of an offset that was checked before.
     #[must_use]
     pub const fn at(&self, offset: u64) -> u64 {
         self.base + offset
@@ -87,13 +87,13 @@ impl<K> Block<K> {
 }
 
 impl<K: BlockKind> Block<K> {
-    /// How it came to be.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn memory(&self) -> Memory {
         self.kind.memory()
     }
 
-    /// Which pages of a reserved block are mapped.
+    /// Returns the mapped positions of a reserved block.
     ///
     /// # Errors
     ///
@@ -102,12 +102,12 @@ impl<K: BlockKind> Block<K> {
         self.kind.positions().ok_or_else(|| ErrorKind::Unsupported.into())
     }
 
-    /// Whether the bytes are device memory, now and always.
+    /// Returns whether the bytes are device memory, now and always.
     pub(crate) fn is_on_device(&self) -> bool {
         !matches!(self.memory(), Memory::Pinned | Memory::Managed)
     }
 
-    /// Whether every write to it is told to [`Programs`](crate::Programs), which then brings constants up to date.
+    /// Returns whether [`Programs`](crate::Programs) must hear of every write, to update constants.
     pub(crate) fn is_watched(&self) -> bool {
         self.memory() == Memory::Constant
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 /// Bytes of one bounce: long enough that the bus is busy, short enough to overlap with the host's copying.
 pub const BOUNCE: usize = 2 << 20;
 
-/// The device's address of pinned memory that was just allocated; where there is none, frees the memory.
+/// Returns the device's address of pinned memory that was just allocated; where there is none, frees the memory.
 ///
 /// # Errors
 ///
-/// What the driver says.
+/// The driver's error.
 ///
 /// # Safety
 ///
@@ -28,7 +28,7 @@ pub unsafe fn address_of_pinned<D: StreamDriver>(driver: &D, host: NonNull<u8>) 
 pub(crate) struct Bounce<D: StreamDriver> {
     driver: Arc<D>,
     host: NonNull<u8>,
-    /// Where the device sees it.
+    /// Device address.
     address: u64,
     event: Event<D>,
     in_flight: bool,
@@ -69,7 +69,7 @@ impl<D: StreamDriver> Bounce<D> {
         Ok(())
     }
 
-    /// The bounce's bytes from `offset` on, as the host and as the device see them.
+    /// Returns the bounce's bytes from `offset` on, as the host and as the device see them.
     ///
     /// # Safety
     ///

@@ -6,14 +6,14 @@ use omniheap_seam::{
 
 /// Alignment of pinned and managed blocks; checked at each allocation.
 const HOST_ALIGN: Align = Align::of(256);
-/// What pinned memory takes from the host at a time: its page.
+/// Allocation granularity of pinned memory: the host's page.
 const HOST_GRANULE: Align = Align::of(4 << 10);
 /// Start of a constant span: the widest load of one thread.
 const CONSTANT_ALIGN: Align = Align::of(16);
 /// Bytes of kernel arguments that every driver accepts.
 const ARGUMENT_BYTES: u64 = 4096;
 
-/// Where a heap's blocks come from.
+/// Source of a heap's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The driver's plain memory, its pool, or pages.
@@ -28,7 +28,7 @@ pub enum Source {
     Constant,
 }
 
-/// What the self-test left standing.
+/// Features that passed the self-test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
     /// The page size, where pages work.
@@ -37,10 +37,10 @@ pub struct Usable {
     pub managed: Option<Source>,
 }
 
-/// What a vendor's driver says of a device, and what its documents add.
+/// Facts about a device, from its driver and the vendor's documentation.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Who it is.
+    /// Identity of the device.
     pub device: DeviceInfo,
     /// Bytes of its memory.
     pub total_memory: u64,
@@ -48,9 +48,9 @@ pub struct Facts {
     pub host_memory: Option<u64>,
     /// Alignment of plain memory; checked at each allocation.
     pub device_align: Align,
-    /// What plain memory takes from the device at a time.
+    /// Allocation granularity of device memory.
     pub device_granule: Align,
-    /// What managed memory takes at a time.
+    /// Allocation granularity of managed memory.
     pub managed_granule: Align,
     /// The heap for constants, where there is one.
     pub constant: Option<ConstantHeap>,
@@ -61,13 +61,13 @@ pub struct Facts {
 /// The heap for constants.
 #[derive(Clone, Copy, Debug)]
 pub struct ConstantHeap {
-    /// What people call it.
+    /// Display name.
     pub name: &'static str,
     /// Bytes of it.
     pub size: u64,
     /// Alignment of its blocks.
     pub align: Align,
-    /// What a block takes at a time.
+    /// Allocation granularity of a block.
     pub granule: Align,
     /// The memory it lies in: zero is the device's.
     pub physical: u8,
@@ -144,7 +144,7 @@ impl Facts {
     }
 }
 
-/// Bytes of RAM, where the system tells it in a file.
+/// Returns the bytes of RAM, where the system tells it in a file.
 #[must_use]
 pub fn host_memory() -> Option<u64> {
     parse_host_memory(&std::fs::read_to_string("/proc/meminfo").ok()?)

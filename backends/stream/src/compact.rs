@@ -25,7 +25,7 @@ impl<D: CodeDriver> Default for Compactor<D> {
     }
 }
 
-/// Whether a move is one that the kernel carries.
+/// Returns whether a move is one that the kernel carries.
 pub(crate) fn is_packable<K: BlockKind>(step: &Move<'_, Block<K>>) -> bool {
     let reaches = |block: &Block<K>| block.is_on_device() && block.kind.is_writable();
     (1..LARGE).contains(&step.size) && reaches(step.from.block) && reaches(step.to.block)
@@ -43,11 +43,11 @@ impl<D: Driver> Device<D> {
         self.batch_kernel().map(|_| ()).map_err(Clone::clone)
     }
 
-    /// The kernel. Why it cannot be built is logged once.
+    /// Returns the kernel. Why it cannot be built is logged once.
     fn batch_kernel(&self) -> Result<&Kernel<D>, &BuildError> {
         let build = || {
             let built = D::compaction(self.driver()).and_then(|module| Ok(module.kernel(KERNEL)?));
-            built.inspect_err(|error| tracing::warn!(%error, "moves are copied one by one"))
+            built.inspect_err(|error| tracing::warn!(%error, "the compaction kernel did not load; moves are copied one by one"))
         };
         self.compactor.kernel.get_or_init(build).as_ref()
     }
@@ -56,7 +56,7 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says; part of the moves may then have been submitted.
+    /// The driver's error; part of the moves may then have been submitted.
     ///
     /// # Safety
     ///

@@ -16,14 +16,14 @@ use omniheap_seam::{
 };
 use std::sync::Arc;
 
-/// What is known of a device once it was tried.
+/// Description of a device after its self-test.
 #[derive(Debug)]
 pub struct Described {
     /// Its caps.
     pub caps: Caps,
-    /// Where the blocks of each heap come from.
+    /// Source of the blocks of each heap.
     pub sources: Vec<Source>,
-    /// What the self-test found.
+    /// Results of the self-test.
     pub findings: Vec<Finding>,
     /// The longest pitch of a copy of rows, in bytes.
     pub max_pitch: u64,
@@ -34,7 +34,7 @@ pub struct Device<D: Driver> {
     id: u64,
     described: Described,
     used: Vec<AtomicU64>,
-    /// Whether the device has touched managed memory.
+    /// True if the device has touched managed memory.
     is_managed_tried: AtomicBool,
     timelines: Registry<D>,
     staging: Staging<D>,
@@ -44,7 +44,7 @@ pub struct Device<D: Driver> {
 }
 
 impl<D: Driver> Device<D> {
-    /// A device whose timelines are open already.
+    /// Creates a device whose timelines are open already.
     #[must_use]
     pub fn new(driver: Arc<D>, timelines: Registry<D>, described: Described) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -61,25 +61,25 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Its driver.
+    /// Returns its driver.
     #[must_use]
     pub const fn driver(&self) -> &Arc<D> {
         &self.driver
     }
 
-    /// Its caps.
+    /// Returns its caps.
     #[must_use]
     pub const fn caps(&self) -> &Caps {
         &self.described.caps
     }
 
-    /// What the self-test found when the device was opened.
+    /// Returns the results of the self-test that ran when the device was opened.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.described.findings
     }
 
-    /// Its open timelines.
+    /// Returns its open timelines.
     #[must_use]
     pub const fn timelines(&self) -> &Registry<D> {
         &self.timelines
@@ -93,7 +93,7 @@ impl<D: Driver> Device<D> {
         self.described.max_pitch
     }
 
-    /// The heap with this id, and where its blocks come from.
+    /// Returns the heap with this id, and where its blocks come from.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says, or `Driver` when host and device see different bytes.
+    /// The driver's error, or `Driver` when host and device see different bytes.
     pub fn allocate_managed(&self, bytes: usize) -> Result<u64> {
         if !self.is_managed_tried.load(Ordering::Relaxed) {
             selftest::touch_managed(&*self.driver)?;
@@ -157,7 +157,7 @@ impl<D: Driver> Device<D> {
         Ok((source, usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit)?))
     }
 
-    /// The page size of a heap that has pages.
+    /// Returns the page size of a heap that has pages.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl<D: Driver> Device<D> {
         if size.is_multiple_of(page) { Ok(page) } else { Err(ErrorKind::Misaligned.into()) }
     }
 
-    /// Bytes of live blocks in a heap, reservations aside.
+    /// Returns the bytes of live blocks in a heap, reservations aside.
     #[must_use]
     pub fn used(&self, heap: HeapId) -> u64 {
         self.used.get(usize::from(heap.0)).map_or(0, |used| used.load(Ordering::Relaxed))
@@ -233,7 +233,7 @@ impl<D: Driver> Device<D> {
         if block.owner == self.id { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
     }
 
-    /// The address of `size` bytes that lie inside our own block, and are mapped.
+    /// Returns the address of `size` bytes that lie inside our own block, and are mapped.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use core::{ptr::NonNull, sync::atomic::AtomicBool};
 use omniheap_seam::Result;
 use std::sync::Arc;
 
-/// How far an event is.
+/// Progress of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Everything before it has run.
@@ -38,7 +38,7 @@ unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T> Sync for Raw<T> {}
 
-/// What a stream of somebody else is.
+/// State of a stream that somebody else owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing<G> {
     /// Its work runs. The number is one that no other stream of the process ever had; `None` where the driver has none, and
@@ -51,7 +51,7 @@ pub enum Standing<G> {
 /// A stream whose work is recorded into a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture<G> {
-    /// Tells captures of the process apart.
+    /// Identifies a capture within the process.
     pub id: u64,
     /// The graph so far; `None` where the capture has failed and none will come of it.
     pub graph: Option<G>,
@@ -59,7 +59,7 @@ pub struct Capture<G> {
 
 /// A driver with every call that backends over streams share.
 pub trait Driver: CopyDriver + MemoryDriver + IpcDriver + CodeDriver {
-    /// What freeing a block needs.
+    /// The kind of memory behind a block, with the data needed to free it.
     type Kind: BlockKind;
 }
 
@@ -131,14 +131,14 @@ pub unsafe trait StreamDriver: Send + Sync {
     /// `event` is live.
     unsafe fn record_all(&self, event: Self::Event) -> Result<()>;
 
-    /// The capture that a stream takes part in. Asking spoils none.
+    /// Returns the capture that a stream takes part in. Asking spoils none.
     ///
     /// # Safety
     ///
     /// `stream` is live.
     unsafe fn capture(&self, stream: Self::Stream) -> Result<Option<Capture<Self::Graph>>>;
 
-    /// A number that no other stream of the process ever had, where the driver has such. Spoils a capture that the stream
+    /// Returns a number that no other stream of the process ever had, where the driver has such. Spoils a capture that the stream
     /// takes part in.
     ///
     /// # Safety
@@ -153,7 +153,7 @@ pub unsafe trait StreamDriver: Send + Sync {
     /// `graph` is live, or being captured.
     unsafe fn watch(&self, graph: Self::Graph, gone: Arc<AtomicBool>) -> Result<()>;
 
-    /// Asks how far an event is.
+    /// Queries the progress of an event.
     ///
     /// # Safety
     ///
@@ -177,7 +177,7 @@ pub unsafe trait StreamDriver: Send + Sync {
     /// Allocates cached pinned memory.
     fn allocate_bounce(&self, size: usize) -> Result<NonNull<u8>>;
 
-    /// The device's address of pinned memory.
+    /// Returns the device's address of pinned memory.
     fn host_address(&self, host: NonNull<u8>) -> Result<u64>;
 
     /// Frees pinned memory.
@@ -205,7 +205,7 @@ pub unsafe trait StreamDriver: Send + Sync {
     ///
     /// # Safety
     ///
-    /// `from` begins `size` live bytes that the device reaches, `to` as many pinned ones that nobody touches until the
+    /// `from` begins `size` live bytes that the device reaches, `to` as many pinned ones that nothing touches until the
     /// copy has run; the stream is live.
     unsafe fn read(&self, to: *mut u8, from: u64, size: usize, stream: Self::Stream) -> Result<()>;
 }

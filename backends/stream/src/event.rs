@@ -61,7 +61,7 @@ impl<D: StreamDriver> Spare<D> {
         lock(&self.0).len()
     }
 
-    /// Keeps the event unless somebody still waits for it: recording it again would make them wait for other work.
+    /// Keeps the event for reuse unless something still waits for it: recording it again would change what it waits for.
     pub(crate) fn put(&self, event: Arc<Event<D>>) {
         if Arc::strong_count(&event) == 1 {
             lock(&self.0).push(event);

@@ -8,7 +8,7 @@ use omniheap_seam::{ErrorKind, HeapId, Result};
 /// The block must outlive every use of it in the other process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpcHandle {
-    /// What the driver knows the memory by.
+    /// The driver's handle.
     pub bytes: [u8; 64],
     /// Bytes of memory behind it.
     pub size: u64,
@@ -38,7 +38,7 @@ impl<D: Driver> Device<D> {
     /// # Errors
     ///
     /// `Foreign` when the device differs, `Unsupported` for a heap that is not device memory, `ExceedsLimit` when the
-    /// memory has fewer bytes than the handle says, or what the driver says: a process cannot open its own handle.
+    /// memory has fewer bytes than the handle says, or the driver's error: a process cannot open its own handle.
     pub fn open_ipc(&self, heap: HeapId, handle: &IpcHandle) -> Result<Block<D::Kind>> {
         let (source, _) = self.source(heap)?;
         if source != Source::Device {

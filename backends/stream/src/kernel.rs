@@ -15,7 +15,7 @@ pub struct Kernel<D: CodeDriver> {
     raw: D::Function,
     max_threads: u32,
     fixed_shared: u32,
-    /// Whether launches may use more shared memory than the default.
+    /// True if launches may use more shared memory than the default.
     is_opted_in: Arc<AtomicBool>,
 }
 

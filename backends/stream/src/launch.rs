@@ -1,4 +1,4 @@
-//! What a launch is, whoever runs it: its shape, and arguments by value.
+//! Launch parameters: the shape, and arguments by value.
 use core::ffi::c_void;
 use omniheap_seam::{ErrorKind, Result};
 
@@ -20,7 +20,7 @@ impl Launch {
         Self { grid: [groups, 1, 1], group: [threads, 1, 1], shared: 0 }
     }
 
-    /// The same with `bytes` of dynamic shared memory per group.
+    /// Returns the same with `bytes` of dynamic shared memory per group.
     #[must_use]
     pub const fn shared(self, bytes: u64) -> Self {
         Self { shared: bytes, ..self }
@@ -59,7 +59,7 @@ pub struct Shape {
     pub shared: u32,
 }
 
-/// What a kernel and its device allow.
+/// Launch limits of a kernel on its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Threads of a group.
@@ -89,7 +89,7 @@ pub enum Argument {
 }
 
 impl Argument {
-    /// The value's own bytes, as launches take them: not `const`, but only read.
+    /// Returns the value's own bytes, as launches take them: not `const`, but only read.
     #[must_use]
     pub fn pointer(&self) -> *mut c_void {
         let value = match self {

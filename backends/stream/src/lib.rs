@@ -1,22 +1,4 @@
-//! What backends over streams share: everything but the calls of a vendor's driver, its numbers, and its quirks.
-//!
-//! A vendor's crate implements the traits of `driver` for its driver, one call each, and [`BlockKind`] for what its blocks
-//! are; its backend holds a [`Device`], returns it for the capabilities of the seam, and dereferences to it. What is the vendor's stays there: nothing here names one.
-//!
-//! | module | holds |
-//! |---|---|
-//! | `driver` | the calls: [`StreamDriver`], [`CopyDriver`], [`MemoryDriver`], [`IpcDriver`], [`CodeDriver`] |
-//! | `device` | [`Device`] |
-//! | `block`, `view` | [`Block`]s, their addresses, and the host's view of them |
-//! | `caps`, [`selftest`] | what a device is, and what is tried when it is opened |
-//! | `event`, `marks` | events, used again and again |
-//! | `timeline`, `registry` | streams with their marks, and those that are open |
-//! | `whole` | all work of a device as one timeline |
-//! | `bounce`, `staging` | pinned memory between slices and the device |
-//! | `transfer`, `rows`, `compact`, [`pieces`] | byte movement, and batches of copies as one table that one kernel carries |
-//! | [`positions`], `export`, `ipc` | pages that are mapped, and memory that leaves the process |
-//! | `launch`, `module`, `kernel` | the shape of launches, device code, and kernels by hand |
-//! | `programs` | kernels of the seam, with their constants |
+#![doc = include_str!("../README.md")]
 mod block;
 mod bounce;
 mod caps;

@@ -6,7 +6,7 @@ use crate::{
 use omniheap_seam::{Epoch, ErrorKind, Result};
 use std::{collections::VecDeque, sync::Arc};
 
-/// Marks of one timeline that are told apart while they wait. Beyond it, every second one joins its successor.
+/// Maximum number of pending marks per timeline. Beyond it, every second one is merged into its successor.
 const PENDING: usize = 1024;
 
 /// The marks of one timeline. Everything up to `reached` has run; later marks are in `pending`, in order.
@@ -22,12 +22,12 @@ impl<D: StreamDriver> Marks<D> {
         Self { spare, last: 0, reached: 0, pending: VecDeque::new() }
     }
 
-    /// The epoch of the last mark.
+    /// Returns the epoch of the last mark.
     pub(crate) const fn last(&self) -> u64 {
         self.last
     }
 
-    /// The last epoch that is known to have been reached.
+    /// Returns the last epoch that is known to have been reached.
     pub(crate) const fn reached(&self) -> u64 {
         self.reached
     }
@@ -104,7 +104,7 @@ impl<D: StreamDriver> Marks<D> {
         self.reached = self.last;
     }
 
-    /// The event that stands for `epoch`, or `None` when it was reached.
+    /// Returns the event that stands for `epoch`, or `None` when it was reached.
     pub(crate) fn event_for(&self, epoch: Epoch) -> Result<Option<(u64, Arc<Event<D>>)>> {
         if epoch.0 <= self.reached {
             return Ok(None);

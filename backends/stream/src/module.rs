@@ -13,26 +13,26 @@ pub struct BuildError {
 }
 
 impl BuildError {
-    /// An error with what there is to say about it.
+    /// Creates an error with what there is to say about it.
     #[must_use]
     pub fn new(error: Error, log: impl Into<String>) -> Self {
         Self { error, log: log.into() }
     }
 
-    /// The error without its log: `InvalidConfig` for source that does not compile, `Unsupported` without a compiler
-    /// or for an image that is not for this device, otherwise what the driver says.
+    /// Returns the error without its log: `InvalidConfig` for source that does not compile, `Unsupported` without a compiler
+    /// or for an image that is not for this device, otherwise the driver's error.
     #[must_use]
     pub const fn error(&self) -> Error {
         self.error
     }
 
-    /// The kind to match on.
+    /// Returns the kind to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.error.kind()
     }
 
-    /// What the compiler had to say; empty when nothing.
+    /// Returns the compiler's log; may be empty.
     #[must_use]
     pub fn log(&self) -> &str {
         &self.log
@@ -60,7 +60,7 @@ impl From<BuildError> for Error {
     }
 }
 
-/// A source or an image as text that ends with zero.
+/// Returns a source or an image as text that ends with zero.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ impl<D: CodeDriver> Module<D> {
     ///
     /// # Safety
     ///
-    /// `driver` loaded `raw`, and nobody else unloads it.
+    /// `driver` loaded `raw`, and nothing else unloads it.
     pub unsafe fn new(driver: &Arc<D>, raw: D::Module) -> Self {
         Self(Arc::new(Loaded { driver: driver.clone(), raw }))
     }
@@ -113,11 +113,11 @@ impl<D: CodeDriver> Module<D> {
         &self.0.driver
     }
 
-    /// The kernel with this name (as declared `extern "C"`).
+    /// Returns the kernel with this name (as declared `extern "C"`).
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` when the module has none, otherwise what the driver says.
+    /// `InvalidConfig` when the module has none, otherwise the driver's error.
     pub fn kernel(&self, name: &str) -> Result<Kernel<D>> {
         let name = CString::new(name).map_err(|_| ErrorKind::InvalidConfig)?;
         let driver = &self.0.driver;
@@ -134,7 +134,7 @@ impl<D: CodeDriver> Module<D> {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` when the module has none, otherwise what the driver says.
+    /// `InvalidConfig` when the module has none, otherwise the driver's error.
     pub fn global(&self, name: &str) -> Result<(u64, u64)> {
         let name = CString::new(name).map_err(|_| ErrorKind::InvalidConfig)?;
         // SAFETY: the module is loaded as long as `self` lives.
@@ -142,7 +142,7 @@ impl<D: CodeDriver> Module<D> {
     }
 }
 
-/// A name that a module lacks is the caller's mistake, not the driver's.
+/// Turns the driver's "not found" into a caller's mistake: the module lacks the name.
 fn not_found(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Driver => Error::new(ErrorKind::InvalidConfig).with_native(error.native()),

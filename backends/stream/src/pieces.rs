@@ -61,7 +61,7 @@ impl Table {
         self.moves.len()
     }
 
-    /// The parts that one launch carries each.
+    /// Returns the parts that one launch carries each.
     pub fn parts(&self) -> impl Iterator<Item = Part> {
         let pieces = self.pieces;
         (0..pieces.div_ceil(MOST.into())).map(move |number| {
@@ -72,7 +72,7 @@ impl Table {
         })
     }
 
-    /// Its pieces, in order.
+    /// Returns its pieces, in order.
     #[must_use]
     pub fn cut(&self) -> Cut<'_> {
         Cut { moves: &self.moves, done: 0 }

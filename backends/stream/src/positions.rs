@@ -1,11 +1,11 @@
-//! Which positions of a reserved block are mapped, and in which sheets. Pure bookkeeping: the driver is called elsewhere.
+//! Mapped positions of a reserved block, and their page groups. Pure: the driver is called elsewhere.
 #![forbid(unsafe_code)]
 use crate::lock;
 use core::ops::Range;
 use omniheap_seam::{Error, ErrorKind, Page, Result};
 use std::sync::Mutex;
 
-/// Which positions of a reserved block are mapped.
+/// Mapped positions of a reserved block.
 #[derive(Debug)]
 pub struct Positions {
     page: u64,
@@ -18,7 +18,7 @@ pub struct Positions {
 pub struct Mapped {
     /// It is mapped.
     set: Vec<u64>,
-    /// It belongs to the same sheet as the position before it.
+    /// It belongs to the same page group as the position before it.
     continued: Vec<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Mapped {
         range.all(|position| is_set(&self.set, position))
     }
 
-    /// How many positions right before `first` are mapped.
+    /// Returns the number of mapped positions directly before `first`.
     #[must_use]
     pub fn before(&self, first: u64) -> u64 {
         (0..first).rev().take_while(|&position| is_set(&self.set, position)).count() as u64
@@ -67,9 +67,9 @@ impl Mapped {
         }
     }
 
-    /// The pages of each sheet from `first` on.
+    /// Returns the number of pages of each page group from `first` on.
     #[must_use]
-    pub fn sheets(&self, first: u64, count: u64) -> Vec<u64> {
+    pub fn groups(&self, first: u64, count: u64) -> Vec<u64> {
         let mut lengths = Vec::new();
         for position in first..first + count {
             match lengths.last_mut() {
@@ -81,15 +81,15 @@ impl Mapped {
     }
 }
 
-/// The sheets that pages belong to: those of one are equal and side by side.
-pub fn sheets(pages: &[Page]) -> impl Iterator<Item = &[Page]> {
+/// Splits pages into page groups. The pages of one group are equal and side by side.
+pub fn groups(pages: &[Page]) -> impl Iterator<Item = &[Page]> {
     pages.chunk_by(PartialEq::eq)
 }
 
-/// The pages of each sheet.
+/// Returns the number of pages of each page group.
 #[must_use]
 pub fn lengths(pages: &[Page]) -> Vec<u64> {
-    sheets(pages).map(|sheet| sheet.len() as u64).collect()
+    groups(pages).map(|group| group.len() as u64).collect()
 }
 
 impl Positions {
@@ -103,13 +103,13 @@ impl Positions {
         Ok(Self { page, count, mapped: Mutex::new(Mapped::new(words)?) })
     }
 
-    /// Bytes of each.
+    /// Returns the bytes of each.
     #[must_use]
     pub const fn page(&self) -> u64 {
         self.page
     }
 
-    /// Has pages mapped at positions from `first` on, and notes them when that worked. Others wait meanwhile.
+    /// Maps pages at positions from `first` on, and records them on success. Holds the lock meanwhile.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Positions {
         Ok(())
     }
 
-    /// Has positions from `first` on unmapped, and notes as many as `unmap` says were. Others wait meanwhile.
+    /// Unmaps positions from `first` on, and records as many as `unmap` reports. Holds the lock meanwhile.
     ///
     /// # Errors
     ///
@@ -176,13 +176,13 @@ impl Positions {
         if all { Ok(()) } else { Err(ErrorKind::OutOfRange.into()) }
     }
 
-    /// Whether anything is mapped.
+    /// Returns whether anything is mapped.
     pub fn is_any_mapped(&self) -> bool {
         lock(&self.mapped).set.iter().any(|&word| word != 0)
     }
 }
 
-/// Where addresses ran out, no free of device memory brings them back.
+/// Turns `OutOfDeviceMemory` into `ExceedsLimit`: freeing device memory does not free addresses.
 #[must_use]
 pub fn addresses_ran_out(error: Error) -> Error {
     match error.kind() {
@@ -193,7 +193,7 @@ pub fn addresses_ran_out(error: Error) -> Error {
     }
 }
 
-/// A size as drivers take it.
+/// Returns a size as drivers take it.
 ///
 /// # Errors
 ///
@@ -202,7 +202,7 @@ pub fn bytes(size: u64) -> Result<usize> {
     usize::try_from(size).map_err(|_| ErrorKind::ExceedsLimit.into())
 }
 
-/// The word and the bit of a position inside the block.
+/// Returns the word and the bit of a position inside the block.
 fn bit(position: u64) -> (usize, u64) {
     let word = usize::try_from(position / 64).expect("`Positions::new` made a word for it");
     (word, 1 << (position % 64))

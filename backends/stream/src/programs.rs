@@ -49,7 +49,7 @@ struct Program<D: CodeDriver> {
     copied: Mutex<Copied>,
 }
 
-/// What the symbols hold, and for whom.
+/// The sources last copied to the constant symbols, the timeline, and the version they were of.
 #[derive(Default)]
 struct Copied {
     timeline: Option<TimelineId>,
@@ -58,7 +58,7 @@ struct Copied {
 }
 
 impl<D: CodeDriver> Programs<D> {
-    /// Says that constants may have changed, or what a timeline sees of them.
+    /// Marks all constants as possibly changed.
     pub(crate) fn touch(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
@@ -131,14 +131,14 @@ unsafe impl<D: Driver> seam::Launch for Device<D> {
 }
 
 impl<D: Driver> Device<D> {
-    /// Says that constants may have changed, if a block of the constant heap was written.
+    /// Marks constants as possibly changed if a block of the constant heap was written.
     pub(crate) fn touch_if_watched<K: BlockKind>(&self, block: &Block<K>) {
         if block.is_watched() {
             self.programs.touch();
         }
     }
 
-    /// Brings the constants of a launch into the kernel's symbols, where they may have changed.
+    /// Copies the constants of a launch to the kernel's symbols, if they may have changed.
     fn refresh<K: BlockKind>(
         &self,
         on: TimelineId,
@@ -182,7 +182,7 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// The device address of an argument.
+    /// Returns the device address of an argument.
     fn argument<K: BlockKind>(&self, argument: &Argument<'_, Block<K>>) -> Result<u64> {
         if argument.size == 0 {
             return Err(ErrorKind::ZeroSize.into());

@@ -27,11 +27,11 @@ impl<D: StreamDriver> fmt::Debug for Registry<D> {
 }
 
 impl<D: StreamDriver> Registry<D> {
-    /// A registry whose main timeline is `main`, or a stream of its own.
+    /// Creates a registry whose main timeline is `main`, or a stream of its own.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(driver: &Arc<D>, main: Option<(D::Stream, StreamOwner)>) -> Result<Self> {
         let spare = Arc::new(Spare::new());
         let registry = Self {
@@ -65,7 +65,7 @@ impl<D: StreamDriver> Registry<D> {
         Ok(id)
     }
 
-    /// Lets a timeline over a borrowed stream go on with another one. All work of the earlier one has passed.
+    /// Continues a timeline over a borrowed stream on another one. All work of the earlier stream has finished.
     ///
     /// # Errors
     ///
@@ -89,11 +89,11 @@ impl<D: StreamDriver> Registry<D> {
         self.whole.release();
     }
 
-    /// What a stream of somebody else is now.
+    /// Returns the state of a stream that somebody else owns.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -108,11 +108,11 @@ impl<D: StreamDriver> Registry<D> {
         Ok(Standing::Running(unsafe { self.driver.stream_number(stream) }?))
     }
 
-    /// A flag that is set once neither a graph nor anything made of it exists any more.
+    /// Returns a flag that is set once neither a graph nor anything made of it exists any more.
     ///
     /// # Errors
     ///
-    /// What the driver says; `Unsupported` where it does not tell.
+    /// The driver's error; `Unsupported` where it does not tell.
     ///
     /// # Safety
     ///
@@ -129,7 +129,7 @@ impl<D: StreamDriver> Registry<D> {
         open.values().cloned().collect()
     }
 
-    /// The timeline with this id.
+    /// Returns the timeline with this id.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says; `ExceedsLimit` when ids have run out.
+    /// The driver's error; `ExceedsLimit` when ids have run out.
     pub fn open(&self) -> Result<TimelineId> {
         let stream = self.driver.create_stream()?;
         self.add(stream, StreamOwner::Backend)
@@ -187,7 +187,7 @@ impl<D: StreamDriver> Registry<D> {
         drained
     }
 
-    /// An epoch that is reached once everything submitted so far has finished.
+    /// Returns an epoch that is reached once everything submitted so far has finished.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl<D: StreamDriver> Registry<D> {
         }
     }
 
-    /// The latest epoch that was reached.
+    /// Returns the latest epoch that was reached.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ impl<K: BlockKind> fmt::Debug for Rows<'_, K> {
     }
 }
 
-/// Bytes from the start of the first row to the end of the last.
+/// Returns the bytes from the start of the first row to the end of the last.
 fn extent(pitch: u64, width: u64, height: u64) -> Result<u64> {
     if width > pitch {
         return Err(ErrorKind::OutOfRange.into());

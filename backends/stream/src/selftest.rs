@@ -1,4 +1,4 @@
-//! What is tried when a device is opened: each optional feature once, on this driver.
+//! Self-test: tries each optional feature once when a device is opened.
 //!
 //! A feature that misbehaves is quarantined: it is left out of the caps, and the reason is logged and kept.
 #![expect(unsafe_code, reason = "calls the driver")]
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Bytes that a probe writes and reads back.
 pub const PROBE: usize = 4096;
-/// What it writes.
+/// Byte that a probe writes.
 const STAMP: u8 = 0xA5;
 
 /// An optional feature.
@@ -24,7 +24,7 @@ pub enum Feature {
     AsyncPool,
 }
 
-/// How a feature did.
+/// Result of testing a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -38,12 +38,12 @@ pub enum Verdict {
     Quarantined(Error),
 }
 
-/// What the self-test found about one feature.
+/// Result of the self-test for one feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The feature.
     pub feature: Feature,
-    /// How it did.
+    /// The result.
     pub verdict: Verdict,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What gives blocks of the device heap.
+/// Source of blocks of the device heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockSource {
     /// The driver's plain memory.
@@ -73,8 +73,8 @@ pub enum BlockSource {
     AsyncPool,
 }
 
-/// What a device says that it has, and what is asked for.
-#[derive(Clone, Copy, Debug)]
+/// Features that a device claims, and options that the caller requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// It has virtual memory.
     pub has_pages: bool,
@@ -84,11 +84,11 @@ pub struct Claims {
     pub has_concurrent_managed: bool,
     /// It has asynchronous pools.
     pub has_pools: bool,
-    /// Whether one is asked for.
+    /// The requested source of device blocks.
     pub block_source: BlockSource,
 }
 
-/// Whether a feature is there to be tried.
+/// Whether a feature can be tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     /// The device says that it has it.
@@ -118,14 +118,14 @@ impl Claims {
     }
 }
 
-/// What is left standing; `P` is the vendor's pool.
+/// Outcome of the self-test; `P` is the vendor's asynchronous pool.
 #[derive(Debug)]
 pub struct Outcome<P> {
-    /// What the caps may say.
+    /// Features that caps may report.
     pub usable: Usable,
     /// The pool, where it was asked for and works.
     pub pool: Option<P>,
-    /// What was found about each feature.
+    /// Result for each feature.
     pub findings: Vec<Finding>,
 }
 
@@ -181,7 +181,7 @@ pub fn run<D: Driver, P>(
 ///
 /// # Errors
 ///
-/// `Driver` for other bytes, or what the driver says.
+/// `Driver` for other bytes, or the driver's error.
 ///
 /// # Safety
 ///
@@ -210,11 +210,11 @@ fn managed<D: MemoryDriver>(driver: &D) -> Result<()> {
     })
 }
 
-/// Lets the device write managed memory and the host read it.
+/// Writes managed memory on the device and reads it on the host.
 ///
 /// # Errors
 ///
-/// `Driver` for other bytes, or what the driver says.
+/// `Driver` for other bytes, or the driver's error.
 pub(crate) fn touch_managed<D: CopyDriver + MemoryDriver>(driver: &D) -> Result<()> {
     let stream = driver.create_stream()?;
     let result = with_managed(driver, |address| {
@@ -234,13 +234,13 @@ fn with_managed<D: MemoryDriver>(driver: &D, work: impl FnOnce(u64) -> Result<()
     result.and(unsafe { driver.free(address) })
 }
 
-/// Where the host finds the last byte of a probe.
+/// Returns the host pointer to the last byte of a probe.
 fn last_byte(address: u64) -> Result<*mut u8> {
     let address = usize::try_from(address).map_err(|_| ErrorKind::Driver)?;
     Ok(core::ptr::with_exposed_provenance_mut(address + PROBE - 1))
 }
 
-/// Whether the host finds the stamp at the device's address.
+/// Returns whether the host finds the stamp at the device's address.
 fn host_sees(address: u64) -> Result<()> {
     // SAFETY: managed memory is the host's too, at the same address; it is claimed only where both sides may touch it at any
     // time, and whoever wrote it has finished.

@@ -32,14 +32,14 @@ impl<D: StreamDriver> Filling<D> {
         Self { bounce: None, used: 0 }
     }
 
-    /// Whether copies out of the filling may still run.
+    /// Returns whether copies out of the filling may still run.
     pub(crate) fn is_used(&self) -> bool {
         self.bounce.is_some() && self.used > 0
     }
 }
 
 struct Bounces<D: StreamDriver> {
-    /// Oldest first; nobody writes to them, but copies out of them may run.
+    /// Oldest first; copies out of them may still run.
     idle: VecDeque<Bounce<D>>,
     /// Bounces that exist, fillings aside.
     count: usize,
@@ -75,14 +75,14 @@ impl<D: StreamDriver> fmt::Debug for Staging<D> {
 }
 
 impl<D: StreamDriver> Staging<D> {
-    /// The staging of a device, empty.
+    /// Returns the staging of a device, empty.
     #[must_use]
     pub fn new(driver: &Arc<D>) -> Self {
         let bounces = Mutex::new(Bounces { idle: VecDeque::new(), count: 0 });
         Self { driver: driver.clone(), bounces, returned: Condvar::new() }
     }
 
-    /// A bounce that is not in flight. Waits when all are out, or all in flight.
+    /// Returns a bounce that is not in flight. Waits when all are out, or all in flight.
     fn take(&self) -> Result<Bounce<D>> {
         let mut bounces = lock(&self.bounces);
         let mut refused = None;
@@ -159,7 +159,7 @@ impl<D: StreamDriver> Staging<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -177,7 +177,7 @@ impl<D: StreamDriver> Staging<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -195,7 +195,7 @@ impl<D: StreamDriver> Staging<D> {
         })
     }
 
-    /// Hands a filled bounce to everybody.
+    /// Returns a full bounce buffer to the shared list.
     fn leave(&self, timeline: &Timeline<D>, filling: &mut Filling<D>) -> Result<()> {
         if let Some(bounce) = &mut filling.bounce {
             bounce.depart(timeline)?;
@@ -211,7 +211,7 @@ impl<D: StreamDriver> Staging<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -242,7 +242,7 @@ impl<D: StreamDriver> Staging<D> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
     ///

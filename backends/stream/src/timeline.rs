@@ -8,7 +8,7 @@ use std::{
     thread::{self, ThreadId},
 };
 
-/// Whose a stream is.
+/// Owner of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOwner {
     /// Created here, destroyed here.
@@ -61,7 +61,7 @@ impl<D: StreamDriver> Timeline<D> {
         }
     }
 
-    /// The stream, on the threads that may use it.
+    /// Returns the stream, on the threads that may use it.
     ///
     /// # Errors
     ///
@@ -75,13 +75,13 @@ impl<D: StreamDriver> Timeline<D> {
         }
     }
 
-    /// Whether other threads may submit to the stream on this thread's behalf.
+    /// Returns whether other threads may submit to the stream on this thread's behalf.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         !matches!(self.owner, StreamOwner::Thread(_))
     }
 
-    /// The stream, where it is sure to live and any thread may use it.
+    /// Returns the stream, where it is sure to live and any thread may use it.
     pub(crate) fn lasting_stream(&self) -> Option<D::Stream> {
         matches!(self.owner, StreamOwner::Backend | StreamOwner::Caller).then_some(self.stream)
     }

@@ -17,12 +17,12 @@ const PER_WORKER: usize = 8 << 20;
 /// Threads that one transfer uses at most: a few fill the bus.
 const MOST_WORKERS: usize = 8;
 
-/// A length that this machine can address.
+/// Returns a length that this machine can address.
 pub(crate) fn length(size: u64) -> Result<usize> {
     usize::try_from(size).map_err(|_| ErrorKind::OutOfRange.into())
 }
 
-/// How many threads a transfer of `length` bytes is worth.
+/// Returns the number of threads for a transfer of `length` bytes.
 fn workers<D: Driver>(timeline: &Timeline<D>, length: usize) -> usize {
     if !timeline.is_shared() {
         return 1;
@@ -176,7 +176,7 @@ impl<D: Driver> Device<D> {
         Ok(())
     }
 
-    /// Whether a slice may be handed to the driver as it is.
+    /// Returns whether a slice may be handed to the driver as it is.
     fn is_pinned(&self, bytes: &[u8]) -> bool {
         let start = || bytes.as_ptr().expose_provenance() as u64;
         bytes.len() >= ASK_IF_PINNED && self.driver().holds(start(), bytes.len() as u64)

@@ -19,13 +19,13 @@ pub(crate) struct Whole<D: StreamDriver> {
     driver: Arc<D>,
     spare: Arc<Spare<D>>,
     state: Mutex<State<D>>,
-    /// How many captures are under way.
+    /// Number of captures in progress.
     held: AtomicUsize,
 }
 
 struct State<D: StreamDriver> {
     marks: Marks<D>,
-    /// Whether the epoch behind the last mark was given out already.
+    /// True if the epoch behind the last mark was given out already.
     is_owed: bool,
     /// The stream that runs after all others, where the driver cannot follow them at once.
     join: Option<D::Stream>,
@@ -34,7 +34,7 @@ struct State<D: StreamDriver> {
 /// Lists the timelines of the device, for drivers that cannot follow all of them at once.
 pub(crate) type Open<'a, D> = &'a dyn Fn() -> Vec<Arc<Timeline<D>>>;
 
-/// Whether a mark cannot be recorded now, but perhaps later.
+/// Returns whether a mark cannot be recorded now, but perhaps later.
 fn is_passing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Busy | ErrorKind::Unsupported)
 }

@@ -1,4 +1,4 @@
-//! How fast bytes move inside the device: the compaction kernel against the driver's own copies.
+//! Times copies inside the device: the compaction kernel beside the driver's own copies.
 //!
 //! `cargo bench -p omniheap-vulkan --bench copies`. Device time is between two timestamps around batches that were all
 //! queued before the first could run; host time is what one `copy` costs the calling thread.

@@ -1,27 +1,109 @@
-//! The seam: blocks from memory types, and the capabilities that the device has.
+//! [`Vulkan`]: everything that was opened, blocks from memory types, and the capabilities of the device.
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use crate::{
-    Block, Vulkan,
+    Block, MemorySource,
     block::{Backing, Shared},
-    caps::{Slot, Suits},
-    features::Feature,
-    objects::{Ask, Buffer, Kind, Memory, Share},
-    physical,
+    caps::{Slot, Suits, Table, features::Feature},
+    driver::{
+        device::Device,
+        objects::{Ask, Buffer, Kind, Memory, Share},
+        physical,
+        validation::Messages,
+    },
+    export::Sharing,
+    launch::Programs,
+    remap::pages::Pages,
+    timeline::Registry,
+    transfer::copy::Copier,
 };
 use ash::vk;
-use core::ptr::NonNull;
+use core::{fmt, ptr::NonNull};
 use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapBudget, HeapId, HostAccess,
     Launch, Map, Remap, Result, Timelines, Transfer,
 };
+use std::sync::Arc;
 
-/// How a block is asked for, beyond heap and size.
+/// One Vulkan device.
+///
+/// Dropping it waits until the device is idle. Blocks and resources that are still alive keep the device open, so any
+/// order of dropping is safe.
+pub struct Vulkan {
+    /// Before the timelines, for whose launches they wait.
+    pub(crate) programs: Programs,
+    pub(crate) timelines: Registry,
+    pub(crate) pages: Pages,
+    pub(crate) copier: Copier,
+    pub(crate) table: Table,
+    pub(crate) sharing: Sharing,
+    /// The queue that binds sparse memory, where there is one.
+    pub(crate) binder: usize,
+    /// Bytes of the largest sparse buffer.
+    pub(crate) sparse_limit: u64,
+    /// Memory types that a block's buffer may be bound to.
+    pub(crate) buffer_types: u32,
+    pub(crate) limits: vk::PhysicalDeviceLimits,
+    pub(crate) messages: Option<Messages>,
+    /// An engine's allocator that gives the blocks' memory.
+    pub(crate) source: Option<Arc<dyn MemorySource>>,
+    pub(crate) device: Arc<Device>,
+}
+
+impl Drop for Vulkan {
+    fn drop(&mut self) {
+        // A lost device has nothing to wait for.
+        let _ = self.device.wait_idle();
+    }
+}
+
+impl fmt::Debug for Vulkan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vulkan").field("device", &self.table.caps.device).finish_non_exhaustive()
+    }
+}
+
+impl Vulkan {
+    /// Returns the device, for an engine's own calls.
+    ///
+    /// It stays valid while this backend, a block or a resource of it lives. Queues belong to
+    /// [`with_queue`](Self::with_queue).
+    #[must_use]
+    pub fn ash_device(&self) -> &ash::Device {
+        &self.device.raw
+    }
+
+    /// Returns the instance that the device came from.
+    #[must_use]
+    pub fn ash_instance(&self) -> &ash::Instance {
+        &self.device.instance.raw
+    }
+
+    /// Returns the loader that the instance came from.
+    #[must_use]
+    pub fn ash_entry(&self) -> &ash::Entry {
+        &self.device.instance.entry
+    }
+
+    /// Returns the physical device.
+    #[must_use]
+    pub fn physical_device(&self) -> vk::PhysicalDevice {
+        self.device.physical
+    }
+
+    /// Returns whether an ability is enabled on the device.
+    #[must_use]
+    pub fn has(&self, feature: Feature) -> bool {
+        self.device.features.has(feature)
+    }
+}
+
+/// Options of a block beyond heap and size.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct BlockOptions<'a> {
-    /// What tools show for the memory and its buffer.
+    /// Debug name of the memory and its buffer.
     pub name: Option<&'a str>,
-    /// How much it hurts to have it evicted, 0 to 1, where the device takes hints; values outside are clamped.
+    /// Residency priority, 0 to 1, where the device takes hints; other values are clamped.
     pub priority: Option<f32>,
 }
 
@@ -59,7 +141,7 @@ impl Vulkan {
         Ok(block)
     }
 
-    /// The native slot of a heap and the rounded size, or why not.
+    /// Returns the native slot of a heap and the rounded size, or why not.
     pub(crate) fn checked(&self, heap: HeapId, size: u64) -> Result<(Slot, u64)> {
         let (described, slot) = self.heap(heap)?;
         if size == 0 {
@@ -87,7 +169,7 @@ impl Vulkan {
         if missing { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
     }
 
-    /// A block of a size that was checked and rounded.
+    /// Returns a block of a size that was checked and rounded.
     pub(crate) fn block(
         &self,
         heap: HeapId,
@@ -123,7 +205,7 @@ impl Vulkan {
         self.based(block)
     }
 
-    /// What an engine's allocator is asked for: this memory type and no other, aligned as the heap promises.
+    /// Returns the requirements for an engine's allocator: this memory type only, aligned as the heap promises.
     fn for_source(&self, heap: HeapId, slot: Slot, size: u64) -> Result<vk::MemoryRequirements> {
         let (described, _) = self.heap(heap)?;
         let alignment = described.align.max(described.granule).get();
@@ -141,7 +223,7 @@ impl Vulkan {
         Err(ErrorKind::Driver.into())
     }
 
-    /// Whether blocks of this slot have a buffer.
+    /// Returns whether blocks of this slot have a buffer.
     pub(crate) fn takes_buffers(&self, slot: Slot) -> bool {
         slot.suits != Suits::Images && self.buffer_types & (1 << slot.memory_type) != 0
     }

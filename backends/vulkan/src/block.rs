@@ -1,6 +1,6 @@
 //! One driver allocation with a buffer over all its bytes, or sparse addresses that pages are mapped into.
 #![expect(unsafe_code, reason = "holds the pointer of a mapping")]
-use crate::{
+use crate::driver::{
     device::{Device, lock},
     objects::{Buffer, Memory},
 };
@@ -42,14 +42,14 @@ pub(crate) struct Mapped(NonNull<u8>);
 // SAFETY: an address; who dereferences it answers for races, as `Map::map` says.
 unsafe impl Send for Mapped {}
 
-/// Whether a block may leave the process.
+/// Whether a block may be shared with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shared {
     No,
     Exportable,
 }
 
-/// How a block ends.
+/// How a block is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// Nobody said that the device is done with it.
@@ -88,13 +88,13 @@ impl Block {
         Ok(Self { buffer, backing, heap, size, address, shared, owner: None, ending, device })
     }
 
-    /// The buffer over all bytes; `None` in a heap that takes only images, and in memory dedicated to another resource.
+    /// Returns the buffer over all bytes; `None` in a heap that takes only images, and in memory dedicated to another resource.
     #[must_use]
     pub fn buffer(&self) -> Option<vk::Buffer> {
         self.buffer.as_ref().map(|buffer| buffer.raw)
     }
 
-    /// The memory; `None` when it is mapped page by page.
+    /// Returns the memory; `None` when it is mapped page by page.
     #[must_use]
     pub fn memory(&self) -> Option<vk::DeviceMemory> {
         match &self.backing {
@@ -103,7 +103,7 @@ impl Block {
         }
     }
 
-    /// Where the block begins in [`memory`](Self::memory): zero unless an engine's allocator gave it.
+    /// Returns the block's offset in [`memory`](Self::memory): zero unless an engine's allocator gave it.
     #[must_use]
     pub const fn memory_offset(&self) -> u64 {
         match &self.backing {
@@ -112,7 +112,7 @@ impl Block {
         }
     }
 
-    /// The heap it came from.
+    /// Returns the heap it came from.
     #[must_use]
     pub const fn heap(&self) -> HeapId {
         self.heap
@@ -124,7 +124,7 @@ impl Block {
         self.size
     }
 
-    /// The base address on the device, zero where it has none.
+    /// Returns the base address on the device, zero where it has none.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
@@ -134,7 +134,7 @@ impl Block {
         &self.backing
     }
 
-    /// Says which resource alone the memory is for.
+    /// Sets the resource that the memory is dedicated to.
     #[cfg(feature = "manager")]
     pub(crate) const fn owned_by(mut self, handle: u64) -> Self {
         self.owner = Some(handle);

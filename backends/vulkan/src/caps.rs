@@ -1,12 +1,14 @@
 //! From what the driver says about its memory to [`Caps`], and the ranking of heaps. Pure: no driver call is made here.
 #![forbid(unsafe_code)]
+pub(crate) mod features;
+
 use ash::vk;
 use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,
     Mapper, SharedCaps, Use,
 };
 
-/// Which heaps offer pages, where the device has sparse binding.
+/// Heaps that offer pages, where the device has sparse binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Paging {
     /// Heaps that the host cannot see: a paged block cannot be mapped, so a visible heap would lose that ability.
@@ -18,7 +20,7 @@ pub enum Paging {
     Off,
 }
 
-/// What sparse buffers need.
+/// Requirements of sparse buffers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sparse {
     /// Memory types that may back them, as a bit set.
@@ -51,7 +53,7 @@ pub(crate) struct Facts {
     pub(crate) paging: Paging,
 }
 
-/// What a memory type is good for.
+/// Suitability of a memory type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Suits {
     /// Blocks with a buffer over all their bytes.
@@ -72,7 +74,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The memory type as an index.
+    /// Returns the memory type as an index.
     pub(crate) fn index(self) -> usize {
         usize::try_from(self.memory_type).expect("the driver numbers at most 32 memory types")
     }
@@ -242,7 +244,7 @@ fn name(slot: Slot) -> String {
     format!("type {}: {words}", slot.memory_type)
 }
 
-/// The driver promises powers of two; a zero or odd value is made safe by rounding up.
+/// Rounds a driver's alignment up to a power of two, in case it breaks its promise.
 pub(crate) fn power(bytes: u64) -> Align {
     let bytes = bytes.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
     Align::of(bytes)

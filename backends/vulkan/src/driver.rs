@@ -1,6 +1,13 @@
 //! The instance: finding the loader, listing devices, and the one place where the driver's codes become errors.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
-use crate::validation::{self, Messages, Validation};
+pub(crate) mod device;
+pub(crate) mod objects;
+pub(crate) mod physical;
+pub(crate) mod probe;
+pub(crate) mod queues;
+pub(crate) mod validation;
+
+use self::validation::{Messages, Validation};
 use ash::{ext, khr, vk};
 use core::ffi::CStr;
 use omniheap_seam::{Error, ErrorKind, Result};
@@ -35,7 +42,7 @@ pub(crate) fn check<T>(result: ash::prelude::VkResult<T>) -> Result<T> {
     result.map_err(error)
 }
 
-/// Who destroys a native object.
+/// Owner of a native object, who destroys it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// We do, when the last user is gone.
@@ -56,7 +63,7 @@ pub(crate) struct Instance {
     pub(crate) entry: ash::Entry,
 }
 
-/// Whether objects can be given names for tools.
+/// Whether debug names are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// The debug-utils extension is enabled.
@@ -70,7 +77,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// `Unsupported` without a loader or driver, or when validation is demanded and absent; what the driver says.
+    /// `Unsupported` without a loader or driver, or when validation is demanded and absent; the driver's error.
     pub(crate) fn open(validation: Validation) -> Result<Self> {
         // SAFETY: loading runs the library's initialisers; the system's loader is trusted like any system library.
         let entry = unsafe { ash::Entry::load() }.map_err(|_| ErrorKind::Unsupported)?;
@@ -108,12 +115,12 @@ impl Instance {
         Ok(())
     }
 
-    /// The layer's messages, where validation is on.
+    /// Returns the layer's messages, where validation is on.
     pub(crate) fn messages(&self) -> Option<&Messages> {
         self.messages.as_deref()
     }
 
-    /// Every physical device, in the loader's order.
+    /// Returns every physical device, in the loader's order.
     pub(crate) fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>> {
         // SAFETY: the instance is alive as long as `self`.
         check(unsafe { self.raw.enumerate_physical_devices() })
@@ -146,7 +153,7 @@ fn layered(entry: &ash::Entry, validation: Validation) -> Result<bool> {
     }
 }
 
-/// The extensions to enable; the layer brings some of its own.
+/// Returns the extensions to enable; the layer brings some of its own.
 fn instance_extensions(entry: &ash::Entry, layered: bool) -> Result<Vec<&'static CStr>> {
     // SAFETY: the entry is loaded; a null layer name asks for the loader's and drivers' own.
     let mut known = check(unsafe { entry.enumerate_instance_extension_properties(None) })?;

@@ -3,20 +3,22 @@
 use crate::{
     Block, Vulkan,
     block::{Backing, Shared},
-    device::Device,
-    driver::check,
-    features::Feature,
-    objects::{Ask, Buffer, Kind, Memory, Share, usage},
+    caps::features::Feature,
+    driver::{
+        check,
+        device::Device,
+        objects::{Ask, Buffer, Kind, Memory, Share, usage},
+    },
 };
 use ash::vk;
 use omniheap_seam::{ErrorKind, Export, Exported, HeapId, Result};
 
-/// What the driver says about sharing a block's buffer.
+/// Sharing capabilities of a block's buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharing(vk::ExternalMemoryFeatureFlags);
 
 impl Sharing {
-    /// Asks the driver, where descriptors are enabled.
+    /// Queries the driver, if descriptors are enabled.
     pub(crate) fn read(device: &Device) -> Self {
         if !device.features.has(Feature::ExternalMemoryFd) {
             return Self(vk::ExternalMemoryFeatureFlags::empty());
@@ -33,13 +35,13 @@ impl Sharing {
         Self(answer.external_memory_properties.external_memory_features)
     }
 
-    /// Whether blocks can leave and enter.
+    /// Returns whether blocks can leave and enter.
     pub(crate) fn works(self) -> bool {
         use vk::ExternalMemoryFeatureFlags as F;
         self.0.contains(F::EXPORTABLE | F::IMPORTABLE)
     }
 
-    /// The memory's one resource, where the driver insists on one.
+    /// Returns the memory's one resource, where the driver insists on one.
     pub(crate) fn dedicated(
         self,
         buffer: vk::Buffer,
@@ -77,7 +79,7 @@ impl Vulkan {
     }
 }
 
-/// What a driver adds to the file that holds the memory: a header and rounding, at most two pages of 64 KiB.
+/// Bytes that a driver may add to the exported file: a header and rounding, at most two pages of 64 KiB.
 #[cfg(unix)]
 const ADDED: u64 = 128 << 10;
 

@@ -2,7 +2,7 @@
 #![doc = ""]
 #![doc = include_str!("../../../docs/migrating-from-gpu-allocator.md")]
 #![expect(unsafe_code, reason = "signs the contract of MemorySource")]
-use crate::{MemorySource, Piece, device::lock};
+use crate::{MemorySource, Piece, driver::device::lock};
 use ash::vk;
 use core::fmt;
 use gpu_allocator::{AllocationError, vulkan};
@@ -41,7 +41,7 @@ impl GpuAllocator {
         Self { allocator, live: Mutex::default() }
     }
 
-    /// How many pieces are out.
+    /// Returns the number of live pieces.
     #[must_use]
     pub fn live(&self) -> u64 {
         lock(&self.live).by_token.len() as u64

@@ -1,11 +1,15 @@
 //! Kernels: a compute pipeline each, and descriptor sets that come back.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
+pub(crate) mod sets;
+
+use self::sets::{Bindings, Sets};
 use crate::{
     Block, Vulkan,
-    device::{Device, lock},
-    driver::check,
-    line::Line,
-    sets::{Bindings, Sets},
+    driver::{
+        check,
+        device::{Device, lock},
+    },
+    timeline::queue::QueueTimeline,
 };
 use ash::vk;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -143,7 +147,7 @@ impl Vulkan {
         if fits { Ok(()) } else { Err(ErrorKind::ExceedsLimit.into()) }
     }
 
-    /// What a slot binds, checked against the limits of its kind.
+    /// Returns the descriptor of a slot, checked against the limits of its kind.
     fn descriptor(
         &self,
         slot: Slot,
@@ -171,12 +175,12 @@ impl Vulkan {
         }
     }
 
-    /// The timeline, if its queue computes.
-    fn computes(&self, on: TimelineId) -> Result<Arc<Line>> {
-        let line = self.lines.get(on)?;
-        let flags = self.device.queues[line.home].flags;
+    /// Returns the timeline, if its queue computes.
+    fn computes(&self, on: TimelineId) -> Result<Arc<QueueTimeline>> {
+        let timeline = self.timelines.get(on)?;
+        let flags = self.device.queues[timeline.home].flags;
         let computes = flags.contains(vk::QueueFlags::COMPUTE);
-        if computes { Ok(line) } else { Err(ErrorKind::Unsupported.into()) }
+        if computes { Ok(timeline) } else { Err(ErrorKind::Unsupported.into()) }
     }
 }
 
@@ -208,7 +212,7 @@ unsafe impl Launch for Vulkan {
         parameters: &[u8],
     ) -> Result<()> {
         let program = self.programs.get(program)?;
-        let line = self.computes(on)?;
+        let timeline = self.computes(on)?;
         let kernel = &program.kernel;
         let declared = usize::try_from(kernel.parameters).is_ok_and(|n| n == parameters.len());
         if arguments.len() != kernel.slots.len() || !declared {
@@ -223,12 +227,12 @@ unsafe impl Launch for Vulkan {
         let pairs = kernel.slots.iter().zip(arguments);
         let infos: Bindings =
             pairs.map(|(slot, a)| self.descriptor(*slot, a)).collect::<Result<_>>()?;
-        let mut state = line.hold();
+        let mut state = timeline.hold();
         let set = program.sets.take(&infos)?;
         let record = |commands| program.record(commands, set, groups, parameters);
-        let sent = line.run(&mut state, record);
+        let sent = timeline.run(&mut state, record);
         // A set that was not sent is free at once.
-        program.sets.give_back(set, &line, *sent.as_ref().unwrap_or(&0));
+        program.sets.give_back(set, &timeline, *sent.as_ref().unwrap_or(&0));
         sent.map(drop)
     }
 }

@@ -2,27 +2,29 @@
 #![expect(unsafe_code, reason = "wrapping trusts the caller's handles")]
 use crate::{
     Vulkan,
-    caps::{self, Paging},
-    clock::Clocks,
-    copy::{Copier, Copies},
-    device::Device,
-    driver::{Instance, Names},
+    caps::{self, Paging, features::Feature},
+    driver::{
+        Instance, Names,
+        device::Device,
+        physical::Physical,
+        probe,
+        validation::{Messages, Validation},
+    },
     export::Sharing,
-    features::Feature,
     launch::Programs,
-    pages::Pages,
-    physical::Physical,
-    probe,
-    staging::{Plan, Plans},
-    timeline::Lines,
-    validation::{Messages, Validation},
+    remap::pages::Pages,
+    timeline::{Registry, clock::Clocks},
+    transfer::{
+        copy::{Copier, Copies},
+        staging::{Plan, Plans},
+    },
 };
 use ash::vk;
 use core::{ffi::CStr, sync::atomic::Ordering};
 use omniheap_seam::{Align, DeviceInfo, ErrorKind, HeapKind, HostAccess, Result};
 use std::sync::Arc;
 
-/// Which device to open.
+/// The device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// The one with the most memory of its own; a real device before a software one.
@@ -34,19 +36,19 @@ pub enum Which {
     Uuid([u8; 16]),
 }
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which device; not read by [`Vulkan::wrap`].
+    /// The device; ignored by [`Vulkan::wrap`].
     pub device: Which,
-    /// Whether the validation layer watches; not read by [`Vulkan::wrap`].
+    /// Use of the validation layer; ignored by [`Vulkan::wrap`].
     pub validation: Validation,
-    /// What epochs are made of.
+    /// Implementation of epochs: semaphores or fences.
     pub clocks: Clocks,
-    /// Which heaps offer pages.
+    /// Heaps that offer pages.
     pub paging: Paging,
-    /// How bytes move inside the device.
+    /// Implementation of copies inside the device.
     pub copies: Copies,
     /// Driver allocations to hold at most; the device's own limit where `None` or where that is lower.
     ///
@@ -121,7 +123,7 @@ pub struct Existing<'a> {
     pub device: ash::Device,
     /// Queues and their families; the first is the main timeline's.
     pub queues: &'a [(u32, vk::Queue)],
-    /// What was enabled when the device was created.
+    /// Features that were enabled when the device was created.
     pub enabled: &'a [Feature],
 }
 
@@ -136,11 +138,11 @@ impl core::fmt::Debug for Existing<'_> {
 }
 
 impl Vulkan {
-    /// Every Vulkan device here, in the loader's order.
+    /// Returns every Vulkan device here, in the loader's order.
     ///
     /// # Errors
     ///
-    /// `Unsupported` without a loader or driver; what the driver says.
+    /// `Unsupported` without a loader or driver; the driver's error.
     pub fn devices() -> Result<Vec<DeviceInfo>> {
         let instance = Instance::open(Validation::Off)?;
         Ok(usable(&instance)?.into_iter().map(|physical| physical.info).collect())
@@ -150,7 +152,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `Unsupported` without a loader, a driver or that device; what the driver says.
+    /// `Unsupported` without a loader, a driver or that device; the driver's error.
     pub fn open(index: usize) -> Result<Self> {
         Self::open_with(Options::default().device(Which::Index(index)))
     }
@@ -218,7 +220,7 @@ impl Vulkan {
         };
         Ok(Self {
             programs: Programs::default(),
-            lines: Lines::new(&device, clocks, plans)?,
+            timelines: Registry::new(&device, clocks, plans)?,
             pages: Pages::new(&device),
             copier: Copier::new(&device, physical.kind, options.copies),
             sharing: Sharing::read(&device),
@@ -233,7 +235,7 @@ impl Vulkan {
         })
     }
 
-    /// The validation layer's messages so far and to come; `None` where it is not watching.
+    /// Returns the validation layer's messages so far and to come; `None` where it is not watching.
     #[must_use]
     pub const fn messages(&self) -> Option<&Messages> {
         self.messages.as_ref()
@@ -260,7 +262,7 @@ fn choose(mut all: Vec<Physical>, which: Which) -> Result<Physical> {
     }
 }
 
-/// A real device before a software one, then by its own memory.
+/// Returns the rank of a device: real before software, then by its own memory.
 fn worth(physical: &Physical) -> (bool, u64) {
     let local = |heap: &&vk::MemoryHeap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL);
     let heaps = physical.memory.memory_heaps_as_slice();

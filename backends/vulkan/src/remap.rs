@@ -1,14 +1,17 @@
 //! Pages: sparse buffers for addresses, binds for mapping.
 #![expect(unsafe_code, reason = "signs the contract of Remap and submits binds")]
+pub(crate) mod pages;
+
 use crate::{
     Block, Vulkan,
     block::Backing,
     caps::Slot,
-    clock::Fence,
-    device::lock,
-    driver::check,
-    objects::{Buffer, Kind},
-    pages,
+    driver::{
+        check,
+        device::lock,
+        objects::{Buffer, Kind},
+    },
+    timeline::clock::Fence,
 };
 use ash::vk;
 use omniheap_seam::{Align, ErrorKind, Heap, HeapId, Page, Remap, Result};
@@ -23,7 +26,7 @@ impl Vulkan {
         Ok((described, slot, page))
     }
 
-    /// The page size and table of a reserved block.
+    /// Returns the page size and table of a reserved block.
     fn table<'a>(&self, block: &'a Block) -> Result<(u64, &'a Slots)> {
         block.belongs_to(&self.device)?;
         match block.backing() {

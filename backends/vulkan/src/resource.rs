@@ -1,17 +1,21 @@
-//! What engines do: memory for a buffer or image of their own.
+//! Memory for an engine's own buffers and images.
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
+pub(crate) mod owned;
+
 use crate::{
     Block, Native, Vulkan,
     block::Shared,
     caps::Table,
-    driver::check,
-    objects::{Ask, Memory, Share},
+    driver::{
+        check,
+        objects::{Ask, Memory, Share},
+    },
 };
 use ash::vk;
 use omniheap_core::{AllocateError, Allocation, Manager, Request};
 use omniheap_seam::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Result};
 
-/// Whether a resource wants memory of its own.
+/// Preference of a resource for a dedicated allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alone {
     /// It shares gladly.
@@ -22,14 +26,14 @@ pub enum Alone {
     Required,
 }
 
-/// What a resource needs, in our words.
+/// Memory requirements of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Bytes and alignment.
     pub layout: Layout,
-    /// What may stand beside it.
+    /// Class, which decides what may be its neighbour.
     pub class: Class,
-    /// Whether it wants memory of its own.
+    /// Whether it wants a dedicated allocation.
     pub alone: Alone,
     /// The heaps it may live in, best first; never empty.
     pub heaps: Vec<HeapId>,
@@ -37,7 +41,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// What to ask a manager for, heap by heap, best first: a place that stays, because a resource is bound to it for life.
+    /// Returns requests to try, best heap first. They are pinned, because a resource is bound for life.
     ///
     /// A resource that requires memory of its own ([`Alone::Required`]) goes to [`Vulkan::allocate_alone`] instead.
     pub fn requests(&self) -> impl Iterator<Item = Request<'static>> + '_ {
@@ -51,7 +55,7 @@ impl Needs {
 }
 
 impl Vulkan {
-    /// The heaps whose memory type is in `type_bits`, best first for `kind`, those with special properties left out.
+    /// Returns the heaps whose memory type is in `type_bits`, best first for `kind`, those with special properties left out.
     ///
     /// When one is full, skip those with the same [`physical`](omniheap_seam::Heap::physical) and try the next.
     #[must_use]
@@ -59,19 +63,19 @@ impl Vulkan {
         self.table.candidates(type_bits, kind)
     }
 
-    /// The heaps whose memory type is in `type_bits` and has all of `flags`: how special memory is asked for.
+    /// Returns the heaps whose memory type is in `type_bits` and has all of `flags`: how special memory is asked for.
     #[must_use]
     pub fn heaps_with(&self, type_bits: u32, flags: vk::MemoryPropertyFlags) -> Vec<HeapId> {
         self.table.with_flags(type_bits, flags)
     }
 
-    /// The memory type behind a heap.
+    /// Returns the memory type behind a heap.
     #[must_use]
     pub fn memory_type(&self, heap: HeapId) -> Option<u32> {
         self.table.slots.get(usize::from(heap.0)).map(|slot| slot.memory_type)
     }
 
-    /// The alignment that offsets into a shared buffer need for these uses.
+    /// Returns the alignment that offsets into a shared buffer need for these uses.
     #[must_use]
     pub fn offset_align(&self, usage: vk::BufferUsageFlags) -> Align {
         use vk::BufferUsageFlags as U;
@@ -117,7 +121,7 @@ impl Vulkan {
         Ok(Needs { layout, class, alone, heaps, types: asked.memory_type_bits })
     }
 
-    /// What a buffer needs.
+    /// Returns the memory requirements of a buffer.
     ///
     /// # Errors
     ///
@@ -136,7 +140,7 @@ impl Vulkan {
         self.needs(asked, alone(own), Class::Linear, kind)
     }
 
-    /// What an image needs; `class` is [`Class::Linear`] for linear tiling alone.
+    /// Returns the memory requirements of an image; `class` is [`Class::Linear`] only for linear tiling.
     ///
     /// # Errors
     ///
@@ -165,7 +169,7 @@ impl Vulkan {
     /// # Errors
     ///
     /// `Foreign`, `Unsupported` (paged, or dedicated to another resource), `NoSuchHeap` (the buffer cannot live there),
-    /// `Misaligned`, `OutOfRange`; what the driver says.
+    /// `Misaligned`, `OutOfRange`; the driver's error.
     ///
     /// # Safety
     ///
@@ -254,14 +258,14 @@ impl Vulkan {
         })
     }
 
-    /// Asks the driver for memory that is only for this buffer or image, in one heap.
+    /// Allocates dedicated memory for this buffer or image, in one heap.
     ///
     /// No manager counts it by itself: it is what [`Manager::allocate_made`] wants made. [`allocate_alone`](Self::allocate_alone)
     /// does both.
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `Unsupported` for a heap that needs a feature which is not enabled; what the driver says.
+    /// `NoSuchHeap`, `Unsupported` for a heap that needs a feature which is not enabled; the driver's error.
     ///
     /// # Safety
     ///
@@ -297,7 +301,7 @@ fn alone(own: vk::MemoryDedicatedRequirements<'_>) -> Alone {
 }
 
 impl Table {
-    /// The heaps whose memory type is in `type_bits` and has all of `flags`, in ranked order, special ones too.
+    /// Returns the heaps whose memory type is in `type_bits` and has all of `flags`, in ranked order, special ones too.
     pub(crate) fn with_flags(&self, type_bits: u32, flags: vk::MemoryPropertyFlags) -> Vec<HeapId> {
         self.in_types(type_bits)
             .filter(|(_, slot, _)| slot.flags.contains(flags))
@@ -305,7 +309,7 @@ impl Table {
             .collect()
     }
 
-    /// Asks `heaps` in turn until one gives; when one is full, so are the others of its physical memory.
+    /// Tries `heaps` in turn. If one is full, so are the others of its physical memory.
     ///
     /// # Errors
     ///

@@ -6,14 +6,14 @@ use core::{ffi::c_void, fmt, ptr::NonNull};
 use omniheap_seam::Result;
 use std::sync::Arc;
 
-/// What an engine's allocator gave.
+/// Memory from an engine's allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
     /// The memory it lies in.
     pub memory: vk::DeviceMemory,
     /// Bytes from the start of that memory.
     pub offset: u64,
-    /// Where the host sees it, if it does.
+    /// Host pointer, if it is mapped.
     pub mapped: Option<NonNull<c_void>>,
     /// The allocator's own number for it.
     pub token: u64,
@@ -32,7 +32,7 @@ unsafe impl Sync for Piece {}
 /// - Its memory was allocated for device addresses where the device has them enabled.
 /// - Pieces of host-visible memory are mapped, and stay where they are.
 pub unsafe trait MemorySource: fmt::Debug + Send + Sync {
-    /// Gives a piece.
+    /// Allocates a piece.
     ///
     /// # Errors
     ///

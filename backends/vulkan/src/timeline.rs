@@ -1,11 +1,16 @@
 //! Timelines over queues: opening, ordering, and sharing a queue with the engine.
 #![expect(unsafe_code, reason = "signs the contract of Timelines")]
+pub(crate) mod clock;
+pub(crate) mod commands;
+pub(crate) mod family;
+pub(crate) mod queue;
+pub(crate) mod route;
+
+use self::{clock::Clocks, queue::QueueTimeline};
 use crate::{
     Vulkan,
-    clock::Clocks,
-    device::{Device, lock},
-    line::Line,
-    staging::Plans,
+    driver::device::{Device, lock},
+    transfer::staging::Plans,
 };
 use ash::vk;
 use omniheap_seam::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
@@ -16,7 +21,7 @@ use std::{
 
 /// Every open timeline.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct Registry {
     open: Mutex<Open>,
     clocks: Clocks,
     plans: Plans,
@@ -24,20 +29,20 @@ pub(crate) struct Lines {
 
 #[derive(Debug)]
 struct Open {
-    lines: BTreeMap<u32, Arc<Line>>,
+    timelines: BTreeMap<u32, Arc<QueueTimeline>>,
     next: u32,
 }
 
-impl Lines {
+impl Registry {
     /// Opens the main timeline on the first queue.
     pub(crate) fn new(device: &Arc<Device>, clocks: Clocks, plans: Plans) -> Result<Self> {
-        let main = Arc::new(Line::open(device, 0, clocks, plans)?);
-        let lines = BTreeMap::from([(TimelineId::MAIN.0, main)]);
-        Ok(Self { open: Mutex::new(Open { lines, next: 1 }), clocks, plans })
+        let main = Arc::new(QueueTimeline::open(device, 0, clocks, plans)?);
+        let timelines = BTreeMap::from([(TimelineId::MAIN.0, main)]);
+        Ok(Self { open: Mutex::new(Open { timelines, next: 1 }), clocks, plans })
     }
 
-    pub(crate) fn get(&self, id: TimelineId) -> Result<Arc<Line>> {
-        lock(&self.open).lines.get(&id.0).cloned().ok_or(ErrorKind::NoSuchTimeline.into())
+    pub(crate) fn get(&self, id: TimelineId) -> Result<Arc<QueueTimeline>> {
+        lock(&self.open).timelines.get(&id.0).cloned().ok_or(ErrorKind::NoSuchTimeline.into())
     }
 
     /// Opens a timeline on one of `queues`, the one with the fewest timelines.
@@ -45,7 +50,9 @@ impl Lines {
         let mut open = lock(&self.open);
         let id = open.next;
         let next = id.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
-        let used = |queue: usize| open.lines.values().filter(|line| line.home == queue).count();
+        let used = |queue: usize| {
+            open.timelines.values().filter(|timeline| timeline.home == queue).count()
+        };
         let queue = match self.clocks {
             Clocks::Fences => 0,
             Clocks::Semaphores => queues
@@ -54,8 +61,8 @@ impl Lines {
                 .min_by_key(|queue| used(*queue))
                 .ok_or(ErrorKind::Unsupported)?,
         };
-        let line = Arc::new(Line::open(device, queue, self.clocks, self.plans)?);
-        open.lines.insert(id, line);
+        let timeline = Arc::new(QueueTimeline::open(device, queue, self.clocks, self.plans)?);
+        open.timelines.insert(id, timeline);
         open.next = next;
         Ok(TimelineId(id))
     }
@@ -69,16 +76,16 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `Unsupported` when no queue of that family is open; what the driver says.
+    /// `Unsupported` when no queue of that family is open; the driver's error.
     pub fn open_timeline_on(&self, family: u32) -> Result<TimelineId> {
         let queues = self.queues_of(family);
         match queues.is_empty() {
             true => Err(ErrorKind::Unsupported.into()),
-            false => self.lines.open_on(&self.device, &queues),
+            false => self.timelines.open_on(&self.device, &queues),
         }
     }
 
-    /// The queue families in use, without repeats; timelines open on that of the main timeline unless told.
+    /// Returns the queue families in use, without repeats; timelines open on that of the main timeline unless told.
     #[must_use]
     pub fn families(&self) -> &[u32] {
         &self.device.families
@@ -93,18 +100,18 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`; what the driver says.
+    /// `NoSuchTimeline`; the driver's error.
     pub fn with_queue<R>(
         &self,
         timeline: TimelineId,
         f: impl FnOnce(vk::Queue, u32) -> R,
     ) -> Result<R> {
-        let line = self.lines.get(timeline)?;
-        let family = self.device.queues[line.home].family;
-        line.outside(|queue| f(queue, family))
+        let timeline = self.timelines.get(timeline)?;
+        let family = self.device.queues[timeline.home].family;
+        timeline.outside(|queue| f(queue, family))
     }
 
-    /// The semaphore that counts a timeline's epochs, for an engine to wait on; `None` where the device has only fences.
+    /// Returns the semaphore that counts a timeline's epochs, for an engine to wait on; `None` where the device has only fences.
     ///
     /// It lives until the timeline is closed and the backend dropped. Never signal it.
     ///
@@ -112,7 +119,7 @@ impl Vulkan {
     ///
     /// `NoSuchTimeline`.
     pub fn semaphore(&self, timeline: TimelineId) -> Result<Option<vk::Semaphore>> {
-        Ok(self.lines.get(timeline)?.semaphore().map(|semaphore| semaphore.raw))
+        Ok(self.timelines.get(timeline)?.semaphore().map(|semaphore| semaphore.raw))
     }
 
     fn queues_of(&self, family: u32) -> Vec<usize> {
@@ -133,28 +140,27 @@ unsafe impl Timelines for Vulkan {
         if timeline == TimelineId::MAIN {
             return Err(ErrorKind::Unsupported.into());
         }
-        let line = self.lines.get(timeline)?;
-        let epoch = line.mark()?;
-        line.wait(epoch)?;
-        lock(&self.lines.open).lines.remove(&timeline.0);
+        let closing = self.timelines.get(timeline)?;
+        closing.wait(closing.mark()?)?;
+        lock(&self.timelines.open).timelines.remove(&timeline.0);
         Ok(())
     }
 
     fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
-        Ok(Epoch(self.lines.get(timeline)?.mark()?))
+        Ok(Epoch(self.timelines.get(timeline)?.mark()?))
     }
 
     fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
-        Ok(Epoch(self.lines.get(timeline)?.reached()?))
+        Ok(Epoch(self.timelines.get(timeline)?.reached()?))
     }
 
     fn wait(&self, point: Point) -> Result<()> {
-        self.lines.get(point.timeline)?.wait(point.epoch.0)
+        self.timelines.get(point.timeline)?.wait(point.epoch.0)
     }
 
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
-        let line = self.lines.get(timeline)?;
-        let other = self.lines.get(point.timeline)?;
-        line.order(&other, point.epoch.0)
+        let timeline = self.timelines.get(timeline)?;
+        let other = self.timelines.get(point.timeline)?;
+        timeline.order(&other, point.epoch.0)
     }
 }

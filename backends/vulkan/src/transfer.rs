@@ -1,8 +1,14 @@
 //! Bytes in, out and across: staged writes and reads, fills, and copies as one batch.
 #![expect(unsafe_code, reason = "records commands into the driver's buffers")]
+pub(crate) mod copy;
+pub(crate) mod kernel;
+pub(crate) mod ring;
+pub(crate) mod staging;
+pub(crate) mod tasks;
+
 use crate::{
     Block, Vulkan,
-    line::{Line, State},
+    timeline::queue::{QueueTimeline, State},
 };
 use ash::vk;
 use omniheap_seam::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
@@ -15,7 +21,7 @@ fn pieces(len: usize, most: u64) -> impl Iterator<Item = (u64, core::ops::Range<
 }
 
 impl Vulkan {
-    /// The buffer behind a place, once the range is known to lie in the block.
+    /// Returns the buffer behind a place, once the range is known to lie in the block.
     pub(crate) fn target(&self, place: Place<'_, Block>, size: u64) -> Result<vk::Buffer> {
         place.block.belongs_to(&self.device)?;
         place.block.covers(place.offset, size)?;
@@ -29,7 +35,7 @@ impl Vulkan {
         to: vk::Buffer,
         regions: &[vk::BufferCopy],
     ) {
-        // SAFETY: `commands` is recording (only `Line::run` calls the closures); both buffers are alive and checked to
+        // SAFETY: `commands` is recording (only `QueueTimeline::run` calls the closures); both buffers are alive and checked to
         // cover the regions, and callers keep blocks alive while work uses them.
         unsafe { self.device.raw.cmd_copy_buffer(commands, from, to, regions) };
     }
@@ -37,18 +43,18 @@ impl Vulkan {
     /// Sends one piece into a block through the ring.
     fn send(
         &self,
-        line: &Line,
+        timeline: &QueueTimeline,
         state: &mut State,
         to: (vk::Buffer, u64),
         bytes: &[u8],
     ) -> Result<()> {
         let (start, staging) =
-            line.stage(state, bytes.len() as u64)?.ok_or(ErrorKind::OutOfHostMemory)?;
+            timeline.stage(state, bytes.len() as u64)?.ok_or(ErrorKind::OutOfHostMemory)?;
         let put = staging.put(start, bytes);
         let from = staging.buffer();
         let region = region(start, to.1, bytes.len() as u64);
         let sent = put.and_then(|()| {
-            line.run(state, |commands| self.record_copy(commands, from, to.0, &[region]))
+            timeline.run(state, |commands| self.record_copy(commands, from, to.0, &[region]))
         });
         seal(state, start, *sent.as_ref().unwrap_or(&0));
         sent.map(drop)
@@ -57,7 +63,7 @@ impl Vulkan {
     /// Fills whole words, and at most three bytes at either edge, as one batch; ranges are offset and size.
     fn fill_parts(
         &self,
-        line: &Line,
+        timeline: &QueueTimeline,
         state: &mut State,
         (buffer, value): (vk::Buffer, u8),
         (start, size): (u64, u64),
@@ -65,7 +71,7 @@ impl Vulkan {
     ) -> Result<()> {
         let (mut regions, mut staged) = (Vec::new(), None);
         if edges.iter().any(|(_, size)| *size > 0) {
-            let (at, staging) = line.stage(state, 4)?.ok_or(ErrorKind::OutOfHostMemory)?;
+            let (at, staging) = timeline.stage(state, 4)?.ok_or(ErrorKind::OutOfHostMemory)?;
             let (put, from) = (staging.put(at, &[value; 4]), staging.buffer());
             if put.is_err() {
                 seal(state, at, 0);
@@ -75,7 +81,7 @@ impl Vulkan {
             regions.extend(wanted.map(|(to, size)| region(at, to, size)));
             staged = Some((at, from));
         }
-        let sent = line.run(state, |commands| {
+        let sent = timeline.run(state, |commands| {
             if size > 0 {
                 let word = u32::from_ne_bytes([value; 4]);
                 // SAFETY: recording; the caller checked the range, which consists of whole words.
@@ -100,7 +106,7 @@ impl Vulkan {
     ) -> Result<()> {
         let size = range.len() as u64;
         let (start, to) = loop {
-            match arrivals.line.stage(&mut arrivals.state, size)? {
+            match arrivals.timeline.stage(&mut arrivals.state, size)? {
                 Some((start, staging)) => break (start, staging.buffer()),
                 // The ring is full of our own pieces: hand one over first.
                 None => arrivals.next()?,
@@ -108,7 +114,7 @@ impl Vulkan {
         };
         let region = region(from.1, start, size);
         let record = |commands| self.record_copy(commands, from.0, to, &[region]);
-        match arrivals.line.run(&mut arrivals.state, record) {
+        match arrivals.timeline.run(&mut arrivals.state, record) {
             Ok(epoch) => arrivals.coming.push_back(Coming { start, epoch, range }),
             Err(why) => {
                 seal(&mut arrivals.state, start, 0);
@@ -138,7 +144,7 @@ struct Coming {
 
 /// A read under way.
 struct Arrivals<'a> {
-    line: &'a Line,
+    timeline: &'a QueueTimeline,
     state: MutexGuard<'a, State>,
     coming: VecDeque<Coming>,
     bytes: &'a mut [u8],
@@ -149,7 +155,7 @@ impl Arrivals<'_> {
     fn next(&mut self) -> Result<()> {
         // With no piece of ours in it, a ring that is full would stay so.
         let piece = self.coming.pop_front().ok_or(ErrorKind::OutOfHostMemory)?;
-        let got = self.line.wait(piece.epoch).and_then(|()| {
+        let got = self.timeline.wait(piece.epoch).and_then(|()| {
             let staging = self.state.staging.as_ref().expect("the piece lies in it");
             staging.get(piece.start, &mut self.bytes[piece.range])
         });
@@ -157,7 +163,7 @@ impl Arrivals<'_> {
         got
     }
 
-    /// Hands over all that is left, so that the ring is free again whatever happened.
+    /// Waits for all remaining pieces, so that the ring is free again even after an error.
     fn finish(mut self, mut outcome: Result<()>) -> Result<()> {
         while !self.coming.is_empty() {
             outcome = outcome.and(self.next());
@@ -171,21 +177,21 @@ unsafe impl Transfer for Vulkan {
     type Block = Block;
 
     fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
-        let line = self.lines.get(on)?;
+        let timeline = self.timelines.get(on)?;
         let buffer = self.target(to, bytes.len() as u64)?;
-        let mut state = line.hold();
-        for (offset, range) in pieces(bytes.len(), line.piece()) {
-            self.send(&line, &mut state, (buffer, to.offset + offset), &bytes[range])?;
+        let mut state = timeline.hold();
+        for (offset, range) in pieces(bytes.len(), timeline.piece()) {
+            self.send(&timeline, &mut state, (buffer, to.offset + offset), &bytes[range])?;
         }
         Ok(())
     }
 
     fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
-        let line = self.lines.get(on)?;
+        let timeline = self.timelines.get(on)?;
         let buffer = self.target(from, bytes.len() as u64)?;
         let coming = VecDeque::new();
-        let mut parts = pieces(bytes.len(), line.piece());
-        let mut arrivals = Arrivals { line: &line, state: line.hold(), coming, bytes };
+        let mut parts = pieces(bytes.len(), timeline.piece());
+        let mut arrivals = Arrivals { timeline: &timeline, state: timeline.hold(), coming, bytes };
         let started = parts.try_for_each(|(offset, range)| {
             self.fetch(&mut arrivals, (buffer, from.offset + offset), range)
         });
@@ -193,7 +199,7 @@ unsafe impl Transfer for Vulkan {
     }
 
     fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
-        let line = self.lines.get(on)?;
+        let timeline = self.timelines.get(on)?;
         let buffer = self.target(to, size)?;
         if size == 0 {
             return Ok(());
@@ -203,13 +209,13 @@ unsafe impl Transfer for Vulkan {
         let tail = (size - head) % 4;
         let words = (to.offset + head, size - head - tail);
         let edges = [(to.offset, head), (words.0 + words.1, tail)];
-        self.fill_parts(&line, &mut line.hold(), (buffer, value), words, edges)
+        self.fill_parts(&timeline, &mut timeline.hold(), (buffer, value), words, edges)
     }
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
-        let line = self.lines.get(on)?;
+        let timeline = self.timelines.get(on)?;
         match self.batch(moves)? {
-            Some(batch) => self.run_batch(&line, &batch),
+            Some(batch) => self.run_batch(&timeline, &batch),
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 static SPARES: Spares<Vulkan> = Spares::new();
 
-/// A device whose every validation message fails the case.
+/// Returns a device whose every validation message fails the case.
 fn first() -> Result<Rig<Arc<Vulkan>>> {
     let options = Options::default().device(Which::Index(0)).validation(Validation::IfPresent);
     let lease = SPARES.take(|| Vulkan::open_with(options))?;

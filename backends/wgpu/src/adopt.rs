@@ -1,4 +1,4 @@
-//! Memory of somebody else's as a block: what lets a wgpu engine run on blocks of a Vulkan allocator.
+//! Adopts foreign memory as a block, so that a wgpu engine can run on blocks of a Vulkan allocator.
 #![expect(unsafe_code, reason = "hands a native buffer to wgpu's hal")]
 use crate::{
     Block, Wgpu,

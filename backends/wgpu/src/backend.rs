@@ -34,7 +34,7 @@ pub struct Wgpu {
 }
 
 impl Wgpu {
-    /// Every device that [`open`](Self::open) opens, by ordinal. Empty where there is none.
+    /// Returns every device that [`open`](Self::open) opens, by ordinal. Empty where there is none.
     #[must_use]
     pub fn devices() -> Vec<DeviceInfo> {
         listed().iter().map(|found| who(&found.get_info())).collect()
@@ -44,7 +44,7 @@ impl Wgpu {
     ///
     /// # Errors
     ///
-    /// `Unsupported` when there is no such device, or what the driver says.
+    /// `Unsupported` when there is no such device, or the driver's error.
     pub fn open(ordinal: usize) -> Result<Self> {
         let found = listed().into_iter().nth(ordinal).ok_or(ErrorKind::Unsupported)?;
         Self::request(&found, found.limits())
@@ -92,7 +92,7 @@ impl Wgpu {
         }
     }
 
-    /// Says how many bytes the device has, where the driver could not be asked (the heaps' names say so).
+    /// Sets the device's memory size, if the driver could not be asked (the heaps' names say so).
     ///
     /// Without it such a heap counts as one largest block.
     #[must_use]
@@ -106,43 +106,43 @@ impl Wgpu {
         self
     }
 
-    /// The device, for the engine's own work.
+    /// Returns the device, for the engine's own work.
     #[must_use]
     pub fn device(&self) -> &wgpu::Device {
         &self.driver.device
     }
 
-    /// The queue, for the engine's own submissions: epochs marked later cover them.
+    /// Returns the queue, for the engine's own submissions: epochs marked later cover them.
     #[must_use]
     pub fn queue(&self) -> &wgpu::Queue {
         &self.driver.queue
     }
 
-    /// Bytes of the staging buffers that this backend keeps, and of its uploads under way.
+    /// Returns the bytes of the staging buffers that this backend keeps, and of its uploads under way.
     #[must_use]
     pub fn staging_bytes(&self) -> u64 {
         self.staging.bytes()
     }
 
-    /// Bytes that wgpu's own allocator holds: textures and staging, and blocks where this backend does not make them itself
+    /// Returns the bytes that wgpu's own allocator holds: textures and staging, and blocks where this backend does not make them itself
     /// ([`with_own_memory`](Self::with_own_memory)). `None` where wgpu does not tell.
     #[must_use]
     pub fn bytes_of_wgpu(&self) -> Option<u64> {
         self.device().generate_allocator_report().map(|report| report.total_reserved_bytes)
     }
 
-    /// The memory type that a heap's blocks are allocated from, where this backend allocates them itself.
+    /// Returns the memory type that a heap's blocks are allocated from, where this backend allocates them itself.
     #[must_use]
     pub fn memory_type(&self, heap: HeapId) -> Option<u32> {
         self.own.get(usize::from(heap.0)).copied().flatten()
     }
 
-    /// What a heap's buffers may be used for.
+    /// Returns the class of a heap.
     pub(crate) fn class(&self, heap: HeapId) -> Option<HeapClass> {
         HeapClass::of(heap).or_else(|| self.memory_type(heap).map(|_| HeapClass::Device))
     }
 
-    /// A block of a size that was checked and rounded.
+    /// Returns a block of a size that was checked and rounded.
     fn make(&self, heap: HeapId, class: HeapClass, size: u64) -> Result<Block> {
         #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
         if let Some(memory_type) = self.memory_type(heap) {
@@ -152,7 +152,7 @@ impl Wgpu {
         Ok(self.block(buffer, heap))
     }
 
-    /// A buffer of this device as a block.
+    /// Returns a buffer of this device as a block.
     pub(crate) fn block(&self, buffer: wgpu::Buffer, heap: HeapId) -> Block {
         let (owner, mapping) = (self.id, Mutex::default());
         Block {
@@ -170,7 +170,7 @@ impl Wgpu {
         }
     }
 
-    /// Whether it is wgpu's stand-in, which runs no shaders.
+    /// Returns whether it is wgpu's stand-in, which runs no shaders.
     pub(crate) fn is_stand_in(&self) -> bool {
         self.device().adapter_info().backend == wgpu::Backend::Noop
     }
@@ -222,13 +222,13 @@ pub struct Block {
 }
 
 impl Block {
-    /// The buffer, for bind groups, vertex streams and the engine's own copies.
+    /// Returns the buffer, for bind groups, vertex streams and the engine's own copies.
     #[must_use]
     pub fn buffer(&self) -> &wgpu::Buffer {
         &self.buffer
     }
 
-    /// The heap it came from.
+    /// Returns the heap it came from.
     #[must_use]
     pub fn heap(&self) -> HeapId {
         self.heap
@@ -240,21 +240,21 @@ impl Block {
         self.buffer.size()
     }
 
-    /// Says which memory it covers from the first byte on.
+    /// Sets the memory that it covers from the first byte.
     #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
     pub(crate) fn over(mut self, memory: ash::vk::DeviceMemory) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// The native memory that it covers from the first byte on; `None` where wgpu or another allocator placed it.
+    /// Returns the native memory that it covers from the first byte on; `None` where wgpu or another allocator placed it.
     #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
     #[must_use]
     pub const fn memory(&self) -> Option<ash::vk::DeviceMemory> {
         self.memory
     }
 
-    /// Whether wgpu can map it, and so may have it mapped.
+    /// Returns whether wgpu can map it, and so may have it mapped.
     pub(crate) fn is_mappable(&self) -> bool {
         self.buffer.usage().intersects(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE)
     }

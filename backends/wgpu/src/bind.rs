@@ -4,7 +4,7 @@ use core::num::NonZero;
 use omniheap_seam::{Align, ErrorKind, Result, Span};
 use wgpu::{BufferBinding, BufferUsages};
 
-/// How a shader sees a span.
+/// Binding type of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bind {
     /// As `var<uniform>`.
@@ -14,7 +14,7 @@ pub enum Bind {
 }
 
 impl Wgpu {
-    /// The alignment that a span needs to be bound so: ask for it in the span's layout.
+    /// Returns the alignment that a span needs to be bound so: ask for it in the span's layout.
     #[must_use]
     pub fn bind_align(&self, bind: Bind) -> Align {
         let limits = self.device().limits();
@@ -24,7 +24,7 @@ impl Wgpu {
         })
     }
 
-    /// The most bytes that one binding shows.
+    /// Returns the most bytes that one binding shows.
     #[must_use]
     pub fn bind_limit(&self, bind: Bind) -> u64 {
         let limits = self.device().limits();
@@ -34,7 +34,7 @@ impl Wgpu {
         }
     }
 
-    /// A binding of `span` that wgpu will accept.
+    /// Returns a binding of `span` that wgpu will accept.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub(crate) const BASE_ALIGN: Align = Align::of(256);
 /// Far from overflow when a size is rounded up, and more than a slice can hold.
 const LARGEST: u64 = 1 << 62;
 
-/// What a heap's buffers may be used for: this is what makes a heap of wgpu.
+/// Usages of a heap's buffers, which define a heap on wgpu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeapClass {
     /// Storage, vertices, indices, uniforms, indirect arguments.
@@ -32,12 +32,12 @@ impl HeapClass {
     /// Every class, in the order of the heaps.
     pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Constant, Self::Upload, Self::ReadBack];
 
-    /// The class of a heap.
+    /// Returns the class of a heap.
     pub(crate) fn of(heap: HeapId) -> Option<Self> {
         Self::ALL.get(usize::from(heap.0)).copied()
     }
 
-    /// The usages of its buffers.
+    /// Returns the usages of its buffers.
     pub(crate) fn usages(self) -> BufferUsages {
         let copies = BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         match self {
@@ -59,7 +59,7 @@ impl HeapClass {
         }
     }
 
-    /// Who staging is for: a policy sends what the host reads to memory that is cached, and what it writes elsewhere.
+    /// Returns the host access of staging memory: cached for reads, write-combined for writes.
     ///
     /// wgpu maps such blocks for the time of a transfer, never for good: there is no `Map`.
     fn host(self) -> HostAccess {
@@ -89,7 +89,7 @@ impl HeapClass {
         }
     }
 
-    /// The physical heap behind the class.
+    /// Returns the physical heap behind the class.
     fn physical(self, types: &[MemoryType]) -> Option<u8> {
         let find = |bits| types.iter().find(move |kind| kind.properties & bits == bits);
         self.wanted().iter().find_map(|&bits| find(bits)).map(|kind| kind.heap)
@@ -115,7 +115,7 @@ pub(crate) fn describe(
     }
 }
 
-/// Who the device is.
+/// Returns the identity of the device.
 pub(crate) fn who(info: &AdapterInfo) -> DeviceInfo {
     let driver = [&*format!("{:?}", info.backend), &info.driver, &info.driver_info];
     let driver: Vec<_> = driver.into_iter().filter(|word| !word.is_empty()).collect();
@@ -152,13 +152,13 @@ fn heap(
     }
 }
 
-/// Which heaps share memory when the driver cannot be asked: only a discrete device has memory of its own.
+/// Guesses the physical memory of a heap when the driver cannot be asked: only a discrete device has its own.
 fn guess(class: HeapClass, device: DeviceType) -> u8 {
     let staging = matches!(class.kind(), HeapKind::Staging);
     u8::from(staging && matches!(device, DeviceType::DiscreteGpu | DeviceType::VirtualGpu))
 }
 
-/// A bank is what one uniform binding shows; there is no other bound.
+/// Returns the constant limits: a bank is what one uniform binding can show.
 fn constant(limits: &Limits, immediates: u64) -> ConstantCaps {
     let max_bind = limits.max_uniform_buffer_binding_size.min(LARGEST);
     ConstantCaps {
@@ -181,7 +181,7 @@ fn shared(limits: &Limits) -> SharedCaps {
     }
 }
 
-/// An offset alignment out of wgpu's limits, which are powers of two.
+/// Returns an offset alignment out of wgpu's limits, which are powers of two.
 pub(crate) fn offset_align(limit: u32) -> Align {
     Align::new(u64::from(limit)).unwrap_or(BASE_ALIGN)
 }

@@ -20,14 +20,14 @@ use wgpu::{
 /// panics when a wait with a time limit runs out while another thread empties the queue. So waits look again and again.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(5), Duration::from_micros(160));
 
-/// What [`Error::native`] holds when wgpu said it.
+/// Values of [`Error::native`] for errors of wgpu.
 mod native {
     pub(super) const OUT_OF_MEMORY: i64 = 1;
     pub(super) const VALIDATION: i64 = 2;
     pub(super) const INTERNAL: i64 = 3;
 }
 
-/// Whether a new buffer starts mapped.
+/// Initial mapping of a new buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// Ready for the queue.
@@ -49,7 +49,7 @@ impl Driver {
         Self { device, queue, lost: Arc::default() }
     }
 
-    /// Takes over the device's handlers: only for a device that nobody else configures.
+    /// Installs the device's handlers; only for a device that this crate opened.
     pub(crate) fn install_handlers(&self) {
         let lost = Arc::clone(&self.lost);
         self.device.set_device_lost_callback(move |reason, message| {
@@ -66,7 +66,7 @@ impl Driver {
         if self.lost.load(Ordering::Acquire) { Err(ErrorKind::DeviceLost.into()) } else { Ok(()) }
     }
 
-    /// Asks the device whether it is still there.
+    /// Polls the device for loss.
     ///
     /// wgpu drops calls on a lost device without an error, and an engine's device has the engine's loss callback. But
     /// a device that is there refuses a buffer without a usage, and a lost one says nothing.
@@ -191,7 +191,7 @@ impl Driver {
     }
 }
 
-/// wgpu's three kinds of error in our words.
+/// Maps wgpu's three kinds of errors.
 fn translate(error: &wgpu::Error) -> Error {
     let (kind, code) = match error {
         wgpu::Error::OutOfMemory { .. } => (ErrorKind::OutOfDeviceMemory, native::OUT_OF_MEMORY),

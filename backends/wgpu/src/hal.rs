@@ -1,4 +1,4 @@
-//! What the driver under wgpu says about its memory: wgpu itself does not tell.
+//! Memory properties from the driver below wgpu, because wgpu does not expose them.
 use omniheap_seam::HeapBudget;
 
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -42,7 +42,7 @@ pub(crate) struct DriverMemory {
     pub(crate) granularity: u32,
     /// Identity of the device across APIs and processes.
     pub(crate) uuid: Option<[u8; 16]>,
-    /// Whether the driver tells how much is left.
+    /// True if the driver tells how much is left.
     pub(crate) tells_budget: bool,
 }
 

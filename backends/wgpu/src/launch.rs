@@ -43,7 +43,7 @@ const fn bind(slot: Slot) -> Bind {
     }
 }
 
-/// The text as wgpu takes it.
+/// Returns the text as wgpu takes it.
 ///
 /// wgpu tracks whole buffers, and refuses one that a launch both reads as `read` and writes as `read_write`. Arguments
 /// that share a block would run into that, so every storage binding is `read_write`.
@@ -61,7 +61,7 @@ fn entry((binding, slot): (u32, &Slot)) -> BindGroupLayoutEntry {
 }
 
 impl Wgpu {
-    /// Whether kernels can be given parameters.
+    /// Returns whether kernels can be given parameters.
     pub(crate) fn computes(&self) -> bool {
         self.device().features().contains(Features::IMMEDIATES) && !self.is_stand_in()
     }

@@ -15,7 +15,7 @@ use wgpu::hal::api::Vulkan;
 const PLAIN: u32 =
     bits::DEVICE_LOCAL | bits::HOST_VISIBLE | bits::HOST_COHERENT | bits::HOST_CACHED;
 
-/// Where blocks over memory of our own begin: at its first byte, which meets every alignment; images ask for no more.
+/// Alignment of blocks over our own memory. They start at its first byte, and images need no more.
 pub(crate) const OWN_ALIGN: Align = Align::of(256 << 10);
 
 impl Wgpu {
@@ -29,7 +29,7 @@ impl Wgpu {
     ///
     /// # Errors
     ///
-    /// `Unsupported` where wgpu does not run on Vulkan; what the driver says.
+    /// `Unsupported` where wgpu does not run on Vulkan; the driver's error.
     pub fn with_own_memory(mut self) -> Result<Self> {
         let memory = hal::memory(self.device()).ok_or(ErrorKind::Unsupported)?;
         let accepted = accepted(&self.native()?)?;
@@ -53,20 +53,20 @@ impl Wgpu {
         Ok(self)
     }
 
-    /// Whether blocks lie in memory that this backend allocates itself.
+    /// Returns whether blocks lie in memory that this backend allocates itself.
     #[cfg(feature = "manager")]
     pub(crate) const fn has_own_memory(&self) -> bool {
         !self.own.is_empty()
     }
 
-    /// The native device.
+    /// Returns the native device.
     pub(crate) fn native(&self) -> Result<ash::Device> {
         // SAFETY: nothing is destroyed through the guard.
         let hal = unsafe { self.device().as_hal::<Vulkan>() }.ok_or(ErrorKind::Unsupported)?;
         Ok(hal.raw_device().clone())
     }
 
-    /// A block over memory of one type, zeroed as wgpu's own are.
+    /// Returns a block over memory of one type, zeroed as wgpu's own are.
     pub(crate) fn allocate_own(&self, heap: HeapId, memory_type: u32, size: u64) -> Result<Block> {
         let piece = Piece::allocate(self.native()?, memory_type, size)?;
         let (buffer, memory) = (piece.buffer, piece.memory);
@@ -126,7 +126,7 @@ fn create(device: &ash::Device, size: u64) -> Result<vk::Buffer> {
     check(unsafe { device.create_buffer(&info, None) })
 }
 
-/// The memory types that such buffers take, as a bit set.
+/// Returns the memory types that such buffers take, as a bit set.
 fn accepted(device: &ash::Device) -> Result<u32> {
     let buffer = create(device, 256)?;
     // SAFETY: made just above.
@@ -136,7 +136,7 @@ fn accepted(device: &ash::Device) -> Result<u32> {
     Ok(asked.memory_type_bits)
 }
 
-/// The first memory type that suits a class, best first as the driver lists them.
+/// Returns the first memory type that suits a class, best first as the driver lists them.
 fn memory_type(memory: &DriverMemory, class: HeapClass, accepted: u32) -> Option<u32> {
     let takes = |index: u32, properties: u32, wanted: u32| {
         accepted & (1 << index) != 0 && properties & wanted == wanted && properties & !PLAIN == 0

@@ -34,7 +34,7 @@ struct Uploads {
     ready: Vec<Buffer>,
     /// Bytes of the buffers that are lent.
     lent: u64,
-    /// How many have come back so far.
+    /// Number of buffers returned so far.
     returns: u64,
 }
 
@@ -65,7 +65,7 @@ fn keep(buffers: &mut Vec<Buffer>, buffer: Buffer) {
 }
 
 impl Staging {
-    /// Bytes of all buffers that are kept, and of the uploads that are lent.
+    /// Returns the bytes of all buffers that are kept, and of the uploads that are lent.
     pub(crate) fn bytes(&self) -> u64 {
         let uploads = lock(&self.uploads);
         let reads = lock(&self.reads);
@@ -73,7 +73,7 @@ impl Staging {
         uploads.lent + kept.sum::<u64>()
     }
 
-    /// Gives the waiting buffers back; `false` when there were none.
+    /// Frees the idle buffers; `false` if there were none.
     pub(crate) fn trim(&self) -> bool {
         let mut uploads = lock(&self.uploads);
         let mut reads = lock(&self.reads);
@@ -83,7 +83,7 @@ impl Staging {
         any
     }
 
-    /// A mapped buffer of at least `size` bytes, at most [`UPLOAD_CHUNK`]. Waits when too much is under way.
+    /// Returns a mapped buffer of at least `size` bytes, at most [`UPLOAD_CHUNK`]. Waits when too much is under way.
     ///
     /// Fails for want of memory only while none is lent, so a write that has begun can go on.
     pub(crate) fn upload(&self, driver: &Driver, size: u64) -> Result<Upload> {
@@ -117,7 +117,7 @@ impl Staging {
         Upload { buffer, home: Arc::clone(&self.uploads) }
     }
 
-    /// A read-back buffer of at least `size` bytes, at most [`READ_CHUNK`], to be returned by [`done`](Self::done).
+    /// Returns a read-back buffer of at least `size` bytes, at most [`READ_CHUNK`], to be returned by [`done`](Self::done).
     pub(crate) fn read_back(&self, driver: &Driver, size: u64) -> Result<Buffer> {
         let size = size.next_power_of_two().max(SMALLEST);
         if let Some(buffer) = fitting(&mut lock(&self.reads), size) {

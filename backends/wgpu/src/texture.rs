@@ -45,13 +45,13 @@ impl Texture {
         Ok(Self { raw, memory: None, manager: manager.clone() })
     }
 
-    /// The texture, for views, copies and the rest of wgpu.
+    /// Returns the texture, for views, copies and the rest of wgpu.
     #[must_use]
     pub const fn raw(&self) -> &wgpu::Texture {
         &self.raw
     }
 
-    /// Its memory; `None` where wgpu placed it.
+    /// Returns its memory; `None` where wgpu placed it.
     #[must_use]
     pub const fn allocation(&self) -> Option<&Allocation<Wgpu>> {
         self.memory.as_ref()

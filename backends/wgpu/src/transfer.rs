@@ -222,13 +222,13 @@ fn hold_all<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Vec<MutexGuard<'
     blocks.into_iter().map(Block::hold).collect()
 }
 
-/// A mapped range that wgpu does not show: the buffer was mapped by this call, so only the driver can be the cause.
+/// Returns a mapped range that wgpu does not show: the buffer was mapped by this call, so only the driver can be the cause.
 fn refused(error: wgpu::MapRangeError) -> Error {
     tracing::debug!(%error, "wgpu did not show a mapped range");
     ErrorKind::Driver.into()
 }
 
-/// A size that is bounded by a host slice.
+/// Returns a size that is bounded by a host slice.
 fn index(size: u64) -> usize {
     usize::try_from(size).expect("bounded by the length of a slice or of a chunk")
 }

@@ -4,7 +4,7 @@ use omniheap_core::Result;
 use omniheap_wgpu::Wgpu;
 use std::sync::Arc;
 
-/// A device that the suite may lose.
+/// Returns a device that the suite may lose.
 fn rig(lease: Lease<Wgpu>) -> Rig<Arc<Wgpu>> {
     Rig::new(Arc::clone(lease.device())).with_loss(move || {
         lease.lose();
@@ -22,7 +22,7 @@ fn first() -> Result<Rig<Arc<Wgpu>>> {
     SPARES.take(|| Wgpu::open(0)).map(rig)
 }
 
-/// The first device, on memory that the backend allocates itself.
+/// Returns the first device, on memory that the backend allocates itself.
 fn own() -> Result<Rig<Arc<Wgpu>>> {
     static SPARES: Spares<Wgpu> = Spares::new();
     SPARES.take(|| Wgpu::open(0)?.with_own_memory()).map(rig)

@@ -29,7 +29,7 @@ pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
     one(device, Pools::OneBlock, block)
 }
 
-/// What the memory is made of.
+/// Kind of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pools {
     /// Blocks as the manager likes them.
@@ -52,13 +52,13 @@ impl Pools {
     }
 }
 
-/// The heap that a plain request goes to.
+/// Returns the heap that a plain request goes to.
 fn usual_heap<B: Backend>(manager: &Manager<B>) -> Result<HeapId, Failure> {
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     Ok(*heaps.as_slice().first().ok_or("no heap")?)
 }
 
-/// Measures with so many bytes in every heap.
+/// Measures with the given size of every heap.
 fn one(device: &AnyBackend, pools: Pools, capacity: u64) -> Result<(), Failure> {
     let limits = vec![capacity; device.caps().heaps.len()];
     let mut config = ManagerConfig::default();
@@ -95,7 +95,7 @@ fn one(device: &AnyBackend, pools: Pools, capacity: u64) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What an allocation is filled with, and what begins it.
+/// Returns the fill byte of an allocation, and its first bytes.
 fn contents(number: u64) -> (u8, [u8; 8]) {
     ((number % 251).to_le_bytes()[0], number.to_le_bytes())
 }

@@ -1,7 +1,7 @@
-//! What defragmentation gains and what it costs. `defragment blank|gain|pause|moves|remap|stamps [host|cuda|vulkan]`
-mod blank;
+//! Gain and cost of defragmentation: `defragment null|gain|pause|moves|remap|stamps [host|cuda|vulkan]`
 mod gain;
 mod moves;
+mod null;
 mod pause;
 mod random;
 mod remap;
@@ -12,7 +12,7 @@ mod stopwatch;
 use omniheap::{AnyBackend, BackendKind, open};
 use std::process::ExitCode;
 
-/// What a bench says when it cannot go on.
+/// Error of a benchmark.
 type Failure = Box<dyn core::error::Error>;
 
 fn main() -> ExitCode {
@@ -39,11 +39,11 @@ fn run(bench: &str, backend: &str) -> Result<(), Failure> {
     }
     let device: AnyBackend = open(kind, 0)?;
     match bench {
-        "blank" => blank::run(),
+        "null" => null::run(),
         "gain" => gain::run(&device),
         "pause" => pause::run(&device),
         "moves" => moves::run(&device),
         "remap" => remap::run(&device),
-        _ => Err("the benches are blank, gain, pause, moves, remap and stamps".into()),
+        _ => Err("the benches are null, gain, pause, moves, remap and stamps".into()),
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn run(device: &AnyBackend) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the device takes for all moves, by what more of them take longer; `None` where that was not seen.
+/// Estimates the device time of all moves from the difference to fewer moves; `None` if there is none.
 fn between(mut few: Vec<Duration>, mut all: Vec<Duration>) -> Option<Duration> {
     few.sort_unstable();
     all.sort_unstable();
@@ -57,14 +57,14 @@ fn between(mut few: Vec<Duration>, mut all: Vec<Duration>) -> Option<Duration> {
     Some(more.mul_f64(part))
 }
 
-/// What one pass took.
+/// Times of one pass.
 struct Times {
     moves: u64,
     plan: Duration,
     submit: Duration,
     arrival: Duration,
     commit: Duration,
-    /// Where the pass was queued behind other work that took longer than its submission.
+    /// Device time, known if the pass was queued behind longer work.
     device: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn each(size: u64) -> u64 {
     (64 << 20 | size << 10).min(1 << 30) / size
 }
 
-/// A pool whose blocks stay, so that a commit is a commit and no driver call.
+/// Returns a pool whose blocks stay, so that a commit is a commit and no driver call.
 pub(crate) fn blocks(
     manager: &Manager<AnyBackend>,
     size: u64,
@@ -137,7 +137,7 @@ fn follow(
 struct Front {
     device: AnyBackend,
     room: Allocation<AnyBackend>,
-    /// What one fill of the room takes.
+    /// Time of one fill.
     each: Duration,
 }
 

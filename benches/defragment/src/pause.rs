@@ -13,9 +13,9 @@ use omniheap::{
 };
 use std::time::Instant;
 
-/// What one step may take.
+/// Time budget of one step.
 const BUDGET: Duration = Duration::from_micros(500);
-/// How long each part runs, and how many pairs of parts there are.
+/// Duration of each part, and number of pairs.
 const PART: Duration = Duration::from_millis(250);
 const PAIRS: usize = 24;
 /// One step in so long: a frame.
@@ -66,7 +66,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What the other thread did a second while `frame` was called once a frame.
+/// Returns the other thread's operations per second while `frame` is called once per frame.
 #[expect(clippy::cast_precision_loss, reason = "a speed")]
 fn part(count: &AtomicU64, mut frame: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
     let (began, before) = (Instant::now(), count.load(Relaxed));
@@ -77,7 +77,7 @@ fn part(count: &AtomicU64, mut frame: impl FnMut() -> Result<(), Failure>) -> Re
     Ok((count.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64())
 }
 
-/// How long one step took.
+/// Duration of one step.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     wall: Duration,
@@ -87,7 +87,7 @@ struct Pause {
 /// One of a pause's times.
 type Clock = fn(&Pause) -> Duration;
 
-/// What the calling thread has computed so far.
+/// Returns the CPU time of the calling thread.
 pub(crate) fn computed() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on every system with threads, and `now` is a place for its answer.

@@ -17,12 +17,12 @@ impl Random {
         self.next() % end
     }
 
-    /// A position in a list of `len`.
+    /// Returns a position in a list of `len`.
     pub(crate) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }
 
-    /// A size whose logarithm is even between 4 KiB and `most`.
+    /// Returns a size whose logarithm is even between 4 KiB and `most`.
     pub(crate) fn size(&mut self, most: u64) -> u64 {
         let powers = u64::from(most.ilog2() - 12);
         let base = 4096 << self.below(powers);

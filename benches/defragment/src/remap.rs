@@ -36,7 +36,7 @@ struct Pattern {
     hole: u64,
 }
 
-/// What requests for half of the holes took.
+/// Cost of requests for half of the holes.
 struct Served {
     copied: u64,
     took: Duration,
@@ -110,7 +110,7 @@ fn heap_of(device: &AnyBackend) -> Result<(HeapId, u64), Failure> {
 
 type Device = omniheap::layers::Limit<AnyBackend>;
 
-/// A manager of pages with so many bytes in every heap.
+/// Returns a manager with paged pools and the given size of every heap.
 fn limited(device: &AnyBackend, bytes: u64, remapping: Remapping) -> Manager<Device> {
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(1);
@@ -120,7 +120,7 @@ fn limited(device: &AnyBackend, bytes: u64, remapping: Remapping) -> Manager<Dev
     Manager::with_config(limited, config)
 }
 
-/// Fills a limited heap of so many bytes by a pattern: live data, what will be a hole, and so on.
+/// Fills a limited heap with a pattern: live data, a future hole, and so on.
 fn filled(
     manager: &Manager<Device>,
     heap: HeapId,
@@ -135,7 +135,7 @@ fn filled(
     Ok(all.collect::<Result<Vec<_>, _>>()?)
 }
 
-/// Asks for all holes of a full heap as one.
+/// Requests all holes of a full heap at once.
 fn ours(device: &AnyBackend, holes: u64) -> Result<(Duration, u64), Failure> {
     let manager = limited(device, holes * 2, Remapping::Always);
     let (heap, _) = heap_of(device)?;
@@ -150,7 +150,7 @@ fn ours(device: &AnyBackend, holes: u64) -> Result<(Duration, u64), Failure> {
     Ok((took, manager.report().moved_bytes))
 }
 
-/// The driver calls that this takes at least: unmap each hole, map all pages in one place.
+/// Times the minimal driver calls: unmap each hole, map all pages in one place.
 fn bare(
     device: &AnyBackend,
     remap: &dyn Remap<Block = omniheap::AnyBlock>,

@@ -1,4 +1,4 @@
-//! What the device takes for the copies of a pass, by its own time stamps, beside the same number of moves between two bare
+//! Device time of the copies of a pass, by its own time stamps, beside the same number of moves between two bare
 //! blocks in the same run.
 mod events;
 
@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const MAIN: TimelineId = TimelineId::MAIN;
-/// How often each batch is timed.
+/// Rounds per batch.
 const ROUNDS: usize = 15;
 /// Work before the first: clocks of an idle device are slow.
 const WARM: Duration = Duration::from_millis(1200);
 
 /// A device's own clock.
 trait Watch {
-    /// What comes after it is timed, and does not begin before [`stop`](Self::stop).
+    /// Starts timing. Work submitted after it does not begin before [`stop`](Self::stop).
     fn start(&self) -> Result<(), Failure>;
     /// Waits; what the device took.
     fn stop(&self) -> Result<Duration, Failure>;
@@ -82,7 +82,7 @@ fn measure(device: &AnyBackend, watch: &dyn Watch) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The copies that a manager plans for one pass: how many, and their rates.
+/// Returns the copies that a manager plans for one pass: how many, and their rates.
 fn planned(
     manager: &Manager<AnyBackend>,
     watch: &dyn Watch,
@@ -137,7 +137,7 @@ fn bare(
     Ok(if count < moves { format!("{rates} ({count})") } else { rates })
 }
 
-/// The least, the median and the most of what was copied in a second.
+/// Returns the least, the median and the most of what was copied in a second.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn rates(
     device: &AnyBackend,

@@ -77,7 +77,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// The best device here, or `None` where there is none.
+    /// Returns the best device here, or `None` where there is none.
     pub fn open() -> Option<Self> {
         let owner = Vulkan::open_with(Options::default()).ok()?;
         let mut table = owner.ash_instance().fp_v1_0().clone();
@@ -125,7 +125,7 @@ impl Device {
         PEAK.store(HELD.load(Relaxed), Relaxed);
     }
 
-    /// The most bytes held since [`reset`](Self::reset).
+    /// Returns the most bytes held since [`reset`](Self::reset).
     pub fn peak(&self) -> u64 {
         PEAK.load(Relaxed)
     }

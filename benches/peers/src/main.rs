@@ -4,7 +4,6 @@
 mod device;
 mod measure;
 mod mock;
-mod null;
 mod offsets;
 mod ours;
 mod real;

@@ -1,4 +1,4 @@
-//! How it is measured: whole runs in slices for the mean, single operations for the tail.
+//! Measurement: whole runs in slices for the mean, single operations for the tail.
 //!
 //! Machines are shared. So peers take turns, and of each slice of a workload the fastest of all runs counts, as the one
 //! that was disturbed least.
@@ -13,13 +13,13 @@ pub trait Peer {
     type Held;
     fn allocate(&mut self, size: u64) -> Option<Self::Held>;
     fn free(&mut self, held: Self::Held);
-    /// Bytes held from the device at most, where the peer takes any.
+    /// Returns the bytes held from the device at most, where the peer takes any.
     fn peak_reserved(&self) -> Option<u64> {
         None
     }
 }
 
-/// What came out.
+/// Results.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub ns: f64,

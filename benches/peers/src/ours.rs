@@ -1,12 +1,12 @@
 //! omniheap: the strategy alone, and the whole manager.
 use crate::measure::Peer;
-use crate::null::Null;
 use crate::workload::{ALIGN, Step, Workload};
 use omniheap_core::strategy::{Key, Strategy, Tlsf};
 use omniheap_core::{
     Align, Allocation, Backend, Class, HeapKind, Layout, Manager, ManagerConfig, Request,
 };
 use omniheap_host::{Host, heap};
+use omniheap_null::Null;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ impl Whole {
     pub fn new(_: &Workload) -> Self {
         let host =
             Host::builder().heap(heap(HeapKind::Device, 1 << 38)).open().expect("a host device");
-        Self(Manager::with_config(Null::like(host.caps()), ManagerConfig::default().plain()))
+        Self(Manager::with_config(Null::new(host.caps().clone()), ManagerConfig::default().plain()))
     }
 }
 
@@ -56,7 +56,7 @@ impl Peer for Whole {
     }
 }
 
-/// How much faster two threads are than one, each with its own churn on one manager.
+/// Returns the speed-up of two threads over one, each with its own churn on one manager.
 ///
 /// The runs are short and take turns, so that some of each kind find both cores free.
 pub fn scaling(workload: &Workload) -> f64 {
@@ -69,7 +69,7 @@ pub fn scaling(workload: &Workload) -> f64 {
     2.0 * best[0] / best[1]
 }
 
-/// Seconds that so many threads need, each for the whole workload.
+/// Returns the seconds that `threads` threads need, each for the whole workload.
 fn together(workload: &Workload, threads: usize) -> f64 {
     let manager = Whole::new(workload).0;
     let ready = Barrier::new(threads + 1);

@@ -1,4 +1,4 @@
-//! What is shown and written.
+//! Printed tables and JSON.
 use crate::measure::Figures;
 use core::fmt;
 
@@ -12,7 +12,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Bytes held over bytes live, both at their peaks.
+    /// Returns the bytes held over bytes live, both at their peaks.
     fn waste(&self) -> Option<f64> {
         self.figures
             .and_then(|figures| figures.reserved)
@@ -43,7 +43,7 @@ impl Table {
         serde_json::json!({ "title": self.title, "rows": rows })
     }
 
-    /// The geometric mean over traces of what `value` sees in a peer's rows.
+    /// Returns the geometric mean over traces of what `value` sees in a peer's rows.
     fn mean(&self, peer: &str, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| row.is_trace && row.peer == peer);
         let logs: Option<Vec<f64>> = rows.map(|row| value(row).map(f64::ln)).collect();

@@ -1,4 +1,4 @@
-//! What is measured: operations with dense slots, so that the bench's own bookkeeping costs the same for everyone.
+//! Workloads: operations with dense slots, so that bookkeeping costs the same for every allocator.
 use omniheap_trace::{Op, Trace};
 
 /// Every size is a multiple of this, and every span starts at one.
@@ -17,12 +17,12 @@ pub struct Workload {
     pub steps: Vec<Step>,
     pub slots: usize,
     pub peak_live: u64,
-    /// Whether it counts as a trace or as churn.
+    /// True if it counts as a trace or as churn.
     pub is_trace: bool,
 }
 
 impl Workload {
-    /// The allocations and completed frees of a trace.
+    /// Returns the allocations and completed frees of a trace.
     pub fn from_trace(name: &str, trace: &Trace) -> Self {
         let mut slot_of = vec![u32::MAX; trace.allocations() as usize];
         let (mut unused, mut next, mut steps) = (Vec::new(), 0, Vec::new());
@@ -87,7 +87,7 @@ impl Workload {
         Self { name, steps, slots, peak_live, is_trace }
     }
 
-    /// The same operations with every size divided, for devices that really hold the bytes.
+    /// Returns the same operations with every size divided, for devices that really hold the bytes.
     pub fn scaled(&self, by: u64) -> Self {
         let scale = |step: &Step| match *step {
             Step::Allocate { slot, size } => {

@@ -1,4 +1,4 @@
-//! What both engines share: the scene, its shader, and pictures.
+//! Code shared by both engines: the scene, its shader, and pictures.
 //!
 //! `cargo run -p omniheap-engines --example vulkan_engine`, or `wgpu_engine`: each writes a picture and says what its
 //! memory cost. Neither needs a window or a GPU; Mesa's lavapipe is enough.

@@ -1,4 +1,4 @@
-//! What was rendered.
+//! Rendered pictures.
 use std::{fs::File, io::BufWriter, path::Path};
 
 /// Pixels of four bytes, row by row.
@@ -35,14 +35,14 @@ impl Picture {
         Ok(writer.finish()?)
     }
 
-    /// How many pixels differ from another picture of the same size.
+    /// Returns the number of pixels that differ from another picture of the same size.
     #[must_use]
     pub fn differing(&self, other: &Self) -> usize {
         let pairs = self.pixels.chunks(4).zip(other.pixels.chunks(4));
         pairs.filter(|(mine, theirs)| mine != theirs).count()
     }
 
-    /// How many pixels are not the background.
+    /// Returns the number of pixels that are not background.
     #[must_use]
     pub fn covered(&self) -> usize {
         let background = &self.pixels[..4];

@@ -16,9 +16,9 @@ const TEXTURES: u16 = 220;
 pub struct Mesh {
     /// Vertices, then indices of 32 bits, as one piece of memory.
     pub bytes: Vec<u8>,
-    /// Where the indices begin.
+    /// Offset of the indices.
     pub indices_at: u64,
-    /// How many indices there are.
+    /// Number of indices.
     pub indices: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct Scene {
     pub meshes: Vec<Mesh>,
     /// Several objects share one.
     pub textures: Vec<Texture>,
-    /// What is seen.
+    /// Visible objects.
     pub objects: Vec<Object>,
 }
 
@@ -77,7 +77,7 @@ impl Default for Scene {
 }
 
 impl Object {
-    /// The uniforms that the shader reads.
+    /// Returns the uniforms that the shader reads.
     #[must_use]
     pub fn uniforms(&self) -> Vec<u8> {
         #[expect(clippy::cast_precision_loss, reason = "a few thousand pixels")]
@@ -89,7 +89,7 @@ impl Object {
     }
 }
 
-/// A surface over two parameters from 0 to 1, as a grid of `across` by `along` quads.
+/// Returns a surface over two parameters from 0 to 1, as a grid of `across` by `along` quads.
 fn surface(across: u16, along: u16, at: impl Fn(f32, f32) -> ([f32; 3], [f32; 3])) -> Mesh {
     let mut bytes = Vec::new();
     for j in 0..=along {

@@ -1,4 +1,4 @@
-//! What every example does: opens the device that the command line names, and says where each buffer went.
+//! Code shared by all examples: opens the device from the command line, and prints where each buffer went.
 use core::error::Error;
 mod image;
 
@@ -9,10 +9,10 @@ use omniheap::{
     config_for, open, open_best,
 };
 
-/// What an example returns.
+/// Result of an example.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The word after `--NAME` on the command line.
+/// Returns the word after `--NAME` on the command line.
 #[must_use]
 pub fn option(name: &str) -> Option<String> {
     let mut words = std::env::args().skip_while(|word| word.strip_prefix("--") != Some(name));

@@ -1,7 +1,4 @@
-//! The smallest backend that passes the conformance suite: RAM behind a lock.
-//!
-//! Four verbs and one capability. It has no timelines, pages, addresses or host view; the suite asserts that their
-//! absence is as documented and counts those cases as refused.
+#![doc = include_str!("../README.md")]
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_seam::{
@@ -22,7 +19,7 @@ pub struct Toy {
 pub struct Block(Mutex<Vec<u8>>);
 
 impl Toy {
-    /// A device of `size` bytes.
+    /// Creates a device of `size` bytes.
     #[must_use]
     pub fn new(size: u64) -> Self {
         let device = DeviceInfo {
@@ -70,7 +67,7 @@ impl Block {
     }
 }
 
-/// Where a range of `len` bytes lies, or `OutOfRange` when it leaves the block.
+/// Returns the range of `len` bytes at `offset`, or `OutOfRange` if it leaves the block.
 fn range(bytes: &[u8], offset: u64, len: u64) -> Result<core::ops::Range<usize>> {
     let end = offset.checked_add(len).filter(|end| *end <= bytes.len() as u64);
     let narrow = |value: u64| usize::try_from(value).map_err(|_| ErrorKind::OutOfRange);

@@ -8,7 +8,7 @@ use omniheap_core::{
 };
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Findings that are kept; later ones are told and counted only.
+/// Number of findings kept; later ones are only reported and counted.
 const KEPT: usize = 1024;
 
 /// Finds the first damaged byte of a guard, among bytes that the device copies: they start at the word of the guard's first.
@@ -20,7 +20,7 @@ pub(super) fn judge(about: &Sanitized, bytes: &[u8], align: Align) -> Option<Ove
     Some(Overwrite { id, name, size, heap, distance, expected: FRESH, found: *found })
 }
 
-/// The guard in whole words of the device.
+/// Returns the guard in whole words of the device.
 pub(super) fn window(bytes: &dyn SanitizerBytes) -> Span {
     let about = bytes.about();
     let offset = align(bytes.device()).down(about.size);
@@ -56,7 +56,7 @@ fn settle(device: &dyn SanitizerDevice, timeline: TimelineId) -> Result<()> {
     timelines.wait(Point { timeline, epoch })
 }
 
-/// Looks at the guards of one manager, and remembers what it found.
+/// Checks the guards of one manager, and keeps the findings.
 #[derive(Default)]
 pub(super) struct Checker {
     told: Option<Told>,
@@ -101,7 +101,7 @@ impl Checker {
         Ok(*self.line.get().expect("set just above, by this thread or by another"))
     }
 
-    /// Looks at the guard of bytes that nothing uses any more, and leaves nothing of them.
+    /// Checks the guard of bytes that nothing uses any more, and poisons the bytes.
     ///
     /// On failure something may still touch the bytes.
     pub(super) fn look_now(&self, bytes: &dyn SanitizerBytes) -> Result<()> {
@@ -128,7 +128,7 @@ impl Checker {
         }
     }
 
-    /// Fills the bytes of an allocation that has ended, so that whoever reads them notices.
+    /// Fills the bytes of a freed allocation, so that reads of them show.
     pub(super) fn poison(&self, on: TimelineId, bytes: &dyn SanitizerBytes) -> Result<()> {
         let size = align(bytes.device()).down(bytes.about().span.size);
         bytes.fill(on, 0, size, FREED)
@@ -147,11 +147,11 @@ impl Checker {
 
     /// Counts a guard that could not be looked at.
     pub(super) fn miss(&self, error: Error) {
-        tracing::debug!(target: "omniheap", ?error, "a guard could not be looked at");
+        tracing::debug!(target: "omniheap", ?error, "a guard could not be checked");
         self.missed.fetch_add(1, Relaxed);
     }
 
-    /// Tells and keeps a finding, if there is one.
+    /// Reports and keeps a finding, if there is one.
     pub(super) fn find(&self, found: Option<Overwrite>) {
         let Some(found) = found else { return };
         self.overwritten.fetch_add(1, Relaxed);
@@ -197,7 +197,7 @@ impl Sanitizer for Checker {
         self.line(device)
     }
 
-    /// Lays a guard, and fills the bytes before it where `contents` are nobody's; returns how many bytes of it are looked at.
+    /// Writes a guard, and fills the bytes before it where `contents` are fresh; returns how many guard bytes are checked.
     fn begin(&self, bytes: &dyn SanitizerBytes, on: TimelineId, contents: Contents) -> Result<u64> {
         let (align, about) = (align(bytes.device()), bytes.about());
         let (size, end) = (about.size, align.down(about.span.size));

@@ -45,7 +45,7 @@ impl Log {
         self.sent.push(sent);
     }
 
-    /// Gives up room that something may still touch.
+    /// Abandons room that something may still touch.
     pub(super) fn lose(&mut self, cell: ScratchPlace) {
         self.in_hand -= 1;
         self.lost.push(cell);
@@ -80,7 +80,7 @@ impl Log {
         self.blocks.extract_if(.., |block| lost.iter().all(|cell| cell.block != *block)).collect()
     }
 
-    /// Gives everything back: what may still be written once the device is idle, or never.
+    /// Frees everything; room that may still be written only once the device is idle, or never.
     pub(super) fn dismantle(&mut self, device: &dyn SanitizerDevice) {
         self.empty().into_iter().for_each(|block| device.free_scratch(block));
         if self.blocks.is_empty() {
@@ -97,7 +97,7 @@ impl Log {
     }
 }
 
-/// A block for more cells, where the device has one.
+/// Returns a block for more cells, where the device has one.
 pub(super) fn block(device: &dyn SanitizerDevice) -> Option<(ScratchId, u64)> {
     device.take_scratch(BLOCK)
 }

@@ -7,7 +7,7 @@ use omniheap_core::{
 };
 
 impl Checker {
-    /// Has the guard copied in the order of a timeline, to be looked at when the copy is there; nothing of the bytes is left.
+    /// Copies the guard in the order of a timeline, to be checked when the copy has arrived, and poisons the bytes.
     pub(super) fn send(&self, bytes: &dyn SanitizerBytes, on: TimelineId) -> Result<()> {
         let device = bytes.device();
         let Some(timelines) = device.timelines() else { return self.look_now(bytes) };
@@ -54,7 +54,7 @@ impl Checker {
         self.log().grow(block)
     }
 
-    /// Looks at the copies that are there; with `wait`, at all.
+    /// Checks the copies that have arrived; with `wait`, all copies.
     pub(super) fn look_at_sent(&self, device: &dyn SanitizerDevice, wait: bool) {
         let sent = self.log().take_sent();
         for one in sent {

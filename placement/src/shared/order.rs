@@ -6,7 +6,7 @@ use omniheap_seam::Span;
 /// With this many arrays or fewer, every order is tried, so the layout is the smallest there is.
 const EXACT: usize = 7;
 
-/// The most that arrays of one phase take together. Phases that matter are those in which an array starts.
+/// Returns the most that arrays of one phase take together. Phases that matter are those in which an array starts.
 pub(super) fn lower_bound(arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> u64 {
     let live = |phase: u32| {
         let here = arrays.iter().zip(sizes);
@@ -16,7 +16,7 @@ pub(super) fn lower_bound(arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> u
     arrays.iter().map(|array| live(array.phases.0)).max().unwrap_or(0)
 }
 
-/// The lowest place of every array in turn; returns the top and the places, by array.
+/// Returns the lowest place of every array in turn; returns the top and the places, by array.
 fn stack(order: &[usize], arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> (u64, Vec<u64>) {
     let mut offsets = alloc::vec![u64::MAX; arrays.len()];
     let mut done: Vec<usize> = Vec::with_capacity(order.len());
@@ -43,7 +43,7 @@ fn stack(order: &[usize], arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> (
     (top, offsets)
 }
 
-/// The best layout found: of all orders where they are few, else of those that promise most.
+/// Returns the best layout found: of all orders if they are few, else of the most promising ones.
 pub(super) fn place(arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> (u64, Vec<u64>) {
     let mut order: Vec<usize> = (0..arrays.len()).collect();
     let mut best = stack(&order, arrays, sizes);

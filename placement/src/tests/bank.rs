@@ -3,7 +3,7 @@ use super::random;
 use crate::{Candidate, choose_constants};
 use omniheap_seam::Align;
 
-/// The best benefit, by trying every set.
+/// Returns the best benefit, by trying every set.
 fn brute(candidates: &[Candidate], room: u64, granule: Align) -> u64 {
     let sets = 0u32..1 << candidates.len();
     let worth = |set: u32| {

@@ -49,7 +49,7 @@ fn uniform(range: u64, align: u64, push: u64) -> ConstantCaps {
     ConstantCaps { bank: range, align: Align::new(align).expect("a power"), max_bind: range, push }
 }
 
-/// A compute device with a bank of constants and memory that migrates.
+/// Returns a compute device with a bank of constants and memory that migrates.
 pub(crate) fn h200() -> Caps {
     let heaps = vec![
         heap(HeapKind::Device, 140 * GIB, HostAccess::None),
@@ -62,7 +62,7 @@ pub(crate) fn h200() -> Caps {
     device("H200, compute", heaps, uniform(64 * KIB, 256, 0), limits)
 }
 
-/// A compute device whose constants are any memory that kernels only read.
+/// Returns a compute device whose constants are any memory that kernels only read.
 pub(crate) fn rx_7900() -> Caps {
     let heaps = vec![
         heap(HeapKind::Device, 24 * GIB, HostAccess::None),
@@ -74,12 +74,12 @@ pub(crate) fn rx_7900() -> Caps {
     device("RX 7900 XTX, compute", heaps, uniform(2 * GIB, 16, 0), limits)
 }
 
-/// A graphics device with all its memory behind a window.
+/// Returns a graphics device with all its memory behind a window.
 pub(crate) fn rtx_4090() -> Caps {
     window("RTX 4090, graphics", 24 * GIB)
 }
 
-/// The same with the window of older machines.
+/// Returns the same with the window of older machines.
 pub(crate) fn small_window() -> Caps {
     window("RTX 2080, graphics, small window", 214 * MIB)
 }
@@ -123,7 +123,7 @@ pub(crate) fn web() -> Caps {
     )
 }
 
-/// A compute device that gives all its shared memory without being asked.
+/// Returns a compute device that gives all its shared memory without being asked.
 pub(crate) fn mi300x() -> Caps {
     let heaps = vec![
         heap(HeapKind::Device, 192 * GIB, HostAccess::None),
@@ -135,7 +135,7 @@ pub(crate) fn mi300x() -> Caps {
     device("MI300X, compute", heaps, uniform(2 * GIB, 16, 0), limits)
 }
 
-/// A phone whose cached memory needs flushes.
+/// Returns a phone whose cached memory needs flushes.
 pub(crate) fn lazy_phone() -> Caps {
     let heaps = vec![
         heap(HeapKind::Unified, 8 * GIB, HostAccess::Combined),
@@ -145,7 +145,7 @@ pub(crate) fn lazy_phone() -> Caps {
     device("Mali-G78, graphics", heaps, uniform(64 * KIB, 64, 128), limits)
 }
 
-/// All of them.
+/// Returns all of them.
 pub(crate) fn all() -> Vec<Caps> {
     vec![
         h200(),

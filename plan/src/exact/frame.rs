@@ -4,7 +4,7 @@ use crate::classes::gcd;
 use crate::model::{Model, align_up, id};
 use alloc::vec::Vec;
 
-/// Which sections a frame keeps.
+/// Sections that a frame keeps.
 ///
 /// A section whose items are all live in the next one says nothing that the next one does not, so it is enough to keep
 /// the sections with a maximal set of items. The others still make good branching points, because fewer items compete
@@ -149,7 +149,7 @@ impl Frame {
         &self.near[self.near_at[item as usize] as usize..self.near_at[item as usize + 1] as usize]
     }
 
-    /// The bytes of one item that a neighbour has to keep off.
+    /// Returns the bytes of one item that a neighbour has to keep off.
     pub(crate) fn in_way(&self, item: u32, of: u32) -> u64 {
         let runs = self.runs(item);
         if let [run] = runs {
@@ -159,7 +159,7 @@ impl Frame {
         runs.iter().filter(meet).map(|r| r.bytes).max().unwrap_or(0)
     }
 
-    /// Says whether two items can trade places.
+    /// Returns whether two items can trade places.
     pub(crate) fn twins(&self, a: u32, b: u32) -> bool {
         let (x, y) = (a as usize, b as usize);
         self.align[x] == self.align[y]

@@ -9,7 +9,7 @@ use crate::rng::{Rng, mix};
 use crate::stop::Stop;
 use alloc::vec::Vec;
 
-/// What a search found out.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Everything is placed.
@@ -23,7 +23,7 @@ pub(crate) enum Verdict {
 /// A span of `Search::lists`: the items of one independent part, by first section.
 type Part = (usize, usize);
 
-/// Looks for a placement below a capacity by placing items from the bottom up.
+/// Searches for a placement below a capacity by placing items from the bottom up.
 ///
 /// # Algorithm
 /// Every placement can be pushed down until each item rests on the floor or on another item, so it is enough to look
@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// The least offset from `at` on that is aligned and clear of fixed items.
+    /// Returns the least offset from `at` on that is aligned and clear of fixed items.
     fn lift(&self, item: usize, at: u64) -> u64 {
         let align = self.frame.align[item];
         let mut at = align_up(at, align);
@@ -283,7 +283,7 @@ impl<'a> Search<'a> {
         end
     }
 
-    /// Puts an item at a height and its neighbours above it; false when that hits a fixed one.
+    /// Places an item at a height and its neighbours above it; false if that hits a fixed one.
     fn place(&mut self, item: u32, height: u64) -> bool {
         let frame = self.frame;
         self.placed[item as usize] = true;
@@ -327,7 +327,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The fingerprint of a part: its items, their floors, and who waits. Never 0, which marks an empty slot.
+    /// Returns the fingerprint of a part: its items, their floors, and who waits. Never 0, which marks an empty slot.
     fn print(&self, part: Part) -> u64 {
         let sum = self.lists[part.0..part.1].iter().fold(0u64, |sum, &i| {
             let state = self.floor[i as usize] * 2 + u64::from(self.waits[i as usize]);
@@ -354,7 +354,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The fixed neighbours of each item, by offset; nothing at all when no item is fixed.
+/// Returns the fixed neighbours of each item, by offset; nothing at all when no item is fixed.
 fn obstacles(frame: &Frame) -> Vec<Vec<Obstacle>> {
     if frame.fixed.iter().all(Option::is_none) {
         return Vec::new();

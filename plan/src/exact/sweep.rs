@@ -1,4 +1,4 @@
-//! What the floors of the unplaced items imply for each section.
+//! Lower bounds per section from the floors of unplaced items.
 
 use super::frame::{Frame, Run};
 use super::tactic::Pick;
@@ -145,7 +145,7 @@ impl Sweep {
         })
     }
 
-    /// The least offset in a section.
+    /// Returns the least offset in a section.
     pub(crate) fn lowest(&self, section: usize) -> u64 {
         self.lowest[section]
     }
@@ -166,7 +166,7 @@ impl Sweep {
         out.extend(level.map(|e| e.1).filter(|&i| !waits[i as usize] && covers(i)));
     }
 
-    /// The waste that follows when an item gets the given top, weighed by how little each section can spare; `None`
+    /// Returns the waste that follows when an item gets the given top, weighed by how little each section can spare; `None`
     /// when a section would pass the capacity.
     #[expect(clippy::cast_precision_loss, reason = "the result only orders branches")]
     pub(crate) fn waste(

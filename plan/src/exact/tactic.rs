@@ -1,11 +1,11 @@
-//! How one run of the search decides: which section next, which item first.
+//! Tactic of one search run: which section next, which item first.
 
 use super::frame::{Frame, Run};
 use crate::model::id;
 use crate::rng::Rng;
 use alloc::vec::Vec;
 
-/// Which section the search works on.
+/// Rule that picks the next section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     /// The one with fewest items to choose from, then the tightest.
@@ -18,7 +18,7 @@ pub(crate) enum Pick {
     Near,
 }
 
-/// Which items come first where there is a choice.
+/// Order of candidate items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefer {
     /// Those that live longest.
@@ -36,9 +36,9 @@ pub(crate) enum Prefer {
 pub(crate) struct Tactic {
     pub(crate) pick: Pick,
     pub(crate) prefer: Prefer,
-    /// How much the waste that a choice causes counts against its preference; 0 skips looking ahead.
+    /// Weight of the waste that a choice causes; 0 skips looking ahead.
     pub(crate) look: f64,
-    /// How far chance may bend preferences, 0 for none.
+    /// Random noise in preferences, 0 for none.
     pub(crate) noise: f64,
 }
 
@@ -47,12 +47,12 @@ const PICKS: [(Pick, f64); 4] =
 const PREFERS: [Prefer; 4] = [Prefer::Life, Prefer::Area, Prefer::Load, Prefer::Width];
 
 impl Tactic {
-    /// Which of two frames the `run`-th run uses, so that every tactic meets both.
+    /// Returns the frame of the `run`-th run, alternating so that every tactic sees both.
     pub(crate) const fn frame(run: usize) -> usize {
         (run + run / PICKS.len()) % 2
     }
 
-    /// The tactic of the `run`-th run: every combination once without chance, and then again with it.
+    /// Returns the tactic of the `run`-th run: every combination once without noise, then again with it.
     pub(crate) const fn nth(run: usize) -> Self {
         let (pick, look) = PICKS[run % PICKS.len()];
         let prefer = PREFERS[run / PICKS.len() % PREFERS.len()];
@@ -60,7 +60,7 @@ impl Tactic {
         Self { pick, prefer, look, noise }
     }
 
-    /// The score of every item; higher comes first.
+    /// Returns the score of every item; higher comes first.
     #[expect(clippy::cast_precision_loss, reason = "scores only order branches")]
     pub(crate) fn scores(self, frame: &Frame, rng: &mut Rng) -> Vec<f64> {
         let most = frame.load.iter().copied().max().unwrap_or(1).max(1) as f64;
@@ -84,7 +84,7 @@ impl Tactic {
     }
 }
 
-/// The natural logarithm to within a few percent: exponent and mantissa of the number itself, for want of a library.
+/// Returns the natural logarithm to within a few percent: exponent and mantissa of the number itself, for want of a library.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn rough_log(x: f64) -> f64 {
     const SCALE: f64 = 1.0 / (1u64 << 52) as f64;

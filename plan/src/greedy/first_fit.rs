@@ -5,7 +5,7 @@ use crate::stop::Stop;
 use crate::timetable::{Entry, Timetable};
 use alloc::vec::Vec;
 
-/// Up to so many items, looking at all of them is faster than finding out which are met.
+/// Up to this many items, checking all of them is faster than finding those that overlap.
 const FEW: usize = 60_000;
 
 /// Places the items that have no place yet in the given order.
@@ -82,7 +82,7 @@ fn among_many(
     Some(offsets)
 }
 
-/// The place of an item among others, which come by offset.
+/// Returns the place of an item among others, which come by offset.
 fn place(model: &Model, item: usize, others: &[Entry], in_way: impl Fn(&Entry) -> bool) -> u64 {
     let size = model.size[item];
     let hint = model.hint[item].filter(|h| h.is_multiple_of(model.align[item]));

@@ -33,7 +33,7 @@ struct Holes {
     by_place: BTreeMap<u64, u64>,
     /// Size and start.
     by_size: BTreeSet<(u64, u64)>,
-    /// Where nothing is used any more.
+    /// End of the used range.
     top: u64,
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn life(model: &Model, item: usize) -> u64 {
     model.ticks[(end as usize).min(last)] - model.ticks[first as usize]
 }
 
-/// The highest load that each item meets.
+/// Returns the highest load that each item meets.
 pub(crate) fn peaks(model: &Model) -> Vec<u64> {
     let table = Table::new(&model.load);
     (0..model.len())

@@ -51,12 +51,12 @@ impl Portfolio {
         Self { rng: Rng::new(seed), tries: 0, best: None }
     }
 
-    /// How many placements were made.
+    /// Returns the number of placements made.
     pub(crate) const fn tries(&self) -> usize {
         self.tries
     }
 
-    /// The next placement.
+    /// Returns the next placement.
     pub(crate) fn next(&mut self, model: &Model) -> Vec<u64> {
         let n = self.tries;
         self.tries += 1;
@@ -134,7 +134,7 @@ fn varied(order: &[u32], rng: &mut Rng) -> Vec<u32> {
     order
 }
 
-/// The highest end of an item.
+/// Returns the highest end of an item.
 pub(crate) fn peak_of(model: &Model, offsets: &[u64]) -> u64 {
     offsets.iter().zip(&model.size).map(|(o, s)| o + s).max().unwrap_or(0)
 }

@@ -68,7 +68,7 @@ impl Rest {
         }
     }
 
-    /// The section of `[from, to)` in which most bytes are still to come.
+    /// Returns the section of `[from, to)` in which most bytes are still to come.
     pub(crate) fn fullest(&self, from: u32, to: u32) -> u32 {
         self.search(1, 0, self.width, from as usize, to as usize).1
     }

@@ -17,7 +17,7 @@ pub(crate) struct Scan<'a> {
     spans: &'a [(u32, u32)],
     /// From 1; 0 once removed.
     rank: Vec<u32>,
-    /// How many items start before each section.
+    /// Number of items that start before each section.
     starts: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Scan<'a> {
         Some(Self { spans, rank, starts })
     }
 
-    /// The best rank among the items whose first section and end lie in the two inclusive ranges, 0 when there is none;
+    /// Returns the best rank among the items whose first section and end lie in the two inclusive ranges, 0 when there is none;
     /// `None` when that takes too long.
     pub(crate) fn best(&self, first: (u32, u32), end: (u32, u32)) -> Option<u32> {
         let last = (first.1 as usize + 1).min(self.starts.len() - 1);

@@ -6,7 +6,7 @@ use super::tree::Tree;
 use crate::model::{Model, align_up, id};
 use alloc::vec::Vec;
 
-/// Which items of a niche come first.
+/// Order of the items of a niche.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
     /// The best rank.
@@ -79,7 +79,7 @@ impl<'a> Waiting<'a> {
         Self { scan: Scan::new(&model.hull, rank, model.sections()), tree }
     }
 
-    /// The best rank among the items whose first section and end lie in the two inclusive ranges.
+    /// Returns the best rank among the items whose first section and end lie in the two inclusive ranges.
     fn best(&mut self, first: (u32, u32), end: (u32, u32)) -> Option<u32> {
         match self.scan.as_ref().and_then(|s| s.best(first, end)) {
             Some(best) => (best > 0).then_some(best),
@@ -98,7 +98,7 @@ impl<'a> Waiting<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     end: u32,
-    /// Where the run before this one starts; the run's own start when it is the first.
+    /// Start of the run before; the run's own start if it is the first.
     before: u32,
     floor: u64,
 }
@@ -118,7 +118,7 @@ impl Runs {
         Self { at, sections, here: 0 }
     }
 
-    /// A niche near the last one: start, end, height.
+    /// Returns a niche near the last one: start, end, height.
     fn niche(&mut self) -> (u32, u32, u64) {
         loop {
             let run = self.at[self.here as usize];

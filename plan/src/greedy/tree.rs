@@ -16,7 +16,7 @@ const LEAF: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tree {
     nodes: Vec<Node>,
-    /// Where each item is among the leaves.
+    /// Leaf index of each item.
     place: Vec<u32>,
     /// The points in leaf order.
     points: Vec<(u32, u32)>,
@@ -84,7 +84,7 @@ impl Tree {
         node
     }
 
-    /// The best rank among the items whose first section and end lie in the two inclusive ranges.
+    /// Returns the best rank among the items whose first section and end lie in the two inclusive ranges.
     pub(crate) fn best(&mut self, first: (u32, u32), end: (u32, u32)) -> Option<u32> {
         let mut best = 0;
         self.stack.clear();

@@ -1,4 +1,4 @@
-//! What improvement returns is a placement, and it finds tight ones.
+//! Improvement returns valid placements, and finds tight ones.
 use super::{Habit, Improve};
 use crate::exact::{Detail, Frame};
 use crate::model::Model;
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 const CAPACITY: u64 = 1 << 10;
 
-/// A rectangle of ticks and bytes, cut into `count` buffers that fill it.
+/// Returns a rectangle of ticks and bytes, cut into `count` buffers that fill it.
 fn cut(seed: u64, count: usize) -> Problem {
     let mut rng = Rng::new(seed);
     let mut cuts = alloc::vec![(0, 256, 0, CAPACITY)];

@@ -3,7 +3,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use omniheap_core::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, TakeSpan, Usage};
 use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
 
-/// Hands out the spans that a caller names, for those who know beforehand where everything goes.
+/// Allocates the spans that the caller names, for programs that know all places in advance.
 ///
 /// # Algorithm
 ///
@@ -58,7 +58,7 @@ struct Record {
 }
 
 impl Exact {
-    /// A strategy without blocks that keeps unlike neighbours `granularity` apart.
+    /// Creates a strategy without blocks that keeps unlike neighbours `granularity` apart.
     #[must_use]
     pub const fn new(granularity: Align) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Exact {
         record.filter(at).ok_or(ErrorKind::Stale)
     }
 
-    /// The live spans of a block, lowest first.
+    /// Returns the live spans of a block, lowest first.
     fn spans(&self, block: BlockId) -> impl Iterator<Item = (u32, &Record)> {
         let all = self.order.range((block.0, 0)..=(block.0, u64::MAX));
         all.map(|(_, &index)| (index, &self.records[index as usize]))
@@ -108,7 +108,7 @@ impl Exact {
         Ok(Grant { block, span, key: Key::new(index, record.stamp) })
     }
 
-    /// The lowest place in a block for a request.
+    /// Returns the lowest place in a block for a request.
     fn place(&self, block: BlockId, end: u64, layout: Layout, class: Class) -> Option<u64> {
         let mut below: Option<&Record> = None;
         for (_, above) in self.spans(block) {
@@ -120,7 +120,7 @@ impl Exact {
         self.fit(below, None, end, layout, class)
     }
 
-    /// The lowest place between two neighbours, if there is one.
+    /// Returns the lowest place between two neighbours, if there is one.
     fn fit(
         &self,
         below: Option<&Record>,

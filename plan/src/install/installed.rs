@@ -9,10 +9,10 @@ use omniheap_core::{
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many spans of a schedule a program may leave out before what follows counts as extra.
+/// Spans that a program may skip before later requests count as extra.
 const WINDOW: usize = 64;
 
-/// How a program left its schedule. Positions are those of [`Schedule::spans`].
+/// A deviation of the program from its schedule. Positions are those of [`Schedule::spans`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Deviation {
@@ -27,7 +27,7 @@ pub enum Deviation {
     Skipped {
         /// The first of them.
         due: usize,
-        /// How many.
+        /// Number of them.
         count: usize,
     },
     /// The place is still in use, because something was freed late; the manager's own pools served the request.
@@ -37,7 +37,7 @@ pub enum Deviation {
     },
 }
 
-/// How well a program keeps to its schedule.
+/// Statistics of how a program follows its schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleReport {
@@ -108,7 +108,7 @@ impl Progress {
     }
 }
 
-/// What a schedule has for a request.
+/// Next span of a schedule for a request.
 enum Next {
     /// A span, and how far the program had come before and after it.
     Span(usize, [Progress; 2]),
@@ -122,7 +122,7 @@ impl Cursor {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next span that suits a request, within the window.
+    /// Returns the next span that suits a request, within the window.
     fn find(&self, due: usize, request: &Request<'_>) -> Option<usize> {
         let spans = self.schedule.spans();
         let plain = request.sharing == Sharing::Shared && request.class == Class::Linear;
@@ -139,7 +139,7 @@ impl Cursor {
             .find(|&at| suits(&spans[at]))
     }
 
-    /// Goes on to the span that is due for a request. It counts as served until somebody says otherwise.
+    /// Advances to the next span for a request. It counts as served until reported otherwise.
     fn advance(&self, request: &Request<'_>) -> Next {
         let mut progress = self.progress();
         let (before, due) = (*progress, progress.due);
@@ -252,13 +252,13 @@ impl<B: Backend> Installed<B> {
         self.cursor.progress().due = 0;
     }
 
-    /// Returns how well the program keeps to the schedule.
+    /// Returns statistics of how the program follows the schedule.
     #[must_use]
     pub fn report(&self) -> ScheduleReport {
         self.cursor.progress().report
     }
 
-    /// Gives the schedule's regions back to the driver.
+    /// Returns the schedule's regions to the driver.
     ///
     /// # Errors
     ///
@@ -275,7 +275,7 @@ impl<B: Backend> Installed<B> {
     }
 }
 
-/// The heap of requests that say nothing of their use.
+/// Returns the heap of requests that say nothing of their use.
 fn plain_heap<B: Backend>(manager: &Manager<B>) -> Result<HeapId> {
     let explained = manager.explain(&Request::new(1)).map_err(|error| error.kind())?;
     let heaps = explained.placement.heaps;

@@ -1,4 +1,4 @@
-//! What a program will allocate, in order, and where each of it goes: a plan in the manager's words.
+//! A schedule: the allocations of a program in order, each with its place.
 use super::Installed;
 use crate::{Plan, Problem, ProblemError};
 use alloc::{collections::BTreeMap, vec::Vec};
@@ -241,13 +241,13 @@ impl Schedule {
         Installed::new(manager, self, timeline)
     }
 
-    /// The stretches of memory.
+    /// Returns the stretches of memory.
     #[must_use]
     pub fn regions(&self) -> &[ScheduledRegion] {
         &self.regions
     }
 
-    /// The allocations, in the order in which they are made.
+    /// Returns the allocations, in the order in which they are made.
     #[must_use]
     pub fn spans(&self) -> &[ScheduledSpan] {
         &self.spans

@@ -5,7 +5,7 @@ use omniheap_plan::{
     Buffer, Certificate, Options, Problem, Region, RegionSet, Spot, Status, solve, validate,
 };
 
-/// The least peak, by placing buffers in every order, each as low as it goes above those placed before that conflict.
+/// Returns the least peak, by placing buffers in every order, each as low as it goes above those placed before that conflict.
 ///
 /// Every placement pushed down is of this kind for the order of its offsets.
 fn least_peak(problem: &Problem) -> u64 {
@@ -103,7 +103,7 @@ fn capacity_one_below_the_optimum_is_proven_infeasible() {
     }
 }
 
-/// Says whether every class of buffers has a place in some region, by trying all of them.
+/// Returns whether every class of buffers has a place in some region, by trying all of them.
 ///
 /// `places[i]` is the region and offset of buffer `i`, for those below `at`.
 fn has_plan(problem: &Problem, places: &mut Vec<Spot>) -> bool {
@@ -129,7 +129,7 @@ fn has_plan(problem: &Problem, places: &mut Vec<Spot>) -> bool {
     })
 }
 
-/// Says whether the last of some places goes with those before it.
+/// Returns whether the last of some places is compatible with those before it.
 fn suits(problem: &Problem, places: &[Spot]) -> bool {
     let at = places.len() - 1;
     let (buffer, spot) = (&problem.buffers[at], places[at]);
@@ -157,7 +157,7 @@ fn suits(problem: &Problem, places: &[Spot]) -> bool {
         })
 }
 
-/// Says whether a chain of pairs makes two buffers use the same bytes.
+/// Returns whether a chain of pairs makes two buffers use the same bytes.
 fn aliased(problem: &Problem, a: usize, b: usize) -> bool {
     let mut seen = vec![a];
     let mut at = 0;
@@ -174,7 +174,7 @@ fn aliased(problem: &Problem, a: usize, b: usize) -> bool {
     seen.contains(&b)
 }
 
-/// A small problem with everything that can be said.
+/// Returns a small problem with everything that can be said.
 fn everything(seed: u64) -> Problem {
     let mut rng = Rng(seed);
     let regions = if rng.once_in(3) { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! What the planner says cannot be, checked by hand.
+//! Infeasibility certificates, checked by hand.
 
 use omniheap_plan::{Buffer, Certificate, Options, Problem, ProblemError, Region, Status, solve};
 

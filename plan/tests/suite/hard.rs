@@ -6,7 +6,7 @@ use omniheap_plan::{Buffer, Problem, Region};
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -15,12 +15,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
-    /// A number below `limit`, as an index.
+    /// Returns a number below `limit`, as an index.
     pub(crate) fn index(&mut self, limit: u64) -> usize {
         usize::try_from(self.below(limit)).expect("lists fit memory")
     }
@@ -46,7 +46,7 @@ impl Cut {
     }
 }
 
-/// How a problem was made.
+/// Parameters of a generated problem.
 struct Shape {
     count: usize,
     unit: u64,
@@ -58,7 +58,7 @@ struct Shape {
     even: bool,
 }
 
-/// What all problems fit into.
+/// Capacity that all problems fit into.
 pub(crate) const CAPACITY: u64 = 1 << 20;
 
 /// Makes the problem of a seed, and a description of its shape.
@@ -68,7 +68,7 @@ pub(crate) fn problem(seed: u64) -> (Problem, String) {
     make(count, rng)
 }
 
-/// Makes a problem with so many buffers, or a few less or more.
+/// Makes a problem with about this many buffers.
 pub(crate) fn sized(seed: u64, count: usize) -> (Problem, String) {
     make(count, Rng(seed.wrapping_mul(77_777).wrapping_add(2)))
 }

@@ -189,7 +189,7 @@ fn the_validator_is_exact_to_the_byte_and_the_tick() {
     }
 }
 
-/// The peak of best fit in order of time, as an allocator has it.
+/// Returns the peak of best fit in order of time, as an allocator has it.
 fn best_fit_peak(problem: &Problem) -> u64 {
     let mut events = Vec::new();
     for (index, buffer) in problem.buffers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What to do when it does not fit.
+//! Advice when a problem does not fit.
 
 use crate::hard::Rng;
 use omniheap_plan::{
@@ -16,7 +16,7 @@ fn tight(seed: u64) -> Problem {
     problem
 }
 
-/// The least cost of a set whose removal brings the load below the capacity.
+/// Returns the least cost of a set whose removal brings the load below the capacity.
 fn least_cost(problem: &Problem) -> u64 {
     let n = problem.buffers.len();
     let fits = |set: u32| {

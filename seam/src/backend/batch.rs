@@ -49,7 +49,7 @@ impl CopyCaps {
     }
 }
 
-/// A range of bytes that a copy reads or writes. Blocks are told apart by where they are in host memory.
+/// A range of bytes that a copy reads or writes. Blocks are identified by their host address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Touch {
     block: usize,
@@ -138,7 +138,7 @@ mod tests {
         CopyCaps { align: Align::of(align), inside_block }
     }
 
-    /// A move of `size` bytes from `from` to `to`, each an index of `BLOCKS` and an offset.
+    /// Returns a move of `size` bytes from `from` to `to`, each an index of `BLOCKS` and an offset.
     fn step(from: (usize, u64), to: (usize, u64), size: u64) -> Move<'static, u64> {
         let place = |(block, offset): (usize, u64)| Place { block: &BLOCKS[block], offset };
         Move { from: place(from), to: place(to), size }

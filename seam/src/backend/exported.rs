@@ -30,14 +30,14 @@ impl Exported {
     ///
     /// # Safety
     ///
-    /// `fd` is open, and nobody else closes it.
+    /// `fd` is open, and nothing else closes it.
     pub unsafe fn own(fd: i32, size: u64, uuid: Option<[u8; 16]>) -> Result<Self> {
         // SAFETY: the caller's promise.
         let fd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
         Ok(Self { fd, size, uuid })
     }
 
-    /// The descriptor's number, for a driver that only looks at it.
+    /// Returns the descriptor's number, for a driver that only looks at it.
     #[must_use]
     pub fn number(&self) -> i32 {
         std::os::fd::AsRawFd::as_raw_fd(&self.fd)

@@ -23,7 +23,7 @@ pub struct Move<'a, B: ?Sized> {
     pub from: Place<'a, B>,
     /// Where they go.
     pub to: Place<'a, B>,
-    /// How many.
+    /// Number of them.
     pub size: u64,
 }
 

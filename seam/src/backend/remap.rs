@@ -63,7 +63,7 @@ pub unsafe trait Remap: Send + Sync {
     ///
     /// # Safety
     ///
-    /// The pages came from `self` and `heap`, none is mapped, and of a sheet all are named.
+    /// The pages came from `self` and `heap`, none is mapped, and of a page group all are named.
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()>;
 
     /// Maps `pages` at positions `first..` of a reserved block: all or none.
@@ -75,7 +75,7 @@ pub unsafe trait Remap: Send + Sync {
     /// # Safety
     ///
     /// `block` came from [`reserve`](Self::reserve) of this backend, the pages from [`create`](Self::create) for the
-    /// same heap, none of them is mapped, and of a sheet all are named, side by side.
+    /// same heap, none of them is mapped, and of a page group all are named, side by side.
     unsafe fn map_pages(&self, block: &Self::Block, first: u64, pages: &[Page]) -> Result<()>;
 
     /// Unmaps positions `first..first + count`, which are all mapped.
@@ -86,6 +86,6 @@ pub unsafe trait Remap: Send + Sync {
     ///
     /// # Safety
     ///
-    /// No device work uses these positions any more, and of a sheet all are unmapped.
+    /// No device work uses these positions any more, and of a page group all are unmapped.
     unsafe fn unmap_pages(&self, block: &Self::Block, first: u64, count: u64) -> Result<()>;
 }

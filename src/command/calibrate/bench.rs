@@ -22,16 +22,16 @@ const LEAST_ITEMS: u32 = GROUP;
 /// Threads that fill a large device.
 const FULL: u32 = 1 << 18;
 
-/// A run of so long is long enough, whether or not it fills the device.
+/// Maximum length of a timed run, whether or not it fills the device.
 const ENOUGH: Duration = Duration::from_millis(20);
 
-/// A place that is so many times slower than the fastest, twice, is not timed again.
+/// A region that was this many times slower than the fastest in two rounds is not timed again.
 const HOPELESS: u32 = 4;
 
-/// What one timed run takes at least, where the items suffice.
+/// Minimum length of a timed run, if there are enough items.
 const LEAST: Duration = Duration::from_micros(300);
 
-/// What wakes a device that slept.
+/// Warm-up time for an idle device.
 const WAKE: Duration = Duration::from_millis(5);
 
 /// A run that takes longer is not repeated often.
@@ -48,7 +48,7 @@ pub(super) struct Bench {
     most: u32,
 }
 
-/// How long a kernel took with its table in one place.
+/// Time of a kernel with its table in one region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Time {
     pub(super) region: Region,
@@ -61,12 +61,12 @@ pub(super) struct Measured {
     pub(super) times: Vec<Time>,
     /// Items of one run.
     pub(super) items: u32,
-    /// Whether every place gave the same numbers.
+    /// True if every place gave the same numbers.
     pub(super) agree: bool,
 }
 
 impl Measured {
-    /// The time with the table in `region`, in microseconds.
+    /// Returns the time with the table in `region`, in microseconds.
     pub(super) fn of(&self, region: Region) -> Option<f64> {
         self.times.iter().find(|time| time.region == region).map(|time| time.microseconds)
     }
@@ -224,7 +224,7 @@ impl Bench {
     }
 }
 
-/// How often a place that took `fastest` runs in a round of `times`. One hiccup makes no place hopeless: a slow one has a
+/// Returns the runs in a round of `times` for a region whose best time is `fastest`. One hiccup does not exclude it: a slow one has a
 /// second try.
 fn repeats(fastest: Duration, best: Duration, round: u32, times: u32) -> Option<u32> {
     match fastest <= best * HOPELESS {
@@ -234,7 +234,7 @@ fn repeats(fastest: Duration, best: Duration, round: u32, times: u32) -> Option<
     }
 }
 
-/// Whether two results are the same but for the order of roundings.
+/// Returns whether two results are the same but for the order of roundings.
 fn close(a: &[f32], b: &[f32]) -> bool {
     a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0))
 }
@@ -255,7 +255,7 @@ fn inputs(count: u32) -> Vec<u8> {
     stretch.iter().copied().cycle().take(4 * count).collect()
 }
 
-/// A table whose first numbers rise.
+/// Returns a table whose first numbers rise.
 fn rows(count: u32) -> Vec<u8> {
     let mut rest = numbers(2);
     let mut next = || rest.next().unwrap_or(0.5);

@@ -1,4 +1,4 @@
-//! What reads cost from each region, measured for a profile.
+//! Measures the cost of reads from each region, for a profile.
 use super::bench::{Bench, Measured};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
@@ -34,7 +34,7 @@ struct Line {
     runs: Vec<Run>,
 }
 
-/// Times with so many items for each thread.
+/// Times with this many items per thread.
 #[derive(Debug, Serialize)]
 struct Run {
     load: u32,
@@ -44,7 +44,7 @@ struct Run {
     shared_us: Option<f64>,
 }
 
-/// What one probe says of one table; nothing of places that the device lacks.
+/// Costs of one probe for one table; none for regions that the device lacks.
 struct Seen {
     constant: Option<f64>,
     shared: Option<(f64, f64)>,
@@ -99,12 +99,12 @@ pub(super) fn run(
     Ok(profile)
 }
 
-/// The time of one item, in microseconds.
+/// Returns the time of one item, in microseconds.
 fn each(measured: &Measured, region: Region) -> Option<f64> {
     Some(measured.of(region)? / f64::from(measured.items))
 }
 
-/// The time of one item, and what every group costs beside: `item + group / items of a group`, known for two loads.
+/// Returns the time of one item, and what every group costs beside: `item + group / items of a group`, known for two loads.
 fn solve(measured: &[Measured], region: Region) -> Option<(f64, f64)> {
     let (few, many) = (each(measured.first()?, region)?, each(measured.last()?, region)?);
     let [least, most] = LOADS.map(|load| GROUP * f64::from(load));
@@ -112,7 +112,7 @@ fn solve(measured: &[Measured], region: Region) -> Option<(f64, f64)> {
     Some((many - group / most, group))
 }
 
-/// What a group pays to bring a table of so many bytes to shared memory. That does not depend on how it is read, so it is the
+/// Returns the time to copy a table to shared memory. It does not depend on how the table is read, so it is the
 /// median of all probes: in most of them it is a small difference of large times.
 fn staging(all: &[Timed], bytes: u64) -> Option<f64> {
     let extra = |(_, measured): &Timed| {
@@ -124,7 +124,7 @@ fn staging(all: &[Timed], bytes: u64) -> Option<f64> {
     extras.get(extras.len() / 2).map(|extra| extra.max(0.0))
 }
 
-/// What a probe says: the time of a read relative to one from device memory, and of bringing the table to shared memory
+/// Returns the costs of a probe: the time of a read relative to device memory, and of copying the table to shared memory
 /// relative to reading each of its bytes once.
 fn seen(probe: &Lookup, measured: &[Measured], staging: Option<f64>) -> Seen {
     let much = measured.last();

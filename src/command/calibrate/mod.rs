@@ -19,10 +19,10 @@ pub(super) struct Arguments {
     /// The backend whose device is measured; the best one here if none is named
     #[arg(long, value_enum)]
     backend: Option<Backend>,
-    /// Which device of that backend
+    /// Index of the device within the backend
     #[arg(long, default_value_t = 0, requires = "backend")]
     device: u32,
-    /// Where the profile is written; without it, where `explain` and `policy_for` look for it
+    /// Output file; by default the file that `explain` and `policy_for` read
     #[arg(long, conflicts_with = "regret")]
     out: Option<PathBuf>,
     /// Measure the policy instead: every lookup in every place, and how much time the policy's choice loses

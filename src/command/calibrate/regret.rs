@@ -1,4 +1,4 @@
-//! How much time the policy's choices lose: every lookup in every place.
+//! Regret of the policy's choices: every lookup in every region.
 use super::bench::{Bench, Time};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
@@ -31,13 +31,13 @@ struct Line {
     constant_us: Option<f64>,
     shared_us: Option<f64>,
     best: &'static str,
-    /// What the built-in rules choose, and what that loses.
+    /// Choice of the built-in rules, and its regret.
     chosen: &'static str,
     regret: f64,
     /// The same with what was measured on the device.
     measured_chosen: Option<&'static str>,
     measured_regret: Option<f64>,
-    /// Whether every place gave the same numbers.
+    /// True if every place gave the same numbers.
     agree: bool,
 }
 
@@ -50,7 +50,7 @@ struct Refused {
     error: String,
 }
 
-/// What a run has to say of one lookup.
+/// Result of one lookup.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Row {
@@ -59,7 +59,7 @@ enum Row {
 }
 
 impl Row {
-    /// What was measured, where it ran.
+    /// Returns the measurement, if it ran.
     const fn judged(&self) -> Option<&Line> {
         match self {
             Self::Judged(line) => Some(line),
@@ -104,7 +104,7 @@ pub(super) fn run(
     verdict(&rows)
 }
 
-/// What is said of a lookup. A driver that refuses one kernel may run all others: they are not given up.
+/// Returns the row of a lookup. A driver that rejects one kernel may run all others, so the run continues.
 fn row(backend: &'static str, judged: &Lookup, line: Result<Line, Failure>) -> Row {
     let (kernel, table_bytes) = (judged.table.name(), judged.table.bytes());
     let refused = |why: Failure| Refused { backend, kernel, table_bytes, error: why.to_string() };

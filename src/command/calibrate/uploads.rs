@@ -1,4 +1,4 @@
-//! How fast the host's bytes reach the device, by each way that there is.
+//! Times uploads in every available way.
 use super::bench::Bench;
 use super::costs::percent;
 use crate::command::Failure;
@@ -69,7 +69,7 @@ pub(super) fn run(
     Ok(if shares.is_empty() { profile } else { profile.with_window(percent(mean)) })
 }
 
-/// The fastest of several uploads, until the device has the bytes.
+/// Returns the fastest of several uploads, until the device has the bytes.
 fn fastest(
     manager: &Manager<AnyBackend>,
     run: impl Fn() -> omniheap::Result<()>,

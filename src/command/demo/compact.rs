@@ -11,7 +11,7 @@ use serde::Serialize;
 /// More than any hole, less than all holes together.
 const LARGE: u64 = 12 << 20;
 
-/// How the act is staged.
+/// Parameters of this part of the demo.
 #[derive(Clone, Copy, Debug)]
 struct Stage {
     pools: &'static str,
@@ -20,7 +20,7 @@ struct Stage {
     unit: u64,
 }
 
-/// What became of the request.
+/// Result of the request.
 #[derive(Debug, Serialize)]
 pub(super) struct Compaction {
     /// `plain` or `paged`.
@@ -163,7 +163,7 @@ fn fragment(
     Ok(kept)
 }
 
-/// Whether a hole is large enough, or the pool may still grow by as much.
+/// Returns whether a hole is large enough, or the pool may still grow by as much.
 fn fits(manager: &Manager<AnyBackend>, stage: Stage, size: u64) -> bool {
     let totals = manager.totals();
     size <= totals.largest_hole || totals.reserved_bytes + size <= stage.config.maximum
@@ -173,7 +173,7 @@ fn blocks(report: &Report) -> Vec<BlockReport> {
     report.pools.iter().flat_map(|pool| &pool.blocks).cloned().collect()
 }
 
-/// The maps and what happened between them.
+/// Returns the maps and what happened between them.
 pub(super) fn text(one: &Compaction) -> String {
     let bytes = output::bytes;
     let asked = match one.requested_bytes {
@@ -199,7 +199,7 @@ pub(super) fn text(one: &Compaction) -> String {
     )
 }
 
-/// What a full defragmentation gained.
+/// Describes the gain of a full defragmentation.
 fn shrunk(one: &Compaction) -> String {
     let gained = match one.returned_bytes {
         0 => format!("the largest hole is {}", output::bytes(one.largest_hole_after_bytes)),

@@ -6,7 +6,7 @@ const WIDTH: usize = 64;
 /// The least that one character stands for.
 const STRETCH: u64 = 512 << 10;
 
-/// What the characters mean.
+/// Legend of the map.
 pub(super) const LEGEND: &str = "· free   ░ ▒ ▓ partly live   █ live";
 
 /// Draws every block that has something in it, short ones side by side, behind a word that says when this was.
@@ -25,7 +25,7 @@ pub(super) fn draw(when: &str, blocks: &[BlockReport]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of one block.
+/// Returns the lines of one block.
 fn draw_block(block: &BlockReport) -> Vec<String> {
     // A reservation has more addresses than memory: what lies behind the last live span is not drawn.
     let end = block.live.iter().map(|one| one.span.offset + one.span.size).max().unwrap_or(0);
@@ -37,7 +37,7 @@ fn draw_block(block: &BlockReport) -> Vec<String> {
     cells.chunks(WIDTH).map(String::from_iter).collect()
 }
 
-/// How full one stretch is.
+/// Returns the character for how full a range is.
 fn cell(block: &BlockReport, from: u64, stretch: u64) -> char {
     let to = from + stretch;
     let inside = |SpanReport { span, .. }: &SpanReport| {

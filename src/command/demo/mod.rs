@@ -41,13 +41,13 @@ Examples:
   omniheap demo --backend vulkan --out vulkan.html
   omniheap demo --record demo.trace";
 
-/// What the demo did.
+/// Results of the demo.
 #[derive(Debug, Serialize)]
 struct Demo {
     backend: &'static str,
     device: String,
     driver: String,
-    /// Where the numbers behind the placement rules come from.
+    /// Origin of the profile.
     rules: String,
     placements: Vec<Placed>,
     reuse: Reuse,

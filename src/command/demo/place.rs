@@ -5,7 +5,7 @@ use omniheap::{
 };
 use serde::Serialize;
 
-/// Where one request went.
+/// Placement of one request.
 #[derive(Debug, Serialize)]
 pub(super) struct Placed {
     what: &'static str,
@@ -15,18 +15,18 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// What was placed.
+    /// Returns the name of the data.
     pub(super) const fn what(&self) -> &'static str {
         self.what
     }
 
-    /// Where it went and why.
+    /// Returns the placement and its reason.
     pub(super) fn why(&self) -> String {
         format!("{}: {}", self.region, self.reason)
     }
 }
 
-/// The cast: what a renderer or a model would ask for.
+/// Returns the cast: what a renderer or a model would ask for.
 fn requests() -> [Request<'static>; 5] {
     [
         Request::new(8 << 20).writer(Writer::HostOnce).name("weights"),
@@ -73,7 +73,7 @@ fn name(request: &Request<'static>) -> &'static str {
 /// An allocation, and the seed of the bytes that it was given.
 pub(super) type Stamped = (Allocation<AnyBackend>, u64);
 
-/// The bytes that an allocation is given.
+/// Returns the bytes that an allocation is given.
 pub(super) fn stamp(size: u64, seed: u64) -> Vec<u8> {
     selftest::pattern(usize::try_from(size).expect("the demo's sizes are small"), seed)
 }
@@ -94,7 +94,7 @@ pub(super) fn verify(live: &[Stamped]) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// A table for people.
+/// Returns a table for people.
 pub(super) fn text(placed: &[Placed]) -> String {
     let row = |one: &Placed| {
         let what = format!("  {}", one.what);

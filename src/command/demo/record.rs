@@ -25,7 +25,7 @@ impl Recording {
         Ok(Self { recorder, bytes, file })
     }
 
-    /// The settings, with everything that a manager does recorded.
+    /// Returns the settings, with everything that a manager does recorded.
     pub(super) fn observe(&self, config: ManagerConfig) -> ManagerConfig {
         let observer: Arc<dyn Observer> = Arc::<Recorder>::clone(&self.recorder);
         config.observed(observer)

@@ -8,7 +8,7 @@ use std::time::Instant;
 const ROUNDS: u32 = 500;
 const SIZE: u64 = 256 << 10;
 
-/// What the rounds cost.
+/// Cost of the rounds.
 #[derive(Debug, Serialize)]
 pub(super) struct Reuse {
     timelines: u32,
@@ -41,7 +41,7 @@ pub(super) fn run(device: &AnyBackend, config: &ManagerConfig) -> Result<Reuse, 
     })
 }
 
-/// Every timeline allocates, fills and frees; the bytes are reusable in its order at once.
+/// Allocates, fills and frees on every timeline; the bytes are reusable in its order at once.
 fn round(manager: &Manager<AnyBackend>, timelines: &[Option<TimelineId>]) -> Result<(), Failure> {
     for timeline in timelines {
         let mut request = Request::new(SIZE);
@@ -53,7 +53,7 @@ fn round(manager: &Manager<AnyBackend>, timelines: &[Option<TimelineId>]) -> Res
     Ok(())
 }
 
-/// The main timeline and another one, where the device has them.
+/// Returns the main timeline and another one, where the device has them.
 fn open(manager: &Manager<AnyBackend>) -> Result<Vec<Option<TimelineId>>> {
     let Some(timelines) = manager.backend().as_timelines() else { return Ok(vec![None]) };
     let other = timelines.open().ok();

@@ -93,7 +93,26 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
 #[cfg(test)]
 mod tests {
     use super::ELSEWHERE;
-    use std::path::Path;
+    use omniheap_core::AnyBackend;
+    use std::{collections::BTreeSet, path::Path};
+
+    #[test]
+    fn every_behaviour_is_proved_by_a_case_or_elsewhere_and_not_by_both() {
+        let cases = crate::cases::<AnyBackend>();
+        let here: BTreeSet<u16> = cases.iter().flat_map(|case| case.numbers).copied().collect();
+        let elsewhere: BTreeSet<u16> = ELSEWHERE.iter().map(|(number, _)| *number).collect();
+        assert_eq!(elsewhere.len(), ELSEWHERE.len(), "listed once");
+        assert!(here.is_disjoint(&elsewhere), "{:?}", here.intersection(&elsewhere));
+        let all: Vec<u16> = here.union(&elsewhere).copied().collect();
+        assert_eq!(all, (1..=150).collect::<Vec<_>>(), "all 150, and no other");
+    }
+
+    #[test]
+    fn every_case_has_its_own_name() {
+        let cases = crate::cases::<AnyBackend>();
+        let names: BTreeSet<_> = cases.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), cases.len());
+    }
 
     #[test]
     fn every_test_that_is_named_is_there() {

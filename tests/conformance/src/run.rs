@@ -3,7 +3,7 @@ use crate::case::Case;
 use crate::results::{CaseResult, Outcome, Results};
 use crate::rig::Rig;
 use crate::world::{Guards, Mode, World};
-use crate::{cases, expect, pending};
+use crate::{cases, expect};
 use core::fmt::Display;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
@@ -68,8 +68,7 @@ pub fn run<B: Backend + 'static, E: Display>(
         let (name, mode, numbers) = (job.name, job.mode, job.numbers);
         cases.push(CaseResult { name, mode, numbers, outcome, time: start.elapsed() });
     }
-    let (label, pending) = (label.into(), pending::PENDING);
-    Ok(Results { label, device, seed, total: whole, cases, pending })
+    Ok(Results { label: label.into(), device, seed, total: whole, cases })
 }
 
 /// The list as trials of a test binary. An absent device is ignored, or failed where `OMNIHEAP_REQUIRE` names it.
@@ -81,9 +80,9 @@ pub fn trials<B: Backend + 'static, E: Display>(
     match jobs(&open, seed()) {
         Ok((device, jobs)) => {
             let cases = Vec::with_capacity(jobs.len());
-            let (label, seed, pending) = (label.to_owned(), seed(), pending::PENDING);
+            let (label, seed) = (label.to_owned(), seed());
             let (at, total) = (found().len(), jobs.len());
-            found().push(Results { label: label.clone(), device, seed, total, cases, pending });
+            found().push(Results { label: label.clone(), device, seed, total, cases });
             jobs.into_iter().map(|job| trial(&label, at, job)).collect()
         }
         Err(why) => vec![absent(label, why)],

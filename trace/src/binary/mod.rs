@@ -29,7 +29,7 @@ const FILE_HEAD: usize = 16;
 /// In the place of a chunk's record count: the recorder closed the file.
 const END: u32 = u32::MAX;
 
-/// The checksum of a chunk: CRC-32 over its first eight bytes and its payload.
+/// Returns the checksum of a chunk: CRC-32 over its first eight bytes and its payload.
 pub fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(head);

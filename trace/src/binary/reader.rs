@@ -191,7 +191,7 @@ pub fn write<W: Write>(trace: &Trace, sink: W) -> io::Result<W> {
     recorder.finish()
 }
 
-/// The record that says what `op` says, with the trace's own ids.
+/// Returns the record that says what `op` says, with the trace's own ids.
 fn raw(trace: &Trace, op: &Op) -> Record {
     match *op {
         Op::Allocate { id, size, stream, align } => {
@@ -217,7 +217,7 @@ fn raw(trace: &Trace, op: &Op) -> Record {
     }
 }
 
-/// The record of a request (allocate, free, failure); `None` for what an allocator did about it.
+/// Returns the record of a request (allocate, free, failure); `None` for what an allocator did about it.
 pub(crate) fn request_of(trace: &Trace, op: &Op) -> Option<Record> {
     match op {
         Op::Allocate { .. }

@@ -4,7 +4,7 @@ use super::varint::{Frame, ROOM, take};
 use crate::event::{Alignment, Backing, HeapId, Region, Rung, StreamId};
 use crate::label::LabelId;
 
-/// What a program records. Ids are the program's own: any number that is unique among what is live.
+/// A record of a program. Ids are the program's own and unique among live allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
     /// An allocation began to live.
@@ -13,7 +13,7 @@ pub enum Record {
         id: u64,
         /// Bytes asked for.
         size: u64,
-        /// Where it is used first.
+        /// Stream of its first use.
         stream: StreamId,
         /// Alignment asked for.
         align: Alignment,
@@ -26,7 +26,7 @@ pub enum Record {
         id: u64,
         /// Bytes asked for.
         size: u64,
-        /// Where it is used first.
+        /// Stream of its first use.
         stream: StreamId,
         /// Alignment asked for.
         align: Alignment,
@@ -73,7 +73,7 @@ pub enum Record {
     Place {
         /// The allocation.
         id: u64,
-        /// What was chosen.
+        /// Chosen region.
         region: Region,
         /// Why.
         reason: LabelId,
@@ -86,7 +86,7 @@ pub enum Record {
         size: u64,
         /// The heap it is of.
         heap: HeapId,
-        /// Whether the bytes come with it.
+        /// Whether the block has memory or only addresses.
         backing: Backing,
     },
     /// A block was given back.
@@ -133,7 +133,7 @@ pub enum Record {
     },
 }
 
-/// What a record of the file can hold.
+/// An entry of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry<'a> {
     /// Something that happened.
@@ -153,7 +153,7 @@ pub(super) enum Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Puts its length, kind, time step and fields; says how many bytes that are. Its text follows.
+    /// Writes its length, kind, time step and fields; returns the number of bytes. Its text follows.
     #[inline]
     pub(super) fn encode(&self, step_us: u64, out: &mut [u8; ROOM]) -> usize {
         let mut frame = Frame::new(out);
@@ -179,7 +179,7 @@ impl<'a> Entry<'a> {
         frame.end(self.text().len())
     }
 
-    /// The text behind its fields.
+    /// Returns the text behind its fields.
     #[inline]
     pub(super) const fn text(&self) -> &'a str {
         match self {
@@ -242,7 +242,7 @@ impl Record {
         }
     }
 
-    /// Gives its fields to `put`, in order.
+    /// Calls `put` with its fields, in order.
     #[inline]
     fn for_each_field(&self, put: impl FnMut(u64)) {
         match *self {
@@ -279,7 +279,7 @@ impl Record {
         }
     }
 
-    /// The number that ends it in eight bytes, so that what a reader keeps is at most four times as long.
+    /// Returns the number that ends it in eight bytes, so that what a reader keeps is at most four times as long.
     #[inline]
     const fn word(&self) -> Option<u64> {
         match *self {

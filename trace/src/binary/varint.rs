@@ -13,7 +13,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
 /// Bytes for a record's length, kind and eight numbers.
 pub(super) const ROOM: usize = 96;
 
-/// Puts a record's kind and numbers into bytes that have room for them.
+/// Writes a record's kind and numbers to a buffer that has room for them.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
     bytes: &'a mut [u8; ROOM],
@@ -42,14 +42,14 @@ impl<'a> Frame<'a> {
         self.byte((value & 0x7f) as u8);
     }
 
-    /// Puts a number in eight bytes.
+    /// Writes a number in eight bytes.
     #[inline]
     pub(super) fn word(&mut self, value: u64) {
         self.bytes[self.length..self.length + 8].copy_from_slice(&value.to_le_bytes());
         self.length += 8;
     }
 
-    /// Puts the length of everything before, which `more` bytes will follow; says how many bytes are used.
+    /// Writes the length of everything so far plus `more` bytes that will follow; returns the bytes used.
     #[inline]
     pub(super) fn end(self, more: usize) -> usize {
         // Text is at most 4 KiB and a number ten bytes, so the length always fits.

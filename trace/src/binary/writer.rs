@@ -217,7 +217,7 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT)]
 }
 
-/// Where a label is looked for first: mixes its length and its last bytes, in which names differ most.
+/// Hashes a label from its length and its last bytes, in which names differ most.
 fn digest(parent: LabelId, text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut last = [0; 8];

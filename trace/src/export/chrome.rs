@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 /// Bytes of a bar's name at most. Paths may be as long as a trace has labels; the file must not grow with their product.
 const MAX_NAME: usize = 256;
 
-/// How much of a trace to write.
+/// Level of detail.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Detail {
     /// Counters of live and reserved bytes, failures and moves.

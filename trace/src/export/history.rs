@@ -5,9 +5,9 @@ use crate::label::LabelId;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Where the first segment lies.
+/// Address of the first segment.
 const BASE: u64 = 0x7f00_0000_0000;
-/// Where allocations without a place lie.
+/// Base address of allocations without a known place.
 const NOWHERE: u64 = 0x1000_0000_0000;
 /// Segments begin at multiples of this, with at least as much between them.
 const GRAIN: u64 = 2 << 20;
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) label: LabelId,
 }
 
-/// How far an allocation has come.
+/// State of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// In use.
@@ -41,7 +41,7 @@ pub(super) struct Live {
     stream: u16,
 }
 
-/// Gives the events one by one; afterwards it knows what is left.
+/// Returns the events one by one; afterwards it knows what is left.
 #[derive(Debug)]
 pub(super) struct History<'t> {
     trace: &'t Trace,
@@ -70,12 +70,12 @@ impl<'t> History<'t> {
         }
     }
 
-    /// The segments held now: address and size.
+    /// Returns the segments held now: address and size.
     pub(super) fn segments(&self) -> Vec<(u64, u64)> {
         self.segments.iter().map(|(&address, &size)| (address, size)).collect()
     }
 
-    /// What lives in `size` bytes at `address` now.
+    /// Returns the live allocations in `size` bytes at `address`.
     pub(super) fn live(&self, address: u64, size: u64) -> impl Iterator<Item = (u64, &Live)> {
         self.live.range(address..address.saturating_add(size)).map(|(&at, live)| (at, live))
     }
@@ -163,7 +163,7 @@ impl<'t> History<'t> {
         self.settle(time_us, id, address, live);
     }
 
-    /// Says those of `actions` that were not said before; the last one ends the allocation.
+    /// Writes those of `actions` that were not written before; the last one ends the allocation.
     fn free(&mut self, time_us: u64, id: AllocationId, actions: &[&'static str]) {
         let Some(&address) = self.places.get(&id) else { return };
         let Some(live) = self.live.get_mut(&address) else { return };
@@ -181,7 +181,7 @@ impl<'t> History<'t> {
         }
     }
 
-    /// The address that the binding right after an allocation gives it.
+    /// Returns the address that the binding right after an allocation gives it.
     fn bound_next(&self, id: AllocationId) -> Option<u64> {
         for event in &self.trace.events()[self.next..] {
             match event.op {

@@ -26,7 +26,7 @@ impl<W: Write> Pickler<W> {
         Ok(self.out)
     }
 
-    /// A number as the shortest of the forms that readers know.
+    /// Writes a number in the shortest form that readers know.
     pub(super) fn int(&mut self, value: u64) -> io::Result<()> {
         match (u8::try_from(value), u16::try_from(value), i32::try_from(value)) {
             (Ok(value), ..) => self.out.write_all(&[b'K', value]),
@@ -42,7 +42,7 @@ impl<W: Write> Pickler<W> {
         }
     }
 
-    /// A number of any size: two's complement, low byte first, a zero byte where the top bit is set.
+    /// Writes a number of any size: two's complement, low byte first, a zero byte where the top bit is set.
     fn long(&mut self, value: u64) -> io::Result<()> {
         let bytes = u128::from(value).to_le_bytes();
         let bits = 64 - value.leading_zeros() as usize;
@@ -51,7 +51,7 @@ impl<W: Write> Pickler<W> {
         self.out.write_all(&bytes[..length])
     }
 
-    /// A string that comes often: written once, then referred to.
+    /// Writes a frequent string: once in full, then by reference.
     pub(super) fn word(&mut self, text: &'static str) -> io::Result<()> {
         if let Some(&memo) = self.strings.get(text) {
             return self.recall(memo);
@@ -89,7 +89,7 @@ impl<W: Write> Pickler<W> {
         self.out.write_all(&memo.to_le_bytes())
     }
 
-    /// A list with one item for each that `items` gives.
+    /// Writes a list with one item for each of `items`.
     pub(super) fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -107,7 +107,7 @@ impl<W: Write> Pickler<W> {
         Ok(())
     }
 
-    /// A dictionary; `fill` writes keys with [`Self::word`], each followed by its value.
+    /// Writes a dictionary; `fill` writes keys with [`Self::word`], each followed by its value.
     pub(super) fn dict(
         &mut self,
         fill: impl FnOnce(&mut Self) -> io::Result<()>,

@@ -3,7 +3,7 @@
 use crate::report::{Figures, Heap, Moment, ReportData};
 use std::io::{self, Write};
 
-/// Whether a number may fall.
+/// Prometheus metric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It may.
@@ -19,7 +19,7 @@ pub struct Metric {
     pub name: String,
     /// One sentence.
     pub help: String,
-    /// Whether it may fall.
+    /// Metric type.
     pub kind: Kind,
     /// Names and values that tell it from its siblings.
     pub labels: Vec<(String, String)>,
@@ -61,7 +61,7 @@ fn word(name: &str) -> String {
     if word.starts_with(|c: char| c.is_ascii_digit()) { format!("_{word}") } else { word }
 }
 
-/// The figures of a report, and per heap what is reserved and live at its last moment. What nobody recorded is left out,
+/// Returns the figures of a report, and reserved and live bytes per heap at its end. Values that were not recorded are left out,
 /// and so is what a model chose.
 pub fn from_report(data: &ReportData) -> Vec<Metric> {
     let mut metrics = figures(&data.figures);
@@ -117,12 +117,12 @@ fn metric(name: &str, help: &str, kind: Kind, value: u64) -> Metric {
     }
 }
 
-/// Bytes of a heap that were held from the driver.
+/// Returns the bytes of a heap that were held from the driver.
 fn reserved(moment: &Moment, heap: &Heap) -> u64 {
     moment.reserved.iter().find(|held| held.heap == heap.id).map_or(0, |held| held.bytes)
 }
 
-/// Bytes of a heap that were live.
+/// Returns the bytes of a heap that were live.
 fn live(moment: &Moment, heap: &Heap) -> u64 {
     let blocks = moment.blocks.iter().filter(|block| block.heap == heap.id);
     blocks.flat_map(|block| &block.spans).fold(0, |sum, span| sum.saturating_add(span.size))

@@ -84,7 +84,7 @@ impl Frames<'_> {
         })
     }
 
-    /// The pieces of a segment, free and live, without a gap.
+    /// Writes the pieces of a segment, free and live, without a gap.
     fn blocks<W: Write>(
         &mut self,
         pickler: &mut Pickler<W>,

@@ -7,7 +7,7 @@ use crate::trace::Trace;
 pub use pytorch::PyTorch;
 use serde::Serialize;
 
-/// What a model's replay of a trace needed.
+/// Result of replaying a trace with a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// Bytes as asked for, live at peak.

@@ -31,7 +31,7 @@ struct Piece {
     allocated: bool,
 }
 
-/// What a free list is ordered by: stream, then best fit, then lowest address.
+/// Order of a free list: stream, then best fit, then lowest address.
 type Key = (u16, u64, u64, u32);
 
 /// The policy's state: its blocks, their pieces and two ordered free lists.
@@ -64,17 +64,17 @@ pub struct PyTorch {
     driver_calls: u64,
 }
 
-/// Where an allocation is, for as long as it lives.
+/// Place of a live allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
 impl PyTorch {
-    /// A device that never runs out.
+    /// Creates a device that never runs out.
     pub fn unlimited() -> Self {
         Self::with_capacity(u64::MAX)
     }
 
-    /// A device of `capacity` bytes.
+    /// Creates a device of `capacity` bytes.
     pub fn with_capacity(capacity: u64) -> Self {
         Self {
             pieces: Vec::new(),
@@ -98,7 +98,7 @@ impl PyTorch {
         self.driver_calls
     }
 
-    /// The block of `place` and the offset in it.
+    /// Returns the block of `place` and the offset in it.
     pub(super) fn locate(&self, place: Place) -> (u32, u64) {
         let piece = self.piece(place.0);
         (piece.block, piece.address - self.block_starts[piece.block as usize])
@@ -263,7 +263,7 @@ impl PyTorch {
             .expect("blocks are no more than allocations, below 2^30")
     }
 
-    /// Gives every block without a live piece back to the driver.
+    /// Returns every block without a live piece to the driver.
     fn release_cached(&mut self, observer: &mut impl Observe) {
         for pool in 0..2 {
             let whole: Vec<Key> = self.free[pool]

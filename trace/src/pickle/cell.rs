@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Cell(u64);
 
-/// What a [`Cell`] holds.
+/// Value of a [`Cell`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value {
     /// `None`, a float, bytes, a set, or a number past 56 bits: nothing that a reader here uses.
@@ -52,7 +52,7 @@ impl Cell {
         Self(DICT << TAG_SHIFT | u64::from(index))
     }
 
-    /// A total order; equal only for the same number, text or container.
+    /// Returns a total order; equal only for the same number, text or container.
     pub(crate) fn order(self) -> u64 {
         self.0
     }

@@ -29,19 +29,19 @@ impl<'a> Data<'a> {
         Self { input, names, lists: Vec::new(), dicts: Vec::new(), values: Vec::new() }
     }
 
-    /// The text of `cell`, where it is text and valid UTF-8.
+    /// Returns the text of `cell`, where it is text and valid UTF-8.
     pub(crate) fn text(&self, cell: Cell) -> Option<&'a str> {
         let Value::Text(start, length) = cell.value() else { return None };
         core::str::from_utf8(&self.input[start..start + length]).ok()
     }
 
-    /// The elements of `cell`, where it is a list or tuple.
+    /// Returns the elements of `cell`, where it is a list or tuple.
     pub(crate) fn list(&self, cell: Cell) -> Option<&[Cell]> {
         let Value::List(index) = cell.value() else { return None };
         Some(&self.lists[index as usize])
     }
 
-    /// The value of the key with number `key`, where `cell` is a dictionary that has it.
+    /// Returns the value of the key with number `key`, where `cell` is a dictionary that has it.
     pub(crate) fn get(&self, cell: Cell, key: usize) -> Option<Cell> {
         let Value::Dict(index) = cell.value() else { return None };
         let dict = self.dicts[index as usize];
@@ -52,7 +52,7 @@ impl<'a> Data<'a> {
         Some(self.values[(dict.start + rank) as usize])
     }
 
-    /// The number under `key` of a dictionary.
+    /// Returns the number under `key` of a dictionary.
     pub(crate) fn int(&self, cell: Cell, key: usize) -> Option<i64> {
         match self.get(cell, key)?.value() {
             Value::Int(value) => Some(value),

@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::tight;
 use core::cmp::Ordering;
 
-/// Where the machine stopped and why.
+/// Position and reason of a failure.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) at: usize,
@@ -159,7 +159,7 @@ impl<'a> Machine<'a> {
         Ok(bytes)
     }
 
-    /// An unsigned number of `width` bytes, little-endian.
+    /// Returns an unsigned number of `width` bytes, little-endian.
     fn unsigned(&mut self, width: usize) -> Result<usize, ErrorKind> {
         let value = self
             .bytes(width)?

@@ -20,7 +20,7 @@ impl Frames {
         Self { labels: HashMap::new(), depth }
     }
 
-    /// The label for the frames of `entry`; none when it has none.
+    /// Returns the label for the frames of `entry`; none when it has none.
     pub(super) fn label(
         &mut self,
         data: &Data<'_>,

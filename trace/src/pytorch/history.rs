@@ -54,7 +54,7 @@ fn entry(data: &Data<'_>, cell: Cell) -> Result<Entry, ErrorKind> {
     Ok(Entry { action, address, size, stream, time_us })
 }
 
-/// What was held and live when the history began.
+/// Blocks and allocations at the start of the history.
 struct Start {
     segments: Ranges,
     /// Address to size, stream, and the entry that may carry frames.
@@ -200,7 +200,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// A history has holes where recording was off for a while: what does not fit its past is skipped and counted.
+    /// Applies one event. A history has gaps where recording was off: events that do not fit are skipped and counted.
     fn free(&mut self, entry: &Entry) -> Result<(), ErrorKind> {
         let stream = self.stream(entry.stream)?;
         match (entry.action, self.builder.life(entry.address)) {
@@ -253,7 +253,7 @@ impl Walk<'_, '_> {
         self.cut(address, address.checked_add(size).ok_or(ErrorKind::LiveOverflow)?)
     }
 
-    /// Gives `start..end` back: whole blocks, or the part of a block that lies inside.
+    /// Frees `start..end`: whole blocks, or the part of a block inside it.
     fn cut(&mut self, start: u64, end: u64) -> Result<(), ErrorKind> {
         let builder = &mut self.builder;
         let mut outcome = Ok(());

@@ -56,7 +56,7 @@ mod key {
     pub(super) const DEVICE: usize = 16;
 }
 
-/// Which device of a snapshot to read.
+/// Device of a snapshot to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Device {
     /// The one with the most events; without any history, the first.
@@ -123,7 +123,7 @@ impl<'d> Parts<'d> {
         Some(Self { device, segments, events, left_out: (all - events.len()) as u64 })
     }
 
-    /// Whether `segment` is of this device; snapshots of old versions do not say.
+    /// Returns whether `segment` is of this device; snapshots of old versions do not say.
     fn has(&self, data: &Data<'_>, segment: Cell) -> bool {
         data.int(segment, key::DEVICE).is_none_or(|device| device == self.device)
     }

@@ -40,19 +40,19 @@ impl Ranges {
         }
     }
 
-    /// The start of the range that holds all of `start..start + size`.
+    /// Returns the start of the range that holds all of `start..start + size`.
     pub(super) fn holder(&self, start: u64, size: u64) -> Option<u64> {
         let (&from, &to) = self.ends.range(..=start).next_back()?;
         (start.checked_add(size)? <= to).then_some(from)
     }
 
-    /// Every range as start and size, in order.
+    /// Returns every range as start and size, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ends.iter().map(|(&start, &end)| (start, end - start))
     }
 }
 
-/// What happened to a range.
+/// Change of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     /// The range that began here is gone.

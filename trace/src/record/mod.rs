@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use translate::Translator;
 
-/// Where a recorder writes to.
+/// Output of a recorder.
 type Sink = Box<dyn Write + Send>;
 
 /// Pending events are written when the last write is longer ago than this, so that a slow program loses little.
@@ -149,7 +149,7 @@ impl Recorder {
         }
     }
 
-    /// A panic while recording leaves whole records, so what it left is used.
+    /// Locks the state. A panic while recording leaves whole records, so a poisoned lock is fine.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -207,7 +207,7 @@ impl Clock {
     }
 }
 
-/// The processor's cycle counter, where it has one that is cheap to read. Another core's counter may differ; then the time is
+/// Returns the processor's cycle counter, where it has one that is cheap to read. Another core's counter may differ; then the time is
 /// read.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "the counter is read by an instruction of its own")]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
 static OPEN: Mutex<Vec<Weak<Recorder>>> = Mutex::new(Vec::new());
 static HOOK: Once = Once::new();
 
-/// Has `recorder` flushed at every panic as long as it lives. The hook that was set before still runs.
+/// Flushes `recorder` at every panic while it lives. The previous panic hook still runs.
 pub(super) fn flush_on_panic(recorder: &Arc<Recorder>) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|known| known.strong_count() > 0);

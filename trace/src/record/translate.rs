@@ -93,7 +93,7 @@ impl Translator {
         label
     }
 
-    /// A request's tag, and its name below that.
+    /// Returns a request's tag, and its name below that.
     fn label<W: Write>(&mut self, writer: &mut Writer<W>, request: &Request<'_>) -> LabelId {
         let tag = request.tag.map_or(LabelId::NONE, |tag| {
             let new = || writer.label(LabelId::NONE, &tag_text(tag));
@@ -102,7 +102,7 @@ impl Translator {
         request.name.map_or(tag, |name| writer.label(tag, name))
     }
 
-    /// A number that no other live allocation has: its lane's, and its slot's there.
+    /// Returns a number that no other live allocation has: its lane's, and its slot's there.
     fn id(&mut self, id: AllocationId) -> u64 {
         let key = (id.manager(), id.lane());
         let lane = match self.last {
@@ -120,7 +120,7 @@ impl Translator {
     }
 }
 
-/// The record of what the device gave or took, or of a rung.
+/// Returns the record of what the device gave or took, or of a rung.
 fn of_device(event: &Event<'_>) -> Option<Record> {
     Some(match *event {
         Event::TakeBlock { block, size, heap, backing, .. } => {

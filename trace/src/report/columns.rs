@@ -41,7 +41,7 @@ pub struct Columns {
     pub labels: String,
     /// Streams.
     pub streams: String,
-    /// How far back the allocation is.
+    /// Distance back to the allocation's event.
     pub backs: String,
     /// Blocks and heaps.
     pub blocks: String,
@@ -110,7 +110,7 @@ pub(super) fn pack(trace: &Trace) -> Columns {
 }
 
 impl Raw {
-    /// Puts the numbers of event `index` and returns its kind; `None` for events that are not packed.
+    /// Writes the numbers of event `index` and returns its kind; `None` for events that are not packed.
     fn numbers(&mut self, trace: &Trace, state: &State<'_>, index: usize) -> Option<u8> {
         let events = trace.events();
         match events[index].op {
@@ -193,7 +193,7 @@ impl Raw {
     }
 }
 
-/// The binding of `id` when it follows its allocation, past placements only.
+/// Returns the binding of `id` when it follows its allocation, past placements only.
 fn bound_next(rest: &[crate::Event], id: crate::AllocationId) -> Option<(crate::BlockId, u64)> {
     for event in rest {
         match event.op {
@@ -205,7 +205,7 @@ fn bound_next(rest: &[crate::Event], id: crate::AllocationId) -> Option<(crate::
     None
 }
 
-/// Whether a binding of `id` after these events is the one that its allocation was packed with.
+/// Returns whether a binding of `id` after these events is the one that its allocation was packed with.
 fn bound_before(before: &[crate::Event], id: crate::AllocationId) -> bool {
     let last = before
         .iter()

@@ -1,4 +1,4 @@
-//! What a report holds. Bytes everywhere, microseconds since the recording began.
+//! Data of a report, in bytes and in microseconds since the recording began.
 
 use super::columns::{Columns, Curve};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct ReportData {
     /// Version of this structure; [`ReportData::SCHEMA`].
     pub schema: u32,
-    /// What the report is of.
+    /// Title of the report.
     pub title: String,
     /// Backend, device, date: whatever the reader should know.
     pub facts: Vec<Fact>,
@@ -75,7 +75,7 @@ pub struct Figures {
 pub struct Comparison {
     /// The allocator.
     pub name: String,
-    /// How the figures were obtained.
+    /// Origin of the figures.
     pub origin: Origin,
     /// Bytes held from the driver at peak.
     pub peak_reserved_bytes: u64,
@@ -85,7 +85,7 @@ pub struct Comparison {
     pub curve: Option<Curve>,
 }
 
-/// How the figures of another allocator were obtained.
+/// Origin of another allocator's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -117,7 +117,7 @@ pub struct Heap {
     pub size: Option<u64>,
 }
 
-/// Which bytes were whose at one moment.
+/// Blocks and allocations at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moment {
@@ -132,7 +132,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Bytes held from the driver, over all heaps.
+    /// Returns the bytes held from the driver, over all heaps.
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved.iter().fold(0, |sum, heap| sum.saturating_add(heap.bytes))
     }
@@ -158,9 +158,9 @@ pub struct MapBlock {
     pub heap: u8,
     /// Bytes of addresses that the map shows.
     pub size: u64,
-    /// What lies in it, by offset; bytes between are free or unmapped.
+    /// Allocations by offset; bytes between are free or unmapped.
     pub spans: Vec<MapSpan>,
-    /// Addresses without memory, by offset. `None` when the block is made of pages and nobody recorded where they are
+    /// Unmapped addresses, by offset. `None` if the block is made of pages whose places were not recorded
     /// mapped.
     pub unmapped: Option<Vec<Gap>>,
 }
@@ -185,11 +185,11 @@ pub struct MapSpan {
     pub size: u64,
     /// Its label; 0 for none.
     pub label: u32,
-    /// What may be done with it.
+    /// State of the bytes.
     pub state: SpanState,
 }
 
-/// What may be done with an allocation's bytes.
+/// State of an allocation's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanState {
@@ -245,9 +245,9 @@ pub struct PostMortem {
     pub blockers: Vec<Blocker>,
     /// Bytes of blocks with nothing in them: what a trim gives back.
     pub trimmable_bytes: u64,
-    /// Whether trimmed blocks would cover the request.
+    /// True if trimmed blocks would cover the request.
     pub fits_after_trim: bool,
-    /// Whether the free bytes of one heap, gathered in one place, would cover it.
+    /// True if the free bytes of one heap, gathered in one place, would cover it.
     pub fits_after_defragment: bool,
     /// The map of that moment, by its index in `moments`.
     pub moment: Option<u32>,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 const STYLE: &str = include_str!("page/style.css");
 const BODY: &str = include_str!("page/body.html");
-/// What all panels use, in order: each file uses only what the ones before define.
+/// Scripts shared by all panels, in dependency order.
 const PROGRAM: [&str; 17] = [
     include_str!("page/base/units.js"),
     include_str!("page/base/dom.js"),

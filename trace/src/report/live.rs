@@ -58,7 +58,7 @@ pub fn from_manager(report: &Report, caps: &Caps, title: &str) -> ReportData {
     data
 }
 
-/// The heaps of a device.
+/// Returns the heaps of a device.
 fn heaps(caps: &Caps) -> Vec<Heap> {
     let heap = |(id, heap): (core::HeapId, &core::Heap)| Heap {
         id: id.0,
@@ -95,7 +95,7 @@ fn map_pool(pool: &PoolReport, labels: &mut Labels) -> Vec<MapBlock> {
     pool.blocks.iter().map(map).filter(|block| block.size > 0).collect()
 }
 
-/// The end of the last byte of memory. Addresses behind it would make a map show nothing else.
+/// Returns the end of the last byte of memory. Addresses behind it would make a map show nothing else.
 fn end(block: &BlockReport) -> u64 {
     pieces(block).map(|span| span.offset + span.size).max().unwrap_or(0).min(block.size)
 }
@@ -118,7 +118,7 @@ fn gaps(block: &BlockReport) -> Vec<Gap> {
     gaps
 }
 
-/// A span, under its tag and its name as in a trace.
+/// Returns a span, under its tag and its name as in a trace.
 fn map_span(live: &SpanReport, labels: &mut Labels) -> MapSpan {
     let mut label = LabelId::NONE;
     if let Some(tag) = live.tag {
@@ -162,7 +162,7 @@ impl ReportData {
         self.figures.oom += 1;
     }
 
-    /// Puts the last moment of an earlier report of the same manager, and what failed then, before those of this one:
+    /// Prepends the last moment of an earlier report of the same manager, and its failures, to those of this one:
     /// the two sides of a pass. What lies elsewhere now counts as moved.
     pub fn add_before(&mut self, before: &Self, title: &str) {
         let (Some(was), Some(is)) = (before.moments.last(), self.moments.last()) else { return };
@@ -209,14 +209,14 @@ impl ReportData {
     }
 }
 
-/// Gives the spans of a moment the labels of another report: `labels[n]` is what label `n` is called there.
+/// Replaces the labels of a moment's spans by those of another report: `labels[n]` is label `n` there.
 fn relabel(moment: &mut Moment, labels: &[u32]) {
     for span in moment.blocks.iter_mut().flat_map(|block| &mut block.spans) {
         span.label = labels.get(span.label as usize).copied().unwrap_or(0);
     }
 }
 
-/// How many allocations, and bytes of them, lie where none like them lay before.
+/// Returns the number and bytes of allocations that moved.
 fn moved(was: &Moment, before: &ReportData, is: &Moment, now: &ReportData) -> (u64, u64) {
     fn each<'a>(
         moment: &'a Moment,

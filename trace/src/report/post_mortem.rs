@@ -26,13 +26,13 @@ pub(super) fn explain(moment: &Moment, size: u64, stream: u16, live_bytes: u64) 
     }
 }
 
-/// Bytes of memory in a block; 0 when nobody recorded where its pages are.
+/// Returns the bytes of memory in a block; 0 if the places of its pages were not recorded.
 fn memory(block: &MapBlock) -> u64 {
     let unmapped = |gaps: &Vec<Gap>| gaps.iter().map(|gap| gap.size).sum();
     block.unmapped.as_ref().map_or(0, |gaps| block.size.saturating_sub(unmapped(gaps)))
 }
 
-/// Whether gathering a heap's free bytes gives `size` in one place: enough of them, and a block that could hold them.
+/// Returns whether gathering a heap's free bytes gives `size` in one place: enough of them, and a block that could hold them.
 /// Pages can be mapped side by side at new addresses, so a block of pages holds any size.
 fn fits_defragmented(moment: &Moment, size: u64) -> bool {
     moment.reserved.iter().any(|heap| {
@@ -43,7 +43,7 @@ fn fits_defragmented(moment: &Moment, size: u64) -> bool {
     })
 }
 
-/// The largest free run of a block and the allocations on either side of it. Blocks whose pages were not recorded have
+/// Returns the largest hole of a block and the allocations on either side. Blocks whose pages were not recorded have
 /// none: what is free there may have no memory.
 fn largest_hole(block: &MapBlock) -> Option<(Hole, Vec<Blocker>)> {
     let spans = block.spans.iter().map(|span| (span.offset, span.size, Some(span)));

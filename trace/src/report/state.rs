@@ -5,7 +5,7 @@ use crate::event::{AllocationId, Backing, BlockId, Op};
 use crate::trace::Trace;
 use std::collections::{BTreeMap, HashMap};
 
-/// Where an allocation lies: block by its number over the whole trace, and offset.
+/// Place of an allocation: the block's number in the whole trace, and the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) block: u32,
@@ -41,7 +41,7 @@ impl Held {
     }
 }
 
-/// Bytes that a block itself holds.
+/// Returns the bytes that a block itself holds.
 const fn memory(size: u64, backing: Backing) -> u64 {
     match backing {
         Backing::Memory => size,
@@ -49,7 +49,7 @@ const fn memory(size: u64, backing: Backing) -> u64 {
     }
 }
 
-/// What is held and live after some events.
+/// Blocks and allocations after some events.
 #[derive(Debug)]
 pub(super) struct State<'t> {
     trace: &'t Trace,
@@ -131,22 +131,22 @@ impl<'t> State<'t> {
         *held = held.saturating_sub(bytes);
     }
 
-    /// The number of a held block.
+    /// Returns the number of a held block.
     pub(super) fn instance(&self, block: BlockId) -> u32 {
         *self.instances.get(&block).expect("a trace names a block only while it is held")
     }
 
-    /// The number of the block that the last event gave back.
+    /// Returns the number of the block that the last event gave back.
     pub(super) fn last_freed(&self) -> u32 {
         self.last_freed
     }
 
-    /// The bytes of a live allocation.
+    /// Returns the bytes of a live allocation.
     pub(super) fn size_of(&self, id: AllocationId) -> u64 {
         self.live.get(&id).map_or(0, |live| live.size)
     }
 
-    /// The map of this moment. Allocations whose place is unknown are not in it.
+    /// Returns the map of this moment. Allocations whose place is unknown are not in it.
     pub(super) fn moment(&self, title: &str, time_us: u64) -> Moment {
         let mut spans: HashMap<u32, Vec<MapSpan>> = HashMap::new();
         for (&id, live) in &self.live {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// How long an answer may take before the browser counts as stuck.
+/// Timeout of a browser's answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first browser that is installed.
+/// Returns the first browser that is installed.
 pub(crate) fn installed() -> Option<&'static str> {
     let runs = |name: &&str| {
         Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
@@ -146,7 +146,7 @@ impl Page<'_> {
         value.as_str().unwrap_or_else(|| panic!("{expression} is {value}")).to_owned()
     }
 
-    /// The text of the first element that a selector finds.
+    /// Returns the text of the first element that a selector finds.
     pub(crate) fn text_of(&mut self, selector: &str) -> String {
         self.text(&format!("document.querySelector({}).textContent", json!(selector)))
     }
@@ -253,7 +253,7 @@ impl Page<'_> {
         self.settle();
     }
 
-    /// The middle of the first element that a selector finds, scrolled into view.
+    /// Returns the middle of the first element that a selector finds, scrolled into view.
     pub(crate) fn middle_of(&mut self, selector: &str) -> (f64, f64) {
         let find = format!("document.querySelector({})", json!(selector));
         self.js(&format!("{find}.scrollIntoView({{ block: 'center' }})"));

@@ -5,7 +5,7 @@ use crate::plot::{color, folder, open, shown};
 use crate::sample;
 use omniheap_trace::report;
 
-/// How bright the page's background is, of 255.
+/// Returns the brightness of the page's background, 0 to 255.
 fn brightness(page: &mut Page<'_>) -> f64 {
     page.number(
         "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 3",

@@ -1,4 +1,4 @@
-//! What the panels below the timeline show, and how they follow each other.
+//! The panels below the timeline, and how they follow each other.
 
 use crate::browser::{Browser, Page};
 use crate::plot::{open, point, shown};
@@ -9,7 +9,7 @@ fn three(browser: &mut Browser) -> Page<'_> {
     open(browser, &report::from_trace(&sample::three(), "three"))
 }
 
-/// The cells of a column of the table of live allocations.
+/// Returns the cells of a column of the table of live allocations.
 fn live(page: &mut Page<'_>, column: usize) -> Vec<String> {
     let cells = page.js(&format!(
         "[...document.querySelectorAll('#live tbody tr')].map((line) => line.cells[{column}].textContent)"

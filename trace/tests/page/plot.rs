@@ -13,20 +13,20 @@ pub(crate) fn open<'b>(browser: &'b mut Browser, data: &ReportData) -> Page<'b> 
     browser.open(&file)
 }
 
-/// Where this run's pages lie.
+/// Returns the folder of this run's pages.
 pub(crate) fn folder() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("omniheap-page-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the folder for tests can be made");
     folder
 }
 
-/// The part of the recording that is shown: from, to, low, high.
+/// Returns the part of the recording that is shown: from, to, low, high.
 pub(crate) fn shown(page: &mut Page<'_>) -> [f64; 4] {
     ["from", "to", "low", "high"]
         .map(|name| page.number(&format!("Number(document.getElementById('plot').dataset.{name})")))
 }
 
-/// The point on the screen for a time in microseconds and a number of bytes.
+/// Returns the point on the screen for a time in microseconds and a number of bytes.
 pub(crate) fn point(page: &mut Page<'_>, time: f64, bytes: f64) -> (f64, f64) {
     page.js("document.getElementById('plot').scrollIntoView({ block: 'center' })");
     page.settle();
@@ -39,7 +39,7 @@ pub(crate) fn point(page: &mut Page<'_>, time: f64, bytes: f64) -> (f64, f64) {
     (left + (time - from) / (to - from) * width, top + (high - bytes) / (high - low) * height)
 }
 
-/// The colour that is drawn for a time and a number of bytes: red, green, blue and how opaque.
+/// Returns the colour that is drawn for a time and a number of bytes: red, green, blue and how opaque.
 pub(crate) fn color(page: &mut Page<'_>, time: f64, bytes: f64) -> [u64; 4] {
     let [from, to, low, high] = shown(page);
     let (x, y) = ((time - from) / (to - from), (high - bytes) / (high - low));
@@ -51,7 +51,7 @@ pub(crate) fn color(page: &mut Page<'_>, time: f64, bytes: f64) -> [u64; 4] {
     core::array::from_fn(|channel| found[channel].as_u64().expect("a channel"))
 }
 
-/// The whole picture, as text that is equal for equal pictures.
+/// Returns the whole picture, as text that is equal for equal pictures.
 pub(crate) fn picture(page: &mut Page<'_>) -> String {
     page.text("document.getElementById('plot').toDataURL()")
 }

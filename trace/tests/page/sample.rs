@@ -63,7 +63,7 @@ pub(crate) fn spike() -> Trace {
     read(&recorder.finish().expect("a vector takes every byte"))
 }
 
-/// A gibibyte of addresses with six mebibytes of pages.
+/// Returns a gibibyte of addresses with six mebibytes of pages.
 pub(crate) fn paged() -> Trace {
     let (heap, backing) = (HeapId(0), Backing::Pages);
     let mut recorder = Writer::new(Vec::new());

@@ -1,11 +1,11 @@
-//! What the timeline draws, and how it is moved.
+//! Drawing, zooming and panning of the timeline.
 
 use crate::browser::{Browser, Page};
 use crate::plot::{color, open, picture, point, shown};
 use crate::sample::{self, HOSTILE, MIB};
 use omniheap_trace::report;
 
-/// A number of mebibytes.
+/// Returns a number of mebibytes.
 const fn mib(count: u64) -> f64 {
     (count * MIB) as f64
 }
@@ -14,7 +14,7 @@ fn three(browser: &mut Browser) -> Page<'_> {
     open(browser, &report::from_trace(&sample::three(), "three"))
 }
 
-/// Whether nothing but the grid can be there.
+/// Returns whether nothing but the grid can be there.
 fn is_empty(page: &mut Page<'_>, time: f64, bytes: f64) -> bool {
     color(page, time, bytes)[3] == 0
 }

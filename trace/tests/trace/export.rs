@@ -1,4 +1,4 @@
-//! What other tools get.
+//! Exports for other tools.
 
 use crate::sample;
 use omniheap_trace::binary::{Record, Writer};
@@ -42,7 +42,7 @@ fn chrome_gets_counters_and_bars() {
     );
 }
 
-/// A file of allocations whose labels are a chain: each lies below the one before.
+/// Returns a file of allocations whose labels are a chain: each lies below the one before.
 fn chain(labels: u64) -> Vec<u8> {
     let mut recorder = Writer::new(Vec::new());
     let (stream, align, mut label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);

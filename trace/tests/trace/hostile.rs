@@ -91,7 +91,7 @@ impl Story {
         Record::Allocate { id, size, stream, align, label }
     }
 
-    /// An offset at which `id` fits into `block`.
+    /// Returns an offset at which `id` fits into `block`.
     fn fits(&self, id: u64, block: u64, luck: u8) -> Option<u64> {
         let size = self.live.get(&id)?;
         self.blocks.get(&block)?.checked_sub(*size).map(|room| room / (1 + u64::from(luck)))

@@ -8,7 +8,7 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/real")).join(name)
 }
 
-/// A snapshot, and a way to ask what PyTorch itself counted.
+/// Returns a snapshot, and a way to ask what PyTorch itself counted.
 fn open(name: &str) -> (Trace, impl Fn(&str) -> u64) {
     let counters = std::fs::read(path(&format!("{name}.json"))).unwrap();
     let counters: Value = serde_json::from_slice(&counters).unwrap();

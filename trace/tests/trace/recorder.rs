@@ -1,4 +1,4 @@
-//! What a recorder keeps of a manager's life.
+//! Recordings of a manager.
 
 use omniheap_core::{
     Align, Backend, Budget, Manager, ManagerConfig, PoolConfig, Request, StrategyKind, Tag, Writer,
@@ -124,7 +124,7 @@ fn every_way_to_divide_a_block_is_recorded() {
     }
 }
 
-/// Where everything lies when a recording ends, by the recording itself.
+/// Returns all places at the end of a recording, from the recording.
 fn places(trace: &Trace) -> Vec<(u64, u64)> {
     let mut places = std::collections::BTreeMap::new();
     for Event { op, .. } in trace.events() {
@@ -172,7 +172,7 @@ fn moves_and_rungs_and_failures_are_recorded() {
     drop((live, large));
 }
 
-/// Where everything lies, by the manager's report.
+/// Returns all places, from the manager's report.
 fn lie(manager: &Manager<Host>) -> Vec<(u64, u64)> {
     let blocks = manager.report().pools.into_iter().flat_map(|pool| pool.blocks);
     let mut lie: Vec<_> = blocks

@@ -13,7 +13,7 @@ fn demo() -> Trace {
     Trace::read(&sample::every_record()[..], &Limits::default()).unwrap()
 }
 
-/// The name that JSON Schema has for the type of `value`.
+/// Returns the name that JSON Schema has for the type of `value`.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -3,13 +3,13 @@
 use omniheap_trace::binary::{MAGIC, Record, Writer};
 use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Region, Rung, StreamId};
 
-/// An allocation without a label on stream 0.
+/// Returns an allocation without a label on stream 0.
 pub(crate) fn allocate(id: u64, size: u64) -> Record {
     let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
     Record::Allocate { id, size, stream, align, label }
 }
 
-/// A file with every kind of record: two blocks, a move, a failed request.
+/// Returns a file with every kind of record: two blocks, a move, a failed request.
 pub(crate) fn every_record() -> Vec<u8> {
     let mut recorder = Writer::new(Vec::new());
     recorder.title("sample");
@@ -49,7 +49,7 @@ pub(crate) fn every_record() -> Vec<u8> {
     recorder.finish().unwrap()
 }
 
-/// A block of pages: a gibibyte of addresses, six mebibytes of memory at most, four in the end.
+/// Returns a block of pages: a gibibyte of addresses, six mebibytes of memory at most, four in the end.
 pub(crate) fn paged() -> Vec<u8> {
     let (heap, backing) = (HeapId(2), Backing::Pages);
     let mut recorder = Writer::new(Vec::new());
@@ -76,7 +76,7 @@ pub(crate) fn churn(pairs: u64) -> Vec<u8> {
     recorder.finish().unwrap()
 }
 
-/// A file of one chunk with a right checksum over whatever is in it.
+/// Returns a file of one chunk with a right checksum over whatever is in it.
 pub(crate) fn chunk_of(payload: &[u8], records: u32) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);

@@ -12,11 +12,14 @@ fn h200() -> Attributes {
         shared_opt_in: 232_448,
         shared_per_multiprocessor: 233_472,
         max_pitch: 2_147_483_647,
-        has_virtual_memory: true,
         has_fd_handles: true,
-        has_managed: true,
-        has_concurrent_managed: true,
-        has_pools: true,
+        claims: Claims {
+            has_pages: true,
+            has_managed: true,
+            has_concurrent_managed: true,
+            has_pools: true,
+            block_source: BlockSource::Plain,
+        },
     }
 }
 

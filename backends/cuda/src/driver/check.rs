@@ -27,7 +27,7 @@ pub(super) fn check_release(code: Code) -> Result<()> {
     }
 }
 
-/// What a caller can do about a driver code.
+/// Maps a driver code to an error kind.
 const fn kind(code: Code) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfDeviceMemory,

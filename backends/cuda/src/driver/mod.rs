@@ -19,7 +19,7 @@ pub(crate) use pages::Sharing;
 /// The oldest driver this backend talks to: CUDA 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
 
-/// Who ends a context's life.
+/// The owner of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ownership {
     /// The device's primary context, retained by us.
@@ -77,7 +77,7 @@ impl Driver {
         Ok(fns)
     }
 
-    /// How many devices the driver shows.
+    /// Returns the number of devices.
     pub(crate) fn count() -> Result<u32> {
         let fns = Self::functions()?;
         let mut count = 0;

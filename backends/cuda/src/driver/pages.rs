@@ -19,7 +19,7 @@ const GRANULARITY_RECOMMENDED: u32 = 0x1;
 const HANDLE_POSIX_FD: u32 = 0x1;
 const EXTERNAL_DEDICATED: u32 = 0x1;
 
-/// Whether physical memory can leave the process.
+/// Whether physical memory can be shared with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// It cannot.
@@ -56,7 +56,7 @@ impl Driver {
         }
     }
 
-    /// The size that physical memory and mappings are multiples of.
+    /// Returns the size that physical memory and mappings are multiples of.
     pub(crate) fn granularity(&self, sharing: Sharing) -> Result<u64> {
         let granularity = self.fns.granularity.ok_or(ErrorKind::Unsupported)?;
         let _current = self.enter()?;
@@ -125,7 +125,7 @@ impl Driver {
         check(unsafe { map(address, size, 0, page, 0) })
     }
 
-    /// Lets this device read and write a mapped range.
+    /// Allows this device to read and write a mapped range.
     ///
     /// # Safety
     ///
@@ -150,7 +150,7 @@ impl Driver {
         self.release(|_| unsafe { unmap(address, size) })
     }
 
-    /// A file descriptor for physical memory; the caller closes it.
+    /// Returns a file descriptor for physical memory; the caller closes it.
     ///
     /// # Safety
     ///
@@ -202,7 +202,7 @@ impl Driver {
         Ok(Raw(memory))
     }
 
-    /// The address of the first `size` bytes of external memory.
+    /// Returns the address of the first `size` bytes of external memory.
     ///
     /// # Safety
     ///

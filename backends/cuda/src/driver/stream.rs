@@ -17,7 +17,7 @@ const STREAM_NON_BLOCKING: u32 = 0x1;
 const EVENT_DISABLE_TIMING: u32 = 0x2;
 /// The driver's own handle of the stream that zero stands for too.
 const LEGACY: CUstream = ptr::without_provenance_mut(1);
-/// What a stream is that takes part in no capture, and in one that has not failed.
+/// Capture states of a stream: not captured, and captured without an error.
 const NOT_CAPTURED: u32 = 0;
 const CAPTURED: u32 = 1;
 /// The driver calls a destructor without promising that anything waits for it.
@@ -50,7 +50,7 @@ impl Driver {
         if context == self.context.0 { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
     }
 
-    /// Asks about a stream. Who uses it has its context current as a rule, which is not looked at first: every allocation of
+    /// Queries a stream. Its context is usually current, so that is not checked first: every allocation of
     /// a framework comes through here.
     #[inline]
     fn ask(&self, mut call: impl FnMut(&Functions) -> Code) -> Result<()> {

@@ -64,3 +64,28 @@ fn without_a_compiler_the_error_says_what_to_do() {
         assert!(error.log().contains(way_out), "{error}");
     }
 }
+
+/// Returns the instructions of PTX: no comments, no empty lines, no language version.
+fn instructions(ptx: &str) -> Vec<&str> {
+    let is_code =
+        |line: &&str| !(line.is_empty() || line.starts_with("//") || line.starts_with(".version"));
+    ptx.trim_end_matches('\0').lines().map(str::trim).filter(is_code).collect()
+}
+
+/// Runs where NVRTC 12.9 is found; everywhere else the hashes in `shaders` tell that the source has changed.
+#[test]
+fn the_compaction_ptx_is_what_its_source_compiles_to() {
+    let Some(compiler) = Compiler::get() else { return };
+    let source = CString::new(COMPACTION).expect("no zero byte");
+    let options = [c"--gpu-architecture=compute_52", c"--std=c++17"];
+    // NVRTC 13 no longer compiles for compute_52.
+    let Ok(ptx) = compiler.compile(&source, &options, Output::Ptx) else { return };
+    let ptx = String::from_utf8(ptx).expect("PTX is text");
+    if ptx.contains("release 12.9,") {
+        assert_eq!(
+            instructions(&ptx),
+            instructions(COMPACTION_PTX),
+            "compile shaders/compact again"
+        );
+    }
+}

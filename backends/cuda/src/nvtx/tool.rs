@@ -13,12 +13,12 @@ const VERSION: u16 = 3;
 const MEMORY_MODULE: u16 = 1;
 const MEMORY_COMPAT: u16 = 0x0102;
 const SLOTS: usize = 63;
-/// Where the functions that are called here lie in the table.
+/// Indices of the called functions in the tool's table.
 const HEAP_REGISTER: usize = 0;
 const HEAP_UNREGISTER: usize = 1;
 const REGIONS_REGISTER: usize = 3;
 const REGIONS_UNREGISTER: usize = 5;
-/// What a slot holds that no tool has filled.
+/// Value of a table entry that no tool has filled.
 const DISABLED: usize = 1;
 const SUB_ALLOCATOR: u32 = 1;
 const VIRTUAL_ADDRESS: u32 = 1;
@@ -85,7 +85,7 @@ struct Unregister {
     elements: *const *const c_void,
 }
 
-/// The size that a structure says it has.
+/// Returns the size that a structure says it has.
 const fn size<T>() -> u16 {
     assert!(size_of::<T>() < 1 << 16);
     #[expect(clippy::cast_possible_truncation, reason = "checked in the line above")]
@@ -115,12 +115,14 @@ pub(super) struct Tool {
 }
 
 impl Tool {
-    /// The tool that listens to this process; `None` where none does.
+    /// Returns the tool that listens to this process; `None` where none does.
     pub(super) fn get() -> Option<Self> {
         static TOOL: OnceLock<Option<Tool>> = OnceLock::new();
         *TOOL.get_or_init(|| {
             let path = PathBuf::from(std::env::var_os(VARIABLE)?);
-            Self::attach(path).inspect_err(|error| tracing::warn!(error, "no tool listens")).ok()
+            Self::attach(path)
+                .inspect_err(|error| tracing::warn!(error, "no NVTX tool is attached"))
+                .ok()
         })
     }
 
@@ -181,7 +183,7 @@ impl Tool {
         })
     }
 
-    /// Says that a block is divided into allocations. Until one is told of, none of its bytes may be touched.
+    /// Reports a block that is suballocated. Its bytes may not be used until an allocation in it is reported.
     pub(super) fn block(&self, address: u64, bytes: u64) -> Heap {
         let range = range(address, bytes);
         let description = HeapDescription {
@@ -200,7 +202,7 @@ impl Tool {
         Heap(unsafe { (self.heap_register)(DOMAIN, &raw const description) })
     }
 
-    /// Says that bytes of a block are an allocation.
+    /// Reports an allocation in a block.
     pub(super) fn span(&self, heap: &Heap, address: u64, bytes: u64) {
         let range = range(address, bytes);
         let register = Register {
@@ -217,7 +219,7 @@ impl Tool {
         unsafe { (self.regions_register)(DOMAIN, &raw const register) };
     }
 
-    /// Says that an allocation is freed.
+    /// Reports that an allocation was freed.
     pub(super) fn span_ends(&self, address: u64) {
         let start = pointer(address);
         let unregister = Unregister {
@@ -232,7 +234,7 @@ impl Tool {
         unsafe { (self.regions_unregister)(DOMAIN, &raw const unregister) };
     }
 
-    /// Says that a block is gone, and with it what it held.
+    /// Reports that a block was freed, with everything in it.
     pub(super) fn block_ends(&self, heap: Heap) {
         // SAFETY: `block` gave the handle, which is taken by value and given back once.
         unsafe { (self.heap_unregister)(DOMAIN, heap.0) };

@@ -1,4 +1,4 @@
-//! What the shared cases ask of this backend, and the cases that only it has.
+//! Hooks for the shared cases, and the cases of this backend alone.
 #![expect(unsafe_code, reason = "hands in streams and contexts, and launches a kernel")]
 use crate::shared::support::{
     DEVICE, Gate, MAIN, allocate, assert_same, free, kind, pattern, pinned, read, write,
@@ -24,12 +24,12 @@ cases! {
     Compiler: a_borrowed_stream_may_die_before_its_work;
 }
 
-/// Whether AMD's runtime answers, with limits that are its own.
+/// Returns whether AMD's runtime answers, with limits that are its own.
 pub(crate) const fn is_amd(_: &Device) -> bool {
     false
 }
 
-/// A second backend on a stream of the first, which outlives it.
+/// Returns a second backend on a stream of the first, which outlives it.
 pub(crate) fn wrap(device: &Device, stream: CUstream) -> Result<Device> {
     // SAFETY: context and stream live as long as `device`, which outlives the new one.
     unsafe { Device::wrap(device.context(), Some(stream), Config::new()) }
@@ -109,7 +109,7 @@ fn a_borrowed_stream_may_die_before_its_work(device: &Device) {
     });
 }
 
-/// Captures a stream as a library does that tells nobody, while the device works beside it.
+/// Captures a stream without announcing it, as a library may, while the device works.
 fn capture(device: &Device, stream: CUstream, mode: sys::CUstreamCaptureMode) {
     // SAFETY: the stream lives, and captures nothing yet.
     let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };

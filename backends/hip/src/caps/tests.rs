@@ -12,10 +12,13 @@ fn mi300x() -> Attributes {
         shared_per_group: 65_536,
         shared_opt_in: 0,
         shared_per_multiprocessor: 65_536,
-        has_virtual_memory: true,
-        has_managed: true,
-        has_concurrent_managed: true,
-        has_pools: true,
+        claims: Claims {
+            has_pages: true,
+            has_managed: true,
+            has_concurrent_managed: true,
+            has_pools: true,
+            block_source: BlockSource::Plain,
+        },
     }
 }
 

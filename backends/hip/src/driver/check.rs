@@ -24,7 +24,7 @@ pub(super) fn check_release(code: hipError_t) -> Result<()> {
     }
 }
 
-/// What a caller can do about a code.
+/// Maps a code to an error kind.
 const fn kind(code: u32) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfDeviceMemory,

@@ -62,7 +62,7 @@ impl Driver {
     /// Allocates memory of the device with the coherence asked for.
     ///
     /// # Errors
-    /// `Unsupported` for a runtime without the call; otherwise what the runtime says.
+    /// `Unsupported` for a runtime without the call; otherwise the runtime's error.
     pub fn allocate_with(&self, size: usize, coherence: Coherence) -> Result<u64> {
         let table = self.api.managed.ok_or(ErrorKind::Unsupported)?;
         let _current = self.enter()?;
@@ -79,7 +79,7 @@ impl Driver {
     /// Allocates pinned host memory, mapped for every device. Out of memory here is the host's.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub fn allocate_host(
         &self,
         size: usize,

@@ -23,7 +23,7 @@ impl Driver {
     /// Loads a code object.
     ///
     /// # Errors
-    /// `Unsupported` when it is for another architecture; otherwise what the runtime says.
+    /// `Unsupported` when it is for another architecture; otherwise the runtime's error.
     pub fn load_module(&self, image: &[u8]) -> Result<hipModule_t> {
         let table = self.kernels()?;
         let _current = self.enter()?;

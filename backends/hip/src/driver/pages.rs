@@ -18,7 +18,7 @@ use crate::sys::{
 const DESCRIPTOR: hipMemAllocationHandleType =
     hipMemAllocationHandleType::hipMemHandleTypePosixFileDescriptor;
 
-/// Whether physical memory can leave the process.
+/// Whether physical memory can be shared with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// It cannot.
@@ -37,14 +37,14 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Bytes from its start on, where that is aligned so.
+    /// Returns the bytes from its start on, where that is aligned so.
     pub(crate) fn room(&self, align: usize) -> Option<usize> {
         let before = usize::try_from(self.base - self.origin).ok()?;
         let is_aligned = self.base.is_multiple_of(align.max(1) as u64);
         is_aligned.then_some(self.whole.checked_sub(before)?)
     }
 
-    /// A range that nobody reserved.
+    /// Creates a range that nobody reserved.
     #[cfg(test)]
     pub(crate) const fn at(base: u64, whole: usize) -> Self {
         Self { base, origin: base, whole }
@@ -80,7 +80,7 @@ impl Driver {
     /// Returns the size that physical memory and mappings are multiples of; 4 KiB on AMD, where larger pages are faster.
     ///
     /// # Errors
-    /// `Unsupported` for a runtime without virtual memory; otherwise what the runtime says.
+    /// `Unsupported` for a runtime without virtual memory; otherwise the runtime's error.
     pub fn granularity(&self, sharing: Sharing) -> Result<u64> {
         let (table, properties) = (self.pages()?, self.page_properties(sharing));
         let option = hipMemAllocationGranularity_flags::hipMemAllocationGranularityRecommended;
@@ -96,7 +96,7 @@ impl Driver {
     /// Reserves addresses, aligned to `align`, a power of two.
     ///
     /// # Errors
-    /// `Unsupported` for a runtime without virtual memory, `SizeOverflow`; otherwise what the runtime says.
+    /// `Unsupported` for a runtime without virtual memory, `SizeOverflow`; otherwise the runtime's error.
     pub fn reserve(&self, size: usize, align: usize) -> Result<Reserved> {
         let table = self.pages()?;
         let whole = size.checked_add(align).ok_or(ErrorKind::SizeOverflow)?;
@@ -110,10 +110,10 @@ impl Driver {
         Ok(Reserved { base: origin.next_multiple_of(align.max(1) as u64), origin, whole })
     }
 
-    /// Gives reserved addresses back.
+    /// Releases reserved addresses.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// The range came from [`reserve`](Self::reserve), is freed once (HIP crashes on one that it does not know) and has
@@ -129,7 +129,7 @@ impl Driver {
     /// Creates physical memory; `size` is a multiple of [`granularity`](Self::granularity).
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub fn create_page(
         &self,
         size: usize,
@@ -146,7 +146,7 @@ impl Driver {
     /// Releases physical memory.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// `page` came from this driver, and is released once.
@@ -161,7 +161,7 @@ impl Driver {
     /// HIP answers success even when nothing was mapped: only [`allow`](Self::allow) tells.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// The range is reserved and unmapped, and `page` is a live page of this driver with `size` bytes.
@@ -177,13 +177,13 @@ impl Driver {
         check(unsafe { (table.hipMemMap)(pointer(at), size, 0, page, 0) })
     }
 
-    /// Lets this device read and write a mapped range.
+    /// Allows this device to read and write a mapped range.
     ///
     /// HIP 7.2 refuses some ranges that were mapped behind others: asking again from the start of the reservation's
     /// mapped part succeeds.
     ///
     /// # Errors
-    /// What the runtime says; also when [`map`](Self::map) had failed silently.
+    /// The runtime's error; also when [`map`](Self::map) had failed silently.
     ///
     /// # Safety
     /// The whole range lies in one reservation of this driver.
@@ -199,7 +199,7 @@ impl Driver {
     /// Unmaps one mapping.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// The range is exactly that of one [`map`](Self::map) (several at once leave HIP 6 with addresses it cannot free, and
@@ -214,7 +214,7 @@ impl Driver {
     /// does not know, so it is asked first.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// The range is exactly that of one [`map`](Self::map), and no device work uses it.
@@ -229,7 +229,7 @@ impl Driver {
     /// Returns a file descriptor for physical memory; the caller closes it.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// `page` is live and was created [`Sharing::Exportable`].
@@ -247,7 +247,7 @@ impl Driver {
     /// Opens physical memory that a descriptor stands for. The descriptor stays the caller's.
     ///
     /// # Errors
-    /// `OutOfRange` for a number that is no descriptor; otherwise what the runtime says.
+    /// `OutOfRange` for a number that is no descriptor; otherwise the runtime's error.
     pub fn import_page(&self, fd: i32) -> Result<hipMemGenericAllocationHandle_t> {
         let table = self.pages()?;
         let value = usize::try_from(fd).map_err(|_| ErrorKind::OutOfRange)?;

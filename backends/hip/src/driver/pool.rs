@@ -16,7 +16,7 @@ impl Driver {
     /// Creates a pool of the runtime.
     ///
     /// # Errors
-    /// `Unsupported` for a runtime without pools; otherwise what the runtime says.
+    /// `Unsupported` for a runtime without pools; otherwise the runtime's error.
     pub fn create_pool(&self) -> Result<hipMemPool_t> {
         let table = self.api.pools.ok_or(ErrorKind::Unsupported)?;
         let _current = self.enter()?;
@@ -37,7 +37,7 @@ impl Driver {
     /// Destroys a pool.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// `pool` came from [`create_pool`](Self::create_pool), every block of it was freed, and it is destroyed once.
@@ -47,10 +47,10 @@ impl Driver {
         self.release(|_| unsafe { (table.hipMemPoolDestroy)(pool) })
     }
 
-    /// Gives unused memory of a pool back. Call it before believing that the device is out of memory: pools do not try.
+    /// Releases unused memory of a pool. Call it before reporting out-of-memory: pools do not trim themselves.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// `pool` is a live pool of this driver.
@@ -64,7 +64,7 @@ impl Driver {
     /// Allocates from a pool.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// `pool` is a live pool of this driver, `stream` a live stream.
@@ -85,7 +85,7 @@ impl Driver {
     /// Frees to the pool it came from.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     ///
     /// # Safety
     /// `base` came from [`allocate_from_pool`](Self::allocate_from_pool), is not yet freed (HIP 7.2 may crash later if

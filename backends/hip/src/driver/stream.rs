@@ -36,7 +36,7 @@ impl Driver {
     /// Refuses a stream of another device; a runtime that cannot tell refuses none.
     ///
     /// # Errors
-    /// `Foreign`, or what the runtime says.
+    /// `Foreign`, or the runtime's error.
     ///
     /// # Safety
     /// `stream` is a live stream.

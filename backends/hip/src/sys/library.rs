@@ -1,4 +1,4 @@
-//! Where the libraries are looked for, and the tables that come out of them.
+//! Finds the libraries and loads their function tables.
 
 #![expect(unsafe_code, reason = "loading a library runs its initializers")]
 
@@ -25,9 +25,9 @@ const RTC_NAMES: [&str; 3] = ["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"
 /// The functions of a HIP library that was found, by group.
 #[derive(Debug)]
 pub struct Api {
-    /// Where the library was found.
+    /// Path of the library.
     pub found: PathBuf,
-    /// What every runtime has.
+    /// Functions that every runtime has.
     pub core: Core,
     /// Choosing and describing devices.
     pub device: Device,
@@ -43,9 +43,9 @@ pub struct Api {
     pub kernels: Option<Kernels>,
     /// The run-time compiler.
     pub rtc: Option<Rtc>,
-    /// How a device's properties are asked for.
+    /// Function that queries device properties.
     pub properties: Option<Properties>,
-    /// Which device a stream belongs to; HIP 5.2 cannot tell.
+    /// Function that returns the device of a stream; absent in HIP 5.2.
     pub stream_device: Option<StreamDevice>,
     /// Captures of streams; HIP 5.2 tells nothing of them.
     pub captures: Option<Captures>,

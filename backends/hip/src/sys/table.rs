@@ -9,7 +9,7 @@ use super::types::*;
 use super::values::*;
 
 functions! {
-    /// What every runtime has, and no device works without.
+    /// Required functions, present in every runtime.
     Core {
         hipInit(c_uint) -> hipError_t;
         hipDriverGetVersion(*mut c_int) -> hipError_t;

@@ -49,17 +49,17 @@ handles! {
 /// The calling thread's own default stream.
 pub const hipStreamPerThread: hipStream_t = hipStream_t(core::ptr::without_provenance_mut(2));
 
-/// Where memory is.
+/// Location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct hipMemLocation {
-    /// What `id` counts.
+    /// Kind of location that `id` names.
     pub r#type: hipMemLocationType,
     /// The device's number.
     pub id: c_int,
 }
 
-/// Who may touch mapped memory, and how.
+/// Access rights of a device to mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct hipMemAccessDesc {
@@ -73,23 +73,23 @@ pub struct hipMemAccessDesc {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct hipMemAllocationPropFlags {
-    /// Whether the memory is compressible; not used by AMD.
+    /// Compression flag; not used by AMD.
     pub compressionType: c_uchar,
-    /// Whether remote direct access is possible.
+    /// RDMA capability.
     pub gpuDirectRDMACapable: c_uchar,
-    /// What the memory is used for; not used by AMD.
+    /// Usage flags; not used by AMD.
     pub usage: c_ushort,
 }
 
-/// What memory to create; since HIP 5.7 in this order.
+/// Properties of memory to create; in this order since HIP 5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct hipMemAllocationProp {
     /// The kind of memory.
     pub r#type: hipMemAllocationType,
-    /// How it may be handed to another process.
+    /// Handle type for sharing it with another process.
     pub requestedHandleType: hipMemAllocationHandleType,
-    /// Where it is.
+    /// Its location.
     pub location: hipMemLocation,
     /// Windows only.
     pub win32HandleMetaData: *mut c_void,
@@ -97,15 +97,15 @@ pub struct hipMemAllocationProp {
     pub allocFlags: hipMemAllocationPropFlags,
 }
 
-/// What pool to create.
+/// Properties of a pool to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct hipMemPoolProps {
     /// The kind of memory.
     pub allocType: hipMemAllocationType,
-    /// How it may be handed to another process.
+    /// Handle type for sharing it with another process.
     pub handleTypes: hipMemAllocationHandleType,
-    /// Where it is.
+    /// Its location.
     pub location: hipMemLocation,
     /// Windows only.
     pub win32SecurityAttributes: *mut c_void,
@@ -115,7 +115,7 @@ pub struct hipMemPoolProps {
     pub reserved: [c_uchar; 56],
 }
 
-/// What the runtime knows of a pointer.
+/// Attributes of a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct hipPointerAttribute_t {
@@ -160,9 +160,9 @@ pub struct hipDeviceProp_tR0600 {
 impl hipDeviceProp_tR0600 {
     /// Bytes of the structure.
     pub const SIZE: usize = 1472;
-    /// Where the device's name starts.
+    /// Offset of the device's name.
     pub const name: usize = 0;
-    /// Where the architecture's name starts.
+    /// Offset of the architecture's name.
     pub const gcnArchName: usize = 1160;
     /// A structure of zeros, for the runtime to fill.
     pub const ZERO: Self = Self { bytes: [0; Self::SIZE] };
@@ -179,13 +179,10 @@ pub struct hipDeviceProp_tR0000 {
 impl hipDeviceProp_tR0000 {
     /// Bytes of the structure.
     pub const SIZE: usize = 792;
-    /// Where the device's name starts.
+    /// Offset of the device's name.
     pub const name: usize = 0;
-    /// Where the architecture's name starts.
+    /// Offset of the architecture's name.
     pub const gcnArchName: usize = 396;
     /// A structure of zeros, for the runtime to fill.
     pub const ZERO: Self = Self { bytes: [0; Self::SIZE] };
 }
-
-/// A function the runtime calls on its own thread when a stream gets there.
-pub type hipHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;

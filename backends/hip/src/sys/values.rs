@@ -17,7 +17,7 @@ macro_rules! values {
 }
 
 values! {
-    /// What a call answered. Numbers that HIP shares with CUDA mean the same there.
+    /// Result code of a call. Numbers that HIP shares with CUDA have the same meaning.
     hipError_t {
         hipSuccess = 0,
         hipErrorInvalidValue = 1,
@@ -47,13 +47,13 @@ values! {
         hipErrorStreamCaptureUnsupported = 900,
         hipErrorUnknown = 999,
     }
-    /// Whether a stream is captured.
+    /// Capture state of a stream.
     hipStreamCaptureStatus {
         hipStreamCaptureStatusNone = 0,
         hipStreamCaptureStatusActive = 1,
         hipStreamCaptureStatusInvalidated = 2,
     }
-    /// Which calls of a thread spoil captures.
+    /// Capture mode: the calls that invalidate a capture.
     hipStreamCaptureMode {
         hipStreamCaptureModeGlobal = 0,
         hipStreamCaptureModeThreadLocal = 1,
@@ -76,7 +76,7 @@ values! {
         hipMemoryTypeArray = 10,
         hipMemoryTypeUnified = 11,
     }
-    /// What a device can be asked. The numbers are stable from HIP 5 on.
+    /// Device attributes. The numbers are stable since HIP 5.
     hipDeviceAttribute_t {
         hipDeviceAttributeConcurrentManagedAccess = 9,
         hipDeviceAttributeIntegrated = 16,
@@ -96,7 +96,7 @@ values! {
         hipDeviceAttributeIsLargeBar = 10011,
         hipDeviceAttributeFineGrainSupport = 10016,
     }
-    /// What [`hipMemLocation`](super::hipMemLocation) names.
+    /// Kind of a [`hipMemLocation`](super::hipMemLocation).
     hipMemLocationType {
         hipMemLocationTypeInvalid = 0,
         hipMemLocationTypeDevice = 1,
@@ -106,7 +106,7 @@ values! {
         hipMemAllocationTypeInvalid = 0,
         hipMemAllocationTypePinned = 1,
     }
-    /// How memory may be handed to another process.
+    /// Handle type for sharing memory with another process.
     hipMemAllocationHandleType {
         hipMemHandleTypeNone = 0,
         hipMemHandleTypePosixFileDescriptor = 1,
@@ -117,12 +117,12 @@ values! {
         hipMemAccessFlagsProtRead = 1,
         hipMemAccessFlagsProtReadWrite = 3,
     }
-    /// Which granularity is asked for.
+    /// Kind of granularity to query.
     hipMemAllocationGranularity_flags {
         hipMemAllocationGranularityMinimum = 0,
         hipMemAllocationGranularityRecommended = 1,
     }
-    /// What a pool can be asked or told.
+    /// Attributes of a pool.
     hipMemPoolAttr {
         hipMemPoolReuseFollowEventDependencies = 1,
         hipMemPoolReuseAllowOpportunistic = 2,
@@ -133,7 +133,7 @@ values! {
         hipMemPoolAttrUsedMemCurrent = 7,
         hipMemPoolAttrUsedMemHigh = 8,
     }
-    /// What is said about managed memory.
+    /// Advice about managed memory.
     hipMemoryAdvise {
         hipMemAdviseSetReadMostly = 1,
         hipMemAdviseUnsetReadMostly = 2,
@@ -144,25 +144,25 @@ values! {
         hipMemAdviseSetCoarseGrain = 100,
         hipMemAdviseUnsetCoarseGrain = 101,
     }
-    /// What managed memory can be asked.
+    /// Attributes of managed memory.
     hipMemRangeAttribute {
         hipMemRangeAttributeReadMostly = 1,
         hipMemRangeAttributePreferredLocation = 2,
         hipMemRangeAttributeAccessedBy = 3,
         hipMemRangeAttributeLastPrefetchLocation = 4,
     }
-    /// What a kernel can be told.
+    /// Settable attributes of a kernel.
     hipFuncAttribute {
         hipFuncAttributeMaxDynamicSharedMemorySize = 8,
     }
-    /// What a kernel can be asked.
+    /// Readable attributes of a kernel.
     hipFunction_attribute {
         HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
         HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
         HIP_FUNC_ATTRIBUTE_CONST_SIZE_BYTES = 2,
         HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     }
-    /// What the run-time compiler answered.
+    /// Result code of the run-time compiler.
     hiprtcResult {
         HIPRTC_SUCCESS = 0,
         HIPRTC_ERROR_COMPILATION = 6,

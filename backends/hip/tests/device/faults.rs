@@ -9,7 +9,7 @@ use crate::shared::{
 use omniheap_core::{Address, Backend, DriverBudget, ErrorKind, Export, Remap, Transfer};
 use omniheap_hip::{Feature, Hip, Verdict};
 
-/// Which call fails, and the case that sees it. Opening the device uses the first one of each.
+/// Failing call, and the case that sees it. Opening the device uses the first call of each kind.
 pub(crate) const FAULTS: &[(&str, Case)] = &[
     ("hsa_amd_vmem_map:1", ("pages_that_fail_are_quarantined", Need::Nothing, quarantined)),
     ("hsa_amd_vmem_set_access:1", ("access_that_fails_is_quarantined", Need::Nothing, quarantined)),

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// What is run over each of AMD's runtimes: everything with two devices, and each fault in a process of its own.
+/// Returns the jobs for each of AMD's runtimes: all cases with two devices, and each fault in its own process.
 fn jobs() -> Vec<Job> {
     let all = Job {
         name: "device",

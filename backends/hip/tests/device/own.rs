@@ -1,4 +1,4 @@
-//! What the shared cases ask of this backend, and the cases that only it has.
+//! Hooks for the shared cases, and the cases of this backend alone.
 #![expect(unsafe_code, reason = "hands in streams, destroys pages twice, and asks the runtime")]
 use crate::shared::support::{
     DEVICE, MAIN, allocate, assert_same, free, kind, pattern, pinned, read, write,
@@ -24,12 +24,12 @@ cases! {
     Pages: a_page_is_destroyed_once_and_not_mapped_then;
 }
 
-/// Whether AMD's runtime answers, with limits that are its own, and not a library that forwards to another vendor's.
+/// Returns whether AMD's runtime answers, with limits that are its own, and not a library that forwards to another vendor's.
 pub(crate) fn is_amd(device: &Device) -> bool {
     device.arch().is_ok_and(|arch| arch.name().starts_with("gfx"))
 }
 
-/// A second backend on a stream of the first, which outlives it.
+/// Returns a second backend on a stream of the first, which outlives it.
 pub(crate) fn wrap(_: &Device, stream: hipStream_t) -> Result<Device> {
     // SAFETY: the stream lives as long as the device that it is of, which outlives the new one.
     unsafe { Device::wrap(0, stream, Config::new()) }

@@ -7,16 +7,16 @@ use omniheap_hip::sys::LIBRARY_VARIABLE;
 use omniheap_hip_runtime::{Runtime, Suite, ensure};
 use std::{path::PathBuf, process::Command};
 
-/// What results of a run over the stand-in are called.
+/// Label of results from a run over the stand-in device.
 pub(crate) const LABEL: &str = "OMNIHEAP_HSA_LABEL";
 
-/// Whether an absent device, feature or runtime is a failure.
+/// Returns whether an absent device, feature or runtime is a failure.
 pub(crate) fn is_required() -> bool {
     let names = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
     names.split(',').any(|name| name.trim() == "hip")
 }
 
-/// Whether a device must be here: one is asked for, and the library it is to be found with is named. Without a name, AMD's
+/// Returns whether a device must be here: one is asked for, and the library it is to be found with is named. Without a name, AMD's
 /// runtimes over the stand-in are what is asked for.
 pub(crate) fn is_device_required() -> bool {
     is_required() && std::env::var_os(LIBRARY_VARIABLE).is_some()
@@ -62,7 +62,7 @@ fn on(suite: Suite, jobs: &[Job]) -> Vec<Trial> {
     jobs.iter().map(trial).collect()
 }
 
-/// The stand-in, which cargo built beside this test.
+/// Returns the stand-in, which cargo built beside this test.
 fn standin() -> PathBuf {
     let this = std::env::current_exe().expect("the test knows where it is");
     this.with_file_name("libomniheap_hsa_standin.so")

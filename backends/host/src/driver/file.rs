@@ -12,7 +12,7 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 pub(crate) struct File(fs::File);
 
 impl File {
-    /// An empty file.
+    /// Creates an empty file.
     pub(crate) fn new() -> Result<Self> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string; the call has no other input.
@@ -25,12 +25,12 @@ impl File {
         Ok(Self(owned.into()))
     }
 
-    /// A second reference to the file behind `fd`.
+    /// Creates a second reference to the file behind `fd`.
     pub(crate) fn of(fd: &OwnedFd) -> Result<Self> {
         fd.try_clone().map(|copy| Self(copy.into())).map_err(|e| native(&e))
     }
 
-    /// A second descriptor of the file.
+    /// Returns a second descriptor of the file.
     pub(crate) fn duplicate(&self) -> Result<OwnedFd> {
         self.0.try_clone().map(OwnedFd::from).map_err(|e| native(&e))
     }
@@ -39,7 +39,7 @@ impl File {
         self.0.as_raw_fd()
     }
 
-    /// Bytes in the file.
+    /// Returns the bytes in the file.
     pub(crate) fn len(&self) -> Result<u64> {
         self.0.metadata().map(|m| m.len()).map_err(|e| native(&e))
     }
@@ -49,21 +49,21 @@ impl File {
         self.0.set_len(size).map_err(|e| native(&e))
     }
 
-    /// Fixes the size for ever, so that nobody who shares the file can pull the memory away from under the others.
+    /// Seals the size, so that no process that shares the file can shrink it.
     pub(crate) fn seal(&self) -> Result<()> {
         // SAFETY: the descriptor is open for as long as `self` lives; the flags are its only input.
         let code = unsafe { libc::fcntl(self.descriptor(), libc::F_ADD_SEALS, SEALS) };
         if code == 0 { Ok(()) } else { Err(last_error(ErrorKind::Driver)) }
     }
 
-    /// Whether [`seal`](Self::seal) was called, here or in another process.
+    /// Returns whether [`seal`](Self::seal) was called, here or in another process.
     pub(crate) fn is_sealed(&self) -> bool {
         // SAFETY: the descriptor is open for as long as `self` lives.
         let seals = unsafe { libc::fcntl(self.descriptor(), libc::F_GET_SEALS) };
         seals >= 0 && seals & SEALS == SEALS
     }
 
-    /// Gives the memory of `offset..offset + size` back; the bytes read zero afterwards.
+    /// Releases the memory of `offset..offset + size`; the bytes read as zero afterwards.
     pub(crate) fn punch(&self, offset: u64, size: u64) -> Result<()> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let offset = i64::try_from(offset).map_err(|_| ErrorKind::ExceedsLimit)?;

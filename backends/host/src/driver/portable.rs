@@ -49,12 +49,12 @@ pub(crate) const fn forks() -> u64 {
     0
 }
 
-/// The alignment that `allocate` can always give.
+/// Returns the alignment that `allocate` can always give.
 pub(crate) const fn os_page() -> u64 {
     4096
 }
 
-/// A size that any machine of this kind has.
+/// Returns a size that any machine of this kind has.
 pub(crate) const fn ram() -> u64 {
     8 << 30
 }

@@ -39,7 +39,7 @@ impl Memory {
         Ok(if extra == 0 { whole } else { whole.trim(narrow(size)?, narrow(align)?) })
     }
 
-    /// The first `size` bytes of a file, shared with everyone who maps it.
+    /// Returns the first `size` bytes of a file, shared with everyone who maps it.
     #[cfg(target_os = "linux")]
     pub(crate) fn shared(file: &super::File, size: u64, align: u64) -> Result<Self> {
         let memory = Self::reserve(size, align)?;
@@ -109,7 +109,7 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// As for [`back`](Self::back), and nobody uses these bytes any more.
+    /// As for [`back`](Self::back), and nothing uses these bytes any more.
     #[cfg(target_os = "linux")]
     pub(crate) unsafe fn unback(&self, at: usize, len: usize) -> Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
@@ -142,13 +142,13 @@ fn check(at: *mut libc::c_void) -> Result<NonNull<u8>> {
     }
 }
 
-/// What the operating system just said, under the kind that tells the caller what to do.
+/// Returns the operating system's last error, as the given kind.
 pub(super) fn last_error(kind: ErrorKind) -> Error {
     let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
     Error::new(kind).with_native(code.into())
 }
 
-/// How often this process is the child of a fork, counted since the first call in one of its ancestors.
+/// Returns the number of forks between this process and the ancestor that called this first.
 pub(crate) fn forks() -> u64 {
     static FORKS: AtomicU64 = AtomicU64::new(0);
     static COUNTED: Once = Once::new();
@@ -163,14 +163,14 @@ pub(crate) fn forks() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Bytes of the operating system's own page.
+/// Returns the bytes of the operating system's own page.
 pub(crate) fn os_page() -> u64 {
     // SAFETY: reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)
 }
 
-/// Bytes of memory in this machine.
+/// Returns the bytes of memory in this machine.
 pub(crate) fn ram() -> u64 {
     // SAFETY: reads a constant of the system.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };

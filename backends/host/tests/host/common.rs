@@ -7,7 +7,7 @@ pub(crate) const HEAP: HeapId = HeapId(0);
 pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A device with one device heap.
+/// Returns a device with one device heap.
 pub(crate) fn host(size: u64) -> Host {
     Host::builder().heap(heap(HeapKind::Device, size)).open().expect("valid")
 }

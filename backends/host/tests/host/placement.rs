@@ -1,4 +1,4 @@
-//! Where bytes go when the best place is full: windows that are left and found again, and what spills.
+//! Placement when the best heap is full: nearly full host windows, and spilling.
 use omniheap_core::{
     Access, Align, Allocation, Copy, ErrorKind, Event, HeapId, HeapKind, HostAccess, Manager,
     ManagerConfig, Observer, Pattern, Reason, Refusal, Region, RegionVerdict, Rejection, Request,
@@ -12,7 +12,7 @@ const DEVICE: HeapId = HeapId(0);
 const STAGING: HeapId = HeapId(1);
 const WINDOW: HeapId = HeapId(2);
 
-/// A device with little memory, plenty of host memory, and a window of 16 MiB.
+/// Returns a device with little memory, plenty of host memory, and a window of 16 MiB.
 fn device() -> Host {
     let mut window = heap(HeapKind::Unified, 16 * MIB);
     (window.host, window.page, window.physical) = (HostAccess::Combined, None, 2);

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
-/// What the other process is to do; absent in the first one.
+/// Job of the other process; absent in the first one.
 const ROLE: &str = "OMNIHEAP_OTHER_PROCESS";
 const SIZE: u64 = 64 << 10;
 
@@ -51,7 +51,7 @@ impl Other {
         Self { process, to, from: BufReader::new(from) }
     }
 
-    /// The rest of the next line that starts with `word`.
+    /// Returns the rest of the next line that starts with `word`.
     fn hear(&mut self, word: &str) -> String {
         let mut line = String::new();
         while self.from.read_line(&mut line).expect("it talks") > 0 {
@@ -70,7 +70,7 @@ impl Other {
     }
 }
 
-/// The path at which another process finds a descriptor of this one.
+/// Returns the path at which another process finds a descriptor of this one.
 fn path_of(exported: &Exported) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), exported.number())
 }
@@ -160,7 +160,7 @@ fn many_hand_overs_leave_nothing_open_on_either_side() {
     assert!(other.process.wait().expect("it ends").success());
 }
 
-/// Hands blocks to a third process, one after the other.
+/// Passes blocks to a third process, one after the other.
 fn hand_over() {
     let rounds: u64 = if cfg!(debug_assertions) { 500 } else { 100_000 };
     let host = host(MIB);
@@ -223,7 +223,7 @@ fn a_process_may_end_with_live_memory_in_statics() {
     }
 }
 
-/// What a forked child is told, and how it ends: by the manager's end, which must leave the parent's memory alone.
+/// Uses and drops the parent's manager in a forked child, which must leave the parent's memory alone.
 fn act_as_child(manager: Manager<Host>, one: Allocation<Host>, line: TimelineId) -> i32 {
     let lost =
         |done: omniheap_core::Result<()>| done.is_err_and(|e| e.kind() == ErrorKind::DeviceLost);

@@ -215,7 +215,7 @@ fn destroyed_pages_return_their_memory() {
     free(&host, block).expect("empty");
 }
 
-/// The lines of this process's map of memory that are about a block, each with its first two words.
+/// Returns the lines of this process's map of memory that are about a block, each with its first two words.
 ///
 /// Only these: other tests use memory of this process at the same time.
 fn map_of(host: &Host, block: &Block, file: &str) -> Vec<String> {
@@ -234,7 +234,7 @@ fn map_of(host: &Host, block: &Block, file: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Bytes of a block that are in memory.
+/// Returns the bytes of a block that are in memory.
 fn resident(host: &Host, block: &Block) -> u64 {
     let lines = map_of(host, block, "/proc/self/smaps");
     let kibibytes = lines.iter().filter_map(|line| line.strip_prefix("Rss:")?.strip_suffix("kB"));
@@ -244,7 +244,7 @@ fn resident(host: &Host, block: &Block) -> u64 {
     counts.iter().sum::<u64>() << 10
 }
 
-/// The number of the anonymous file that a block's first page is in.
+/// Returns the number of the anonymous file that a block's first page is in.
 fn file_of(host: &Host, block: &Block) -> u64 {
     let lines = map_of(host, block, "/proc/self/maps");
     let line = lines.first().expect("a page is mapped");
@@ -252,7 +252,7 @@ fn file_of(host: &Host, block: &Block) -> u64 {
     word.parse().expect("a number")
 }
 
-/// Bytes of memory that a file of this process holds.
+/// Returns the bytes of memory that a file of this process holds.
 fn bytes_of(file: u64) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir("/proc/self/fd").expect("Linux").flatten();

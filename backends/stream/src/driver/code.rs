@@ -21,7 +21,7 @@ pub unsafe trait CodeDriver: StreamDriver + Sized {
     /// A function's handle.
     type Function: Copy + Send + Sync;
 
-    /// Whether code that was loaded by one of two drivers runs on the other.
+    /// Returns whether code that was loaded by one of two drivers runs on the other.
     fn runs_code_of(&self, other: &Self) -> bool;
 
     /// Compiles source for this device, and loads it. The error has the compiler's log.
@@ -51,14 +51,14 @@ pub unsafe trait CodeDriver: StreamDriver + Sized {
     /// `module` is loaded.
     unsafe fn global(&self, module: Self::Module, name: &CStr) -> Result<(u64, u64)>;
 
-    /// The most threads that a group of a function can have.
+    /// Returns the most threads that a group of a function can have.
     ///
     /// # Safety
     ///
     /// `function` belongs to a loaded module.
     unsafe fn max_threads(&self, function: Self::Function) -> Result<u32>;
 
-    /// Bytes of shared memory that a function always uses.
+    /// Returns the bytes of shared memory that a function always uses.
     ///
     /// # Safety
     ///

@@ -28,7 +28,7 @@ pub struct RowCopy {
 /// - [`holds`](Self::holds) says yes only where every byte of the range may be copied from or to without staging.
 #[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
 pub unsafe trait CopyDriver: StreamDriver {
-    /// Says whether the whole range lies in one allocation that the driver made or registered; the host's or the device's.
+    /// Returns whether the whole range lies in one allocation that the driver made or registered, on the host or the device.
     fn holds(&self, address: u64, size: u64) -> bool;
 
     /// Copies inside the device.

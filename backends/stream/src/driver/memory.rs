@@ -3,7 +3,7 @@
 use super::StreamDriver;
 use omniheap_seam::{Error, ErrorKind, Result};
 
-/// How the host's caches treat pinned memory.
+/// Host caching of pinned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
     /// Writes are combined, reads are slow.
@@ -12,16 +12,16 @@ pub enum Caching {
     Cached,
 }
 
-/// What the driver says of the device's memory, in bytes.
+/// Free and total device memory according to the driver, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that nobody holds.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
 }
 
-/// Out of memory, where it is the host's that ran out.
+/// Turns out-of-device-memory into out-of-host-memory.
 #[must_use]
 pub fn of_host(error: Error) -> Error {
     match error.kind() {
@@ -36,11 +36,11 @@ pub fn of_host(error: Error) -> Error {
 ///
 /// # Safety
 ///
-/// Memory has the bytes that were asked for, and nobody else's, until it is freed; managed memory is the host's too, at the
+/// Memory has the requested bytes, shared with nothing else, until it is freed; managed memory is the host's too, at the
 /// same address.
 #[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
 pub unsafe trait MemoryDriver: StreamDriver {
-    /// Asks how much memory is left.
+    /// Queries free and total memory.
     fn memory_info(&self) -> Result<MemoryInfo>;
 
     /// Allocates memory of the device.
@@ -65,7 +65,7 @@ pub unsafe trait MemoryDriver: StreamDriver {
 /// Memory that was opened stays until it is closed.
 #[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
 pub unsafe trait IpcDriver: StreamDriver {
-    /// The handle of a block's memory.
+    /// Returns the handle of a block's memory.
     ///
     /// # Safety
     ///

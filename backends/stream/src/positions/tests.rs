@@ -24,10 +24,10 @@ fn positions_know_the_sheets_that_were_mapped_there() {
     let mut mapped = lock(&positions.mapped);
     let [one, two, three] = [Page(1), Page(2), Page(3)];
     mapped.map(60, &[one, two, two, two, three, three]);
-    assert_eq!(mapped.sheets(60, 6), [1, 3, 2]);
+    assert_eq!(mapped.groups(60, 6), [1, 3, 2]);
     mapped.unmap(61, 3);
     mapped.map(61, &[three, two, one]);
-    assert_eq!(mapped.sheets(60, 6), [1, 1, 1, 1, 2]);
+    assert_eq!(mapped.groups(60, 6), [1, 1, 1, 1, 2]);
     assert_eq!((mapped.before(66), mapped.before(67), mapped.before(60)), (6, 0, 0));
 }
 

@@ -93,7 +93,7 @@ fn warm_up(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A device, with a hold where the kernel can be compiled. A gate that nobody opens opens itself after `longest`.
+/// Returns a device, with a hold where the kernel can be compiled. A gate opens by itself after `longest`.
 pub(crate) fn rig(longest: Duration) -> Result<Rig<Arc<Device>>> {
     static CAN_COMPILE: OnceLock<bool> = OnceLock::new();
     let device = Arc::new(Device::open(0)?);

@@ -1,6 +1,6 @@
 //! The cases that every backend over streams passes, whichever it is: the backend's own test includes them with `#[path]`.
 //!
-//! What they ask of a backend is in its module `own`: the types by one name each, and where the vendors differ.
+//! A backend's module `own` provides its types under common names, and the differences between vendors.
 use crate::own::{Device, NAME};
 use libtest_mimic::{Completion, Failed, Trial};
 use support::Need;
@@ -28,7 +28,7 @@ mod teardown;
 mod time;
 mod transfer;
 
-/// Every shared case.
+/// Returns every shared case.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     let all = [
         memory::CASES,
@@ -45,13 +45,13 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
     all.into_iter().flatten().copied()
 }
 
-/// Whether an absent device or feature is a failure.
+/// Returns whether an absent device or feature is a failure.
 pub(crate) fn is_required() -> bool {
     let names = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
     names.split(',').any(|name| name.trim() == NAME)
 }
 
-/// A case on a device of its own.
+/// Returns a case on a device of its own.
 pub(crate) fn trial(case: Case) -> Trial {
     Trial::ignorable_test(case.0, move || run(case))
 }

@@ -19,7 +19,7 @@ cases! {
     Nothing: another_process_sees_bytes_by_handle, wrong_handles_are_refused;
 }
 
-/// What the other process is to do: `lost`; `fd SIZE`, with the descriptor as its standard input; or `ipc SIZE HANDLE`.
+/// Job of the other process: `lost`; `fd SIZE`, with the descriptor as its standard input; or `ipc SIZE HANDLE`.
 const JOB: &str = "OMNIHEAP_OTHER_PROCESS";
 const LENGTH: usize = 3 << 20;
 
@@ -86,7 +86,7 @@ fn lose(device: Device) {
     drop(kernel);
 }
 
-/// Lets the other process do its part; says whether it could be started.
+/// Runs the other process; returns whether it could be started.
 fn start(job: &str, input: Stdio) -> bool {
     let this = std::env::current_exe().expect("the test knows where it is");
     if this.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-")) {
@@ -105,7 +105,7 @@ fn a_lost_device_says_so_and_lets_go(_: &Device) {
     start("lost", Stdio::null());
 }
 
-/// Lets the other process look at a block that holds the pattern, and checks what it left there.
+/// Passes a block with the pattern to the other process, and checks what it wrote.
 fn show(device: &Device, block: &Block, job: &str, input: Stdio) {
     if start(job, input) {
         assert_eq!(read(device, block, 7, 4), b"seen", "the other process wrote here");

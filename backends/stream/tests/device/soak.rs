@@ -10,7 +10,7 @@ use omniheap_conformance::{Mode, seed, soak::soak};
 /// Longest time that a timeline is held: memory that is given back meanwhile waits for it.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// The arguments, with one case at a time: a held timeline of one and a driver call of another could wait for each other.
+/// Returns the arguments, with one case at a time: a held timeline of one and a driver call of another could wait for each other.
 pub(crate) fn arguments() -> Arguments {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);

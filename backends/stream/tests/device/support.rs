@@ -1,4 +1,4 @@
-//! What several cases share.
+//! Helpers of several cases.
 #![expect(unsafe_code, reason = "frees blocks and launches kernels")]
 use crate::own::{Argument, Block, Device, Kernel, Launch};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -10,11 +10,11 @@ use omniheap_core::{
 pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
 pub(crate) const DEVICE: HeapId = HeapId(0);
 pub(crate) const MIB: u64 = 1 << 20;
-/// A gate that nobody opens opens itself after this long.
+/// A gate opens by itself after this long.
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 const DELAY: &str = include_str!("../../../../shaders/delay/delay.cu");
 
-/// What a case needs beyond a device.
+/// Requirement of a case beyond a device.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {
     Nothing,
@@ -42,7 +42,7 @@ impl Need {
     }
 }
 
-/// The first heap of a kind and host access.
+/// Returns the first heap of a kind and host access.
 pub(crate) fn heap(device: &Device, kind: HeapKind, host: HostAccess) -> Option<HeapId> {
     let mut heaps = device.caps().heap_ids();
     heaps.find(|(_, heap)| heap.kind == kind && heap.host == host).map(|(id, _)| id)
@@ -67,7 +67,7 @@ pub(crate) fn free(device: &Device, block: Block) {
     unsafe { device.free(block) }.expect("the driver takes it back");
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns the bytes that differ from place to place and from seed to seed.
 pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -153,7 +153,7 @@ impl<'a> Gate<'a> {
         unsafe { AtomicU32::from_ptr(host.cast().as_ptr()) }
     }
 
-    /// Lets the timeline run on.
+    /// Releases the timeline.
     pub(crate) fn open(&self) {
         self.flag().store(1, Ordering::SeqCst);
     }
@@ -168,12 +168,12 @@ impl Drop for Gate<'_> {
     }
 }
 
-/// A timeline for one case.
+/// Returns a timeline for one case.
 pub(crate) fn timeline(device: &Device) -> TimelineId {
     device.open().expect("one more stream")
 }
 
-/// The kernels of `shaders/delay`.
+/// Returns the kernels of `shaders/delay`.
 pub(crate) fn delay_kernel(device: &Device, name: &str) -> Kernel {
     device
         .compile(DELAY)

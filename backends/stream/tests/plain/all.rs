@@ -7,7 +7,7 @@ use omniheap_stream::{Capture, Standing, StreamOwner, lock};
 use std::sync::MutexGuard;
 
 const ALL: TimelineId = TimelineId::ALL;
-/// Streams of somebody else.
+/// Streams that the caller owns.
 const ONE: u32 = 1001;
 const TWO: u32 = 1002;
 
@@ -15,7 +15,7 @@ fn streams(device: &Device) -> MutexGuard<'_, Streams> {
     lock(&device.driver().streams)
 }
 
-/// A device whose driver follows all work at once, or not.
+/// Returns a device whose driver follows all work at once, or not.
 fn device(follows_all: bool) -> Device {
     let device = open();
     streams(&device).follows_all = follows_all;

@@ -1,4 +1,4 @@
-//! What the device asks of a driver, and what it refuses without asking.
+//! Checks the device's driver calls, and the calls it rejects without asking the driver.
 #![expect(unsafe_code, reason = "launches kernels, and makes a reservation")]
 use crate::driver::{Call, Function, Plain, SYMBOL};
 use crate::rig::{Block, CONSTANT, DEVICE, Device, Kind, PAGE, allocate, at, free, open};
@@ -93,7 +93,7 @@ fn what_is_wrong_is_refused_before_the_driver_is_asked() {
     assert_eq!(kind(device.copy_rows(MAIN, rows(40, 8))), Some(ErrorKind::OutOfRange));
 }
 
-/// Loads the kernel and returns how to launch it on a timeline with a constant of so many bytes.
+/// Loads the kernel and returns a launcher: on a timeline, with a constant of the given size.
 fn launcher<'a>(
     device: &'a Device,
     constant: &'a Block,

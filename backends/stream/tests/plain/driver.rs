@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What was asked of the driver, as far as cases look at it.
+/// A driver call that cases check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Copy { to: u64, size: usize, stream: u32 },
@@ -51,22 +51,22 @@ pub(crate) struct Plain {
     symbol: Mutex<[u64; 8]>,
     /// Work that waits, streams that die, and captures.
     pub(crate) streams: Mutex<Streams>,
-    /// Whether fills do nothing.
+    /// True if fills do nothing.
     pub(crate) is_broken: AtomicBool,
-    /// Whether fills fail because the device is lost.
+    /// True if fills fail because the device is lost.
     pub(crate) is_lost: AtomicBool,
-    /// Whether other processes' memory is shorter than they say.
+    /// True if other processes' memory is shorter than they say.
     pub(crate) is_short: AtomicBool,
-    /// Whether reads and writes of the host say that they failed, though the device has them.
+    /// True if reads and writes of the host say that they failed, though the device has them.
     pub(crate) is_unsure: AtomicBool,
     /// Events that were recorded.
     pub(crate) records: AtomicU32,
-    /// Where the host's bytes of the last write lie.
+    /// Host address of the last write.
     pub(crate) written_from: AtomicU64,
 }
 
 impl Plain {
-    /// What was asked since this was last called.
+    /// Returns the calls since the last time.
     pub(crate) fn calls(&self) -> Vec<Call> {
         core::mem::take(&mut *lock(&self.calls))
     }
@@ -76,12 +76,12 @@ impl Plain {
         Ok(())
     }
 
-    /// What a call of the host is told.
+    /// Returns the result of a host transfer.
     fn verdict(&self) -> Result<()> {
         if self.is_unsure.load(Ordering::Relaxed) { Err(ErrorKind::Driver.into()) } else { Ok(()) }
     }
 
-    /// Where the symbol of every module is.
+    /// Returns the address of every module's symbol.
     pub(crate) fn symbol(&self) -> u64 {
         lock(&self.symbol).as_mut_ptr().expose_provenance() as u64
     }
@@ -95,7 +95,7 @@ impl Plain {
         Ok(memory)
     }
 
-    /// How many pieces of memory are not freed.
+    /// Returns the number of live allocations.
     pub(crate) fn live(&self) -> usize {
         lock(&self.live).len()
     }

@@ -93,7 +93,7 @@ pub(crate) fn open() -> Device {
     Device::new(driver, timelines, described)
 }
 
-/// A block as a backend allocates it.
+/// Returns a block as a backend allocates it.
 pub(crate) fn allocate(device: &Device, heap: HeapId, size: u64) -> Result<Block> {
     let give = |source, bytes| {
         Ok(match source {

@@ -4,18 +4,18 @@ use std::collections::{HashMap, HashSet};
 /// So much work of a stream.
 type Point = (u32, u64);
 
-/// What a driver knows of streams and events. Misuse that real drivers answer with a crash or a broken capture panics.
+/// Streams and events of a fake driver. Panics on misuse that crashes real drivers or breaks a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     submitted: HashMap<u32, u64>,
     finished: HashMap<u32, u64>,
     dead: HashSet<u32>,
     captured: HashMap<u32, u64>,
-    /// What a stream waits for beside its own work.
+    /// Points that a stream waits for.
     after: HashMap<u32, Vec<Point>>,
-    /// What an event stands for.
+    /// Points that an event was recorded behind.
     behind: HashMap<u32, Vec<Point>>,
-    /// Whether all work can be followed at once.
+    /// True if all work can be followed at once.
     pub(crate) follows_all: bool,
 }
 

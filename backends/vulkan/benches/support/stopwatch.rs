@@ -1,4 +1,4 @@
-//! What the device itself takes, by two timestamps around work of the main timeline.
+//! Measures device time by two timestamps around work of the main timeline.
 #![expect(unsafe_code, reason = "records timestamps of its own")]
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 use omniheap_core::{Backend, TimelineId};

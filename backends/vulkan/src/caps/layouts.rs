@@ -3,7 +3,7 @@ use super::{Facts, Paging, Sparse};
 use ash::vk;
 use omniheap_seam::DeviceInfo;
 
-/// What a device reports: sizes of heaps, then `(heap, flags)` of every memory type.
+/// Memory properties of a device: heap sizes, then `(heap, flags)` of every memory type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported {
     pub(crate) heaps: &'static [u64],
@@ -165,7 +165,7 @@ pub(crate) const ALL: [Reported; 11] = [
 ];
 
 impl Reported {
-    /// The facts of such a device, with the limits that most report.
+    /// Returns the facts of such a device, with the limits that most report.
     pub(crate) fn facts(self) -> Facts {
         let mut memory = vk::PhysicalDeviceMemoryProperties::default();
         for (to, (heap, flags)) in memory.memory_types.iter_mut().zip(self.types) {

@@ -1,4 +1,4 @@
-//! Which heap before which, and which may stand in for which. Pure.
+//! Ranking and substitution of heaps. Pure.
 #![forbid(unsafe_code)]
 use super::{Slot, Suits, Table};
 use omniheap_seam::{Heap, HeapId, HeapKind, HostAccess};
@@ -23,7 +23,7 @@ pub(super) const fn host(host: HostAccess) -> u8 {
 }
 
 impl Table {
-    /// The heaps whose memory type is in `type_bits`, best first for `kind`; those with special properties are left out.
+    /// Returns the heaps whose memory type is in `type_bits`, best first for `kind`; those with special properties are left out.
     ///
     /// Device memory falls back to unified and then to host memory; what the host must see never falls back to memory
     /// that it cannot.
@@ -46,7 +46,7 @@ impl Table {
     }
 }
 
-/// How far a heap is from what was wished; `None` when it cannot serve.
+/// Returns the distance of a heap from the wanted kind; `None` if it cannot serve.
 fn distance(wish: HeapKind, heap: &Heap) -> Option<u8> {
     let visible = heap.host.is_visible();
     match (wish, heap.kind) {

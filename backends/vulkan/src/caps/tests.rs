@@ -69,7 +69,7 @@ fn every_type_is_one_heap_ranked_within_its_kind() {
     }
 }
 
-/// Asks for device memory while some physical memory is full, and another gives what `error` says; which types were asked.
+/// Allocates device memory while some physical memory is full and another fails with `error`; returns the types tried.
 fn asked(reported: Reported, full: &[u8], error: ErrorKind) -> (Vec<u32>, Result<u32>) {
     let table = translate(&reported.facts());
     let heaps = table.candidates(reported.buffers, HeapKind::Device);

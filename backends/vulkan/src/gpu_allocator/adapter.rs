@@ -29,7 +29,7 @@ impl Allocator {
         Self { manager: Manager::with_config(vulkan, ManagerConfig::default().plain()) }
     }
 
-    /// The manager behind it, for what gpu-allocator has no call for: reports, budgets, requests by intent.
+    /// Returns the manager behind it, for what gpu-allocator has no call for: reports, budgets, requests by intent.
     #[must_use]
     pub const fn manager(&self) -> &Manager<Vulkan> {
         &self.manager
@@ -40,7 +40,7 @@ impl Allocator {
     /// # Errors
     ///
     /// `ZeroSize`, `InvalidAlignment`, `NoSuchHeap`, `ExceedsLimit` for what can never be served, out of memory with its
-    /// numbers, what the driver says.
+    /// numbers, the driver's error.
     pub fn allocate(&self, desc: &AllocationCreateDesc<'_>) -> Result<Allocation, AllocateError> {
         let class = if desc.linear { Class::Linear } else { Class::Tiled };
         let kind = match desc.location {
@@ -125,7 +125,7 @@ fn index(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a mapping fits the address space")
 }
 
-/// Where the host sees the bytes.
+/// Host pointer.
 #[derive(Clone, Copy, Debug)]
 struct Pointer(NonNull<u8>);
 
@@ -145,7 +145,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// The memory it lies in.
+    /// Returns the memory it lies in.
     ///
     /// # Safety
     ///
@@ -155,7 +155,7 @@ impl Allocation {
         self.raw
     }
 
-    /// Bytes from the start of that memory: what `bind_buffer_memory` wants.
+    /// Returns the bytes from the start of that memory: what `bind_buffer_memory` wants.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
@@ -167,25 +167,25 @@ impl Allocation {
         self.managed.size()
     }
 
-    /// Whether the memory is for one resource alone.
+    /// Returns whether the memory is for one resource alone.
     #[must_use]
     pub const fn is_dedicated(&self) -> bool {
         matches!(self.sharing, Sharing::Dedicated)
     }
 
-    /// What the memory can do.
+    /// Returns the memory's property flags.
     #[must_use]
     pub const fn memory_properties(&self) -> vk::MemoryPropertyFlags {
         self.properties
     }
 
-    /// Where the host sees the bytes, if it does.
+    /// Returns the host pointer, if it is mapped.
     #[must_use]
     pub fn mapped_ptr(&self) -> Option<NonNull<c_void>> {
         self.mapped.map(|Pointer(start)| start.cast())
     }
 
-    /// The bytes, if the host sees them.
+    /// Returns the bytes, if the host sees them.
     ///
     /// # Safety
     ///
@@ -197,7 +197,7 @@ impl Allocation {
         Some(unsafe { core::slice::from_raw_parts(start.as_ptr(), index(self.size())) })
     }
 
-    /// The bytes to write, if the host sees them.
+    /// Returns the bytes to write, if the host sees them.
     ///
     /// # Safety
     ///

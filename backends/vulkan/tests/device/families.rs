@@ -56,14 +56,14 @@ fn buffer(manager: &Manager<Vulkan>, size: u64, kind: HeapKind) -> Resource<vk::
     unsafe { Vulkan::create_buffer(manager, &info, kind) }.unwrap()
 }
 
-/// Every pair of families, as timelines.
+/// Returns every pair of families, as timelines.
 fn pairs(vulkan: &Vulkan) -> Vec<(TimelineId, TimelineId)> {
     let open = |family: &u32| vulkan.open_timeline_on(*family).unwrap();
     let lines: Vec<_> = vulkan.families().iter().map(open).collect();
     lines.iter().flat_map(|a| lines.iter().map(|b| (*a, *b))).collect()
 }
 
-/// The bytes of a host-visible resource.
+/// Returns the bytes of a host-visible resource.
 fn seen(of: &Resource<vk::Buffer>, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     of.memory().map().unwrap().read(0, &mut bytes).unwrap();

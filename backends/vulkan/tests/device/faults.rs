@@ -97,7 +97,7 @@ unsafe extern "system" fn look_up(
     }
 }
 
-/// The owner's device, seen through our functions.
+/// Returns the owner's device, seen through our functions.
 fn faulty(owner: &Vulkan) -> ash::Device {
     let mut table = owner.ash_instance().fp_v1_0().clone();
     let real = (owner.ash_device().fp_v1_0().clone(), table.get_device_proc_addr);
@@ -137,7 +137,7 @@ fn beside(vulkan: &Vulkan, line: TimelineId, a: &Block, b: &Block) -> Result<()>
     Ok(())
 }
 
-/// A little of everything.
+/// Runs a little of everything.
 fn scenario(vulkan: &Vulkan) -> Result<()> {
     let (a, b) = (vulkan.allocate(first(vulkan), 5000)?, vulkan.allocate(first(vulkan), 5000)?);
     let transfer = vulkan.as_transfer().expect("always");

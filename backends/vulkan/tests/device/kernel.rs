@@ -25,7 +25,7 @@ fn index(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap()
 }
 
-/// A block that holds a pattern, and the pattern.
+/// Returns a block that holds a pattern, and the pattern.
 fn filled(vulkan: &Vulkan, seed: u64, size: u64) -> (Block, Vec<u8>) {
     let block = vulkan.allocate(first(vulkan), size).unwrap();
     let bytes = pattern(seed, index(size));

@@ -19,7 +19,7 @@ impl Random {
         (self.0 >> 11) % bound
     }
 
-    /// A range inside `len` bytes, often short.
+    /// Returns a range inside `len` bytes, often short.
     fn range(&mut self, len: u64) -> (u64, u64) {
         let start = self.below(len);
         let most = (len - start).min(1 << self.below(16));
@@ -118,7 +118,7 @@ impl World {
         usize::try_from(self.random.below(self.live.len() as u64)).unwrap()
     }
 
-    /// A timeline that runs after whatever touched the block last; often the same.
+    /// Returns a timeline that runs after whatever touched the block last; often the same.
     fn line_for(&mut self, index: usize) -> TimelineId {
         let choice = usize::try_from(self.random.below(8 * self.lines.len() as u64)).unwrap();
         let line = self.lines.get(choice).copied().unwrap_or(self.live[index].last);

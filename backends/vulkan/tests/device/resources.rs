@@ -1,4 +1,4 @@
-//! What engines do with buffers and images of their own.
+//! An engine's own buffers and images.
 #![expect(unsafe_code, reason = "creates and binds native objects, as an engine does")]
 use crate::rig::{MAIN, Rig, first, free, read, write};
 use omniheap_core::{Align, Backend, Class, ErrorKind, HeapKind, Manager};

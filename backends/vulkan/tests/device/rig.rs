@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// Whether the device can be held to it.
+    /// Returns whether the device can run the case.
     pub(crate) needs: fn(&Vulkan) -> bool,
     pub(crate) check: fn(&Rig),
 }
@@ -24,14 +24,14 @@ macro_rules! cases {
     };
 }
 
-/// What a case opens its devices with.
+/// Options that a case opens its devices with.
 pub(crate) struct Rig {
     pub(crate) options: Options,
     messages: RefCell<Vec<omniheap_vulkan::Messages>>,
 }
 
 impl Rig {
-    /// A fresh device.
+    /// Returns a fresh device.
     pub(crate) fn open(&self) -> Vulkan {
         self.open_with(self.options)
     }
@@ -43,13 +43,13 @@ impl Rig {
     }
 }
 
-/// Whether `OMNIHEAP_REQUIRE` lists `word`.
+/// Returns whether `OMNIHEAP_REQUIRE` lists `word`.
 pub(crate) fn required(word: &str) -> bool {
     let list = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
     list.split(',').any(|entry| entry.trim() == word)
 }
 
-/// Says whether the layer was there to listen.
+/// Returns whether the validation layer was active.
 pub(crate) fn watched() -> Trial {
     let found = Vulkan::open_with(Options::default().validation(Validation::On)).is_ok();
     let answer = move || if found { Ok(()) } else { Err("no validation layer here".into()) };
@@ -57,7 +57,7 @@ pub(crate) fn watched() -> Trial {
         .with_ignored_flag(!found && !required("validation"))
 }
 
-/// Every case on one device, with each kind of clock.
+/// Returns every case on one device, with each kind of clock.
 pub(crate) fn trials(index: usize, name: &str, cases: &[Case]) -> Vec<Trial> {
     let base = Options::default()
         .device(Which::Index(index))
@@ -106,7 +106,7 @@ pub(crate) fn at(block: &Block, offset: u64) -> Place<'_, Block> {
     Place { block, offset }
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns the bytes that differ from place to place and from seed to seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -134,7 +134,7 @@ pub(crate) fn write(vulkan: &Vulkan, block: &Block, offset: u64, bytes: &[u8]) {
     transfer(vulkan).write(MAIN, at(block, offset), bytes).expect("a range inside the block");
 }
 
-/// The heaps that a policy may choose.
+/// Returns the heaps that a policy may choose.
 pub(crate) fn normal(vulkan: &Vulkan) -> Vec<HeapId> {
     let heaps = vulkan.caps().heap_ids();
     heaps.filter(|(_, heap)| heap.use_when == Use::Normal).map(|(id, _)| id).collect()

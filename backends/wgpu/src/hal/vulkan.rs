@@ -4,7 +4,7 @@ use super::{DriverMemory, HeapBudget, MemoryType};
 use ash::{Instance, ext, vk};
 use wgpu::hal::api::Vulkan;
 
-/// Asks the driver; `None` where wgpu does not run on Vulkan.
+/// Queries the driver; `None` if wgpu does not run on Vulkan.
 pub(crate) fn memory(device: &wgpu::Device) -> Option<DriverMemory> {
     // SAFETY: nothing is destroyed through the guard; only properties are read below, while it lives.
     let hal = unsafe { device.as_hal::<Vulkan>() }?;
@@ -30,7 +30,7 @@ pub(crate) fn memory(device: &wgpu::Device) -> Option<DriverMemory> {
     })
 }
 
-/// Asks the driver how much of a physical heap is left; only after [`memory`] said that it tells.
+/// Queries the budget of a physical heap; only if [`memory`] reported that it is available.
 pub(crate) fn budget(device: &wgpu::Device, heap: u8) -> Option<HeapBudget> {
     // SAFETY: as in `memory`.
     let hal = unsafe { device.as_hal::<Vulkan>() }?;

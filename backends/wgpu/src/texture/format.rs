@@ -1,8 +1,8 @@
-//! What a texture's description means to Vulkan.
+//! Translates texture descriptors to Vulkan.
 use ash::vk;
 use wgpu::{TextureDescriptor, TextureDimension, TextureFormat, TextureUsages};
 
-/// The one native format of a texture format; `None` where the device chooses among several, or where wgpu does more
+/// Returns the one native format of a texture format; `None` where the device chooses among several, or where wgpu does more
 /// than name it.
 pub(super) const fn native(format: TextureFormat) -> Option<vk::Format> {
     use TextureFormat as T;
@@ -82,7 +82,7 @@ const fn compressed(format: TextureFormat) -> Option<vk::Format> {
     })
 }
 
-/// Every aspect of a format.
+/// Returns every aspect of a format.
 pub(super) fn aspects(format: TextureFormat) -> vk::ImageAspectFlags {
     use vk::ImageAspectFlags as A;
     let mut aspects = A::empty();
@@ -95,7 +95,7 @@ pub(super) fn aspects(format: TextureFormat) -> vk::ImageAspectFlags {
     if aspects.is_empty() { A::COLOR } else { aspects }
 }
 
-/// The native usages; `None` where one has no equal.
+/// Returns the native usages; `None` where one has no equal.
 fn usages(descriptor: &TextureDescriptor<'_>) -> Option<vk::ImageUsageFlags> {
     use TextureUsages as T;
     use vk::ImageUsageFlags as U;
@@ -117,7 +117,7 @@ fn usages(descriptor: &TextureDescriptor<'_>) -> Option<vk::ImageUsageFlags> {
     known.contains(descriptor.usage).then_some(native)
 }
 
-/// The native description of a texture that wgpu would accept; `None` where that is not plain to see.
+/// Returns the native description of a texture that wgpu would accept; `None` where that is not plain to see.
 pub(super) fn describe(
     descriptor: &TextureDescriptor<'_>,
     device: &wgpu::Device,
@@ -149,7 +149,7 @@ pub(super) fn describe(
     fine.then_some(info)
 }
 
-/// Whether every number is within what wgpu asks of all textures and of this device.
+/// Returns whether every number is within what wgpu asks of all textures and of this device.
 fn has_size(descriptor: &TextureDescriptor<'_>, limits: &wgpu::Limits) -> bool {
     let wgpu::Extent3d { width, height, depth_or_array_layers: deep } = descriptor.size;
     let (most, layers) = match descriptor.dimension {
@@ -176,7 +176,7 @@ fn has_size(descriptor: &TextureDescriptor<'_>, limits: &wgpu::Limits) -> bool {
         && levels.contains(&descriptor.mip_level_count)
 }
 
-/// What views of other kinds need.
+/// Returns the image flags that its view formats and view dimensions need.
 fn flags(descriptor: &TextureDescriptor<'_>) -> vk::ImageCreateFlags {
     use vk::ImageCreateFlags as F;
     let size = descriptor.size;

@@ -143,7 +143,7 @@ impl Drop for Image {
     }
 }
 
-/// Whether the driver makes such images, of this size and with so many samples.
+/// Returns whether the driver supports such images, with this size and sample count.
 fn supports(device: &hal::vulkan::Device, info: &vk::ImageCreateInfo<'_>) -> bool {
     let instance = device.shared_instance().raw_instance();
     // SAFETY: the physical device is this instance's, and both outlive the guard.

@@ -1,4 +1,4 @@
-//! Blocks over memory that somebody else owns.
+//! Blocks over foreign memory.
 #![expect(unsafe_code, reason = "plays the other allocator")]
 use crate::{
     Check, Target,

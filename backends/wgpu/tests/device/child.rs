@@ -8,12 +8,12 @@ const VARIABLE: &str = "OMNIHEAP_WGPU_EXHAUST";
 /// Address space of the child in KiB: room for the driver and a few of the largest blocks.
 const LIMIT_KIB: u64 = 12 << 20;
 
-/// Whether this process is such a child.
+/// Returns whether this process is such a child.
 pub(crate) fn is_one() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// The child's work.
+/// Returns the child's work.
 pub(crate) fn run() -> ExitCode {
     let label = std::env::var(VARIABLE).expect("asked by main");
     let target = targets().into_iter().find(|target| target.label == label);

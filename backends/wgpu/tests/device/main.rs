@@ -34,7 +34,7 @@ struct Target {
     open: Arc<dyn Fn() -> Wgpu + Send + Sync>,
 }
 
-/// What a case sees.
+/// Body of a case.
 type Check = fn(&Target);
 
 fn targets() -> Vec<Target> {

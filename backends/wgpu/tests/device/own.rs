@@ -14,7 +14,7 @@ pub(crate) const CASES: &[(&str, Check)] = &[
     ("a_request_chooses_its_memory_type", a_request_chooses_its_memory_type),
 ];
 
-/// A device on its own memory, or the typed refusal where that cannot be.
+/// Returns a device on its own memory, or the typed refusal where that cannot be.
 fn open(target: &Target) -> Option<Wgpu> {
     let backend = (target.open)();
     let vulkan = backend.device().adapter_info().backend == wgpu::Backend::Vulkan;

@@ -16,13 +16,13 @@ pub(crate) const CASES: &[(&str, Check)] = &[
     ("a_full_heap_is_a_typed_error", a_full_heap_is_a_typed_error),
 ];
 
-/// A manager on memory of its own; on other devices one on wgpu's.
+/// Returns a manager on memory of its own; on other devices one on wgpu's.
 fn open(target: &Target) -> Manager<Wgpu> {
     let backend = (target.open)();
     Manager::new(backend.with_own_memory().unwrap_or_else(|_| (target.open)()))
 }
 
-/// Whether textures are placed by us.
+/// Returns whether textures are placed by us.
 fn places(manager: &Manager<Wgpu>) -> bool {
     manager.backend().memory_type(DEVICE).is_some()
 }
@@ -43,7 +43,7 @@ fn flat(format: TextureFormat, width: u32, height: u32) -> TextureDescriptor<'st
     }
 }
 
-/// The bytes of a row as it is copied.
+/// Returns the bytes of a row as it is copied.
 fn row_of(texture: &wgpu::Texture) -> (u32, u32) {
     let (x, y) = texture.format().block_dimensions();
     let bytes = texture.format().block_copy_size(None).expect("one aspect");
@@ -65,7 +65,7 @@ fn write(manager: &Manager<Wgpu>, texture: &wgpu::Texture, seed: u8) -> Vec<u8> 
     bytes
 }
 
-/// What a texture's first level holds.
+/// Returns the contents of a texture's first mip level.
 fn read(manager: &Manager<Wgpu>, texture: &wgpu::Texture) -> Vec<u8> {
     let (row, rows) = row_of(texture);
     let pitch = row.next_multiple_of(256);

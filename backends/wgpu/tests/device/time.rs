@@ -29,12 +29,12 @@ fn keep_busy(backend: &omniheap_wgpu::Wgpu, submissions: usize) {
     // Dropped while in use: wgpu keeps both until the copies are done.
 }
 
-/// The stand-in performs everything at once.
+/// Returns the stand-in performs everything at once.
 fn is_instant(target: &Target) -> bool {
     target.label == "noop"
 }
 
-/// What wgpu itself says about everything that was submitted up to now.
+/// Returns a flag that wgpu sets once everything submitted so far is done.
 fn told_by_wgpu(backend: &omniheap_wgpu::Wgpu) -> Arc<AtomicBool> {
     let done = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&done);
@@ -42,7 +42,7 @@ fn told_by_wgpu(backend: &omniheap_wgpu::Wgpu) -> Arc<AtomicBool> {
     done
 }
 
-/// Looks until an epoch is reached: by then wgpu has said that the work before it is done.
+/// Polls until an epoch is reached; by then wgpu has reported the work before it as done.
 fn follows(backend: &omniheap_wgpu::Wgpu, epoch: Epoch, done: &AtomicBool) {
     while backend.reached(MAIN).expect("there") < epoch {
         std::thread::yield_now();

@@ -20,7 +20,7 @@ pub(super) struct Events {
     marks: [CUevent; 2],
 }
 
-/// What the driver says, by number.
+/// Turns a driver code into a failure.
 fn check(code: sys::CUresult) -> Result<(), Failure> {
     match code {
         sys::CUresult::CUDA_SUCCESS => Ok(()),

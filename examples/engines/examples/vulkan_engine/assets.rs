@@ -9,7 +9,7 @@ use omniheap_core::{Align, Allocation, AllocationId, Manager, PoolConfig, Reques
 use omniheap_engines::{Scene, Texture};
 use omniheap_vulkan::{Vulkan, ash, ash::vk};
 
-/// What the device holds of a scene; what was dropped is `None`. All of it may move between frames.
+/// A scene's data on the device; dropped parts are `None`. All of it may move between frames.
 pub(crate) struct Assets {
     pub(crate) meshes: Vec<Option<Allocation<Vulkan>>>,
     pub(crate) textures: Vec<Option<Image>>,
@@ -66,7 +66,7 @@ impl Assets {
         }
     }
 
-    /// The texture that lives in an allocation.
+    /// Returns the texture that lives in an allocation.
     pub(crate) fn texture_of(&self, allocation: AllocationId) -> Option<usize> {
         let is = |image: &Image| image.allocation() == allocation;
         self.textures.iter().position(|texture| texture.as_ref().is_some_and(is))
@@ -123,7 +123,7 @@ fn upload(
 /// A layout and who uses the image in it.
 pub(crate) type Use = (vk::ImageLayout, vk::AccessFlags);
 
-/// Brings an image of colours from one use to the next.
+/// Transitions a color image from one use to the next.
 pub(crate) fn turn(
     device: &ash::Device,
     commands: vk::CommandBuffer,

@@ -118,7 +118,7 @@ impl Drop for Device {
     }
 }
 
-/// A family that renders, on a device of version 1.3.
+/// Returns a family that renders, on a device of version 1.3.
 fn family(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Option<u32> {
     // SAFETY: the physical device is this instance's; here and below.
     let properties = unsafe { instance.get_physical_device_properties(physical) };

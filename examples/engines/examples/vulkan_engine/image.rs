@@ -20,7 +20,7 @@ pub(crate) struct Native {
     device: ash::Device,
 }
 
-/// What an image is for.
+/// Format, size and usage of an image.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) size: (u32, u32),
@@ -47,7 +47,7 @@ impl Image {
         self.memory.id()
     }
 
-    /// An image like it at a place where it would move to.
+    /// Returns an image like it at a place where it would move to.
     pub(crate) fn twin(
         &self,
         vulkan: &Vulkan,
@@ -100,7 +100,7 @@ fn make(vulkan: &Vulkan, shape: Shape) -> Result<vk::Image, vk::Result> {
     unsafe { vulkan.ash_device().create_image(&info, None) }
 }
 
-/// Asks the driver what the image needs, omniheap for it, and binds the two.
+/// Creates an image, allocates its memory from omniheap, and binds it.
 fn place(
     manager: &Manager<Vulkan>,
     image: vk::Image,
@@ -125,7 +125,7 @@ fn place(
     Ok(memory)
 }
 
-/// All of an image that has neither levels nor layers.
+/// Returns all of an image that has neither levels nor layers.
 pub(crate) fn whole(aspect: vk::ImageAspectFlags) -> vk::ImageSubresourceRange {
     vk::ImageSubresourceRange {
         aspect_mask: aspect,

@@ -1,4 +1,4 @@
-//! How a draw call reads its data: one pipeline, one set for the object, one for the texture.
+//! Pipeline and descriptor sets: one set for the object, one for the texture.
 #![expect(unsafe_code, reason = "an engine talks to the driver itself")]
 use crate::{assets::Assets, frame};
 use core::error::Error;

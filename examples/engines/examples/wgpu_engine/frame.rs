@@ -9,7 +9,7 @@ const CLEAR: wgpu::Color = wgpu::Color { r: 0.05, g: 0.06, b: 0.09, a: 1.0 };
 const EXTENT: wgpu::Extent3d =
     wgpu::Extent3d { width: SIZE.0, height: SIZE.1, depth_or_array_layers: 1 };
 
-/// What all frames draw with and on.
+/// Pipeline, targets and buffers shared by all frames.
 pub(crate) struct Renderer<'a> {
     manager: &'a Manager<Wgpu>,
     scene: &'a Scene,
@@ -30,7 +30,7 @@ impl<'a> Renderer<'a> {
         Ok(Self { manager, scene, pipeline, surfaces, colour, depth })
     }
 
-    /// How many textures lie in memory of the manager.
+    /// Returns the number of textures in the manager's memory.
     pub(crate) fn placed(&self) -> usize {
         let textures = self.surfaces.iter().map(|surface| &surface.texture);
         let all = textures.chain([&self.colour, &self.depth]);

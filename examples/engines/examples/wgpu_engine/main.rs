@@ -67,7 +67,7 @@ fn open() -> Result<Option<(wgpu::Device, wgpu::Queue)>, Box<dyn Error>> {
     Ok(Some(pollster::block_on(adapter.request_device(&wanted))?))
 }
 
-/// Puts every mesh into a pool of small blocks, each of which can be emptied and given back.
+/// Moves every mesh into a pool of small blocks, each of which can be emptied and freed.
 fn load(manager: &Manager<Wgpu>, scene: &Scene) -> Result<Meshes, Box<dyn Error>> {
     let request = |bytes: &[u8]| {
         Request::new(bytes.len() as u64).align(Align::of(16)).writer(Writer::HostOnce).name("mesh")

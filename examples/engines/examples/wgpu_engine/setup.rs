@@ -1,4 +1,4 @@
-//! What is made once: the pipeline, its layouts, and the textures.
+//! Setup: the pipeline, its layouts, and the textures.
 use core::num::NonZero;
 use omniheap_core::{AllocateError, Manager};
 use omniheap_engines::{OBJECT, SHADER, STRIDE, Scene, Texture};
@@ -11,7 +11,7 @@ pub(crate) fn entry(binding: u32, resource: wgpu::BindingResource<'_>) -> wgpu::
     wgpu::BindGroupEntry { binding, resource }
 }
 
-/// A texture in memory of the manager, where wgpu lets it be placed.
+/// Returns a texture in memory of the manager, where wgpu lets it be placed.
 pub(crate) fn image(
     manager: &Manager<Wgpu>,
     size: wgpu::Extent3d,

@@ -1,4 +1,4 @@
-//! What was put in is known, what was not is not.
+//! The memo knows exactly what was put in.
 use super::{MOST, Memo};
 use crate::rng::Rng;
 use alloc::vec::Vec;

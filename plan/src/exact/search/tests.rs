@@ -1,4 +1,4 @@
-//! What one run learns, the next one knows.
+//! A run uses what earlier runs learnt.
 use super::{Search, Verdict};
 use crate::exact::{Detail, Frame, Tactic};
 use crate::model::Model;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A lookup that ran.
+/// Returns a lookup that ran.
 fn ran(judged: &Lookup) -> Line {
     Line {
         backend: "host",

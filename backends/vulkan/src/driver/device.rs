@@ -1,0 +1,277 @@
+//! The logical device, its queues, and who may touch them when.
+#![expect(unsafe_code, reason = "every call into the driver is unsafe")]
+use crate::{
+    caps::features::{Feature, Features},
+    driver::{Instance, Owner, check, physical::Physical, queues},
+};
+use ash::{ext, khr, vk};
+use core::{
+    fmt,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
+use omniheap_seam::{ErrorKind, Result};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A queue; the driver wants one caller at a time.
+pub(crate) struct Queue {
+    pub(crate) family: u32,
+    pub(crate) flags: vk::QueueFlags,
+    raw: Mutex<vk::Queue>,
+    /// True if it was used since it was last seen idle: asking the driver costs 0.2 ms on some devices.
+    used: AtomicBool,
+    /// True if an engine submits work of its own: other timelines keep away from it then.
+    lent: AtomicBool,
+}
+
+impl Queue {
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent.load(Ordering::Relaxed)
+    }
+}
+
+/// A device that lives until its last block, timeline or page is gone.
+pub(crate) struct Device {
+    pub(crate) raw: ash::Device,
+    pub(crate) physical: vk::PhysicalDevice,
+    pub(crate) features: Features,
+    pub(crate) queues: Vec<Queue>,
+    /// Every family of `queues`, once.
+    pub(crate) families: Vec<u32>,
+    pub(crate) timeline_khr: Option<khr::timeline_semaphore::Device>,
+    pub(crate) address_khr: Option<khr::buffer_device_address::Device>,
+    pub(crate) external_fd: Option<khr::external_memory_fd::Device>,
+    debug: Option<ext::debug_utils::Device>,
+    /// Driver allocations alive, and how many the driver tolerates.
+    pub(crate) live: AtomicU64,
+    pub(crate) most_live: AtomicU64,
+    owner: Owner,
+    pub(crate) instance: Arc<Instance>,
+}
+
+impl Device {
+    /// Creates a device with every feature that `physical` offers and this backend knows.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` when the device has no queue that copies; the driver's error.
+    pub(crate) fn open(instance: Arc<Instance>, physical: &Physical) -> Result<Arc<Self>> {
+        let chosen = queues::choose(&physical.families);
+        if chosen.is_empty() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let raw = create(&instance, physical, &chosen)?;
+        let mut found = Vec::new();
+        for (family, count) in chosen {
+            for index in 0..count {
+                // SAFETY: `create` asked for `count` queues of this family, without flags.
+                found.push((family, unsafe { raw.get_device_queue(family, index) }));
+            }
+        }
+        Ok(Self::assemble(instance, physical, raw, &found, Owner::Us))
+    }
+
+    /// Takes a device that an engine owns and keeps alive.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` when no queue is given or a family does not exist.
+    pub(crate) fn wrap(
+        instance: Arc<Instance>,
+        physical: &Physical,
+        raw: ash::Device,
+        queues: &[(u32, vk::Queue)],
+    ) -> Result<Arc<Self>> {
+        let known = |(family, _): &(u32, vk::Queue)| {
+            usize::try_from(*family).is_ok_and(|family| family < physical.families.len())
+        };
+        if queues.is_empty() || !queues.iter().all(known) {
+            return Err(ErrorKind::InvalidConfig.into());
+        }
+        Ok(Self::assemble(instance, physical, raw, queues, Owner::Caller))
+    }
+
+    fn assemble(
+        instance: Arc<Instance>,
+        physical: &Physical,
+        raw: ash::Device,
+        queues: &[(u32, vk::Queue)],
+        owner: Owner,
+    ) -> Arc<Self> {
+        let features = physical.features;
+        let old = physical.api < vk::API_VERSION_1_2;
+        let (i, d) = (&instance.raw, &raw);
+        let with = |feature| features.has(feature);
+        let mut families: Vec<u32> = queues.iter().map(|(family, _)| *family).collect();
+        families.sort_unstable();
+        families.dedup();
+        Arc::new(Self {
+            timeline_khr: (old && with(Feature::TimelineSemaphore))
+                .then(|| khr::timeline_semaphore::Device::new(i, d)),
+            address_khr: (old && with(Feature::BufferDeviceAddress))
+                .then(|| khr::buffer_device_address::Device::new(i, d)),
+            external_fd: with(Feature::ExternalMemoryFd)
+                .then(|| khr::external_memory_fd::Device::new(i, d)),
+            debug: with(Feature::DebugUtils).then(|| ext::debug_utils::Device::new(i, d)),
+            queues: queues
+                .iter()
+                .map(|(family, raw)| queue(physical, *family, *raw, owner))
+                .collect(),
+            physical: physical.raw,
+            families,
+            features,
+            live: AtomicU64::new(0),
+            most_live: AtomicU64::new(u64::from(physical.limits.max_memory_allocation_count)),
+            owner,
+            raw,
+            instance,
+        })
+    }
+
+    /// Runs `f` with exclusive use of the queue.
+    pub(crate) fn with_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
+        let queue = &self.queues[queue];
+        let raw = lock(&queue.raw);
+        // Under the lock, so that nobody who waits for the queue misses it.
+        queue.used.store(true, Ordering::Relaxed);
+        f(*raw)
+    }
+
+    /// Runs an engine's `f` with exclusive use of the queue.
+    pub(crate) fn lend_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
+        self.queues[queue].lent.store(true, Ordering::Relaxed);
+        self.with_queue(queue, f)
+    }
+
+    /// Submits one batch.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfHostMemory`, `OutOfDeviceMemory`, `DeviceLost`; nothing was submitted then.
+    ///
+    /// # Safety
+    ///
+    /// Everything `batch` names belongs to this device, its command buffers are recorded and not pending, and all of it
+    /// stays alive until the batch has finished; `fence` is null or unsignalled and unused.
+    pub(crate) unsafe fn submit(
+        &self,
+        queue: usize,
+        batch: &vk::SubmitInfo<'_>,
+        fence: vk::Fence,
+    ) -> Result<()> {
+        let batches = core::slice::from_ref(batch);
+        self.with_queue(queue, |queue| {
+            // SAFETY: the caller promises the handles; `with_queue` holds the queue for us alone.
+            check(unsafe { self.raw.queue_submit(queue, batches, fence) })
+        })
+    }
+
+    /// Waits until every queue has finished what was submitted to it.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`, out of memory.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        for queue in &self.queues {
+            let raw = lock(&queue.raw);
+            if queue.used.load(Ordering::Relaxed) {
+                // SAFETY: the queue belongs to this device, and the lock holds it for us alone.
+                check(unsafe { self.raw.queue_wait_idle(*raw) })?;
+                queue.used.store(false, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a debug name; does nothing without debug-utils.
+    ///
+    /// # Safety
+    ///
+    /// `handle` belongs to this device.
+    pub(crate) unsafe fn name<H: vk::Handle>(&self, handle: H, name: &str) {
+        let Some(debug) = &self.debug else { return };
+        let text: Vec<u8> = name.bytes().filter(|byte| *byte != 0).chain([0]).collect();
+        let text = core::ffi::CStr::from_bytes_with_nul(&text).expect("one zero byte, at the end");
+        let info =
+            vk::DebugUtilsObjectNameInfoEXT::default().object_handle(handle).object_name(text);
+        // SAFETY: the caller promises the handle; the name outlives the call.
+        let named = unsafe { debug.set_debug_utils_object_name(&info) };
+        // A name that cannot be kept changes nothing about the memory.
+        let _ = named;
+    }
+}
+
+fn queue(physical: &Physical, family: u32, raw: vk::Queue, owner: Owner) -> Queue {
+    let index = usize::try_from(family).expect("families were checked against the list");
+    // An engine may have used its queue before it lent it.
+    let used = AtomicBool::new(owner == Owner::Caller);
+    let (flags, lent) = (physical.families[index].queue_flags, AtomicBool::new(false));
+    Queue { family, flags, raw: Mutex::new(raw), used, lent }
+}
+
+/// `count` queues of one family, all equally urgent; `queues::choose` asks for far fewer than the table holds.
+fn queue_info(family: u32, count: u32) -> vk::DeviceQueueCreateInfo<'static> {
+    const LEVELS: [f32; 16] = [1.0; 16];
+    let count = usize::try_from(count).map_or(LEVELS.len(), |count| count.min(LEVELS.len()));
+    vk::DeviceQueueCreateInfo::default()
+        .queue_family_index(family)
+        .queue_priorities(&LEVELS[..count])
+}
+
+fn create(instance: &Instance, physical: &Physical, chosen: &[(u32, u32)]) -> Result<ash::Device> {
+    let queues: Vec<_> = chosen.iter().map(|(family, count)| queue_info(*family, *count)).collect();
+    let with = |feature| physical.features.has(feature);
+    let sparse = vk::Bool32::from(with(Feature::SparseBuffers));
+    let basic = vk::PhysicalDeviceFeatures {
+        sparse_binding: sparse,
+        sparse_residency_buffer: sparse,
+        ..Default::default()
+    };
+    let names: Vec<_> = physical.extensions.iter().map(|name| name.as_ptr()).collect();
+    let mut timeline =
+        vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
+    let mut address =
+        vk::PhysicalDeviceBufferDeviceAddressFeatures::default().buffer_device_address(true);
+    let mut priority = vk::PhysicalDeviceMemoryPriorityFeaturesEXT::default().memory_priority(true);
+    let mut coherent =
+        vk::PhysicalDeviceCoherentMemoryFeaturesAMD::default().device_coherent_memory(true);
+    let mut info = vk::DeviceCreateInfo::default()
+        .queue_create_infos(&queues)
+        .enabled_extension_names(&names)
+        .enabled_features(&basic);
+    if with(Feature::TimelineSemaphore) {
+        info = info.push_next(&mut timeline);
+    }
+    if with(Feature::BufferDeviceAddress) {
+        info = info.push_next(&mut address);
+    }
+    if with(Feature::MemoryPriority) {
+        info = info.push_next(&mut priority);
+    }
+    if with(Feature::DeviceCoherentMemory) {
+        info = info.push_next(&mut coherent);
+    }
+    // SAFETY: the physical device belongs to the instance; families, extensions and features are those it reported.
+    check(unsafe { instance.raw.create_device(physical.raw, &info, None) })
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.owner == Owner::Us {
+            // A lost device has nothing to wait for, and is destroyed all the same.
+            let _ = self.wait_idle();
+            // SAFETY: ours; every object of it holds an `Arc` of `self`, so none is left, and the queues are idle.
+            unsafe { self.raw.destroy_device(None) };
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("raw", &self.raw.handle()).finish_non_exhaustive()
+    }
+}
+
+/// Locks; what a panicking thread left behind is still the state that the driver knows.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

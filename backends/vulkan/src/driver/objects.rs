@@ -1,0 +1,264 @@
+//! Owners of native objects: each destroys what it holds, once, and keeps the device alive until then.
+#![expect(unsafe_code, reason = "every call into the driver is unsafe")]
+use crate::{
+    MemorySource, Piece,
+    caps::features::Feature,
+    driver::{check, device::Device, error},
+};
+use ash::vk;
+use core::{ptr::NonNull, sync::atomic::Ordering};
+use omniheap_seam::{ErrorKind, Result};
+use std::sync::Arc;
+
+/// Returns the usages of a block's buffer.
+pub(crate) fn usage(device: &Device) -> vk::BufferUsageFlags {
+    use vk::BufferUsageFlags as U;
+    let all = U::TRANSFER_SRC
+        | U::TRANSFER_DST
+        | U::STORAGE_BUFFER
+        | U::UNIFORM_BUFFER
+        | U::STORAGE_TEXEL_BUFFER
+        | U::UNIFORM_TEXEL_BUFFER
+        | U::VERTEX_BUFFER
+        | U::INDEX_BUFFER
+        | U::INDIRECT_BUFFER;
+    match device.features.has(Feature::BufferDeviceAddress) {
+        true => all | U::SHADER_DEVICE_ADDRESS,
+        false => all,
+    }
+}
+
+/// A buffer.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub(crate) raw: vk::Buffer,
+    device: Arc<Device>,
+}
+
+/// Kind of buffer: bound once, or sparse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// All of it, once.
+    Plain,
+    /// All of it, once, from memory that leaves or enters the process.
+    Shared,
+    /// Page by page.
+    Sparse,
+}
+
+impl Buffer {
+    /// Creates a buffer for a whole block.
+    pub(crate) fn create(device: &Arc<Device>, size: u64, kind: Kind) -> Result<Self> {
+        let mut info = vk::BufferCreateInfo::default().size(size).usage(usage(device));
+        // Blocks are used by every timeline: concurrent sharing spares ownership transfers, and buffers lose nothing.
+        if device.families.len() > 1 {
+            info = info
+                .sharing_mode(vk::SharingMode::CONCURRENT)
+                .queue_family_indices(&device.families);
+        }
+        let mut outside = vk::ExternalMemoryBufferCreateInfo::default()
+            .handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        match kind {
+            Kind::Plain => {}
+            Kind::Shared => info = info.push_next(&mut outside),
+            Kind::Sparse => {
+                use vk::BufferCreateFlags as F;
+                info = info.flags(F::SPARSE_BINDING | F::SPARSE_RESIDENCY);
+            }
+        }
+        // SAFETY: the device is alive; sparse flags and fd sharing are used only where the features were found.
+        let raw = check(unsafe { device.raw.create_buffer(&info, None) })?;
+        Ok(Self { raw, device: Arc::clone(device) })
+    }
+
+    /// Returns the buffer's memory requirements.
+    pub(crate) fn requirements(&self) -> vk::MemoryRequirements {
+        // SAFETY: the buffer is alive as long as `self`.
+        unsafe { self.device.raw.get_buffer_memory_requirements(self.raw) }
+    }
+
+    /// Binds the buffer to the start of what is ours in `memory`, which it then must not outlive.
+    pub(crate) fn bind(&self, memory: &Memory) -> Result<()> {
+        // SAFETY: both are alive and of one device; the only caller binds a fresh buffer to memory that was allocated
+        // from its requirements.
+        check(unsafe { self.device.raw.bind_buffer_memory(self.raw, memory.raw, memory.base) })
+    }
+
+    /// Returns the device address, zero where addresses are not enabled.
+    pub(crate) fn address(&self) -> u64 {
+        if !self.device.features.has(Feature::BufferDeviceAddress) {
+            return 0;
+        }
+        let info = vk::BufferDeviceAddressInfo::default().buffer(self.raw);
+        match &self.device.address_khr {
+            // SAFETY: the buffer is alive, was created for addresses, and is bound or sparse.
+            Some(old) => unsafe { old.get_buffer_device_address(&info) },
+            // SAFETY: as above.
+            None => unsafe { self.device.raw.get_buffer_device_address(&info) },
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: created by `create`, destroyed once; whoever drops it knows that no work uses it (see `Block`).
+        unsafe { self.device.raw.destroy_buffer(self.raw, None) };
+    }
+}
+
+/// Parameters of a memory allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) size: u64,
+    pub(crate) memory_type: u32,
+    pub(crate) priority: Option<f32>,
+    /// The one resource that the memory is for.
+    pub(crate) dedicated: Option<vk::MemoryDedicatedAllocateInfo<'static>>,
+    pub(crate) share: Share,
+}
+
+/// Whether memory is exported or imported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Share {
+    /// It stays.
+    No,
+    /// It may leave by descriptor.
+    Export,
+    /// It comes from this descriptor, which the driver owns after success.
+    Import(i32),
+}
+
+/// A driver allocation, counted.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) raw: vk::DeviceMemory,
+    /// Offset of our memory in it; zero unless a [`MemorySource`] gave it.
+    pub(crate) base: u64,
+    pub(crate) size: u64,
+    origin: Origin,
+    device: Arc<Device>,
+}
+
+/// Origin of the memory, which also frees it.
+#[derive(Debug)]
+enum Origin {
+    Driver,
+    Source { source: Arc<dyn MemorySource>, piece: Piece },
+}
+
+impl Memory {
+    /// Allocates from an engine's allocator.
+    ///
+    /// # Errors
+    ///
+    /// What the allocator says.
+    pub(crate) fn from_source(
+        device: &Arc<Device>,
+        source: &Arc<dyn MemorySource>,
+        asked: vk::MemoryRequirements,
+    ) -> Result<Self> {
+        let piece = source.allocate(asked)?;
+        let (source, device) = (Arc::clone(source), Arc::clone(device));
+        let origin = Origin::Source { source, piece };
+        Ok(Self { raw: piece.memory, base: piece.offset, size: asked.size, origin, device })
+    }
+
+    /// Queries the driver.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfDeviceMemory` when the count of allocations is exhausted; the driver's error.
+    pub(crate) fn allocate(device: &Arc<Device>, ask: Ask) -> Result<Self> {
+        let most = device.most_live.load(Ordering::Relaxed);
+        let count = |live: u64| (live < most).then_some(live + 1);
+        if device.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_err() {
+            return Err(error(vk::Result::ERROR_TOO_MANY_OBJECTS));
+        }
+        match ask_driver(device, ask) {
+            Ok(raw) => {
+                let (origin, device) = (Origin::Driver, Arc::clone(device));
+                Ok(Self { raw, base: 0, size: ask.size, origin, device })
+            }
+            Err(why) => {
+                device.live.fetch_sub(1, Ordering::Relaxed);
+                Err(why)
+            }
+        }
+    }
+
+    /// Maps all of it. Called once: mapping twice is an error in the API.
+    pub(crate) fn map(&self) -> Result<NonNull<u8>> {
+        if let Origin::Source { piece, .. } = &self.origin {
+            return piece.mapped.map(NonNull::cast).ok_or(ErrorKind::NotMappable.into());
+        }
+        let flags = vk::MemoryMapFlags::empty();
+        // SAFETY: alive as long as `self`, not mapped yet (callers keep the pointer), and of a visible type.
+        let start = unsafe { self.device.raw.map_memory(self.raw, 0, vk::WHOLE_SIZE, flags) };
+        NonNull::new(check(start)?.cast()).ok_or(ErrorKind::NotMappable.into())
+    }
+
+    /// Makes host writes visible to the device. Whole atoms of mapped memory.
+    pub(crate) fn flush(&self, offset: u64, size: u64) -> Result<()> {
+        let range = [self.range(offset, size)];
+        // SAFETY: alive, mapped, and the caller keeps to whole atoms inside the memory.
+        check(unsafe { self.device.raw.flush_mapped_memory_ranges(&range) })
+    }
+
+    /// Makes device writes visible to the host. Whole atoms of mapped memory.
+    pub(crate) fn invalidate(&self, offset: u64, size: u64) -> Result<()> {
+        let range = [self.range(offset, size)];
+        // SAFETY: as for `flush`.
+        check(unsafe { self.device.raw.invalidate_mapped_memory_ranges(&range) })
+    }
+
+    fn range(&self, offset: u64, size: u64) -> vk::MappedMemoryRange<'static> {
+        vk::MappedMemoryRange::default().memory(self.raw).offset(self.base + offset).size(size)
+    }
+}
+
+fn ask_driver(device: &Device, ask: Ask) -> Result<vk::DeviceMemory> {
+    let mut flags =
+        vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
+    let mut priority = vk::MemoryPriorityAllocateInfoEXT::default();
+    let mut dedicated = ask.dedicated;
+    let fd = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+    let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(fd);
+    let mut import = vk::ImportMemoryFdInfoKHR::default().handle_type(fd);
+    let mut info = vk::MemoryAllocateInfo::default()
+        .allocation_size(ask.size)
+        .memory_type_index(ask.memory_type);
+    let image = ask.dedicated.is_some_and(|one| one.image != vk::Image::null());
+    if device.features.has(Feature::BufferDeviceAddress) && !image {
+        info = info.push_next(&mut flags);
+    }
+    let hints = device.features.has(Feature::MemoryPriority);
+    if let Some(level) = ask.priority.filter(|level| hints && !level.is_nan()) {
+        priority = priority.priority(level.clamp(0.0, 1.0));
+        info = info.push_next(&mut priority);
+    }
+    if let Some(dedicated) = &mut dedicated {
+        info = info.push_next(dedicated);
+    }
+    match ask.share {
+        Share::No => {}
+        Share::Export => info = info.push_next(&mut export),
+        Share::Import(descriptor) => {
+            import = import.fd(descriptor);
+            info = info.push_next(&mut import);
+        }
+    }
+    // SAFETY: the device is alive; size, type and chain were checked against what the device reported.
+    check(unsafe { device.raw.allocate_memory(&info, None) })
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Origin::Source { source, piece } = &self.origin {
+            // SAFETY: it gave this piece in `from_source`, gets it back once, and whoever drops it knows that no work uses it.
+            return unsafe { source.free(*piece) };
+        }
+        // SAFETY: allocated by `allocate`, freed once, unmapped by this; whoever drops it knows that no work uses it.
+        unsafe { self.device.raw.free_memory(self.raw, None) };
+        self.device.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}

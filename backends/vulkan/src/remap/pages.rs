@@ -1,0 +1,230 @@
+//! Physical pages, carved from larger driver allocations so that their number stays within the driver's limit.
+#![forbid(unsafe_code)]
+use crate::driver::{
+    device::{Device, lock},
+    objects::{Ask, Memory, Share},
+};
+use ash::vk;
+use core::sync::atomic::Ordering;
+use omniheap_seam::{ErrorKind, HeapId, Page, Result};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
+
+/// The most pages in one driver allocation, unless the limit on their number needs more: what is large comes back late.
+const MOST: u64 = 64;
+/// Low bits of a page's number: its place in the driver allocation; the rest says which one.
+const PLACE_BITS: u32 = 24;
+
+/// Properties of the pages of one heap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) heap: HeapId,
+    pub(crate) memory_type: u32,
+    /// Bytes of one page.
+    pub(crate) page: u64,
+    /// Pages that the heap could ever hold.
+    pub(crate) heap_pages: u64,
+    /// Pages in the largest driver allocation.
+    pub(crate) max_pages: u64,
+}
+
+/// Every page of a device.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    sources: Mutex<Sources>,
+    device: Arc<Device>,
+}
+
+#[derive(Debug, Default)]
+struct Sources {
+    by_number: BTreeMap<u64, Source>,
+    /// Those with a free page.
+    open: BTreeSet<(HeapId, u64)>,
+    next: u64,
+}
+
+/// One driver allocation and which of its pages are free.
+#[derive(Debug)]
+struct Source {
+    memory: Memory,
+    heap: HeapId,
+    page: u64,
+    count: u64,
+    /// Places, highest first, so that low ones go out first.
+    free: Vec<u64>,
+}
+
+impl Source {
+    fn is_free(&self) -> bool {
+        self.free.len() as u64 == self.count
+    }
+}
+
+impl Pages {
+    pub(crate) fn new(device: &Arc<Device>) -> Self {
+        Self { sources: Mutex::default(), device: Arc::clone(device) }
+    }
+
+    /// Appends `count` pages: all or none.
+    pub(crate) fn create(&self, kind: Kind, count: u64, pages: &mut Vec<Page>) -> Result<()> {
+        let mut sources = lock(&self.sources);
+        let mut taken = Vec::new();
+        while (taken.len() as u64) < count {
+            let missing = count - taken.len() as u64;
+            if sources.take(kind.heap, missing, &mut taken) {
+                continue;
+            }
+            if let Err(why) = sources.grow(&self.device, kind, missing) {
+                sources.give_back(kind.heap, &taken);
+                return Err(why);
+            }
+        }
+        pages.append(&mut taken);
+        Ok(())
+    }
+
+    /// Takes pages back, and gives driver allocations back that are all free.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when a page is unknown; the rest are taken back all the same.
+    pub(crate) fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
+        match lock(&self.sources).give_back(heap, pages) {
+            true => Ok(()),
+            false => Err(ErrorKind::Stale.into()),
+        }
+    }
+
+    /// Returns the binds that put `pages` at consecutive positions from `at`, neighbours joined.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` for an unknown page, `Foreign` for one of another heap.
+    pub(crate) fn binds(
+        &self,
+        heap: HeapId,
+        page: u64,
+        at: u64,
+        pages: &[Page],
+    ) -> Result<Vec<vk::SparseMemoryBind>> {
+        let sources = lock(&self.sources);
+        let mut binds: Vec<vk::SparseMemoryBind> = Vec::new();
+        for (index, wanted) in (0u64..).zip(pages) {
+            let (memory, offset) = sources.find(heap, *wanted)?;
+            let position = at + index * page;
+            match binds.last_mut() {
+                Some(last) if last.memory == memory && last.memory_offset + last.size == offset => {
+                    last.size += page;
+                }
+                _ => binds.push(
+                    vk::SparseMemoryBind::default()
+                        .resource_offset(position)
+                        .size(page)
+                        .memory(memory)
+                        .memory_offset(offset),
+                ),
+            }
+        }
+        Ok(binds)
+    }
+}
+
+impl Sources {
+    /// Moves up to `missing` free pages of `heap` into `taken`; tells whether there was any.
+    fn take(&mut self, heap: HeapId, missing: u64, taken: &mut Vec<Page>) -> bool {
+        let before = taken.len();
+        let goal = before.saturating_add(usize::try_from(missing).unwrap_or(usize::MAX));
+        while taken.len() < goal
+            && let Some((_, number)) = self.open.range((heap, 0)..=(heap, u64::MAX)).next().copied()
+        {
+            let source = self.by_number.get_mut(&number).expect("open sources are known");
+            while taken.len() < goal
+                && let Some(place) = source.free.pop()
+            {
+                taken.push(Page(number << PLACE_BITS | place));
+            }
+            if source.free.is_empty() {
+                self.open.remove(&(heap, number));
+            }
+        }
+        taken.len() > before
+    }
+
+    /// Allocates the missing pages from the driver, within bounds.
+    fn grow(&mut self, device: &Arc<Device>, kind: Kind, missing: u64) -> Result<()> {
+        // Never more than a quarter of the driver's allocations, even if all of the heap were pages.
+        let blocks = device.most_live.load(Ordering::Relaxed) / 4;
+        let least = kind.heap_pages.div_ceil(blocks.max(1)).max(1);
+        let most = kind.max_pages.min(1 << PLACE_BITS);
+        let exact = missing.min(MOST.max(least)).min(most);
+        let wanted = exact.max(least).min(most);
+        if most == 0 {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let source = match source(device, kind, wanted) {
+            // Rounding up was our wish, not the caller's.
+            Err(_) if wanted > exact => source(device, kind, exact)?,
+            other => other?,
+        };
+        self.by_number.insert(self.next, source);
+        self.open.insert((kind.heap, self.next));
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Returns whether every page was known.
+    fn give_back(&mut self, heap: HeapId, pages: &[Page]) -> bool {
+        let mut known = true;
+        for page in pages {
+            let (number, place) = split(*page);
+            let Some(source) = self.by_number.get_mut(&number) else {
+                known = false;
+                continue;
+            };
+            if source.heap != heap || place >= source.count || source.free.contains(&place) {
+                known = false;
+                continue;
+            }
+            source.free.push(place);
+            if source.is_free() {
+                self.by_number.remove(&number);
+                self.open.remove(&(heap, number));
+            } else {
+                self.open.insert((heap, number));
+                // Low places go out first; one page is out of order at most, so this is cheap.
+                source.free.sort_unstable_by_key(|place| core::cmp::Reverse(*place));
+            }
+        }
+        known
+    }
+
+    fn find(&self, heap: HeapId, page: Page) -> Result<(vk::DeviceMemory, u64)> {
+        let (number, place) = split(page);
+        let source = self.by_number.get(&number).ok_or(ErrorKind::Stale)?;
+        if source.heap != heap {
+            return Err(ErrorKind::Foreign.into());
+        }
+        if place >= source.count || source.free.contains(&place) {
+            return Err(ErrorKind::Stale.into());
+        }
+        Ok((source.memory.raw, place * source.page))
+    }
+}
+
+const fn split(page: Page) -> (u64, u64) {
+    (page.0 >> PLACE_BITS, page.0 & ((1 << PLACE_BITS) - 1))
+}
+
+fn source(device: &Arc<Device>, kind: Kind, count: u64) -> Result<Source> {
+    let ask = Ask {
+        size: count * kind.page,
+        memory_type: kind.memory_type,
+        priority: None,
+        dedicated: None,
+        share: Share::No,
+    };
+    let memory = Memory::allocate(device, ask)?;
+    Ok(Source { memory, heap: kind.heap, page: kind.page, count, free: (0..count).rev().collect() })
+}

@@ -1,0 +1,222 @@
+//! Clock of a timeline: one timeline semaphore, or a queue of fences where there are none.
+#![expect(unsafe_code, reason = "every call into the driver is unsafe")]
+use crate::driver::{
+    check,
+    device::{Device, lock},
+};
+use ash::vk;
+use omniheap_seam::Result;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+/// Implementation of a timeline's epochs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clocks {
+    /// Timeline semaphores where the device has them, else fences.
+    #[default]
+    Semaphores,
+    /// Fences: every timeline then shares the first queue, `order` is a barrier on it, and a wait holds its timeline.
+    Fences,
+}
+
+/// A timeline semaphore.
+#[derive(Debug)]
+pub(crate) struct Semaphore {
+    pub(crate) raw: vk::Semaphore,
+    device: Arc<Device>,
+}
+
+impl Semaphore {
+    fn create(device: &Arc<Device>) -> Result<Self> {
+        let mut kind = vk::SemaphoreTypeCreateInfo::default()
+            .semaphore_type(vk::SemaphoreType::TIMELINE)
+            .initial_value(0);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        // SAFETY: the device is alive and has timeline semaphores (`Clock::new` asked).
+        let raw = check(unsafe { device.raw.create_semaphore(&info, None) })?;
+        Ok(Self { raw, device: Arc::clone(device) })
+    }
+
+    pub(crate) fn value(&self) -> Result<u64> {
+        check(match &self.device.timeline_khr {
+            // SAFETY: alive as long as `self`, and a timeline semaphore.
+            Some(old) => unsafe { old.get_semaphore_counter_value(self.raw) },
+            // SAFETY: as above.
+            None => unsafe { self.device.raw.get_semaphore_counter_value(self.raw) },
+        })
+    }
+
+    fn wait(&self, value: u64) -> Result<()> {
+        let (raws, values) = ([self.raw], [value]);
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&raws).values(&values);
+        check(match &self.device.timeline_khr {
+            // SAFETY: alive as long as `self`; both arrays have one element.
+            Some(old) => unsafe { old.wait_semaphores(&info, u64::MAX) },
+            // SAFETY: as above.
+            None => unsafe { self.device.raw.wait_semaphores(&info, u64::MAX) },
+        })
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        // SAFETY: destroyed once; every batch that names it keeps an `Arc` of it until it has finished.
+        unsafe { self.device.raw.destroy_semaphore(self.raw, None) };
+    }
+}
+
+/// A fence.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    pub(crate) raw: vk::Fence,
+    device: Arc<Device>,
+}
+
+impl Fence {
+    pub(crate) fn create(device: &Arc<Device>) -> Result<Self> {
+        let info = vk::FenceCreateInfo::default();
+        // SAFETY: the device is alive.
+        let raw = check(unsafe { device.raw.create_fence(&info, None) })?;
+        Ok(Self { raw, device: Arc::clone(device) })
+    }
+
+    /// Waits until a submitted fence signals.
+    pub(crate) fn wait(&self) -> Result<()> {
+        // SAFETY: alive as long as `self`.
+        check(unsafe { self.device.raw.wait_for_fences(&[self.raw], true, u64::MAX) })
+    }
+
+    /// Makes it usable again; no queue may still hold it.
+    pub(crate) fn reset(&self) -> Result<()> {
+        // SAFETY: alive; callers reset only after they saw it signalled.
+        check(unsafe { self.device.raw.reset_fences(&[self.raw]) })
+    }
+
+    fn signalled(&self) -> Result<bool> {
+        // SAFETY: alive as long as `self`.
+        check(unsafe { self.device.raw.get_fence_status(self.raw) })
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        // SAFETY: destroyed once; whoever drops it waited for the batch that signals it.
+        unsafe { self.device.raw.destroy_fence(self.raw, None) };
+    }
+}
+
+/// A timeline's time.
+#[derive(Debug)]
+pub(crate) enum Clock {
+    Semaphore(Arc<Semaphore>),
+    Fences(Mutex<Fences>),
+}
+
+/// Fences in the order of their epochs.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    pending: VecDeque<(u64, Fence)>,
+    spare: Vec<Fence>,
+    reached: u64,
+}
+
+impl Fences {
+    fn pop(&mut self) -> Result<()> {
+        if let Some((epoch, fence)) = self.pending.pop_front() {
+            self.reached = epoch;
+            fence.reset()?;
+            self.spare.push(fence);
+        }
+        Ok(())
+    }
+}
+
+impl Clock {
+    pub(crate) fn new(device: &Arc<Device>, clocks: Clocks) -> Result<Self> {
+        Ok(match clocks {
+            Clocks::Semaphores => Self::Semaphore(Arc::new(Semaphore::create(device)?)),
+            Clocks::Fences => Self::Fences(Mutex::default()),
+        })
+    }
+
+    /// Returns the latest epoch reached.
+    pub(crate) fn reached(&self) -> Result<u64> {
+        match self {
+            Self::Semaphore(semaphore) => semaphore.value(),
+            Self::Fences(fences) => {
+                let mut fences = lock(fences);
+                while let Some((_, fence)) = fences.pending.front() {
+                    if !fence.signalled()? {
+                        break;
+                    }
+                    fences.pop()?;
+                }
+                Ok(fences.reached)
+            }
+        }
+    }
+
+    /// Waits for an epoch that was submitted.
+    pub(crate) fn wait(&self, epoch: u64) -> Result<()> {
+        match self {
+            Self::Semaphore(semaphore) => semaphore.wait(epoch),
+            Self::Fences(fences) => {
+                let mut fences = lock(fences);
+                while fences.reached < epoch
+                    && let Some((_, fence)) = fences.pending.front()
+                {
+                    fence.wait()?;
+                    fences.pop()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Submits one batch that ends at `epoch`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Device::submit`]; `waits` stay alive until the batch has finished.
+    pub(crate) unsafe fn submit(
+        &self,
+        device: &Arc<Device>,
+        queue: usize,
+        commands: &[vk::CommandBuffer],
+        waits: &[(Arc<Semaphore>, u64)],
+        epoch: u64,
+    ) -> Result<()> {
+        let semaphore = match self {
+            Self::Semaphore(semaphore) => semaphore,
+            Self::Fences(fences) => {
+                let mut fences = lock(fences);
+                let fence = match fences.spare.pop() {
+                    Some(fence) => fence,
+                    None => Fence::create(device)?,
+                };
+                let info = vk::SubmitInfo::default().command_buffers(commands);
+                // SAFETY: the caller's promise; the fence is fresh or was reset by `pop`.
+                unsafe { device.submit(queue, &info, fence.raw) }?;
+                fences.pending.push_back((epoch, fence));
+                return Ok(());
+            }
+        };
+        let raws: Vec<_> = waits.iter().map(|(semaphore, _)| semaphore.raw).collect();
+        let values: Vec<_> = waits.iter().map(|(_, value)| *value).collect();
+        let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; raws.len()];
+        let (signal, reach) = ([semaphore.raw], [epoch]);
+        let mut times = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(&values)
+            .signal_semaphore_values(&reach);
+        let info = vk::SubmitInfo::default()
+            .command_buffers(commands)
+            .wait_semaphores(&raws)
+            .wait_dst_stage_mask(&stages)
+            .signal_semaphores(&signal)
+            .push_next(&mut times);
+        // SAFETY: the caller's promise; epochs of one timeline grow, so the signalled value does.
+        unsafe { device.submit(queue, &info, vk::Fence::null()) }
+    }
+}

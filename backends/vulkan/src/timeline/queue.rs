@@ -1,0 +1,322 @@
+//! One timeline: a queue, a clock, command buffers that come back, and a staging ring.
+#![expect(unsafe_code, reason = "every call into the driver is unsafe")]
+use crate::{
+    driver::device::{Device, lock},
+    timeline::{
+        clock::{Clock, Clocks, Semaphore},
+        commands::Commands,
+        route::{self, Before},
+    },
+    transfer::staging::{Plan, Plans, Staging},
+};
+use ash::vk;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use omniheap_seam::{ErrorKind, Result};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+/// A timeline.
+#[derive(Debug)]
+pub(crate) struct QueueTimeline {
+    state: Mutex<State>,
+    clock: Clock,
+    /// The last epoch submitted.
+    last: AtomicU64,
+    /// The queue that the last batch went to.
+    at: AtomicUsize,
+    /// Queue of batches that wait for nothing, and of all the engine's work.
+    pub(crate) home: usize,
+    plans: Plans,
+    device: Arc<Device>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    commands: Commands,
+    flights: VecDeque<Flight>,
+    /// Semaphores that the next batch waits for.
+    waits: Vec<Wait>,
+    uncovered: Uncovered,
+    pub(crate) staging: Option<Staging>,
+    /// Ring for the compaction kernel's lists.
+    pub(crate) lists: Option<Staging>,
+}
+
+/// A point of another timeline.
+#[derive(Debug)]
+struct Wait {
+    semaphore: Arc<Semaphore>,
+    epoch: u64,
+    /// A queue on which whatever is submitted from now on comes after that point.
+    queue: usize,
+}
+
+/// Work behind the last epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Uncovered {
+    Nothing,
+    /// Work that the engine put on the queue.
+    Work,
+    /// Work of another timeline on the shared queue of fences, submitted before this one was ordered behind it.
+    Order,
+}
+
+/// A batch that the device may still run, with all it must keep.
+#[derive(Debug)]
+struct Flight {
+    epoch: u64,
+    commands: Option<vk::CommandBuffer>,
+    _waits: Vec<(Arc<Semaphore>, u64)>,
+}
+
+impl QueueTimeline {
+    pub(crate) fn open(
+        device: &Arc<Device>,
+        home: usize,
+        clocks: Clocks,
+        plans: Plans,
+    ) -> Result<Self> {
+        let state = State {
+            commands: Commands::create(device, &device.queues[home])?,
+            flights: VecDeque::new(),
+            waits: Vec::new(),
+            uncovered: Uncovered::Nothing,
+            staging: None,
+            lists: None,
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            clock: Clock::new(device, clocks)?,
+            last: AtomicU64::new(0),
+            at: AtomicUsize::new(home),
+            home,
+            plans,
+            device: Arc::clone(device),
+        })
+    }
+
+    /// Holds the timeline: what one holder submits stays together.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(crate) fn reached(&self) -> Result<u64> {
+        self.clock.reached()
+    }
+
+    /// Waits for an epoch. One that was never marked belongs to no timeline of this device.
+    pub(crate) fn wait(&self, epoch: u64) -> Result<()> {
+        if epoch > self.last.load(Ordering::Acquire) {
+            return Err(ErrorKind::NoSuchTimeline.into());
+        }
+        self.clock.wait(epoch)
+    }
+
+    /// Returns the semaphore and last epoch, where the clock has one.
+    pub(crate) fn semaphore(&self) -> Option<Arc<Semaphore>> {
+        match &self.clock {
+            Clock::Semaphore(semaphore) => Some(Arc::clone(semaphore)),
+            Clock::Fences(_) => None,
+        }
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.last.load(Ordering::Acquire)
+    }
+
+    /// Returns an epoch that covers everything so far, the engine's work and pending waits included.
+    pub(crate) fn mark(&self) -> Result<u64> {
+        let mut state = self.hold();
+        match state.uncovered == Uncovered::Nothing && state.waits.is_empty() {
+            true => Ok(self.last()),
+            false => {
+                let queue = self.next(&state)?;
+                self.send(&mut state, queue, None)
+            }
+        }
+    }
+
+    /// Makes later work wait for `epoch` of `other`.
+    pub(crate) fn order(&self, other: &Self, epoch: u64) -> Result<()> {
+        if epoch > other.last() {
+            return Err(ErrorKind::NoSuchTimeline.into());
+        }
+        if core::ptr::eq(self, other) {
+            return Ok(());
+        }
+        let mut state = self.hold();
+        let Some(semaphore) = other.semaphore() else {
+            // One queue: every batch of ours begins with a barrier behind all that was submitted before.
+            state.uncovered = Uncovered::Order;
+            return Ok(());
+        };
+        // Read after the last epoch: whatever queue that batch or a later one went to, it is behind the point.
+        let queue = other.at.load(Ordering::Acquire);
+        match state.waits.iter_mut().find(|known| Arc::ptr_eq(&known.semaphore, &semaphore)) {
+            Some(known) => (known.epoch, known.queue) = (epoch.max(known.epoch), queue),
+            None => state.waits.push(Wait { semaphore, epoch, queue }),
+        }
+        Ok(())
+    }
+
+    /// Runs an engine's closure with the queue, after the pending waits.
+    pub(crate) fn outside<R>(&self, f: impl FnOnce(vk::Queue) -> R) -> Result<R> {
+        let mut state = self.hold();
+        let away = self.at.load(Ordering::Relaxed) != self.home;
+        if away || !state.waits.is_empty() || state.uncovered == Uncovered::Order {
+            // The engine's own work may begin without a barrier.
+            self.run_on(&mut state, self.home, |_| ())?;
+        }
+        state.uncovered = Uncovered::Work;
+        Ok(self.device.lend_queue(self.home, f))
+    }
+
+    /// Records and submits one batch; returns its epoch.
+    pub(crate) fn run(
+        &self,
+        state: &mut State,
+        record: impl FnOnce(vk::CommandBuffer),
+    ) -> Result<u64> {
+        let queue = self.next(state)?;
+        self.run_on(state, queue, record)
+    }
+
+    fn run_on(
+        &self,
+        state: &mut State,
+        queue: usize,
+        record: impl FnOnce(vk::CommandBuffer),
+    ) -> Result<u64> {
+        self.reclaim(state)?;
+        let commands = state.commands.record(record)?;
+        let sent = self.send(state, queue, Some(commands));
+        if sent.is_err() {
+            state.commands.give_back(commands);
+        }
+        sent
+    }
+
+    /// Returns the queue for the next batch.
+    fn next(&self, state: &State) -> Result<usize> {
+        let at = self.at.load(Ordering::Relaxed);
+        if state.uncovered == Uncovered::Work {
+            // The engine's work is at home, and its end is known only there.
+            return Ok(self.home);
+        }
+        if at == self.home && state.waits.iter().all(|wait| wait.queue == at) {
+            return Ok(at);
+        }
+        let mut before = Vec::with_capacity(1 + state.waits.len());
+        if self.reached()? < self.last() {
+            before.push(Before::Own(at));
+        }
+        for wait in &state.waits {
+            if wait.semaphore.value()? < wait.epoch {
+                before.push(Before::Other(wait.queue));
+            }
+        }
+        let family = self.device.queues[self.home].family;
+        let open = |queue: usize| {
+            let queue = &self.device.queues[queue];
+            queue.family == family && !queue.is_lent()
+        };
+        Ok(route::choose(self.home, &before, open))
+    }
+
+    fn send(
+        &self,
+        state: &mut State,
+        queue: usize,
+        commands: Option<vk::CommandBuffer>,
+    ) -> Result<u64> {
+        let (last, epoch) = (self.last(), self.last() + 1);
+        let list: &[vk::CommandBuffer] = commands.as_slice();
+        let elsewhere = state.waits.iter().filter(|wait| wait.queue != queue);
+        let mut waits: Vec<_> =
+            elsewhere.map(|wait| (Arc::clone(&wait.semaphore), wait.epoch)).collect();
+        if self.at.load(Ordering::Relaxed) != queue {
+            waits.extend(self.semaphore().map(|own| (own, last)));
+        }
+        // SAFETY: the command buffer was just recorded by `run_on` for this family, to which `next` keeps, and is kept,
+        // like the semaphores, in `flights` until `epoch` is reached.
+        unsafe { self.clock.submit(&self.device, queue, list, &waits, epoch) }?;
+        // In this order: who sees the epoch sees a queue that is behind it.
+        self.at.store(queue, Ordering::Release);
+        self.last.store(epoch, Ordering::Release);
+        state.uncovered = Uncovered::Nothing;
+        state.waits.clear();
+        state.flights.push_back(Flight { epoch, commands, _waits: waits });
+        Ok(epoch)
+    }
+
+    /// Takes back what finished batches held.
+    fn reclaim(&self, state: &mut State) -> Result<()> {
+        if state.flights.is_empty() {
+            return Ok(());
+        }
+        let reached = self.reached()?;
+        while state.flights.front().is_some_and(|flight| flight.epoch <= reached) {
+            if let Some(Flight { commands: Some(commands), .. }) = state.flights.pop_front() {
+                state.commands.give_back(commands);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a piece of the staging ring, waiting for older ones where it must.
+    pub(crate) fn stage<'a>(
+        &self,
+        state: &'a mut State,
+        size: u64,
+    ) -> Result<Option<(u64, &'a mut Staging)>> {
+        self.take(&mut state.staging, self.plans.bytes, size)
+    }
+
+    /// Takes room for a list of the compaction kernel, waiting for older ones where it must.
+    pub(crate) fn list<'a>(
+        &self,
+        state: &'a mut State,
+        size: u64,
+    ) -> Result<Option<(u64, &'a mut Staging)>> {
+        self.take(&mut state.lists, self.plans.lists, size)
+    }
+
+    fn take<'a>(
+        &self,
+        ring: &'a mut Option<Staging>,
+        plan: Plan,
+        size: u64,
+    ) -> Result<Option<(u64, &'a mut Staging)>> {
+        if ring.is_none() {
+            *ring = Some(Staging::open(&self.device, plan)?);
+        }
+        let staging = ring.as_mut().expect("opened just above");
+        loop {
+            if let Some(start) = staging.ring.take(size) {
+                return Ok(Some((start, staging)));
+            }
+            let Some(oldest) = staging.ring.oldest() else { return Ok(None) };
+            self.clock.wait(oldest)?;
+            staging.ring.retire(self.clock.reached()?);
+        }
+    }
+
+    /// Returns the most bytes to send through the ring at once: a quarter, so that copying and sending overlap.
+    pub(crate) const fn piece(&self) -> u64 {
+        self.plans.bytes.size / 4
+    }
+
+    /// Returns the longest list of the compaction kernel, in bytes: half the ring, so that one is written while one is read.
+    pub(crate) const fn longest_list(&self) -> u64 {
+        self.plans.lists.size / 2
+    }
+}
+
+impl Drop for QueueTimeline {
+    fn drop(&mut self) {
+        // A lost device runs nothing any more; either way no batch uses what is dropped next.
+        let _ = self.clock.wait(self.last());
+    }
+}
