@@ -17,6 +17,7 @@ mod elsewhere;
 mod expect;
 pub mod faults;
 mod first_fit;
+mod gates;
 mod look;
 mod pending;
 mod results;
@@ -32,6 +33,7 @@ pub use libtest_mimic;
 
 pub use case::{Case, Need};
 pub use elsewhere::ELSEWHERE;
+pub use gates::LONGEST_HOLD;
 pub use look::Look;
 pub use pending::PENDING;
 pub use results::{CaseResult, Outcome, Results};
