@@ -3,21 +3,25 @@
 use crate::filter::Function;
 use crate::graph::{Graphs, Kept, PoolId, Shared, wait_for_all};
 use crate::live::Live;
-use crate::meter::{Meter, UNIT};
+use crate::lock;
+use crate::map::{self, Addresses, Tenant};
+use crate::meter::{Meter, SizeClass, UNIT};
 use crate::record;
 use crate::seats::{Seat, Seats};
 use crate::state::Settings;
 use crate::streams::{Life, Streams};
+use crate::watch::{self, Event, Happened};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
 use omniheap::{
-    Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, HeapKind, Manager,
-    ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result, TimelineId, Uses,
-    Waiting,
+    Align, AllocateError, Allocation, BackendKind, BlockNumber, Caps, ErrorKind, HeapId, HeapKind,
+    Manager, ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result,
+    TimelineId, Uses, Waiting,
 };
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// From here on PyTorch names no size: a product has overflowed.
 const EXABYTE: u64 = 1 << 60;
@@ -57,11 +61,14 @@ pub(crate) struct Device<B: Streams> {
     ordinal: u32,
     kind: BackendKind,
     heap: HeapId,
+    is_paged: bool,
     manager: Manager<B>,
     seats: Seats,
     live: Live<Resident<B>>,
     meter: Meter,
     graphs: Graphs<B>,
+    /// Where blocks begin, as far as snapshots have shown.
+    bases: Mutex<HashMap<BlockNumber, u64>>,
 }
 
 impl<B: Streams> Device<B> {
@@ -77,6 +84,7 @@ impl<B: Streams> Device<B> {
         let config = if settings.paged { config } else { config.plain() };
         let manager = Manager::with_config(B::open_device(ordinal)?, config);
         let heap = device_heap(manager.caps())?;
+        let is_paged = settings.paged && manager.backend().as_remap().is_some();
         if let Some(limit) = settings.limit {
             manager.set_budget(heap, limit, limit)?;
         }
@@ -84,11 +92,13 @@ impl<B: Streams> Device<B> {
             ordinal,
             kind: settings.backend,
             heap,
+            is_paged,
             manager,
             seats: Seats::new(ordinal),
             live: Live::new(),
             meter: Meter::default(),
             graphs: Graphs::new(),
+            bases: Mutex::default(),
         })
     }
 
@@ -108,11 +118,31 @@ impl<B: Streams> Device<B> {
             // SAFETY: as above.
             unsafe { self.allocate_in_need(size, stream, life, error) }
         });
-        let (address, held) = made.inspect_err(|_| self.meter.failed())?;
+        let (address, held) = made.inspect_err(|_| {
+            self.meter.failed();
+            self.tell(Happened::OutOfMemory, 0, size, stream.addr());
+        })?;
         self.meter.allocated(size);
         self.live.insert(address, Resident { held, size, stream: stream.addr() });
         record::allocated(address, size, stream);
+        self.tell(Happened::Allocated, address, size, stream.addr());
         Ok(address)
+    }
+
+    /// Tells whoever looks on.
+    #[inline]
+    fn tell(&self, happened: Happened, address: u64, bytes: u64, stream: usize) {
+        watch::tell(|| {
+            let reserved = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
+            Event {
+                happened,
+                device: self.ordinal,
+                address,
+                bytes,
+                stream: stream as u64,
+                reserved,
+            }
+        });
     }
 
     /// # Safety
@@ -219,7 +249,7 @@ impl<B: Streams> Device<B> {
     /// A line that says what is wrong: nothing lives there, or it has another size. What lives there is freed all the same.
     pub(crate) fn free(&self, address: u64, stated: Option<u64>) -> Result<(), String> {
         let resident = self.live.remove(address);
-        let Resident { held, size, .. } =
+        let Resident { held, size, stream } =
             resident.ok_or("free of an address that is not live: freed twice, or not ours")?;
         self.meter.freed(size);
         record::freed(address);
@@ -233,6 +263,7 @@ impl<B: Streams> Device<B> {
             }
             Held::Kept(kept, shared) => self.graphs.free(kept, shared),
         }
+        self.tell(Happened::Freed, address, size, stream);
         match stated {
             Some(stated) if stated != size => {
                 Err(format!("free of {size} bytes that says {stated}: {size} are freed"))
@@ -267,6 +298,7 @@ impl<B: Streams> Device<B> {
                 bytes += self.manager.trim()?;
             }
         }
+        self.tell(Happened::Trimmed, 0, bytes, 0);
         Ok(bytes)
     }
 
@@ -290,6 +322,14 @@ impl<B: Streams> Device<B> {
 
     pub(crate) fn end(&self, pool: PoolId) {
         self.graphs.end(self.manager.backend(), pool);
+    }
+
+    pub(crate) fn hold(&self, pool: PoolId) {
+        self.graphs.hold(pool);
+    }
+
+    pub(crate) fn users(&self, pool: PoolId) -> usize {
+        self.graphs.users(pool)
     }
 
     pub(crate) fn release(&self, pool: PoolId) {
@@ -323,33 +363,66 @@ impl<B: Streams> Device<B> {
             .zip(report.rungs)
             .map(|(rung, count)| (omniheap::Word::word(*rung).replace('-', "_"), count.into()))
             .collect();
-        Ok(json!({
+        let blocks: usize = report.pools.iter().map(|pool| pool.blocks.len()).sum();
+        let rest = json!({
             "backend": self.kind.name(),
             "device": self.ordinal,
+            "paged": self.is_paged,
             "device_name": self.manager.caps().device.name,
-            "live": self.meter.count.now(),
-            "peak_live": self.meter.count.peak(),
-            "live_bytes": self.meter.bytes.now(),
-            "peak_live_bytes": self.meter.bytes.peak(),
-            "rounded_bytes": self.meter.rounded.now(),
-            "peak_rounded_bytes": self.meter.rounded.peak(),
-            "rounded_allocated_bytes": self.meter.rounded.added(),
-            "rounded_freed_bytes": self.meter.rounded.taken(),
             "padding_bytes": totals.padding_bytes(),
             "free_bytes": totals.free_bytes,
             "largest_hole": totals.largest_hole,
             "waiting_bytes": totals.deferred_bytes,
+            "segments": blocks,
             "reserved_bytes": held.reserved,
             "peak_reserved_bytes": held.peak_reserved,
             "limit_bytes": (held.hard_limit < u64::MAX).then_some(held.hard_limit),
-            "allocated": self.meter.count.added(),
-            "allocated_bytes": self.meter.bytes.added(),
-            "freed": self.meter.count.taken(),
-            "freed_bytes": self.meter.bytes.taken(),
             "out_of_memory": self.meter.failures.load(Relaxed),
             "driver_calls": report.driver_calls,
             "rungs": rungs,
-        }))
+            "pools": self.by_class(blocks, held.reserved),
+        });
+        let mut shown = self.meter.total();
+        shown.extend(rest.as_object().cloned().unwrap_or_default());
+        Ok(Value::Object(shown))
+    }
+
+    /// The figures of each class of requests. Graphs keep them apart; all other memory counts among the large.
+    fn by_class(&self, blocks: usize, reserved: u64) -> Value {
+        let (small_blocks, small_bytes) = self.graphs.held(SizeClass::Small);
+        let figures = |(class, name): (SizeClass, &str)| {
+            let (blocks, bytes) = match class {
+                SizeClass::Small => (small_blocks, small_bytes),
+                SizeClass::Large => {
+                    (blocks.saturating_sub(small_blocks), reserved.saturating_sub(small_bytes))
+                }
+            };
+            let mut figures = self.meter.figures(class);
+            figures.insert("segments".into(), blocks.into());
+            figures.insert("reserved_bytes".into(), bytes.into());
+            (name.to_owned(), Value::Object(figures))
+        };
+        Value::Object(SizeClass::ALL.into_iter().map(figures).collect())
+    }
+
+    /// What is held, as PyTorch's snapshots show it. Blocks that never had anything live in a snapshot are left out.
+    pub(crate) fn segments(&self) -> Value {
+        let report = self.manager.report();
+        let mut addresses = Addresses::default();
+        self.live.for_each(|address, Resident { held, size, stream }| {
+            let tenant = Tenant { size: *size, stream: *stream };
+            addresses.tenants.insert(address, tenant);
+            if let Held::Plain(allocation, _) = held {
+                addresses.note(&allocation.binding(), address);
+            }
+        });
+        self.graphs.for_each_block(|pool, address, allocation| {
+            addresses.note(&allocation.binding(), address);
+            addresses.kept.insert(address, pool);
+        });
+        let pools = report.pools.iter().filter(|pool| pool.heap == self.heap);
+        let blocks = pools.flat_map(|pool| &pool.blocks);
+        map::segments(blocks, &addresses, &mut lock(&self.bases)).into()
     }
 
     /// The report's data, for the HTML page.
