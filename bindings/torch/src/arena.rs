@@ -11,7 +11,7 @@ const STEP: u64 = 2 << 20;
 const SHARED: u64 = 20 << 20;
 
 /// The bytes of a new block for a request, where there are enough.
-const fn block_size(size: u64) -> u64 {
+pub(crate) const fn block_size(size: u64) -> u64 {
     match SizeClass::of(size) {
         SizeClass::Small => STEP,
         SizeClass::Large if size < SHARED / 2 => SHARED,
@@ -84,6 +84,11 @@ impl<B: Streams> Arena<B> {
             }
         }
         (!empty.blocks.is_empty()).then_some(empty)
+    }
+
+    /// Bytes that are live.
+    pub(crate) fn used(&self) -> u64 {
+        self.division.usage().used
     }
 
     /// The blocks, with their addresses.

@@ -1,7 +1,7 @@
 //! One device: its manager, the streams that were seen, and what is live by address.
 #![expect(unsafe_code, reason = "uses streams of the caller")]
 use crate::filter::Function;
-use crate::graph::{Graphs, Kept, PoolId, Shared, wait_for_all};
+use crate::graph::{Graphs, Kept, PoolId, Shared, Split, wait_for_all};
 use crate::live::Live;
 use crate::lock;
 use crate::map::{self, Addresses, Tenant};
@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex};
 
 /// From here on PyTorch names no size: a product has overflowed.
 const EXABYTE: u64 = 1 << 60;
+
+/// The pages of most devices.
+const PAGE: u64 = 2 << 20;
 
 /// Device memory or nothing: PyTorch asks for no other, and host memory would be a silent slowdown.
 #[derive(Debug)]
@@ -324,8 +327,8 @@ impl<B: Streams> Device<B> {
         self.graphs.end(self.manager.backend(), pool);
     }
 
-    pub(crate) fn hold(&self, pool: PoolId) {
-        self.graphs.hold(pool);
+    pub(crate) fn hold(&self, pool: PoolId, split: Split) {
+        self.graphs.hold(pool, split);
     }
 
     pub(crate) fn users(&self, pool: PoolId) -> usize {
@@ -387,15 +390,16 @@ impl<B: Streams> Device<B> {
         Ok(Value::Object(shown))
     }
 
-    /// The figures of each class of requests. Graphs keep them apart; all other memory counts among the large.
+    /// The figures of each class of requests. Graphs keep them apart. In all other memory they lie side by side: the small ones
+    /// count for the pages that they would fill.
     fn by_class(&self, blocks: usize, reserved: u64) -> Value {
-        let (small_blocks, small_bytes) = self.graphs.held(SizeClass::Small);
+        let small = self.graphs.held(SizeClass::Small);
+        let mixed = self.meter.rounded(SizeClass::Small).saturating_sub(small.used);
+        let small_bytes = (small.bytes + mixed.next_multiple_of(PAGE)).min(reserved);
         let figures = |(class, name): (SizeClass, &str)| {
             let (blocks, bytes) = match class {
-                SizeClass::Small => (small_blocks, small_bytes),
-                SizeClass::Large => {
-                    (blocks.saturating_sub(small_blocks), reserved.saturating_sub(small_bytes))
-                }
+                SizeClass::Small => (small.blocks, small_bytes),
+                SizeClass::Large => (blocks.saturating_sub(small.blocks), reserved - small_bytes),
             };
             let mut figures = self.meter.figures(class);
             figures.insert("segments".into(), blocks.into());

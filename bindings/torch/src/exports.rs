@@ -1,7 +1,7 @@
 //! The C functions. Each catches panics, checks its arguments, and calls what the other modules have.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::filter::Function;
-use crate::graph::PoolId;
+use crate::graph::{PoolId, Split};
 use crate::guard::{FORKED, LAST_OOM, failed, guarded, say, text};
 use crate::state::{self, Settings, on};
 use crate::streams::Life;
@@ -132,6 +132,22 @@ pub unsafe extern "C" fn omniheap_torch_segment(
     unsafe { allocate_or_null(size, device, stream, Life::Process) }
 }
 
+/// Frees a segment of a `torch.cuda.MemPool`, and gives what is empty back to the driver: PyTorch frees segments when somebody
+/// needs their memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_segment_free(
+    pointer: *mut c_void,
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) {
+    omniheap_torch_free(pointer, size, device, stream);
+    guarded(|| {
+        let found = state::device(device).map_err(failed("free"))?;
+        on!(found, it => it.trim()).map(drop).map_err(failed("free"))
+    });
+}
+
 /// Allocates; null, and a text for `omniheap_torch_explain_oom`, when memory is short.
 ///
 /// # Safety
@@ -254,12 +270,18 @@ pub extern "C" fn omniheap_torch_release_pool(device: c_int, pool: PoolId) {
     });
 }
 
-/// One user of a pool more, without anything that allocates from it.
+/// One user of a pool more, without anything that allocates from it. With `no_split`, its requests never share a block.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_torch_hold_pool(device: c_int, captured: u64, named: u64) -> c_int {
+pub extern "C" fn omniheap_torch_hold_pool(
+    device: c_int,
+    captured: u64,
+    named: u64,
+    no_split: c_int,
+) -> c_int {
     guarded(|| {
         let found = state::device(device).map_err(failed("pool"))?;
-        on!(found, it => it.hold(PoolId { captured, named }));
+        let split = if no_split == 0 { Split::Allowed } else { Split::Never };
+        on!(found, it => it.hold(PoolId { captured, named }, split));
         Ok(())
     })
 }

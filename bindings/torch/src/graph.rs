@@ -3,7 +3,7 @@
 //! PyTorch announces its captures, and says when their graphs are gone. Any other is found when a stream that takes part in it
 //! allocates: the driver then tells when nothing is left of its graph.
 #![expect(unsafe_code, reason = "takes over C++ function objects, and asks about graphs")]
-use crate::arena::Arena;
+use crate::arena::{Arena, block_size};
 use crate::filter::{Filter, Function};
 use crate::lock;
 use crate::meter::SizeClass;
@@ -95,11 +95,19 @@ struct Pool<B: Streams> {
     /// Set once the graph of a capture that was found is gone.
     gone: Option<Arc<AtomicBool>>,
     live: usize,
+    split: Split,
+}
+
+/// Whether requests of a pool share blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    Allowed,
+    Never,
 }
 
 impl<B: Streams> Pool<B> {
     fn new(gone: Option<Arc<AtomicBool>>) -> Self {
-        Self { arenas: HashMap::new(), users: 0, gone, live: 0 }
+        Self { arenas: HashMap::new(), users: 0, gone, live: 0, split: Split::Allowed }
     }
 
     /// Whether nothing is left of the graph of a capture that was found.
@@ -142,8 +150,8 @@ impl<B: Streams> Graphs<B> {
     pub(crate) unsafe fn begin(&self, backend: &B, pool: PoolId, filter: *mut Function) {
         // SAFETY: the caller's promise.
         let filter = unsafe { Filter::take(filter) };
-        self.hold(pool);
         let mut inner = lock(&self.inner);
+        inner.announced(pool).users += 1;
         inner.open.push((pool, filter));
         self.count(&inner);
         drop(inner);
@@ -160,11 +168,12 @@ impl<B: Streams> Graphs<B> {
         backend.end_capture();
     }
 
-    /// One user more.
-    pub(crate) fn hold(&self, pool: PoolId) {
+    /// One user more, of a pool whose requests share blocks or do not.
+    pub(crate) fn hold(&self, pool: PoolId, split: Split) {
         let mut inner = lock(&self.inner);
-        let entry = inner.pools.entry(Owner::Announced(pool));
-        entry.or_insert_with(|| Pool::new(None)).users += 1;
+        let pool = inner.announced(pool);
+        pool.users += 1;
+        pool.split = split;
     }
 
     /// How many users a pool has.
@@ -277,14 +286,20 @@ impl<B: Streams> Graphs<B> {
         true
     }
 
-    /// Blocks and bytes that pools keep for a class of requests.
-    pub(crate) fn held(&self, class: SizeClass) -> (usize, u64) {
+    /// What pools keep for a class of requests.
+    pub(crate) fn held(&self, class: SizeClass) -> Stock {
         let inner = lock(&self.inner);
         let pools = inner.pools.values().flat_map(|pool| &pool.arenas);
         let pools = pools.filter(|((_, of), _)| *of == class).map(|(_, arena)| arena);
         let ended = inner.ended.iter().filter(|(of, _)| *of == class).map(|(_, arena)| arena);
-        let sizes = pools.chain(ended).flat_map(Arena::blocks).map(|(_, block)| block.size());
-        sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size))
+        pools.chain(ended).fold(Stock::default(), |sum, arena| {
+            let sizes = arena.blocks().map(|(_, block)| block.size());
+            Stock {
+                blocks: sum.blocks + arena.blocks().count(),
+                bytes: sum.bytes + sizes.sum::<u64>(),
+                used: sum.used + arena.used(),
+            }
+        })
     }
 
     /// Shows the blocks of all pools; those of graphs that are gone belong to no pool.
@@ -318,6 +333,11 @@ pub(crate) fn wait_for_all<B: Streams>(manager: &Manager<B>) -> bool {
 }
 
 impl<B: Streams> Inner<B> {
+    /// The pool of captures that PyTorch announces by this name.
+    fn announced(&mut self, pool: PoolId) -> &mut Pool<B> {
+        self.pools.entry(Owner::Announced(pool)).or_insert_with(|| Pool::new(None))
+    }
+
     fn take(
         &mut self,
         owner: Owner,
@@ -326,6 +346,7 @@ impl<B: Streams> Inner<B> {
         stream: *mut c_void,
     ) -> Result<(u64, Kept), AllocateError> {
         let pool = self.pools.entry(owner).or_insert_with(|| Pool::new(None));
+        let size = if pool.split == Split::Never { block_size(size) } else { size };
         let which = (stream.addr(), SizeClass::of(size));
         let (address, key) =
             pool.arenas.entry(which).or_insert_with(Arena::new).allocate(manager, size)?;
@@ -383,6 +404,15 @@ impl<B: Streams> Inner<B> {
             self.ended.extend(pool.arenas.into_iter().map(|((_, class), arena)| (class, arena)));
         }
     }
+}
+
+/// What pools keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stock {
+    pub(crate) blocks: usize,
+    pub(crate) bytes: u64,
+    /// Bytes that are live.
+    pub(crate) used: u64,
 }
 
 /// Whether streams besides the one that allocated used the bytes.

@@ -25,8 +25,8 @@ pub(crate) struct Addresses {
     pub(crate) tenants: BTreeMap<u64, Tenant>,
     /// Blocks that graph captures keep, by address.
     pub(crate) kept: HashMap<u64, PoolId>,
-    /// Blocks that have something live in a span.
-    blocks: HashMap<Span, Vec<Extent>>,
+    /// Blocks that have something live at an offset, and how many bytes.
+    blocks: HashMap<u64, Vec<(Extent, u64)>>,
 }
 
 /// The addresses of a block.
@@ -41,16 +41,18 @@ impl Addresses {
     pub(crate) fn note<B: Streams>(&mut self, binding: &Binding<'_, B>, address: u64) {
         let span = binding.span();
         let extent = Extent { base: address - span.offset, size: B::extent(binding.block()) };
-        self.blocks.entry(span).or_default().push(extent);
+        self.blocks.entry(span.offset).or_default().push((extent, span.size));
     }
 
-    /// Where a block begins: of the addresses at which most of its live spans are known, those of the block that is most like it.
-    /// Others may allocate meanwhile, so not all of them may be.
+    /// Where a block begins: at the addresses where most of its live spans are known, by offset and best by size too, and of those
+    /// at the block whose size is most like it. Others may allocate meanwhile, so not all of them may be known.
     fn base(&self, block: &BlockReport, taken: &HashMap<BlockNumber, u64>) -> Option<u64> {
         let mut votes: HashMap<Extent, usize> = HashMap::new();
-        let live = block.live.iter().filter(|live| live.state != SpanState::Deferred);
-        for extent in live.filter_map(|live| self.blocks.get(&live.span)).flatten() {
-            *votes.entry(*extent).or_default() += 1;
+        for live in block.live.iter().filter(|live| live.state != SpanState::Deferred) {
+            for (extent, size) in self.blocks.get(&live.span.offset).into_iter().flatten() {
+                let is_equal = size.next_multiple_of(UNIT) == live.span.size;
+                *votes.entry(*extent).or_default() += if is_equal { 4 } else { 1 };
+            }
         }
         let is_taken = |extent: &Extent| taken.values().any(|base| *base == extent.base);
         let free = votes.into_iter().filter(|(extent, _)| !is_taken(extent));

@@ -68,7 +68,7 @@ impl SizeClass {
 
 /// What is summed of a class of requests.
 #[derive(Debug, Default)]
-pub(crate) struct Sums {
+struct Sums {
     /// Allocations.
     count: Gauge,
     /// Their bytes, as they were asked for.
@@ -102,7 +102,12 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) const fn of(&self, class: SizeClass) -> &Sums {
+    /// Bytes in whole units of one class.
+    pub(crate) fn rounded(&self, class: SizeClass) -> u64 {
+        self.of(class).rounded.now()
+    }
+
+    const fn of(&self, class: SizeClass) -> &Sums {
         match class {
             SizeClass::Small => &self.small,
             SizeClass::Large => &self.large,

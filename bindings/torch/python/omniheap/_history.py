@@ -39,7 +39,7 @@ class History:
         self._torch, self._observers, self._metadata = torch, [], threading.local()
         # Kept as long as the process: another thread may be on its way into it.
         self._watcher = _WATCHER(lambda event: self._add(event.contents))
-        self._enabled = self._context = None
+        self._enabled = self._context = self._trace = None
         self._cpp, self._skip = False, ()
         self._entries, self._stacks, self._ranges, self._reserved = {}, {}, {}, {}
         atexit.register(self._library().omniheap_torch_watch, None)
@@ -48,7 +48,7 @@ class History:
         return _library.load()
 
     def _watch(self):
-        is_wanted = self._enabled or self._observers
+        is_wanted = self._enabled or self._observers or self._trace
         self._library().omniheap_torch_watch(self._watcher if is_wanted else None)
 
     def record(self, enabled="all", context="all", stacks="all", max_entries=None, clear_history=False, compile_context=False, annotations=False, skip_actions=(), *_):
@@ -83,6 +83,16 @@ class History:
         self._observers.append(observer)
         self._watch()
 
+    def trace(self):
+        """Has the callbacks of `torch.cuda._gpu_trace` hear of allocations and frees."""
+        self._trace = self._torch.cuda._gpu_trace
+        self._watch()
+
+    def is_alive(self, device, pool, live):
+        """As `torch._C._cuda_checkPoolLiveAllocations`: whether these addresses, and no others, are live in a pool."""
+        blocks = [block for segment in self._segments(device) if tuple(segment["segment_pool_id"]) == tuple(pool) for block in segment["blocks"]]
+        return {block["address"] for block in blocks if block["state"] == "active_allocated"} == set(live)
+
     def set_metadata(self, text):
         """Sets a text that this thread's entries carry."""
         self._metadata.text = text
@@ -96,6 +106,10 @@ class History:
             free, whole = self._torch.cuda.mem_get_info(event.device)
             for observer in self._observers:
                 observer(event.device, event.size, whole, free)
+        if self._trace and event.happened == _ALLOCATED:
+            self._trace.MemoryAllocationCallbacks.fire_callbacks(event.address)
+        if self._trace and event.happened == _FREED:
+            self._trace.MemoryDeallocationCallbacks.fire_callbacks(event.address)
         if not self._enabled:
             return
         stack = self._context and self._torch._C._profiler.gather_traceback(True, True, self._cpp)
@@ -120,6 +134,10 @@ class History:
             return
         entry = {"action": action, "addr": address, "size": size, "stream": stream, "time_us": time.time_ns() // 1000, "frames": stack}
         entry.update(compile_context="N/A", user_metadata=self.metadata(), pool_id=(0, 0), **more)
+        if stack is not None and self._torch._C.is_anomaly_enabled():
+            # Where the forward pass was that this backward pass belongs to.
+            node = self._torch._C._current_autograd_node()
+            entry["forward_frames"] = list(node.metadata.get("traceback_") or ()) if node is not None else []
         self._entries.setdefault(device, collections.deque(maxlen=self._longest)).append(entry)
 
     def _remap(self, device, stack):
@@ -160,15 +178,10 @@ class History:
         return {"segments": wanted, "device_traces": traces, "allocator_settings": {}, "external_annotations": []}
 
     def _symbolize(self, stacks):
-        """The frames of stacks, by the number of the object; without our own on top."""
+        """The frames of stacks, by the number of the object; without our own."""
         distinct = list({id(stack): stack for stack in stacks if stack is not None}.values())
         frames = self._torch._C._profiler.symbolize_tracebacks(distinct) if distinct else []
-        return {id(stack): _without_ours(found) for stack, found in zip(distinct, frames)}
-
-
-def _without_ours(frames):
-    ours = [index for index, frame in enumerate(frames) if frame["filename"] == __file__]
-    return frames[ours[-1] + 1 :] if ours else frames
+        return {id(stack): [frame for frame in found if frame["filename"] != __file__] for stack, found in zip(distinct, frames)}
 
 
 def _without(ranges, taken):
@@ -195,6 +208,7 @@ def install(torch):
         "record_memory_history_legacy": history.record_legacy,
         "isHistoryEnabled": history.is_enabled,
         "attach_out_of_memory_observer": history.observe,
+        "checkPoolLiveAllocations": history.is_alive,
         "setMemoryMetadata": history.set_metadata,
         "getMemoryMetadata": history.metadata,
     }
@@ -202,4 +216,6 @@ def install(torch):
         # Not every version has them.
         if hasattr(torch._C, "_cuda_" + name):
             setattr(torch._C, "_cuda_" + name, function)
-    return history
+    activate = getattr(torch._C, "_activate_gpu_trace", None)
+    if activate:
+        torch._C._activate_gpu_trace = lambda: (activate(), history.trace())[0]

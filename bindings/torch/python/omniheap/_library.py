@@ -59,7 +59,7 @@ def _declare(lib):
         ("stats", text, [number]),
         ("segments", text, [number]),
         ("watch", number, [pointer]),
-        ("hold_pool", number, [number, ctypes.c_uint64, ctypes.c_uint64]),
+        ("hold_pool", number, [number, ctypes.c_uint64, ctypes.c_uint64, number]),
         ("pool_users", number, [number, ctypes.c_uint64, ctypes.c_uint64]),
         ("report", number, [number, text]),
         ("reset_peaks", number, [number]),
@@ -69,6 +69,7 @@ def _declare(lib):
         ("alloc", pointer, [ctypes.c_ssize_t, number, pointer]),
         ("segment", pointer, [ctypes.c_ssize_t, number, pointer]),
         ("free", None, [pointer, ctypes.c_size_t, number, pointer]),
+        ("segment_free", None, [pointer, ctypes.c_size_t, number, pointer]),
         ("record_stream", None, [pointer, pointer]),
     ):
         function = getattr(lib, "omniheap_torch_" + name)

@@ -19,7 +19,7 @@ def install(torch):
                 )
             self._place = (torch.cuda.current_device(), torch.cuda.graph_pool_handle())
             device, name = self._place
-            load().omniheap_torch_hold_pool(device, *name)
+            load().omniheap_torch_hold_pool(device, *name, int(no_split))
             weakref.finalize(self, torch._C._cuda_releasePool, device, name).atexit = False
 
         @property

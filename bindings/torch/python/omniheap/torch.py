@@ -90,7 +90,7 @@ def pool(limit=None, **options):
             "PyTorch would hand parts of larger blocks to other processes as if they were whole; use omniheap.torch.enable()"
         )
     if _pooled is None:
-        _pooled = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_segment", "omniheap_torch_free")
+        _pooled = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_segment", "omniheap_torch_segment_free")
     return torch.cuda.MemPool(_pooled.allocator(), **options)
 
 

@@ -312,8 +312,13 @@ class Host(unittest.TestCase):
             gather_traceback=lambda python, script, cpp: traceback.extract_stack()[:-1],
             symbolize_tracebacks=lambda stacks: [frames(stack) for stack in stacks],
         )
-        names = ("memorySnapshot", "record_memory_history", "record_memory_history_legacy", "isHistoryEnabled", "attach_out_of_memory_observer")
-        torch._C = types.SimpleNamespace(_profiler=profiler, **{"_cuda_" + name: None for name in names})
+        names = ("memorySnapshot", "record_memory_history", "record_memory_history_legacy", "isHistoryEnabled", "attach_out_of_memory_observer", "checkPoolLiveAllocations")
+        node = types.SimpleNamespace(metadata={"traceback_": ["forward"]})
+        torch._C = types.SimpleNamespace(_profiler=profiler, is_anomaly_enabled=lambda: False, _current_autograd_node=lambda: node)
+        torch._C.__dict__.update({"_cuda_" + name: None for name in names}, _activate_gpu_trace=lambda: None)
+        heard = self.heard = []
+        registry = lambda what: types.SimpleNamespace(fire_callbacks=lambda address: heard.append((what, address)))
+        torch.cuda._gpu_trace = types.SimpleNamespace(MemoryAllocationCallbacks=registry("allocated"), MemoryDeallocationCallbacks=registry("freed"))
         _history.install(torch)
         self.addCleanup(torch._C._cuda_record_memory_history, None)
         self.assertFalse(hasattr(torch._C, "_cuda_setMemoryMetadata"), "this version has none")
@@ -390,6 +395,35 @@ class Host(unittest.TestCase):
         self.assertEqual(len(torch._cuda_memorySnapshot()["device_traces"][0]), 2)
         self.assertRaises(RuntimeError, torch._cuda_record_memory_history, "some")
 
+    def test_backward_entries_say_where_the_forward_pass_was(self):
+        torch = self.with_history()
+        torch.is_anomaly_enabled = lambda: True
+        torch._cuda_record_memory_history()
+        self.lib.omniheap_torch_free(self.lib.omniheap_torch_alloc(512, 0, None), 512, 0, None)
+        entries = torch._cuda_memorySnapshot()["device_traces"][0]
+        self.assertEqual([entry.get("forward_frames") for entry in entries], [["forward"]] * len(entries))
+
+    def test_traces_hear_of_allocations(self):
+        torch = self.with_history()
+        first = self.lib.omniheap_torch_alloc(512, 0, None)
+        torch._activate_gpu_trace()
+        second = self.lib.omniheap_torch_alloc(512, 0, None)
+        [self.lib.omniheap_torch_free(one, 512, 0, None) for one in (first, second)]
+        self.assertEqual(self.heard, [("allocated", second), ("freed", first), ("freed", second)])
+        self.lib.omniheap_torch_watch(None)
+
+    def test_what_is_live_in_a_pool(self):
+        torch = self.with_history()
+        live = self.lib.omniheap_torch_alloc(512, 0, None)
+        blocks = [block for segment in torch._cuda_memorySnapshot()["segments"] for block in segment["blocks"]]
+        all_live = {block["address"] for block in blocks if block["state"] == "active_allocated"}
+        self.assertIn(live, all_live)
+        self.assertTrue(torch._cuda_checkPoolLiveAllocations(0, (0, 0), all_live))
+        self.assertFalse(torch._cuda_checkPoolLiveAllocations(0, (0, 0), all_live | {7}))
+        self.assertFalse(torch._cuda_checkPoolLiveAllocations(0, (0, 0), all_live - {live}))
+        self.assertTrue(torch._cuda_checkPoolLiveAllocations(0, (0, 99), set()))
+        self.lib.omniheap_torch_free(live, 512, 0, None)
+
     def test_observers_hear_of_a_shortage(self):
         torch, heard = self.with_history(), []
         torch._cuda_attach_out_of_memory_observer(lambda *what: heard.append(what))
@@ -427,13 +461,16 @@ class Host(unittest.TestCase):
         self.addCleanup(sys.modules.pop, "torch")
         self.addCleanup(setattr, omniheap.torch, "_pooled", None)
         names, options = omniheap.torch.pool(use_on_oom=True)
-        self.assertEqual((names[1:], options), (("omniheap_torch_segment", "omniheap_torch_free"), {"use_on_oom": True}))
+        self.assertEqual((names[1:], options), (("omniheap_torch_segment", "omniheap_torch_segment_free"), {"use_on_oom": True}))
         self.assertFalse(omniheap.torch.is_enabled())
         # PyTorch asks again when it is refused, after it has emptied its caches: nothing is thrown.
         self.assertIsNone(self.lib.omniheap_torch_segment(1 << 40, 0, None))
         segment = self.lib.omniheap_torch_segment(2 << 20, 0, None)
         ctypes.memset(segment, 1, 2 << 20)
-        self.lib.omniheap_torch_free(segment, 2 << 20, 0, None)
+        _library.empty_cache()
+        before = _library.stats()["reserved_bytes"]
+        self.lib.omniheap_torch_segment_free(segment, 2 << 20, 0, None)
+        self.assertLess(_library.stats()["reserved_bytes"], before, "others need the memory that PyTorch gives up")
         earlier, omniheap.torch.stats = omniheap.torch.stats, lambda device: {"paged": False}
         self.addCleanup(setattr, omniheap.torch, "stats", earlier)
         with self.assertRaises(omniheap.OmniheapError) as caught:

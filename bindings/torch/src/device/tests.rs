@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "allocates for streams")]
 use super::scripted::Scripted;
 use super::{Device, Held, Resident, UNIT, human};
-use crate::graph::PoolId;
+use crate::graph::{PoolId, Split, Stock};
 use crate::meter::SizeClass;
 use crate::state::Settings;
 use crate::streams::Life;
@@ -318,8 +318,12 @@ fn blocks_of_a_graph_that_is_gone_go_back_though_something_lives_in_another() {
     let [a, b, c] = [1, 2, 3].map(|_| take(&device, MIB, 1));
     let large = take(&device, 3 * MIB, 1);
     device.end(pool);
-    assert_eq!(device.graphs.held(SizeClass::Small), (2, 4 * MIB), "PyTorch's segments");
-    assert_eq!(device.graphs.held(SizeClass::Large), (1, 20 * MIB));
+    let held = |class| {
+        let Stock { blocks, bytes, used } = device.graphs.held(class);
+        (blocks, bytes, used)
+    };
+    assert_eq!(held(SizeClass::Small), (2, 4 * MIB, 3 * MIB), "PyTorch's segments");
+    assert_eq!(held(SizeClass::Large), (1, 20 * MIB, 3 * MIB));
     [a, b, large].into_iter().for_each(|one| free(&device, one));
     device.trim().expect("idle");
     assert_eq!(reserved(&device), 24 * MIB, "the graph may run");
@@ -347,7 +351,42 @@ fn a_graph_is_content_with_less_where_memory_is_short() {
     unsafe { device.begin(pool, ptr::null_mut()) };
     take(&device, 3 * MIB, 1);
     device.end(pool);
-    assert_eq!(device.graphs.held(SizeClass::Large), (1, 4 * MIB));
+    assert_eq!(device.graphs.held(SizeClass::Large).bytes, 4 * MIB);
+}
+
+#[test]
+fn requests_of_a_pool_that_is_never_split_have_blocks_of_their_own() {
+    let device = with_streams([1]);
+    let pools = [(1, Split::Allowed, 1), (2, Split::Never, 2)];
+    for (named, split, blocks) in pools {
+        let pool = PoolId { captured: 0, named };
+        device.hold(pool, split);
+        // SAFETY: without a filter, every stream belongs to the capture.
+        unsafe { device.begin(pool, ptr::null_mut()) };
+        assert_eq!(device.users(pool), 2);
+        let held = [4 * MIB, 5 * MIB].map(|size| take(&device, size, 1));
+        device.end(pool);
+        device.release(pool);
+        assert_eq!(device.graphs.held(SizeClass::Large).blocks, blocks);
+        held.into_iter().for_each(|one| free(&device, one));
+        device.release(pool);
+        assert_eq!(device.users(pool), 0);
+        device.trim().expect("idle");
+    }
+}
+
+#[test]
+fn small_requests_count_for_the_pages_that_they_fill() {
+    let device = with_streams([1]);
+    let reserved_by = |pool: &str| {
+        let stats = device.stats().expect("it is there");
+        stats["pools"][pool]["reserved_bytes"].as_u64().expect("a number")
+    };
+    let large = take(&device, 10 * MIB, 1);
+    assert_eq!((reserved_by("small_pool"), reserved_by("large_pool")), (0, 10 * MIB));
+    let small = take(&device, 77, 1);
+    assert_eq!((reserved_by("small_pool"), reserved_by("large_pool")), (2 * MIB, 10 * MIB));
+    [large, small].into_iter().for_each(|one| free(&device, one));
 }
 
 /// Addresses, sizes and states of the blocks of a segment.
@@ -407,6 +446,18 @@ fn blocks_that_are_empty_are_shown_where_they_were_seen_before() {
     let after = device.segments();
     assert_eq!(before[0]["address"], after[0]["address"]);
     assert_eq!((&before[0]["allocated_size"], &after[0]["active_size"]), (&json!(MIB), &json!(0)));
+}
+
+#[test]
+fn a_block_is_found_by_one_allocation_of_any_size() {
+    for (handle, size) in [(1, 1), (2, 511), (3, 777 * 333 * 4), (4, 5 * MIB + 1)] {
+        let device = with_streams([handle]);
+        let held = take(&device, size, handle);
+        let shown = device.segments();
+        let expected = (held, size.next_multiple_of(UNIT), "active_allocated");
+        assert!(blocks_of(&shown[0]).contains(&expected), "{size}: {shown}");
+        free(&device, held);
+    }
 }
 
 #[test]
