@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "uses streams of the caller")]
 use crate::filter::Function;
 use crate::graph::{Graphs, Kept, PoolId, Shared, Split, wait_for_all};
+use crate::late::LateFrees;
 use crate::live::Live;
 use crate::lock;
 use crate::map::{self, Addresses, Tenant};
@@ -51,12 +52,13 @@ struct Resident<B: Streams> {
     held: Held<B>,
     size: u64,
     stream: usize,
+    shared: Shared,
 }
 
 /// Who keeps the bytes.
 enum Held<B: Streams> {
     Plain(Allocation<B>, Seat),
-    Kept(Kept, Shared),
+    Kept(Kept),
 }
 
 /// One device.
@@ -70,6 +72,7 @@ pub(crate) struct Device<B: Streams> {
     live: Live<Resident<B>>,
     meter: Meter,
     graphs: Graphs<B>,
+    late: LateFrees,
     /// Where blocks begin, as far as snapshots have shown.
     bases: Mutex<HashMap<BlockNumber, u64>>,
 }
@@ -101,6 +104,7 @@ impl<B: Streams> Device<B> {
             live: Live::new(),
             meter: Meter::default(),
             graphs: Graphs::new(),
+            late: LateFrees::default(),
             bases: Mutex::default(),
         })
     }
@@ -126,7 +130,8 @@ impl<B: Streams> Device<B> {
             self.tell(Happened::OutOfMemory, 0, size, stream.addr());
         })?;
         self.meter.allocated(size);
-        self.live.insert(address, Resident { held, size, stream: stream.addr() });
+        self.live
+            .insert(address, Resident { held, size, stream: stream.addr(), shared: Shared::No });
         record::allocated(address, size, stream);
         self.tell(Happened::Allocated, address, size, stream.addr());
         Ok(address)
@@ -179,6 +184,7 @@ impl<B: Streams> Device<B> {
         number: Option<u64>,
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
+        self.late.look(|| self.manager.retire().unwrap_or(0));
         // SAFETY: the caller's promise.
         let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, life) }?;
         let allocation = self.manager.allocate(&Request::new(size).on(seat.timeline))?;
@@ -201,14 +207,14 @@ impl<B: Streams> Device<B> {
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
         if let Some(taken) = self.graphs.allocate(&self.manager, size, stream) {
-            return taken.map(|(address, kept)| (address, Held::Kept(kept, Shared::No)));
+            return taken.map(|(address, kept)| (address, Held::Kept(kept)));
         }
         match standing {
             Standing::Captured(capture) => {
                 // SAFETY: the stream takes part in it, and the caller promises the stream.
                 let taken =
                     unsafe { self.graphs.allocate_found(&self.manager, size, stream, capture) };
-                taken.map(|(address, kept)| (address, Held::Kept(kept, Shared::No)))
+                taken.map(|(address, kept)| (address, Held::Kept(kept)))
             }
             Standing::Running(number) => {
                 self.graphs.runs_again(self.manager.backend(), stream);
@@ -252,19 +258,22 @@ impl<B: Streams> Device<B> {
     /// A line that says what is wrong: nothing lives there, or it has another size. What lives there is freed all the same.
     pub(crate) fn free(&self, address: u64, stated: Option<u64>) -> Result<(), String> {
         let resident = self.live.remove(address);
-        let Resident { held, size, stream } =
+        let Resident { held, size, stream, shared } =
             resident.ok_or("free of an address that is not live: freed twice, or not ours")?;
         self.meter.freed(size);
         record::freed(address);
         match held {
             Held::Plain(allocation, seat) => {
+                if shared == Shared::Yes {
+                    self.late.freed();
+                }
                 if !self.seats.is_current(seat) {
                     // The order of another stream does not protect it. On a lost device nothing does, nor must.
                     let _ = allocation.use_on(TimelineId::ALL);
                 }
                 drop(allocation);
             }
-            Held::Kept(kept, shared) => self.graphs.free(kept, shared),
+            Held::Kept(kept) => self.graphs.free(kept, shared),
         }
         self.tell(Happened::Freed, address, size, stream);
         match stated {
@@ -277,15 +286,20 @@ impl<B: Streams> Device<B> {
 
     /// Says that a stream uses the bytes at an address too; whether something lives there.
     pub(crate) fn use_on(&self, address: u64, stream: *mut c_void) -> Option<Result<()>> {
-        self.live.with(address, |Resident { held, stream: own, .. }| match held {
-            Held::Plain(_, seat) if *own == stream.addr() && self.seats.is_current(*seat) => Ok(()),
-            // Which stream it is does not matter: bytes wait for all of them.
-            Held::Plain(allocation, _) => allocation.use_on(TimelineId::ALL),
-            Held::Kept(_, shared) => {
-                if *own != stream.addr() {
+        self.live.with(address, |Resident { held, stream: own, shared, .. }| {
+            let is_own = *own == stream.addr();
+            match held {
+                Held::Plain(_, seat) if is_own && self.seats.is_current(*seat) => Ok(()),
+                Held::Kept(_) if is_own => Ok(()),
+                Held::Kept(_) => {
                     *shared = Shared::Yes;
+                    Ok(())
                 }
-                Ok(())
+                Held::Plain(allocation, _) => {
+                    *shared = Shared::Yes;
+                    // Which stream it is does not matter: bytes wait for all of them.
+                    allocation.use_on(TimelineId::ALL)
+                }
             }
         })
     }
@@ -383,24 +397,22 @@ impl<B: Streams> Device<B> {
             "out_of_memory": self.meter.failures.load(Relaxed),
             "driver_calls": report.driver_calls,
             "rungs": rungs,
-            "pools": self.by_class(blocks, held.reserved),
+            "pools": self.by_class(blocks),
         });
         let mut shown = self.meter.total();
         shown.extend(rest.as_object().cloned().unwrap_or_default());
         Ok(Value::Object(shown))
     }
 
-    /// The figures of each class of requests. Graphs keep them apart. In all other memory they lie side by side: the small ones
-    /// count for the pages that they would fill.
-    fn by_class(&self, blocks: usize, reserved: u64) -> Value {
-        let small = self.graphs.held(SizeClass::Small);
-        let mixed = self.meter.rounded(SizeClass::Small).saturating_sub(small.used);
-        let small_bytes = (small.bytes + mixed.next_multiple_of(PAGE)).min(reserved);
+    /// The figures of each class of requests. Graphs keep them apart. In all other memory they lie side by side, and count for the
+    /// pages that they would fill; what nothing lives in counts for neither.
+    fn by_class(&self, blocks: usize) -> Value {
+        let others = blocks.saturating_sub(self.graphs.held(SizeClass::Small).blocks);
         let figures = |(class, name): (SizeClass, &str)| {
-            let (blocks, bytes) = match class {
-                SizeClass::Small => (small.blocks, small_bytes),
-                SizeClass::Large => (blocks.saturating_sub(small.blocks), reserved - small_bytes),
-            };
+            let kept = self.graphs.held(class);
+            let mixed = self.meter.rounded(class).saturating_sub(kept.used);
+            let bytes = kept.bytes + mixed.next_multiple_of(PAGE);
+            let blocks = if class == SizeClass::Small { kept.blocks } else { others };
             let mut figures = self.meter.figures(class);
             figures.insert("segments".into(), blocks.into());
             figures.insert("reserved_bytes".into(), bytes.into());
@@ -413,12 +425,15 @@ impl<B: Streams> Device<B> {
     pub(crate) fn segments(&self) -> Value {
         let report = self.manager.report();
         let mut addresses = Addresses::default();
-        self.live.for_each(|address, Resident { held, size, stream }| {
-            let tenant = Tenant { size: *size, stream: *stream };
-            addresses.tenants.insert(address, tenant);
-            if let Held::Plain(allocation, _) = held {
-                addresses.note(&allocation.binding(), address);
-            }
+        self.live.for_each(|address, Resident { held, size, stream, .. }| {
+            let granted = match held {
+                Held::Plain(allocation, _) => {
+                    addresses.note(&allocation.binding(), address);
+                    *size
+                }
+                Held::Kept(kept) => kept.granted,
+            };
+            addresses.tenants.insert(address, Tenant { size: *size, granted, stream: *stream });
         });
         self.graphs.for_each_block(|pool, address, allocation| {
             addresses.note(&allocation.binding(), address);

@@ -6,7 +6,7 @@
 use crate::arena::{Arena, block_size};
 use crate::filter::{Filter, Function};
 use crate::lock;
-use crate::meter::SizeClass;
+use crate::meter::{SizeClass, UNIT};
 use crate::seats::mark_all;
 use crate::streams::Streams;
 use core::ffi::c_void;
@@ -57,6 +57,8 @@ pub(crate) struct Kept {
     owner: Owner,
     arena: ArenaKey,
     key: Key,
+    /// Bytes that it has.
+    pub(crate) granted: u64,
 }
 
 /// Which arena of a pool: that of a stream, for a class of requests.
@@ -351,7 +353,7 @@ impl<B: Streams> Inner<B> {
         let (address, key) =
             pool.arenas.entry(which).or_insert_with(Arena::new).allocate(manager, size)?;
         pool.live += 1;
-        Ok((address, Kept { owner, arena: which, key }))
+        Ok((address, Kept { owner, arena: which, key, granted: size.next_multiple_of(UNIT) }))
     }
 
     /// Notes that a stream takes part in a capture.

@@ -8,6 +8,7 @@
 //! | `device` | one device: manager, what is live by address |
 //! | `streams`, `seats` | what backends tell of other people's streams, and which timeline a stream has |
 //! | `live`, `meter` | addresses to allocations, and their sums |
+//! | `late` | frees that wait for other streams |
 //! | `graph`, `arena` | memory that graph captures keep, and how it is divided |
 //! | `filter` | the C++ function object with which PyTorch says whose streams a capture takes |
 //! | `driver` | the few driver calls that no backend has |
@@ -24,6 +25,7 @@ mod figures;
 mod filter;
 mod graph;
 mod guard;
+mod late;
 mod live;
 mod map;
 mod meter;
@@ -32,6 +34,7 @@ mod record;
 mod seats;
 mod state;
 mod streams;
+
 mod watch;
 
 pub use exports::*;

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) struct Tenant {
     /// Bytes that were asked for.
     pub(crate) size: u64,
+    /// Bytes that it has, where a capture keeps it.
+    pub(crate) granted: u64,
     pub(crate) stream: usize,
 }
 
@@ -150,7 +152,7 @@ fn divided(start: u64, end: u64, addresses: &Addresses) -> Vec<Value> {
         if at < address {
             blocks.push(shown(at, address - at, "inactive", None));
         }
-        let size = tenant.size.next_multiple_of(UNIT).min(end - address);
+        let size = tenant.granted.min(end - address);
         blocks.push(shown(address, size, "active_allocated", Some(*tenant)));
         at = address + size;
     }

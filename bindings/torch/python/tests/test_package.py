@@ -124,6 +124,19 @@ class Refusals(unittest.TestCase):
         self.assertRaises(RuntimeError, stream.begin_capture)
         self.assertEqual(said, [("hold", 3, 7), ("begins", None), ("release", 3, 7)])
 
+    def test_cupy_gets_whole_units(self):
+        asked = []
+        memory = types.SimpleNamespace(ptr=1)
+        allocator = types.SimpleNamespace(malloc=lambda size: asked.append(size) or memory)
+        stream = types.SimpleNamespace(ptr=7)
+        sys.modules["cupy"] = types.SimpleNamespace(cuda=types.SimpleNamespace(get_current_stream=lambda: stream))
+        self.addCleanup(sys.modules.pop, "cupy")
+        self.addCleanup(setattr, omniheap.cupy, "_allocators", omniheap.cupy._allocators)
+        omniheap.cupy._allocators = {7: allocator}
+        for size in (0, 1, 512, 513):
+            omniheap.cupy._allocate(size)
+        self.assertEqual(asked, [0, 512, 512, 1024])
+
     def test_figures_before_enable(self):
         earlier, _library._enabled = _library._enabled, None
         self.addCleanup(setattr, _library, "_enabled", earlier)

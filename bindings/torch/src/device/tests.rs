@@ -49,7 +49,7 @@ fn at<R>(
 ) -> R {
     let found = device.live.with(address, |Resident { held, .. }| match held {
         Held::Plain(allocation, _) => look(allocation),
-        Held::Kept(..) => panic!("it belongs to a capture"),
+        Held::Kept(_) => panic!("it belongs to a capture"),
     });
     found.expect("it lives")
 }
@@ -71,7 +71,7 @@ fn copy(device: &Device<Scripted>, from: u64, to: u64, handle: usize) {
     let taken = [from, to].map(|address| device.live.remove(address).expect("it lives"));
     let allocations = taken.each_ref().map(|resident| match &resident.held {
         Held::Plain(allocation, _) => allocation,
-        Held::Kept(..) => panic!("it belongs to a capture"),
+        Held::Kept(_) => panic!("it belongs to a capture"),
     });
     let size = allocations[0].size().min(allocations[1].size());
     let bindings = allocations.map(Allocation::binding);
@@ -196,6 +196,23 @@ fn streams_that_come_and_go_leave_little_behind() {
     assert!(reserved(&device) <= 24 * MIB, "{} bytes", reserved(&device));
     assert!(kept.iter().all(|(x, round)| holds(&device, *x, *round)));
     kept.into_iter().for_each(|(x, _)| free(&device, x));
+}
+
+#[test]
+fn what_another_stream_used_is_had_again_once_that_has_passed() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    let result = take(&device, 16, 2);
+    let used = take(&device, 16, 1);
+    let late = backend.host.hold(backend.timeline(2)).expect("open");
+    copy(&device, used, result, 2);
+    device.use_on(used, stream(2)).expect("it lives").expect("known");
+    free(&device, used);
+    let other = take(&device, 16, 1);
+    assert_ne!(other, used, "the copy is still to come");
+    drop(late);
+    synchronize(&device);
+    assert_eq!(take(&device, 16, 1), used, "PyTorch's allocator gives the same bytes");
 }
 
 #[test]
@@ -368,6 +385,12 @@ fn requests_of_a_pool_that_is_never_split_have_blocks_of_their_own() {
         device.end(pool);
         device.release(pool);
         assert_eq!(device.graphs.held(SizeClass::Large).blocks, blocks);
+        let shown = device.segments();
+        let of_pool = |one: &&Value| one["segment_pool_id"] == json!([0, named]);
+        let segments: Vec<_> = shown.as_array().expect("a list").iter().filter(of_pool).collect();
+        assert_eq!(segments.len(), blocks);
+        let whole = segments.iter().all(|segment| blocks_of(segment).len() == 1);
+        assert_eq!(whole, split == Split::Never, "{shown}");
         held.into_iter().for_each(|one| free(&device, one));
         device.release(pool);
         assert_eq!(device.users(pool), 0);
