@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use omniheap::host::Host;
 use omniheap::{AnyBackend, Backend as _, BackendKind, erase, open};
 use omniheap_conformance::{
-    Account, Outcome, Progress, Results, Rig, Spares, run as run_suite, seed,
+    Account, LONGEST_HOLD, Outcome, Progress, Results, Rig, Spares, run as run_suite, seed,
 };
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -187,7 +187,7 @@ fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
         #[cfg(feature = "wgpu")]
         BackendKind::Wgpu => omniheap::wgpu::Wgpu::open(device as usize).map(wgpu),
         BackendKind::Vulkan => handed_on(kind, device),
-        _ => open(kind, device).map(Rig::new),
+        _ => open(kind, device).map(|device| Rig::new(device).with_gates(LONGEST_HOLD)),
     }
 }
 

@@ -3,21 +3,17 @@
 mod amd;
 #[path = "device/emulate.rs"]
 mod emulate;
-#[path = "../../stream/tests/device/hold.rs"]
-mod hold;
-mod own {
-    pub(crate) use omniheap_hip::{Argument, Block, Hip as Device, Kernel, Launch};
-}
 
 use amd::{Job, LABEL};
-use core::time::Duration;
 use libtest_mimic::Arguments;
-use omniheap_core::Error;
+use omniheap_conformance::{LONGEST_HOLD, Rig};
+use omniheap_core::{Error, Result};
 use omniheap_hip::Hip;
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
-/// Longer than any case holds a timeline.
-const HOLD: Duration = Duration::from_secs(60);
+fn rig() -> Result<Rig<Arc<Hip>>> {
+    Ok(Rig::new(Arc::new(Hip::open(0)?)).with_gates(LONGEST_HOLD))
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -28,9 +24,9 @@ fn main() -> ExitCode {
     if is_here || !amd::is_required() {
         match std::env::var(LABEL) {
             Ok(label) => trials.extend(omniheap_conformance::trials(label.leak(), || {
-                Ok::<_, Error>(hold::rig(HOLD)?.without_kernels("the stand-in runs no device code"))
+                Ok::<_, Error>(rig()?.without_kernels("the stand-in runs no device code"))
             })),
-            Err(_) => trials.extend(omniheap_conformance::trials("hip", || hold::rig(HOLD))),
+            Err(_) => trials.extend(omniheap_conformance::trials("hip", rig)),
         }
     }
     // Enough memory for offsets beyond 32 bits, and a hardware queue for every stream: those that share one wait for each

@@ -6,17 +6,14 @@ mod amd;
 mod emulate;
 #[path = "../../stream/tests/device/soak.rs"]
 mod soak;
-mod own {
-    pub(crate) use omniheap_hip::{Argument, Block, Hip as Device, Kernel, Launch};
-}
 
 use amd::Job;
-use omniheap_hip::Hip;
+use omniheap_hip::Hip as Device;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Loads the runtime, and with it the stand-in where there is one.
-    let is_absent = Hip::count() == 0 && !amd::is_device_required();
+    let is_absent = Device::count() == 0 && !amd::is_device_required();
     emulate::register();
     let trials = soak::trials(4_000).into_iter().map(|trial| trial.with_ignored_flag(is_absent));
     // A hardware queue for every stream: those that share one wait for each other's holds.

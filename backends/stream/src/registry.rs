@@ -193,10 +193,20 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// `NoSuchTimeline`, `DeviceLost`.
     pub fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
-        match timeline {
-            TimelineId::ALL => self.whole.mark(&|| self.all()),
-            _ => self.get(timeline)?.mark(),
+        match self.own(timeline)? {
+            Some(own) => own.mark(),
+            None => self.whole.mark(&|| self.all()),
         }
+    }
+
+    /// Returns the timeline, where it has marks of its own. For all timelines at once, and for a stream that may be gone, the whole
+    /// device stands: its epochs are theirs.
+    fn own(&self, timeline: TimelineId) -> Result<Option<Arc<Timeline<D>>>> {
+        if timeline == TimelineId::ALL {
+            return Ok(None);
+        }
+        let found = self.get(timeline)?;
+        Ok((!found.is_borrowed()).then_some(found))
     }
 
     /// Returns the latest epoch that was reached.
@@ -205,9 +215,9 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// As for [`mark`](Self::mark).
     pub fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
-        match timeline {
-            TimelineId::ALL => self.whole.reached(&|| self.all()),
-            _ => self.get(timeline)?.reached(),
+        match self.own(timeline)? {
+            Some(own) => own.reached(),
+            None => self.whole.reached(&|| self.all()),
         }
     }
 
@@ -217,9 +227,9 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// As for [`mark`](Self::mark).
     pub fn wait(&self, point: Point) -> Result<()> {
-        match point.timeline {
-            TimelineId::ALL => self.whole.wait(point.epoch, &|| self.all()),
-            _ => self.get(point.timeline)?.wait(point.epoch),
+        match self.own(point.timeline)? {
+            Some(own) => own.wait(point.epoch),
+            None => self.whole.wait(point.epoch, &|| self.all()),
         }
     }
 
@@ -230,9 +240,9 @@ impl<D: StreamDriver> Registry<D> {
     /// As for [`mark`](Self::mark).
     pub fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
         let later = self.get(timeline)?;
-        match point.timeline {
-            TimelineId::ALL => self.whole.hold_back(&later, point.epoch, &|| self.all()),
-            _ => self.get(point.timeline)?.hold_back(&later, point.epoch),
+        match self.own(point.timeline)? {
+            Some(own) => own.hold_back(&later, point.epoch),
+            None => self.whole.hold_back(&later, point.epoch, &|| self.all()),
         }
     }
 }

@@ -81,6 +81,11 @@ impl<D: StreamDriver> Timeline<D> {
         !matches!(self.owner, StreamOwner::Thread(_))
     }
 
+    /// Returns whether the stream may be destroyed between calls.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.owner == StreamOwner::Borrowed
+    }
+
     /// Returns the stream, where it is sure to live and any thread may use it.
     pub(crate) fn lasting_stream(&self) -> Option<D::Stream> {
         matches!(self.owner, StreamOwner::Backend | StreamOwner::Caller).then_some(self.stream)
@@ -88,12 +93,9 @@ impl<D: StreamDriver> Timeline<D> {
 
     pub(crate) fn mark(&self) -> Result<Epoch> {
         let stream = self.stream()?;
-        lock(&self.marks).make(&self.driver, |event| match self.owner {
-            // All of the device stands for a stream that may be gone.
-            // SAFETY: the event is held by the caller.
-            StreamOwner::Borrowed => unsafe { self.driver.record_all(event.raw) },
-            // SAFETY: the stream lives as long as the timeline.
-            _ => unsafe { event.record(stream) },
+        lock(&self.marks).make(&self.driver, |event| {
+            // SAFETY: the stream lives as long as the timeline: `Registry::own` keeps borrowed ones away.
+            unsafe { event.record(stream) }
         })
     }
 

@@ -1,11 +1,23 @@
 //! Memory that a graph keeps: blocks that never go back while the graph may run, divided in its stream's order.
-use crate::meter::UNIT;
+use crate::meter::{SizeClass, UNIT};
 use crate::streams::Streams;
-use omniheap::strategy::{Key, Strategy as _, Tlsf};
+use omniheap::strategy::{BlockId, Key, Strategy as _, Tlsf};
 use omniheap::{Align, AllocateError, Allocation, Class, ErrorKind, Layout, Manager, Request};
 
 /// Blocks are multiples of this: the page of the devices that have one. Small requests share one block of it, as PyTorch's do.
 const STEP: u64 = 2 << 20;
+
+/// Large requests share a block of this, unless they are half of it or more: as PyTorch's do, whose graphs have as many segments.
+const SHARED: u64 = 20 << 20;
+
+/// The bytes of a new block for a request, where there are enough.
+pub(crate) const fn block_size(size: u64) -> u64 {
+    match SizeClass::of(size) {
+        SizeClass::Small => STEP,
+        SizeClass::Large if size < SHARED / 2 => SHARED,
+        SizeClass::Large => size,
+    }
+}
 
 /// The blocks of one stream of one pool.
 pub(crate) struct Arena<B: Streams> {
@@ -30,7 +42,10 @@ impl<B: Streams> Arena<B> {
         if let Some(found) = self.take(layout) {
             return Ok(found);
         }
-        self.grow(manager, size)?;
+        self.grow(manager, block_size(size)).or_else(|error| match error.kind() {
+            kind if kind.is_out_of_memory() => self.grow(manager, size),
+            _ => Err(error),
+        })?;
         self.take(layout).ok_or(ErrorKind::OutOfDeviceMemory.into())
     }
 
@@ -58,6 +73,27 @@ impl<B: Streams> Arena<B> {
         }
         self.blocks[at] = Some((base, taken));
         Ok(())
+    }
+
+    /// Splits off the blocks in which nothing is live; nothing where there are none.
+    pub(crate) fn split_empty(&mut self) -> Option<Self> {
+        let mut empty = Self::new();
+        for (id, block) in (0..).map(BlockId).zip(&mut self.blocks) {
+            if block.is_some() && self.division.remove_block(id).is_ok() {
+                empty.blocks.push(block.take());
+            }
+        }
+        (!empty.blocks.is_empty()).then_some(empty)
+    }
+
+    /// Bytes that are live.
+    pub(crate) fn used(&self) -> u64 {
+        self.division.usage().used
+    }
+
+    /// The blocks, with their addresses.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &(u64, Allocation<B>)> {
+        self.blocks.iter().flatten()
     }
 
     /// Gives bytes back to this stream of this pool.

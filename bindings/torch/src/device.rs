@@ -1,26 +1,34 @@
 //! One device: its manager, the streams that were seen, and what is live by address.
 #![expect(unsafe_code, reason = "uses streams of the caller")]
 use crate::filter::Function;
-use crate::graph::{Graphs, Kept, PoolId, Shared, wait_for_all};
+use crate::graph::{Graphs, Kept, PoolId, Shared, Split, wait_for_all};
+use crate::late::LateFrees;
 use crate::live::Live;
-use crate::meter::{Meter, UNIT};
+use crate::lock;
+use crate::map::{self, Addresses, Tenant};
+use crate::meter::{Meter, SizeClass, UNIT};
 use crate::record;
 use crate::seats::{Seat, Seats};
 use crate::state::Settings;
 use crate::streams::{Life, Streams};
+use crate::watch::{self, Event, Happened};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
 use omniheap::{
-    Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, HeapKind, Manager,
-    ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result, TimelineId, Uses,
-    Waiting,
+    Align, AllocateError, Allocation, BackendKind, BlockNumber, Caps, ErrorKind, HeapId, HeapKind,
+    Manager, ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result,
+    TimelineId, Uses, Waiting,
 };
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// From here on PyTorch names no size: a product has overflowed.
 const EXABYTE: u64 = 1 << 60;
+
+/// The pages of most devices.
+const PAGE: u64 = 2 << 20;
 
 /// Device memory or nothing: PyTorch asks for no other, and host memory would be a silent slowdown.
 #[derive(Debug)]
@@ -44,12 +52,13 @@ struct Resident<B: Streams> {
     held: Held<B>,
     size: u64,
     stream: usize,
+    shared: Shared,
 }
 
 /// Who keeps the bytes.
 enum Held<B: Streams> {
     Plain(Allocation<B>, Seat),
-    Kept(Kept, Shared),
+    Kept(Kept),
 }
 
 /// One device.
@@ -57,11 +66,15 @@ pub(crate) struct Device<B: Streams> {
     ordinal: u32,
     kind: BackendKind,
     heap: HeapId,
+    is_paged: bool,
     manager: Manager<B>,
     seats: Seats,
     live: Live<Resident<B>>,
     meter: Meter,
     graphs: Graphs<B>,
+    late: LateFrees,
+    /// Where blocks begin, as far as snapshots have shown.
+    bases: Mutex<HashMap<BlockNumber, u64>>,
 }
 
 impl<B: Streams> Device<B> {
@@ -77,6 +90,7 @@ impl<B: Streams> Device<B> {
         let config = if settings.paged { config } else { config.plain() };
         let manager = Manager::with_config(B::open_device(ordinal)?, config);
         let heap = device_heap(manager.caps())?;
+        let is_paged = settings.paged && manager.backend().as_remap().is_some();
         if let Some(limit) = settings.limit {
             manager.set_budget(heap, limit, limit)?;
         }
@@ -84,11 +98,14 @@ impl<B: Streams> Device<B> {
             ordinal,
             kind: settings.backend,
             heap,
+            is_paged,
             manager,
             seats: Seats::new(ordinal),
             live: Live::new(),
             meter: Meter::default(),
             graphs: Graphs::new(),
+            late: LateFrees::default(),
+            bases: Mutex::default(),
         })
     }
 
@@ -108,11 +125,32 @@ impl<B: Streams> Device<B> {
             // SAFETY: as above.
             unsafe { self.allocate_in_need(size, stream, life, error) }
         });
-        let (address, held) = made.inspect_err(|_| self.meter.failed())?;
+        let (address, held) = made.inspect_err(|_| {
+            self.meter.failed();
+            self.tell(Happened::OutOfMemory, 0, size, stream.addr());
+        })?;
         self.meter.allocated(size);
-        self.live.insert(address, Resident { held, size, stream: stream.addr() });
+        self.live
+            .insert(address, Resident { held, size, stream: stream.addr(), shared: Shared::No });
         record::allocated(address, size, stream);
+        self.tell(Happened::Allocated, address, size, stream.addr());
         Ok(address)
+    }
+
+    /// Tells whoever looks on.
+    #[inline]
+    fn tell(&self, happened: Happened, address: u64, bytes: u64, stream: usize) {
+        watch::tell(|| {
+            let reserved = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
+            Event {
+                happened,
+                device: self.ordinal,
+                address,
+                bytes,
+                stream: stream as u64,
+                reserved,
+            }
+        });
     }
 
     /// # Safety
@@ -146,6 +184,7 @@ impl<B: Streams> Device<B> {
         number: Option<u64>,
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
+        self.late.look(|| self.manager.retire().unwrap_or(0));
         // SAFETY: the caller's promise.
         let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, life) }?;
         let allocation = self.manager.allocate(&Request::new(size).on(seat.timeline))?;
@@ -168,14 +207,14 @@ impl<B: Streams> Device<B> {
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
         if let Some(taken) = self.graphs.allocate(&self.manager, size, stream) {
-            return taken.map(|(address, kept)| (address, Held::Kept(kept, Shared::No)));
+            return taken.map(|(address, kept)| (address, Held::Kept(kept)));
         }
         match standing {
             Standing::Captured(capture) => {
                 // SAFETY: the stream takes part in it, and the caller promises the stream.
                 let taken =
                     unsafe { self.graphs.allocate_found(&self.manager, size, stream, capture) };
-                taken.map(|(address, kept)| (address, Held::Kept(kept, Shared::No)))
+                taken.map(|(address, kept)| (address, Held::Kept(kept)))
             }
             Standing::Running(number) => {
                 self.graphs.runs_again(self.manager.backend(), stream);
@@ -219,20 +258,24 @@ impl<B: Streams> Device<B> {
     /// A line that says what is wrong: nothing lives there, or it has another size. What lives there is freed all the same.
     pub(crate) fn free(&self, address: u64, stated: Option<u64>) -> Result<(), String> {
         let resident = self.live.remove(address);
-        let Resident { held, size, .. } =
+        let Resident { held, size, stream, shared } =
             resident.ok_or("free of an address that is not live: freed twice, or not ours")?;
         self.meter.freed(size);
         record::freed(address);
         match held {
             Held::Plain(allocation, seat) => {
+                if shared == Shared::Yes {
+                    self.late.freed();
+                }
                 if !self.seats.is_current(seat) {
                     // The order of another stream does not protect it. On a lost device nothing does, nor must.
                     let _ = allocation.use_on(TimelineId::ALL);
                 }
                 drop(allocation);
             }
-            Held::Kept(kept, shared) => self.graphs.free(kept, shared),
+            Held::Kept(kept) => self.graphs.free(kept, shared),
         }
+        self.tell(Happened::Freed, address, size, stream);
         match stated {
             Some(stated) if stated != size => {
                 Err(format!("free of {size} bytes that says {stated}: {size} are freed"))
@@ -243,15 +286,20 @@ impl<B: Streams> Device<B> {
 
     /// Says that a stream uses the bytes at an address too; whether something lives there.
     pub(crate) fn use_on(&self, address: u64, stream: *mut c_void) -> Option<Result<()>> {
-        self.live.with(address, |Resident { held, stream: own, .. }| match held {
-            Held::Plain(_, seat) if *own == stream.addr() && self.seats.is_current(*seat) => Ok(()),
-            // Which stream it is does not matter: bytes wait for all of them.
-            Held::Plain(allocation, _) => allocation.use_on(TimelineId::ALL),
-            Held::Kept(_, shared) => {
-                if *own != stream.addr() {
+        self.live.with(address, |Resident { held, stream: own, shared, .. }| {
+            let is_own = *own == stream.addr();
+            match held {
+                Held::Plain(_, seat) if is_own && self.seats.is_current(*seat) => Ok(()),
+                Held::Kept(_) if is_own => Ok(()),
+                Held::Kept(_) => {
                     *shared = Shared::Yes;
+                    Ok(())
                 }
-                Ok(())
+                Held::Plain(allocation, _) => {
+                    *shared = Shared::Yes;
+                    // Which stream it is does not matter: bytes wait for all of them.
+                    allocation.use_on(TimelineId::ALL)
+                }
             }
         })
     }
@@ -267,6 +315,7 @@ impl<B: Streams> Device<B> {
                 bytes += self.manager.trim()?;
             }
         }
+        self.tell(Happened::Trimmed, 0, bytes, 0);
         Ok(bytes)
     }
 
@@ -290,6 +339,14 @@ impl<B: Streams> Device<B> {
 
     pub(crate) fn end(&self, pool: PoolId) {
         self.graphs.end(self.manager.backend(), pool);
+    }
+
+    pub(crate) fn hold(&self, pool: PoolId, split: Split) {
+        self.graphs.hold(pool, split);
+    }
+
+    pub(crate) fn users(&self, pool: PoolId) -> usize {
+        self.graphs.users(pool)
     }
 
     pub(crate) fn release(&self, pool: PoolId) {
@@ -323,33 +380,68 @@ impl<B: Streams> Device<B> {
             .zip(report.rungs)
             .map(|(rung, count)| (omniheap::Word::word(*rung).replace('-', "_"), count.into()))
             .collect();
-        Ok(json!({
+        let blocks: usize = report.pools.iter().map(|pool| pool.blocks.len()).sum();
+        let rest = json!({
             "backend": self.kind.name(),
             "device": self.ordinal,
+            "paged": self.is_paged,
             "device_name": self.manager.caps().device.name,
-            "live": self.meter.count.now(),
-            "peak_live": self.meter.count.peak(),
-            "live_bytes": self.meter.bytes.now(),
-            "peak_live_bytes": self.meter.bytes.peak(),
-            "rounded_bytes": self.meter.rounded.now(),
-            "peak_rounded_bytes": self.meter.rounded.peak(),
-            "rounded_allocated_bytes": self.meter.rounded.added(),
-            "rounded_freed_bytes": self.meter.rounded.taken(),
             "padding_bytes": totals.padding_bytes(),
             "free_bytes": totals.free_bytes,
             "largest_hole": totals.largest_hole,
             "waiting_bytes": totals.deferred_bytes,
+            "segments": blocks,
             "reserved_bytes": held.reserved,
             "peak_reserved_bytes": held.peak_reserved,
             "limit_bytes": (held.hard_limit < u64::MAX).then_some(held.hard_limit),
-            "allocated": self.meter.count.added(),
-            "allocated_bytes": self.meter.bytes.added(),
-            "freed": self.meter.count.taken(),
-            "freed_bytes": self.meter.bytes.taken(),
             "out_of_memory": self.meter.failures.load(Relaxed),
             "driver_calls": report.driver_calls,
             "rungs": rungs,
-        }))
+            "pools": self.by_class(blocks),
+        });
+        let mut shown = self.meter.total();
+        shown.extend(rest.as_object().cloned().unwrap_or_default());
+        Ok(Value::Object(shown))
+    }
+
+    /// The figures of each class of requests. Graphs keep them apart. In all other memory they lie side by side, and count for the
+    /// pages that they would fill; what nothing lives in counts for neither.
+    fn by_class(&self, blocks: usize) -> Value {
+        let others = blocks.saturating_sub(self.graphs.held(SizeClass::Small).blocks);
+        let figures = |(class, name): (SizeClass, &str)| {
+            let kept = self.graphs.held(class);
+            let mixed = self.meter.rounded(class).saturating_sub(kept.used);
+            let bytes = kept.bytes + mixed.next_multiple_of(PAGE);
+            let blocks = if class == SizeClass::Small { kept.blocks } else { others };
+            let mut figures = self.meter.figures(class);
+            figures.insert("segments".into(), blocks.into());
+            figures.insert("reserved_bytes".into(), bytes.into());
+            (name.to_owned(), Value::Object(figures))
+        };
+        Value::Object(SizeClass::ALL.into_iter().map(figures).collect())
+    }
+
+    /// What is held, as PyTorch's snapshots show it. Blocks that never had anything live in a snapshot are left out.
+    pub(crate) fn segments(&self) -> Value {
+        let report = self.manager.report();
+        let mut addresses = Addresses::default();
+        self.live.for_each(|address, Resident { held, size, stream, .. }| {
+            let granted = match held {
+                Held::Plain(allocation, _) => {
+                    addresses.note(&allocation.binding(), address);
+                    *size
+                }
+                Held::Kept(kept) => kept.granted,
+            };
+            addresses.tenants.insert(address, Tenant { size: *size, granted, stream: *stream });
+        });
+        self.graphs.for_each_block(|pool, address, allocation| {
+            addresses.note(&allocation.binding(), address);
+            addresses.kept.insert(address, pool);
+        });
+        let pools = report.pools.iter().filter(|pool| pool.heap == self.heap);
+        let blocks = pools.flat_map(|pool| &pool.blocks);
+        map::segments(blocks, &addresses, &mut lock(&self.bases)).into()
     }
 
     /// The report's data, for the HTML page.

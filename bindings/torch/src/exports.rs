@@ -1,7 +1,7 @@
 //! The C functions. Each catches panics, checks its arguments, and calls what the other modules have.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::filter::Function;
-use crate::graph::PoolId;
+use crate::graph::{PoolId, Split};
 use crate::guard::{FORKED, LAST_OOM, failed, guarded, say, text};
 use crate::state::{self, Settings, on};
 use crate::streams::Life;
@@ -115,6 +115,60 @@ pub unsafe extern "C-unwind" fn omniheap_torch_alloc(
     }
 }
 
+/// Allocates a segment of a `torch.cuda.MemPool`. Returns null when memory is short: PyTorch then empties its own caches and
+/// asks again.
+///
+/// # Safety
+///
+/// As for [`omniheap_torch_alloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_segment(
+    size: isize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
+    let size = u64::try_from(size).unwrap_or(u64::MAX);
+    // SAFETY: the caller's promise.
+    unsafe { allocate_or_null(size, device, stream, Life::Process) }
+}
+
+/// Frees a segment of a `torch.cuda.MemPool`, and gives what is empty back to the driver: PyTorch frees segments when somebody
+/// needs their memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_segment_free(
+    pointer: *mut c_void,
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) {
+    omniheap_torch_free(pointer, size, device, stream);
+    guarded(|| {
+        let found = state::device(device).map_err(failed("free"))?;
+        on!(found, it => it.trim()).map(drop).map_err(failed("free"))
+    });
+}
+
+/// Allocates; null, and a text for `omniheap_torch_explain_oom`, when memory is short.
+///
+/// # Safety
+///
+/// As for [`allocate`].
+unsafe fn allocate_or_null(
+    size: u64,
+    device: c_int,
+    stream: *mut c_void,
+    life: Life,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    match unsafe { try_allocate(size, device, stream, life) } {
+        Ok(found) => address(found),
+        Err(line) => {
+            say(&line);
+            ptr::null_mut()
+        }
+    }
+}
+
 /// Frees for PyTorch. An address that is not live is ignored, a size other than the recorded one too; both are reported by
 /// `omniheap_torch_error`. A size of zero says nothing.
 #[unsafe(no_mangle)]
@@ -216,6 +270,35 @@ pub extern "C" fn omniheap_torch_release_pool(device: c_int, pool: PoolId) {
     });
 }
 
+/// One user of a pool more, without anything that allocates from it. With `no_split`, its requests never share a block.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_hold_pool(
+    device: c_int,
+    captured: u64,
+    named: u64,
+    no_split: c_int,
+) -> c_int {
+    guarded(|| {
+        let found = state::device(device).map_err(failed("pool"))?;
+        let split = if no_split == 0 { Split::Allowed } else { Split::Never };
+        on!(found, it => it.hold(PoolId { captured, named }, split));
+        Ok(())
+    })
+}
+
+/// How many use a pool; -1 on failure.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_pool_users(device: c_int, captured: u64, named: u64) -> c_int {
+    let mut users = -1;
+    guarded(|| {
+        let found = state::device(device).map_err(failed("pool"))?;
+        let count = on!(found, it => it.users(PoolId { captured, named }));
+        users = c_int::try_from(count).unwrap_or(c_int::MAX);
+        Ok(())
+    });
+    users
+}
+
 /// Allocates for CuPy in the order of a stream; null when memory is short.
 ///
 /// # Safety
@@ -228,13 +311,7 @@ pub unsafe extern "C" fn omniheap_cupy_alloc(
     device: c_int,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    match unsafe { try_allocate(size as u64, device, stream, Life::Unknown) } {
-        Ok(found) => address(found),
-        Err(line) => {
-            say(&line);
-            ptr::null_mut()
-        }
-    }
+    unsafe { allocate_or_null(size as u64, device, stream, Life::Unknown) }
 }
 
 /// Frees for CuPy.

@@ -45,6 +45,19 @@ pub extern "C" fn omniheap_torch_stats(device: c_int) -> *const c_char {
     if code == 0 { say(&shown) } else { ptr::null() }
 }
 
+/// What is held of a device, as JSON in the words of PyTorch's snapshots: nothing before its first allocation. Null on failure. Good until the thread's next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_segments(device: c_int) -> *const c_char {
+    let mut shown = String::new();
+    let code = guarded(|| {
+        let found = state::if_opened(device);
+        shown =
+            found.map_or_else(|| "[]".into(), |found| on!(found, it => it.segments()).to_string());
+        Ok(())
+    });
+    if code == 0 { say(&shown) } else { ptr::null() }
+}
+
 /// Lets the peaks of a device's figures begin anew.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_reset_peaks(device: c_int) -> c_int {

@@ -3,16 +3,17 @@
 //! PyTorch announces its captures, and says when their graphs are gone. Any other is found when a stream that takes part in it
 //! allocates: the driver then tells when nothing is left of its graph.
 #![expect(unsafe_code, reason = "takes over C++ function objects, and asks about graphs")]
-use crate::arena::Arena;
+use crate::arena::{Arena, block_size};
 use crate::filter::{Filter, Function};
 use crate::lock;
+use crate::meter::{SizeClass, UNIT};
 use crate::seats::mark_all;
 use crate::streams::Streams;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap::cuda::Capture;
 use omniheap::strategy::Key;
-use omniheap::{AllocateError, Manager, Result};
+use omniheap::{AllocateError, Allocation, Manager, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -26,6 +27,11 @@ pub struct PoolId {
     pub named: u64,
 }
 
+impl PoolId {
+    /// Memory that belongs to no pool.
+    pub(crate) const NONE: Self = Self { captured: 0, named: 0 };
+}
+
 /// Whose memory a pool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
@@ -35,13 +41,28 @@ enum Owner {
     Found(u64),
 }
 
+impl Owner {
+    /// The name that PyTorch's snapshots show.
+    const fn id(self) -> PoolId {
+        match self {
+            Self::Announced(pool) => pool,
+            Self::Found(capture) => PoolId { captured: capture, named: 0 },
+        }
+    }
+}
+
 /// Bytes of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     owner: Owner,
-    stream: usize,
+    arena: ArenaKey,
     key: Key,
+    /// Bytes that it has.
+    pub(crate) granted: u64,
 }
+
+/// Which arena of a pool: that of a stream, for a class of requests.
+type ArenaKey = (usize, SizeClass);
 
 /// The pools of one device, and the captures that fill them now.
 pub(crate) struct Graphs<B: Streams> {
@@ -58,7 +79,7 @@ struct Inner<B: Streams> {
     pools: HashMap<Owner, Pool<B>>,
     /// Memory of graphs that are gone. It is kept until it is asked for: programs replay a second graph that writes into
     /// what the first one left, and PyTorch's own allocator lets them.
-    ended: Vec<Arena<B>>,
+    ended: Vec<(SizeClass, Arena<B>)>,
 }
 
 /// A capture without a pool of PyTorch's.
@@ -70,17 +91,25 @@ struct Found {
 }
 
 struct Pool<B: Streams> {
-    arenas: HashMap<usize, Arena<B>>,
+    arenas: HashMap<ArenaKey, Arena<B>>,
     /// Captures and graphs that use it.
     users: usize,
     /// Set once the graph of a capture that was found is gone.
     gone: Option<Arc<AtomicBool>>,
     live: usize,
+    split: Split,
+}
+
+/// Whether requests of a pool share blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    Allowed,
+    Never,
 }
 
 impl<B: Streams> Pool<B> {
     fn new(gone: Option<Arc<AtomicBool>>) -> Self {
-        Self { arenas: HashMap::new(), users: 0, gone, live: 0 }
+        Self { arenas: HashMap::new(), users: 0, gone, live: 0, split: Split::Allowed }
     }
 
     /// Whether nothing is left of the graph of a capture that was found.
@@ -88,8 +117,13 @@ impl<B: Streams> Pool<B> {
         self.gone.as_ref().is_some_and(|gone| gone.load(Ordering::Acquire))
     }
 
+    /// Whether no graph uses it any more.
+    fn is_released(&self) -> bool {
+        self.users == 0 || self.is_gone()
+    }
+
     fn is_unused(&self) -> bool {
-        self.live == 0 && (self.users == 0 || self.is_gone())
+        self.live == 0 && self.is_released()
     }
 }
 
@@ -119,8 +153,7 @@ impl<B: Streams> Graphs<B> {
         // SAFETY: the caller's promise.
         let filter = unsafe { Filter::take(filter) };
         let mut inner = lock(&self.inner);
-        let entry = inner.pools.entry(Owner::Announced(pool));
-        entry.or_insert_with(|| Pool::new(None)).users += 1;
+        inner.announced(pool).users += 1;
         inner.open.push((pool, filter));
         self.count(&inner);
         drop(inner);
@@ -135,6 +168,19 @@ impl<B: Streams> Graphs<B> {
         self.count(&inner);
         drop(inner);
         backend.end_capture();
+    }
+
+    /// One user more, of a pool whose requests share blocks or do not.
+    pub(crate) fn hold(&self, pool: PoolId, split: Split) {
+        let mut inner = lock(&self.inner);
+        let pool = inner.announced(pool);
+        pool.users += 1;
+        pool.split = split;
+    }
+
+    /// How many users a pool has.
+    pub(crate) fn users(&self, pool: PoolId) -> usize {
+        lock(&self.inner).pools.get(&Owner::Announced(pool)).map_or(0, |pool| pool.users)
     }
 
     /// One user less; the last one ends the pool once nothing in it is live.
@@ -210,7 +256,7 @@ impl<B: Streams> Graphs<B> {
         let Some(pool) = inner.pools.get_mut(&kept.owner) else { return };
         pool.live = pool.live.saturating_sub(1);
         if shared == Shared::No
-            && let Some(arena) = pool.arenas.get_mut(&kept.stream)
+            && let Some(arena) = pool.arenas.get_mut(&kept.arena)
         {
             // The key came with the bytes and is used once, so it is live.
             let _ = arena.free(kept.key);
@@ -225,17 +271,49 @@ impl<B: Streams> Graphs<B> {
         let mut inner = lock(&self.inner);
         inner.end_gone(manager.backend());
         self.count(&inner);
-        if inner.ended.is_empty() || self.is_capturing() {
+        if self.is_capturing() {
             return false;
         }
+        inner.end_empty();
         let ended = core::mem::take(&mut inner.ended);
         drop(inner);
+        if ended.is_empty() {
+            return false;
+        }
         if !wait_for_all(manager) {
             lock(&self.inner).ended.extend(ended);
             return false;
         }
         drop(ended);
         true
+    }
+
+    /// What pools keep for a class of requests.
+    pub(crate) fn held(&self, class: SizeClass) -> Stock {
+        let inner = lock(&self.inner);
+        let pools = inner.pools.values().flat_map(|pool| &pool.arenas);
+        let pools = pools.filter(|((_, of), _)| *of == class).map(|(_, arena)| arena);
+        let ended = inner.ended.iter().filter(|(of, _)| *of == class).map(|(_, arena)| arena);
+        pools.chain(ended).fold(Stock::default(), |sum, arena| {
+            let sizes = arena.blocks().map(|(_, block)| block.size());
+            Stock {
+                blocks: sum.blocks + arena.blocks().count(),
+                bytes: sum.bytes + sizes.sum::<u64>(),
+                used: sum.used + arena.used(),
+            }
+        })
+    }
+
+    /// Shows the blocks of all pools; those of graphs that are gone belong to no pool.
+    pub(crate) fn for_each_block(&self, mut show: impl FnMut(PoolId, u64, &Allocation<B>)) {
+        let inner = lock(&self.inner);
+        let pools = inner
+            .pools
+            .iter()
+            .flat_map(|(owner, pool)| pool.arenas.values().map(|arena| (owner.id(), arena)));
+        for (id, arena) in pools.chain(inner.ended.iter().map(|(_, arena)| (PoolId::NONE, arena))) {
+            arena.blocks().for_each(|(address, allocation)| show(id, *address, allocation));
+        }
     }
 
     /// Takes captures that were found for ended: memory is short, and a request that fails spoils what is captured too.
@@ -257,6 +335,11 @@ pub(crate) fn wait_for_all<B: Streams>(manager: &Manager<B>) -> bool {
 }
 
 impl<B: Streams> Inner<B> {
+    /// The pool of captures that PyTorch announces by this name.
+    fn announced(&mut self, pool: PoolId) -> &mut Pool<B> {
+        self.pools.entry(Owner::Announced(pool)).or_insert_with(|| Pool::new(None))
+    }
+
     fn take(
         &mut self,
         owner: Owner,
@@ -265,10 +348,12 @@ impl<B: Streams> Inner<B> {
         stream: *mut c_void,
     ) -> Result<(u64, Kept), AllocateError> {
         let pool = self.pools.entry(owner).or_insert_with(|| Pool::new(None));
-        let arena = pool.arenas.entry(stream.addr()).or_insert_with(Arena::new);
-        let (address, key) = arena.allocate(manager, size)?;
+        let size = if pool.split == Split::Never { block_size(size) } else { size };
+        let which = (stream.addr(), SizeClass::of(size));
+        let (address, key) =
+            pool.arenas.entry(which).or_insert_with(Arena::new).allocate(manager, size)?;
         pool.live += 1;
-        Ok((address, Kept { owner, stream: stream.addr(), key }))
+        Ok((address, Kept { owner, arena: which, key, granted: size.next_multiple_of(UNIT) }))
     }
 
     /// Notes that a stream takes part in a capture.
@@ -307,12 +392,29 @@ impl<B: Streams> Inner<B> {
         gone.into_iter().for_each(|owner| self.end_if_unused(owner));
     }
 
+    /// Ends blocks in which nothing is live, of pools that no graph uses any more but in which other blocks have something.
+    fn end_empty(&mut self) {
+        let released = self.pools.values_mut().filter(|pool| pool.is_released());
+        let arenas = released.flat_map(|pool| &mut pool.arenas);
+        let empty = arenas.filter_map(|((_, class), arena)| Some((*class, arena.split_empty()?)));
+        self.ended.extend(empty);
+    }
+
     fn end_if_unused(&mut self, owner: Owner) {
         let unused = self.pools.get(&owner).is_some_and(Pool::is_unused);
         if unused && let Some(pool) = self.pools.remove(&owner) {
-            self.ended.extend(pool.arenas.into_values());
+            self.ended.extend(pool.arenas.into_iter().map(|((_, class), arena)| (class, arena)));
         }
     }
+}
+
+/// What pools keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stock {
+    pub(crate) blocks: usize,
+    pub(crate) bytes: u64,
+    /// Bytes that are live.
+    pub(crate) used: u64,
 }
 
 /// Whether streams besides the one that allocated used the bytes.

@@ -8,11 +8,13 @@
 //! | `device` | one device: manager, what is live by address |
 //! | `streams`, `seats` | what backends tell of other people's streams, and which timeline a stream has |
 //! | `live`, `meter` | addresses to allocations, and their sums |
+//! | `late` | frees that wait for other streams |
 //! | `graph`, `arena` | memory that graph captures keep, and how it is divided |
 //! | `filter` | the C++ function object with which PyTorch says whose streams a capture takes |
 //! | `driver` | the few driver calls that no backend has |
 //! | `raise` | PyTorch's own out-of-memory exception |
-//! | `record` | the trace that is being recorded |
+//! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
+//! | `map` | the memory of a device as PyTorch's snapshots show it |
 //!
 //! The library is never unloaded and ends nothing at exit: the driver may be gone before it.
 mod arena;
@@ -23,7 +25,9 @@ mod figures;
 mod filter;
 mod graph;
 mod guard;
+mod late;
 mod live;
+mod map;
 mod meter;
 mod raise;
 mod record;
@@ -31,10 +35,13 @@ mod seats;
 mod state;
 mod streams;
 
+mod watch;
+
 pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
+pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

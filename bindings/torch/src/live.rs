@@ -58,6 +58,13 @@ impl<T> Live<T> {
         lock(self.shard(address)).remove(&address)
     }
 
+    /// Shows everything, shard by shard.
+    pub(crate) fn for_each(&self, mut show: impl FnMut(u64, &T)) {
+        for shard in &self.shards {
+            lock(shard).iter().for_each(|(address, value)| show(*address, value));
+        }
+    }
+
     /// Lets `change` look at what is at an address.
     pub(crate) fn with<R>(&self, address: u64, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         lock(self.shard(address)).get_mut(&address).map(change)

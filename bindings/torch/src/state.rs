@@ -107,6 +107,11 @@ fn open(slot: &'static OnceLock<AnyDevice>, ordinal: c_int) -> Result<&'static A
     Ok(slot.get_or_init(|| device))
 }
 
+/// A device, if it was opened.
+pub(crate) fn if_opened(ordinal: c_int) -> Option<&'static AnyDevice> {
+    usize::try_from(ordinal).ok().and_then(|ordinal| OPENED.get(ordinal)?.get())
+}
+
 /// Every device that was opened.
 pub(crate) fn opened() -> impl Iterator<Item = &'static AnyDevice> {
     OPENED.iter().filter_map(OnceLock::get)

@@ -61,6 +61,9 @@ pub(crate) trait Streams: Backend + Sized {
 
     /// Ends what [`begin_capture`](Self::begin_capture) began.
     fn end_capture(&self);
+
+    /// Bytes of a block; for a reservation, addresses.
+    fn extent(block: &Self::Block) -> u64;
 }
 
 impl Streams for Cuda {
@@ -100,6 +103,10 @@ impl Streams for Cuda {
 
     fn end_capture(&self) {
         self.timelines().end_capture();
+    }
+
+    fn extent(block: &Self::Block) -> u64 {
+        block.size()
     }
 }
 
@@ -144,6 +151,10 @@ impl Streams for Hip {
     fn end_capture(&self) {
         self.timelines().end_capture();
     }
+
+    fn extent(block: &Self::Block) -> u64 {
+        block.size()
+    }
 }
 
 /// Host devices, so that programs for several can be tried anywhere.
@@ -181,4 +192,8 @@ impl Streams for Host {
     fn begin_capture(&self) {}
 
     fn end_capture(&self) {}
+
+    fn extent(block: &Self::Block) -> u64 {
+        block.size()
+    }
 }

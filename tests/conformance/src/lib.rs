@@ -17,6 +17,7 @@ mod elsewhere;
 mod expect;
 pub mod faults;
 mod first_fit;
+mod gates;
 mod look;
 mod results;
 mod rig;
@@ -31,6 +32,7 @@ pub use libtest_mimic;
 
 pub use case::{Case, Need};
 pub use elsewhere::ELSEWHERE;
+pub use gates::LONGEST_HOLD;
 pub use look::Look;
 pub use results::{CaseResult, Outcome, Results};
 pub use rig::{Account, Held, Rig};

@@ -36,6 +36,15 @@ pub(crate) struct Extras {
     kept: Option<Box<dyn Any + Send + Sync>>,
     pub(crate) no_kernels: Option<&'static str>,
     pub(crate) guards: Guards,
+    pub(crate) turns: Turns,
+}
+
+/// Whether cases may run beside each other in one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Turns {
+    #[default]
+    Beside,
+    OneAtATime,
 }
 
 impl<B: Backend + 'static> Rig<B> {
@@ -90,6 +99,12 @@ impl<B: Backend + 'static> Rig<B> {
     #[must_use]
     pub const fn with_account(mut self, account: Account) -> Self {
         self.extras.account = account;
+        self
+    }
+
+    /// Has the cases run one at a time, whatever the number of threads.
+    pub(crate) const fn one_at_a_time(mut self) -> Self {
+        self.extras.turns = Turns::OneAtATime;
         self
     }
 

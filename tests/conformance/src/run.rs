@@ -1,7 +1,7 @@
 //! Running the list: by type, by pages and erased; in a test binary or in the command.
 use crate::case::Case;
 use crate::results::{CaseResult, Outcome, Results};
-use crate::rig::Rig;
+use crate::rig::{Rig, Turns};
 use crate::world::{Guards, Mode, World};
 use crate::{cases, expect};
 use core::fmt::Display;
@@ -28,6 +28,20 @@ struct Job {
     mode: &'static str,
     numbers: &'static [u16],
     run: Box<dyn FnOnce() -> Outcome + Send>,
+}
+
+/// Held by the one case that runs, where cases must not run beside each other.
+static TURN: Mutex<()> = Mutex::new(());
+
+impl Job {
+    /// The same, while no other such job runs.
+    fn in_turn(self) -> Self {
+        let run = || {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            (self.run)()
+        };
+        Self { run: Box::new(run), ..self }
+    }
 }
 
 /// A run's progress, told before each case.
@@ -158,6 +172,7 @@ fn jobs<B: Backend + 'static>(open: &Open<B>, seed: u64) -> Result<(DeviceInfo, 
     let is_wanted =
         probe.extras.guards == Guards::On || std::env::var_os("OMNIHEAP_GUARDS").is_some();
     let has_guards = is_wanted && probe.backend.as_transfer().is_some();
+    let turns = probe.extras.turns;
     drop(probe);
     let modes = [
         ("plain", Mode::Plain, Guards::Off, true),
@@ -172,6 +187,9 @@ fn jobs<B: Backend + 'static>(open: &Open<B>, seed: u64) -> Result<(DeviceInfo, 
     let inner = Arc::clone(open);
     let erased: Open<AnyBackend> = Arc::new(move || inner().map(Rig::erase));
     jobs.extend(erased_jobs(&erased, seed, &device));
+    if turns == Turns::OneAtATime {
+        jobs = jobs.into_iter().map(Job::in_turn).collect();
+    }
     Ok((device, jobs))
 }
 
@@ -259,12 +277,33 @@ pub(crate) fn sentence(panic: Box<dyn core::any::Any + Send>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use omniheap_host::Host;
 
     #[test]
     fn a_known_failure_that_passes_is_an_error() {
         assert!(matches!(judge(Outcome::Passed, Some("r")), Outcome::Failed(_)));
         assert_eq!(judge(Outcome::Failed("x".into()), Some("r")), Outcome::Known("r".into()));
         assert_eq!(judge(Outcome::Passed, None), Outcome::Passed);
+    }
+
+    #[test]
+    fn cases_of_a_rig_with_gates_run_one_at_a_time() {
+        let is_probe = AtomicBool::new(true);
+        let (tell, told) = mpsc::channel();
+        let open: Open<Host> = Arc::new(move || {
+            if is_probe.swap(false, Relaxed) {
+                return Ok(Rig::new(Host::new()).one_at_a_time());
+            }
+            let is_alone = TURN.try_lock().is_err();
+            tell.send(is_alone).expect("the test listens");
+            Err("seen".into())
+        });
+        let (_, jobs) = jobs(&open, seed()).expect("host memory is always here");
+        for job in jobs.into_iter().step_by(97) {
+            assert!(matches!((job.run)(), Outcome::Failed(why) if why.contains("seen")));
+            assert_eq!(told.try_recv(), Ok(true), "another case could run beside it");
+        }
     }
 
     #[test]

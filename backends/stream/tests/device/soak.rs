@@ -1,11 +1,9 @@
 //! Random work with checked contents over several held timelines; the backend's own test includes it with `#[path]`.
-#[path = "hold.rs"]
-mod hold;
-
+use crate::Device;
 use core::time::Duration;
-use hold::rig;
 use libtest_mimic::{Arguments, Failed, Trial};
-use omniheap_conformance::{Mode, seed, soak::soak};
+use omniheap_conformance::{Mode, Rig, seed, soak::soak};
+use std::sync::Arc;
 
 /// Longest time that a timeline is held: memory that is given back meanwhile waits for it.
 const HOLD: Duration = Duration::from_millis(1);
@@ -26,7 +24,8 @@ pub(crate) fn trials(usual: u64) -> Vec<Trial> {
 }
 
 fn run(mode: Mode, seed: u64, operations: u64) -> Result<(), Failed> {
-    let done = soak(rig(HOLD)?, mode, seed, operations)?;
+    let device = Arc::new(Device::open(0)?);
+    let done = soak(Rig::new(device).with_gates(HOLD), mode, seed, operations)?;
     println!("{mode:?}, seed {seed}: {done:?}");
     let has_checked = done.checked > 0 && done.held > 0;
     if has_checked { Ok(()) } else { Err(format!("nothing was held or checked: {done:?}").into()) }

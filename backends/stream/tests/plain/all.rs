@@ -84,6 +84,39 @@ fn marks_of_a_capture_count_when_it_has_ended() {
 }
 
 #[test]
+fn marks_of_a_borrowed_stream_spoil_no_capture() {
+    let device = device(true);
+    let lines = device.timelines();
+    let two = lines.add(TWO, StreamOwner::Borrowed).expect("few");
+    lines.begin_capture();
+    streams(&device).begin_capture(ONE);
+    streams(&device).submit(TWO);
+    let own = lines.mark(two).expect("always");
+    streams(&device).finish();
+    assert!(lines.reached(two).expect("alive") < own, "it is not recorded yet");
+    let point = Point { timeline: two, epoch: own };
+    let busy = Some(ErrorKind::Busy);
+    assert_eq!(lines.wait(point).err().map(|error| error.kind()), busy);
+    assert_eq!(lines.order(TimelineId::MAIN, point).err().map(|error| error.kind()), busy);
+    streams(&device).end_capture(ONE);
+    lines.end_capture();
+    lines.wait(point).expect("nothing stands in the way");
+    assert!(lines.reached(two).expect("alive") >= own);
+}
+
+#[test]
+fn epochs_go_on_with_another_stream() {
+    let device = device(true);
+    let lines = device.timelines();
+    let line = lines.add(ONE, StreamOwner::Borrowed).expect("few");
+    let earlier = [(); 3].map(|()| lines.mark(line).expect("always"))[2];
+    assert!(lines.reached(line).expect("alive") >= earlier);
+    lines.lend_again(line, TWO).expect("it is open");
+    assert!(lines.reached(line).expect("alive") >= earlier, "what is reached stays reached");
+    assert!(lines.mark(line).expect("always") > earlier);
+}
+
+#[test]
 fn captures_end_as_often_as_they_began() {
     let device = device(true);
     let lines = device.timelines();

@@ -16,35 +16,45 @@ _POOLED = (
 _COUNTERS = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free", "num_oom_rejections", "max_split_size")
 # What came and went before `reset_accumulated_memory_stats`, by device.
 _earlier = {}
+# What `set_per_process_memory_fraction` was given, by device.
+_fractions = {}
 
 
 def nested(device):
     """The figures of a device, in the shape that `torch.cuda.memory_stats_as_nested_dict` returns."""
-    ours, earlier = _library.stats(device), _earlier.get(device, {})
-    since = lambda key: ours[key] - earlier.get(key, 0)
-    count = {"current": ours["live"], "peak": ours["peak_live"], "allocated": since("allocated"), "freed": since("freed")}
-    asked = {"current": ours["live_bytes"], "peak": ours["peak_live_bytes"], "allocated": since("allocated_bytes"), "freed": since("freed_bytes")}
-    size = {
-        "current": ours["rounded_bytes"],
-        "peak": ours["peak_rounded_bytes"],
-        "allocated": since("rounded_allocated_bytes"),
-        "freed": since("rounded_freed_bytes"),
-    }
-    active = size["current"] + ours["waiting_bytes"]
-    sums = {
-        "allocation": count,
-        "active": count,
-        "allocated_bytes": size,
-        "requested_bytes": asked,
-        # Freed bytes that other streams may still use are active.
-        "active_bytes": {**size, "current": active, "peak": max(active, size["peak"])},
-        "reserved_bytes": {**_ZERO, "current": ours["reserved_bytes"], "peak": ours["peak_reserved_bytes"]},
-        "inactive_split_bytes": {**_ZERO, "current": ours["free_bytes"], "peak": ours["free_bytes"]},
-    }
-    shown = {name: {pool: dict(sums.get(name, _ZERO) if pool == "all" else _ZERO) for pool in _POOLS} for name in _POOLED}
+    ours, earlier = _library.stats(device), _earlier.get(device)
+    shown = {name: {} for name in _POOLED}
+    for pool in _POOLS:
+        of = lambda figures: figures if pool == "all" else figures["pools"][pool]
+        for name, figures in _of_pool(of(ours), of(earlier) if earlier else {}).items():
+            shown[name][pool] = figures
+    # Freed bytes that other streams may still use are active, and known for all together.
+    active = shown["active_bytes"]["all"]
+    active["current"] += ours["waiting_bytes"]
+    active["peak"] = max(active["peak"], active["current"])
+    shown["inactive_split_bytes"]["all"] = {**_ZERO, "current": ours["free_bytes"], "peak": ours["free_bytes"]}
     shown.update({name: dict(_ZERO) for name in ("oversize_allocations", "oversize_segments")})
-    shown.update(dict.fromkeys(_COUNTERS, 0), num_ooms=since("out_of_memory"))
+    shown.update(dict.fromkeys(_COUNTERS, 0), num_ooms=ours["out_of_memory"] - (earlier or {}).get("out_of_memory", 0))
     return shown
+
+
+def _of_pool(ours, earlier):
+    """PyTorch's figures of one of its pools."""
+    since = lambda key: ours[key] - earlier.get(key, 0)
+    figure = lambda now, peak, came, went: {"current": ours[now], "peak": ours[peak], "allocated": since(came), "freed": since(went)}
+    count = figure("live", "peak_live", "allocated", "freed")
+    size = figure("rounded_bytes", "peak_rounded_bytes", "rounded_allocated_bytes", "rounded_freed_bytes")
+    held = lambda now, peak: {**_ZERO, "current": ours[now], "peak": ours.get(peak, ours[now])}
+    known = {
+        "allocation": count,
+        "active": dict(count),
+        "segment": held("segments", "segments"),
+        "allocated_bytes": size,
+        "active_bytes": dict(size),
+        "requested_bytes": figure("live_bytes", "peak_live_bytes", "allocated_bytes", "freed_bytes"),
+        "reserved_bytes": held("reserved_bytes", "peak_reserved_bytes"),
+    }
+    return {name: known.get(name) or dict(_ZERO) for name in _POOLED}
 
 
 def reset_peaks(device):
@@ -59,6 +69,15 @@ def reset_accumulated(device):
 
 def install(torch):
     """Makes PyTorch's figures those of omniheap."""
+    if hasattr(torch._C, "_cuda_getMemoryFraction"):
+        set_fraction = torch._C._cuda_setMemoryFraction
+
+        def set_and_keep(fraction, device):
+            set_fraction(fraction, device)
+            _fractions[device] = fraction
+
+        torch._C._cuda_setMemoryFraction = set_and_keep
+        torch._C._cuda_getMemoryFraction = lambda device: _fractions.get(device, 1.0)
     torch._C._cuda_memoryStats = nested
     torch._C._cuda_resetPeakMemoryStats = reset_peaks
     torch._C._cuda_resetAccumulatedMemoryStats = reset_accumulated

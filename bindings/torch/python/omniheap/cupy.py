@@ -11,6 +11,7 @@ from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit
 
 __all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "report", "set_limit", "stats", "trace"]
 
+_UNIT = 512
 _allocators = None
 
 
@@ -43,7 +44,8 @@ def _allocate(size):
     if allocator is None:
         alloc, free = _library.address("omniheap_cupy_alloc"), _library.address("omniheap_cupy_free")
         allocator = _allocators[stream] = cupy.cuda.CFunctionAllocator(stream, alloc, free, _library.load())
-    memory = allocator.malloc(size)
+    # CuPy's own pool hands out whole units, and programs may fill them.
+    memory = allocator.malloc(-(-size // _UNIT) * _UNIT)
     if size and not memory.ptr:
         raise MemoryError(explain_oom())
     return memory

@@ -3,15 +3,16 @@
     import omniheap.torch
     omniheap.torch.enable()
 
-Call `enable()` before anything touches the GPU: PyTorch cannot change its allocator afterwards.
+Call `enable()` before anything touches the GPU: PyTorch cannot change its allocator afterwards. `pool()` instead makes a
+`torch.cuda.MemPool` whose memory is omniheap's, at any time, and leaves everything else to PyTorch's own allocator.
 """
 
 import re
 
-from . import _library, _stats
+from . import _history, _library, _pools, _stats
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "report", "set_limit", "stats", "trace"]
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "pool", "report", "set_limit", "stats", "trace"]
 
 _OLDEST = (2, 3)
 _HOOKS = (
@@ -23,6 +24,7 @@ _HOOKS = (
     ("set_release_pool", "omniheap_torch_release_pool"),
 )
 _allocator = None
+_pooled = None
 
 
 def is_enabled():
@@ -38,7 +40,7 @@ def enable(limit=None, paged=True):
     """
     global _allocator
     torch = _import()
-    backend = "hip" if torch.version.hip else "cuda"
+    backend = _backend(torch)
     if _allocator is not None:
         _library.configure(backend, limit, paged)
         return
@@ -59,7 +61,41 @@ def enable(limit=None, paged=True):
             "enable omniheap first thing, and no other allocator beside it"
         ) from None
     _stats.install(torch)
+    _history.install(torch)
+    _pools.install(torch)
     _allocator = allocator
+
+
+def pool(limit=None, **options):
+    """A `torch.cuda.MemPool` over omniheap; PyTorch's own allocator stays in charge of everything outside of it.
+
+    limit: the most that all pools hold of each device together, as for `enable`.
+    options: those of `torch.cuda.MemPool`.
+
+        pool = omniheap.torch.pool()
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.randn(1 << 20, device="cuda")
+    """
+    global _pooled
+    torch = _import()
+    if not hasattr(torch.cuda, "MemPool"):
+        raise OmniheapError(f"PyTorch {torch.__version__} has no MemPool; install another version, such as 2.11, or use omniheap.torch.enable()")
+    if _library._enabled is None or limit is not None:
+        _library.configure(_backend(torch), limit, True)
+    if _allocator is not None:
+        return torch.cuda.MemPool(**options)
+    if not stats(torch.cuda.current_device())["paged"]:
+        raise OmniheapError(
+            "a pool needs memory in pages, and there is none (the device has no virtual memory, or paged=False was chosen); "
+            "PyTorch would hand parts of larger blocks to other processes as if they were whole; use omniheap.torch.enable()"
+        )
+    if _pooled is None:
+        _pooled = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_segment", "omniheap_torch_segment_free")
+    return torch.cuda.MemPool(_pooled.allocator(), **options)
+
+
+def _backend(torch):
+    return "hip" if torch.version.hip else "cuda"
 
 
 def _import():

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 import types
 import unittest
 
 import omniheap.cupy
 import omniheap.torch
-from omniheap import _library, _stats
+from omniheap import _history, _library, _pools, _stats
 
 
 def child(code, **environment):
@@ -122,6 +123,19 @@ class Refusals(unittest.TestCase):
         stream.fails = True
         self.assertRaises(RuntimeError, stream.begin_capture)
         self.assertEqual(said, [("hold", 3, 7), ("begins", None), ("release", 3, 7)])
+
+    def test_cupy_gets_whole_units(self):
+        asked = []
+        memory = types.SimpleNamespace(ptr=1)
+        allocator = types.SimpleNamespace(malloc=lambda size: asked.append(size) or memory)
+        stream = types.SimpleNamespace(ptr=7)
+        sys.modules["cupy"] = types.SimpleNamespace(cuda=types.SimpleNamespace(get_current_stream=lambda: stream))
+        self.addCleanup(sys.modules.pop, "cupy")
+        self.addCleanup(setattr, omniheap.cupy, "_allocators", omniheap.cupy._allocators)
+        omniheap.cupy._allocators = {7: allocator}
+        for size in (0, 1, 512, 513):
+            omniheap.cupy._allocate(size)
+        self.assertEqual(asked, [0, 512, 512, 1024])
 
     def test_figures_before_enable(self):
         earlier, _library._enabled = _library._enabled, None
@@ -301,6 +315,192 @@ class Host(unittest.TestCase):
         self.assertEqual((got(again, "allocation", "allocated"), again["num_ooms"]), (0, 0))
         self.assertEqual(torch._C._accelerator_getDeviceStats(0), again)
         self.assertFalse(hasattr(torch._C, "_accelerator_resetPeakStats"), "this version has none")
+
+    def with_history(self):
+        """A PyTorch with our history; its stacks are those of Python."""
+        torch = FakeTorch()
+        torch.cuda.device_count, torch.cuda.mem_get_info = lambda: 2, lambda device: (7, 64 << 20)
+        frames = lambda stack: [dict(name=f.name, filename=f.filename, line=f.lineno) for f in reversed(stack)]
+        profiler = types.SimpleNamespace(
+            gather_traceback=lambda python, script, cpp: traceback.extract_stack()[:-1],
+            symbolize_tracebacks=lambda stacks: [frames(stack) for stack in stacks],
+        )
+        names = ("memorySnapshot", "record_memory_history", "record_memory_history_legacy", "isHistoryEnabled", "attach_out_of_memory_observer", "checkPoolLiveAllocations")
+        node = types.SimpleNamespace(metadata={"traceback_": ["forward"]})
+        torch._C = types.SimpleNamespace(_profiler=profiler, is_anomaly_enabled=lambda: False, _current_autograd_node=lambda: node)
+        torch._C.__dict__.update({"_cuda_" + name: None for name in names}, _activate_gpu_trace=lambda: None)
+        heard = self.heard = []
+        registry = lambda what: types.SimpleNamespace(fire_callbacks=lambda address: heard.append((what, address)))
+        torch.cuda._gpu_trace = types.SimpleNamespace(MemoryAllocationCallbacks=registry("allocated"), MemoryDeallocationCallbacks=registry("freed"))
+        _history.install(torch)
+        self.addCleanup(torch._C._cuda_record_memory_history, None)
+        self.assertFalse(hasattr(torch._C, "_cuda_setMemoryMetadata"), "this version has none")
+        return torch._C
+
+    def test_snapshots_have_pytorchs_format(self):
+        torch = self.with_history()
+        sizes = (1000, 3 << 20, 77)
+        held = [(self.lib.omniheap_torch_alloc(size, 0, 5), size) for size in sizes]
+        middle = held.pop(1)
+        self.lib.omniheap_torch_free(*middle, 0, 5)
+        for request in (None, (0, 0), (0, 0, False)):
+            taken = torch._cuda_memorySnapshot(request)
+            self.assertEqual(taken["device_traces"], [[], []])
+            blocks = {block["address"]: block for segment in taken["segments"] for block in segment["blocks"]}
+            for pointer, size in held:
+                self.assertEqual((blocks[pointer]["requested_size"], blocks[pointer]["state"]), (size, "active_allocated"))
+                self.assertEqual(blocks[pointer]["size"], -(-size // 512) * 512)
+            # A stream that is not idle keeps it a while.
+            self.assertNotEqual(blocks.get(middle[0], {"state": "inactive"})["state"], "active_allocated")
+            for segment in taken["segments"]:
+                self.assertEqual(sum(block["size"] for block in segment["blocks"]), segment["total_size"])
+                ends = [block["address"] + block["size"] for block in segment["blocks"]]
+                self.assertEqual([block["address"] for block in segment["blocks"]], [segment["address"], *ends[:-1]])
+                self.assertEqual((segment["segment_pool_id"], segment["device"], segment["frames"]), ((0, 0), 0, []))
+            self.assertEqual(sum(segment["total_size"] for segment in taken["segments"]), _library.stats()["reserved_bytes"])
+        self.assertEqual(torch._cuda_memorySnapshot((0, 99))["segments"], [])
+        [self.lib.omniheap_torch_free(*one, 0, 5) for one in held]
+
+    def test_history_has_what_happened_and_where(self):
+        torch = self.with_history()
+        _library.empty_cache()
+
+        def here():
+            return self.lib.omniheap_torch_alloc(5 << 20, 0, None)
+
+        def there(pointer):
+            self.lib.omniheap_torch_free(pointer, 5 << 20, 0, None)
+
+        names = lambda entry: [frame["name"] for frame in entry["frames"]]
+        for context in (None, "state", "alloc", "all"):
+            torch._cuda_record_memory_history("all", context, "python", 1 << 62, True, False, False, ["oom"])
+            self.assertTrue(torch._cuda_isHistoryEnabled())
+            pointer = here()
+            taken = torch._cuda_memorySnapshot()
+            block = next(block for segment in taken["segments"] for block in segment["blocks"] if block["address"] == pointer)
+            self.assertEqual("here" in names(block), context is not None)
+            if context:
+                self.assertEqual(names(block)[0], "here", "our own frames are not shown")
+            there(pointer)
+            self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+            _library.empty_cache()
+            trace, other = torch._cuda_memorySnapshot()["device_traces"]
+            self.assertEqual([entry["action"] for entry in other], ["snapshot"])
+            actions = [entry["action"] for entry in trace]
+            self.assertEqual([a for a in actions if not a.startswith("segment")], ["alloc", "snapshot", "free_requested", "free_completed"])
+            self.assertLess(actions.index("segment_map"), actions.index("alloc"))
+            self.assertEqual(actions[-1], "segment_unmap")
+            mapped = sum(entry["size"] * {"segment_map": 1, "segment_unmap": -1}.get(entry["action"], 0) for entry in trace)
+            self.assertEqual(mapped, 0)
+            alloc, free = trace[actions.index("alloc")], trace[actions.index("free_completed")]
+            self.assertEqual((alloc["addr"], alloc["size"], free["addr"], free["size"]), (pointer, 5 << 20) * 2)
+            self.assertEqual(("here" in names(alloc), "there" in names(free)), (context in ("alloc", "all"), context == "all"))
+            json.dumps(trace)
+        torch._cuda_record_memory_history("state")
+        [there(here()) for _ in range(3)]
+        self.assertEqual(len(torch._cuda_memorySnapshot()["device_traces"][0]), 1, "the last entry alone")
+        torch._cuda_record_memory_history(None)
+        self.assertFalse(torch._cuda_isHistoryEnabled())
+        there(here())
+        self.assertEqual(torch._cuda_memorySnapshot()["device_traces"], [[], []])
+        torch._cuda_record_memory_history_legacy(True, True, 2)
+        [there(here()) for _ in range(3)]
+        self.assertEqual(len(torch._cuda_memorySnapshot()["device_traces"][0]), 2)
+        self.assertRaises(RuntimeError, torch._cuda_record_memory_history, "some")
+
+    def test_backward_entries_say_where_the_forward_pass_was(self):
+        torch = self.with_history()
+        torch.is_anomaly_enabled = lambda: True
+        torch._cuda_record_memory_history()
+        self.lib.omniheap_torch_free(self.lib.omniheap_torch_alloc(512, 0, None), 512, 0, None)
+        entries = torch._cuda_memorySnapshot()["device_traces"][0]
+        self.assertEqual([entry.get("forward_frames") for entry in entries], [["forward"]] * len(entries))
+
+    def test_traces_hear_of_allocations(self):
+        torch = self.with_history()
+        first = self.lib.omniheap_torch_alloc(512, 0, None)
+        torch._activate_gpu_trace()
+        second = self.lib.omniheap_torch_alloc(512, 0, None)
+        [self.lib.omniheap_torch_free(one, 512, 0, None) for one in (first, second)]
+        self.assertEqual(self.heard, [("allocated", second), ("freed", first), ("freed", second)])
+        self.lib.omniheap_torch_watch(None)
+
+    def test_what_is_live_in_a_pool(self):
+        torch = self.with_history()
+        live = self.lib.omniheap_torch_alloc(512, 0, None)
+        blocks = [block for segment in torch._cuda_memorySnapshot()["segments"] for block in segment["blocks"]]
+        all_live = {block["address"] for block in blocks if block["state"] == "active_allocated"}
+        self.assertIn(live, all_live)
+        self.assertTrue(torch._cuda_checkPoolLiveAllocations(0, (0, 0), all_live))
+        self.assertFalse(torch._cuda_checkPoolLiveAllocations(0, (0, 0), all_live | {7}))
+        self.assertFalse(torch._cuda_checkPoolLiveAllocations(0, (0, 0), all_live - {live}))
+        self.assertTrue(torch._cuda_checkPoolLiveAllocations(0, (0, 99), set()))
+        self.lib.omniheap_torch_free(live, 512, 0, None)
+
+    def test_observers_hear_of_a_shortage(self):
+        torch, heard = self.with_history(), []
+        torch._cuda_attach_out_of_memory_observer(lambda *what: heard.append(what))
+        self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+        self.assertEqual(heard, [(0, 1 << 40, 64 << 20, 7)])
+
+    def test_ranges_that_are_not_covered(self):
+        self.assertEqual(_history._without([(0, 10), (20, 10)], [(2, 3), (8, 14)]), [(0, 2), (5, 3), (22, 8)])
+        self.assertEqual(_history._without([(0, 10)], []), [(0, 10)])
+        self.assertEqual(_history._without([(0, 10)], [(0, 10)]), [])
+
+    def test_pools_while_enabled(self):
+        torch, released = FakeTorch(), []
+        torch.cuda.current_device, torch.cuda.graph_pool_handle = lambda: 0, lambda: (0, 41)
+        torch.cuda.memory_snapshot = lambda name, include_traces: (name, include_traces)
+        torch.cuda.memory = types.SimpleNamespace()
+        torch._C = types.SimpleNamespace(_cuda_releasePool=lambda *what: released.append(what))
+        _pools.install(torch)
+        pool = torch.cuda.MemPool(use_on_oom=True)
+        self.assertIs(torch.cuda.memory.MemPool, torch.cuda.MemPool)
+        self.assertEqual((pool.id, pool.use_count(), pool.allocator), ((0, 41), 1, None))
+        self.assertEqual(pool.snapshot(False), ((0, 41), False))
+        del pool
+        self.assertEqual(released, [(0, (0, 41))])
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            torch.cuda.MemPool(object())
+        self.assertIn("omniheap.torch.pool()", str(caught.exception))
+
+    def test_a_pool_beside_pytorchs_allocator(self):
+        torch = FakeTorch()
+        torch.cuda.current_device = lambda: 0
+        torch.cuda.MemPool = lambda *what, **options: (*what, options)
+        torch.cuda.memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: types.SimpleNamespace(allocator=lambda: names))
+        sys.modules["torch"] = torch
+        self.addCleanup(sys.modules.pop, "torch")
+        self.addCleanup(setattr, omniheap.torch, "_pooled", None)
+        names, options = omniheap.torch.pool(use_on_oom=True)
+        self.assertEqual((names[1:], options), (("omniheap_torch_segment", "omniheap_torch_segment_free"), {"use_on_oom": True}))
+        self.assertFalse(omniheap.torch.is_enabled())
+        # PyTorch asks again when it is refused, after it has emptied its caches: nothing is thrown.
+        self.assertIsNone(self.lib.omniheap_torch_segment(1 << 40, 0, None))
+        segment = self.lib.omniheap_torch_segment(2 << 20, 0, None)
+        ctypes.memset(segment, 1, 2 << 20)
+        _library.empty_cache()
+        before = _library.stats()["reserved_bytes"]
+        self.lib.omniheap_torch_segment_free(segment, 2 << 20, 0, None)
+        self.assertLess(_library.stats()["reserved_bytes"], before, "others need the memory that PyTorch gives up")
+        earlier, omniheap.torch.stats = omniheap.torch.stats, lambda device: {"paged": False}
+        self.addCleanup(setattr, omniheap.torch, "stats", earlier)
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            omniheap.torch.pool()
+        self.assertIn("enable()", str(caught.exception))
+        del torch.cuda.MemPool
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            omniheap.torch.pool()
+        self.assertIn("no MemPool", str(caught.exception))
+
+    def test_the_fraction_is_remembered(self):
+        torch, given = FakeTorch(), []
+        torch._C = types.SimpleNamespace(_cuda_setMemoryFraction=lambda *what: given.append(what), _cuda_getMemoryFraction=None)
+        _stats.install(torch)
+        self.assertEqual(torch._C._cuda_getMemoryFraction(3), 1.0)
+        torch._C._cuda_setMemoryFraction(0.25, 3)
+        self.assertEqual((torch._C._cuda_getMemoryFraction(3), given), (0.25, [(0.25, 3)]))
 
     def test_stats_are_whole(self):
         stats = _library.stats()

@@ -230,4 +230,8 @@ impl Streams for Scripted {
     fn end_capture(&self) {
         lock(&self.script).held -= 1;
     }
+
+    fn extent(block: &Self::Block) -> u64 {
+        block.size()
+    }
 }

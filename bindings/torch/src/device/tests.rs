@@ -2,12 +2,14 @@
 #![expect(unsafe_code, reason = "allocates for streams")]
 use super::scripted::Scripted;
 use super::{Device, Held, Resident, UNIT, human};
-use crate::graph::PoolId;
+use crate::graph::{PoolId, Split, Stock};
+use crate::meter::SizeClass;
 use crate::state::Settings;
 use crate::streams::Life;
 use core::ffi::c_void;
 use core::ptr;
 use omniheap::{Allocation, Backend as _, BackendKind, Move};
+use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
 
@@ -47,7 +49,7 @@ fn at<R>(
 ) -> R {
     let found = device.live.with(address, |Resident { held, .. }| match held {
         Held::Plain(allocation, _) => look(allocation),
-        Held::Kept(..) => panic!("it belongs to a capture"),
+        Held::Kept(_) => panic!("it belongs to a capture"),
     });
     found.expect("it lives")
 }
@@ -69,7 +71,7 @@ fn copy(device: &Device<Scripted>, from: u64, to: u64, handle: usize) {
     let taken = [from, to].map(|address| device.live.remove(address).expect("it lives"));
     let allocations = taken.each_ref().map(|resident| match &resident.held {
         Held::Plain(allocation, _) => allocation,
-        Held::Kept(..) => panic!("it belongs to a capture"),
+        Held::Kept(_) => panic!("it belongs to a capture"),
     });
     let size = allocations[0].size().min(allocations[1].size());
     let bindings = allocations.map(Allocation::binding);
@@ -197,6 +199,23 @@ fn streams_that_come_and_go_leave_little_behind() {
 }
 
 #[test]
+fn what_another_stream_used_is_had_again_once_that_has_passed() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    let result = take(&device, 16, 2);
+    let used = take(&device, 16, 1);
+    let late = backend.host.hold(backend.timeline(2)).expect("open");
+    copy(&device, used, result, 2);
+    device.use_on(used, stream(2)).expect("it lives").expect("known");
+    free(&device, used);
+    let other = take(&device, 16, 1);
+    assert_ne!(other, used, "the copy is still to come");
+    drop(late);
+    synchronize(&device);
+    assert_eq!(take(&device, 16, 1), used, "PyTorch's allocator gives the same bytes");
+}
+
+#[test]
 fn what_outlives_its_stream_is_no_other_streams_order() {
     let device = with_streams([1, 2]);
     let backend = device.manager.backend();
@@ -305,6 +324,163 @@ fn a_shortage_takes_what_graphs_that_are_gone_had() {
     device.release(pool);
     free(&device, take(&device, 14 * MIB, 1));
     assert_eq!(device.meter.failures.load(core::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[test]
+fn blocks_of_a_graph_that_is_gone_go_back_though_something_lives_in_another() {
+    let device = with_streams([1]);
+    let pool = PoolId { captured: 1, named: 0 };
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { device.begin(pool, ptr::null_mut()) };
+    let [a, b, c] = [1, 2, 3].map(|_| take(&device, MIB, 1));
+    let large = take(&device, 3 * MIB, 1);
+    device.end(pool);
+    let held = |class| {
+        let Stock { blocks, bytes, used } = device.graphs.held(class);
+        (blocks, bytes, used)
+    };
+    assert_eq!(held(SizeClass::Small), (2, 4 * MIB, 3 * MIB), "PyTorch's segments");
+    assert_eq!(held(SizeClass::Large), (1, 20 * MIB, 3 * MIB));
+    [a, b, large].into_iter().for_each(|one| free(&device, one));
+    device.trim().expect("idle");
+    assert_eq!(reserved(&device), 24 * MIB, "the graph may run");
+    device.release(pool);
+    device.trim().expect("idle");
+    assert_eq!(reserved(&device), 2 * MIB);
+    let pools = &device.stats().expect("it is there")["pools"];
+    let figures = |pool: &str, name: &str| pools[pool][name].as_u64();
+    assert_eq!(figures("small_pool", "segments"), Some(1));
+    assert_eq!(figures("small_pool", "reserved_bytes"), Some(2 * MIB));
+    assert_eq!(figures("small_pool", "live"), Some(1));
+    assert_eq!((figures("large_pool", "live"), figures("large_pool", "freed")), (Some(0), Some(1)));
+    assert_eq!(figures("large_pool", "reserved_bytes"), Some(0));
+    free(&device, c);
+    device.trim().expect("idle");
+    assert_eq!(reserved(&device), 0);
+}
+
+#[test]
+fn a_graph_is_content_with_less_where_memory_is_short() {
+    let device = open(Some(8 * MIB));
+    device.manager.backend().create_stream(1);
+    let pool = PoolId { captured: 1, named: 0 };
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { device.begin(pool, ptr::null_mut()) };
+    take(&device, 3 * MIB, 1);
+    device.end(pool);
+    assert_eq!(device.graphs.held(SizeClass::Large).bytes, 4 * MIB);
+}
+
+#[test]
+fn requests_of_a_pool_that_is_never_split_have_blocks_of_their_own() {
+    let device = with_streams([1]);
+    let pools = [(1, Split::Allowed, 1), (2, Split::Never, 2)];
+    for (named, split, blocks) in pools {
+        let pool = PoolId { captured: 0, named };
+        device.hold(pool, split);
+        // SAFETY: without a filter, every stream belongs to the capture.
+        unsafe { device.begin(pool, ptr::null_mut()) };
+        assert_eq!(device.users(pool), 2);
+        let held = [4 * MIB, 5 * MIB].map(|size| take(&device, size, 1));
+        device.end(pool);
+        device.release(pool);
+        assert_eq!(device.graphs.held(SizeClass::Large).blocks, blocks);
+        let shown = device.segments();
+        let of_pool = |one: &&Value| one["segment_pool_id"] == json!([0, named]);
+        let segments: Vec<_> = shown.as_array().expect("a list").iter().filter(of_pool).collect();
+        assert_eq!(segments.len(), blocks);
+        let whole = segments.iter().all(|segment| blocks_of(segment).len() == 1);
+        assert_eq!(whole, split == Split::Never, "{shown}");
+        held.into_iter().for_each(|one| free(&device, one));
+        device.release(pool);
+        assert_eq!(device.users(pool), 0);
+        device.trim().expect("idle");
+    }
+}
+
+#[test]
+fn small_requests_count_for_the_pages_that_they_fill() {
+    let device = with_streams([1]);
+    let reserved_by = |pool: &str| {
+        let stats = device.stats().expect("it is there");
+        stats["pools"][pool]["reserved_bytes"].as_u64().expect("a number")
+    };
+    let large = take(&device, 10 * MIB, 1);
+    assert_eq!((reserved_by("small_pool"), reserved_by("large_pool")), (0, 10 * MIB));
+    let small = take(&device, 77, 1);
+    assert_eq!((reserved_by("small_pool"), reserved_by("large_pool")), (2 * MIB, 10 * MIB));
+    [large, small].into_iter().for_each(|one| free(&device, one));
+}
+
+/// Addresses, sizes and states of the blocks of a segment.
+fn blocks_of(segment: &Value) -> Vec<(u64, u64, &str)> {
+    let number = |block: &Value, key: &str| block[key].as_u64().expect("a number");
+    let blocks = segment["blocks"].as_array().expect("a list").iter();
+    let shown = |block: &'_ Value| (number(block, "address"), number(block, "size"));
+    let states = blocks.clone().map(|block| block["state"].as_str().expect("a text"));
+    blocks.map(shown).zip(states).map(|((address, size), state)| (address, size, state)).collect()
+}
+
+#[test]
+fn a_snapshot_shows_the_pools_of_captures_and_what_lies_in_them() {
+    let device = with_streams([1, 2]);
+    let outside = take(&device, MIB, 2);
+    let pool = PoolId { captured: 7, named: 8 };
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { device.begin(pool, ptr::null_mut()) };
+    let [first, second, third] = [100, 200, 300].map(|size| take(&device, size, 1));
+    device.end(pool);
+    free(&device, second);
+    let shown = device.segments();
+    let segments = shown.as_array().expect("a list");
+    let total: u64 = segments.iter().filter_map(|one| one["total_size"].as_u64()).sum();
+    assert_eq!(total, reserved(&device));
+    let of = |pool: [u64; 2]| segments.iter().find(|one| one["segment_pool_id"] == json!(pool));
+    let captured = of([7, 8]).expect("the capture has memory");
+    let (live, free_state) = ("active_allocated", "inactive");
+    let rest = third + UNIT;
+    let expected = [
+        (first, UNIT, live),
+        (second, UNIT, free_state),
+        (third, UNIT, live),
+        (rest, first + 2 * MIB - rest, free_state),
+    ];
+    assert_eq!(blocks_of(captured), expected);
+    assert_eq!(captured["requested_size"], 400);
+    let plain = of([0, 0]).expect("others have memory");
+    assert!(blocks_of(plain).contains(&(outside, MIB, live)));
+    assert_eq!(plain["stream"], 2);
+    // Memory of a graph that is gone is nobody's.
+    [first, third].into_iter().for_each(|one| free(&device, one));
+    device.release(pool);
+    let shown = device.segments();
+    let owned = |one: &Value| one["segment_pool_id"] == json!([7, 8]);
+    assert!(!shown.as_array().expect("a list").iter().any(owned));
+}
+
+#[test]
+fn blocks_that_are_empty_are_shown_where_they_were_seen_before() {
+    let device = with_streams([1]);
+    let held = take(&device, MIB, 1);
+    let before = device.segments();
+    free(&device, held);
+    synchronize(&device);
+    device.manager.retire().expect("idle");
+    let after = device.segments();
+    assert_eq!(before[0]["address"], after[0]["address"]);
+    assert_eq!((&before[0]["allocated_size"], &after[0]["active_size"]), (&json!(MIB), &json!(0)));
+}
+
+#[test]
+fn a_block_is_found_by_one_allocation_of_any_size() {
+    for (handle, size) in [(1, 1), (2, 511), (3, 777 * 333 * 4), (4, 5 * MIB + 1)] {
+        let device = with_streams([handle]);
+        let held = take(&device, size, handle);
+        let shown = device.segments();
+        let expected = (held, size.next_multiple_of(UNIT), "active_allocated");
+        assert!(blocks_of(&shown[0]).contains(&expected), "{size}: {shown}");
+        free(&device, held);
+    }
 }
 
 #[test]

@@ -1,0 +1,43 @@
+"""`torch.cuda.MemPool` where omniheap is PyTorch's allocator: PyTorch's own class refuses every allocator but its own."""
+
+import weakref
+
+from ._library import OmniheapError, load
+
+
+def install(torch):
+    """Puts our class where programs look for PyTorch's. `torch.cuda.use_mem_pool` takes it as it is."""
+
+    class MemPool:
+        """Memory of its own for what is allocated inside `torch.cuda.use_mem_pool`, kept as long as the pool or something in it lives."""
+
+        def __init__(self, allocator=None, use_on_oom=False, no_split=False):
+            if allocator is not None:
+                raise OmniheapError(
+                    "PyTorch allocates through omniheap, and a pool with another allocator needs PyTorch's own; "
+                    "leave the argument out, or use omniheap.torch.pool() instead of omniheap.torch.enable()"
+                )
+            self._place = (torch.cuda.current_device(), torch.cuda.graph_pool_handle())
+            device, name = self._place
+            load().omniheap_torch_hold_pool(device, *name, int(no_split))
+            weakref.finalize(self, torch._C._cuda_releasePool, device, name).atexit = False
+
+        @property
+        def id(self):
+            """The name of the pool: two numbers."""
+            return self._place[1]
+
+        @property
+        def allocator(self):
+            """None: the pool has no allocator of its own."""
+
+        def use_count(self):
+            """How many hold the pool: this object, contexts that are open, and graphs."""
+            device, name = self._place
+            return load().omniheap_torch_pool_users(device, *name)
+
+        def snapshot(self, include_traces=True):
+            """The segments of the pool."""
+            return torch.cuda.memory_snapshot(self.id, include_traces=include_traces)
+
+    torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool

@@ -1,0 +1,84 @@
+//! Frees that wait for other streams, and when to look whether those have passed.
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Requests between two looks, at most.
+const MOST: u32 = 64;
+
+/// How many frees wait for other streams, as far as is known.
+///
+/// PyTorch's own allocator looks at every request, and programs see the same addresses again. A look asks the driver, so that after
+/// looks in vain ever more requests go without one.
+#[derive(Debug, Default)]
+pub(crate) struct LateFrees {
+    frees: AtomicU64,
+    /// Looks in vain since something has passed or was freed.
+    vain: AtomicU32,
+    /// Requests since the last look.
+    since: AtomicU32,
+}
+
+impl LateFrees {
+    /// Notes a free that waits for other streams.
+    pub(crate) fn freed(&self) {
+        self.frees.fetch_add(1, Relaxed);
+        self.vain.store(0, Relaxed);
+    }
+
+    /// Before a request: looks with `look`, which says how many frees have passed, where it is time to.
+    #[inline]
+    pub(crate) fn look(&self, look: impl FnOnce() -> u64) {
+        if self.frees.load(Relaxed) > 0 {
+            self.look_in_time(look);
+        }
+    }
+
+    #[cold]
+    fn look_in_time(&self, look: impl FnOnce() -> u64) {
+        let vain = self.vain.load(Relaxed);
+        if self.since.fetch_add(1, Relaxed) + 1 < vain {
+            return;
+        }
+        self.since.store(0, Relaxed);
+        match look() {
+            0 => self.vain.store((vain + 1).min(MOST), Relaxed),
+            passed => {
+                self.vain.store(0, Relaxed);
+                let less = |frees: u64| Some(frees.saturating_sub(passed));
+                let _ = self.frees.fetch_update(Relaxed, Relaxed, less);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    #[test]
+    fn looks_in_vain_become_rare_until_something_is_freed() {
+        let (late, looks) = (LateFrees::default(), Cell::new(0));
+        let request = |passed: u64| {
+            late.look(|| {
+                looks.set(looks.get() + 1);
+                passed
+            });
+        };
+        request(0);
+        assert_eq!(looks.get(), 0, "nothing waits");
+        late.freed();
+        (0..3).for_each(|_| request(0));
+        assert_eq!(looks.get(), 2, "a look at once and one more, then one of two");
+        (0..10_000).for_each(|_| request(0));
+        let rare = looks.get();
+        (0..640).for_each(|_| request(0));
+        assert_eq!(looks.get() - rare, 10);
+        late.freed();
+        request(0);
+        assert_eq!(looks.get() - rare, 11, "a free is looked at soon");
+        request(2);
+        assert_eq!(looks.get() - rare, 12);
+        (0..10).for_each(|_| request(0));
+        assert_eq!(looks.get() - rare, 12, "all have passed");
+    }
+}

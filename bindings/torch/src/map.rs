@@ -1,0 +1,168 @@
+//! The memory of a device as PyTorch's snapshots show it: segments, and the blocks in them.
+//!
+//! A segment is memory that is mapped side by side. A report says which offsets of a manager's blocks are live, free or
+//! unmapped; where a block begins is learned from the addresses of what lives in it.
+use crate::graph::PoolId;
+use crate::meter::UNIT;
+use crate::streams::Streams;
+use core::cmp::Reverse;
+use omniheap::{Binding, BlockNumber, BlockReport, Span, SpanState};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+/// What a program holds at an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tenant {
+    /// Bytes that were asked for.
+    pub(crate) size: u64,
+    /// Bytes that it has, where a capture keeps it.
+    pub(crate) granted: u64,
+    pub(crate) stream: usize,
+}
+
+/// What is known of a device's addresses.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    /// What programs hold.
+    pub(crate) tenants: BTreeMap<u64, Tenant>,
+    /// Blocks that graph captures keep, by address.
+    pub(crate) kept: HashMap<u64, PoolId>,
+    /// Blocks that have something live at an offset, and how many bytes.
+    blocks: HashMap<u64, Vec<(Extent, u64)>>,
+}
+
+/// The addresses of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Extent {
+    pub(crate) base: u64,
+    pub(crate) size: u64,
+}
+
+impl Addresses {
+    /// Notes where an allocation lies.
+    pub(crate) fn note<B: Streams>(&mut self, binding: &Binding<'_, B>, address: u64) {
+        let span = binding.span();
+        let extent = Extent { base: address - span.offset, size: B::extent(binding.block()) };
+        self.blocks.entry(span.offset).or_default().push((extent, span.size));
+    }
+
+    /// Where a block begins: at the addresses where most of its live spans are known, by offset and best by size too, and of those
+    /// at the block whose size is most like it. Others may allocate meanwhile, so not all of them may be known.
+    fn base(&self, block: &BlockReport, taken: &HashMap<BlockNumber, u64>) -> Option<u64> {
+        let mut votes: HashMap<Extent, usize> = HashMap::new();
+        for live in block.live.iter().filter(|live| live.state != SpanState::Deferred) {
+            for (extent, size) in self.blocks.get(&live.span.offset).into_iter().flatten() {
+                let is_equal = size.next_multiple_of(UNIT) == live.span.size;
+                *votes.entry(*extent).or_default() += if is_equal { 4 } else { 1 };
+            }
+        }
+        let is_taken = |extent: &Extent| taken.values().any(|base| *base == extent.base);
+        let free = votes.into_iter().filter(|(extent, _)| !is_taken(extent));
+        let like = |extent: &Extent| Reverse(extent.size.abs_diff(block.size));
+        free.max_by_key(|(extent, votes)| (*votes, like(extent))).map(|(extent, _)| extent.base)
+    }
+}
+
+/// A piece of a block.
+#[derive(Clone, Copy)]
+struct Piece {
+    offset: u64,
+    size: u64,
+    state: &'static str,
+}
+
+/// The segments of a device. `known` keeps where blocks begin, for times when nothing lives in them.
+pub(crate) fn segments<'a>(
+    blocks: impl Iterator<Item = &'a BlockReport>,
+    addresses: &Addresses,
+    known: &mut HashMap<BlockNumber, u64>,
+) -> Vec<Value> {
+    let mut all = Vec::new();
+    let mut still = HashMap::new();
+    for block in blocks {
+        let Some(base) =
+            addresses.base(block, &still).or_else(|| known.get(&block.number).copied())
+        else {
+            continue;
+        };
+        still.insert(block.number, base);
+        let pieces = pieces(block);
+        let side_by_side = |a: &Piece, b: &Piece| a.offset + a.size == b.offset;
+        all.extend(pieces.chunk_by(side_by_side).map(|mapped| segment(base, mapped, addresses)));
+    }
+    *known = still;
+    all
+}
+
+fn pieces(block: &BlockReport) -> Vec<Piece> {
+    let live = block.live.iter().map(|live| {
+        let is_waiting = live.state == SpanState::Deferred;
+        let state = if is_waiting { "active_awaiting_free" } else { "active_allocated" };
+        Piece { offset: live.span.offset, size: live.span.size, state }
+    });
+    let hole = |hole: &Span| Piece { offset: hole.offset, size: hole.size, state: "inactive" };
+    let mut pieces: Vec<_> = live.chain(block.holes.iter().map(hole)).collect();
+    pieces.sort_unstable_by_key(|piece| piece.offset);
+    pieces
+}
+
+fn segment(base: u64, mapped: &[Piece], addresses: &Addresses) -> Value {
+    let start = base + mapped.first().map_or(0, |piece| piece.offset);
+    let blocks: Vec<Value> = mapped
+        .iter()
+        .flat_map(|piece| {
+            let (address, end) = (base + piece.offset, base + piece.offset + piece.size);
+            match addresses.kept.contains_key(&address) {
+                true => divided(address, end, addresses),
+                false => {
+                    let tenant = addresses.tenants.get(&address).copied();
+                    vec![shown(address, piece.size, piece.state, tenant)]
+                }
+            }
+        })
+        .collect();
+    let sum = |key: &str, of: &dyn Fn(&str) -> bool| -> u64 {
+        let counted = blocks.iter().filter(|block| block["state"].as_str().is_some_and(of));
+        counted.filter_map(|block| block[key].as_u64()).sum()
+    };
+    let total = sum("size", &|_| true);
+    let pool = addresses.kept.get(&start).copied().unwrap_or(PoolId::NONE);
+    let stream = addresses.tenants.range(start..start + total).next();
+    json!({
+        "address": start,
+        "total_size": total,
+        "allocated_size": sum("size", &|state| state == "active_allocated"),
+        "active_size": sum("size", &|state| state != "inactive"),
+        "requested_size": sum("requested_size", &|state| state == "active_allocated"),
+        "stream": stream.map_or(0, |(_, tenant)| tenant.stream),
+        "segment_type": if total > LARGE { "large" } else { "small" },
+        "segment_pool_id": [pool.captured, pool.named],
+        "is_expandable": false,
+        "blocks": blocks,
+    })
+}
+
+/// From here on PyTorch calls a segment large.
+const LARGE: u64 = 2 << 20;
+
+/// The blocks of memory that a capture keeps and divides by itself.
+fn divided(start: u64, end: u64, addresses: &Addresses) -> Vec<Value> {
+    let (mut at, mut blocks) = (start, Vec::new());
+    for (&address, tenant) in addresses.tenants.range(start..end) {
+        if at < address {
+            blocks.push(shown(at, address - at, "inactive", None));
+        }
+        let size = tenant.granted.min(end - address);
+        blocks.push(shown(address, size, "active_allocated", Some(*tenant)));
+        at = address + size;
+    }
+    if at < end {
+        blocks.push(shown(at, end - at, "inactive", None));
+    }
+    blocks
+}
+
+fn shown(address: u64, size: u64, state: &str, tenant: Option<Tenant>) -> Value {
+    let requested = tenant.map_or(0, |tenant| tenant.size);
+    json!({ "address": address, "size": size, "requested_size": requested, "state": state })
+}
