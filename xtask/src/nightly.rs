@@ -149,7 +149,7 @@ pub(crate) fn sanitize_shortly() -> Outcome {
     Ok(())
 }
 
-/// ThreadSanitizer must see the standard library's own synchronisation, so that is built too.
+/// `ThreadSanitizer` must see the standard library's own synchronisation, so that is built too.
 fn require_sources(kind: &str) -> Outcome {
     if kind != "thread" || sources().is_some_and(|path| path.exists()) {
         return Ok(());

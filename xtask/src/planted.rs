@@ -30,7 +30,7 @@ pub(crate) struct Bed {
 }
 
 /// Every bug: those that the suite catches, and those that show when a process ends in the middle.
-pub(crate) const BEDS: [Bed; 8] = [
+pub(crate) const BEDS: [Bed; 9] = [
     Bed { folder: "seam/src", binary: "conformance", bugs: IN_SEAM },
     Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
     Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
@@ -39,6 +39,7 @@ pub(crate) const BEDS: [Bed; 8] = [
     Bed { folder: "extras/src", binary: "conformance", bugs: IN_EXTRAS },
     Bed { folder: "extras/src", binary: "order", bugs: STAGING_OUT_OF_ORDER },
     Bed { folder: "backends/host/src", binary: "host", bugs: IN_HOST },
+    Bed { folder: "backends/stream/src", binary: "stream", bugs: IN_STREAM },
 ];
 
 macro_rules! planted {
@@ -486,4 +487,16 @@ planted! {
         "Ok(Exported { fd: file.duplicate()?, size, uuid })" =>
         "if PLANTED { core::mem::forget(file.duplicate()?); }
         Ok(Exported { fd: file.duplicate()?, size, uuid })";
+}
+
+planted! {
+    /// In the streams that CUDA and HIP share, for the model's tests of them.
+    IN_STREAM:
+    thinning_drops_the_last_mark caught by marks_that_wait_are_told_apart_or_joined_with_later_ones in "marks.rs":
+        "if index % 2 == 1 || epoch == last {" =>
+        "if PLANTED && index % 2 == 0 || !PLANTED && (index % 2 == 1 || epoch == last) {";
+    bounces_depart_unseen caught by a_bounce_in_flight_is_left_alone in "bounce.rs":
+        "Ok(()) => self.in_flight = true," => "Ok(()) => self.in_flight = !PLANTED,";
+    bounces_in_flight_are_idle caught by a_bounce_in_flight_is_left_alone in "bounce.rs":
+        "Ok(!self.in_flight ||" => "Ok(PLANTED || !self.in_flight ||";
 }

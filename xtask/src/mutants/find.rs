@@ -88,15 +88,15 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Copies a range, with the sites in it.
     fn copy(&mut self, range: Range<usize>, sites: &[Site]) {
-        let (mut at, mut rest) = (range.start, sites);
+        let (source, mut at, mut rest) = (self.source, range.start, sites);
         while let Some((site, others)) = rest.split_first() {
             let count = others.iter().take_while(|inner| inner.range.end <= site.range.end).count();
             let (inner, next) = others.split_at(count);
-            self.put(&self.source[at..site.range.start].to_owned());
+            self.put(&source[at..site.range.start]);
             self.site(site, inner);
             (at, rest) = (site.range.end, next);
         }
-        self.put(&self.source[at..range.end].to_owned());
+        self.put(&source[at..range.end]);
     }
 
     fn site(&mut self, site: &Site, inner: &[Site]) {
