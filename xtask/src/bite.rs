@@ -55,7 +55,10 @@ fn build() -> Result<BTreeMap<String, PathBuf>, String> {
     }
     let mut command = cargo(&["test", "--no-run", "--message-format=json"]);
     command.args(["-p", "omniheap-host", "-p", "omniheap-model"]);
-    command.args(["--test", "conformance", "--test", "host", "--test", "order"]).current_dir(&tree);
+    for binary in BEDS.map(|bed| bed.binary).into_iter().collect::<BTreeSet<_>>() {
+        command.args(["--test", binary]);
+    }
+    command.current_dir(&tree);
     // The edits are short, not pretty.
     command
         .env("RUSTFLAGS", "--cap-lints allow")
@@ -75,7 +78,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>, String> {
 }
 
 /// Copies what git knows of the working tree.
-fn copy(tree: &Path) -> Outcome {
+pub(crate) fn copy(tree: &Path) -> Outcome {
     if tree.exists() {
         fs::remove_dir_all(tree).map_err(|error| format!("{}: {error}", tree.display()))?;
     }
@@ -116,11 +119,11 @@ fn passes(suite: &Path, case: &str, bug: Option<usize>) -> Result<bool, String> 
     Err(format!("{case}: no case has this name, or none can run on host memory"))
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn save(path: &Path, text: &str) -> Outcome {
+pub(crate) fn save(path: &Path, text: &str) -> Outcome {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
@@ -137,7 +140,9 @@ mod tests {
     #[test]
     fn every_bug_has_one_place_and_a_case() {
         let cases = texts("tests/conformance/src/cases");
-        let tests = texts("backends/host/tests/host") + &texts("tests/model/tests/order");
+        let model = ["order", "manager", "stream"].map(|name| format!("tests/model/tests/{name}"));
+        let model: String = model.iter().map(|folder| texts(folder)).collect();
+        let tests = texts("backends/host/tests/host") + &model;
         for (_, bed, bug) in all() {
             let text = read(&root().join(bed.folder).join(bug.file)).expect(bug.name);
             assert_eq!(text.matches(bug.right).count(), 1, "{}: {}", bug.name, bug.right);

@@ -6,6 +6,7 @@ mod bundle;
 mod embed;
 mod header;
 mod install;
+mod mutants;
 mod nightly;
 mod planted;
 mod python;
@@ -30,12 +31,15 @@ usage: cargo xtask TASK
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
                          docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
   bite [NAME]            plant bugs in a copy of the core, all or those with NAME in theirs, and see the suite catch them
+  mutants [PATH…] [--sample N [--seed S]]
+                         change the sources by a list of operators, all or below PATHs, see the tests catch it, and write
+                         the score of each module to docs/results/mutants.md; or try N changes only
   golden                 record the places of today's manager in tests/golden/golden.txt; do it only for a change that is
                          meant to move allocations (traces: see OMNIHEAP_TRACES in tests/golden)
   fuzz [SECONDS [TARGET]]  fuzz every target, or one, for so long each (60); needs a nightly compiler
-  sanitize address|thread [ARGS…]
-                         the tests that need no device, or those that ARGS choose as for `cargo test`, under a
-                         sanitizer; needs a nightly compiler
+  sanitize [address|thread] [ARGS…]
+                         the tests that need no device, or those that ARGS choose as for `cargo test`, under both
+                         sanitizers or one; needs a nightly compiler, and its library's sources for `thread`
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
   header                 write bindings/c/include/omniheap.h
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         ("test" | "ci", only) => test::run(only),
         ("conformance", rest) => conformance(rest),
         ("conformance-table", files) => table::write(files),
+        ("mutants", rest) => mutants::run(rest),
         ("bite", []) => bite::run(""),
         ("bite", [only]) => bite::run(only),
         ("golden", []) => golden(),

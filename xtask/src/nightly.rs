@@ -15,7 +15,27 @@ const COVERAGE: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
 /// Packages whose tests run under a sanitizer: everything with threads or `unsafe` that needs no device.
-const SANITIZED: [&str; 3] = ["omniheap-core", "omniheap-host", "omniheap-model"];
+const SANITIZED: [&str; 4] =
+    ["omniheap-core", "omniheap-host", "omniheap-model", "omniheap-stream"];
+
+/// The same in a short form: programs on the adversarial device, the host backend's own tests, and streams over host memory.
+const SANITIZED_SHORTLY: [&str; 12] = [
+    "-p",
+    "omniheap-model",
+    "-p",
+    "omniheap-host",
+    "-p",
+    "omniheap-stream",
+    "--test",
+    "order",
+    "--test",
+    "host",
+    "--test",
+    "plain",
+];
+
+/// Every sanitizer.
+const SANITIZERS: [&str; 2] = ["address", "thread"];
 
 /// Seconds that CI fuzzes each target.
 const SHORT: u64 = 3;
@@ -102,32 +122,58 @@ fn targets() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Runs the tests that need no device under a sanitizer: `address` or `thread`; more arguments choose other tests.
+/// Runs the tests that need no device under both sanitizers, or under the one that is named; more arguments choose other
+/// tests.
 pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
-    let (kind, rest) = match arguments.split_first() {
-        Some((kind, rest)) if kind == "address" || kind == "thread" => (kind.as_str(), rest),
-        _ => return Err("usage: cargo xtask sanitize address|thread [ARGS…]".into()),
+    let (kinds, rest) = match arguments.split_first() {
+        Some((kind, rest)) if SANITIZERS.contains(&kind.as_str()) => (vec![kind.as_str()], rest),
+        _ => (SANITIZERS.to_vec(), arguments),
     };
-    require()?;
-    let mut command = cargo(&["test", "--release", "--no-fail-fast", "--target", TRIPLE]);
-    if kind == "thread" {
-        // The standard library must be instrumented too, or its own synchronisation is not seen.
-        if !sources().is_some_and(|path| path.exists()) {
-            return Err("ThreadSanitizer needs the library's sources: `rustup +nightly component add rust-src`".into());
+    let usual = SANITIZED.iter().flat_map(|package| ["-p", package]).chain(["--tests"]);
+    let rest: Vec<&str> = match rest {
+        [] => usual.collect(),
+        _ => rest.iter().map(String::as_str).collect(),
+    };
+    kinds.into_iter().try_for_each(|kind| sanitized(kind, &rest))
+}
+
+/// The short form where a nightly compiler and its sources are here; says so loudly where they are not.
+pub(crate) fn sanitize_shortly() -> Outcome {
+    for kind in SANITIZERS {
+        if let Err(why) = require().and_then(|()| require_sources(kind)) {
+            println!("    *** NOT TESTED: {kind} sanitizer: {why}");
+            continue;
         }
+        sanitized(kind, &SANITIZED_SHORTLY)?;
+    }
+    Ok(())
+}
+
+/// `ThreadSanitizer` must see the standard library's own synchronisation, so that is built too.
+fn require_sources(kind: &str) -> Outcome {
+    if kind != "thread" || sources().is_some_and(|path| path.exists()) {
+        return Ok(());
+    }
+    Err("ThreadSanitizer needs the library's sources: `rustup +nightly component add rust-src`"
+        .into())
+}
+
+/// Runs tests under one sanitizer.
+fn sanitized(kind: &str, tests: &[&str]) -> Outcome {
+    require()?;
+    require_sources(kind)?;
+    let mut command =
+        cargo(&["test", "--quiet", "--release", "--no-fail-fast", "--target", TRIPLE]);
+    if kind == "thread" {
         command.arg("-Zbuild-std");
     }
-    command.arg("--target-dir").arg(target().join(format!("{kind}-sanitizer")));
-    if rest.is_empty() {
-        command.arg("--tests").args(SANITIZED.iter().flat_map(|package| ["-p", package]));
-    }
-    command.args(rest);
+    command.arg("--target-dir").arg(target().join(format!("{kind}-sanitizer"))).args(tests);
     command.env("RUSTFLAGS", format!("-Zsanitizer={kind} -Cdebug-assertions"));
     // Tests ask for more memory than there is, and look at the answer.
     command
         .env("ASAN_OPTIONS", "detect_stack_use_after_return=1:allocator_may_return_null=1")
         .env("TSAN_OPTIONS", "halt_on_error=1:allocator_may_return_null=1");
-    status(kind, command.current_dir(root()))
+    status(&format!("{kind} sanitizer"), command.current_dir(root()))
 }
 
 fn number(text: &str) -> Result<u64, String> {

@@ -1,7 +1,9 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
-use crate::{arrows, cargo, embed, header, nightly, python, root, system, table, target, words};
+use crate::{
+    arrows, cargo, embed, header, mutants, nightly, python, root, system, table, target, words,
+};
 use std::process::Command;
 
 /// Crates whose tests also run optimised: those with `unsafe` or threads, or whose random walks are longer then, and
@@ -64,6 +66,8 @@ fn steps() -> Vec<Step> {
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
         Step::new("fuzzing", nightly::fuzz_shortly),
+        Step::new("sanitizers", nightly::sanitize_shortly),
+        Step::new("a sample of mutants", mutants::sample),
     ]
 }
 

@@ -9,6 +9,7 @@ mod defragment;
 mod defragment_soak;
 mod holes;
 mod missed;
+mod once_missed;
 mod ordered;
 mod own_strategy;
 mod pack;

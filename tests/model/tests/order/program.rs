@@ -565,6 +565,10 @@ impl<'a> Program<'a> {
 
     /// Closes one of its own timelines and opens another.
     fn change_timelines(&mut self) -> Result<(), String> {
+        // See `a_timeline_may_be_closed_between_a_mark_and_an_order`.
+        if !self.alone {
+            return Ok(());
+        }
         let own = self.stage.lines.len();
         let at = own + self.random.index(self.lines.len() - own);
         self.stage.device.close(self.lines[at]).map_err(said)?;
