@@ -147,7 +147,11 @@ fn what_cannot_be_placed_is_refused_with_the_region_the_limit_and_the_value() {
     let error = Manager::new(bare).allocate(&both).expect_err("no such memory");
     assert_eq!(error.kind(), ErrorKind::NoSuchHeap);
     assert_eq!(error.refused().and_then(|verdict| verdict.refusal), Some(Refusal::Missing));
-    assert!(error.to_string().contains("unified memory suits it best, but the device has none"));
+    assert!(
+        error
+            .to_string()
+            .contains("unified memory suits it best, but the device has no such memory")
+    );
 }
 
 #[test]
