@@ -54,63 +54,29 @@ pub(super) fn run(
     let pool = PoolConfig { lanes: Some(1), ..PoolConfig::new() };
     let plain = PoolConfig { block: Some(64 << 20), maximum: 64 << 20, ..pool };
     let plain = Stage { pools: "plain", config: plain, unit: 32 << 10 };
-    let mut compactions = vec![one(device, config, plain)?];
+    let mut compactions = vec![one(device, config, plain, LARGE)?];
     played();
     for block in [64 << 20, 4 << 20] {
         let blocks = PoolConfig { block: Some(block), maximum: 64 << 20, ..pool };
         let stage = Stage { pools: "plain", config: blocks, unit: 32 << 10 };
-        compactions.push(shrink(device, config, stage)?);
+        compactions.push(one(device, config, stage, 0)?);
     }
     if pages {
         // Holes of a page or more, because pages are what can be mapped elsewhere.
         let paged = PoolConfig { paged: true, maximum: 128 << 20, ..pool };
         let paged = Stage { pools: "paged", config: paged, unit: 256 << 10 };
-        compactions.push(one(device, config, paged)?);
+        compactions.push(one(device, config, paged, LARGE)?);
     }
     played();
     Ok(compactions)
 }
 
-fn one(device: &AnyBackend, config: &ManagerConfig, stage: Stage) -> Result<Compaction, Failure> {
-    let manager = Manager::with_config(AnyBackend::clone(device), config.clone());
-    let heaps = manager.explain(&Request::new(1))?.placement.heaps;
-    let heap = *heaps.as_slice().first().ok_or(Error::new(ErrorKind::NoSuchHeap))?;
-    let pool = manager.create_pool(heap, stage.config)?;
-    let live = fragment(&manager, &pool, stage)?;
-    let before = manager.report();
-    let totals = before.totals;
-    let served = pool.allocate(&Request::new(LARGE).name("large"));
-    let refused_because = served.as_ref().err().map(ToString::to_string);
-    if let Err(error) = &served
-        && !error.kind().is_out_of_memory()
-    {
-        return Err(Failure::failed(error.to_string()));
-    }
-    let verified_bytes = place::verify(&live)?;
-    manager.validate().map_err(|why| Failure::failed(format!("accounts are wrong: {why}")))?;
-    Ok(Compaction {
-        pools: stage.pools,
-        capacity_bytes: stage.config.maximum,
-        free_bytes: totals.free_bytes,
-        largest_hole_bytes: totals.largest_hole,
-        largest_hole_after_bytes: manager.totals().largest_hole,
-        requested_bytes: LARGE,
-        refused_because,
-        moves: manager.report().defragmentation.moves,
-        moved_bytes: manager.report().defragmentation.bytes,
-        returned_bytes: 0,
-        verified_bytes,
-        before,
-        after: manager.report(),
-    })
-}
-
-/// Blocks with holes, and nothing that is asked for: as many as can be emptied are returned, and the holes of the others
-/// are closed.
-fn shrink(
+/// Fragments a pool, then requests `wanted` bytes; where that is zero, defragments it instead.
+fn one(
     device: &AnyBackend,
     config: &ManagerConfig,
     stage: Stage,
+    wanted: u64,
 ) -> Result<Compaction, Failure> {
     let manager = Manager::with_config(AnyBackend::clone(device), config.clone());
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
@@ -119,24 +85,37 @@ fn shrink(
     let live = fragment(&manager, &pool, stage)?;
     let before = manager.report();
     let totals = before.totals;
-    manager.defragment()?;
-    let moved = manager.report().defragmentation;
+    let served = match wanted {
+        0 => manager.defragment().map(|_| None)?,
+        _ => Some(pool.allocate(&Request::new(wanted).name("large"))),
+    };
+    let refused = served.as_ref().and_then(|served| served.as_ref().err());
+    if let Some(error) = refused
+        && !error.kind().is_out_of_memory()
+    {
+        return Err(Failure::failed(error.to_string()));
+    }
     let verified_bytes = place::verify(&live)?;
     manager.validate().map_err(|why| Failure::failed(format!("accounts are wrong: {why}")))?;
+    let after = manager.report();
+    let moved = &after.defragmentation;
     Ok(Compaction {
         pools: stage.pools,
         capacity_bytes: stage.config.maximum,
         free_bytes: totals.free_bytes,
         largest_hole_bytes: totals.largest_hole,
-        largest_hole_after_bytes: manager.totals().largest_hole,
-        requested_bytes: 0,
-        refused_because: None,
+        largest_hole_after_bytes: after.totals.largest_hole,
+        requested_bytes: wanted,
+        refused_because: refused.map(ToString::to_string),
         moves: moved.moves,
         moved_bytes: moved.bytes,
-        returned_bytes: moved.returned_bytes.saturating_sub(moved.taken_bytes),
+        returned_bytes: match wanted {
+            0 => moved.returned_bytes.saturating_sub(moved.taken_bytes),
+            _ => 0,
+        },
         verified_bytes,
         before,
-        after: manager.report(),
+        after,
     })
 }
 

@@ -74,43 +74,29 @@ pub(crate) const H200: Reported = Reported {
     buffers: 0b11111,
 };
 
-/// AMD discrete, 256 MiB window (nowrep/obs-vkcapture#6); the second half repeats the first, device-coherent.
+/// Memory types of AMD's devices; the second half repeats the first, device-coherent.
+const AMD_TYPES: [(u32, u32); 8] = [
+    (0, DL),
+    (1, HV | HC),
+    (2, DL | HV | HC),
+    (1, HV | HC | CACHED),
+    (0, DL | AMD),
+    (1, HV | HC | AMD),
+    (2, DL | HV | HC | AMD),
+    (1, HV | HC | CACHED | AMD),
+];
+
+/// AMD discrete, 256 MiB window (nowrep/obs-vkcapture#6).
 pub(crate) const AMD_DISCRETE: Reported = Reported {
     heaps: &[8_321_499_136, 8_573_157_376, 268_435_456],
-    types: &[
-        (0, DL),
-        (1, HV | HC),
-        (2, DL | HV | HC),
-        (1, HV | HC | CACHED),
-        (0, DL | AMD),
-        (1, HV | HC | AMD),
-        (2, DL | HV | HC | AMD),
-        (1, HV | HC | CACHED | AMD),
-    ],
+    types: &AMD_TYPES,
     buffers: 0xff,
 };
 
 /// AMD integrated, 768 MiB carved out (`GpuZelenograd/memtest_vulkan#22`); types 8 to 15 repeat and take no resource.
 pub(crate) const AMD_APU: Reported = Reported {
     heaps: &[805_306_368, 7_752_122_368, 268_435_456],
-    types: &[
-        (0, DL),
-        (1, HV | HC),
-        (2, DL | HV | HC),
-        (1, HV | HC | CACHED),
-        (0, DL | AMD),
-        (1, HV | HC | AMD),
-        (2, DL | HV | HC | AMD),
-        (1, HV | HC | CACHED | AMD),
-        (0, DL),
-        (1, HV | HC),
-        (2, DL | HV | HC),
-        (1, HV | HC | CACHED),
-        (0, DL | AMD),
-        (1, HV | HC | AMD),
-        (2, DL | HV | HC | AMD),
-        (1, HV | HC | CACHED | AMD),
-    ],
+    types: [AMD_TYPES, AMD_TYPES].as_flattened(),
     buffers: 0xff,
 };
 
