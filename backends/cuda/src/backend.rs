@@ -158,7 +158,7 @@ unsafe impl Backend for Cuda {
     }
 
     fn wait_idle(&self) -> Result<()> {
-        self.driver().synchronize()
+        self.device.timelines().wait_idle()
     }
 
     fn as_map(&self) -> Option<&dyn Map<Block = Block>> {

@@ -143,7 +143,7 @@ unsafe impl Backend for Hip {
     }
 
     fn wait_idle(&self) -> Result<()> {
-        self.driver().synchronize()
+        self.device.timelines().wait_idle()
     }
 
     fn as_map(&self) -> Option<&dyn Map<Block = Block>> {

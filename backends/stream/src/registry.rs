@@ -79,7 +79,7 @@ impl<D: StreamDriver> Registry<D> {
     }
 
     /// Calls nothing any more that would spoil a capture, until [`end_capture`](Self::end_capture) was called as often:
-    /// [`TimelineId::ALL`] stands still. Call it before a capture begins.
+    /// [`TimelineId::ALL`] stands still, and the device cannot be waited for. Call it before a capture begins.
     pub fn begin_capture(&self) {
         self.whole.hold();
     }
@@ -87,6 +87,15 @@ impl<D: StreamDriver> Registry<D> {
     /// Ends what [`begin_capture`](Self::begin_capture) began.
     pub fn end_capture(&self) {
         self.whole.release();
+    }
+
+    /// Blocks until the device has nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`; `Busy` between [`begin_capture`](Self::begin_capture) and [`end_capture`](Self::end_capture).
+    pub fn wait_idle(&self) -> Result<()> {
+        self.whole.wait_idle()
     }
 
     /// Returns the state of a stream that somebody else owns.

@@ -99,6 +99,16 @@ impl<D: StreamDriver> Whole<D> {
         Ok(())
     }
 
+    /// Blocks until the device has nothing to do; `Busy` while a capture is under way, which that would spoil.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        // The lock stays, so that no capture is announced meanwhile.
+        let _state = lock(&self.state);
+        if self.held.load(Ordering::Relaxed) > 0 {
+            return Err(ErrorKind::Busy.into());
+        }
+        self.driver.synchronize()
+    }
+
     /// Makes later work on a timeline run only after `epoch`; `Busy` where that cannot be now.
     pub(crate) fn hold_back(
         &self,

@@ -105,6 +105,18 @@ fn marks_of_a_borrowed_stream_spoil_no_capture() {
 }
 
 #[test]
+fn the_device_is_not_waited_for_while_a_capture_is_under_way() {
+    let device = device(true);
+    let lines = device.timelines();
+    lines.begin_capture();
+    streams(&device).begin_capture(ONE);
+    assert_eq!(lines.wait_idle().map_err(|error| error.kind()), Err(ErrorKind::Busy));
+    streams(&device).end_capture(ONE);
+    lines.end_capture();
+    lines.wait_idle().expect("nothing stands in the way");
+}
+
+#[test]
 fn epochs_go_on_with_another_stream() {
     let device = device(true);
     let lines = device.timelines();

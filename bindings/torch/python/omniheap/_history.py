@@ -37,11 +37,12 @@ class History:
 
     def __init__(self, torch):
         self._torch, self._observers, self._metadata = torch, [], threading.local()
-        # Kept as long as the process: another thread may be on its way into it.
         self._watcher = _WATCHER(lambda event: self._add(event.contents))
+        # Never freed, not even when the interpreter ends: another thread may be on its way into it.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._watcher))
         self._enabled = self._context = self._trace = None
         self._cpp, self._skip = False, ()
-        self._entries, self._stacks, self._ranges, self._reserved = {}, {}, {}, {}
+        self._entries, self._stacks, self._left, self._ranges, self._reserved = {}, {}, {}, {}, {}
         atexit.register(self._library().omniheap_torch_watch, None)
 
     def _library(self):
@@ -57,7 +58,7 @@ class History:
             if value not in known:
                 raise RuntimeError(f"{name} is {value!r}; expected one of {', '.join(map(repr, known))}")
         if clear_history or enabled is None:
-            self._entries, self._stacks = {}, {}
+            self._entries, self._stacks, self._left = {}, {}, {}
         self._enabled, self._context, self._cpp, self._skip = enabled, context, stacks == "all", tuple(skip_actions or ())
         longest = 1 if enabled == "state" else max_entries
         # Python's own limit of a length, which callers pass for "all", is none for a deque.
@@ -124,6 +125,7 @@ class History:
             self._append("alloc", *place, early)
         elif event.happened == _FREED:
             self._stacks.pop(event.address, None)
+            self._left[event.address] = event.size
             self._append("free_requested", *place, late)
             self._append("free_completed", *place, late)
         elif event.happened == _OUT_OF_MEMORY:
@@ -170,6 +172,9 @@ class History:
             for block in segment["blocks"]:
                 is_live = block["state"] == "active_allocated"
                 block["frames"] = shown.get(id(self._stacks.get(block["address"])), []) if is_live else []
+                if not is_live:
+                    # As PyTorch: what was asked for there last.
+                    block["requested_size"] = self._left.get(block["address"], 0)
         traces = [[{**entry, "frames": shown.get(id(entry["frames"]), [])} for entry in trace] for trace in entries]
         if self._enabled:
             for device in devices:

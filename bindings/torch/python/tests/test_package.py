@@ -1,6 +1,7 @@
 """The package without a GPU: what it refuses and how, and its allocator functions on the host backend."""
 
 import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -382,12 +383,14 @@ class Host(unittest.TestCase):
             if context:
                 self.assertEqual(names(block)[0], "here", "our own frames are not shown")
             there(pointer)
+            blocks = [block for segment in torch._cuda_memorySnapshot((0, 0, False))["segments"] for block in segment["blocks"]]
+            self.assertIn((pointer, 5 << 20), [(block["address"], block["requested_size"]) for block in blocks if block["state"] != "active_allocated"])
             self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
             _library.empty_cache()
             trace, other = torch._cuda_memorySnapshot()["device_traces"]
-            self.assertEqual([entry["action"] for entry in other], ["snapshot"])
+            self.assertEqual({entry["action"] for entry in other}, {"snapshot"})
             actions = [entry["action"] for entry in trace]
-            self.assertEqual([a for a in actions if not a.startswith("segment")], ["alloc", "snapshot", "free_requested", "free_completed"])
+            self.assertEqual([a for a in actions if not a.startswith("segment")], ["alloc", "snapshot", "free_requested", "free_completed", "snapshot"])
             self.assertLess(actions.index("segment_map"), actions.index("alloc"))
             self.assertEqual(actions[-1], "segment_unmap")
             mapped = sum(entry["size"] * {"segment_map": 1, "segment_unmap": -1}.get(entry["action"], 0) for entry in trace)
@@ -442,6 +445,12 @@ class Host(unittest.TestCase):
         torch._cuda_attach_out_of_memory_observer(lambda *what: heard.append(what))
         self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
         self.assertEqual(heard, [(0, 1 << 40, 64 << 20, 7)])
+        del torch
+        gc.collect()
+        # Whoever looks on is called as long as the process lives.
+        self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+        self.assertEqual(len(heard), 2)
+        self.lib.omniheap_torch_watch(None)
 
     def test_ranges_that_are_not_covered(self):
         self.assertEqual(_history._without([(0, 10), (20, 10)], [(2, 3), (8, 14)]), [(0, 2), (5, 3), (22, 8)])

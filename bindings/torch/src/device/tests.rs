@@ -513,6 +513,25 @@ fn a_capture_that_cupy_announces_holds_marks_until_it_says_that_it_ended() {
 }
 
 #[test]
+fn requests_are_served_beside_a_long_capture() {
+    let device = with_streams([1, 2, 3]);
+    let backend = device.manager.backend();
+    // The most that lives at a time, so that holding much more would be waste.
+    free(&device, take(&device, 32 * MIB, 2));
+    device.begin_capture(stream(1));
+    backend.begin_capture_of(1, 3);
+    for round in 0..40_u64 {
+        let shared = take(&device, (round % 7 + 1) * 4 * MIB, 2);
+        device.use_on(shared, stream(3)).expect("it lives").expect("known");
+        free(&device, shared);
+    }
+    backend.end_capture_of(1);
+    device.end_capture(stream(1));
+    device.trim().expect("idle");
+    assert_eq!(reserved(&device), 0);
+}
+
+#[test]
 fn bytes_are_written_as_pytorch_writes_them() {
     let table = [
         (1024, "1024 bytes"),
