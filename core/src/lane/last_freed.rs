@@ -75,33 +75,27 @@ impl<B: Backend> State<B> {
     /// Takes the span that was freed last if it is what is asked for; otherwise it becomes a hole.
     #[inline]
     pub(super) fn take_last_freed(&mut self, ask: Ask, user: User) -> Option<Grant> {
-        let last_freed = self.last_freed?;
-        let LastFreed { grant, class, now, .. } = last_freed;
+        let last = self.last_freed.as_mut()?;
         debug_assert!(
-            ask.layout.align.divides(grant.span.offset),
+            ask.layout.align.divides(last.grant.span.offset),
             "more than the unit goes slowly"
         );
-        let fits = now != Now::Live
-            && grant.span.size == ask.layout.size
-            && class == ask.class
-            && user == last_freed.user
+        let fits = last.now != Now::Live
+            && last.grant.span.size == ask.layout.size
+            && last.class == ask.class
+            && last.user == user
             // Near the high-water mark blocks are kept whole, which only a search can see to.
-            && !self.thrift.is_near(self.counts.granted_bytes)
-            && (now == Now::Proven || self.would_find(grant));
-        if fits {
-            self.last_freed = Some(LastFreed { now: Now::Live, ..last_freed });
-            if let Suballocator::General(tlsf) = &mut self.suballocator {
-                tlsf.set_last_use(grant.key, last_freed.last_use);
-            }
-            return Some(grant);
+            && !self.thrift.is_near(self.counts.granted_bytes);
+        if let (true, Suballocator::General(tlsf)) = (fits, &mut self.suballocator)
+            // A search for as many bytes would find this span, were it a hole.
+            && (last.now == Now::Proven || tlsf.would_come_back(last.grant.key))
+        {
+            last.now = Now::Live;
+            tlsf.set_last_use(last.grant.key, last.last_use);
+            return Some(last.grant);
         }
         self.flush_last_freed();
         None
-    }
-
-    /// Whether a search for as many bytes as a span has would find that span, were it a hole.
-    fn would_find(&self, grant: Grant) -> bool {
-        matches!(&self.suballocator, Suballocator::General(tlsf) if tlsf.would_come_back(grant.key))
     }
 
     /// Frees a span; the general-purpose strategy hears of it when the next one is freed, or asked for.

@@ -237,6 +237,12 @@ impl<B: Backend> State<B> {
         if let Some(grant) = self.take_last_freed(ask, user) {
             return Ok(self.admit(grant, ask.size, user));
         }
+        self.allocate_hole(ask, user)
+    }
+
+    /// Takes a hole; a slot is reserved.
+    #[inline(never)]
+    fn allocate_hole(&mut self, ask: Ask, user: User) -> Result<SlotId, FastPathMiss> {
         if !self.users.is_alone(user) {
             return self.allocate_beside_others(ask, user);
         }

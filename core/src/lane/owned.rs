@@ -5,7 +5,6 @@
 )]
 use super::reuse::WaitMode;
 use super::table::SlotId;
-use super::users::Pending;
 use super::{Ask, FastPathMiss, Lane, State};
 use crate::sync::Guard;
 use crate::{Backend, Placement, Point, Request};
@@ -30,26 +29,24 @@ unsafe impl<B: Backend> Send for LaneSlot<B> {}
 unsafe impl<B: Backend> Sync for LaneSlot<B> {}
 
 impl<B: Backend> Lane<B> {
-    /// The fast path: a hole of the lane that is free, or turns out to be.
+    /// The fast path: a hole of the lane that is free.
     #[inline]
-    pub(crate) fn allocate(self: &Arc<Self>, ask: Ask) -> Option<LaneSlot<B>> {
+    pub(crate) fn allocate(self: &Arc<Self>, ask: Ask) -> Result<LaneSlot<B>, FastPathMiss> {
         let mut state = self.state.lock_fast();
-        match state.allocate(ask) {
-            Ok(slot) => Some(self.own(&mut state, slot)),
-            Err(FastPathMiss::InUse(last)) => {
-                let users = state.users.whom_to_ask(last);
-                drop(state);
-                self.allocate_after(ask, &users)
-            }
-            Err(_) => None,
-        }
+        state.allocate(ask).map(|slot| self.own(&mut state, slot))
     }
 
-    /// The fast path once more, when it is known how far the timelines have come that may use a hole.
+    /// The fast path once more after a miss, when it is known how far the timelines have come that may use a hole.
     #[inline(never)]
-    fn allocate_after(self: &Arc<Self>, ask: Ask, users: &[Pending]) -> Option<LaneSlot<B>> {
+    pub(crate) fn allocate_after(
+        self: &Arc<Self>,
+        ask: Ask,
+        miss: FastPathMiss,
+    ) -> Option<LaneSlot<B>> {
+        let FastPathMiss::InUse(last) = miss else { return None };
+        let users = self.state.lock_fast().users.whom_to_ask(last);
         let mut passed = Vec::with_capacity(users.len());
-        for user in users {
+        for user in &users {
             passed.push(self.time_passed(*user, WaitMode::Poll).ok()?);
         }
         let mut state = self.state.lock_fast();

@@ -25,11 +25,13 @@ pub(super) struct Slot {
     state: State,
     /// In whose order the bytes are used.
     pub(super) user: User,
-    /// Whether the lane keeps more about it: a name, other timelines.
-    has_extra: bool,
-    /// Whether an observer was told of it.
-    is_observed: bool,
+    flags: u8,
 }
+
+/// The lane keeps more about an allocation: a name, other timelines.
+const HAS_EXTRA: u8 = 1;
+/// An observer was told of an allocation.
+const IS_OBSERVED: u8 = 2;
 
 impl Slot {
     /// What stands in the way of a move.
@@ -44,7 +46,7 @@ impl Slot {
 
     #[inline]
     pub(super) const fn has_extra(&self) -> bool {
-        self.has_extra
+        self.flags & HAS_EXTRA != 0
     }
 
     /// Whether its owner has freed it, and something still uses the bytes.
@@ -130,13 +132,11 @@ impl Slots {
             self.unused = slot.pins;
             slot.generation += 1;
             (slot.key, slot.size, slot.pins) = (key, size, 0);
-            (slot.state, slot.user) = (State::Live, user);
-            (slot.has_extra, slot.is_observed) = (false, false);
+            (slot.state, slot.flags, slot.user) = (State::Live, 0, user);
             return SlotId { index, generation: slot.generation };
         }
         let index = u32::try_from(self.slots.len()).expect("bounded by grow");
-        let (state, has_extra, is_observed) = (State::Live, false, false);
-        let slot = Slot { key, size, generation: 0, pins: 0, state, user, has_extra, is_observed };
+        let slot = Slot { key, size, generation: 0, pins: 0, state: State::Live, user, flags: 0 };
         self.slots.push(slot);
         SlotId { index, generation: 0 }
     }
@@ -186,32 +186,32 @@ impl Slots {
 
     /// Notes that the lane keeps more about an allocation.
     pub(super) fn set_extra(&mut self, id: SlotId) -> Result<(), ErrorKind> {
-        self.current_mut(id).map(|slot| slot.has_extra = true)
+        self.current_mut(id).map(|slot| slot.flags |= HAS_EXTRA)
     }
 
     /// Remembers that an observer was told of an allocation, and is to hear the rest.
     pub(super) fn set_observed(&mut self, id: SlotId) {
         if let Ok(slot) = self.current_mut(id) {
-            slot.is_observed = true;
+            slot.flags |= IS_OBSERVED;
         }
     }
 
     /// Whether an observer was told of an allocation.
     pub(super) fn is_observed(&self, id: SlotId) -> bool {
-        self.current(id).is_ok_and(|slot| slot.is_observed)
+        self.current(id).is_ok_and(|slot| slot.flags & IS_OBSERVED != 0)
     }
 
     /// Whether more is known of a live allocation, and whether an observer was told of it; `None` where it does not live or
     /// moves.
     pub(super) fn flags(&self, id: SlotId) -> Option<(bool, bool)> {
         let slot = self.current(id).ok().filter(|slot| slot.state == State::Live)?;
-        Some((slot.has_extra, slot.is_observed))
+        Some((slot.has_extra(), slot.flags & IS_OBSERVED != 0))
     }
 
     /// Says that nothing more is known of an allocation than its bytes.
     pub(super) fn clear_flags(&mut self, id: SlotId) {
         if let Ok(slot) = self.current_mut(id) {
-            (slot.has_extra, slot.is_observed) = (false, false);
+            slot.flags = 0;
         }
     }
 
@@ -241,11 +241,7 @@ impl Slots {
     pub(super) fn take_plain(&mut self, id: SlotId) -> Option<(Key, u64, User)> {
         let unused = self.unused;
         let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation != id.generation
-            || slot.state != State::Live
-            || slot.has_extra
-            || slot.is_observed
-        {
+        if slot.generation != id.generation || slot.state != State::Live || slot.flags != 0 {
             return None;
         }
         let taken = (slot.key, slot.size, slot.user);

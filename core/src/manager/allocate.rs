@@ -22,9 +22,15 @@ impl<B: Backend> Manager<B> {
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
             && let Ok(ask) = pool.ask(request)
             && let Some(lane) = pool.known_lane()
-            && let Some(owned) = lane.allocate(ask)
         {
-            return Ok(Allocation::new(owned, ask.size));
+            match lane.allocate(ask) {
+                Ok(owned) => return Ok(Allocation::new(owned, ask.size)),
+                Err(miss) => {
+                    if let Some(owned) = lane.allocate_after(ask, miss) {
+                        return Ok(Allocation::new(owned, ask.size));
+                    }
+                }
+            }
         }
         self.allocate_slowly(request)
     }
