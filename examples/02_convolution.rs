@@ -40,7 +40,7 @@ fn main() -> Outcome {
     check(&read(&output)?, &reference(&pixels, &taps))
 }
 
-/// Returns the same on the processor.
+/// Computes the same on the CPU.
 fn reference(pixels: &[f32], taps: &[f32]) -> Vec<f32> {
     let at = |x: usize, y: usize, dx: usize, dy: usize| {
         let x = (x + dx).saturating_sub(RADIUS).min(WIDTH - 1);

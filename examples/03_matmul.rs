@@ -44,7 +44,7 @@ fn main() -> Outcome {
     check(&read(&c)?, &reference(&left, &right))
 }
 
-/// Returns the same on the processor.
+/// Computes the same on the CPU.
 fn reference(a: &[f32], b: &[f32]) -> Vec<f32> {
     let number = |(row, column): (usize, usize)| {
         (0..INNER).map(|k| a[row * INNER + k] * b[k * COLUMNS + column]).sum()

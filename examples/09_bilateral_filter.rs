@@ -88,7 +88,7 @@ fn weights(count: usize) -> Vec<f32> {
     weights
 }
 
-/// Returns the same on the processor.
+/// Computes the same on the CPU.
 fn reference(image: &Image, weights: &[f32]) -> Vec<f32> {
     let Image { width, height, ref pixels } = *image;
     let near = |at: usize, step: usize, end: usize| (at + step).saturating_sub(RADIUS).min(end - 1);

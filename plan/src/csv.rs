@@ -291,7 +291,7 @@ fn after(column: &'static str, field: &str, more: u64) -> Result<u64, CsvErrorKi
     number(column, field)?.checked_add(more).ok_or_else(wrong)
 }
 
-/// Returns an empty field, or -1, means that there is none.
+/// Parses an optional number; an empty field, or -1, means none.
 fn optional(column: &'static str, field: &str) -> Result<Option<u64>, CsvErrorKind> {
     if field.is_empty() || field == "-1" { Ok(None) } else { number(column, field).map(Some) }
 }

@@ -222,7 +222,7 @@ fn hold_all<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Vec<MutexGuard<'
     blocks.into_iter().map(Block::hold).collect()
 }
 
-/// Returns a mapped range that wgpu does not show: the buffer was mapped by this call, so only the driver can be the cause.
+/// Returns the error for a mapped range that wgpu does not show: this call mapped the buffer, so the driver is the cause.
 fn refused(error: wgpu::MapRangeError) -> Error {
     tracing::debug!(%error, "wgpu did not show a mapped range");
     ErrorKind::Driver.into()

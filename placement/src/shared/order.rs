@@ -16,7 +16,7 @@ pub(super) fn lower_bound(arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> u
     arrays.iter().map(|array| live(array.phases.0)).max().unwrap_or(0)
 }
 
-/// Returns the lowest place of every array in turn; returns the top and the places, by array.
+/// Places every array in turn as low as possible; returns the top and the places, by array.
 fn stack(order: &[usize], arrays: &[SharedArray<'_>], sizes: &[(u64, u64)]) -> (u64, Vec<u64>) {
     let mut offsets = alloc::vec![u64::MAX; arrays.len()];
     let mut done: Vec<usize> = Vec::with_capacity(order.len());

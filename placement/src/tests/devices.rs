@@ -145,7 +145,7 @@ pub(crate) fn lazy_phone() -> Caps {
     device("Mali-G78, graphics", heaps, uniform(64 * KIB, 64, 128), limits)
 }
 
-/// Returns all of them.
+/// Returns all of these devices.
 pub(crate) fn all() -> Vec<Caps> {
     vec![
         h200(),

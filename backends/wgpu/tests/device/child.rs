@@ -13,7 +13,7 @@ pub(crate) fn is_one() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Returns the child's work.
+/// Runs the child's work.
 pub(crate) fn run() -> ExitCode {
     let label = std::env::var(VARIABLE).expect("asked by main");
     let target = targets().into_iter().find(|target| target.label == label);

@@ -29,7 +29,7 @@ fn keep_busy(backend: &omniheap_wgpu::Wgpu, submissions: usize) {
     // Dropped while in use: wgpu keeps both until the copies are done.
 }
 
-/// Returns the stand-in performs everything at once.
+/// Returns whether work is done at once, as on the stand-in.
 fn is_instant(target: &Target) -> bool {
     target.label == "noop"
 }

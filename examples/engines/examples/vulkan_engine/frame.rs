@@ -15,7 +15,7 @@ pub(crate) const COLOUR: vk::Format = vk::Format::R8G8B8A8_UNORM;
 pub(crate) const DEPTH: vk::Format = vk::Format::D32_SFLOAT;
 const CLEAR: [f32; 4] = [0.05, 0.06, 0.09, 1.0];
 
-/// Returns all that is drawn on.
+/// Returns the whole render area.
 pub(crate) fn area() -> vk::Rect2D {
     vk::Rect2D { extent: vk::Extent2D { width: SIZE.0, height: SIZE.1 }, ..Default::default() }
 }
