@@ -36,7 +36,7 @@ fn explain_says_where_and_why() {
     assert_eq!(decision["source"], "new_block");
     let told = text(&omniheap(&[&on_host[..], table].concat()).stdout);
     assert!(told.contains("from a new block that others may share"), "{told}");
-    assert!(told.contains("not heap 1 staging: it is staging memory"), "{told}");
+    assert!(told.contains("not heap 1 staging: the heap is staging memory"), "{told}");
     let nowhere = &["explain", "--backend", "host", "--size", "16777215T"];
     let told = text(&omniheap(nowhere).stdout);
     assert!(

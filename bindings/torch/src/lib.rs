@@ -34,7 +34,6 @@ mod record;
 mod seats;
 mod state;
 mod streams;
-
 mod watch;
 
 pub use exports::*;

@@ -166,3 +166,51 @@ fn shown(address: u64, size: u64, state: &str, tenant: Option<Tenant>) -> Value 
     let requested = tenant.map_or(0, |tenant| tenant.size);
     json!({ "address": address, "size": size, "requested_size": requested, "state": state })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omniheap::SpanReport;
+
+    const MIB: u64 = 1 << 20;
+
+    fn block(number: u64, size: u64, live: u64) -> BlockReport {
+        let span = Span { offset: 0, size: live };
+        let live = vec![SpanReport { span, name: None, tag: None, state: SpanState::Pinned }];
+        BlockReport { number: BlockNumber(number), lane: 0, size, live, holes: Vec::new() }
+    }
+
+    fn addresses(blocks: &[(u64, u64, u64)]) -> Addresses {
+        let known = |&(base, size, live): &(u64, u64, u64)| (Extent { base, size }, live);
+        let blocks = HashMap::from([(0, blocks.iter().map(known).collect())]);
+        Addresses { blocks, ..Addresses::default() }
+    }
+
+    #[test]
+    fn blocks_are_told_apart_by_what_lives_in_them_and_by_their_size() {
+        let none = HashMap::new();
+        // All have something at the same offset: its size decides.
+        let known: Vec<_> = (1..20).map(|n| (n << 30, 2 * MIB, n * 5000)).collect();
+        let by_live = addresses(&known);
+        for (base, size, live) in known {
+            let shown = block(1, size, live.next_multiple_of(UNIT));
+            assert_eq!(by_live.base(&shown, &none), Some(base));
+        }
+        // Its size is the same too: the block's decides.
+        let by_size = addresses(&[(0x1000, 2 * MIB, 512), (0x9000, 64 * MIB, 512)]);
+        assert_eq!(by_size.base(&block(1, 2 * MIB, 512), &none), Some(0x1000));
+        assert_eq!(by_size.base(&block(2, 64 * MIB, 512), &none), Some(0x9000));
+        // Blocks that are alike get different addresses.
+        let alike = addresses(&[(0x1000, 2 * MIB, 512), (0x9000, 2 * MIB, 512)]);
+        let first = alike.base(&block(1, 2 * MIB, 512), &none).expect("two are known");
+        let taken = HashMap::from([(BlockNumber(1), first)]);
+        let second = alike.base(&block(2, 2 * MIB, 512), &taken);
+        assert_eq!(second, Some(0xa000 - first));
+    }
+
+    #[test]
+    fn a_block_is_found_though_a_span_has_more_than_was_asked_for() {
+        let known = addresses(&[(0x1000, 2 * MIB, 77)]);
+        assert_eq!(known.base(&block(1, 2 * MIB, 4096), &HashMap::new()), Some(0x1000));
+    }
+}

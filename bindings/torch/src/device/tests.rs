@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "allocates for streams")]
 use super::scripted::Scripted;
 use super::{Device, Held, Resident, UNIT, human};
-use crate::graph::{PoolId, Split, Stock};
+use crate::graph::{PoolId, Split, Stock, wait_for_all};
 use crate::meter::SizeClass;
 use crate::state::Settings;
 use crate::streams::Life;
@@ -211,7 +211,7 @@ fn what_another_stream_used_is_had_again_once_that_has_passed() {
     let other = take(&device, 16, 1);
     assert_ne!(other, used, "the copy is still to come");
     drop(late);
-    synchronize(&device);
+    assert!(wait_for_all(&device.manager));
     assert_eq!(take(&device, 16, 1), used, "PyTorch's allocator gives the same bytes");
 }
 
