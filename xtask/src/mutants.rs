@@ -210,24 +210,25 @@ fn write(
     skipped: impl Fn(&Mutant) -> bool,
 ) -> Result<(Vec<Mutant>, Places), String> {
     let (mut mutants, mut places) = (Vec::new(), Places::new());
-    let mut crates = BTreeSet::new();
+    let mut libraries = BTreeMap::new();
     for file in folders.iter().flat_map(|folder| sources(&root().join(folder))) {
         let name = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
         let source = bite::read(&file)?;
         let changed = find::change(&name, &source, mutants.len() + 1, &skipped)?;
-        save(&tree.join(&name), &changed.text)?;
         mutants.extend(changed.mutants);
         places.insert(name.clone(), changed.places);
-        crates.extend(name.split_once("src/").map(|(package, _)| format!("{package}src/lib.rs")));
+        if let Some((package, rest)) = name.split_once("src/") {
+            let library = libraries.entry(format!("{package}src/lib.rs")).or_insert(None);
+            if rest == "lib.rs" {
+                *library = Some(changed.text);
+                continue;
+            }
+        }
+        save(&tree.join(&name), &changed.text)?;
     }
-    for library in crates {
-        let path = tree.join(&library);
-        let text = if places.contains_key(&library) {
-            bite::read(&path)?
-        } else {
-            bite::read(&root().join(&library))?
-        };
-        save(&path, &(text + SWITCH))?;
+    for (library, changed) in libraries {
+        let text = changed.map_or_else(|| bite::read(&root().join(&library)), Ok)?;
+        save(&tree.join(&library), &(text + SWITCH))?;
     }
     Ok((mutants, places))
 }
