@@ -31,12 +31,31 @@ const PACKAGES: [(&str, &[&str]); 4] = [
     ("backends/host/", &["omniheap-host", "omniheap-model"]),
 ];
 
+/// What a sample runs: what is built and run soonest.
+const SAMPLE_TESTS: [&str; 15] = [
+    "-p",
+    "omniheap-seam",
+    "-p",
+    "omniheap-core",
+    "-p",
+    "omniheap-model",
+    "--lib",
+    "--test",
+    "strategies",
+    "--test",
+    "order",
+    "--test",
+    "footprint",
+    "--test",
+    "scarce",
+];
+
 /// A binary that takes longer without a change is not run.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The same for a sample, which has three minutes for everything.
+/// The same for a sample, which should take three minutes where most is built already.
 const LONGEST_OF_SAMPLE: Duration = Duration::from_secs(8);
-/// When a sample takes no further change.
-const SAMPLE_ENDS: Duration = Duration::from_secs(150);
+/// For how long a sample tries changes, once the tests are built.
+const SAMPLE_TAKES: Duration = Duration::from_secs(100);
 
 /// The switch, in every crate that is changed.
 const SWITCH: &str = r#"
@@ -97,7 +116,11 @@ struct Options {
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let options = parse(arguments)?;
     let start = Instant::now();
-    let (mutants, binaries) = build(&options.folders)?;
+    let tests = match options.sample {
+        Some(_) => SAMPLE_TESTS.to_vec(),
+        None => tests_of(&options.folders),
+    };
+    let (mutants, binaries) = build(&options.folders, &tests)?;
     println!("    {} changes in one build, {}", mutants.len(), seconds(start.elapsed()));
     let longest = if options.sample.is_some() { LONGEST_OF_SAMPLE } else { LONGEST };
     let suites = try_without(binaries, longest)?;
@@ -109,7 +132,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         shuffle(&mut chosen, seed);
         chosen.truncate(count);
     }
-    let ends = options.sample.map(|_| start + SAMPLE_ENDS);
+    let ends = options.sample.map(|_| Instant::now() + SAMPLE_TAKES);
     let count = chosen.len();
     let found = try_all(chosen, &suites, ends);
     say(&found, count);
@@ -120,7 +143,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 
 /// A sample with another seed each time, for the test run: it shows what survives, and luck decides nothing else.
 pub(crate) fn sample() -> Outcome {
-    let arguments = ["seam/src", "core/src", "backends/host/src", "--sample", "40"];
+    let arguments = ["seam/src", "core/src", "--sample", "40"];
     run(&arguments.map(String::from))
 }
 
@@ -146,7 +169,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 }
 
 /// Builds the tests over a copy of the tree with every change; those that do not compile are left out.
-fn build(folders: &[String]) -> Result<(Vec<Mutant>, Binaries), String> {
+fn build(folders: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Binaries), String> {
     let tree = target().join("mutants/tree");
     bite::copy(&tree)?;
     let known = equivalent()?;
@@ -155,7 +178,7 @@ fn build(folders: &[String]) -> Result<(Vec<Mutant>, Binaries), String> {
         let (mutants, places) = write(&tree, folders, |one| {
             known.contains(&line(one)) || broken.contains(&(line(one), one.line))
         })?;
-        let errors = match compile(&tree, folders)? {
+        let errors = match compile(&tree, tests)? {
             Ok(binaries) => return Ok((mutants, binaries)),
             Err(errors) => errors,
         };
@@ -187,26 +210,42 @@ fn write(
     skipped: impl Fn(&Mutant) -> bool,
 ) -> Result<(Vec<Mutant>, Places), String> {
     let (mut mutants, mut places) = (Vec::new(), Places::new());
-    let mut crates = BTreeSet::new();
+    let mut libraries = BTreeMap::new();
     for file in folders.iter().flat_map(|folder| sources(&root().join(folder))) {
         let name = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
         let source = bite::read(&file)?;
         let changed = find::change(&name, &source, mutants.len() + 1, &skipped)?;
-        bite::save(&tree.join(&name), &changed.text)?;
         mutants.extend(changed.mutants);
         places.insert(name.clone(), changed.places);
-        crates.extend(name.split_once("src/").map(|(package, _)| format!("{package}src/lib.rs")));
+        if let Some((package, rest)) = name.split_once("src/") {
+            let library = libraries.entry(format!("{package}src/lib.rs")).or_insert(None);
+            if rest == "lib.rs" {
+                *library = Some(changed.text);
+                continue;
+            }
+        }
+        save(&tree.join(&name), &changed.text)?;
     }
-    for library in crates {
-        let path = tree.join(&library);
-        let text = if places.contains_key(&library) {
-            bite::read(&path)?
-        } else {
-            bite::read(&root().join(&library))?
-        };
-        bite::save(&path, &(text + SWITCH))?;
+    for (library, changed) in libraries {
+        let text = changed.map_or_else(|| bite::read(&root().join(&library)), Ok)?;
+        save(&tree.join(&library), &(text + SWITCH))?;
     }
     Ok((mutants, places))
+}
+
+/// Writes a changed source; one that is as it was the last time keeps its age, so that cargo does not build it again.
+fn save(path: &Path, text: &str) -> Outcome {
+    bite::save(path, text)?;
+    let name = path.to_string_lossy().replace('/', "+");
+    let last = target().join("mutants/written").join(name);
+    if fs::read_to_string(&last).is_ok_and(|last| last == text) {
+        let age = fs::metadata(&last).and_then(|about| about.modified());
+        let file = fs::File::options().append(true).open(path);
+        let kept = age.and_then(|age| file?.set_modified(age));
+        return kept.map_err(|error| format!("{}: {error}", path.display()));
+    }
+    fs::create_dir_all(target().join("mutants/written")).map_err(|error| error.to_string())?;
+    bite::save(&last, text)
 }
 
 /// Every source below a path; tests and models have files of their own.
@@ -226,13 +265,18 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     entries.into_iter().filter(is_source).flat_map(|path| sources(&path)).collect()
 }
 
-/// Builds the tests; where each binary is, or where errors are.
-fn compile(tree: &Path, folders: &[String]) -> Result<Result<Binaries, Errors>, String> {
-    let mut command = cargo(&["test", "--release", "--no-run", "--message-format=json"]);
+/// Cargo's arguments for the tests of what is changed.
+fn tests_of(folders: &[String]) -> Vec<&'static str> {
     let under = |folder: &str| folders.iter().any(|path| path.starts_with(folder));
     let packages = PACKAGES.iter().filter(|(folder, _)| under(folder));
     let packages: BTreeSet<_> = packages.flat_map(|(_, packages)| *packages).collect();
-    command.args(packages.iter().flat_map(|name| ["-p", name])).args(["--lib", "--tests"]);
+    packages.into_iter().flat_map(|name| ["-p", name]).chain(["--lib", "--tests"]).collect()
+}
+
+/// Builds the tests; where each binary is, or where errors are.
+fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Binaries, Errors>, String> {
+    let mut command = cargo(&["test", "--release", "--no-run", "--message-format=json"]);
+    command.args(tests);
     // Quick to run, and with every check of a debug build.
     let flags = "--cap-lints allow -Cdebug-assertions -Coverflow-checks -Copt-level=1";
     command.current_dir(tree).env("RUSTFLAGS", flags);
