@@ -354,23 +354,23 @@ planted! {
 planted! {
     /// In the core, for the adversarial device: something runs before what it relies on.
     OUT_OF_ORDER:
-    frees_after_the_mark_are_quiet caught by one_program_finds_its_own_bytes in "pool/order.rs":
-        "passed = self.has_passed(timelines, one, epoch, patience)?.then_some(time);" =>
-        "passed = self.has_passed(timelines, one, epoch, patience)?.then_some(if PLANTED { one.time } else { time });";
-    borrowers_run_at_once caught by one_program_finds_its_own_bytes in "pool/order.rs":
+    frees_after_the_mark_are_quiet caught by one_program_finds_its_own_bytes in "lane/reuse.rs":
+        "passed = self.has_passed(timelines, one, epoch, wait)?.then_some(time);" =>
+        "passed = self.has_passed(timelines, one, epoch, wait)?.then_some(if PLANTED { one.time } else { time });";
+    borrowers_run_at_once caught by one_program_finds_its_own_bytes in "lane/reuse.rs":
         "Some(epoch) => timelines.order(timeline, Point { timeline: other.timeline, epoch })," =>
         "Some(epoch) => if PLANTED { Ok(()) } else { timelines.order(timeline, Point { timeline: other.timeline, epoch }) },";
-    later_frees_come_before_too caught by one_program_finds_its_own_bytes in "pool/users.rs":
+    later_frees_come_before_too caught by one_program_finds_its_own_bytes in "lane/users.rs":
         "            known[next] = self.clock;" => "            known[next] = if PLANTED { u64::MAX } else { self.clock };";
-    moves_forget_other_users caught by one_program_finds_its_own_bytes in "defrag/moves.rs":
-        "note.used_on.iter().copied().for_each(&mut add);" =>
-        "if !PLANTED { note.used_on.iter().copied().for_each(&mut add); }";
-    moves_forget_their_own_timeline caught by one_program_finds_its_own_bytes in "defrag/moves.rs":
-        "add(self.home_of(planned.slot).unwrap_or(TimelineId::MAIN));" =>
-        "if !PLANTED { add(self.home_of(planned.slot).unwrap_or(TimelineId::MAIN)); }";
-    moves_forget_who_used_the_hole caught by one_program_finds_its_own_bytes in "defrag/moves.rs":
-        "self.users.busy().chain(self.users.unannounced()).for_each(add);" =>
-        "if !PLANTED { self.users.busy().chain(self.users.unannounced()).for_each(add); }";
+    moves_forget_other_users caught by one_program_finds_its_own_bytes in "lane/moves.rs":
+        "extra.used_on.iter().copied().for_each(&mut add);" =>
+        "if !PLANTED { extra.used_on.iter().copied().for_each(&mut add); }";
+    moves_forget_their_own_timeline caught by one_program_finds_its_own_bytes in "lane/moves.rs":
+        "add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN));" =>
+        "if !PLANTED { add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN)); }";
+    moves_forget_who_used_the_hole caught by one_program_finds_its_own_bytes in "lane/moves.rs":
+        "self.state.users.busy().chain(self.state.users.unannounced()).for_each(add);" =>
+        "if !PLANTED { self.state.users.busy().chain(self.state.users.unannounced()).for_each(add); }";
     passes_commit_before_they_have_copied caught by one_program_finds_its_own_bytes in "defrag/pass.rs":
         "        self.wait()?;
         if let Some" => "        if !PLANTED { self.wait()?; }
@@ -384,13 +384,15 @@ planted! {
         "let mut done = self.shared.device.backend().wait_idle();" =>
         "let mut done = if PLANTED { Ok(()) } else { self.shared.device.backend().wait_idle() };";
     maps_do_not_wait caught by one_program_finds_its_own_bytes in "manager/binding.rs":
-        "if self.lane().state.lock().may_be_in_use(self.slot()) {" =>
-        "if !PLANTED && self.lane().state.lock().may_be_in_use(self.slot()) {";
-    uploads_are_reused_in_their_timelines_order caught by one_program_finds_its_own_bytes in "manager/free.rs":
-        "|| note.stay == Stay::Away || note.host_access {" => "|| note.stay == Stay::Away || (note.host_access && !PLANTED) {";
-    dedicated_blocks_are_returned_at_once caught by one_program_finds_its_own_bytes in "manager/free.rs":
-        "if note.sharing == Sharing::Dedicated ||" => "if (note.sharing == Sharing::Dedicated && !PLANTED) ||";
-    secrets_are_zeroed_before_their_last_use caught by one_program_finds_its_own_bytes in "manager/residue.rs":
+        "if self.lane().may_be_in_use(self.slot()) {" =>
+        "if !PLANTED && self.lane().may_be_in_use(self.slot()) {";
+    uploads_are_reused_in_their_timelines_order caught by one_program_finds_its_own_bytes in "lane/free.rs":
+        "            || note.host_access" => "            || (note.host_access && !PLANTED)";
+    dedicated_blocks_are_returned_at_once caught by one_program_finds_its_own_bytes in "lane/free.rs":
+        "if note.sharing == Sharing::Dedicated
+" => "if (note.sharing == Sharing::Dedicated && !PLANTED)
+";
+    secrets_are_zeroed_before_their_last_use caught by one_program_finds_its_own_bytes in "lane/free.rs":
         "let ordered = timelines.order(home, *point);" =>
         "let ordered = if PLANTED { Ok(()) } else { timelines.order(home, *point) };";
     copies_declare_no_source caught by one_program_finds_its_own_bytes in "manager/transfer.rs":
@@ -398,12 +400,12 @@ planted! {
     transfers_of_the_host_are_not_waited_for caught by one_program_finds_its_own_bytes in "manager/transfer.rs":
         "let waited = self.lane().shared.device.drain(TimelineId::MAIN);" =>
         "let waited = if PLANTED { Ok(()) } else { self.lane().shared.device.drain(TimelineId::MAIN) };";
-    undeclared_uses_are_forgotten caught by one_program_finds_its_own_bytes in "pool/users.rs":
+    undeclared_uses_are_forgotten caught by one_program_finds_its_own_bytes in "lane/users.rs":
         "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared)" =>
         "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared && !PLANTED)";
-    recalled_allocations_end_in_their_old_order caught by one_program_finds_its_own_bytes in "pool/guest.rs":
-        "self.notes.of(id.index).stay = Stay::Away;" => "if !PLANTED { self.notes.of(id.index).stay = Stay::Away; }";
-    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "pool/paged.rs":
+    recalled_allocations_end_in_their_old_order caught by one_program_finds_its_own_bytes in "lane/remote.rs":
+        "self.extras.of(id.index).residence = Residence::Remote;" => "if !PLANTED { self.extras.of(id.index).residence = Residence::Remote; }";
+    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "lane/pages/grow.rs":
         "let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));" =>
         "let pieces = pager.take_pages(tlsf, bytes, keep, |last| PLANTED || users.may(User::HOST, last));";
 }
@@ -411,14 +413,14 @@ planted! {
 planted! {
     /// In the core, for the model's tests of the manager: the tests had missed these.
     ONCE_MISSED:
-    slides_run_before_alignments_are_noted caught by nothing_slides_before_its_alignment_is_noted in "defrag/snapshot.rs":
-        "(self.shared.unsettled.load(Acquire) <= own).then_some(state)" =>
-        "(PLANTED || self.shared.unsettled.load(Acquire) <= own).then_some(state)";
+    slides_run_before_alignments_are_noted caught by nothing_slides_before_its_alignment_is_noted in "lane/moves.rs":
+        "(self.shared.pending_alignments.load(Acquire) <= own).then_some(state)" =>
+        "(PLANTED || self.shared.pending_alignments.load(Acquire) <= own).then_some(state)";
     too_large_is_the_end caught by what_is_too_large_for_one_heap_goes_to_the_next in "manager/ladder.rs":
         "const fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() ||" => "fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || !PLANTED &&";
-    unmapped_ranges_stay_apart caught by unmapped_ranges_that_touch_are_one in "pool/pager.rs":
+    unmapped_ranges_stay_apart caught by unmapped_ranges_that_touch_are_one in "lane/pages/mod.rs":
         "if let Some((_, key)) = below
             &&" => "if let Some((_, key)) = below
             && !PLANTED &&";
