@@ -58,7 +58,7 @@ impl<B: Backend> Lane<B> {
         state.ration.spend(1 + trimmed);
         let blocks = state.blocks.iter().flatten().map(|held| held.block.size());
         let largest = blocks.fold(size, u64::max);
-        state.thrift = Thrift::new(self.shared.high(), largest);
+        state.thrift = Thrift::new(self.shared.high(), largest, &self.shared.growth);
         if sharing == Sharing::Shared
             && let Ok(slot) = state.allocate(ask)
         {
@@ -292,7 +292,7 @@ pub(crate) struct Thrift {
     live_above: u64,
     /// Bytes left over above which a request does not break an empty block.
     left_above: u64,
-    /// Bytes left over from which a small request never breaks an empty block.
+    /// Bytes left over from which a request never breaks an empty block.
     huge: u64,
     /// Whether a block has that many bytes.
     has_huge: bool,
@@ -302,18 +302,19 @@ pub(crate) struct Thrift {
 const WHOLE_FROM: u64 = 1 << 30;
 /// No block is huge that has fewer bytes.
 const LEAST_HUGE: u64 = 64 << 20;
-/// A request is small if a huge block holds so many of its size.
-const MANY_IN_HUGE: u64 = 16;
+/// A request that would leave more than one part in so many of its size of a huge block over has a block of its own.
+const HUGE_REST: u64 = 8;
 
 impl Thrift {
     /// Breaks whatever fits.
     pub(super) const OFF: Self =
         Self { live_above: u64::MAX, left_above: u64::MAX, huge: u64::MAX, has_huge: false };
 
-    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more; for small
-    /// requests and blocks of 25 % of it and more, always.
-    fn new(high: u64, largest_block: u64) -> Self {
-        let huge = LEAST_HUGE.max(high / 4);
+    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more; for blocks
+    /// of 25 % of it and more, always, unless all blocks have one size.
+    fn new(high: u64, largest_block: u64, growth: &Growth) -> Self {
+        let has_one_size = growth.smallest == growth.largest;
+        let huge = if has_one_size { u64::MAX } else { LEAST_HUGE.max(high / 4) };
         let (live_above, left_above) = (high / 10 * 7, high / 50);
         Self { live_above, left_above, huge, has_huge: largest_block >= huge }
     }
@@ -332,7 +333,7 @@ impl Thrift {
     /// Whether a request of `size` that would leave `left` of an empty block over should have a block of its own.
     pub(super) const fn keeps_whole(&self, size: u64, left: u64, live: u64) -> bool {
         (self.is_near(live) && left > self.left_above && left > size / 10)
-            || (left >= self.huge && size <= left / MANY_IN_HUGE)
+            || (left >= self.huge && left > size / HUGE_REST)
     }
 }
 

@@ -332,12 +332,12 @@ impl<B: Backend> State<B> {
     fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
         self.slots.reserve()?;
         let user = self.enter(ask.timeline)?;
-        let mut grant = self.suballocator.as_strategy_mut().allocate(ask.layout, ask.class);
-        if let (Err(_), Suballocator::General(tlsf)) = (&grant, &mut self.suballocator) {
+        if let Suballocator::General(tlsf) = &mut self.suballocator {
+            // Whoever comes after all users needs no holes of one user each, and long holes waste less.
             tlsf.merge_touching();
-            grant = tlsf.allocate(ask.layout, ask.class);
         }
-        Ok(self.admit(grant?, ask.size, user))
+        let grant = self.suballocator.as_strategy_mut().allocate(ask.layout, ask.class)?;
+        Ok(self.admit(grant, ask.size, user))
     }
 
     /// Takes an allocation back that nobody has used.

@@ -423,3 +423,15 @@ fn small_allocations_do_not_live_in_what_a_huge_one_left() {
     let held = manager.report().peak_reserved_bytes;
     assert!(held <= 440 * MIB, "{} MiB held for 407 and 25 live", held / MIB);
 }
+
+/// Where all blocks have one size, a block of the right size is no smaller: an empty one is used again.
+#[test]
+fn a_pool_of_equal_blocks_keeps_its_empty_one() {
+    let manager = plain(1024 * MIB);
+    let config = PoolConfig { block: Some(256 * MIB), lanes: Some(1), ..PoolConfig::new() };
+    let pool = manager.create_pool(DEVICE, config).expect("valid");
+    drop(pool.allocate(&Request::new(MIB)).expect("fits"));
+    let calls = manager.report().driver_calls;
+    (0..10).for_each(|_| drop(pool.allocate(&Request::new(MIB)).expect("fits")));
+    assert_eq!(manager.report().driver_calls, calls);
+}
