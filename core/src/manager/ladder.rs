@@ -471,10 +471,12 @@ impl<'a, B: Backend> Climb<'a, B> {
 
     /// Gives back everything that is out of use, for a block.
     fn give_back_for_block(&mut self, wait: WaitMode) -> Result<Option<Served<B>>> {
+        let mut retired = 0;
         for each in self.pool.lanes() {
+            retired += each.retire(wait)?;
             each.poll_users(wait)?;
         }
-        match self.manager.trim_for(self.pool)? {
+        match self.manager.trim_for(self.pool)? + retired {
             0 => Ok(None),
             _ => served(self.take_block()),
         }

@@ -435,3 +435,15 @@ fn a_pool_of_equal_blocks_keeps_its_empty_one() {
     (0..10).for_each(|_| drop(pool.allocate(&Request::new(MIB)).expect("fits")));
     assert_eq!(manager.report().driver_calls, calls);
 }
+
+/// A block that was freed and waited for a timeline goes back for a request that needs a block of its own.
+#[test]
+fn a_dedicated_request_takes_back_what_waited_for_timelines() {
+    let manager = plain(64 * MIB);
+    let other = manager.backend().open().expect("another timeline");
+    let alone = |size| manager.allocate(&Request::new(size * MIB).dedicated());
+    let used = alone(40).expect("fits");
+    used.use_on(other).expect("open");
+    drop(used);
+    drop(alone(40).expect("the other timeline has nothing to do"));
+}
