@@ -55,7 +55,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The same for a sample, which should take three minutes where most is built already.
 const LONGEST_OF_SAMPLE: Duration = Duration::from_secs(20);
 /// For how long a sample tries changes, once the tests are built.
-const SAMPLE_TAKES: Duration = Duration::from_secs(100);
+const SAMPLE_TAKES: Duration = Duration::from_secs(60);
 
 /// The switch, in every crate that is changed.
 const SWITCH: &str = r#"
