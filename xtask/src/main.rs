@@ -37,9 +37,9 @@ usage: cargo xtask TASK
   golden                 record the places of today's manager in tests/golden/golden.txt; do it only for a change that is
                          meant to move allocations (traces: see OMNIHEAP_TRACES in tests/golden)
   fuzz [SECONDS [TARGET]]  fuzz every target, or one, for so long each (60); needs a nightly compiler
-  sanitize [address|thread] [ARGS…]
-                         the tests that need no device, or those that ARGS choose as for `cargo test`, under both
-                         sanitizers or one; needs a nightly compiler, and its library's sources for `thread`
+  sanitize [address|thread] [short|ARGS…]
+                         the tests that need no device, a few of them, or those that ARGS choose as for `cargo test`, under
+                         both sanitizers or one; needs a nightly compiler, and its library's sources for `thread`
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
   header                 write bindings/c/include/omniheap.h

@@ -53,9 +53,9 @@ const SAMPLE_TESTS: [&str; 15] = [
 /// A binary that takes longer without a change is not run.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The same for a sample, which should take three minutes where most is built already.
-const LONGEST_OF_SAMPLE: Duration = Duration::from_secs(8);
+const LONGEST_OF_SAMPLE: Duration = Duration::from_secs(20);
 /// For how long a sample tries changes, once the tests are built.
-const SAMPLE_TAKES: Duration = Duration::from_secs(100);
+const SAMPLE_TAKES: Duration = Duration::from_secs(60);
 
 /// The switch, in every crate that is changed.
 const SWITCH: &str = r#"
@@ -71,15 +71,20 @@ pub(crate) fn mutant(number: usize) -> usize {
 }
 #[cold]
 fn slow_mutant(number: usize, which: &std::sync::atomic::AtomicUsize) -> usize {
-    use std::sync::atomic::Ordering::Relaxed;
-    static SEEN: std::sync::Mutex<std::collections::BTreeSet<usize>> = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    const WORDS: usize = 4096;
+    static SEEN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+    let (seen, bit) = (&SEEN[number / 64 % WORDS], 1 << (number % 64));
+    if seen.load(Relaxed) & bit != 0 {
+        return 0;
+    }
     let Ok(file) = std::env::var("OMNIHEAP_MUTANTS_SEEN") else {
         let set = std::env::var("OMNIHEAP_MUTANT").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
         which.store(set, Relaxed);
         return set;
     };
     which.store(usize::MAX - 1, Relaxed);
-    if SEEN.lock().is_ok_and(|mut seen| seen.insert(number)) {
+    if seen.fetch_or(bit, Relaxed) & bit == 0 {
         use std::io::Write as _;
         let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
         let _ = file.and_then(|mut file| file.write_all(std::format!("{number}\n").as_bytes()));

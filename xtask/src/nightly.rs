@@ -123,30 +123,19 @@ fn targets() -> Result<Vec<String>, String> {
 }
 
 /// Runs the tests that need no device under both sanitizers, or under the one that is named; more arguments choose other
-/// tests.
+/// tests, and `short` those of a few seconds.
 pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
     let (kinds, rest) = match arguments.split_first() {
         Some((kind, rest)) if SANITIZERS.contains(&kind.as_str()) => (vec![kind.as_str()], rest),
         _ => (SANITIZERS.to_vec(), arguments),
     };
     let usual = SANITIZED.iter().flat_map(|package| ["-p", package]).chain(["--tests"]);
-    let rest: Vec<&str> = match rest {
-        [] => usual.collect(),
-        _ => rest.iter().map(String::as_str).collect(),
+    let (tests, operations): (Vec<&str>, _) = match rest {
+        [] => (usual.collect(), None),
+        [short] if short == "short" => (SANITIZED_SHORTLY.to_vec(), Some("8000")),
+        _ => (rest.iter().map(String::as_str).collect(), None),
     };
-    kinds.into_iter().try_for_each(|kind| sanitized(kind, &rest))
-}
-
-/// The short form where a nightly compiler and its sources are here; says so loudly where they are not.
-pub(crate) fn sanitize_shortly() -> Outcome {
-    for kind in SANITIZERS {
-        if let Err(why) = require().and_then(|()| require_sources(kind)) {
-            println!("    *** NOT TESTED: {kind} sanitizer: {why}");
-            continue;
-        }
-        sanitized(kind, &SANITIZED_SHORTLY)?;
-    }
-    Ok(())
+    kinds.into_iter().try_for_each(|kind| sanitized(kind, &tests, operations))
 }
 
 /// `ThreadSanitizer` must see the standard library's own synchronisation, so that is built too.
@@ -158,8 +147,8 @@ fn require_sources(kind: &str) -> Outcome {
         .into())
 }
 
-/// Runs tests under one sanitizer.
-fn sanitized(kind: &str, tests: &[&str]) -> Outcome {
+/// Runs tests under one sanitizer, the random ones with so many operations.
+fn sanitized(kind: &str, tests: &[&str], operations: Option<&str>) -> Outcome {
     require()?;
     require_sources(kind)?;
     let mut command =
@@ -169,6 +158,7 @@ fn sanitized(kind: &str, tests: &[&str]) -> Outcome {
     }
     command.arg("--target-dir").arg(target().join(format!("{kind}-sanitizer"))).args(tests);
     command.env("RUSTFLAGS", format!("-Zsanitizer={kind} -Cdebug-assertions"));
+    command.envs(operations.map(|count| ("OMNIHEAP_OPERATIONS", count)));
     // Tests ask for more memory than there is, and look at the answer.
     command
         .env("ASAN_OPTIONS", "detect_stack_use_after_return=1:allocator_may_return_null=1")

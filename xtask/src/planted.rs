@@ -494,9 +494,6 @@ planted! {
 planted! {
     /// In the streams that CUDA and HIP share, for the model's tests of them.
     IN_STREAM:
-    thinning_drops_the_last_mark caught by marks_that_wait_are_told_apart_or_joined_with_later_ones in "marks.rs":
-        "if index % 2 == 1 || epoch == last {" =>
-        "if PLANTED && index % 2 == 0 || !PLANTED && (index % 2 == 1 || epoch == last) {";
     bounces_depart_unseen caught by a_bounce_in_flight_is_left_alone in "bounce.rs":
         "Ok(()) => self.in_flight = true," => "Ok(()) => self.in_flight = !PLANTED,";
     bounces_in_flight_are_idle caught by a_bounce_in_flight_is_left_alone in "bounce.rs":

@@ -21,7 +21,10 @@ fn plain() -> ManagerConfig {
     ManagerConfig::default().plain()
 }
 
-/// Defragments on another thread when a request has its bytes and its alignment is not noted yet.
+/// More than lies behind an aligned request of 64 KiB, and less than all that is free beside it.
+const MORE: u64 = 980_000;
+
+/// Asks on another thread for more than any hole has, when a request has its bytes and its alignment is not noted yet.
 #[derive(Default)]
 struct Meanwhile(OnceLock<Manager<Arc<Host>>>);
 
@@ -35,8 +38,8 @@ impl Observer for Meanwhile {
     fn observe(&self, event: &Event<'_>) {
         if let (Event::Climb { rung: Rung::Retire, .. }, Some(manager)) = (event, self.0.get()) {
             let other = manager.clone();
-            let moved = std::thread::spawn(move || other.defragment()).join();
-            moved.expect("it does not panic").expect("alive");
+            let asks = move || drop(other.allocate(&Request::new(MORE)));
+            std::thread::spawn(asks).join().expect("it does not panic");
         }
     }
 }
@@ -57,14 +60,15 @@ fn nothing_slides_before_its_alignment_is_noted() {
     let aligned = manager.allocate(&request).expect("fits");
     assert_eq!(manager.report().rungs[Rung::Retire as usize], 1, "the observer was called");
     assert_eq!(aligned.binding().span().offset % 4096, 0);
-    manager.defragment().expect("alive");
-    assert_eq!(aligned.binding().span().offset % 4096, 0);
+    let more = manager.allocate(&Request::new(MORE));
+    assert!(more.is_err(), "there is no room for it behind the next multiple");
 }
 
 #[test]
 fn what_is_too_large_for_one_heap_goes_to_the_next() {
-    let mut small = heap(HeapKind::Device, 64 * MIB);
-    (small.max_block, small.page) = (4 * MIB, None);
+    // Its blocks may be larger than what it has, so a policy permits it.
+    let mut small = heap(HeapKind::Device, 4 * MIB);
+    (small.max_block, small.page) = (64 * MIB, None);
     let host = Host::builder().heap(small).heap(heap(HeapKind::Device, 64 * MIB)).open();
     let manager = Manager::with_config(host.expect("a host device"), plain());
     let large = manager.allocate(&Request::new(16 * MIB)).expect("the second heap has room");
