@@ -358,8 +358,8 @@ planted! {
         "passed = self.has_passed(timelines, one, epoch, wait)?.then_some(time);" =>
         "passed = self.has_passed(timelines, one, epoch, wait)?.then_some(if PLANTED { one.time } else { time });";
     borrowers_run_at_once caught by one_program_finds_its_own_bytes in "lane/reuse.rs":
-        "Some(epoch) => timelines.order(timeline, Point { timeline: other.timeline, epoch })," =>
-        "Some(epoch) => if PLANTED { Ok(()) } else { timelines.order(timeline, Point { timeline: other.timeline, epoch }) },";
+        "let ordered = timelines.order(timeline, Point { timeline: other.timeline, epoch });" =>
+        "let ordered = if PLANTED { Ok(()) } else { timelines.order(timeline, Point { timeline: other.timeline, epoch }) };";
     later_frees_come_before_too caught by one_program_finds_its_own_bytes in "lane/users.rs":
         "            known[next] = self.clock;" => "            known[next] = if PLANTED { u64::MAX } else { self.clock };";
     moves_forget_other_users caught by one_program_finds_its_own_bytes in "lane/moves.rs":

@@ -340,7 +340,11 @@ impl<B: Backend> Pass<B> {
         };
         for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {
             match self.device.unless_closed(timeline, timelines.mark(timeline)) {
-                Ok(Some(epoch)) => timelines.order(self.on, Point { timeline, epoch })?,
+                Ok(Some(epoch)) => {
+                    let ordered = timelines.order(self.on, Point { timeline, epoch });
+                    // It may have been closed since: then it has passed.
+                    self.device.unless_closed(timeline, ordered)?;
+                }
                 Ok(None) => {}
                 // The device cannot mark all of its work.
                 Err(error)

@@ -267,7 +267,11 @@ impl<B: Backend> Lane<B> {
     ) -> Result<()> {
         let marked = timelines.mark(other.timeline);
         match self.shared.device.unless_closed(other.timeline, marked)? {
-            Some(epoch) => timelines.order(timeline, Point { timeline: other.timeline, epoch }),
+            Some(epoch) => {
+                let ordered = timelines.order(timeline, Point { timeline: other.timeline, epoch });
+                // It may have been closed since: then it has passed.
+                self.shared.device.unless_closed(other.timeline, ordered).map(|_| ())
+            }
             None => Ok(()),
         }
     }

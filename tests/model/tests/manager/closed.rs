@@ -191,7 +191,6 @@ fn a_timeline_that_cannot_be_marked_here_is_not_closed() {
 
 /// A timeline that another thread closes between the mark and what is done with it.
 #[test]
-#[ignore = "fails: a pass, or a request, that orders itself behind a timeline fails when that is closed meanwhile"]
 fn a_timeline_may_be_closed_between_a_mark_and_an_order() {
     let host = host(64 * MIB);
     let line = host.open().expect("another timeline");

@@ -267,8 +267,7 @@ impl<'a> Program<'a> {
         request = match kind {
             0 | 1 => request.zeroed(),
             2 | 3 => request.secret(),
-            // Pinned: see `manager/dedicated.rs`.
-            4 => request.dedicated().pinned(),
+            4 => request.dedicated(),
             5 => request.pinned(),
             6 | 9 | 10 => request.align(Align::of(4096)),
             11 => request.name("named"),
@@ -335,10 +334,6 @@ impl<'a> Program<'a> {
     /// Frees an allocation. Uses that were not declared need not have passed, but its own timeline comes after them from then
     /// on.
     fn let_go(&mut self, entry: Entry) -> Result<(), String> {
-        // See `an_undeclared_use_comes_before_a_secret_is_zeroed`.
-        if entry.value == SECRET {
-            self.come_home(&entry)?;
-        }
         let home = entry.one.timeline();
         let undeclared = self.stage.uses == Uses::Undeclared && home.is_some();
         let uses: Vec<_> = self.uses(&entry, Access::Write).filter(|_| undeclared).collect();
@@ -565,10 +560,6 @@ impl<'a> Program<'a> {
 
     /// Closes one of its own timelines and opens another.
     fn change_timelines(&mut self) -> Result<(), String> {
-        // See `a_timeline_may_be_closed_between_a_mark_and_an_order`.
-        if !self.alone {
-            return Ok(());
-        }
         let own = self.stage.lines.len();
         let at = own + self.random.index(self.lines.len() - own);
         self.stage.device.close(self.lines[at]).map_err(said)?;
