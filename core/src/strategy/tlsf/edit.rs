@@ -161,6 +161,9 @@ impl Tlsf {
         } else {
             self.slide_over(before, index, after);
         }
+        // The hole behind the span may now be mergeable with the one after it.
+        let behind = self.nodes.next(index);
+        self.merge_or_note(self.nodes.next(behind));
         Ok(self.grant_of(index))
     }
 

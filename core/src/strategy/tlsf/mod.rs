@@ -268,6 +268,8 @@ impl Tlsf {
     fn give_back(&mut self, key: Key, node: Node, last_use: LastUse) {
         self.used -= node.size;
         self.live -= 1;
+        // What has finished adds no user to the holes beside it.
+        let last_use = self.unpassed(last_use);
         let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
         match (previous.is_hole(), next.is_hole()) {
             (false, false) => drop(self.become_hole(key.index, last_use)),
