@@ -320,7 +320,7 @@ planted! {
         "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
     shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "lane/slides.rs":
-        "before + stretch.run.1.size);" => "if PLANTED { 0 } else { before } + stretch.run.1.size);";
+        "before + stretch.range.1.size);" => "if PLANTED { 0 } else { before } + stretch.run.1.size);";
 
     // Guards: what the manager does for a sanitizer.
     guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "lane/sanitize.rs":

@@ -187,7 +187,7 @@ impl<B: Backend> Lane<B> {
     /// # Errors
     ///
     /// Driver errors; pages that had moved by then stay at their new place, the rest at their old one.
-    pub(crate) fn close_runs(&self, own: u64) -> Result<Option<Slid>> {
+    pub(crate) fn close_unmapped_ranges(&self, own: u64) -> Result<Option<Slid>> {
         let Some((block, begun)) = self.begin_shift(own) else { return Ok(None) };
         let mut done = self.shared.device.backend().wait_idle();
         let mut made = 0;

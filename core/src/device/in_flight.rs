@@ -34,7 +34,7 @@ pub(crate) struct InFlightGuard<'a> {
     arrived: bool,
 }
 
-/// How many journeys of other threads had arrived at some moment.
+/// How many times other threads had published memory at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrivals(u64);
 

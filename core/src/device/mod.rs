@@ -58,8 +58,8 @@ pub(crate) struct Device<B: Backend> {
     pub(crate) hurried: AtomicBool,
 }
 
-/// Sheets of which a heap's pages consist at least: one that moves whole must be small beside all of them.
-const SHEETS: u64 = 256;
+/// Page groups of which a heap's pages consist at least: one that moves whole must be small beside all of them.
+const LEAST_GROUPS: u64 = 256;
 /// Pages of the largest group.
 pub(crate) const LARGEST_GROUP: u64 = 8;
 
@@ -394,7 +394,7 @@ impl<B: Backend> Device<B> {
         page: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        let most = (self.heap_use(heap)?.reserved / page / SHEETS).clamp(1, LARGEST_GROUP);
+        let most = (self.heap_use(heap)?.reserved / page / LEAST_GROUPS).clamp(1, LARGEST_GROUP);
         let remap = self.remap().ok_or(ErrorKind::Unsupported)?;
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;

@@ -199,7 +199,7 @@ impl<B: Backend> Lane<B> {
         let usage = state.usage();
         let without_memory = match (&state.pager, &state.suballocator) {
             (Some(pager), Suballocator::General(tlsf)) => {
-                pager.unmapped_bytes(tlsf) + pager.transit_bytes()
+                pager.unmapped_bytes(tlsf) + pager.in_flight_bytes()
             }
             _ => 0,
         };

@@ -207,10 +207,10 @@ pub(crate) fn room_for<T>(count: usize) -> Result<Vec<T>, ErrorKind> {
     Ok(list)
 }
 
-/// Pages behind an unmapped range (a run), with everything in them.
+/// Pages behind an unmapped range, with everything in them.
 struct Stretch {
-    /// The run, which the stretch moves over.
-    run: (Key, Span),
+    /// The range, which the stretch moves over.
+    range: (Key, Span),
     /// The bytes of the stretch: whole pages.
     span: Span,
     slots: Vec<SlotId>,
@@ -220,17 +220,17 @@ struct Stretch {
 }
 
 impl Stretch {
-    const fn behind(key: Key, run: Span) -> Self {
-        let span = Span { offset: run.offset + run.size, size: 0 };
-        Self { run: (key, run), span, slots: Vec::new(), holes: Vec::new(), last: key }
+    const fn behind(key: Key, range: Span) -> Self {
+        let span = Span { offset: range.offset + range.size, size: 0 };
+        Self { range: (key, range), span, slots: Vec::new(), holes: Vec::new(), last: key }
     }
 }
 
-/// A stretch whose allocations are marked as moving, and whose holes and run are held.
+/// A stretch whose allocations are marked as moving, and whose holes and range are held.
 pub(crate) struct BegunShift {
     stretch: Stretch,
     pages: Vec<Page>,
-    /// The distance it moves: its run, and adjacent runs before it that are closed too.
+    /// The distance it moves: its range, and adjacent ranges before it that are closed too.
     by: u64,
 }
 
@@ -262,12 +262,12 @@ impl<B: Backend> Lane<B> {
             if let Some((key, _)) = stretch.holes.last().filter(|_| ends_in_hole) {
                 stretch.last = *key;
             }
-            pager.take_run(stretch.run.1);
+            pager.take_unmapped(stretch.range.1);
             stretch.slots.iter().for_each(|slot| state.slots.set_moving(*slot));
             state.held_bytes += total(&stretch.holes);
-            let follows = |last: &&BegunShift| last.stretch.span.end() == stretch.run.1.offset;
+            let follows = |last: &&BegunShift| last.stretch.span.end() == stretch.range.1.offset;
             let before = begun.last().filter(follows).map_or(0, |last| last.by);
-            let (pages, by) = (pager.pages_at(stretch.span), before + stretch.run.1.size);
+            let (pages, by) = (pager.pages_at(stretch.span), before + stretch.range.1.size);
             begun.push(BegunShift { stretch, pages, by });
         }
         (!begun.is_empty()).then(|| (Arc::clone(&held.block), begun))
@@ -280,7 +280,7 @@ impl<B: Backend> Lane<B> {
         if let (Some(pager), Suballocator::General(tlsf)) =
             (&mut state.pager, &mut state.suballocator)
         {
-            put_runs_behind(pager, tlsf, begun, made);
+            put_ranges_behind(pager, tlsf, begun, made);
             for one in begun {
                 release(tlsf, &one.stretch.holes);
                 state.held_bytes -= total(&one.stretch.holes);
@@ -302,7 +302,7 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// The stretches that can move down over the run before them, lowest first.
+    /// The stretches that can move down over the unmapped range before them, lowest first.
     fn stretches(&self, granularity: Align) -> Vec<Stretch> {
         let mut found: Vec<Stretch> = Vec::new();
         let (Some(pager), Suballocator::General(tlsf)) = (&self.pager, &self.suballocator) else {
@@ -312,7 +312,7 @@ impl<B: Backend> State<B> {
         // The first pages have nothing below them to join.
         let (mut open, mut is_first) = (None, true);
         tlsf.for_each_in(pager.block(), |key, span, holds| {
-            if pager.is_run(key, span) {
+            if pager.is_unmapped(key, span) {
                 found.extend(open.take());
                 open = (!is_first).then(|| Stretch::behind(key, span));
                 return;
@@ -338,24 +338,24 @@ impl<B: Backend> State<B> {
     }
 }
 
-/// Puts the runs of the stretches that moved behind them, joined where stretches were adjacent. Restores the others.
-fn put_runs_behind(pager: &mut Pager, tlsf: &mut Tlsf, begun: &[BegunShift], made: usize) {
+/// Puts the unmapped ranges of the stretches that moved behind them, joined where stretches were adjacent. Restores the others.
+fn put_ranges_behind(pager: &mut Pager, tlsf: &mut Tlsf, begun: &[BegunShift], made: usize) {
     let mut carried: Option<Key> = None;
     for (number, BegunShift { stretch, .. }) in begun.iter().enumerate() {
-        let mut run = stretch.run.0;
+        let mut range = stretch.range.0;
         if number >= made {
-            pager.abandon_run(tlsf, run);
+            pager.abandon_unmapped(tlsf, range);
             continue;
         }
-        match carried.map(|before| (before, tlsf.join(before, run))) {
-            Some((_, Ok(joined))) => run = joined.key,
-            Some((before, Err(_))) => pager.abandon_run(tlsf, before),
+        match carried.map(|before| (before, tlsf.join(before, range))) {
+            Some((_, Ok(joined))) => range = joined.key,
+            Some((before, Err(_))) => pager.abandon_unmapped(tlsf, before),
             None => {}
         }
-        pager.shifted(tlsf, run, stretch.last, stretch.span);
-        carried = Some(run);
+        pager.shifted(tlsf, range, stretch.last, stretch.span);
+        carried = Some(range);
     }
-    if let Some(run) = carried {
-        pager.abandon_run(tlsf, run);
+    if let Some(range) = carried {
+        pager.abandon_unmapped(tlsf, range);
     }
 }

@@ -401,7 +401,7 @@ impl<B: Backend> Manager<B> {
         if let Some(taken) = self.slide_for(pool, lane, ask)? {
             return Ok(Some(taken));
         }
-        if self.close_runs(pool, ask)?
+        if self.close_unmapped_ranges(pool, ask)?
             && let Some(taken) = self.slide_for(pool, lane, ask)?
         {
             return Ok(Some(taken));
@@ -555,11 +555,11 @@ impl<B: Backend> Manager<B> {
         Ok(None)
     }
 
-    /// Closes the runs of a pool, so that slides can join holes that lay on both sides of one; whether there were any.
-    pub(super) fn close_runs(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
+    /// Closes the unmapped ranges of a pool, so that slides can join holes that lay on both sides of one; whether there were any.
+    pub(super) fn close_unmapped_ranges(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
         let (own, mut closed) = (ask.pending_alignments(pool.shared.unit), false);
         for lane in pool.lanes() {
-            closed |= self.slide(|| lane.close_runs(own))?;
+            closed |= self.slide(|| lane.close_unmapped_ranges(own))?;
         }
         Ok(closed)
     }

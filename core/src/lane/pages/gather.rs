@@ -1,105 +1,50 @@
 //! Finds the pages for a hole: spare and free ones of this lane, then of other lanes, then new ones of the driver.
 #![forbid(unsafe_code)]
 use super::take_groups;
-use crate::lane::WaitMode;
 use crate::lane::users::User;
-use crate::lane::{Lane, Suballocator};
+use crate::lane::{Lane, Suballocator, WaitMode};
 use crate::{Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
 
+/// The search for the pages of one hole.
+struct Gathering<'a, B: Backend> {
+    lane: &'a Lane<B>,
+    /// All lanes of the pool.
+    lanes: &'a [Arc<Lane<B>>],
+    /// The size of a page.
+    page: u64,
+    /// The addresses that get the pages: holes that touch them stay as they are.
+    target: Span,
+    /// Pages that are wanted.
+    count: u64,
+    found: Vec<Page>,
+}
+
 impl<B: Backend> Lane<B> {
-    /// Finds `count` pages: spare ones, then pages of holes here, then of other lanes, then new ones.
+    /// Finds `count` pages for the addresses of `target`: spare ones, then pages of holes here, then of other lanes, then new
+    /// ones.
     pub(super) fn gather(
         &self,
         count: u64,
         page: u64,
-        keep: Span,
-        others: &[Arc<Self>],
+        target: Span,
+        lanes: &[Arc<Self>],
         wait: WaitMode,
     ) -> Result<Vec<Page>> {
-        let mut pages = Vec::new();
-        match self.gather_into(&mut pages, count, page, keep, others, wait) {
-            Ok(()) => Ok(pages),
-            Err(error) => {
-                if !pages.is_empty() {
-                    let in_flight = self.shared.device.in_flight.begin();
-                    self.shared.spare.lock().append(&mut pages);
-                    in_flight.publish();
-                }
-                Err(error)
-            }
+        let found = Vec::new();
+        let mut gathering = Gathering { lane: self, lanes, page, target, count, found };
+        let gathered = gathering.run(wait);
+        let mut found = gathering.found;
+        if gathered.is_err() && !found.is_empty() {
+            let in_flight = self.shared.device.in_flight.begin();
+            self.shared.spare.lock().append(&mut found);
+            in_flight.publish();
         }
+        gathered.map(|()| found)
     }
 
-    /// As [`gather`](Self::gather); after an error, `pages` holds those found so far.
-    fn gather_into(
-        &self,
-        pages: &mut Vec<Page>,
-        count: u64,
-        page: u64,
-        keep: Span,
-        others: &[Arc<Self>],
-        wait: WaitMode,
-    ) -> Result<()> {
-        let missing = |pages: &Vec<Page>| count - pages.len() as u64;
-        self.take_spare(missing(pages), pages);
-        if wait == WaitMode::Poll && self.shared.refused.load(Relaxed) {
-            self.create_what_is_not_free(pages, missing(pages), page, keep, others)?;
-        }
-        if missing(pages) > 0 {
-            self.surrender(missing(pages) * page, Some(keep), WaitMode::Poll)?;
-            self.take_spare(missing(pages), pages);
-        }
-        for other in others {
-            if missing(pages) > 0 && !core::ptr::eq(self, other.as_ref()) {
-                other.surrender(missing(pages) * page, None, WaitMode::Poll)?;
-                self.take_spare(missing(pages), pages);
-            }
-        }
-        if wait == WaitMode::Block {
-            self.gather_patiently(pages, count, page, keep, others)?;
-        }
-        let mut created = self.create(missing(pages), page, pages);
-        if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
-            // The driver has no more: wait for the timeline, and take what its frees left.
-            self.surrender(missing(pages) * page, Some(keep), WaitMode::Block)?;
-            self.take_spare(missing(pages), pages);
-            created = self.create(missing(pages), page, pages);
-        }
-        created
-    }
-
-    /// Creates those of `missing` pages that free pages cannot supply. Doing so first means that no page is unmapped in
-    /// vain where the driver has no more memory. Only worth the search after the driver has refused.
-    fn create_what_is_not_free(
-        &self,
-        pages: &mut Vec<Page>,
-        missing: u64,
-        page: u64,
-        keep: Span,
-        others: &[Arc<Self>],
-    ) -> Result<()> {
-        let lacking = || {
-            let others = others.iter().map(Arc::as_ref).filter(|lane| !core::ptr::eq(self, *lane));
-            let mut left = missing - self.free_pages(missing, page, Some(keep))?;
-            for lane in others {
-                if left > 0 {
-                    left -= lane.free_pages(left, page, None)?;
-                }
-            }
-            Ok(left)
-        };
-        let created = lacking().and_then(|count| self.create(count, page, pages));
-        if created.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
-            // Frees of the timeline count once it has passed them.
-            self.poll_users(WaitMode::Block)?;
-            return lacking().and_then(|count| self.create(count, page, pages));
-        }
-        created
-    }
-
-    /// The number of pages that could be unmapped now, at most `most`.
+    /// Returns the number of pages that could be unmapped now, at most `most`.
     fn free_pages(&self, most: u64, page: u64, keep: Option<Span>) -> Result<u64> {
         self.poll_users(WaitMode::Poll)?;
         let state = self.state.lock();
@@ -111,49 +56,115 @@ impl<B: Backend> Lane<B> {
         Ok(chosen.iter().map(|(_, span)| span.size / page).sum())
     }
 
+    /// Returns the bytes in holes, and those that were freed and wait.
+    fn free_or_deferred(&self) -> u64 {
+        let state = self.state.lock();
+        state.suballocator.free_and_total().0 + state.deferred.bytes()
+    }
+}
+
+impl<'a, B: Backend> Gathering<'a, B> {
+    fn missing(&self) -> u64 {
+        self.count - self.found.len() as u64
+    }
+
+    fn others(&self) -> impl Iterator<Item = &'a Lane<B>> + use<'a, B> {
+        let own = self.lane;
+        self.lanes.iter().map(Arc::as_ref).filter(move |lane| !core::ptr::eq(own, *lane))
+    }
+
+    /// Finds all pages. After an error, `found` has those found so far.
+    fn run(&mut self, wait: WaitMode) -> Result<()> {
+        self.take_spare();
+        if wait == WaitMode::Poll && self.lane.shared.refused.load(Relaxed) {
+            self.create_what_is_not_free()?;
+        }
+        self.take_from(self.lane, WaitMode::Poll)?;
+        for other in self.others() {
+            self.take_from(other, WaitMode::Poll)?;
+        }
+        if wait == WaitMode::Block {
+            self.wait_for_lanes()?;
+        }
+        let created = self.create(self.missing());
+        if !is_out_of_memory(&created) {
+            return created;
+        }
+        // The driver has no more: wait for the timelines, and take what their frees left.
+        self.take_from(self.lane, WaitMode::Block)?;
+        self.create(self.missing())
+    }
+
+    /// Takes pages of a lane's holes, as far as some are missing.
+    fn take_from(&mut self, lane: &Lane<B>, wait: WaitMode) -> Result<()> {
+        if self.missing() > 0 {
+            let keep = core::ptr::eq(self.lane, lane).then_some(self.target);
+            lane.surrender(self.missing() * self.page, keep, wait)?;
+            self.take_spare();
+        }
+        Ok(())
+    }
+
+    /// Creates those of the missing pages that free pages cannot supply. Doing so first means that no page is unmapped in
+    /// vain where the driver has no more memory. Only worth the search after the driver has refused.
+    fn create_what_is_not_free(&mut self) -> Result<()> {
+        let created = self.lacking().and_then(|count| self.create(count));
+        if !is_out_of_memory(&created) {
+            return created;
+        }
+        // Frees of the timelines count once they have passed.
+        self.lane.poll_users(WaitMode::Block)?;
+        self.lacking().and_then(|count| self.create(count))
+    }
+
+    /// Returns how many of the missing pages no free page can supply.
+    fn lacking(&self) -> Result<u64> {
+        let missing = self.missing();
+        let mut left = missing - self.lane.free_pages(missing, self.page, Some(self.target))?;
+        for lane in self.others() {
+            if left > 0 {
+                left -= lane.free_pages(left, self.page, None)?;
+            }
+        }
+        Ok(left)
+    }
+
     /// Waits for pages that the device may still use, in holes or freed: of this lane, then of those with the most to give.
-    fn gather_patiently(
-        &self,
-        pages: &mut Vec<Page>,
-        count: u64,
-        page: u64,
-        keep: Span,
-        others: &[Arc<Self>],
-    ) -> Result<()> {
-        let free = |lane: &Self| {
-            let state = lane.state.lock();
-            state.suballocator.free_and_total().0 + state.deferred.bytes()
-        };
-        let mut lanes: Vec<_> = others.iter().map(|lane| (free(lane), lane.as_ref())).collect();
-        lanes.sort_unstable_by_key(|(free, lane)| (!core::ptr::eq(self, *lane), !*free));
+    fn wait_for_lanes(&mut self) -> Result<()> {
+        let lanes = self.lanes.iter().map(|lane| (lane.free_or_deferred(), lane.as_ref()));
+        let mut lanes: Vec<_> = lanes.collect();
+        lanes.sort_unstable_by_key(|(free, lane)| (!core::ptr::eq(self.lane, *lane), !*free));
         for (free, lane) in lanes {
-            let missing = (count - pages.len() as u64) * page;
-            if missing > 0 && free >= page {
-                let keep = core::ptr::eq(self, lane).then_some(keep);
+            if self.missing() > 0 && free >= self.page {
                 lane.retire(WaitMode::Block)?;
-                lane.surrender(missing, keep, WaitMode::Block)?;
-                self.take_spare(missing / page, pages);
+                self.take_from(lane, WaitMode::Block)?;
             }
         }
         Ok(())
     }
 
-    fn take_spare(&self, count: u64, pages: &mut Vec<Page>) {
-        take_groups(&mut self.shared.spare.lock(), count, pages);
+    fn take_spare(&mut self) {
+        let missing = self.missing();
+        take_groups(&mut self.lane.shared.spare.lock(), missing, &mut self.found);
     }
 
-    fn create(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
+    /// Takes new pages from the driver.
+    fn create(&mut self, count: u64) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
-        let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
-        self.shared.claim(bytes)?;
-        let heap = self.shared.heap;
-        let created = self.shared.device.create_pages(heap, count, page, pages);
-        self.shared.refused.store(created.is_err(), Relaxed);
-        created.inspect_err(|_| self.shared.release(bytes))?;
-        self.shared.note_high();
-        self.state.lock().ration.spend(1);
+        let shared = &self.lane.shared;
+        let bytes = count.checked_mul(self.page).ok_or(ErrorKind::SizeOverflow)?;
+        shared.claim(bytes)?;
+        let created = shared.device.create_pages(shared.heap, count, self.page, &mut self.found);
+        shared.refused.store(created.is_err(), Relaxed);
+        created.inspect_err(|_| shared.release(bytes))?;
+        shared.note_high();
+        self.lane.state.lock().ration.spend(1);
         Ok(())
     }
+}
+
+fn is_out_of_memory(created: &Result<()>) -> bool {
+    created.as_ref().is_err_and(|error| error.kind().is_out_of_memory())
 }

@@ -155,7 +155,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Gives memory to a span that was set apart, which is the caller's then, under the lock; on failure it is a run again.
+    /// Gives memory to a span that was set apart, which is the caller's then, under the lock; on failure it is unmapped again.
     fn back(
         &self,
         block: &Block<B>,
@@ -242,7 +242,7 @@ impl<B: Backend> Lane<B> {
         let pages = self.with_pager(|pager, tlsf, _| {
             Ok(unmapped
                 .into_iter()
-                .flat_map(|piece| pager.unmapped(tlsf, piece))
+                .flat_map(|piece| pager.note_unmapped(tlsf, piece))
                 .collect::<Vec<_>>())
         })?;
         self.shared.spare.lock().extend(pages);

@@ -1,7 +1,7 @@
 //! Which addresses of a reserved block have memory. Pure bookkeeping: the driver is called elsewhere.
 //!
 //! The strategy divides the whole reserved range. Addresses without memory are spans that the pager itself holds
-//! ("runs"); giving one back to the strategy makes it a hole, carving one out of a hole takes its memory away. So a
+//! (unmapped ranges). Giving one back to the strategy makes it a hole, carving one out of a hole takes its memory away. So a
 //! hole is always memory, and a page that lies wholly inside a hole can be moved to any other address.
 mod gather;
 mod grow;
@@ -20,13 +20,13 @@ pub(in crate::lane) struct Pager {
     page: u64,
     block: BlockId,
     /// Spans without memory, by offset.
-    runs: BTreeMap<u64, Key>,
+    unmapped: BTreeMap<u64, Key>,
     /// The page at each position up to the highest that ever had one.
     table: Vec<Page>,
     /// Positions that have memory.
     mapped: u64,
     /// Bytes of spans that are between two states while the driver is called.
-    transit: u64,
+    in_flight: u64,
 }
 
 impl Pager {
@@ -38,8 +38,8 @@ impl Pager {
         page: u64,
     ) -> Result<Self, ErrorKind> {
         let whole = tlsf.carve(block, Span { offset: 0, size }, Class::Linear)?;
-        let runs = BTreeMap::from([(0, whole.key)]);
-        Ok(Self { page, block, runs, table: Vec::new(), mapped: 0, transit: 0 })
+        let unmapped = BTreeMap::from([(0, whole.key)]);
+        Ok(Self { page, block, unmapped, table: Vec::new(), mapped: 0, in_flight: 0 })
     }
 
     pub(crate) const fn block(&self) -> BlockId {
@@ -63,7 +63,11 @@ impl Pager {
 
     /// Bytes of addresses that have none; the strategy counts them as used.
     pub(in crate::lane) fn unmapped_bytes(&self, tlsf: &Tlsf) -> u64 {
-        self.runs.values().filter_map(|key| tlsf.grant(*key).ok()).map(|run| run.span.size).sum()
+        self.unmapped
+            .values()
+            .filter_map(|key| tlsf.grant(*key).ok())
+            .map(|range| range.span.size)
+            .sum()
     }
 
     /// Sets apart the addresses that need the fewest new pages for a hole of `size` bytes, together with holes whose last use
@@ -75,9 +79,9 @@ impl Pager {
         may: impl Fn(LastUse) -> bool,
     ) -> Result<Grant, ErrorKind> {
         let mut best: Option<(u64, Key, Span)> = None;
-        for key in self.runs.values() {
-            let run = tlsf.grant(*key)?.span;
-            if let Some(span) = self.cheapest_in(run, tlsf.holes_beside(*key, &may)?, size)
+        for key in self.unmapped.values() {
+            let range = tlsf.grant(*key)?.span;
+            if let Some(span) = self.cheapest_in(range, tlsf.holes_beside(*key, &may)?, size)
                 && best.as_ref().is_none_or(|(least, ..)| span.size < *least)
             {
                 best = Some((span.size, *key, span));
@@ -85,31 +89,31 @@ impl Pager {
         }
         let (_, key, span) = best.ok_or(ErrorKind::OutOfDeviceMemory)?;
         let piece = self.isolate(tlsf, key, span)?;
-        self.transit += piece.span.size;
+        self.in_flight += piece.span.size;
         Ok(piece)
     }
 
     /// Bytes of spans that are between two states while the driver is called; the strategy counts them as used.
-    pub(in crate::lane) const fn transit_bytes(&self) -> u64 {
-        self.transit
+    pub(in crate::lane) const fn in_flight_bytes(&self) -> u64 {
+        self.in_flight
     }
 
     /// Takes back a span that was set apart and got no memory.
     pub(crate) fn abandon(&mut self, tlsf: &mut Tlsf, piece: Grant) {
-        self.transit -= piece.span.size;
-        self.add_run(tlsf, piece);
+        self.in_flight -= piece.span.size;
+        self.add_unmapped(tlsf, piece);
     }
 
     /// Takes back a carved span that kept its memory: it is a hole again.
     pub(crate) fn restore(&mut self, tlsf: &mut Tlsf, piece: Grant) -> Result<(), ErrorKind> {
-        self.transit -= piece.span.size;
+        self.in_flight -= piece.span.size;
         tlsf.free(piece.key).map(|_| ())
     }
 
-    /// The fewest pages at the edge of a run that make a hole of `size` bytes together with a hole beside it.
+    /// The fewest pages at the edge of an unmapped range that make a hole of `size` bytes together with a hole beside it.
     fn cheapest_in(
         &self,
-        run: Span,
+        range: Span,
         [before, after]: [Option<Span>; 2],
         size: u64,
     ) -> Option<Span> {
@@ -120,32 +124,32 @@ impl Pager {
         };
         let low = pages(beside(before))?;
         let high = pages(beside(after))?;
-        if low <= run.size && low <= high {
-            return Some(Span { offset: run.offset, size: low });
+        if low <= range.size && low <= high {
+            return Some(Span { offset: range.offset, size: low });
         }
-        if high <= run.size {
-            return Some(Span { offset: run.end() - high, size: high });
+        if high <= range.size {
+            return Some(Span { offset: range.end() - high, size: high });
         }
-        let whole = beside(before).checked_add(run.size)?.checked_add(beside(after))?;
-        (whole >= size).then_some(run)
+        let whole = beside(before).checked_add(range.size)?.checked_add(beside(after))?;
+        (whole >= size).then_some(range)
     }
 
-    /// Cuts `span` out of a run; what is left on each side stays a run.
+    /// Cuts `span` out of an unmapped range; what is left on each side stays unmapped.
     fn isolate(&mut self, tlsf: &mut Tlsf, key: Key, span: Span) -> Result<Grant, ErrorKind> {
-        let run = tlsf.grant(key)?;
-        let mut piece = run;
-        if span.offset > run.span.offset {
-            piece = tlsf.split(key, span.offset - run.span.offset)?;
+        let range = tlsf.grant(key)?;
+        let mut piece = range;
+        if span.offset > range.span.offset {
+            piece = tlsf.split(key, span.offset - range.span.offset)?;
         } else {
-            self.runs.remove(&run.span.offset);
+            self.unmapped.remove(&range.span.offset);
         }
         if span.size < piece.span.size {
             match tlsf.split(piece.key, span.size) {
                 Ok(rest) => {
-                    self.runs.insert(rest.span.offset, rest.key);
+                    self.unmapped.insert(rest.span.offset, rest.key);
                 }
                 Err(error) => {
-                    self.add_run(tlsf, piece);
+                    self.add_unmapped(tlsf, piece);
                     return Err(error);
                 }
             }
@@ -153,33 +157,34 @@ impl Pager {
         tlsf.grant(piece.key)
     }
 
-    /// Makes a span without memory a run, joined with the runs that touch it.
-    fn add_run(&mut self, tlsf: &mut Tlsf, piece: Grant) {
+    /// Makes a span without memory an unmapped range, joined with those that touch it.
+    fn add_unmapped(&mut self, tlsf: &mut Tlsf, piece: Grant) {
         let mut piece = piece;
-        let below = self.runs.range(..piece.span.offset).next_back().map(|(at, key)| (*at, *key));
+        let below =
+            self.unmapped.range(..piece.span.offset).next_back().map(|(at, key)| (*at, *key));
         if let Some((_, key)) = below
             && let Ok(joined) = tlsf.join(key, piece.key)
         {
             piece = joined;
         }
-        if let Some(above) = self.runs.get(&piece.span.end()).copied()
+        if let Some(above) = self.unmapped.get(&piece.span.end()).copied()
             && let Ok(joined) = tlsf.join(piece.key, above)
         {
-            self.runs.remove(&piece.span.end());
+            self.unmapped.remove(&piece.span.end());
             piece = joined;
         }
-        self.runs.insert(piece.span.offset, piece.key);
+        self.unmapped.insert(piece.span.offset, piece.key);
     }
 
-    /// Whether a live span of the strategy is a run.
-    pub(in crate::lane) fn is_run(&self, key: Key, span: Span) -> bool {
-        self.runs.get(&span.offset) == Some(&key)
+    /// Whether a live span of the strategy is an unmapped range.
+    pub(in crate::lane) fn is_unmapped(&self, key: Key, span: Span) -> bool {
+        self.unmapped.get(&span.offset) == Some(&key)
     }
 
-    /// Sets a whole run apart.
-    pub(in crate::lane) fn take_run(&mut self, run: Span) {
-        self.runs.remove(&run.offset);
-        self.transit += run.size;
+    /// Sets a whole unmapped range apart.
+    pub(in crate::lane) fn take_unmapped(&mut self, range: Span) {
+        self.unmapped.remove(&range.offset);
+        self.in_flight += range.size;
     }
 
     /// The pages of a span that has memory.
@@ -187,21 +192,21 @@ impl Pager {
         self.table[self.slots(span)].to_vec()
     }
 
-    /// Notes that the pages of `span`, up to the live span `last`, were mapped where a run set apart before them was; the run
+    /// Notes that the pages of `span`, up to the live span `last`, were mapped where an unmapped range set apart before them was; the range
     /// is now behind them.
-    pub(crate) fn shifted(&mut self, tlsf: &mut Tlsf, run: Key, last: Key, span: Span) {
-        let put = tlsf.put_behind(run, last);
+    pub(crate) fn shifted(&mut self, tlsf: &mut Tlsf, range: Key, last: Key, span: Span) {
+        let put = tlsf.put_behind(range, last);
         debug_assert!(put.is_ok(), "what is held stays side by side");
-        if let Ok(Grant { span: run, .. }) = put {
-            let both = Span { offset: span.offset - run.size, size: span.size + run.size };
-            let (slots, (_, by)) = (self.slots(both), self.positions(run));
+        if let Ok(Grant { span: range, .. }) = put {
+            let both = Span { offset: span.offset - range.size, size: span.size + range.size };
+            let (slots, (_, by)) = (self.slots(both), self.positions(range));
             self.table[slots].rotate_left(usize::try_from(by).expect("within the table"));
         }
     }
 
-    /// Takes back a run that was set apart, wherever it is now.
-    pub(in crate::lane) fn abandon_run(&mut self, tlsf: &mut Tlsf, run: Key) {
-        if let Ok(piece) = tlsf.grant(run) {
+    /// Takes back an unmapped range that was set apart, wherever it is now.
+    pub(in crate::lane) fn abandon_unmapped(&mut self, tlsf: &mut Tlsf, range: Key) {
+        if let Ok(piece) = tlsf.grant(range) {
             self.abandon(tlsf, piece);
         }
     }
@@ -219,7 +224,7 @@ impl Pager {
         let chosen = self.choose_pages(tlsf, wanted, keep, may);
         let carve = |(key, span)| tlsf.carve_in(key, span).ok();
         let pieces: Vec<Grant> = chosen.into_iter().filter_map(carve).collect();
-        self.transit += pieces.iter().map(|piece| piece.span.size).sum::<u64>();
+        self.in_flight += pieces.iter().map(|piece| piece.span.size).sum::<u64>();
         pieces
     }
 
@@ -282,7 +287,7 @@ impl Pager {
     }
 
     /// Notes that a carved span lost its memory; returns the pages.
-    pub(crate) fn unmapped(&mut self, tlsf: &mut Tlsf, piece: Grant) -> Vec<Page> {
+    pub(crate) fn note_unmapped(&mut self, tlsf: &mut Tlsf, piece: Grant) -> Vec<Page> {
         let slots = self.slots(piece.span);
         let pages = self.table[slots.clone()].to_vec();
         self.table[slots].fill(NO_PAGE);
@@ -312,7 +317,7 @@ impl Pager {
     /// Notes that a span set apart has memory now; it is the caller's.
     pub(in crate::lane) fn hand_over(&mut self, piece: Grant, pages: &[Page]) {
         self.strand(piece, pages);
-        self.transit -= piece.span.size;
+        self.in_flight -= piece.span.size;
     }
 
     /// Every span that has memory, for teardown.
