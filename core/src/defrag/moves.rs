@@ -14,7 +14,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 pub enum MoveOutcome {
     /// The allocation is at its new place.
     Moved,
-    /// The allocation is at its old place: its owner decided so, or somebody asked for the place during the pass.
+    /// The allocation is at its old place: its owner decided so, or its place was asked for during the pass.
     Stayed,
     /// The owner freed the allocation during the pass; both places are free.
     Freed,
@@ -309,7 +309,7 @@ impl<B: Backend> MoveList<B> {
 
     /// Ends the moves from a position on, and reports each outcome.
     ///
-    /// A move ends at its new place where `copied` says that the bytes are there and nobody asked for the old place.
+    /// A move ends at its new place where `copied` returns true and the old place was not asked for.
     fn finish(
         &self,
         first: usize,

@@ -20,7 +20,7 @@ use std::time::Instant;
 /// [`binding`](crate::Allocation::binding) cancels its move; freeing it frees both places when the pass ends. No thread
 /// waits for a pass.
 ///
-/// An allocation without a timeline moves when nobody holds its binding: hold it while the device uses the bytes, or
+/// An allocation without a timeline moves when no binding of it is held: hold it while the device uses the bytes, or
 /// say with [`use_on`](crate::Allocation::use_on) which timeline does.
 #[must_use = "dropping a pass aborts it"]
 pub struct Pass<B: Backend> {
@@ -330,7 +330,7 @@ impl<B: Backend> Pass<B> {
 
     /// Puts the copies behind everything that was submitted to some timelines.
     ///
-    /// Called when the allocations are marked: whoever submits more work asks for a place first, and so cancels the
+    /// Called when the allocations are marked: a caller that submits more work asks for a place first, and so cancels the
     /// move.
     fn wait_for_users(&self, users: &[TimelineId]) -> Result<()> {
         let backend = self.device.backend();

@@ -31,7 +31,7 @@ impl<B: Backend> Spilled<B> {
         (self.wished, Layout { size: span.size, align }, class)
     }
 
-    /// The timeline in whose order its bytes are used.
+    /// Returns the timeline that orders the uses of its bytes.
     pub(crate) fn timeline(&self) -> Option<TimelineId> {
         self.lane.timeline_of(self.resident.slot)
     }

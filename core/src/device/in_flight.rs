@@ -1,7 +1,7 @@
 //! Memory on its way between the driver and the pools: for a moment no search finds it.
 //!
 //! A thread that is refused by the driver while another thread carries memory must not fail: what that one carries may
-//! be just what is missing. So whoever carries memory says so, and whoever is refused waits for those who do, and looks
+//! be just what is missing. So a thread that carries memory registers it, and a thread that is refused waits for those that do, and looks
 //! again if one of them arrived.
 #![forbid(unsafe_code)]
 use crate::sync::{Mutex, Signal, arrivals_of_this_thread, count_arrival};
@@ -43,7 +43,7 @@ impl InFlight {
         Self { counts: Mutex::new(Counts::default()), ended: Signal::default() }
     }
 
-    /// Says that the calling thread takes memory out of sight.
+    /// Registers that the calling thread takes memory out of sight.
     pub(crate) fn begin(&self) -> InFlightGuard<'_> {
         let mut counts = self.counts.lock();
         let number = counts.next;
@@ -73,7 +73,7 @@ impl InFlight {
 }
 
 impl InFlightGuard<'_> {
-    /// Says that what was carried can be found again.
+    /// Records that what was carried can be found again.
     pub(crate) fn publish(mut self) {
         self.arrived = true;
     }

@@ -73,7 +73,7 @@ impl<B: Backend> fmt::Debug for Device<B> {
 }
 
 impl<B: Backend> Drop for Device<B> {
-    /// What a domain was promised is anyone's again. All that it held is gone by now: blocks and pages keep it alive.
+    /// Frees what a domain was promised for others. All that it held is gone by now: blocks and pages keep it alive.
     fn drop(&mut self) {
         for (heap, _) in self.opened.backend.caps().heap_ids() {
             let _ = self.promise(heap, 0);
@@ -126,7 +126,7 @@ impl<B: Backend> Device<B> {
         self.observer.as_deref()
     }
 
-    /// Tells the observer, if there is one, and whoever listens to `tracing`.
+    /// Tells the observer, if there is one, and `tracing`.
     pub(crate) fn tell(&self, event: &Event<'_>) {
         say(event);
         if let Some(observer) = self.observer() {
@@ -306,7 +306,7 @@ impl<B: Backend> Device<B> {
         self.unless_closed(timeline, waited).map(|_| ())
     }
 
-    /// Zeroes memory that nobody uses, before it returns.
+    /// Zeroes unused memory, before it returns.
     pub(crate) fn clear(&self, block: &B::Block, span: Span) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
         transfer.fill(TimelineId::MAIN, Place { block, offset: span.offset }, span.size, 0)?;

@@ -15,7 +15,7 @@ impl<B: Backend> State<B> {
         sharing: Sharing,
         ask: Ask,
     ) -> Result<SlotId, ErrorKind> {
-        // A dedicated block is handed out whole: what rounding left over is nobody else's. So is a very large one, which a
+        // A dedicated block is handed out whole: no other allocation gets the rest. So is a very large one, which a
         // small allocation in the rest would keep from being returned.
         let whole = sharing == Sharing::Dedicated || ask.layout.size >= WHOLE_FROM;
         let size = if whole { block.size() } else { ask.layout.size };
@@ -91,7 +91,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Returns empty blocks so that the pool stays below the most it ever held, its own first, then those of the pool's
-    /// other lanes; says how many.
+    /// other lanes. Returns how many.
     fn make_room(&self, block: u64, request: u64, lanes: &[Arc<Self>]) -> Result<u64> {
         let shared = &self.shared;
         let granted = |lane: &Arc<Self>| lane.state.lock().counts.granted_bytes;
@@ -110,7 +110,7 @@ impl<B: Backend> Lane<B> {
         Ok(returned)
     }
 
-    /// Returns empty blocks of so many bytes together, or all; says how many blocks.
+    /// Returns empty blocks of `excess` bytes in total, or all, to the driver. Returns the number of blocks.
     fn return_empty(&self, mut excess: u64) -> u64 {
         let shared = &self.shared;
         let in_flight = shared.device.in_flight.begin();
@@ -139,12 +139,12 @@ impl<B: Backend> Lane<B> {
         count
     }
 
-    /// Returns empty blocks to the driver, down to the pool's minimum; says how many bytes.
+    /// Returns empty blocks to the driver, down to the pool's minimum. Returns the number of bytes.
     pub(crate) fn trim_blocks(&self) -> u64 {
         self.trim_some_blocks(usize::MAX).0
     }
 
-    /// Returns at most so many empty blocks; says how many bytes, and how many blocks.
+    /// Returns at most `most` empty blocks to the driver. Returns the numbers of bytes and of blocks.
     pub(crate) fn trim_some_blocks(&self, most: usize) -> (u64, u64) {
         let in_flight = self.shared.device.in_flight.begin();
         let mut returned: Vec<Arc<Block<B>>> = Vec::new();
@@ -275,7 +275,7 @@ impl Ration {
         self.calls += calls;
     }
 
-    /// Whether two more calls, one block returned and one taken, are paid for by so many operations.
+    /// Returns whether the operations so far pay for two more calls: one block returned and one taken.
     pub(super) const fn allows_exchange(&self, operations: u64) -> bool {
         (self.calls + 2).saturating_sub(ADVANCE) * OPERATIONS_PER_CALL <= operations
     }
@@ -298,11 +298,11 @@ pub(crate) struct Thrift {
     has_huge: bool,
 }
 
-/// Requests of so many bytes get all of a new block.
+/// Requests of this size and larger get all of a new block.
 const WHOLE_FROM: u64 = 1 << 30;
 /// No block is huge that has fewer bytes.
 const LEAST_HUGE: u64 = 64 << 20;
-/// A request that would leave more than one part in so many of its size of a huge block over has a block of its own.
+/// A request gets a new block if a huge block would have more than this fraction (one in eight) of its size left over.
 const HUGE_REST: u64 = 8;
 
 impl Thrift {
@@ -324,7 +324,7 @@ impl Thrift {
         self.has_huge || self.is_near(live)
     }
 
-    /// Whether a pool with so many live bytes is near the most that it ever held.
+    /// Returns whether `live` bytes are near the most that the pool ever held.
     #[inline]
     pub(super) const fn is_near(&self, live: u64) -> bool {
         live > self.live_above

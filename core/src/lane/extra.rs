@@ -27,7 +27,7 @@ pub(super) struct SlotExtra {
     pub(crate) privacy: Privacy,
     /// Whether it moves only where its owner is asked.
     pub(crate) consent: Consent,
-    /// Whether its bytes are published: nobody writes them any more.
+    /// Whether its bytes are published: they are not written any more.
     pub(crate) published: bool,
     /// How it ends, when it was freed while a pass had it.
     pub(crate) ending: Option<Ending>,
@@ -75,7 +75,7 @@ pub(super) enum Residence {
     /// Nothing.
     #[default]
     Home,
-    /// It lies here because a heap that suits it better was full.
+    /// It is here because a better heap was full.
     Wishes(HeapId),
     /// Its bytes are in a lane of another heap.
     Remote,
@@ -83,7 +83,7 @@ pub(super) enum Residence {
     ForRemote,
 }
 
-/// When the bytes of a freed allocation are anyone's.
+/// When the bytes of a freed allocation can be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// After these points.
@@ -97,7 +97,7 @@ impl Ending {
     pub(super) const NOW: Self = Self::After(Vec::new(), Origin::Marked);
 }
 
-/// Notes by slot index. Most lanes have none, and pay nothing.
+/// Extra data by slot index. Most lanes have none, and pay nothing.
 #[derive(Debug)]
 pub(super) struct SlotExtras(Vec<Option<Box<SlotExtra>>>);
 
@@ -110,7 +110,7 @@ impl SlotExtras {
         self.0.get(slot as usize)?.as_deref()
     }
 
-    /// The note of a slot, a new one where there is none.
+    /// Returns the extra data of a slot; creates it where there is none.
     pub(crate) fn of(&mut self, slot: u32) -> &mut SlotExtra {
         let index = slot as usize;
         if index >= self.0.len() {

@@ -75,7 +75,7 @@ impl<B: Backend> Lane<B> {
         (self.state.lock(), ending)
     }
 
-    /// When the bytes of an allocation that is freed now are anyone's.
+    /// Returns when the bytes of an allocation that is freed now can be reused.
     fn ending_of(&self, id: SlotId, after: Option<Point>) -> Ending {
         let origin = if after.is_some() { Origin::Named } else { Origin::Marked };
         let mut points: Vec<Point> = after.into_iter().collect();
@@ -115,7 +115,7 @@ impl<B: Backend> Lane<B> {
         idle.is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
     }
 
-    /// Timelines whose work must pass before the bytes are anyone's.
+    /// Returns the timelines whose work must pass before the bytes can be reused.
     fn timelines_of(&self, id: SlotId) -> Vec<TimelineId> {
         let state = self.state.lock();
         let Some(note) = state.extras.get(id.index) else { return Vec::new() };
@@ -153,12 +153,12 @@ impl<B: Backend> Lane<B> {
         transfer.fill(on, Place { block: block.raw(), offset: span.offset }, span.size, 0)
     }
 
-    /// The timeline in whose order an allocation's bytes are used; the main one for those that the host orders.
+    /// Returns the timeline that orders the uses of an allocation; the main one for allocations that the host orders.
     fn home(&self, id: SlotId) -> TimelineId {
         self.state.lock().home_of(id).unwrap_or(TimelineId::MAIN)
     }
 
-    /// Zeroes a secret after everything that uses it; says when the zeros are there, where somebody must wait for it.
+    /// Zeroes a secret after all its uses. Returns the point at which it is zeroed, if a wait is needed.
     ///
     /// On failure the caller never uses the bytes again.
     fn forget_secret(&self, id: SlotId, uses: &[Point]) -> Result<Option<Point>> {
@@ -181,7 +181,7 @@ impl<B: Backend> Lane<B> {
         self.wipe(id, home)?;
         let state = self.state.lock();
         if state.home_of(id) == Some(home) && !state.has_host_access(id) {
-            return Ok(None); // Whoever gets the bytes next comes after the zeros in the same order.
+            return Ok(None); // The next user of the bytes runs after the zeros on the same timeline.
         }
         drop(state);
         Ok(Some(Point { timeline: home, epoch: timelines.mark(home)? }))
@@ -205,7 +205,7 @@ impl<B: Backend> Lane<B> {
         state.extras.get(id.index).is_some_and(|note| note.privacy == Privacy::Secret)
     }
 
-    /// Says that bytes could not be freed safely, and so are never used again.
+    /// Reports bytes that could not be freed safely; they are never reused.
     pub(super) fn condemn(&self, id: SlotId, error: Error, why: &'static str) -> Ending {
         let bytes = self.state.lock().granted(id).map_or(0, |span| span.size);
         tracing::error!(?error, why, "an allocation could not be freed");

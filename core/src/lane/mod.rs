@@ -53,7 +53,7 @@ use reuse::Deferred;
 use table::{Slot, Slots};
 use users::{User, Users};
 
-/// A rounded layout, the bytes that were really asked for, and the timeline in whose order they are used.
+/// A rounded layout, the requested bytes, and the timeline that orders their uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) layout: Layout,
@@ -95,7 +95,7 @@ impl Suballocator {
         }
     }
 
-    /// Gives a span back that nobody used since it was taken.
+    /// Frees a span that was not used since it was taken.
     #[inline]
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         match self {
@@ -333,14 +333,14 @@ impl<B: Backend> State<B> {
         self.slots.reserve()?;
         let user = self.enter(ask.timeline)?;
         if let Suballocator::General(tlsf) = &mut self.suballocator {
-            // Whoever comes after all users needs no holes of one user each, and long holes waste less.
+            // This request runs after all users, so holes need not be kept apart, and long holes waste less.
             tlsf.merge_touching();
         }
         let grant = self.suballocator.as_strategy_mut().allocate(ask.layout, ask.class)?;
         Ok(self.admit(grant, ask.size, user))
     }
 
-    /// Takes an allocation back that nobody has used.
+    /// Takes back an allocation that was not used.
     fn withdraw(&mut self, id: SlotId) -> Result<(), ErrorKind> {
         let key = self.slots.get(id)?.key;
         let grant = self.suballocator.free(key)?;
@@ -501,7 +501,7 @@ impl<B: Backend> State<B> {
         Ok((block.number(), span.offset))
     }
 
-    /// The timeline in whose order an allocation's bytes are used, if it has one.
+    /// Returns the timeline that orders the uses of an allocation, if it has one.
     fn home_of(&self, id: SlotId) -> Option<TimelineId> {
         self.users.timeline(self.slots.user(id).ok()?)
     }
@@ -518,7 +518,7 @@ impl<B: Backend> State<B> {
         self.extras.get(id.index).is_some_and(|note| note.host_access)
     }
 
-    /// Says in whose order the bytes of an allocation are used, where the lane gave them out to the host.
+    /// Sets the timeline that orders the uses of an allocation which was granted to the host.
     fn set_home(&mut self, id: SlotId, timeline: Option<TimelineId>) -> Result<(), ErrorKind> {
         let user = self.enter(timeline)?;
         let old = self.slots.user(id)?;
@@ -643,7 +643,7 @@ impl<B: Backend> Lane<B> {
         self.state.lock().take(span, timeline)
     }
 
-    /// Frees a slot that nobody owns.
+    /// Frees a slot without an owner.
     pub(crate) fn free_unowned(&self, slot: SlotId) {
         let freed = self.state.lock().free(slot);
         self.shared.give_back_freed(freed.ok().flatten());
@@ -698,7 +698,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Tells the observer that an allocation's bytes are about to be anyone's. `state` is the locked state of this lane.
+    /// Tells the observer that an allocation's bytes can be reused from now on. `state` is the locked state of this lane.
     fn tell_free(&self, state: &State<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
             let (id, timeline) = (self.id_of(slot), state.home_of(slot));
@@ -706,7 +706,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Tells the observer that an allocation's owner let go of it. `state` is the locked state of this lane.
+    /// Tells the observer that an allocation's owner freed it. `state` is the locked state of this lane.
     fn tell_free_requested(&self, state: &State<B>, slot: SlotId) {
         if let Some(observer) = self.shared.device.observer() {
             let (id, timeline) = (self.id_of(slot), state.home_of(slot));

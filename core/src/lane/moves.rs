@@ -134,7 +134,7 @@ impl<B: Backend> MoveGuard<'_, B> {
         Started { size, name: extra.and_then(|extra| extra.name.clone()), consent }
     }
 
-    /// Whether an allocation is still being copied: nobody asked for its place, and nobody freed it.
+    /// Returns whether an allocation is still being copied: its place was not asked for, and it was not freed.
     pub(crate) fn is_copying(&self, slot: SlotId) -> bool {
         self.state.slots.is_copying(slot)
     }
@@ -154,7 +154,7 @@ impl<B: Backend> MoveGuard<'_, B> {
         self.state.users.busy().chain(self.state.users.unannounced()).for_each(add);
     }
 
-    /// Ends a move at the new place if its bytes are there and nobody asked for the old one, else at the old one. Returns the
+    /// Ends a move: at the new place if the bytes were copied and the old place was not asked for, else at the old one. Returns the
     /// owner, and whether the allocation is at the new place.
     pub(crate) fn finish(
         &mut self,

@@ -1,4 +1,4 @@
-//! Slots that somebody owns: the fast paths that make and free them.
+//! Owned slots, and the fast paths that allocate and free them.
 #![expect(
     unsafe_code,
     reason = "the owners of a lane's slots share one strong reference to it, counted under its lock"

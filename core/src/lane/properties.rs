@@ -72,7 +72,7 @@ impl<B: Backend> Lane<B> {
     /// What the request of a live allocation said.
     pub(crate) fn properties(&self, id: SlotId) -> Result<Properties, ErrorKind> {
         let state = self.state.lock();
-        // Whoever asks owns the allocation and has no binding of it: a pin that is there is one for life.
+        // The caller owns the allocation and has no binding of it, so a pin lasts for life.
         let is_pinned = state.slots.get(id)?.is_pinned();
         let extra = state.extras.get(id.index).cloned().unwrap_or_default();
         let mobility = match extra.consent {
@@ -90,7 +90,7 @@ impl<B: Backend> Lane<B> {
         self.state.lock().slots.get(id).map(|slot| slot.size)
     }
 
-    /// The timeline in whose order an allocation's bytes are used, if it has one.
+    /// Returns the timeline that orders the uses of an allocation, if it has one.
     pub(crate) fn timeline_of(&self, id: SlotId) -> Option<TimelineId> {
         self.state.lock().home_of(id)
     }
@@ -103,7 +103,7 @@ impl<B: Backend> Lane<B> {
         Ok(())
     }
 
-    /// Says that another timeline uses an allocation, to the observer too.
+    /// Records that another timeline uses an allocation, and tells the observer.
     pub(crate) fn use_on(&self, id: SlotId, timeline: TimelineId) -> Result<(), ErrorKind> {
         self.add_use(id, timeline)?;
         self.shared.device.tell(&Event::Use { id: self.id_of(id), timeline });

@@ -95,8 +95,8 @@ impl<B: Backend> Lane<B> {
         debug_assert!(freed.is_ok(), "held until now");
     }
 
-    /// Ends a move to a place `to` in another lane, with so many bytes: there if the bytes are there and nobody asked for the
-    /// old place, else here. Returns the owner, and whether the allocation is there.
+    /// Ends a move of `bytes` bytes to `to` in another lane: there if the bytes were copied and the old place was not asked for,
+    /// else here. Returns the owner, and whether the allocation is there.
     ///
     /// Only one lane is locked at a time, because two lanes may hold allocations of each other.
     pub(crate) fn finish_remote(

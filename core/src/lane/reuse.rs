@@ -1,4 +1,4 @@
-//! When bytes may be used again: their users have passed, or whoever takes them runs after those.
+//! When bytes can be reused: their users have passed, or the next user runs after them.
 #![forbid(unsafe_code)]
 use super::Waiting;
 use super::table::SlotId;
@@ -57,7 +57,7 @@ impl<B: Backend> Lane<B> {
         pending.into_iter().try_for_each(|one| self.poll_user(one, wait))
     }
 
-    /// Finds out whether whoever used bytes last has passed.
+    /// Polls whether the last users of some bytes have passed.
     pub(crate) fn poll_use(&self, last: LastUse) -> Result<()> {
         let pending: Vec<_> = self.state.lock().users.pending(last).collect();
         pending.into_iter().try_for_each(|one| self.poll_user(one, WaitMode::Poll))
@@ -202,19 +202,19 @@ impl<B: Backend> Lane<B> {
         Ok(reached)
     }
 
-    /// Whether a request should take what other timelines may still use, rather than have the pool of these lanes hold so many
-    /// bytes more.
+    /// Returns whether a request should take bytes that other timelines may still use, rather than let the pool of these lanes
+    /// hold `bytes` more.
     pub(crate) fn should_order(&self, bytes: u64, lanes: &[Arc<Self>]) -> bool {
         self.would_waste(bytes, lanes, SLACK) || self.should_wait(bytes, lanes)
     }
 
-    /// Whether to wait for the device rather than hold so many bytes more.
+    /// Returns whether to wait for the device rather than hold `bytes` more.
     pub(super) fn should_wait(&self, bytes: u64, lanes: &[Arc<Self>]) -> bool {
         self.shared.config.waiting == Waiting::Thrift
             && self.would_waste(bytes, lanes, THRIFTY_SLACK)
     }
 
-    /// Whether a pool of these lanes would hold much more than was ever live with so many bytes more. What was freed and
+    /// Returns whether a pool of these lanes, with `bytes` more, would hold much more than was ever live. What was freed and
     /// waits for a timeline is not live.
     fn would_waste(&self, bytes: u64, lanes: &[Arc<Self>], slack: (u64, u64)) -> bool {
         let shared = &self.shared;
@@ -276,7 +276,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Makes holes of everything that was freed and waits for timelines, for those who run after them; says how many
+    /// Makes holes of everything that was freed and waits for timelines, for requests that run after them. Returns how many
     /// allocations that were.
     pub(crate) fn retire_in_order(&self) -> u64 {
         let mut state = self.state.lock();
@@ -326,7 +326,7 @@ impl<B: Backend> State<B> {
     }
 }
 
-/// The most to hold where so many bytes are needed.
+/// Returns the most to hold when `needed` bytes are needed.
 const fn most_for(needed: u64, (part, least): (u64, u64)) -> u64 {
     let share = needed / part;
     needed.saturating_add(if share > least { share } else { least })

@@ -46,7 +46,7 @@ impl<B: Backend> State<B> {
         self.extras.get(id.index).is_some_and(|note| note.sanitized > 0)
     }
 
-    /// Looks at an allocation no more: somebody else than the manager moved the bytes. This is the locked state of `lane`.
+    /// Stops checking an allocation whose bytes its owner moved. This is the locked state of `lane`.
     pub(super) fn give_up_sanitized(&mut self, lane: &Lane<B>, id: SlotId) {
         if let (true, Some(watch)) = (self.is_sanitized(id), &lane.shared.watch) {
             self.extras.of(id.index).sanitized = 0;

@@ -22,12 +22,12 @@ pub(crate) struct Shared<B: Backend> {
     reserved: AtomicU64,
     high: AtomicU64,
     needed: AtomicU64,
-    /// Requests whose alignment is not noted with their allocation yet: nothing moves meanwhile.
-    pub(crate) pending_alignments: AtomicU64,
+    /// Requests whose alignment is not recorded with their allocation yet. Nothing moves meanwhile.
+    pub(super) pending_alignments: AtomicU64,
     /// Whether the driver had no more pages when it was last asked.
-    pub(crate) refused: AtomicBool,
+    pub(super) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
-    pub(crate) spare: Mutex<Vec<Page>>,
+    pub(super) spare: Mutex<Vec<Page>>,
     /// The sanitizer, if there is one.
     pub(crate) watch: Option<Arc<Watch<B>>>,
 }
@@ -59,7 +59,7 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Says that the alignment of a request is not noted yet, until the result is dropped: also by a callback that panics.
+    /// Forbids moves until the result is dropped, because the alignment of a request is not recorded yet. A panic drops it too.
     pub(crate) fn hold_moves(&self, ask: Ask) -> PendingAlignment<'_> {
         let by = ask.pending_alignments(self.unit);
         self.pending_alignments.fetch_add(by, AcqRel);
@@ -134,7 +134,7 @@ impl<B: Backend> Shared<B> {
         bytes
     }
 
-    /// Gives back what freed allocations left; call it without a lock. Says how many bytes are somebody's to take.
+    /// Gives back what freed allocations left; call it without a lock. Returns the bytes that others can take.
     pub(super) fn give_back_freed(&self, left: impl IntoIterator<Item = FreeOutcome<B>>) -> u64 {
         let (mut blocks, mut bytes) = (Vec::new(), 0);
         for one in left {
@@ -153,7 +153,7 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-/// A request whose alignment is not noted yet.
+/// A request whose alignment is not recorded yet.
 pub(crate) struct PendingAlignment<'a> {
     count: &'a AtomicU64,
     by: u64,

@@ -23,7 +23,7 @@ pub(super) struct Slot {
     generation: u32,
     pins: u32,
     state: State,
-    /// In whose order the bytes are used.
+    /// The user whose timeline orders the uses of the bytes.
     pub(super) user: User,
     flags: u8,
 }
@@ -63,7 +63,7 @@ impl Slot {
 /// What stands in the way of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing: live, and pinned by nobody.
+    /// Nothing: it is live and not pinned.
     Free,
     /// It is being copied elsewhere already.
     OnItsWay,
@@ -81,7 +81,7 @@ enum State {
     Moving,
     /// Live, and its bytes are being copied elsewhere: its old place holds until the pass ends.
     Copying,
-    /// As `Copying`, but somebody asked for its place meanwhile, so it stays there.
+    /// As `Copying`, but its place was asked for meanwhile, so it stays there.
     Staying,
     /// Freed by its owner while a pass had it.
     MovingFreed,
@@ -167,12 +167,12 @@ impl Slots {
         })
     }
 
-    /// In whose order an allocation's bytes are used, live or deferred.
+    /// Returns the user whose timeline orders the uses of a live or deferred allocation.
     pub(super) fn user(&self, id: SlotId) -> Result<User, ErrorKind> {
         self.current(id).map(|slot| slot.user)
     }
 
-    /// Says in whose order an allocation's bytes are used.
+    /// Sets the user whose timeline orders the uses of an allocation.
     pub(super) fn set_user(&mut self, id: SlotId, user: User) {
         if let Ok(slot) = self.current_mut(id) {
             slot.user = user;
@@ -208,7 +208,7 @@ impl Slots {
         Some((slot.has_extra(), slot.flags & IS_OBSERVED != 0))
     }
 
-    /// Says that nothing more is known of an allocation than its bytes.
+    /// Clears the flags of an allocation: only its bytes are known.
     pub(super) fn clear_flags(&mut self, id: SlotId) {
         if let Ok(slot) = self.current_mut(id) {
             slot.flags = 0;
@@ -274,7 +274,7 @@ impl Slots {
         let slot = self.current_mut(id)?;
         slot.pins = slot.pins.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
         if slot.state == State::Copying {
-            // Whoever knows its place may write there, behind the copy's back.
+            // A caller that knows its place may write there during the copy.
             slot.state = State::Staying;
         }
         Ok(())
@@ -341,7 +341,7 @@ impl Slots {
         Some((slot.size, slot.has_extra()))
     }
 
-    /// Whether an allocation is still being copied: nobody asked for its place, and nobody freed it.
+    /// Returns whether an allocation is still being copied: its place was not asked for, and it was not freed.
     #[inline]
     pub(super) fn is_copying(&self, id: SlotId) -> bool {
         self.current(id).is_ok_and(|slot| slot.state == State::Copying)
@@ -374,7 +374,7 @@ impl Slots {
         }
     }
 
-    /// Ends a move; says whether the owner let go meanwhile.
+    /// Ends a move. Returns whether the owner freed it meanwhile.
     #[inline]
     pub(super) fn end_move(&mut self, id: SlotId) -> Owner {
         let Ok(slot) = self.current_mut(id) else { return Owner::Present };

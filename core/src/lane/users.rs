@@ -93,7 +93,7 @@ pub(crate) struct Users {
     crowd: usize,
 }
 
-/// Users below which nobody looks for closed timelines.
+/// Below this number of users, closed timelines are not searched for.
 const FEW: usize = 64;
 /// Users that are found at once.
 const RECENT: usize = 32;
@@ -209,7 +209,7 @@ impl Users {
             let may_go =
                 |record: &&mut Record| record.live == 0 && (is_followed || !record.is_busy());
             let Some(record) = self.record_mut(user).filter(may_go) else { continue };
-            // Holes still name the number; whoever gets it starts with everything before as passed.
+            // Holes still name the number. The next user with it starts with everything before as passed.
             let calmed = record.pass(u64::MAX);
             self.busy -= u32::from(calmed);
             self.by_timeline.remove(timeline);
@@ -274,7 +274,7 @@ impl Users {
         self.passed
     }
 
-    /// Whether every hole may be had at once by a user: nobody else's frees are pending.
+    /// Returns whether a user can take every hole at once, because no other user has pending frees.
     #[inline]
     pub(super) fn is_alone(&self, user: User) -> bool {
         self.busy == 0 || (self.busy == 1 && self.record(user).is_some_and(Record::is_busy))
@@ -321,7 +321,7 @@ impl Users {
         Pending { user, timeline, time: self.clock, marked }
     }
 
-    /// The timelines after which a user has to run so that it may have bytes, as few as possible: whoever runs after one runs
+    /// The fewest timelines after which a user has to run before it can have bytes: a timeline that runs after another one runs
     /// after everything that this one runs after.
     pub(super) fn to_run_after(&self, user: User, last: LastUse) -> RunAfter {
         if let Some(all) = self.undeclared() {

@@ -56,13 +56,13 @@ impl<B: Backend> Allocation<B> {
         self.lane().id_of(self.slot())
     }
 
-    /// The timeline in whose order the bytes are used, if the request named one.
+    /// Returns the timeline that orders the uses of the bytes, if the request named one.
     #[must_use]
     pub fn timeline(&self) -> Option<TimelineId> {
         self.lane().timeline_of(self.slot())
     }
 
-    /// Says that another timeline uses the bytes too: after a free they wait for it.
+    /// Declares that another timeline uses the bytes too: after a free they wait for it.
     ///
     /// # Errors
     ///

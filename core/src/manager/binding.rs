@@ -151,7 +151,7 @@ impl<B: Backend> Drop for Pin<'_, B> {
 ///
 /// Bytes are copied in and out, never borrowed: the device may write them at any time, so a Rust reference to them would be
 /// unsound. Several threads may write the same bytes, also while the device uses them. That is no undefined behaviour, but
-/// whoever reads may see a mixture: wait for the timelines that use the bytes first.
+/// readers may see a mixture: wait for the timelines that use the bytes first.
 pub struct Mapped<'a, B: Backend> {
     binding: Binding<'a, B>,
     base: NonNull<u8>,

@@ -89,7 +89,7 @@ std::thread_local! {
     static ASKING: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// While it lives, this thread asks nobody else on behalf of a manager.
+/// While it lives, this thread does not run the callbacks of a manager again.
 struct Asking(u32);
 
 impl Asking {
@@ -103,7 +103,7 @@ impl Asking {
             }
             is_first
         });
-        // A thread that is ending asks nobody.
+        // A thread that is ending runs no callbacks.
         begun.unwrap_or(false).then_some(Self(manager))
     }
 }

@@ -22,7 +22,7 @@ pub struct ManagerConfig {
     pub defragmentation: Defragmentation,
     /// How pools of pages make room.
     pub remapping: Remapping,
-    /// Who sees what the manager does; nobody by default.
+    /// The observer of what the manager does; none by default.
     pub observer: Option<Arc<dyn Observer>>,
     /// Watches the bytes of all allocations; nothing does by default.
     pub sanitizer: Option<Arc<dyn Sanitize>>,

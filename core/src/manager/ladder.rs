@@ -26,7 +26,7 @@ impl Climbs {
     }
 }
 
-/// A span that nobody owns yet, while the program's own code runs: a callback that panics does not leak it.
+/// A span without an owner, while a callback of the program runs. A callback that panics does not leak it.
 struct Unclaimed<'a, B: Backend> {
     lane: &'a Lane<B>,
     slot: Option<SlotId>,
@@ -140,7 +140,7 @@ impl<B: Backend> Manager<B> {
         Ok(allocation)
     }
 
-    /// The timeline in whose order a request gets its bytes: its own, or none where the host accesses the bytes directly, which
+    /// Returns the timeline that orders a request's bytes: its own, or none where the host accesses the bytes directly, which
     /// no timeline orders.
     ///
     /// The host accesses what a request says it does, and staging memory that the caller named.
@@ -213,7 +213,7 @@ impl<B: Backend> Manager<B> {
         }
     }
 
-    /// Gives back everything empty that shares physical memory with the pool's heap; says how many bytes.
+    /// Returns everything empty that shares physical memory with the pool's heap to the driver. Returns the number of bytes.
     pub(super) fn trim_for(&self, pool: &Pool<B>) -> Result<u64> {
         self.trim_if(pool, |_| true)
     }
@@ -396,7 +396,7 @@ impl<'a, B: Backend> Climb<'a, B> {
         Ok(Some((Some(Rung::Driver), (Arc::clone(lane), slot))))
     }
 
-    /// A hole of the lane that somebody made meanwhile.
+    /// Looks for a hole that another thread made meanwhile.
     fn find_again(&mut self) -> Result<Option<Served<B>>> {
         let found = self.lane.find_any_hole(self.ask);
         Ok(found.ok().map(|slot| (None, (Arc::clone(self.lane), slot))))
@@ -523,7 +523,7 @@ impl<B: Backend> Manager<B> {
     /// Allocates a block of its own that `make` gets from the driver: memory that a driver ties to one resource, say.
     ///
     /// It counts, is reported and is given back as every other dedicated block, and never moves. Where the driver has
-    /// none left, what pools hold for nobody goes back first, and `make` is called again.
+    /// none left, unused memory of pools is returned first, and `make` is called again.
     ///
     /// # Errors
     ///

@@ -130,7 +130,7 @@ impl<B: Backend> Manager<B> {
         lanes.map(|lane| lane.granted_bytes()).sum()
     }
 
-    /// Whether host memory other than `heap` has room for so many bytes.
+    /// Returns whether host memory other than `heap` has room for the bytes.
     pub(super) fn could_spill(&self, heap: HeapId, size: u64) -> bool {
         let others = spill(&Request::new(size), self.caps());
         let mut others = others.as_slice().iter().filter(|other| **other != heap);

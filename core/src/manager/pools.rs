@@ -162,7 +162,7 @@ impl<B: Backend> Manager<B> {
         let mut pools = self.inner.user_pools.lock();
         let at = pools.iter().position(|known| Arc::ptr_eq(known, pool));
         let removed = at.map(|at| pools.swap_remove(at));
-        // Ending the last one asks the driver, which nobody does under a lock.
+        // Ending the last one calls the driver, which must not happen under a lock.
         drop(pools);
         drop(removed);
         bytes
@@ -170,7 +170,7 @@ impl<B: Backend> Manager<B> {
 
     /// Ends pools that were dropped while something in them was live; returns the bytes that go back to the driver.
     pub(super) fn end_dropped_pools(&self) -> u64 {
-        // Only the list has such a pool, so that nobody allocates from it meanwhile.
+        // Only the list has such a pool, so no thread allocates from it meanwhile.
         let is_dropped = |pool: &&Arc<Pool<B>>| Arc::strong_count(pool) == 1;
         let dropped: Vec<_> =
             self.inner.user_pools.lock().iter().filter(is_dropped).cloned().collect();

@@ -42,7 +42,7 @@ impl<B: Backend> Manager<B> {
         Pass::recall(parts, spilled, &mut meter, |one| self.reserve(one))
     }
 
-    /// Holds a place in the heap that an allocation prefers, and says how many bytes the driver gave for it; `None` where
+    /// Reserves a place in the heap that an allocation prefers. Returns it with the bytes that the driver gave for it; `None` where
     /// there is no room.
     fn reserve(&self, one: &Spilled<B>) -> Result<Option<(Reservation<B>, u64)>> {
         let (heap, layout, class) = one.wants();
@@ -104,7 +104,7 @@ impl<B: Backend> Manager<B> {
             || request.privacy == Privacy::Secret
             || request.sharing == Sharing::Dedicated;
         let Some(best) = heaps.as_slice().first().filter(|_| !stays) else { return };
-        // Constants are read in another way than other memory: whoever uses them must know which it is.
+        // Constants are read in another way than other memory: their users must know which it is.
         if self.caps().heap(*best).is_some_and(|heap| heap.kind != HeapKind::Constant) {
             allocation.lane().set_wish(allocation.slot(), *best);
         }

@@ -106,7 +106,7 @@ impl Strategy for Checked {
         self.accept(grant, layout)
     }
 
-    /// A strategy that does not free a live span keeps its bytes until the pool ends: nobody else gets them.
+    /// A strategy that does not free a live span keeps its bytes until the pool ends; they are not reused.
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         let grant = self.live.remove(&key).ok_or(ErrorKind::Stale)?;
         if self.inner.free(key).is_err() {

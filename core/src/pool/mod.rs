@@ -184,7 +184,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Gives back what is empty; says how many bytes.
+    /// Returns what is empty to the driver. Returns the number of bytes.
     pub(crate) fn trim(&self) -> Result<u64> {
         let mut bytes = 0;
         for lane in self.lanes() {

@@ -155,7 +155,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Gives memory to a span that was set apart, which is the caller's then, under the lock; on failure it is unmapped again.
+    /// Gives memory to a span that was set apart. The caller then owns it, under the lock; on failure it is unmapped again.
     fn back(
         &self,
         block: &Block<B>,
@@ -211,7 +211,7 @@ impl<B: Backend> Lane<B> {
         if device.has_neighbours() { device.clear(block.raw(), span) } else { Ok(()) }
     }
 
-    /// Moves whole free pages of this lane to the pool's spare list; says how many bytes.
+    /// Moves whole free pages of this lane to the pool's spare list. Returns the number of bytes.
     ///
     /// Only memory that the device no longer uses is unmapped; with [`WaitMode::Block`] that may mean waiting for it.
     pub(crate) fn surrender(&self, bytes: u64, keep: Option<Span>, wait: WaitMode) -> Result<u64> {
@@ -315,12 +315,12 @@ impl<B: Backend> Lane<B> {
         Err(ErrorKind::DeviceLost.into())
     }
 
-    /// Gives every free page back to the driver; says how many bytes.
+    /// Returns every free page to the driver. Returns the number of bytes.
     pub(crate) fn trim_pages(&self) -> Result<u64> {
         self.trim_some_pages(u64::MAX)
     }
 
-    /// Gives free pages of at most so many bytes back, one group at least; says how many bytes.
+    /// Returns free pages of at most `most` bytes to the driver, at least one group. Returns the number of bytes.
     pub(crate) fn trim_some_pages(&self, most: u64) -> Result<u64> {
         let Some(page) = self.shared.page() else { return Ok(0) };
         self.surrender(most.max(page), None, WaitMode::Poll)?;

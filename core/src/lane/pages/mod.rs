@@ -307,7 +307,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Notes that a span set apart has memory that nobody may have: it stays set apart until the lane ends.
+    /// Records that a span set apart has memory that must not be used: it stays set apart until the lane ends.
     pub(in crate::lane) fn strand(&mut self, piece: Grant, pages: &[Page]) {
         let slots = self.slots(piece.span);
         self.table[slots].copy_from_slice(pages);
