@@ -45,7 +45,7 @@ pub use omniheap_seam::{
 #[cfg(feature = "std")]
 pub use {
     defrag::{Budget, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
-    device::{HeapUse, MoveCost},
+    device::{DriverLimit, HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     lane::{
         BlockReport, Growth, PoolConfig, SpanReport, SpanState, StrategyKind, Totals, Uses, Waiting,
