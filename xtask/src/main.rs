@@ -3,6 +3,7 @@ mod arrows;
 mod binaries;
 mod bite;
 mod bundle;
+mod compat;
 mod embed;
 mod header;
 mod install;
@@ -42,6 +43,7 @@ usage: cargo xtask TASK
                          both sanitizers or one; needs a nightly compiler, and its library's sources for `thread`
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
+  compat                 test compat/ (other allocators' interfaces over omniheap), and measure wgpu with and without it
   header                 write bindings/c/include/omniheap.h
   install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files
   gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         ("fuzz", rest) => nightly::fuzz(rest),
         ("sanitize", rest) => nightly::sanitize(rest),
         ("bench", rest) => bench(rest),
+        ("compat", []) => compat::run(),
         ("header", []) => header::write(),
         ("install-c", [prefix]) => install::run(prefix),
         ("gpu-bundle", rest) => bundle::run(rest),

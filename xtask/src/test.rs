@@ -2,7 +2,8 @@
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
 use crate::{
-    arrows, cargo, embed, header, mutants, nightly, python, root, system, table, target, words,
+    arrows, cargo, compat, embed, header, mutants, nightly, python, root, system, table, target,
+    words,
 };
 use std::process::Command;
 
@@ -60,6 +61,7 @@ fn steps() -> Vec<Step> {
         Step::command("examples in documentation", doctests),
         Step::new("examples on host", || of(WORKSPACE, examples)),
         Step::new("engines", || of(WORKSPACE, engines)),
+        Step::new("wgpu on omniheap", compat::test),
         Step::new("Python package", python::test),
         Step::new("C library as installed", installed),
         Step::new("optimised tests", || of(&optimised(), tests)),
