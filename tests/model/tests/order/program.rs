@@ -331,8 +331,8 @@ impl<'a> Program<'a> {
         self.let_go(entry)
     }
 
-    /// Frees an allocation. Uses that were not declared need not have passed, but its own timeline comes after them from then
-    /// on.
+    /// Frees an allocation. Uses that were not declared need not have passed, but its own timeline comes after them before
+    /// it uses the bytes again: right after the free, or before it where other programs also allocate on that timeline.
     fn let_go(&mut self, entry: Entry) -> Result<(), String> {
         let home = entry.one.timeline();
         let undeclared = self.stage.uses == Uses::Undeclared && home.is_some();
@@ -341,16 +341,18 @@ impl<'a> Program<'a> {
         if home.is_none() {
             uses.iter().try_for_each(|point| self.stage.device.wait(*point)).map_err(said)?;
         }
+        let others = uses.iter().filter(|point| Some(point.timeline) != home);
+        let mut orders = others.zip(home.into_iter().cycle());
+        let device = &self.stage.device;
+        let mut order = |(point, home): (&Point, TimelineId)| device.order(home, *point);
+        if !self.alone && home.is_some_and(|home| self.stage.lines.contains(&home)) {
+            orders.try_for_each(&mut order).map_err(said)?;
+        }
         self.stage.manager.free(entry.one).map_err(|refused| refused.error.to_string())?;
         if undeclared && self.random.below(8) == 0 {
             self.stage.manager.trim().map_err(said)?;
         }
-        let others = uses.iter().filter(|point| Some(point.timeline) != home);
-        let orders = others.zip(home.into_iter().cycle());
-        for (point, home) in orders {
-            self.stage.device.order(home, *point).map_err(said)?;
-        }
-        Ok(())
+        orders.try_for_each(order).map_err(said)
     }
 
     /// Where uses are not declared, an allocation's own timeline comes after them before the manager uses it.
