@@ -21,7 +21,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 /// What is changed where nothing is named.
-const FOLDERS: [&str; 4] = ["seam/src", "core/src", "backends/host/src", "trace/src"];
+const FOLDERS: [&str; 5] =
+    ["seam/src", "strategy/src", "core/src", "backends/host/src", "trace/src"];
 
 /// Packages whose tests are run, by the folder that is changed.
 const PACKAGES: [(&str, &[&str]); 4] = [
@@ -59,6 +60,7 @@ const SAMPLE_TAKES: Duration = Duration::from_secs(60);
 
 /// The switch, in every crate that is changed.
 const SWITCH: &str = r#"
+extern crate std;
 /// The change of this run; notes that `number` was come by where somebody wants to know.
 #[inline]
 pub(crate) fn mutant(number: usize) -> usize {
@@ -148,7 +150,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 
 /// A sample with another seed each time, for the test run: it shows what survives, and luck decides nothing else.
 pub(crate) fn sample() -> Outcome {
-    let arguments = ["seam/src", "core/src", "--sample", "40"];
+    let arguments = ["seam/src", "strategy/src", "core/src", "--sample", "40"];
     run(&arguments.map(String::from))
 }
 
