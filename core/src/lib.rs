@@ -36,7 +36,7 @@ pub use omniheap_seam::{
 
 pub use {
     defrag::{Budget, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
-    device::{HeapUse, MoveCost},
+    device::{DriverLimit, HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     lane::{
         BlockReport, Growth, PoolConfig, SpanReport, SpanState, StrategyKind, Totals, Uses, Waiting,
