@@ -506,6 +506,10 @@ planted! {
     IN_STREAM:
     bounces_depart_unseen caught by a_bounce_in_flight_is_left_alone in "bounce.rs":
         "Ok(()) => self.in_flight = true," => "Ok(()) => self.in_flight = !PLANTED,";
+    events_are_recorded_while_somebody_waits caught by an_event_that_somebody_waits_for_is_not_recorded_again in "event.rs":
+        "if Arc::strong_count(&event) == 1 {" => "if PLANTED || Arc::strong_count(&event) == 1 {";
+    thinning_drops_the_last_mark caught by no_mark_is_lost_when_the_next_one_fails in "marks.rs":
+        "if index % 2 == 1 || epoch == last {" => "if if PLANTED { index % 2 == 0 } else { index % 2 == 1 || epoch == last } {";
     bounces_in_flight_are_idle caught by a_bounce_in_flight_is_left_alone in "bounce.rs":
         "Ok(!self.in_flight ||" => "Ok(PLANTED || !self.in_flight ||";
 }
