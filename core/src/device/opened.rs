@@ -103,3 +103,39 @@ impl<B: Backend> Opened<B> {
         self.blocks.fetch_sub(1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_is_never_refused_even_where_more_is_held_than_the_heap_says() {
+        let (mut all, size) = (Sum::default(), 64);
+        all.promise(0, 64, size).expect("all of it");
+        all.claim(100, 64, 0, size).expect("the driver has more than it says");
+        all.claim(50, 0, 0, size).expect("another domain: nothing is promised that is not held");
+        all.release(90, 0, 54);
+        assert_eq!((all.held, all.promised), (60, 54));
+        assert_eq!(all.claim(1, 0, 0, size), Err(ErrorKind::OverBudget), "it is promised");
+        assert_eq!(all.promise(54, 55, size), Err(ErrorKind::ExceedsLimit));
+        assert_eq!((all.held, all.promised), (60, 54), "a refusal changes nothing");
+        for (before, after) in [(54, 54), (54, 30), (30, 0)] {
+            assert_eq!(all.promise(before, after, size), Ok(()), "{before} to {after}");
+        }
+        assert_eq!((all.held, all.promised), (60, 0));
+    }
+
+    #[test]
+    fn a_domain_takes_what_it_was_promised_and_others_all_but_that() {
+        let (mut all, size) = (Sum::default(), 64);
+        all.promise(0, 24, size).expect("it is free");
+        assert_eq!(all.claim(41, 0, 0, size), Err(ErrorKind::OverBudget));
+        all.claim(40, 0, 0, size).expect("just beside the promise");
+        assert_eq!(all.promise(0, 1, size), Err(ErrorKind::ExceedsLimit));
+        all.claim(24, 24, 0, size).expect("its own");
+        assert_eq!((all.held, all.promised), (64, 0));
+        all.release(24, 0, 24);
+        assert_eq!((all.held, all.promised), (40, 24), "promised again once it is returned");
+        assert_eq!(all.claim(1, 0, 0, size), Err(ErrorKind::OverBudget));
+    }
+}

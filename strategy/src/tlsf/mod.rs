@@ -9,9 +9,9 @@ use self::bins::{BINS, Bins, bin_of, bin_that_fits};
 use self::nodes::{Node, Nodes};
 use super::keys::NONE;
 use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
-use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::{collections::BinaryHeap, vec::Vec};
 use core::cmp::Reverse;
+use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 
 /// Holes of the request's own bin to try before a larger bin is taken.
 ///

@@ -2,11 +2,11 @@
 //!
 //! The nodes of a block form a ring that the block's edge closes: a node without bytes that is never free. Every piece
 //! then has a neighbour on both sides, and no branch has to check.
-use crate::strategy::keys::NONE;
-use crate::strategy::{BlockId, Key};
-use crate::{Class, ErrorKind, Span};
+use crate::keys::NONE;
+use crate::{BlockId, Key};
 use alloc::vec::Vec;
 use core::fmt;
+use omniheap_seam::{Class, ErrorKind, Span};
 
 /// The maximum number of nodes: the index of a node plus the number of bins fits in 32 bits.
 const MOST: usize = 1 << 31;
@@ -84,14 +84,14 @@ impl Nodes {
     #[inline]
     fn at(&self, index: u32) -> &Node {
         #[cfg(test)]
-        crate::strategy::steps::count();
+        crate::steps::count();
         &self.nodes[index as usize]
     }
 
     #[inline]
     fn at_mut(&mut self, index: u32) -> &mut Node {
         #[cfg(test)]
-        crate::strategy::steps::count();
+        crate::steps::count();
         &mut self.nodes[index as usize]
     }
 

@@ -1,8 +1,8 @@
 //! Ring: one block that is filled in a circle, and reclaimed in the order of allocation.
 #![forbid(unsafe_code)]
 use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
-use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::collections::VecDeque;
+use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 
 /// The only block.
 const BLOCK: BlockId = BlockId(0);
@@ -33,7 +33,7 @@ const BLOCK: BlockId = BlockId(0);
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::strategy::{Ring, Strategy};
+/// use omniheap_strategy::{Ring, Strategy};
 /// use omniheap_core::{Align, Class, Layout};
 ///
 /// let mut ring = Ring::new(Align::ONE);

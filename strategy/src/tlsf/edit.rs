@@ -2,9 +2,9 @@
 use super::bins::{BINS, bin_of};
 use super::nodes::Node;
 use super::{LastUse, Tlsf};
-use crate::strategy::{BlockId, Grant, Key};
-use crate::{Class, ErrorKind, Layout, Span};
+use crate::{BlockId, Grant, Key};
 use core::ops::ControlFlow;
+use omniheap_seam::{Class, ErrorKind, Layout, Span};
 
 impl Tlsf {
     /// Allocates exactly `span` of `block`.

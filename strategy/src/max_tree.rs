@@ -1,6 +1,6 @@
 //! A max-tree over blocks: finds the first block with a value of at least `need` in *O*(log blocks).
-use crate::ErrorKind;
 use alloc::vec::Vec;
+use omniheap_seam::ErrorKind;
 
 /// A complete binary tree. Leaf `i` is the value of block `i`; every other node is the maximum of its children.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use super::blocks::Blocks;
 use super::keys::NONE;
 use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
-use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
+use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 
 /// Allocates spans whose size is a power of two, at multiples of their size.
 ///
@@ -35,7 +35,7 @@ use alloc::vec::Vec;
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::strategy::{Buddy, Strategy};
+/// use omniheap_strategy::{Buddy, Strategy};
 /// use omniheap_core::{Align, Class, ErrorKind, Layout};
 ///
 /// let mut buddy = Buddy::new(Align::of(16), Align::ONE);

@@ -1,9 +1,9 @@
 //! The blocks of a strategy: ids, sizes, and how much of each block is live.
 use super::max_tree::MaxTree;
 use super::{BlockId, Usage};
-use crate::ErrorKind;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
+use omniheap_seam::ErrorKind;
 
 /// Blocks by id. A new block gets the lowest unused id.
 #[derive(Clone, Debug)]

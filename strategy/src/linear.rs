@@ -4,7 +4,7 @@ use super::blocks::Blocks;
 use super::keys::{Keys, NONE};
 use super::max_tree::MaxTree;
 use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
-use crate::{Align, Class, ErrorKind, Layout, Span};
+use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 
 /// Allocates ascending offsets, and reuses a block once nothing in it is live.
 ///
@@ -32,7 +32,7 @@ use crate::{Align, Class, ErrorKind, Layout, Span};
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::strategy::{Bump, Strategy};
+/// use omniheap_strategy::{Bump, Strategy};
 /// use omniheap_core::{Align, Class, Layout};
 ///
 /// let mut bump = Bump::new(Align::ONE);
@@ -294,7 +294,7 @@ impl Strategy for Bump {
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::strategy::{Stack, Strategy};
+/// use omniheap_strategy::{Stack, Strategy};
 /// use omniheap_core::{Align, Class, ErrorKind, Layout};
 ///
 /// let mut stack = Stack::new(Align::ONE);

@@ -3,8 +3,8 @@
 //! A list is a ring through its bin: the first links belong to the bins, the others to the nodes. Inserting and removing a
 //! hole then needs no branch that could be mispredicted.
 use super::nodes::Nodes;
-use crate::ErrorKind;
 use alloc::vec::Vec;
+use omniheap_seam::ErrorKind;
 
 /// Bits of a size that choose the list within its power of two.
 const FINE: u32 = 5;
@@ -73,7 +73,7 @@ impl Bins {
     #[inline]
     pub(super) fn head(&self, bin: u32) -> Option<u32> {
         #[cfg(test)]
-        crate::strategy::steps::count();
+        crate::steps::count();
         self.links.get(bin as usize)?.next.checked_sub(BINS)
     }
 
@@ -81,7 +81,7 @@ impl Bins {
     #[inline]
     pub(super) fn tail(&self, bin: u32) -> Option<u32> {
         #[cfg(test)]
-        crate::strategy::steps::count();
+        crate::steps::count();
         self.links.get(bin as usize)?.back.checked_sub(BINS)
     }
 
@@ -89,7 +89,7 @@ impl Bins {
     #[inline]
     pub(super) fn next_hole(&self, index: u32) -> Option<u32> {
         #[cfg(test)]
-        crate::strategy::steps::count();
+        crate::steps::count();
         self.links[(BINS + index) as usize].next.checked_sub(BINS)
     }
 

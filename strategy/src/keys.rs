@@ -1,7 +1,7 @@
 //! A generation table: finds a record by key in constant time, and refuses keys of freed records.
 use super::Key;
-use crate::ErrorKind;
 use alloc::vec::Vec;
+use omniheap_seam::ErrorKind;
 
 /// Marks the absence of an index. No table uses this index.
 pub(super) const NONE: u32 = u32::MAX;

@@ -3,8 +3,8 @@
 use super::blocks::Blocks;
 use super::keys::{Keys, NONE};
 use super::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage, refusal, validate_pieces};
-use crate::{Align, Class, ErrorKind, Layout, Span};
 use alloc::vec::Vec;
+use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 
 /// Allocates slots of one size, from the first block that has a free one.
 ///
@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::strategy::{Slab, Strategy};
+/// use omniheap_strategy::{Slab, Strategy};
 /// use omniheap_core::{Align, Class, ErrorKind, Layout};
 ///
 /// let mut slab = Slab::new(Layout::new(96).align(Align::of(64)), Align::ONE)?;

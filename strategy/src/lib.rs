@@ -4,7 +4,10 @@
 //! hole as fast as a pool with one. Every strategy also works alone, as an offset allocator.
 //!
 //! Implement [`Strategy`] for an algorithm of your own, and create a pool with it: `Manager::create_pool_with`.
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+extern crate alloc;
+
 mod blocks;
 mod buddy;
 mod keys;
@@ -20,8 +23,8 @@ pub use ring::Ring;
 pub use slab::Slab;
 pub use tlsf::{LastUse, Tlsf};
 
-use crate::{Class, ErrorKind, Layout, Span};
 use core::fmt;
+use omniheap_seam::{Class, ErrorKind, Layout, Span};
 
 /// The id of a block: 0 for the first, then 1, 2 and so on. Ids of removed blocks are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,8 +33,8 @@ pub struct BlockId(pub u32);
 /// The key of a live span: an index, and a stamp that tells it from earlier spans at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    pub(crate) index: u32,
-    pub(crate) stamp: u32,
+    index: u32,
+    stamp: u32,
 }
 
 impl Key {
@@ -278,9 +281,9 @@ fn validate_pieces(strategy: &dyn Strategy) -> Result<(), &'static str> {
 mod steps {
     //! Tests that count the steps of single calls, for ten and for a million live spans.
     use super::{Buddy, Key, Slab, Strategy, Tlsf};
-    use crate::{Align, Class, Layout};
     use alloc::vec::Vec;
     use core::cell::Cell;
+    use omniheap_seam::{Align, Class, Layout};
 
     std::thread_local! {
         static STEPS: Cell<u64> = const { Cell::new(0) };
