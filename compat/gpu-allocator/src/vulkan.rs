@@ -226,7 +226,8 @@ impl Allocator {
         let class = if desc.linear { Class::Linear } else { Class::Tiled };
         let request = Request::new(size).align(align).class(class).pinned();
         let managed = self.take(desc, request, &heaps)?;
-        let is_fallback = self.is_fallback(first, managed.heap());
+        let is_for_device = desc.location == MemoryLocation::GpuOnly;
+        let is_fallback = is_for_device && self.is_fallback(first, managed.heap());
         if is_fallback {
             let heap = self.manager.caps().heap(managed.heap()).map_or("", |heap| &heap.name);
             warn!("device memory is full: `{}` ({size} bytes) lies in {heap}", desc.name);
