@@ -237,13 +237,7 @@ impl Allocator {
         // It stays where it is without being pinned: this device copies nothing.
         let request = Request::new(size).align(align).class(class);
         let managed = self.take(desc, request, heaps.as_slice())?;
-        let is_for_device = desc.location == MemoryLocation::GpuOnly;
-        let is_fallback = is_for_device && self.is_fallback(first, managed.heap());
-        if is_fallback {
-            let heap = self.manager.caps().heap(managed.heap()).map_or("", |heap| &heap.name);
-            warn!("device memory is full: `{}` ({size} bytes) lies in {heap}", desc.name);
-        }
-        self.admit(desc, managed, is_fallback)
+        self.admit(desc, managed, first)
     }
 
     /// Takes memory from the first heap that has some. If one is full, so are the others of its physical memory.
@@ -253,12 +247,12 @@ impl Allocator {
         request: Request<'_>,
         heaps: &[HeapId],
     ) -> Result<Managed<Vulkan>> {
-        let mut full = [false; 256];
+        let mut full = 0u32; // The driver numbers at most 16 physical heaps.
         let mut last = AllocationError::OutOfMemory;
         for (position, id) in heaps.iter().copied().enumerate() {
             let Some(heap) = self.manager.caps().heap(id) else { continue };
-            let (physical, is_last) = (usize::from(heap.physical), position + 1 == heaps.len());
-            let skipped = full[physical] || request.layout.size > heap.max_block;
+            let (physical, is_last) = (1 << heap.physical, position + 1 == heaps.len());
+            let skipped = full & physical != 0 || request.layout.size > heap.max_block;
             if skipped
                 || !is_last && heaps::is_crowded_window(&self.manager, id, request.layout.size)
             {
@@ -266,7 +260,7 @@ impl Allocator {
             }
             match self.take_from(desc, request.heap(id), id) {
                 Ok(managed) => return Ok(managed),
-                Err(why) if why.kind().is_out_of_memory() => full[physical] = true,
+                Err(why) if why.kind().is_out_of_memory() => full |= physical,
                 Err(why) => last = error(&why),
             }
         }
@@ -321,22 +315,32 @@ impl Allocator {
         Ok(&self.scratch[&heap])
     }
 
-    /// Returns whether a request for device memory was served from host memory.
-    fn is_fallback(&self, first: HeapId, served: HeapId) -> bool {
+    /// Returns whether a request for device memory was served from host memory, and warns of it.
+    fn is_fallback(&self, desc: &AllocationCreateDesc<'_>, first: HeapId, served: HeapId) -> bool {
         let vulkan = self.manager.backend();
-        heaps::is_host(vulkan, served) && !heaps::is_host(vulkan, first)
+        let is_fallback = desc.location == MemoryLocation::GpuOnly
+            && served != first
+            && heaps::is_host(vulkan, served)
+            && !heaps::is_host(vulkan, first);
+        if is_fallback {
+            let (name, size) = (desc.name, desc.requirements.size);
+            let heap = vulkan.caps().heap(served).map_or("", |heap| &heap.name);
+            warn!("device memory is full: `{name}` ({size} bytes) lies in {heap}");
+        }
+        is_fallback
     }
 
-    /// Keeps the memory and describes it.
+    /// Keeps the memory and describes it; `first` is the heap that suits it best.
     fn admit(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
         managed: Managed<Vulkan>,
-        is_fallback: bool,
+        first: HeapId,
     ) -> Result<Allocation> {
         let vulkan = self.manager.backend();
         let binding = managed.binding();
         let (block, start) = (binding.block(), binding.span().offset);
+        let is_fallback = self.is_fallback(desc, first, block.heap());
         let memory = block.memory().expect("pools of plain blocks have no pages");
         let mapped =
             match vulkan.caps().heap(block.heap()).is_some_and(|heap| heap.host.is_visible()) {

@@ -81,7 +81,7 @@ impl DriverBudgets {
 
     /// Checks that `bytes` more stay within the driver's budget; `held` are the bytes of the physical memory held so far.
     ///
-    /// A reading serves until as much was taken as the reserve covers. A refusal always comes from a fresh one.
+    /// A reading serves as long as less was taken since than the reserve covers. A refusal always comes from a fresh one.
     pub(super) fn check<B: Backend>(
         &self,
         backend: &B,
@@ -91,7 +91,8 @@ impl DriverBudgets {
     ) -> Result<(), ErrorKind> {
         let fits =
             |reading: &Reading| reading.used_with(held).saturating_add(bytes) <= reading.limit();
-        let is_fresh = |reading: &Reading| held.abs_diff(reading.held) <= reading.budget / RESERVE;
+        let after = held.saturating_add(bytes);
+        let is_fresh = |reading: &Reading| after.abs_diff(reading.held) <= reading.budget / RESERVE;
         let known = self.known(backend, heap);
         if known.filter(is_fresh).is_some_and(|reading| fits(&reading)) {
             return Ok(());

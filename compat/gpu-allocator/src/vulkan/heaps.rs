@@ -93,6 +93,9 @@ pub(super) fn is_crowded_window(manager: &Manager<Vulkan>, id: HeapId, size: u64
     let is_larger = |other: &omniheap_core::Heap| {
         other.kind == HeapKind::Device && other.physical != heap.physical && other.size > heap.size
     };
+    if !caps.heaps.iter().any(is_larger) {
+        return false;
+    }
     let held = manager.heap_use(id).map_or(0, |held| held.reserved);
-    caps.heaps.iter().any(is_larger) && held.saturating_add(size) > heap.size / 16 * 14
+    held.saturating_add(size) > heap.size / 16 * 14
 }
