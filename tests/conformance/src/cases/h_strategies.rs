@@ -22,7 +22,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         slots_are_unique_and_come_back proves [60] needs [];
         bookkeeping_touches_no_device_memory proves [62] needs [Unguarded];
         offsets_are_those_of_the_strategy_alone proves [63] needs [Unguarded];
-        grants_that_leave_their_block_are_refused proves [63] needs [];
+        grants_that_leave_their_block_are_refused proves [63] needs [Transfer];
     }
 }
 
