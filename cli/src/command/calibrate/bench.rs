@@ -1,11 +1,11 @@
 //! Times one kernel with its table in every place where it may lie.
 #![expect(unsafe_code, reason = "launches kernels")]
 use core::time::Duration;
-use omniheap::shaders::Placed;
 use omniheap::{
     Allocation, AnyBackend, Backend as _, Error, ErrorKind, HeapKind, Kernel, Manager, Point,
     Program, Region, Request, TimelineId,
 };
+use omniheap_shaders::Placed;
 use std::time::Instant;
 
 const MAIN: TimelineId = TimelineId::MAIN;
