@@ -43,8 +43,9 @@ pub use {
     },
     manager::{
         AllocateError, Allocation, Background, Binding, Buffer, Copy, Decision, Defragmentation,
-        Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan, PoolReport, Pressure,
-        Program, Relief, Remapping, Report, Shortage, Source, Step, UserPool, Verdict,
+        Explanation, FreeError, HeapOverlay, Manager, ManagerConfig, Mapped, Overlay, Pin, Plan,
+        PoolReport, Pressure, Program, Relief, Remapping, Report, Shortage, Source, Step, UserPool,
+        Verdict,
     },
     sanitizer::{
         Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,

@@ -3,6 +3,7 @@ mod arrows;
 mod binaries;
 mod bite;
 mod bundle;
+mod compat;
 mod embed;
 mod header;
 mod images;
@@ -46,6 +47,7 @@ usage: cargo xtask TASK
   miri                   the strategies and the seam under Miri; needs a nightly compiler with Miri
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
+  compat                 test compat/ (other allocators' interfaces over omniheap), and measure wgpu with and without it
   header                 write bindings/c/include/omniheap.h
   install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files
   gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         ("sanitize", rest) => nightly::sanitize(rest),
         ("miri", []) => nightly::miri(),
         ("bench", rest) => bench(rest),
+        ("compat", []) => compat::run(),
         ("header", []) => header::write(),
         ("install-c", [prefix]) => install::run(prefix),
         ("gpu-bundle", rest) => bundle::run(rest),

@@ -2,8 +2,8 @@
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
 use crate::{
-    arrows, cargo, embed, header, images, mutants, nightly, python, root, system, table, target,
-    words,
+    arrows, cargo, compat, embed, header, images, mutants, nightly, python, root, system, table,
+    target, words,
 };
 use std::process::Command;
 
@@ -72,7 +72,7 @@ fn steps() -> Vec<Step> {
     lint.args(WORKSPACE).args(["--", "-D", "warnings"]);
     let no_std = ["omniheap-seam", "omniheap-strategy"].map(|name| ["-p", name]).concat();
     let no_std = [vec!["check", "--quiet", "--no-default-features"], no_std].concat();
-    let mut steps = vec![Step::new("system packages", system::look)];
+    let mut steps = vec![Step::new("system packages", system::prepare)];
     steps.extend(rules());
     steps.extend([
         Step::command("seam and strategies without std", cargo(&no_std)),
@@ -84,6 +84,7 @@ fn steps() -> Vec<Step> {
         Step::command("examples in documentation", doctests),
         Step::new("examples on host", || of(WORKSPACE, examples)),
         Step::new("engines", || of(WORKSPACE, engines)),
+        Step::new("wgpu on omniheap", compat::test),
         Step::new("Python package", python::test),
         Step::new("C library as installed", installed),
         Step::new("optimised tests", || of(&optimised(), tests)),
