@@ -1,6 +1,6 @@
 //! gpu-allocator and omniheap side by side: its allocator as our source of blocks, and its calls over our pools.
 #![doc = ""]
-#![doc = include_str!("../../../docs/migrating-from-gpu-allocator.md")]
+#![doc = include_str!("../migrating-from-gpu-allocator.md")]
 #![expect(unsafe_code, reason = "signs the contract of MemorySource")]
 use crate::{MemorySource, Piece, driver::device::lock};
 use ash::vk;

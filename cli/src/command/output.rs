@@ -120,6 +120,7 @@ pub(crate) fn keep_apart(out: &Path, others: &[Option<&Path>]) -> Result<(), Fai
 }
 
 /// Runs work whose panics are part of its result, without printing them to standard error.
+#[cfg(feature = "conformance")]
 pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

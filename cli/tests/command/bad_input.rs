@@ -76,6 +76,13 @@ fn a_device_that_is_not_here_is_one_line() {
     }
 }
 
+#[cfg(not(feature = "conformance"))]
+#[test]
+fn a_suite_that_is_not_built_in_says_how_to_build_it() {
+    refuses(&["conformance", "--backend", "host"], 1, "--features conformance");
+    refuses(&["conformance", "--help"], 1, "--features conformance");
+}
+
 #[test]
 fn nothing_is_written_over_what_is_read() {
     let trace = churn(100, 1, 4096).csv;
@@ -97,9 +104,6 @@ fn options_that_would_be_ignored_are_refused() {
         &["explain", &requests, "--pattern", "tiled"][..],
         &["explain", &requests, "--align", "1"],
         &["calibrate", "--device", "0"],
-        &["conformance", "--backend", "host", "--soak", "0"],
-        &["conformance", "--backend", "host", "--soak", "9", "--filter", "a"],
-        &["conformance", "--backend", "host", "--faults", "9", "--junit", "a.xml"],
     ] {
         assert_eq!(omniheap(wrong).status.code(), Some(2), "{wrong:?}");
     }
