@@ -44,7 +44,7 @@ Examples:
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
-Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible.";
+Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible, 130 interrupted by Ctrl-C.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -1,6 +1,6 @@
 //! `omniheap plan`: the offline planner.
 use super::Failure;
-use super::file;
+use super::file::Output;
 use super::output::{self, Format};
 use super::portfolio::Portfolio;
 use super::replay::name_of;
@@ -70,11 +70,13 @@ struct Planned {
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let file = arguments.file.display();
     let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
-    let piped = check_outputs(arguments, format)?;
+    check_outputs(arguments, format)?;
     let text = read(&arguments.file)?;
     let table = csv::read(&text, arguments.capacity).map_err(|error| wrong(&error))?;
     drop(text);
     table.problem.check().map_err(|error| wrong(&error))?;
+    let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+    let outputs = Outputs { table: open(&arguments.out)?, picture: open(&arguments.svg)? };
     let start = Instant::now();
     let (plan, first) = search(&table, arguments, format);
     let planned = Planned {
@@ -98,23 +100,27 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             let line = format!("{file}: no plan found in time; the best needs {excess} bytes more");
             return Err(Failure::failed(line));
         }
-        Status::Optimal | Status::Feasible { .. } => write(&table, &plan, arguments)?,
+        Status::Optimal | Status::Feasible { .. } => outputs.write(&table, &plan)?,
     }
-    if format == Format::Text && piped == 0 { print(&planned) } else { Ok(()) }
+    let is_piped = [&arguments.out, &arguments.svg].into_iter().flatten().any(|out| is_stdout(out));
+    if format == Format::Text && !is_piped { print(&planned) } else { Ok(()) }
 }
 
-/// Checks that no result overwrites another, and counts those that go to standard output.
-fn check_outputs(arguments: &Arguments, format: Format) -> Result<usize, Failure> {
+/// Checks that no result overwrites another or what is read, and that standard output gets one at most.
+fn check_outputs(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let outputs = [arguments.out.as_deref(), arguments.svg.as_deref()];
     let piped = outputs.iter().flatten().filter(|path| is_stdout(path)).count();
     if piped + usize::from(format == Format::Json) > 1 {
         let line = "standard output has room for one result; write the others to files";
         return Err(Failure::input(line));
     }
+    if let Some(table) = &arguments.out {
+        output::keep_apart(table, &[Some(&arguments.file)])?;
+    }
     if let Some(picture) = &arguments.svg {
         output::keep_apart(picture, &[Some(&arguments.file), arguments.out.as_deref()])?;
     }
-    Ok(piped)
+    Ok(())
 }
 
 /// Returns whether a path stands for standard output.
@@ -164,22 +170,26 @@ const fn status(status: &Status) -> &'static str {
     }
 }
 
-/// Checks the plan once more, and writes what was asked for.
-fn write(table: &Table, plan: &Plan, arguments: &Arguments) -> Result<(), Failure> {
-    validate(&table.problem, &plan.spots)
-        .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
-    let save = |path: &Path, content: String| match is_stdout(path) {
-        true => output::print_line(content.trim_end()),
-        false => file::write(path, &content).map(drop),
-    };
-    if let Some(path) = &arguments.out {
-        let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();
-        save(path, csv::write(table, &offsets))?;
+/// Results that were asked for.
+struct Outputs {
+    table: Option<Output>,
+    picture: Option<Output>,
+}
+
+impl Outputs {
+    /// Checks the plan once more, and writes what was asked for.
+    fn write(self, table: &Table, plan: &Plan) -> Result<(), Failure> {
+        validate(&table.problem, &plan.spots)
+            .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
+        if let Some(output) = self.table {
+            let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();
+            output.write(&csv::write(table, &offsets))?;
+        }
+        match self.picture {
+            Some(output) => output.write(&svg::draw(&table.problem, plan, &table.names)),
+            None => Ok(()),
+        }
     }
-    if let Some(path) = &arguments.svg {
-        save(path, svg::draw(&table.problem, plan, &table.names))?;
-    }
-    Ok(())
 }
 
 fn print(planned: &Planned) -> Result<(), Failure> {

@@ -92,5 +92,12 @@ fn conformance_runs_with_guards_where_it_is_asked_to() {
 fn a_filter_that_selects_no_case_is_no_verdict() {
     let output = omniheap(&["conformance", "--backend", "host", "--filter", "nosuchcase"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("no case's name contains `nosuchcase`"));
+    let told = text(&output.stderr);
+    assert!(told.contains("no case's name contains `nosuchcase`; --list prints"), "{told}");
+    let listed = json(&["conformance", "--list", "--filter", "zero"]);
+    assert!(listed.iter().any(|one| one["case"] == "zero_bytes_are_refused_everywhere"));
+    assert!(
+        listed.iter().all(|one| one["case"].as_str().is_some_and(|name| name.contains("zero")))
+    );
+    assert_eq!(omniheap(&["conformance", "--list", "--backend", "host"]).status.code(), Some(2));
 }
