@@ -1,6 +1,6 @@
 //! `omniheap plan`: the offline planner.
 use super::Failure;
-use super::file;
+use super::file::Output;
 use super::output::{self, Format};
 use super::portfolio::Portfolio;
 use super::replay::name_of;
@@ -49,6 +49,13 @@ pub(super) struct Arguments {
     header: Option<PathBuf>,
 }
 
+impl Arguments {
+    /// Returns the files to write.
+    fn outputs(&self) -> [Option<&Path>; 3] {
+        [self.out.as_deref(), self.svg.as_deref(), self.header.as_deref()]
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   omniheap plan graph.csv
@@ -85,9 +92,15 @@ struct Planned {
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let file = arguments.file.display();
     let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
-    let piped = check_outputs(arguments, format)?;
+    check_outputs(arguments, format)?;
     let table = load(arguments)?;
     table.problem.check().map_err(|error| wrong(&error))?;
+    let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+    let outputs = Outputs {
+        table: open(&arguments.out)?,
+        picture: open(&arguments.svg)?,
+        header: open(&arguments.header)?,
+    };
     let start = Instant::now();
     let (plan, first) = search(&table, arguments, format);
     let planned = Planned {
@@ -111,15 +124,15 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             let line = format!("{file}: no plan found in time; the best needs {excess} bytes more");
             return Err(Failure::failed(line));
         }
-        Status::Optimal | Status::Feasible { .. } => write(&table, &plan, arguments)?,
+        Status::Optimal | Status::Feasible { .. } => outputs.write(&table, &plan, &planned.name)?,
     }
-    if format == Format::Text && piped == 0 { print(&planned) } else { Ok(()) }
+    let is_piped = arguments.outputs().into_iter().flatten().any(is_stdout);
+    if format == Format::Text && !is_piped { print(&planned) } else { Ok(()) }
 }
 
-/// Checks that no result overwrites another, and counts those that go to standard output.
-fn check_outputs(arguments: &Arguments, format: Format) -> Result<usize, Failure> {
-    let outputs = [&arguments.out, &arguments.svg, &arguments.header];
-    let outputs: Vec<_> = outputs.into_iter().flatten().map(PathBuf::as_path).collect();
+/// Checks that no result overwrites another or what is read, and that standard output gets one at most.
+fn check_outputs(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let outputs: Vec<_> = arguments.outputs().into_iter().flatten().collect();
     let piped = outputs.iter().filter(|path| is_stdout(path)).count();
     if piped + usize::from(format == Format::Json) > 1 {
         let line = "standard output has room for one result; write the others to files";
@@ -129,7 +142,7 @@ fn check_outputs(arguments: &Arguments, format: Format) -> Result<usize, Failure
         let others = outputs[..number].iter().copied().chain([arguments.file.as_path()]);
         output::keep_apart(path, &others.map(Some).collect::<Vec<_>>())?;
     }
-    Ok(piped)
+    Ok(())
 }
 
 /// Returns whether a path stands for standard output.
@@ -207,26 +220,30 @@ const fn status(status: &Status) -> &'static str {
     }
 }
 
-/// Checks the plan once more, and writes what was asked for.
-fn write(table: &Table, plan: &Plan, arguments: &Arguments) -> Result<(), Failure> {
-    validate(&table.problem, &plan.spots)
-        .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
-    let save = |path: &Path, content: String| match is_stdout(path) {
-        true => output::print_line(content.trim_end()),
-        false => file::write(path, &content).map(drop),
-    };
-    if let Some(path) = &arguments.out {
-        let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();
-        save(path, csv::write(table, &offsets))?;
+/// Results that were asked for.
+struct Outputs {
+    table: Option<Output>,
+    picture: Option<Output>,
+    header: Option<Output>,
+}
+
+impl Outputs {
+    /// Checks the plan once more, and writes what was asked for.
+    fn write(self, table: &Table, plan: &Plan, name: &str) -> Result<(), Failure> {
+        validate(&table.problem, &plan.spots)
+            .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
+        if let Some(output) = self.table {
+            let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();
+            output.write(&csv::write(table, &offsets))?;
+        }
+        if let Some(output) = self.picture {
+            output.write(&svg::draw(&table.problem, plan, &table.names))?;
+        }
+        match self.header {
+            Some(output) => output.write(&header::write(&table.problem, plan, &table.names, name)),
+            None => Ok(()),
+        }
     }
-    if let Some(path) = &arguments.svg {
-        save(path, svg::draw(&table.problem, plan, &table.names))?;
-    }
-    if let Some(path) = &arguments.header {
-        let name = name_of(&arguments.file);
-        save(path, header::write(&table.problem, plan, &table.names, &name))?;
-    }
-    Ok(())
 }
 
 fn print(planned: &Planned) -> Result<(), Failure> {

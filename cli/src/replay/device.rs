@@ -8,7 +8,7 @@ use omniheap::layers::Limit;
 use omniheap::plan::install::Schedule;
 use omniheap::{
     Align, AnyBackend, Backend, BackendKind, Caps, DefaultPolicy, DeviceInfo, Error, ErrorKind,
-    Heap, HeapId, HeapKind, ManagerConfig, Policy, Remapping, Request, Result, open,
+    Heap, HeapId, HeapKind, ManagerConfig, Policy, Remapping, Request, Result, erase, open,
 };
 use omniheap_null::Null;
 
@@ -117,11 +117,11 @@ impl Device {
         match (self, capacity) {
             (Self::Host, _) => {
                 let host = Host::like(host_caps(bytes(capacity)))?;
-                play(host, Clock::new(None), config, program, Until::End, |_, _| ())
+                play(erase(host), Clock::new(None), config, program, Until::End, |_, _| ())
             }
             (Self::Null(_), _) => {
                 let null = self.null(bytes(capacity))?;
-                play(null, Clock::new(None), config, program, Until::End, |_, _| ())
+                play(erase(null), Clock::new(None), config, program, Until::End, |_, _| ())
             }
             (Self::Real(device), Capacity::Whole) => play(
                 AnyBackend::clone(&device.0),
@@ -133,7 +133,7 @@ impl Device {
             ),
             (Self::Real(device), Capacity::Bytes(capacity)) => {
                 let limited = limited(AnyBackend::clone(&device.0), capacity)?;
-                play(limited, device.clock()?, config, program, Until::End, |_, _| ())
+                play(erase(limited), device.clock()?, config, program, Until::End, |_, _| ())
             }
         }
     }
@@ -147,12 +147,13 @@ impl Device {
     ) -> Result<(Played, Vec<(u64, u64)>)> {
         let (config, null) = (config(paging, Capacity::Whole), self.null(WIDE)?);
         let mut curve: Vec<(u64, u64)> = Vec::new();
-        let played = play(null, Clock::new(None), config, program, Until::End, |step, device| {
-            let bytes = device.live().bytes();
-            if curve.last().map_or(0, |&(_, held)| held) != bytes {
-                curve.push((step as u64, bytes));
-            }
-        })?;
+        let played =
+            play(erase(null), Clock::new(None), config, program, Until::End, |step, device| {
+                let bytes = device.live().bytes();
+                if curve.last().map_or(0, |&(_, held)| held) != bytes {
+                    curve.push((step as u64, bytes));
+                }
+            })?;
         Ok((played, curve))
     }
 
@@ -160,8 +161,8 @@ impl Device {
     pub(crate) fn keep(&self, program: &Program, schedule: &Schedule) -> Result<Kept> {
         let config = config(Paging::Off, Capacity::Whole);
         match self {
-            Self::Host => keep(Host::like(host_caps(WIDE))?, config, program, schedule),
-            Self::Null(_) => keep(self.null(WIDE)?, config, program, schedule),
+            Self::Host => keep(erase(Host::like(host_caps(WIDE))?), config, program, schedule),
+            Self::Null(_) => keep(erase(self.null(WIDE)?), config, program, schedule),
             Self::Real(device) => keep(AnyBackend::clone(&device.0), config, program, schedule),
         }
     }
@@ -176,7 +177,7 @@ impl Device {
         let device = self.null(capacity)?;
         let config = config(paging, Capacity::Bytes(capacity));
         let played =
-            play(device, Clock::new(None), config, program, Until::FirstFailure, |_, _| ())?;
+            play(erase(device), Clock::new(None), config, program, Until::FirstFailure, |_, _| ())?;
         Ok(played.failed.is_empty().then_some(played.peak_reserved))
     }
 }
