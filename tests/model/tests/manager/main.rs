@@ -10,6 +10,7 @@ mod defragment_soak;
 mod driver_budget;
 mod holes;
 mod missed;
+mod named;
 mod once_missed;
 mod ordered;
 mod overlay;
