@@ -23,13 +23,15 @@ use std::time::Instant;
 use tests::{Binary, Tests, Verdict, cores};
 
 /// What is mutated where nothing is named.
-const FOLDERS: [&str; 4] = ["seam/src", "core/src", "backends/host/src", "trace/src"];
+const FOLDERS: [&str; 5] =
+    ["seam/src", "strategy/src", "core/src", "backends/host/src", "trace/src"];
 
 /// Packages whose tests are run, by the folder that is mutated.
-const PACKAGES: [(&str, &[&str]); 7] = [
+const PACKAGES: [(&str, &[&str]); 8] = [
     ("trace/", &["omniheap-trace"]),
     ("plan/", &["omniheap-plan", "omniheap-model"]),
     ("seam/", &["omniheap-seam", "omniheap-core", "omniheap-host", "omniheap-model"]),
+    ("strategy/", &["omniheap-strategy", "omniheap-model", "omniheap-host"]),
     ("placement/", &["omniheap-placement", "omniheap-host", "omniheap-model"]),
     ("core/", &["omniheap-core", "omniheap-host", "omniheap-model", "omniheap-extras"]),
     ("backends/host/", &["omniheap-host", "omniheap-model"]),
@@ -37,9 +39,11 @@ const PACKAGES: [(&str, &[&str]); 7] = [
 ];
 
 /// The tests of [`sample`]: those that are built soonest.
-const SAMPLE_TESTS: [&str; 15] = [
+const SAMPLE_TESTS: [&str; 17] = [
     "-p",
     "omniheap-seam",
+    "-p",
+    "omniheap-strategy",
     "-p",
     "omniheap-core",
     "-p",
@@ -56,7 +60,7 @@ const SAMPLE_TESTS: [&str; 15] = [
 ];
 
 /// For how long the test run tries mutants, once the tests are built.
-const SAMPLE_TAKES: Duration = Duration::from_secs(60);
+const SAMPLE_TAKES: Duration = Duration::from_secs(120);
 
 /// The switch, in every crate that is changed.
 const SWITCH: &str = r#"
@@ -124,7 +128,8 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 
 /// A sample with another seed each time, for the test run: it shows what survives, and luck decides nothing else.
 pub(crate) fn sample() -> Outcome {
-    let mut options = parse(&["seam/src", "core/src", "--sample", "20"].map(String::from))?;
+    let mut options =
+        parse(&["seam/src", "strategy/src", "core/src", "--sample", "40"].map(String::from))?;
     options.takes = Some(SAMPLE_TAKES);
     let (mutants, tests) = prepare(&options.paths, &SAMPLE_TESTS)?;
     try_all(choose(&mutants, &options), &tests, options.takes, |_, _| ());

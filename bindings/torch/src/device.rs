@@ -7,6 +7,7 @@ use crate::live::Live;
 use crate::lock;
 use crate::map::{self, Addresses, Tenant};
 use crate::meter::{Meter, SizeClass, UNIT};
+use crate::profile::{self, Change};
 use crate::record;
 use crate::seats::{Seat, Seats};
 use crate::state::Settings;
@@ -133,23 +134,31 @@ impl<B: Streams> Device<B> {
         self.live
             .insert(address, Resident { held, size, stream: stream.addr(), shared: Shared::No });
         record::allocated(address, size, stream);
+        self.tell_profiler(address, rounded(size));
         self.tell(Happened::Allocated, address, size, stream.addr());
         Ok(address)
+    }
+
+    /// Tells PyTorch's profiler that bytes are live from now on, or are no longer where there are fewer.
+    #[inline]
+    fn tell_profiler(&self, address: u64, bytes: i64) {
+        profile::tell(Change { device: self.ordinal, address, bytes }, || {
+            let live = SizeClass::ALL.into_iter().map(|(class, _)| self.meter.rounded(class)).sum();
+            [live, self.reserved()]
+        });
+    }
+
+    /// Bytes that are held of the driver.
+    fn reserved(&self) -> u64 {
+        self.manager.heap_use(self.heap).map_or(0, |held| held.reserved)
     }
 
     /// Tells whoever looks on.
     #[inline]
     fn tell(&self, happened: Happened, address: u64, bytes: u64, stream: usize) {
         watch::tell(|| {
-            let reserved = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
-            Event {
-                happened,
-                device: self.ordinal,
-                address,
-                bytes,
-                stream: stream as u64,
-                reserved,
-            }
+            let (device, stream, reserved) = (self.ordinal, stream as u64, self.reserved());
+            Event { happened, device, address, bytes, stream, reserved }
         });
     }
 
@@ -184,7 +193,12 @@ impl<B: Streams> Device<B> {
         number: Option<u64>,
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
-        self.late.look(|| self.manager.retire().unwrap_or(0));
+        if self.late.are_waiting() || self.graphs.is_watching() {
+            self.late.look(|| {
+                self.late.freed(self.graphs.collect(&self.manager));
+                self.manager.retire().unwrap_or(0)
+            });
+        }
         // SAFETY: the caller's promise.
         let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, life) }?;
         let allocation = self.manager.allocate(&Request::new(size).on(seat.timeline))?;
@@ -244,7 +258,7 @@ impl<B: Streams> Device<B> {
         let standing = unsafe { self.manager.backend().standing(stream) }?;
         let may_wait = matches!(standing, Standing::Running(_));
         let is_freer = may_wait && self.graphs.forget_found(self.manager.backend());
-        if !self.graphs.give_back(&self.manager) && !is_freer {
+        if !self.graphs.give_back_all(&self.manager) && !is_freer {
             return Err(error);
         }
         // SAFETY: the caller's promise.
@@ -265,7 +279,7 @@ impl<B: Streams> Device<B> {
         match held {
             Held::Plain(allocation, seat) => {
                 if shared == Shared::Yes {
-                    self.late.freed();
+                    self.late.freed(1);
                 }
                 if !self.seats.is_current(seat) {
                     // The order of another stream does not protect it. On a lost device nothing does, nor must.
@@ -273,8 +287,9 @@ impl<B: Streams> Device<B> {
                 }
                 drop(allocation);
             }
-            Held::Kept(kept) => self.graphs.free(kept, shared),
+            Held::Kept(kept) => self.late.freed(self.graphs.free(&self.manager, kept, shared)),
         }
+        self.tell_profiler(address, -rounded(size));
         self.tell(Happened::Freed, address, size, stream);
         match stated {
             Some(stated) if stated != size => {
@@ -306,7 +321,7 @@ impl<B: Streams> Device<B> {
 
     /// Gives everything empty back to the driver, and what becomes empty by waiting for the device.
     pub(crate) fn trim(&self) -> Result<u64> {
-        self.graphs.give_back(&self.manager);
+        self.graphs.give_back_all(&self.manager);
         let mut bytes = self.manager.trim()?;
         // Where a device can only be waited for, the first wait shows what is free, and the second that nobody uses it.
         for _ in 0..2 {
@@ -350,7 +365,7 @@ impl<B: Streams> Device<B> {
     }
 
     pub(crate) fn release(&self, pool: PoolId) {
-        self.graphs.release(pool);
+        self.late.freed(self.graphs.release(&self.manager, pool));
     }
 
     /// Notes that the capture of a stream begins now.
@@ -361,6 +376,26 @@ impl<B: Streams> Device<B> {
     /// Notes that the capture of a stream has ended.
     pub(crate) fn end_capture(&self, stream: *mut c_void) {
         self.graphs.runs_again(self.manager.backend(), stream);
+    }
+
+    /// The most bytes that a request can have now, as far as is known.
+    pub(crate) fn largest(&self) -> u64 {
+        let Ok(held) = self.manager.heap_use(self.heap) else { return 0 };
+        let below_limit = held.hard_limit.saturating_sub(held.reserved);
+        let room = self.free_of_driver().unwrap_or(u64::MAX).min(below_limit);
+        let totals = self.manager.totals();
+        // Free pages are mapped side by side for it, with new ones; a block is one or the other.
+        match self.is_paged {
+            true => room.saturating_add(totals.free_bytes),
+            false => room.max(totals.largest_hole),
+        }
+    }
+
+    /// Bytes that the driver says are free, if it says so.
+    fn free_of_driver(&self) -> Option<u64> {
+        let backend = self.manager.backend();
+        let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());
+        told.map(|told| told.budget.saturating_sub(told.used))
     }
 
     /// Lets the peaks of `stats()` begin anew.
@@ -455,11 +490,8 @@ impl<B: Streams> Device<B> {
             let name = B::NAME;
             return format!("{name} out of memory. Tried to allocate more than 1EB memory.");
         }
-        let held = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
-        let backend = self.manager.backend();
-        let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());
-        let free = told.map_or(0, |told| told.budget.saturating_sub(told.used));
-        let total = backend.caps().heap(self.heap).map_or(0, |heap| heap.size);
+        let (held, free) = (self.reserved(), self.free_of_driver().unwrap_or(0));
+        let total = self.manager.caps().heap(self.heap).map_or(0, |heap| heap.size);
         format!(
             "{} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
              omniheap could not allocate {size} bytes and holds {held}; {error}",
@@ -470,6 +502,11 @@ impl<B: Streams> Device<B> {
             human(free),
         )
     }
+}
+
+/// Bytes in whole units, as PyTorch counts them.
+fn rounded(size: u64) -> i64 {
+    i64::try_from(size.next_multiple_of(UNIT)).unwrap_or(i64::MAX)
 }
 
 /// Bytes as PyTorch writes them.

@@ -1,5 +1,6 @@
 //! What all domains of one device share: the backend, its limits, and what each domain was promised.
 #![forbid(unsafe_code)]
+use super::driver_budget::DriverBudgets;
 use crate::sync::{Guard, Mutex};
 use crate::{Backend, Error, ErrorKind, HeapId, Result};
 use alloc::vec::Vec;
@@ -58,17 +59,27 @@ pub(super) struct Opened<B> {
     heaps: Vec<Mutex<Sum>>,
     blocks: AtomicU64,
     domains: AtomicU32,
+    pub(super) driver_budgets: DriverBudgets,
 }
 
 impl<B: Backend> Opened<B> {
     pub(super) fn new(backend: B) -> Self {
         let heaps = backend.caps().heaps.iter().map(|_| Mutex::new(Sum::default())).collect();
-        Self { backend, heaps, blocks: AtomicU64::new(0), domains: AtomicU32::new(0) }
+        let (blocks, domains) = (AtomicU64::new(0), AtomicU32::new(0));
+        Self { backend, heaps, blocks, domains, driver_budgets: DriverBudgets::new() }
     }
 
     pub(super) fn heap(&self, heap: HeapId) -> Result<Guard<'_, Sum>> {
         let sum = self.heaps.get(usize::from(heap.0)).ok_or(Error::new(ErrorKind::NoSuchHeap))?;
         Ok(sum.lock())
+    }
+
+    /// Returns the bytes that all domains hold of the physical memory behind a heap.
+    pub(super) fn held_beside(&self, heap: HeapId) -> u64 {
+        let caps = self.backend.caps();
+        let Some(physical) = caps.heap(heap).map(|heap| heap.physical) else { return 0 };
+        let same = caps.heap_ids().filter(|(_, heap)| heap.physical == physical);
+        same.filter_map(|(id, _)| self.heap(id).ok()).map(|sum| sum.held).sum()
     }
 
     /// Domains that there ever were: what one left in the driver's memory outlives it.

@@ -9,6 +9,7 @@ mod error;
 mod explain;
 mod ladder;
 mod launch;
+mod overlay;
 mod placed;
 mod pools;
 mod recall;
@@ -23,6 +24,7 @@ pub use defragment::{Background, Decision, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, FreeError, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
+pub use overlay::{HeapOverlay, Overlay};
 pub use report::{PoolReport, Report};
 pub use transfer::Copy;
 
@@ -111,7 +113,8 @@ impl<B: Backend> Manager<B> {
 
     fn over(device: Device<B>, config: ManagerConfig) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let device = Arc::new(device.observed(config.observer.clone()));
+        let device =
+            Arc::new(device.observed(config.observer.clone()).limited(config.driver_limit));
         let caps = device.backend().caps();
         let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
         let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);

@@ -224,6 +224,11 @@ fn offsets_are_aligned_for_their_use(rig: &Rig) {
     }
     let all = U::UNIFORM_BUFFER | U::STORAGE_BUFFER | U::STORAGE_TEXEL_BUFFER;
     assert_eq!(vulkan.offset_align(all).get(), constant.get().max(storage).max(texel));
+    // The specification's number, and those of extensions that the device may lack.
+    assert_eq!(vulkan.offset_align(U::ACCELERATION_STRUCTURE_STORAGE_KHR).get(), 256);
+    let descriptors = vulkan.offset_align(U::RESOURCE_DESCRIPTOR_BUFFER_EXT);
+    assert_eq!(descriptors, vulkan.offset_align(U::SAMPLER_DESCRIPTOR_BUFFER_EXT));
+    assert!(vulkan.scratch_align().get() <= 256, "the specification's most");
 }
 
 fn a_borrowed_device_works_and_survives(rig: &Rig) {
@@ -240,7 +245,7 @@ fn a_borrowed_device_works_and_survives(rig: &Rig) {
     ];
     let enabled: Vec<_> = all.into_iter().filter(|feature| owner.has(*feature)).collect();
     let existing = |queues| Existing {
-        entry: owner.ash_entry().clone(),
+        entry: owner.ash_entry().cloned().unwrap(),
         instance: owner.ash_instance().clone(),
         physical_device: owner.physical_device(),
         device: owner.ash_device().clone(),
@@ -275,7 +280,7 @@ fn a_borrowed_device_is_asked_for_what_it_is_said_to_have(rig: &Rig) {
     let queues = [(family, unsafe { device.get_device_queue(family, 0) })];
     let wrap = |enabled: &[Feature]| {
         let existing = Existing {
-            entry: owner.ash_entry().clone(),
+            entry: owner.ash_entry().cloned().unwrap(),
             instance: instance.clone(),
             physical_device: owner.physical_device(),
             device: device.clone(),
