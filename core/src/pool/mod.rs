@@ -75,7 +75,6 @@ impl<B: Backend> Pool<B> {
         if !matches!(config.strategy, StrategyKind::General) && make.is_none() {
             other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig)?;
         }
-        let unit = unit.max(about.align.min(unit));
         let largest = config.block.unwrap_or_else(|| about.granule.down(config.maximum));
         if largest < unit.get() {
             return Err(ErrorKind::InvalidConfig.into()); // No block could ever hold anything.
