@@ -17,9 +17,9 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
 use omniheap::{
-    Align, AllocateError, Allocation, BackendKind, BlockNumber, Caps, ErrorKind, HeapId, HeapKind,
-    Manager, ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result,
-    TimelineId, Uses, Waiting,
+    Align, AllocateError, Allocation, BackendKind, BlockNumber, Caps, Defragmentation, ErrorKind,
+    HeapId, HeapKind, Manager, ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request,
+    Result, TimelineId, Uses, Waiting,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -88,6 +88,8 @@ impl<B: Streams> Device<B> {
         // stream alone must run after that.
         config.pool.uses = Uses::Undeclared;
         config.unit = Align::of(UNIT);
+        // Addresses leave for good, so nothing ever moves.
+        config.defragmentation = Defragmentation::Off;
         let config = if settings.paged { config } else { config.plain() };
         let manager = Manager::with_config(B::open_device(ordinal)?, config);
         let heap = device_heap(manager.caps())?;
