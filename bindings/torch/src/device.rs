@@ -410,14 +410,15 @@ impl<B: Streams> Device<B> {
     pub(crate) fn stats(&self) -> Result<Value> {
         // What was freed and has passed its streams is not live any more.
         self.manager.retire()?;
-        let (totals, report) = (self.manager.totals(), self.manager.report());
+        let report = self.manager.summary();
+        let totals = report.totals;
         let held = self.manager.heap_use(self.heap)?;
         let rungs: serde_json::Map<String, Value> = omniheap::Rung::ALL
             .iter()
             .zip(report.rungs)
             .map(|(rung, count)| (omniheap::Word::word(*rung).replace('-', "_"), count.into()))
             .collect();
-        let blocks: usize = report.pools.iter().map(|pool| pool.blocks.len()).sum();
+        let blocks = report.blocks;
         let rest = json!({
             "backend": self.kind.name(),
             "device": self.ordinal,
@@ -443,7 +444,7 @@ impl<B: Streams> Device<B> {
 
     /// The figures of each class of requests. Graphs keep them apart. In all other memory they lie side by side, and count for the
     /// pages that they would fill; what nothing lives in counts for neither.
-    fn by_class(&self, blocks: usize) -> Value {
+    fn by_class(&self, blocks: u64) -> Value {
         let others = blocks.saturating_sub(self.graphs.held(SizeClass::Small).blocks);
         let figures = |(class, name): (SizeClass, &str)| {
             let kept = self.graphs.held(class);

@@ -235,6 +235,16 @@ fn a_request_is_served_though_another_takes_every_hole_beside_its_pages() {
     assert_eq!(calls, 4, "pages are made and mapped beside a hole, and once more without one");
 }
 
+#[test]
+fn a_summary_is_a_report_without_its_blocks() {
+    let manager = Manager::new(Sheets::new(Work::AtOnce));
+    let _live = [1, 2, 3].map(|pages| manager.allocate(&Request::new(pages * PAGE)).unwrap());
+    let mut report = manager.report();
+    assert!(report.pools.iter().any(|pool| !pool.blocks.is_empty()));
+    report.pools.iter_mut().for_each(|pool| pool.blocks.clear());
+    assert_eq!(manager.summary(), report);
+}
+
 /// A manager of a device that does nothing before someone waits for it.
 fn late(waiting: Waiting) -> Manager<Sheets> {
     let mut config = ManagerConfig::default();
