@@ -16,6 +16,7 @@ mod replay;
 mod report;
 mod request;
 mod selftest;
+mod weights;
 
 use clap::{Parser, Subcommand};
 pub(crate) use failure::Failure;
@@ -40,6 +41,7 @@ Examples:
   omniheap replay run.csv.gz                       how much memory would omniheap have needed?
   omniheap replay run.csv.gz --capacity min        in how little memory does it complete?
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
+  omniheap weights model.safetensors               what is in it, and where does it fit?
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
 Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible.";
@@ -55,6 +57,7 @@ enum Command {
     Report(report::Arguments),
     Plan(plan::Arguments),
     Conformance(conformance::Arguments),
+    Weights(weights::Arguments),
 }
 
 /// Runs a command line.
@@ -70,5 +73,6 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Conformance(arguments) => conformance::run(&arguments, format),
         Command::Report(arguments) => report::run(&arguments, format),
         Command::Replay(arguments) => replay::run(&arguments, format),
+        Command::Weights(arguments) => weights::run(&arguments, format),
     }
 }

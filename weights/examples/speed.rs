@@ -1,8 +1,8 @@
 //! Measures loads into host memory beside `cat`: `cargo run --release -p omniheap-weights --example speed -- FILE…`.
+use core::error::Error;
 use omniheap_core::Manager;
 use omniheap_host::Host;
 use omniheap_weights::{Load, LoadWeights, WeightsFile};
-use std::error::Error;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 

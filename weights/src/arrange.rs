@@ -12,22 +12,26 @@ const SHARED: u64 = 32 << 20;
 
 /// A tensor's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Spot {
-    pub(crate) group: usize,
-    pub(crate) offset: u64,
+pub struct Spot {
+    /// Number of the allocation.
+    pub group: usize,
+    /// First byte in it.
+    pub offset: u64,
 }
 
 /// Allocations for tensors.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Arrangement {
+pub struct Arrangement {
     /// Bytes of each allocation.
-    pub(crate) sizes: Vec<u64>,
+    pub sizes: Vec<u64>,
     /// Place of each tensor. Tensors of no bytes have any.
-    pub(crate) spots: Vec<Spot>,
+    pub spots: Vec<Spot>,
 }
 
-/// Arranges tensors. Small neighbours stay neighbours, so that one copy serves many of them.
-pub(crate) fn arrange(tensors: &[&Tensor], copy: Align) -> Arrangement {
+/// Arranges tensors as [`LoadWeights::load_weights`](crate::LoadWeights::load_weights) does, for a device that copies units of
+/// `copy` bytes. Small neighbours stay neighbours, so that one copy serves many of them.
+#[must_use]
+pub fn arrange(tensors: &[&Tensor], copy: Align) -> Arrangement {
     let align = ALIGN.max(copy);
     let mut arrangement = Arrangement::default();
     let mut shared = None;

@@ -10,7 +10,7 @@ use crate::{Tensor, WeightsFile};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{ControlFlow, Index};
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
     AllocateError, Allocation, Backend, Binding, ErrorKind as Device, HostAccess, Manager, Mapped,
@@ -190,6 +190,17 @@ pub enum Destination<'a, B: Backend> {
     Host(&'a mut [u8]),
 }
 
+impl<B: Backend> Destination<'_, B> {
+    /// Returns the identity of the memory, and the offset inside it.
+    fn memory(&self) -> (usize, u64) {
+        match self {
+            Self::Allocation(allocation, offset) => (ptr::from_ref(*allocation).addr(), *offset),
+            Self::Block(place, _) => (ptr::from_ref(place.block).addr(), place.offset),
+            Self::Host(bytes) => (bytes.as_ptr().addr(), 0),
+        }
+    }
+}
+
 /// Loads weights with a manager.
 pub trait LoadWeights<B: Backend> {
     /// Allocates and loads tensors.
@@ -265,16 +276,25 @@ impl<B: Backend> LoadWeights<B> for Manager<B> {
         load: &Load<'_, B>,
     ) -> Result<(), Error> {
         let mut wants = Vec::with_capacity(destinations.len());
-        for (target, (name, destination)) in destinations.iter().enumerate() {
+        let mut views = Vec::new();
+        let mut by_memory = HashMap::new();
+        for (name, destination) in &destinations {
             let Some(tensor) = file.get(name) else {
                 return Err(no_file(ErrorKind::NoSuchTensor((*name).into())));
             };
             check_destination(self, tensor, destination).map_err(no_file)?;
-            let Tensor { file, offset, size, .. } = *tensor;
-            wants.push(Want { file, offset, size, target, target_offset: 0 });
         }
-        let views: Vec<_> =
-            destinations.into_iter().map(|(_, destination)| reach(self, destination)).collect();
+        for (name, destination) in destinations {
+            let Some(tensor) = file.get(name).filter(|tensor| tensor.size > 0) else { continue };
+            let (memory, target_offset) = destination.memory();
+            // Tensors that share memory share a target: neighbours there are one copy.
+            let target = *by_memory.entry(memory).or_insert_with(|| {
+                views.push(reach(self, destination));
+                views.len() - 1
+            });
+            let Tensor { file, offset, size, .. } = *tensor;
+            wants.push(Want { file, offset, size, target, target_offset });
+        }
         let targets: Vec<_> = views.iter().map(View::target).collect();
         // SAFETY: `check_destination` saw that each has room, and the caller lends host slices exclusively.
         unsafe { run(self, file, wants, &targets, load) }
@@ -300,30 +320,21 @@ fn allocate<B: Backend>(
 
 /// A target, and what keeps it in place.
 enum View<'a, B: Backend> {
-    Mapped(Mapped<'a, B>, u64),
-    Bound(Binding<'a, B>, u64),
-    Block(Place<'a, B::Block>),
-    Host(&'a mut [u8]),
+    Mapped(Mapped<'a, B>),
+    Bound(Binding<'a, B>),
+    Block(&'a B::Block),
+    Host(NonNull<u8>, PhantomData<&'a mut [u8]>),
 }
 
-impl<'a, B: Backend> View<'a, B> {
+impl<B: Backend> View<'_, B> {
     fn target(&self) -> Target<'_, B> {
         match self {
-            Self::Mapped(mapped, offset) => {
-                let offset = usize::try_from(*offset).expect("inside a mapped allocation");
-                // SAFETY: the caller made sure that the offset lies inside the allocation.
-                Target::Host(unsafe { mapped.as_ptr().add(offset) }, PhantomData)
+            Self::Mapped(mapped) => Target::Host(mapped.as_ptr(), PhantomData),
+            Self::Bound(binding) => {
+                Target::Device(Place { block: binding.block(), offset: binding.span().offset })
             }
-            Self::Bound(binding, offset) => {
-                let place =
-                    Place { block: binding.block(), offset: binding.span().offset + offset };
-                Target::Device(place)
-            }
-            Self::Block(place) => Target::Device(*place),
-            Self::Host(bytes) => {
-                let start = NonNull::from(&**bytes).cast::<u8>();
-                Target::Host(start, PhantomData)
-            }
+            Self::Block(block) => Target::Device(Place { block, offset: 0 }),
+            Self::Host(start, _) => Target::Host(*start, PhantomData),
         }
     }
 }
@@ -333,20 +344,16 @@ fn view<'a, B: Backend>(manager: &Manager<B>, allocation: &'a Allocation<B>) -> 
     let heap = manager.caps().heap(allocation.heap());
     let is_cached = heap.is_some_and(|heap| heap.host == HostAccess::Cached);
     match is_cached.then(|| allocation.map()) {
-        Some(Ok(mapped)) => View::Mapped(mapped, 0),
-        _ => View::Bound(allocation.binding(), 0),
+        Some(Ok(mapped)) => View::Mapped(mapped),
+        _ => View::Bound(allocation.binding()),
     }
 }
 
 fn reach<'a, B: Backend>(manager: &Manager<B>, destination: Destination<'a, B>) -> View<'a, B> {
     match destination {
-        Destination::Host(bytes) => View::Host(bytes),
-        Destination::Block(place, _) => View::Block(place),
-        Destination::Allocation(allocation, offset) => match view(manager, allocation) {
-            View::Mapped(mapped, _) => View::Mapped(mapped, offset),
-            View::Bound(binding, _) => View::Bound(binding, offset),
-            other => other,
-        },
+        Destination::Host(bytes) => View::Host(NonNull::from(bytes).cast(), PhantomData),
+        Destination::Block(place, _) => View::Block(place.block),
+        Destination::Allocation(allocation, _) => view(manager, allocation),
     }
 }
 

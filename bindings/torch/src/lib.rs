@@ -14,6 +14,7 @@
 //! | `driver` | the few driver calls that no backend has |
 //! | `raise` | PyTorch's own out-of-memory exception |
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
+//! | `weights` | weights files, loaded to plain addresses |
 //! | `map` | the memory of a device as PyTorch's snapshots show it |
 //!
 //! The library is never unloaded and ends nothing at exit: the driver may be gone before it.
@@ -35,11 +36,13 @@ mod seats;
 mod state;
 mod streams;
 mod watch;
+mod weights;
 
 pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
+pub use weights::*;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! What was written is what is read: names, types, shapes and bytes.
 
 use crate::write::{self, Folder, Given};
-use omniheap_weights::{Dtype, WeightsFile};
+use omniheap_weights::{Dtype, Packing, WeightsFile};
 use proptest::prelude::*;
 use zip::CompressionMethod;
 
@@ -109,7 +109,7 @@ fn an_index_joins_shards() {
     let folder = Folder::new();
     let (one, two) =
         (Given::new("a", Dtype::F32, &[4], 1), Given::new("b", Dtype::F16, &[2, 3], 2));
-    folder.write("one.safetensors", &write::safetensors(&[one.clone()]));
+    folder.write("one.safetensors", &write::safetensors(core::slice::from_ref(&one)));
     // A tensor that the index does not name is left out.
     let stray = Given::new("stray", Dtype::U8, &[1], 3);
     folder.write("two.safetensors", &write::safetensors(&[two, stray]));
@@ -134,4 +134,25 @@ fn nested_checkpoints_have_dotted_names() {
     let names: Vec<_> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     assert_eq!(names, ["model.w", "list.0"]);
     assert_eq!(tensors[0].offset, tensors[1].offset, "tied tensors share bytes");
+}
+
+#[test]
+fn packed_and_sparse_tensors_stand_for_more_parameters() {
+    let folder = Folder::new();
+    let plain = |name: &str, dtype, elements| Given::new(name, dtype, &[elements], 1);
+    let bytes = write::safetensors(&[
+        plain("a.weight", Dtype::F16, 10),
+        plain("b.weight_packed", Dtype::U8, 10),
+        plain("c.weight_packed", Dtype::U8, 10),
+        plain("c.meta", Dtype::I64, 1),
+        plain("d.compressed", Dtype::Bf16, 10),
+        plain("d.bitmask", Dtype::U8, 3),
+        plain("e.weight", Dtype::U8, 10),
+        plain("e.weight.quant_state.bitsandbytes__nf4", Dtype::U8, 1),
+    ]);
+    let file = WeightsFile::open(&[folder.write("w", &bytes)]).unwrap();
+    let parameters = |name: &str| file.parameters(file.get(name).unwrap());
+    let names = ["a.weight", "b.weight_packed", "c.weight_packed", "d.compressed", "e.weight"];
+    assert_eq!(names.map(parameters), [10, 20, 40, 20, 20]);
+    assert_eq!(file.packing(file.get("c.weight_packed").unwrap()), Packing::SparseInt4);
 }

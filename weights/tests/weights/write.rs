@@ -1,25 +1,25 @@
 //! Writers of weights files, so that tests know every byte.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use omniheap_weights::Dtype;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use zip::CompressionMethod;
 use zip::write::SimpleFileOptions;
 
 /// A tensor to write.
 #[derive(Debug, Clone)]
-pub struct Given {
-    pub name: String,
-    pub dtype: Dtype,
-    pub shape: Vec<u64>,
-    pub bytes: Vec<u8>,
+pub(crate) struct Given {
+    pub(crate) name: String,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Given {
     /// A tensor whose bytes follow from `seed`.
-    pub fn new(name: &str, dtype: Dtype, shape: &[u64], seed: u64) -> Self {
+    pub(crate) fn new(name: &str, dtype: Dtype, shape: &[u64], seed: u64) -> Self {
         let size = dtype.bytes(shape.iter().product()).expect("tests ask for whole blocks");
         let mut state = seed | 1;
         let bytes = (0..size).map(|_| {
@@ -33,10 +33,10 @@ impl Given {
 }
 
 /// A folder that is removed when it is dropped.
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path =
@@ -45,7 +45,7 @@ impl Folder {
         Self(path)
     }
 
-    pub fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, bytes).unwrap();
         path
@@ -59,7 +59,7 @@ impl Drop for Folder {
 }
 
 /// A safetensors file with this header and data.
-pub fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
+pub(crate) fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(data);
@@ -67,7 +67,7 @@ pub fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
 }
 
 /// The safetensors crate's own writer, which knows fewer types.
-pub fn safetensors(tensors: &[Given]) -> Vec<u8> {
+pub(crate) fn safetensors(tensors: &[Given]) -> Vec<u8> {
     use safetensors::Dtype as Theirs;
     use safetensors::tensor::TensorView;
     let views: BTreeMap<_, _> = tensors
@@ -96,7 +96,7 @@ fn text(bytes: &mut Vec<u8>, text: &str) {
 }
 
 /// A pair of GGUF with a value that is written already.
-pub fn pair(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
+pub(crate) fn pair(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     text(&mut bytes, key);
     bytes.extend_from_slice(&kind.to_le_bytes());
@@ -105,12 +105,12 @@ pub fn pair(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
 }
 
 /// The number of a type in GGUF.
-pub fn number(dtype: Dtype) -> u32 {
+pub(crate) fn number(dtype: Dtype) -> u32 {
     (0..64).find(|&number| Dtype::from_gguf(number) == Some(dtype)).expect("a type of GGUF")
 }
 
 /// A GGUF file; `pairs` come before the alignment.
-pub fn gguf(version: u32, alignment: u32, pairs: &[Vec<u8>], tensors: &[Given]) -> Vec<u8> {
+pub(crate) fn gguf(version: u32, alignment: u32, pairs: &[Vec<u8>], tensors: &[Given]) -> Vec<u8> {
     let mut bytes = b"GGUF".to_vec();
     bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&(tensors.len() as u64).to_le_bytes());
@@ -137,27 +137,27 @@ pub fn gguf(version: u32, alignment: u32, pairs: &[Vec<u8>], tensors: &[Given]) 
 
 /// A pickle, written opcode by opcode.
 #[derive(Default)]
-pub struct Pickle(pub Vec<u8>);
+pub(crate) struct Pickle(pub(crate) Vec<u8>);
 
 impl Pickle {
-    pub fn op(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn op(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    pub fn text(&mut self, text: &str) -> &mut Self {
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.op(b"X").op(&u32::try_from(text.len()).unwrap().to_le_bytes()).op(text.as_bytes())
     }
 
-    pub fn global(&mut self, module: &str, name: &str) -> &mut Self {
+    pub(crate) fn global(&mut self, module: &str, name: &str) -> &mut Self {
         self.op(b"c").op(module.as_bytes()).op(b"\n").op(name.as_bytes()).op(b"\n")
     }
 
-    pub fn int(&mut self, value: u64) -> &mut Self {
+    pub(crate) fn int(&mut self, value: u64) -> &mut Self {
         self.op(&[0x8a, 8]).op(&value.to_le_bytes())
     }
 
-    pub fn tuple(&mut self, values: &[u64]) -> &mut Self {
+    pub(crate) fn tuple(&mut self, values: &[u64]) -> &mut Self {
         self.op(b"(");
         values.iter().for_each(|&value| {
             self.int(value);
@@ -166,7 +166,7 @@ impl Pickle {
     }
 
     /// `_rebuild_tensor_v2` of a whole storage.
-    pub fn tensor(&mut self, given: &Given, key: &str, strides: &[u64]) -> &mut Self {
+    pub(crate) fn tensor(&mut self, given: &Given, key: &str, strides: &[u64]) -> &mut Self {
         let class = match given.dtype {
             Dtype::F32 => "FloatStorage",
             Dtype::F16 => "HalfStorage",
@@ -185,7 +185,7 @@ impl Pickle {
 }
 
 /// Strides of a tensor whose elements follow each other.
-pub fn strides(shape: &[u64]) -> Vec<u64> {
+pub(crate) fn strides(shape: &[u64]) -> Vec<u64> {
     let mut strides: Vec<_> = shape
         .iter()
         .rev()
@@ -200,7 +200,7 @@ pub fn strides(shape: &[u64]) -> Vec<u64> {
 }
 
 /// The pickle of a state dict.
-pub fn state_dict(tensors: &[Given]) -> Pickle {
+pub(crate) fn state_dict(tensors: &[Given]) -> Pickle {
     let mut pickle = Pickle(vec![0x80, 2]);
     pickle.global("collections", "OrderedDict").op(b")R(");
     for (key, tensor) in tensors.iter().enumerate() {
@@ -212,7 +212,7 @@ pub fn state_dict(tensors: &[Given]) -> Pickle {
 }
 
 /// A zip file of `torch.save`.
-pub fn torch(pickle: &[u8], tensors: &[Given], method: CompressionMethod) -> Vec<u8> {
+pub(crate) fn torch(pickle: &[u8], tensors: &[Given], method: CompressionMethod) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(method);
     let mut entry = |name: &str, bytes: &[u8]| {
