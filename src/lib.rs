@@ -1,14 +1,11 @@
 #![doc = include_str!("../README.md")]
-pub use omniheap_core::*;
 #[cfg(feature = "cuda")]
 pub use omniheap_cuda as cuda;
-pub use omniheap_extras::*;
 #[cfg(feature = "hip")]
 pub use omniheap_hip as hip;
 pub use omniheap_host as host;
 pub use omniheap_layers as layers;
-#[cfg(feature = "plan")]
-pub use omniheap_plan as plan;
+pub use omniheap_seam as seam;
 pub use omniheap_shaders as shaders;
 #[cfg(feature = "trace")]
 pub use omniheap_trace as trace;
@@ -27,20 +24,86 @@ mod requests;
 mod schedule;
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
-#[cfg(feature = "trace")]
-pub use picture::picture;
-pub use profile::{
-    Knowledge, ProfileError, config_for, policy_for, profile_path, read_profile, write_profile,
+pub use omniheap_core::{
+    AllocateError, Allocation, Binding, Buffer, GiveBack, Limits, Manager, ManagerConfig, Mapped,
+    Mapping, PoolConfig, Request, StrategyKind, Tag, Usage, UserPool, strategy,
 };
-#[cfg(feature = "serde")]
-pub use requests::{RequestError, WrittenRequest, parse_requests, read_requests};
-#[cfg(all(feature = "plan", feature = "trace"))]
-pub use schedule::{plan_from_trace, problem_from_trace};
+pub use omniheap_seam::{
+    Align, AnyBackend, Backend, Caps, Error, ErrorKind, HeapId, Point, TimelineId,
+};
 
-#[cfg(doctest)]
-#[doc = include_str!("../docs/defragmentation.md")]
-mod defragmentation {}
+/// What a request may say, and where it goes: hints, policies, measured profiles, constants, shared-memory layouts.
+pub mod placement {
+    pub use crate::profile::{
+        Knowledge, ProfileError, config_for, policy_for, profile_path, read_profile, write_profile,
+    };
+    #[cfg(feature = "serde")]
+    pub use crate::requests::{RequestError, WrittenRequest, parse_requests, read_requests};
+    pub use omniheap_core::{
+        Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy,
+        Dependence, Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy,
+        Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection,
+        SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
+        TableSize, Walk, Word, Work, Writer, choose_constants,
+    };
+    pub use omniheap_extras::{
+        Constant, ConstantHome, ConstantPlan, allocate_constants, plan_constants,
+    };
+}
 
+/// Settings of pools, and what a program does when memory is short.
+pub mod pool {
+    pub use omniheap_core::{Growth, Pressure, Relief, Uses, Waiting};
+}
+
+/// Copies between allocations, staging, pins, and kernels that run over allocations.
+pub mod transfer {
+    pub use omniheap_core::{CopyRegion, Pinned, Program};
+    pub use omniheap_extras::Staging;
+}
+
+/// Defragmentation: passes, budgets, background steps.
+pub mod defrag {
+    pub use omniheap_core::{
+        Background, Budget, Decision, Defragmentation, MoveCost, MoveOutcome, Moved, Outcome, Pass,
+        PlannedMove, Remapping, Spot, Step,
+    };
+}
+
+/// What a manager tells: reports, explanations, events, shortages.
+pub mod report {
+    #[cfg(feature = "trace")]
+    pub use crate::picture::picture;
+    pub use omniheap_core::{
+        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapUse, Observer,
+        Plan, PoolReport, Report, Rung, Shortage, Source, SpanReport, SpanState, Totals, Verdict,
+    };
+}
+
+/// Tools that watch the bytes of allocations: guards that find overwrites, and the hook for tools of your own.
+pub mod guards {
+    pub use omniheap_core::{
+        Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
+    };
+    pub use omniheap_extras::{
+        GuardReport, Overwrite, guard_report, guarded, guarded_with, overwrites,
+    };
+}
+
+/// The offline planner, and plans for recorded programs.
+#[cfg(feature = "plan")]
+pub mod plan {
+    #[cfg(feature = "trace")]
+    pub use crate::schedule::{plan_from_trace, problem_from_trace};
+    pub use omniheap_plan::*;
+}
+
+/// The documents of `docs/`, whose examples run as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/guards.md")]
-mod guards {}
+mod documents {
+    #[doc = include_str!("../docs/defragmentation.md")]
+    mod defragmentation {}
+
+    #[doc = include_str!("../docs/guards.md")]
+    mod guards {}
+}

@@ -7,7 +7,8 @@ use omniheap::plan::Options;
 use omniheap::plan::install::{NoSchedule, Schedule};
 use omniheap::trace::Trace;
 use omniheap::{
-    Align, Allocation, Backend, Manager, ManagerConfig, Request, Result, plan_from_trace,
+    Align, Allocation, Backend, Manager, ManagerConfig, Request, plan::plan_from_trace,
+    seam::Result,
 };
 
 /// Time limit of the planner.

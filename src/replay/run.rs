@@ -4,8 +4,8 @@ use super::program::{Program, Step};
 use core::time::Duration;
 use omniheap::layers::{Layer, Record};
 use omniheap::{
-    AllocateError, Allocation, Backend, ErrorKind, Manager, ManagerConfig, Request, Result,
-    TimelineId,
+    AllocateError, Allocation, Backend, ErrorKind, Manager, ManagerConfig, Request, TimelineId,
+    seam::Result,
 };
 use std::time::Instant;
 

@@ -232,6 +232,39 @@ impl Vulkan {
         Ok((memory, base))
     }
 
+    /// Allocates memory for this buffer or image: a span of a shared block, or memory of its own where the driver prefers or
+    /// requires that ([`Alone`]).
+    ///
+    /// It counts against the manager's budgets. Heaps are tried in the order of `needs`. Pages cannot be bound to a resource, so
+    /// where the manager's pools are made of pages each resource gets memory of its own; make the manager with
+    /// [`ManagerConfig::plain`](omniheap_core::ManagerConfig::plain) to let resources share blocks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Manager::allocate`], about the last heap tried.
+    ///
+    /// # Safety
+    ///
+    /// `handle` belongs to the manager's device and `needs` are its own.
+    pub unsafe fn allocate_for<H: Native>(
+        manager: &Manager<Self>,
+        handle: H,
+        needs: &Needs,
+    ) -> Result<Allocation<Self>, AllocateError> {
+        if needs.alone == Alone::No {
+            let heaps = &needs.heaps;
+            let shared =
+                manager.backend().table.first_that_gives(heaps, AllocateError::kind, |heap| {
+                    manager.allocate(&needs.request(heap))
+                })?;
+            if shared.binding().block().memory().is_some() {
+                return Ok(shared);
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Self::allocate_alone(manager, handle, needs) }
+    }
+
     /// Allocates memory that is only for this buffer or image: what [`Alone`] prefers or requires.
     ///
     /// It counts against the manager's budgets. Heaps are tried in the order of `needs`; when one is full, so are the others of

@@ -4,7 +4,12 @@ use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::request::{OmniheapRequest, heap, read};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text};
 use core::ffi::c_char;
-use omniheap::{ErrorKind, HeapKind, Placement, Source, Word as _};
+use omniheap::{
+    ErrorKind, Limits,
+    placement::{Placement, Word as _},
+    report::Source,
+    seam::HeapKind,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -224,7 +229,7 @@ pub extern "C" fn omniheap_set_budget(
     soft: u64,
     hard: u64,
 ) -> OmniheapStatus {
-    call(|| Ok(holder(manager)?.manager.set_budget(heap(number)?, soft, hard)?))
+    call(|| Ok(holder(manager)?.manager.set_budget(heap(number)?, Limits { soft, hard })?))
 }
 
 /// Sets when pools wait that were made with `OMNIHEAP_WAITING_THRIFT`: `OMNIHEAP_WAITING_LAST_RESORT` suspends that, for the

@@ -4,12 +4,15 @@ use crate::handle::{Native, OmniheapManager, holder};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use core::ffi::c_void;
 use omniheap::hip::hipStream_t;
-use omniheap::{Backend as _, Epoch, ErrorKind, Point, TimelineId, Timelines};
+use omniheap::{
+    Backend as _, ErrorKind, Point, TimelineId,
+    seam::{Epoch, Timelines},
+};
 
 /// Runs `with` on the timelines of a manager's device.
 fn with<R>(
     manager: OmniheapManager,
-    with: impl FnOnce(&dyn Timelines) -> omniheap::Result<R>,
+    with: impl FnOnce(&dyn Timelines) -> omniheap::seam::Result<R>,
 ) -> Result<R, Failure> {
     let holder = holder(manager)?;
     let timelines = holder.manager.backend().as_timelines().ok_or(ErrorKind::Unsupported)?;

@@ -7,7 +7,10 @@ use crate::{OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED};
 use ash::vk::{self, Handle as _};
 use core::ffi::c_char;
 use omniheap::vulkan::{self, Alone, Block, Needs, Vulkan};
-use omniheap::{Allocation, AnyBackend, AnyBlock, Class, ErrorKind, HeapKind, Request};
+use omniheap::{
+    Allocation, AnyBackend, ErrorKind, Request,
+    seam::{AnyBlock, Class, HeapKind},
+};
 use std::sync::Arc;
 
 /// Where an allocation lies in Vulkan's words.
@@ -57,12 +60,9 @@ unsafe fn allocate<H: vulkan::Native>(
     let vulkan = vulkan(holder)?;
     let mut last = Failure::from(ErrorKind::NoSuchHeap);
     for heap in &needs.heaps {
-        let request = Request {
-            layout: needs.layout,
-            class: needs.class,
-            name,
-            ..Request::new(needs.layout.size).heap(*heap).pinned()
-        };
+        let request = Request::new(needs.layout.size).layout(needs.layout).class(needs.class);
+        let mut request = request.heap(*heap).pinned();
+        request.name = name;
         let made = match needs.alone {
             Alone::No => holder.manager.allocate(&request),
             Alone::Preferred => holder.manager.allocate(&request.dedicated()),

@@ -16,9 +16,12 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
 use omniheap::{
-    Align, AllocateError, Allocation, BackendKind, BlockNumber, Caps, ErrorKind, HeapId, HeapKind,
-    Manager, ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result,
-    TimelineId, Uses, Waiting,
+    Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, Limits, Manager,
+    ManagerConfig, Request, TimelineId,
+    placement::{Placement, Policy, Ranking, Reason, Region},
+    pool::{Uses, Waiting},
+    report::BlockNumber,
+    seam::{HeapKind, Result},
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -92,7 +95,7 @@ impl<B: Streams> Device<B> {
         let heap = device_heap(manager.caps())?;
         let is_paged = settings.paged && manager.backend().as_remap().is_some();
         if let Some(limit) = settings.limit {
-            manager.set_budget(heap, limit, limit)?;
+            manager.set_budget(heap, Limits::hard(limit))?;
         }
         Ok(Self {
             ordinal,
@@ -321,7 +324,7 @@ impl<B: Streams> Device<B> {
 
     /// Sets the most that may be held.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<()> {
-        self.manager.set_budget(self.heap, bytes, bytes)
+        self.manager.set_budget(self.heap, Limits::hard(bytes))
     }
 
     /// Sets the most that may be held, as a share of the device.
@@ -375,10 +378,12 @@ impl<B: Streams> Device<B> {
         self.manager.retire()?;
         let (totals, report) = (self.manager.totals(), self.manager.report());
         let held = self.manager.heap_use(self.heap)?;
-        let rungs: serde_json::Map<String, Value> = omniheap::Rung::ALL
+        let rungs: serde_json::Map<String, Value> = omniheap::report::Rung::ALL
             .iter()
             .zip(report.rungs)
-            .map(|(rung, count)| (omniheap::Word::word(*rung).replace('-', "_"), count.into()))
+            .map(|(rung, count)| {
+                (omniheap::placement::Word::word(*rung).replace('-', "_"), count.into())
+            })
             .collect();
         let blocks: usize = report.pools.iter().map(|pool| pool.blocks.len()).sum();
         let rest = json!({
@@ -446,7 +451,7 @@ impl<B: Streams> Device<B> {
 
     /// The report's data, for the HTML page.
     pub(crate) fn picture(&self) -> omniheap::trace::report::ReportData {
-        omniheap::picture(&self.manager, "omniheap under PyTorch")
+        omniheap::report::picture(&self.manager, "omniheap under PyTorch")
     }
 
     /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.

@@ -3,8 +3,10 @@
 use core::time::Duration;
 use omniheap::shaders::Placed;
 use omniheap::{
-    Allocation, AnyBackend, Backend as _, Error, ErrorKind, HeapKind, Kernel, Manager, Point,
-    Program, Region, Request, TimelineId,
+    Allocation, AnyBackend, Backend as _, Error, ErrorKind, Manager, Point, Request, TimelineId,
+    placement::Region,
+    seam::{HeapKind, Kernel},
+    transfer::Program,
 };
 use std::time::Instant;
 

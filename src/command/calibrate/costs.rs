@@ -4,7 +4,10 @@ use crate::command::Failure;
 use crate::command::output::{self, Format};
 use indicatif::ProgressBar;
 use omniheap::shaders::{Lookup, PROBES};
-use omniheap::{Caps, Cost, Probe, Profile, Region, TableSize, Word as _};
+use omniheap::{
+    Caps,
+    placement::{Cost, Probe, Profile, Region, TableSize, Word as _},
+};
 use serde::Serialize;
 
 /// Items of one thread: little reuse and much.

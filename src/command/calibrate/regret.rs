@@ -2,10 +2,10 @@
 use super::bench::{Bench, Time};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
-use omniheap::shaders::{JUDGED, Lookup};
-use omniheap::{
+use omniheap::placement::{
     DefaultPolicy, Knowledge, MeasuredPolicy, Policy, Profile, Region, Word as _, policy_for,
 };
+use omniheap::shaders::{JUDGED, Lookup};
 use serde::Serialize;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
 use compact::Compaction;
-use omniheap::{AnyBackend, Backend as _, config_for, open, open_best};
+use omniheap::{AnyBackend, Backend as _, open, open_best, placement::config_for};
 use place::Placed;
 use record::Recording;
 use reuse::Reuse;

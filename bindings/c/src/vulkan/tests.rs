@@ -1,6 +1,7 @@
 //! Memory that a driver ties to one resource.
 use super::*;
 use crate::open::settings;
+use omniheap::Limits;
 
 const SIZE: u64 = 100_000;
 
@@ -56,7 +57,7 @@ fn a_budget_holds_for_memory_tied_to_a_resource() {
     let heap = needs.heaps[0];
     needs.heaps = vec![heap];
     let limit = needs.layout.size - 1;
-    holder.manager.set_budget(heap, limit, limit).unwrap();
+    holder.manager.set_budget(heap, Limits::hard(limit)).unwrap();
     // SAFETY: the needs are the buffer's own.
     let refused = unsafe { allocate(&holder, buffer, &needs, None) };
     assert_eq!(refused.err().map(|why| why.status), Some(OmniheapStatus::OverBudget));
