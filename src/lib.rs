@@ -1,4 +1,39 @@
-#![doc = include_str!("../README.md")]
+//! One memory manager for every GPU: CUDA, HIP, Vulkan, wgpu and plain host memory behind one interface.
+//!
+//! ```
+//! use omniheap::{Manager, Request, Usage, open_best};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let manager = Manager::new(open_best()?); // the best device here; host memory if there is none
+//! let numbers = manager.allocate_slice::<f32>(1024, Usage::Device)?;
+//! numbers.write(0, &[1.0, 2.0, 3.0])?;
+//! let mut values = [0.0; 3];
+//! numbers.read(0, &mut values)?;
+//! assert_eq!(values, [1.0, 2.0, 3.0]);
+//!
+//! let why = manager.explain(&Request::new(4096).usage(Usage::Upload))?.placement.reason;
+//! println!("uploads: {why}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Manager`] hands out [`Allocation`]s of one device: suballocated, reused in the order of streams and queues, placed by a policy, and moved
+//! by defragmentation. [`open_best`], [`open`] and [`devices`] find devices; an engine that owns its device wraps it with the backend's
+//! own type (`vulkan::Vulkan::wrap`, `wgpu::Wgpu::wrap`, `cuda::Cuda::wrap`).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`placement`] | what a request may say beyond its [`Usage`], and the policies that place it |
+//! | [`pool`], [`strategy`] | settings of pools; the algorithms that divide their blocks |
+//! | [`transfer`] | copies between allocations, staging, kernels |
+//! | [`defrag`] | passes that move live data |
+//! | [`report`] | reports, explanations, events |
+//! | [`guards`] | finding out-of-bounds writes |
+//! | [`seam`] | the traits that a backend implements, and the words they use |
+//! | [`layers`] | backends that limit, record or fail another one |
+//! | [`host`], `cuda`, `hip`, `vulkan`, `wgpu` | the backends; all but the first are features |
+//!
+//! The folder `docs/` has a page for each task.
 #[cfg(feature = "cuda")]
 pub use omniheap_cuda as cuda;
 #[cfg(feature = "hip")]
@@ -98,12 +133,47 @@ pub mod plan {
     pub use omniheap_plan::*;
 }
 
-/// The documents of `docs/`, whose examples run as tests.
+/// Documents whose examples run as tests.
 #[cfg(doctest)]
 mod documents {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+
+    #[doc = include_str!("../docs/budgets.md")]
+    mod budgets {}
+
+    #[doc = include_str!("../docs/debugging.md")]
+    mod debugging {}
+
     #[doc = include_str!("../docs/defragmentation.md")]
     mod defragmentation {}
 
+    #[cfg(all(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
+    #[doc = include_str!("../docs/embedding.md")]
+    mod embedding {}
+
     #[doc = include_str!("../docs/guards.md")]
     mod guards {}
+
+    #[doc = include_str!("../docs/out-of-memory.md")]
+    mod out_of_memory {}
+
+    #[doc = include_str!("../docs/pools.md")]
+    mod pools {}
+
+    #[cfg(feature = "trace")]
+    #[doc = include_str!("../docs/recording.md")]
+    mod recording {}
+
+    #[doc = include_str!("../docs/streams.md")]
+    mod streams {}
+
+    #[doc = include_str!("../docs/uploads.md")]
+    mod uploads {}
+
+    #[doc = include_str!("../docs/writing-a-backend.md")]
+    mod writing_a_backend {}
+
+    #[doc = include_str!("../docs/writing-a-strategy.md")]
+    mod writing_a_strategy {}
 }

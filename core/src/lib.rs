@@ -4,28 +4,20 @@
 //! [strategy] divides each pool's blocks. [`Manager::create_pool`] makes a pool with one of the strategies here,
 //! [`Manager::create_pool_with`] one with a strategy of your own. Plans that were made ahead are followed by
 //! `omniheap_plan::install`.
-#![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
-#[cfg(feature = "std")]
 mod defrag;
-#[cfg(feature = "std")]
 mod device;
-#[cfg(feature = "std")]
 mod event;
-#[cfg(feature = "std")]
 mod lane;
-#[cfg(feature = "std")]
 mod manager;
 #[cfg(all(test, loom))]
 mod models;
-#[cfg(feature = "std")]
 mod pool;
-#[cfg(feature = "std")]
 mod sanitizer;
-pub mod strategy;
-#[cfg(feature = "std")]
 mod sync;
+
+pub use omniheap_strategy as strategy;
 
 pub use omniheap_placement::{
     Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Dependence,
@@ -42,10 +34,9 @@ pub use omniheap_seam::{
     Slot, Span, TimelineId, Timelines, Transfer, Use, bytes, erase,
 };
 
-#[cfg(feature = "std")]
 pub use {
     defrag::{Budget, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
-    device::{HeapUse, MoveCost},
+    device::{DriverLimit, HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     lane::{
         BlockReport, Growth, PoolConfig, SpanReport, SpanState, StrategyKind, Totals, Uses, Waiting,

@@ -39,19 +39,19 @@ fn steps() -> Vec<Step> {
     let doctests = cargo(&["test", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
     let lint =
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
-    let no_std =
-        ["check", "--quiet", "-p", "omniheap-core", "-p", "omniheap-seam", "--no-default-features"];
+    let no_std = ["omniheap-seam", "omniheap-strategy"].map(|name| ["-p", name]).concat();
+    let no_std = [vec!["check", "--quiet", "--no-default-features"], no_std].concat();
     vec![
         Step::new("system packages", system::prepare),
         Step::command("format", cargo(&["fmt", "--all", "--check"])),
         Step::new("no vendor in the core", || {
-            ["seam/src", "placement/src", "core/src", "layers/src", "extras/src"]
+            ["seam/src", "placement/src", "strategy/src", "core/src", "layers/src", "extras/src"]
                 .iter()
                 .try_for_each(|part| words::check(&root().join(part)))
         }),
         Step::new("modules of the core import one way", arrows::check),
         Step::new("tables say what the results say", table::check),
-        Step::command("core without std", cargo(&no_std)),
+        Step::command("seam and strategies without std", cargo(&no_std)),
         Step::new("C header", header::check),
         Step::command("lint", lint),
         Step::command("documentation", documents),

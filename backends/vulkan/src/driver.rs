@@ -59,8 +59,8 @@ pub(crate) struct Instance {
     messages: Option<Box<Messages>>,
     pub(crate) names: Names,
     owner: Owner,
-    /// Keeps the loader's library in memory.
-    pub(crate) entry: ash::Entry,
+    /// Keeps the loader's library in memory; `None` where an engine keeps it.
+    pub(crate) entry: Option<ash::Entry>,
 }
 
 /// Whether debug names are available.
@@ -97,19 +97,21 @@ impl Instance {
         } else {
             Names::Dropped
         };
-        let mut instance = Self { raw, messenger: None, messages, names, owner: Owner::Us, entry };
-        instance.listen()?;
+        let owner = Owner::Us;
+        let mut instance = Self { raw, messenger: None, messages, names, owner, entry: None };
+        instance.listen(&entry)?;
+        instance.entry = Some(entry);
         Ok(instance)
     }
 
     /// Takes an instance that an engine owns and keeps alive.
-    pub(crate) fn wrap(entry: ash::Entry, raw: ash::Instance, names: Names) -> Self {
+    pub(crate) fn wrap(entry: Option<ash::Entry>, raw: ash::Instance, names: Names) -> Self {
         Self { raw, messenger: None, messages: None, names, owner: Owner::Caller, entry }
     }
 
-    fn listen(&mut self) -> Result<()> {
+    fn listen(&mut self, entry: &ash::Entry) -> Result<()> {
         let Some(messages) = &self.messages else { return Ok(()) };
-        let utils = ext::debug_utils::Instance::new(&self.entry, &self.raw);
+        let utils = ext::debug_utils::Instance::new(entry, &self.raw);
         let info = validation::messenger_info(messages);
         // SAFETY: the instance is alive, was created with debug-utils, and keeps `messages` in place until `drop`.
         let messenger = check(unsafe { utils.create_debug_utils_messenger(&info, None) })?;

@@ -221,6 +221,32 @@ pub unsafe extern "C" fn omniheap_heap(
     })
 }
 
+/// Says how many bytes of a heap the driver lets this process hold, and how many are held now. Both may be null.
+///
+/// # Safety
+///
+/// `budget` and `used` are null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_driver_budget(
+    manager: OmniheapManager,
+    number: u32,
+    budget: *mut u64,
+    used: *mut u64,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        let driver = holder.manager.backend().as_budget().ok_or_else(|| {
+            let message = "this driver does not tell its budget; set one with omniheap_set_budget";
+            Failure::new(OmniheapStatus::Unsupported, message)
+        })?;
+        let told = driver.budget(heap(number)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { put_optional(budget, || Ok(told.budget)) }?;
+        // SAFETY: as above.
+        unsafe { put_optional(used, || Ok(told.used)) }
+    })
+}
+
 /// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_set_budget(

@@ -122,3 +122,15 @@ pub extern "C" fn omniheap_timeline_wait(
     let point = Point { timeline: TimelineId(timeline), epoch: Epoch(epoch) };
     call(|| with(manager, |timelines| timelines.wait(point)))
 }
+
+/// Makes the timeline `waiting` wait, on the device, until another has reached an epoch. The host does not wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_timeline_order(
+    manager: OmniheapManager,
+    waiting: u32,
+    timeline: u32,
+    epoch: u64,
+) -> OmniheapStatus {
+    let point = Point { timeline: TimelineId(timeline), epoch: Epoch(epoch) };
+    call(|| with(manager, |timelines| timelines.order(TimelineId(waiting), point)))
+}

@@ -89,6 +89,11 @@ impl<B: Streams> Arena<B> {
         (!empty.blocks.is_empty()).then_some(empty)
     }
 
+    /// What owns the bytes of the blocks.
+    pub(crate) fn into_blocks(self) -> impl Iterator<Item = Allocation<B>> {
+        self.blocks.into_iter().flatten().map(|(_, block)| block)
+    }
+
     /// Bytes that are live.
     pub(crate) fn used(&self) -> u64 {
         self.division.usage().used

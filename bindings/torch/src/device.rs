@@ -187,7 +187,12 @@ impl<B: Streams> Device<B> {
         number: Option<u64>,
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
-        self.late.look(|| self.manager.retire().unwrap_or(0));
+        if self.late.are_waiting() || self.graphs.is_watching() {
+            self.late.look(|| {
+                self.late.freed(self.graphs.collect(&self.manager));
+                self.manager.retire().unwrap_or(0)
+            });
+        }
         // SAFETY: the caller's promise.
         let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, life) }?;
         let allocation = self.manager.allocate(&Request::new(size).on(seat.timeline))?;
@@ -247,7 +252,7 @@ impl<B: Streams> Device<B> {
         let standing = unsafe { self.manager.backend().standing(stream) }?;
         let may_wait = matches!(standing, Standing::Running(_));
         let is_freer = may_wait && self.graphs.forget_found(self.manager.backend());
-        if !self.graphs.give_back(&self.manager) && !is_freer {
+        if !self.graphs.give_back_all(&self.manager) && !is_freer {
             return Err(error);
         }
         // SAFETY: the caller's promise.
@@ -268,7 +273,7 @@ impl<B: Streams> Device<B> {
         match held {
             Held::Plain(allocation, seat) => {
                 if shared == Shared::Yes {
-                    self.late.freed();
+                    self.late.freed(1);
                 }
                 if !self.seats.is_current(seat) {
                     // The order of another stream does not protect it. On a lost device nothing does, nor must.
@@ -276,7 +281,7 @@ impl<B: Streams> Device<B> {
                 }
                 drop(allocation);
             }
-            Held::Kept(kept) => self.graphs.free(kept, shared),
+            Held::Kept(kept) => self.late.freed(self.graphs.free(&self.manager, kept, shared)),
         }
         self.tell(Happened::Freed, address, size, stream);
         match stated {
@@ -309,7 +314,7 @@ impl<B: Streams> Device<B> {
 
     /// Gives everything empty back to the driver, and what becomes empty by waiting for the device.
     pub(crate) fn trim(&self) -> Result<u64> {
-        self.graphs.give_back(&self.manager);
+        self.graphs.give_back_all(&self.manager);
         let mut bytes = self.manager.trim()?;
         // Where a device can only be waited for, the first wait shows what is free, and the second that nobody uses it.
         for _ in 0..2 {
@@ -353,7 +358,7 @@ impl<B: Streams> Device<B> {
     }
 
     pub(crate) fn release(&self, pool: PoolId) {
-        self.graphs.release(pool);
+        self.late.freed(self.graphs.release(&self.manager, pool));
     }
 
     /// Notes that the capture of a stream begins now.

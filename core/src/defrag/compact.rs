@@ -1,4 +1,4 @@
-//! Compacting blocks that residence: allocations high in a block move into its lower holes, so that one long hole is left.
+//! Compacting blocks that stay: allocations high in a block move into its lower holes, so that one long hole is left.
 //!
 //! No allocation moves over its own bytes or over those of another, so every old place stays valid until all copies are
 //! made, as a pass promises. An allocation that fits no hole below it stays, and bounds the long hole.

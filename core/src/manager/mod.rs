@@ -112,7 +112,8 @@ impl<B: Backend> Manager<B> {
 
     fn over(device: Device<B>, config: ManagerConfig) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let device = Arc::new(device.observed(config.observer.clone()));
+        let device =
+            Arc::new(device.observed(config.observer.clone()).limited(config.driver_limit));
         let caps = device.backend().caps();
         let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
         let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);

@@ -91,6 +91,20 @@ impl Device {
         Ok(Self::assemble(instance, physical, raw, queues, Owner::Caller))
     }
 
+    /// Takes a device that an engine owns and keeps alive, without any queue of it.
+    pub(crate) fn wrap_memory(
+        instance: Arc<Instance>,
+        physical: &Physical,
+        raw: ash::Device,
+    ) -> Arc<Self> {
+        Self::assemble(instance, physical, raw, &[], Owner::Caller)
+    }
+
+    /// Returns whether this backend may submit work; without a queue, it only allocates and maps memory.
+    pub(crate) const fn has_queues(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
     fn assemble(
         instance: Arc<Instance>,
         physical: &Physical,

@@ -266,7 +266,7 @@ fn a_borrowed_device_works_and_survives(rig: &Rig) {
     ];
     let enabled: Vec<_> = all.into_iter().filter(|feature| owner.has(*feature)).collect();
     let existing = |queues| Existing {
-        entry: owner.ash_entry().clone(),
+        entry: owner.ash_entry().cloned().unwrap(),
         instance: owner.ash_instance().clone(),
         physical_device: owner.physical_device(),
         device: owner.ash_device().clone(),
@@ -301,7 +301,7 @@ fn a_borrowed_device_is_asked_for_what_it_is_said_to_have(rig: &Rig) {
     let queues = [(family, unsafe { device.get_device_queue(family, 0) })];
     let wrap = |enabled: &[Feature]| {
         let existing = Existing {
-            entry: owner.ash_entry().clone(),
+            entry: owner.ash_entry().cloned().unwrap(),
             instance: instance.clone(),
             physical_device: owner.physical_device(),
             device: device.clone(),

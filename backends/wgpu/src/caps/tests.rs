@@ -18,7 +18,7 @@ fn describe_with(device: DeviceType, memory: Option<&DriverMemory>) -> Caps {
     describe(&info, &Limits::default(), 0, memory)
 }
 
-/// Physical heap and size of the four heaps.
+/// Physical heap and size of each heap.
 fn layout(memory: &DriverMemory) -> Vec<(u8, u64)> {
     let caps = describe_with(DeviceType::DiscreteGpu, Some(memory));
     caps.heaps.iter().map(|heap| (heap.physical, heap.size)).collect()

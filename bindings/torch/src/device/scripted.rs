@@ -229,7 +229,9 @@ impl Streams for Scripted {
     }
 
     fn end_capture(&self) {
-        lock(&self.script).held -= 1;
+        let mut script = lock(&self.script);
+        script.held -= 1;
+        self.settle(&mut script).expect("the host can be marked");
     }
 
     fn extent(block: &Self::Block) -> u64 {

@@ -7,6 +7,7 @@ mod corpus;
 mod dedicated;
 mod defragment;
 mod defragment_soak;
+mod driver_budget;
 mod holes;
 mod missed;
 mod once_missed;

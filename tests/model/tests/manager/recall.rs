@@ -16,7 +16,7 @@ const FAR: HeapId = HeapId(1);
 const ROOM: u64 = 16 * MIB;
 
 fn host() -> Host {
-    let far = omniheap_core::Heap { physical: 1, ..heap(HeapKind::Staging, ROOM) };
+    let far = heap(HeapKind::Staging, ROOM).physical(1);
     Host::builder().heap(heap(HeapKind::Device, ROOM)).heap(far).open().expect("a host device")
 }
 
