@@ -32,29 +32,8 @@ struct Fake {
 
 impl Fake {
     fn new(counts: &Arc<Counts>) -> Self {
-        let heap = Heap {
-            kind: HeapKind::Device,
-            name: String::new(),
-            size: 1 << 30,
-            max_block: 1 << 30,
-            align: Align::of(256),
-            granule: Align::of(256),
-            page: None,
-            mapper: Mapper::Host,
-            host: HostAccess::None,
-            use_when: Use::Normal,
-            physical: 0,
-        };
-        let caps = Caps {
-            device: DeviceInfo::default(),
-            heaps: alloc::vec![heap],
-            max_blocks: 100,
-            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-            neighbour_granularity: Align::ONE,
-            atom: Align::ONE,
-            constant: None,
-            shared: None,
-        };
+        let heap = Heap::new(HeapKind::Device, 1 << 30).granule(Align::of(256));
+        let caps = Caps::new(DeviceInfo::default(), alloc::vec![heap]).max_blocks(100);
         Self { caps, counts: Arc::clone(counts) }
     }
 }

@@ -58,12 +58,12 @@ fn streams() -> Vec<Row> {
     let back = [(Staging, ReadByHost), (Unified, Substitute(Staging))];
     let both = [(Unified, UsedByBoth), (Staging, Substitute(Unified))];
     let on_both = Request::new(MIB).access(Access::Both);
-    let again = Request::upload(512 * MIB).reuse(4);
+    let again = Request::new(512 * MIB).usage(Usage::Upload).reuse(4);
     vec![
         row("plain", Request::new(MIB), plain, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
-        row("frame", Request::upload(MIB), frame, [0, 0, 0, 1, 1, 1, 1, 1, 0]),
+        row("frame", Request::new(MIB).usage(Usage::Upload), frame, [0, 0, 0, 1, 1, 1, 1, 1, 0]),
         row("often", again, often, [0, 0, 0, 1, 0, 1, 1, 1, 0]),
-        row("back", Request::read_back(MIB), back, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
+        row("back", Request::new(MIB).usage(Usage::Readback), back, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
         row("both", on_both, both, [0, 0, 0, 0, 0, 0, 0, 0, 1]),
     ]
 }
@@ -80,7 +80,7 @@ fn every_request_goes_where_the_table_says_and_says_why() {
 
 #[test]
 fn a_coherent_request_leaves_out_what_needs_a_flush() {
-    let back = Request::read_back(MIB);
+    let back = Request::new(MIB).usage(Usage::Readback);
     let heaps = |request: &Request<'_>| {
         let placed = DefaultPolicy.place(request, &lazy_phone()).expect("it fits");
         placed.heaps.as_slice().to_vec()
@@ -95,7 +95,7 @@ fn a_coherent_request_leaves_out_what_needs_a_flush() {
 
 #[test]
 fn a_slow_window_is_not_used() {
-    let frame = Request::upload(MIB);
+    let frame = Request::new(MIB).usage(Usage::Upload);
     let slow = MeasuredPolicy { profile: Profile::ASSUMED.with_window(110) };
     let region = |policy: &dyn Policy, device: &omniheap_seam::Caps| {
         policy.place(&frame, device).expect("it fits").region

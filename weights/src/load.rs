@@ -333,7 +333,7 @@ impl<B: Backend> View<'_, B> {
             Self::Bound(binding) => {
                 Target::Device(Place { block: binding.block(), offset: binding.span().offset })
             }
-            Self::Block(block) => Target::Device(Place { block, offset: 0 }),
+            Self::Block(block) => Target::Device(Place { block: *block, offset: 0 }),
             Self::Host(start, _) => Target::Host(*start, PhantomData),
         }
     }

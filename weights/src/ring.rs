@@ -7,7 +7,7 @@ use crate::plan::{ALIGN, READ};
 use core::ptr::NonNull;
 use omniheap_core::{
     Align, Allocation, Backend, Epoch, ErrorKind as Device, HostAccess, Manager, Point, Request,
-    Result as DeviceResult, TimelineId,
+    Result as DeviceResult, TimelineId, Usage,
 };
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,8 @@ unsafe impl<B: Backend> Send for Slot<B> {}
 
 impl<B: Backend> Slot<B> {
     fn new(manager: &Manager<B>) -> Result<Self, ErrorKind> {
-        let request = Request::upload(READ).align(Align::of(ALIGN)).name("weights ring");
+        let request =
+            Request::new(READ).usage(Usage::Upload).align(Align::of(ALIGN)).name("weights ring");
         let allocation = manager.allocate(&request).map_err(ErrorKind::Allocate)?;
         allocation.pin_for_life();
         let start = allocation.map().map_err(ErrorKind::Device)?.as_ptr();

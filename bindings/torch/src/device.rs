@@ -17,9 +17,13 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
 use omniheap::{
-    Align, AllocateError, Allocation, BackendKind, BlockNumber, Caps, Defragmentation, ErrorKind,
-    HeapId, HeapKind, Manager, ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request,
-    Result, TimelineId, Uses, Waiting,
+    Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, Limits, Manager,
+    ManagerConfig, Request, TimelineId,
+    defrag::Defragmentation,
+    placement::{Placement, Policy, Ranking, Reason, Region},
+    pool::{Uses, Waiting},
+    report::BlockNumber,
+    seam::{HeapKind, Result},
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -95,7 +99,7 @@ impl<B: Streams> Device<B> {
         let heap = device_heap(manager.caps())?;
         let is_paged = settings.paged && manager.backend().as_remap().is_some();
         if let Some(limit) = settings.limit {
-            manager.set_budget(heap, limit, limit)?;
+            manager.set_budget(heap, Limits::hard(limit))?;
         }
         Ok(Self {
             ordinal,
@@ -338,7 +342,7 @@ impl<B: Streams> Device<B> {
 
     /// Sets the most that may be held.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<()> {
-        self.manager.set_budget(self.heap, bytes, bytes)
+        self.manager.set_budget(self.heap, Limits::hard(bytes))
     }
 
     /// Sets the most that may be held, as a share of the device.
@@ -413,10 +417,12 @@ impl<B: Streams> Device<B> {
         let report = self.manager.summary();
         let totals = report.totals;
         let held = self.manager.heap_use(self.heap)?;
-        let rungs: serde_json::Map<String, Value> = omniheap::Rung::ALL
+        let rungs: serde_json::Map<String, Value> = omniheap::report::Rung::ALL
             .iter()
             .zip(report.rungs)
-            .map(|(rung, count)| (omniheap::Word::word(*rung).replace('-', "_"), count.into()))
+            .map(|(rung, count)| {
+                (omniheap::placement::Word::word(*rung).replace('-', "_"), count.into())
+            })
             .collect();
         let blocks = report.blocks;
         let rest = json!({
@@ -484,7 +490,7 @@ impl<B: Streams> Device<B> {
 
     /// The report's data, for the HTML page.
     pub(crate) fn picture(&self) -> omniheap::trace::report::ReportData {
-        omniheap::picture(&self.manager, "omniheap under PyTorch")
+        omniheap::report::picture(&self.manager, "omniheap under PyTorch")
     }
 
     /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.

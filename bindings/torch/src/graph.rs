@@ -13,7 +13,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap::cuda::Capture;
 use omniheap::strategy::Key;
-use omniheap::{AllocateError, Allocation, Manager, Result};
+use omniheap::{AllocateError, Allocation, Manager, seam::Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -3,8 +3,9 @@ use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
 use core::ops::ControlFlow;
+use omniheap::seam::HeapKind;
 use omniheap::weights::{Load, LoadWeights as _, Tensor, WeightsFile, arrange};
-use omniheap::{AnyBackend, Backend as _, BackendKind, HeapKind, Manager, devices, open};
+use omniheap::{AnyBackend, Backend as _, BackendKind, Manager, devices, open};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -170,7 +171,8 @@ fn totals(tensors: &[TensorEntry<'_>], key: impl Fn(&TensorEntry<'_>) -> String)
         sum.parameters += tensor.parameters;
         sum.bytes += tensor.bytes;
     }
-    let take = |name: String| Total { name: name.clone(), ..sums.remove(&name).unwrap_or_default() };
+    let take =
+        |name: String| Total { name: name.clone(), ..sums.remove(&name).unwrap_or_default() };
     order.into_iter().map(take).collect()
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use omniheap::layers::{Layer, Record};
 use omniheap::{
     AllocateError, Allocation, AnyBackend, Backend as _, ErrorKind, Manager, ManagerConfig,
-    Request, Result, TimelineId,
+    Request, TimelineId, seam::Result,
 };
 use std::time::Instant;
 

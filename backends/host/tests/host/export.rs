@@ -1,8 +1,6 @@
 //! Hand-over by descriptor.
 use crate::common::{HEAP, MAIN, MIB, at, free, host, kind, read, used};
-use omniheap_core::{
-    Align, Backend, DeviceInfo, ErrorKind, Export, Exported, Heap, HeapKind, Transfer,
-};
+use omniheap_core::{Align, Backend, DeviceInfo, ErrorKind, Export, Exported, HeapKind, Transfer};
 use omniheap_host::{Host, heap};
 
 #[test]
@@ -43,7 +41,7 @@ fn what_cannot_be_handed_over_is_refused() {
 
 #[test]
 fn exportable_blocks_are_aligned_like_others() {
-    let shape = Heap { align: Align::of(MIB), ..heap(HeapKind::Device, 8 * MIB) };
+    let shape = heap(HeapKind::Device, 8 * MIB).align(Align::of(MIB));
     let host = Host::builder().heap(shape).open().expect("valid");
     let block = host.allocate_exportable(HEAP, 4096).expect("fits");
     let address = host.as_address().expect("has addresses").address(&block);

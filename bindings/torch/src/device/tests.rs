@@ -8,7 +8,7 @@ use crate::state::Settings;
 use crate::streams::Life;
 use core::ffi::c_void;
 use core::ptr;
-use omniheap::{Allocation, Backend as _, BackendKind, Move};
+use omniheap::{Allocation, Backend as _, BackendKind, seam::Move};
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;

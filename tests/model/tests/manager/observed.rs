@@ -197,7 +197,7 @@ impl Program {
             Ok(one) => (one, id),
             Err(refused) => {
                 self.failed += u64::from(refused.error.kind().is_out_of_memory());
-                (refused.allocation, id)
+                (refused.given, id)
             }
         };
         one.write(0, &stamp(kept, one.size())).expect("in range");

@@ -46,29 +46,8 @@ struct Addresses(Mutex<BTreeMap<u64, u64>>);
 impl Sheets {
     fn new(work: Work) -> Self {
         let page = Align::of(PAGE);
-        let heap = Heap {
-            kind: HeapKind::Device,
-            name: String::new(),
-            size: 8 << 30,
-            max_block: 8 << 30,
-            align: page,
-            granule: page,
-            page: Some(page),
-            mapper: Mapper::Host,
-            host: HostAccess::None,
-            use_when: Use::Normal,
-            physical: 0,
-        };
-        let caps = Caps {
-            device: DeviceInfo::default(),
-            heaps: vec![heap],
-            max_blocks: 64,
-            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-            neighbour_granularity: Align::ONE,
-            atom: Align::ONE,
-            constant: None,
-            shared: None,
-        };
+        let heap = Heap::new(HeapKind::Device, 8 << 30).align(page).granule(page).page(Some(page));
+        let caps = Caps::new(DeviceInfo::default(), vec![heap]).max_blocks(64);
         let [next, most, marks, reached, waits, blocks] = [const { AtomicU64::new(0) }; 6];
         let (made, orders, meanwhile) = (Mutex::default(), Mutex::default(), Mutex::default());
         Self { caps, next, made, most, work, marks, reached, waits, orders, blocks, meanwhile }
