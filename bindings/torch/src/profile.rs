@@ -13,7 +13,7 @@ struct Place {
     number: i8,
 }
 
-/// PyTorch's number for CUDA devices, ROCm's included.
+/// PyTorch's number for CUDA devices, and for those of AMD.
 const CUDA: i8 = 1;
 
 /// PyTorch's functions.
