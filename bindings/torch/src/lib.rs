@@ -44,7 +44,6 @@ pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
-pub use virtuals::omniheap_torch_answer_workspaces;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
