@@ -607,7 +607,7 @@ mod reuse {
         second
     }
 
-    /// Checks a model with one switch where nobody waits: these requests take so many locks that two take an hour.
+    /// Checks a model with one switch where nobody waits: these requests take so many locks that two switches take more than half an hour.
     fn check(model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(1);
