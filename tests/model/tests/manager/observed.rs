@@ -277,10 +277,10 @@ fn run(seed: u64, config: ManagerConfig) -> (u64, u64) {
 fn the_books_of_an_observer_agree_with_the_manager() {
     for config in [ManagerConfig::default().plain(), ManagerConfig::default()] {
         let (mut moves, mut failures) = (0, 0);
-        for seed in 0..5 {
+        for seed in 0..8 {
             let done = run(seed, config.clone());
             (moves, failures) = (moves + done.0, failures + done.1);
         }
-        assert!(moves > 20 && failures > 20, "{moves} moves, {failures} failures");
+        assert!(moves > 10 && failures > 10, "{moves} moves, {failures} failures");
     }
 }
