@@ -70,24 +70,31 @@ impl Observer for Bookkeeper {
                 (known.block, known.offset) = (block, offset);
                 books.moves += 1;
             }
-            Event::TakeBlock { block, size, heap, backing, address } => {
-                assert_eq!(heap, HEAP);
-                assert!(books.blocks.insert(block, (size, backing, address)).is_none());
-            }
-            Event::ReturnBlock { block } => {
-                books.blocks.remove(&block).expect("it was taken");
-                assert!(books.known.values().all(|known| known.block != block), "it is in use");
-            }
-            Event::TakePages { bytes, .. } => books.page_bytes += bytes,
-            Event::ReturnPages { bytes, .. } => books.page_bytes -= bytes,
-            Event::Climb { rung, .. } => books.rungs[rung as usize] += 1,
-            Event::Fail { .. } => books.failures += 1,
-            ref other => panic!("{other:?} is new"),
+            ref other => books.note(other),
         }
     }
 }
 
 impl Books {
+    /// Notes what concerns no single allocation.
+    fn note(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::TakeBlock { block, size, heap, backing, address } => {
+                assert_eq!(heap, HEAP);
+                assert!(self.blocks.insert(block, (size, backing, address)).is_none());
+            }
+            Event::ReturnBlock { block } => {
+                self.blocks.remove(&block).expect("it was taken");
+                assert!(self.known.values().all(|known| known.block != block), "it is in use");
+            }
+            Event::TakePages { bytes, .. } => self.page_bytes += bytes,
+            Event::ReturnPages { bytes, .. } => self.page_bytes -= bytes,
+            Event::Climb { rung, .. } => self.rungs[rung as usize] += 1,
+            Event::Fail { .. } => self.failures += 1,
+            ref other => panic!("{other:?} is new"),
+        }
+    }
+
     fn reserved(&self) -> u64 {
         let memory = self.blocks.values().filter(|(_, backing, _)| *backing == Backing::Memory);
         memory.map(|(size, ..)| size).sum::<u64>() + self.page_bytes
