@@ -9,7 +9,12 @@ fn check(bytes: &[u8]) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(tensors) => {
             for tensor in &tensors {
-                assert!(tensor.offset.checked_add(tensor.size).is_some_and(|end| end <= bytes.len() as u64));
+                assert!(
+                    tensor
+                        .offset
+                        .checked_add(tensor.size)
+                        .is_some_and(|end| end <= bytes.len() as u64)
+                );
                 assert_eq!(tensor.dtype.bytes(tensor.elements()), Some(tensor.size));
             }
         }

@@ -170,7 +170,8 @@ fn totals(tensors: &[TensorEntry<'_>], key: impl Fn(&TensorEntry<'_>) -> String)
         sum.parameters += tensor.parameters;
         sum.bytes += tensor.bytes;
     }
-    let take = |name: String| Total { name: name.clone(), ..sums.remove(&name).unwrap_or_default() };
+    let take =
+        |name: String| Total { name: name.clone(), ..sums.remove(&name).unwrap_or_default() };
     order.into_iter().map(take).collect()
 }
 

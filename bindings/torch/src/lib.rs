@@ -42,8 +42,8 @@ pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
-pub use weights::*;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
+pub use weights::*;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -95,9 +95,11 @@ pub unsafe extern "C" fn omniheap_weights_arrange(
         let file = find(handle)?;
         // SAFETY: the caller's promise.
         let numbers = unsafe { list(tensors, count) };
-        let tensors: Result<Vec<_>, _> = numbers.iter().map(|number| tensor(&file, *number)).collect();
+        let tensors: Result<Vec<_>, _> =
+            numbers.iter().map(|number| tensor(&file, *number)).collect();
         let found = arrange(&tensors?, Align::ONE);
-        let spots: Vec<_> = found.spots.iter().map(|spot| json!([spot.group, spot.offset])).collect();
+        let spots: Vec<_> =
+            found.spots.iter().map(|spot| json!([spot.group, spot.offset])).collect();
         arranged = say(&json!([found.sizes, spots]).to_string());
         Ok(())
     });
@@ -220,7 +222,8 @@ impl Order<'_> {
         for wanted in self.wanted {
             let tensor = tensor(self.file, wanted.tensor)?;
             let buffer = usize::try_from(wanted.buffer).ok().and_then(|at| self.buffers.get(at));
-            let buffer = buffer.ok_or_else(|| format!("there is no buffer number {}", wanted.buffer))?;
+            let buffer =
+                buffer.ok_or_else(|| format!("there is no buffer number {}", wanted.buffer))?;
             if wanted.offset.checked_add(tensor.size).is_none_or(|end| end > buffer.size) {
                 return Err(format!(
                     "tensor {:?} has {} bytes, and its buffer {} from byte {} on; make it larger",
@@ -261,8 +264,10 @@ impl Order<'_> {
         };
         let to: Result<Vec<_>, String> = self.wanted.iter().map(destination).collect();
         let loaded = manager.load_weights_to(self.file, to?, &self.settings());
-        // SAFETY: the load has waited for its copies, and borrowed blocks are only counted out.
-        blocks.into_iter().for_each(|block| drop(unsafe { backend.free(block) }));
+        for block in blocks {
+            // SAFETY: the load has waited for its copies. Freeing a borrowed block makes no driver call, so it cannot fail.
+            let _ = unsafe { backend.free(block) };
+        }
         loaded.map_err(|error| error.to_string())
     }
 
@@ -282,9 +287,7 @@ impl Order<'_> {
             Ok((tensor.name.as_str(), Destination::Host(bytes)))
         };
         let to: Result<Vec<_>, String> = self.wanted.iter().map(destination).collect();
-        manager
-            .load_weights_to(self.file, to?, &self.settings())
-            .map_err(|error| error.to_string())
+        manager.load_weights_to(self.file, to?, &self.settings()).map_err(|error| error.to_string())
     }
 }
 
