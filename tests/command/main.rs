@@ -7,3 +7,4 @@ mod planned;
 mod replay;
 mod support;
 mod trace;
+mod weights;
