@@ -456,7 +456,7 @@ unsafe fn run<B: Backend>(
     targets: &[Target<'_, B>],
     load: &Load<'_, B>,
 ) -> Result<(), Error> {
-    let reads = plan(wants);
+    let reads = plan(wants, READ);
     if reads.is_empty() {
         return Ok(());
     }
@@ -477,7 +477,7 @@ unsafe fn run<B: Backend>(
         reads: &reads,
         targets,
         on: timeline.id,
-        slots: usize::try_from(load.ring / READ).unwrap_or(usize::MAX).max(2),
+        ring: load.ring,
         threads: cores.min(MOST_THREADS),
     };
     // SAFETY: the caller's promise.
