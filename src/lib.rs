@@ -110,8 +110,9 @@ pub mod report {
     #[cfg(feature = "trace")]
     pub use crate::picture::picture;
     pub use omniheap_core::{
-        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapUse, Observer,
-        Plan, PoolReport, Report, Rung, Shortage, Source, SpanReport, SpanState, Totals, Verdict,
+        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapOverlay, HeapUse,
+        Observer, Overlay, Plan, PoolReport, Report, Rung, Shortage, Source, SpanReport, SpanState,
+        Totals, Verdict,
     };
 }
 

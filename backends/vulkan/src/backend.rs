@@ -43,6 +43,7 @@ pub struct Vulkan {
     /// Memory types that a block's buffer may be bound to.
     pub(crate) buffer_types: u32,
     pub(crate) limits: vk::PhysicalDeviceLimits,
+    pub(crate) alignments: physical::Alignments,
     pub(crate) messages: Option<Messages>,
     /// An engine's allocator that gives the blocks' memory.
     pub(crate) source: Option<Arc<dyn MemorySource>>,
@@ -161,12 +162,10 @@ impl Vulkan {
 
     /// Memory that needs a feature is refused without it.
     pub(crate) fn enabled(&self, slot: Slot) -> Result<()> {
-        use vk::MemoryPropertyFlags as F;
-        let amd = F::DEVICE_COHERENT_AMD | F::DEVICE_UNCACHED_AMD;
-        let coherent = self.device.features.has(Feature::DeviceCoherentMemory);
-        let missing =
-            slot.flags.intersects(F::PROTECTED) || slot.flags.intersects(amd) && !coherent;
-        if missing { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
+        match slot.needs().is_none_or(|feature| self.device.features.has(feature)) {
+            true => Ok(()),
+            false => Err(ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Returns a block of a size that was checked and rounded.
@@ -225,7 +224,9 @@ impl Vulkan {
 
     /// Returns whether blocks of this slot have a buffer.
     pub(crate) fn takes_buffers(&self, slot: Slot) -> bool {
+        // Protected memory takes only protected buffers, which blocks do not have.
         self.device.has_queues()
+            && slot.needs() != Some(Feature::ProtectedMemory)
             && slot.suits != Suits::Images
             && self.buffer_types & (1 << slot.memory_type) != 0
     }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 pub(crate) mod features;
 
+use self::features::Feature;
 use ash::vk;
 use omniheap_seam::{
     Align, Caps, ConstantCaps, DeviceInfo, Heap, HeapKind, HostAccess, Mapper, SharedCaps, Use,
@@ -36,7 +37,7 @@ pub(crate) struct Facts {
     pub(crate) device: DeviceInfo,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
     pub(crate) limits: vk::PhysicalDeviceLimits,
-    /// Driver allocations that may be alive.
+    /// Driver allocations that may be alive: what the options say, else no limit but the driver's.
     pub(crate) max_blocks: u64,
     /// Largest single driver allocation, in bytes.
     pub(crate) max_allocation: u64,
@@ -84,6 +85,20 @@ impl Slot {
 pub(crate) struct Table {
     pub(crate) caps: Caps,
     pub(crate) slots: Vec<Slot>,
+}
+
+impl Slot {
+    /// Returns the feature that memory of this type needs.
+    pub(crate) fn needs(self) -> Option<Feature> {
+        use vk::MemoryPropertyFlags as F;
+        if self.flags.intersects(F::PROTECTED) {
+            Some(Feature::ProtectedMemory)
+        } else if self.flags.intersects(F::DEVICE_COHERENT_AMD | F::DEVICE_UNCACHED_AMD) {
+            Some(Feature::DeviceCoherentMemory)
+        } else {
+            None
+        }
+    }
 }
 
 const NAMED: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(

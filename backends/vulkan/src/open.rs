@@ -50,9 +50,10 @@ pub struct Options {
     pub paging: Paging,
     /// Implementation of copies inside the device.
     pub copies: Copies,
-    /// Driver allocations to hold at most; the device's own limit where `None` or where that is lower.
+    /// Driver allocations to hold at most; as many as the driver gives where `None`.
     ///
-    /// An engine that allocates beside this backend leaves itself room with it.
+    /// The device's own `maxMemoryAllocationCount` is a promise, not a limit: near it resources share memory, and only the driver
+    /// refuses. An engine that allocates beside this backend leaves itself room with it.
     pub max_blocks: Option<u64>,
     /// Bytes of each timeline's staging ring, made when a timeline first writes or reads; at least 4 KiB.
     pub staging: u64,
@@ -146,8 +147,8 @@ pub struct Bare<'a> {
     pub physical_device: vk::PhysicalDevice,
     /// The device.
     pub device: ash::Device,
-    /// Features that were enabled when the device was created. Three matter here: `BufferDeviceAddress`, `MemoryPriority` and
-    /// `DeviceCoherentMemory`. The driver's budget is read wherever the physical device reports one: that needs no enabled
+    /// Features that were enabled when the device was created. Four matter here: `BufferDeviceAddress`, `MemoryPriority`,
+    /// `DeviceCoherentMemory` and `ProtectedMemory`. The driver's budget is read wherever the physical device reports one: that needs no enabled
     /// extension.
     pub enabled: &'a [Feature],
 }
@@ -188,7 +189,9 @@ impl Vulkan {
     /// As for [`open`](Self::open), and `InvalidConfig` when the staging ring is too small or larger than a block.
     pub fn open_with(options: Options) -> Result<Self> {
         let instance = Arc::new(Instance::open(options.validation)?);
-        let physical = choose(usable(&instance)?, options.device)?;
+        let mut physical = choose(usable(&instance)?, options.device)?;
+        // Nothing here submits protected work.
+        physical.features = physical.features.without(Feature::ProtectedMemory);
         let device = Device::open(instance, &physical)?;
         Self::assemble(device, &physical, options)
     }
@@ -281,6 +284,7 @@ impl Vulkan {
             sparse_limit: facts.sparse.map_or(0, |sparse| sparse.space.min(facts.max_buffer)),
             buffer_types: facts.buffer_types,
             limits: facts.limits,
+            alignments: physical.alignments,
             messages: device.instance.messages().cloned(),
             source: None,
             table,
@@ -296,8 +300,12 @@ impl Vulkan {
 }
 
 /// Features that change how memory is allocated; without queues, no other is used.
-const OF_MEMORY: [Feature; 3] =
-    [Feature::BufferDeviceAddress, Feature::MemoryPriority, Feature::DeviceCoherentMemory];
+const OF_MEMORY: [Feature; 4] = [
+    Feature::BufferDeviceAddress,
+    Feature::MemoryPriority,
+    Feature::DeviceCoherentMemory,
+    Feature::ProtectedMemory,
+];
 
 /// `InvalidConfig` for a feature that the physical device lacks, or whose functions the device does not have.
 fn check_enabled(

@@ -7,6 +7,7 @@ use crate::live::Live;
 use crate::lock;
 use crate::map::{self, Addresses, Tenant};
 use crate::meter::{Meter, SizeClass, UNIT};
+use crate::profile::{self, Change};
 use crate::record;
 use crate::seats::{Seat, Seats};
 use crate::state::Settings;
@@ -136,23 +137,31 @@ impl<B: Streams> Device<B> {
         self.live
             .insert(address, Resident { held, size, stream: stream.addr(), shared: Shared::No });
         record::allocated(address, size, stream);
+        self.tell_profiler(address, rounded(size));
         self.tell(Happened::Allocated, address, size, stream.addr());
         Ok(address)
+    }
+
+    /// Tells PyTorch's profiler that bytes are live from now on, or are no longer where there are fewer.
+    #[inline]
+    fn tell_profiler(&self, address: u64, bytes: i64) {
+        profile::tell(Change { device: self.ordinal, address, bytes }, || {
+            let live = SizeClass::ALL.into_iter().map(|(class, _)| self.meter.rounded(class)).sum();
+            [live, self.reserved()]
+        });
+    }
+
+    /// Bytes that are held of the driver.
+    fn reserved(&self) -> u64 {
+        self.manager.heap_use(self.heap).map_or(0, |held| held.reserved)
     }
 
     /// Tells whoever looks on.
     #[inline]
     fn tell(&self, happened: Happened, address: u64, bytes: u64, stream: usize) {
         watch::tell(|| {
-            let reserved = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
-            Event {
-                happened,
-                device: self.ordinal,
-                address,
-                bytes,
-                stream: stream as u64,
-                reserved,
-            }
+            let (device, stream, reserved) = (self.ordinal, stream as u64, self.reserved());
+            Event { happened, device, address, bytes, stream, reserved }
         });
     }
 
@@ -283,6 +292,7 @@ impl<B: Streams> Device<B> {
             }
             Held::Kept(kept) => self.late.freed(self.graphs.free(&self.manager, kept, shared)),
         }
+        self.tell_profiler(address, -rounded(size));
         self.tell(Happened::Freed, address, size, stream);
         match stated {
             Some(stated) if stated != size => {
@@ -369,6 +379,26 @@ impl<B: Streams> Device<B> {
     /// Notes that the capture of a stream has ended.
     pub(crate) fn end_capture(&self, stream: *mut c_void) {
         self.graphs.runs_again(self.manager.backend(), stream);
+    }
+
+    /// The most bytes that a request can have now, as far as is known.
+    pub(crate) fn largest(&self) -> u64 {
+        let Ok(held) = self.manager.heap_use(self.heap) else { return 0 };
+        let below_limit = held.hard_limit.saturating_sub(held.reserved);
+        let room = self.free_of_driver().unwrap_or(u64::MAX).min(below_limit);
+        let totals = self.manager.totals();
+        // Free pages are mapped side by side for it, with new ones; a block is one or the other.
+        match self.is_paged {
+            true => room.saturating_add(totals.free_bytes),
+            false => room.max(totals.largest_hole),
+        }
+    }
+
+    /// Bytes that the driver says are free, if it says so.
+    fn free_of_driver(&self) -> Option<u64> {
+        let backend = self.manager.backend();
+        let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());
+        told.map(|told| told.budget.saturating_sub(told.used))
     }
 
     /// Lets the peaks of `stats()` begin anew.
@@ -465,11 +495,8 @@ impl<B: Streams> Device<B> {
             let name = B::NAME;
             return format!("{name} out of memory. Tried to allocate more than 1EB memory.");
         }
-        let held = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
-        let backend = self.manager.backend();
-        let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());
-        let free = told.map_or(0, |told| told.budget.saturating_sub(told.used));
-        let total = backend.caps().heap(self.heap).map_or(0, |heap| heap.size);
+        let (held, free) = (self.reserved(), self.free_of_driver().unwrap_or(0));
+        let total = self.manager.caps().heap(self.heap).map_or(0, |heap| heap.size);
         format!(
             "{} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
              omniheap could not allocate {size} bytes and holds {held}; {error}",
@@ -480,6 +507,11 @@ impl<B: Streams> Device<B> {
             human(free),
         )
     }
+}
+
+/// Bytes in whole units, as PyTorch counts them.
+fn rounded(size: u64) -> i64 {
+    i64::try_from(size.next_multiple_of(UNIT)).unwrap_or(i64::MAX)
 }
 
 /// Bytes as PyTorch writes them.

@@ -2,6 +2,11 @@
 #[cfg(all(windows, feature = "d3d12", not(feature = "vulkan")))]
 compile_error!("this crate replaces gpu-allocator for Vulkan only: turn off the feature `d3d12`");
 
+/// Compiles the examples of the migration guide.
+#[cfg(all(doctest, feature = "vulkan"))]
+#[doc = include_str!("../../../docs/migrating-from-gpu-allocator.md")]
+mod migrating {}
+
 mod report;
 mod settings;
 #[cfg(feature = "vulkan")]

@@ -174,7 +174,8 @@ impl Allocator {
                 debug!("heap {}: {}, {} MiB", id.0, heap.name, heap.size >> 20);
             }
         }
-        let mut config = ManagerConfig::default().plain();
+        // Beyond its budget a driver pages: other heaps are faster then.
+        let mut config = ManagerConfig::default().plain().within_driver_budget();
         config.pool = pool();
         Ok(Self {
             live: BTreeMap::new(),

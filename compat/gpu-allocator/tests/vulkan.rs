@@ -10,7 +10,7 @@ use gpu_allocator::{
         Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc, WhenFull,
     },
 };
-use omniheap_core::{Backend, HeapKind, Relief};
+use omniheap_core::{HeapKind, Relief};
 use omniheap_vulkan::{Feature, Options, Validation, Vulkan};
 use std::sync::{
     Arc,

@@ -9,6 +9,7 @@ mod error;
 mod explain;
 mod ladder;
 mod launch;
+mod overlay;
 mod placed;
 mod pools;
 mod recall;
@@ -24,6 +25,7 @@ pub use defragment::{Background, Decision, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, GiveBack, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
+pub use overlay::{HeapOverlay, Overlay};
 pub use report::{PoolReport, Report};
 pub use transfer::CopyRegion;
 

@@ -87,7 +87,7 @@ impl<B: Backend> Manager<B> {
     }
 }
 
-fn pool_totals<B: Backend>(pool: &Pool<B>) -> Totals {
+pub(super) fn pool_totals<B: Backend>(pool: &Pool<B>) -> Totals {
     let lanes = pool.lanes();
     let mut sum: Totals = lanes.iter().map(|lane| lane.totals()).sum();
     sum.reserved_bytes = pool.shared.reserved();

@@ -41,9 +41,11 @@ pub(crate) struct Device {
     pub(crate) address_khr: Option<khr::buffer_device_address::Device>,
     pub(crate) external_fd: Option<khr::external_memory_fd::Device>,
     debug: Option<ext::debug_utils::Device>,
-    /// Driver allocations alive, and how many the driver tolerates.
+    /// Driver allocations alive, and how many [`Options::max_blocks`](crate::Options::max_blocks) allows.
     pub(crate) live: AtomicU64,
     pub(crate) most_live: AtomicU64,
+    /// Driver allocations that the device promises to take (`maxMemoryAllocationCount`). Many take more, so only the driver refuses.
+    promised: u64,
     owner: Owner,
     pub(crate) instance: Arc<Instance>,
 }
@@ -135,11 +137,22 @@ impl Device {
             families,
             features,
             live: AtomicU64::new(0),
-            most_live: AtomicU64::new(u64::from(physical.limits.max_memory_allocation_count)),
+            most_live: AtomicU64::new(u64::MAX),
+            promised: u64::from(physical.limits.max_memory_allocation_count),
             owner,
             raw,
             instance,
         })
+    }
+
+    /// Returns how many driver allocations are sure to be taken.
+    pub(crate) fn sure_blocks(&self) -> u64 {
+        self.promised.min(self.most_live.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether so many driver allocations live that resources had better share them: more than three of four.
+    pub(crate) fn is_near_limit(&self) -> bool {
+        self.live.load(Ordering::Relaxed) > self.sure_blocks() / 4 * 3
     }
 
     /// Runs `f` with exclusive use of the queue.

@@ -26,7 +26,7 @@ pub(crate) fn facts(device: &Arc<Device>, physical: &Physical, paging: Paging) -
         device: physical.info.clone(),
         memory: physical.memory,
         limits: physical.limits,
-        max_blocks: u64::from(physical.limits.max_memory_allocation_count),
+        max_blocks: u64::MAX,
         max_allocation: physical.max_allocation,
         max_buffer: physical.max_buffer,
         buffer_types: needs.memory_type_bits,

@@ -250,6 +250,11 @@ fn offsets_are_aligned_for_their_use(rig: &Rig) {
     }
     let all = U::UNIFORM_BUFFER | U::STORAGE_BUFFER | U::STORAGE_TEXEL_BUFFER;
     assert_eq!(vulkan.offset_align(all).get(), constant.get().max(storage).max(texel));
+    // The specification's number, and those of extensions that the device may lack.
+    assert_eq!(vulkan.offset_align(U::ACCELERATION_STRUCTURE_STORAGE_KHR).get(), 256);
+    let descriptors = vulkan.offset_align(U::RESOURCE_DESCRIPTOR_BUFFER_EXT);
+    assert_eq!(descriptors, vulkan.offset_align(U::SAMPLER_DESCRIPTOR_BUFFER_EXT));
+    assert!(vulkan.scratch_align().get() <= 256, "the specification's most");
 }
 
 fn a_borrowed_device_works_and_survives(rig: &Rig) {

@@ -587,6 +587,20 @@ fn a_block_is_found_by_one_allocation_of_any_size() {
 }
 
 #[test]
+fn a_workspace_may_have_what_is_free_here_and_what_may_be_taken() {
+    let device = open(Some(16 * MIB));
+    device.manager.backend().create_stream(1);
+    assert_eq!(device.largest(), 16 * MIB);
+    let held = [2, 4, 2].map(|size| take(&device, size * MIB, 1));
+    assert_eq!(device.largest(), 8 * MIB);
+    free(&device, held[1]);
+    assert_eq!(device.largest(), 12 * MIB, "free pages are mapped beside new ones");
+    let workspace = take(&device, 12 * MIB, 1);
+    assert_eq!(device.largest(), 0);
+    [held[0], held[2], workspace].into_iter().for_each(|one| free(&device, one));
+}
+
+#[test]
 fn nobody_notices_a_write_a_little_behind_the_end() {
     let device = with_streams([1]);
     let held: Vec<u64> = (1..300).map(|size| take(&device, size, 1)).collect();

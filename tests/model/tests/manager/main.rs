@@ -12,6 +12,7 @@ mod holes;
 mod missed;
 mod once_missed;
 mod ordered;
+mod overlay;
 mod own_strategy;
 mod pack;
 mod page_groups;

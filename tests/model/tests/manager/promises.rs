@@ -2,7 +2,7 @@
 use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Limits, Manager, ManagerConfig,
+    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager, ManagerConfig,
     PoolConfig, Relief, Request, Rung, StrategyKind, TimelineId, Timelines,
 };
 use omniheap_extras::Staging;

@@ -3,11 +3,11 @@ use super::bench::{Bench, Measured};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
 use indicatif::ProgressBar;
-use omniheap::shaders::{Lookup, PROBES};
 use omniheap::{
     Caps,
     placement::{Cost, Probe, Profile, Region, TableSize, Word as _},
 };
+use omniheap_shaders::{Lookup, PROBES};
 use serde::Serialize;
 
 /// Items of one thread: little reuse and much.

@@ -5,7 +5,7 @@ use crate::command::output::{self, Format};
 use omniheap::placement::{
     DefaultPolicy, Knowledge, MeasuredPolicy, Policy, Profile, Region, Word as _, policy_for,
 };
-use omniheap::shaders::{JUDGED, Lookup};
+use omniheap_shaders::{JUDGED, Lookup};
 use serde::Serialize;
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
 //! Times one kernel with its table in every place where it may lie.
 #![expect(unsafe_code, reason = "launches kernels")]
 use core::time::Duration;
-use omniheap::shaders::Placed;
 use omniheap::{
     Allocation, AnyBackend, Backend as _, Error, ErrorKind, Manager, Point, Request, TimelineId,
     placement::Region,
     seam::{HeapKind, Kernel},
     transfer::Program,
 };
+use omniheap_shaders::Placed;
 use std::time::Instant;
 
 const MAIN: TimelineId = TimelineId::MAIN;

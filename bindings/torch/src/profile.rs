@@ -1,0 +1,83 @@
+//! PyTorch's profiler: with `profile_memory=True` it hears of what is allocated and freed, as from PyTorch's own allocator.
+#![expect(unsafe_code, reason = "calls C++ functions")]
+use crate::loaded::Loaded;
+use core::ffi::c_void;
+use core::ptr;
+use std::sync::OnceLock;
+
+/// A device as PyTorch passes it: its kind, and its number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Place {
+    kind: i8,
+    number: i8,
+}
+
+/// PyTorch's number for CUDA devices, ROCm's included.
+const CUDA: i8 = 1;
+
+/// PyTorch's functions.
+struct Profiler {
+    is_on: unsafe extern "C" fn() -> bool,
+    report: unsafe extern "C" fn(*mut c_void, i64, usize, usize, Place),
+}
+
+impl Profiler {
+    /// The functions; nothing where PyTorch is not loaded, or is one that lacks them.
+    #[inline]
+    fn get() -> Option<&'static Self> {
+        static PROFILER: OnceLock<Option<Profiler>> = OnceLock::new();
+        PROFILER.get_or_init(Self::find).as_ref()
+    }
+
+    #[cold]
+    fn find() -> Option<Self> {
+        let base = Loaded::find(c"libc10.so")?;
+        let is_on = base.symbol(c"_ZN3c1022memoryProfilingEnabledEv")?;
+        let report = base.symbol(c"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")?;
+        Some(Self {
+            // SAFETY: the mangled name spells out the arguments, and all versions return a `bool`.
+            is_on: unsafe {
+                core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(is_on)
+            },
+            // SAFETY: the mangled name spells out the arguments; a device is two bytes, passed by value.
+            report: unsafe {
+                core::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*mut c_void, i64, usize, usize, Place),
+                >(report)
+            },
+        })
+    }
+}
+
+/// What happened to bytes of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) device: u32,
+    pub(crate) address: u64,
+    /// Bytes that are live from now on; negative for those that no longer are.
+    pub(crate) bytes: i64,
+}
+
+/// Tells this thread's profiler of a change, if it has one that wants to know; `sums` are the live and the held bytes after it.
+#[inline]
+pub(crate) fn tell(change: Change, sums: impl FnOnce() -> [u64; 2]) {
+    if let Some(profiler) = Profiler::get()
+        // SAFETY: it has no preconditions.
+        && unsafe { (profiler.is_on)() }
+    {
+        report(profiler, change, sums());
+    }
+}
+
+#[cold]
+fn report(profiler: &Profiler, change: Change, sums: [u64; 2]) {
+    let [live, held] = sums.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let address = usize::try_from(change.address).unwrap_or(0);
+    let place = Place { kind: CUDA, number: i8::try_from(change.device).unwrap_or(0) };
+    // SAFETY: it only notes the numbers; the address is not read.
+    unsafe {
+        (profiler.report)(ptr::without_provenance_mut(address), change.bytes, live, held, place);
+    }
+}
