@@ -46,6 +46,8 @@ pub use omniheap_shaders as shaders;
 pub use omniheap_trace as trace;
 #[cfg(feature = "vulkan")]
 pub use omniheap_vulkan as vulkan;
+#[cfg(feature = "weights")]
+pub use omniheap_weights as weights;
 #[cfg(feature = "wgpu")]
 pub use omniheap_wgpu as wgpu;
 

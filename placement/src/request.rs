@@ -285,7 +285,8 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Returns whether the request has no hints, so that it goes to device memory without asking the policy.
+    /// Returns whether the request has no hints, so that it goes to device memory, or to the heap that it names, without asking the
+    /// policy.
     #[inline]
     #[must_use]
     pub const fn is_usual(&self) -> bool {
@@ -295,7 +296,6 @@ impl<'a> Request<'a> {
             && matches!(self.mobility, Mobility::Movable)
             && matches!(self.contents, Contents::Any)
             && matches!(self.privacy, Privacy::Open)
-            && self.heap.is_none()
     }
 
     /// Returns whether the host writes or reads the bytes directly.

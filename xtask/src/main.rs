@@ -10,6 +10,7 @@ mod images;
 mod install;
 mod mutants;
 mod nightly;
+mod packages;
 mod planted;
 mod python;
 mod step;

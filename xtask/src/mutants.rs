@@ -273,8 +273,8 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     let is_source = |path: &PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_default();
-        path.is_dir()
-            || (name.ends_with(".rs") && !name.starts_with("tests") && !name.starts_with("models"))
+        let is_for_tests = name.starts_with("tests") || name.starts_with("models");
+        !is_for_tests && (path.is_dir() || name.ends_with(".rs"))
     };
     entries.into_iter().filter(is_source).flat_map(|path| sources(&path)).collect()
 }

@@ -2,8 +2,8 @@
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
 use crate::{
-    arrows, cargo, compat, embed, header, images, mutants, nightly, python, root, system, table,
-    target, words,
+    arrows, cargo, compat, embed, header, images, mutants, nightly, packages, python, root, system,
+    table, target, words,
 };
 use std::process::Command;
 
@@ -59,6 +59,7 @@ fn rules() -> Vec<Step> {
         }),
         Step::new("modules of the core import one way", arrows::check),
         Step::new("tables say what the results say", table::check),
+        Step::new("crates can be published", packages::check),
         Step::new("compiled kernels are those of their sources", images::check),
     ]
 }

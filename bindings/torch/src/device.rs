@@ -19,6 +19,7 @@ use omniheap::cuda::Standing;
 use omniheap::{
     Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, Limits, Manager,
     ManagerConfig, Request, TimelineId,
+    defrag::Defragmentation,
     placement::{Placement, Policy, Ranking, Reason, Region},
     pool::{Uses, Waiting},
     report::BlockNumber,
@@ -91,6 +92,8 @@ impl<B: Streams> Device<B> {
         // stream alone must run after that.
         config.pool.uses = Uses::Undeclared;
         config.unit = Align::of(UNIT);
+        // Addresses leave for good, so nothing ever moves.
+        config.defragmentation = Defragmentation::Off;
         let config = if settings.paged { config } else { config.plain() };
         let manager = Manager::with_config(B::open_device(ordinal)?, config);
         let heap = device_heap(manager.caps())?;
@@ -411,7 +414,8 @@ impl<B: Streams> Device<B> {
     pub(crate) fn stats(&self) -> Result<Value> {
         // What was freed and has passed its streams is not live any more.
         self.manager.retire()?;
-        let (totals, report) = (self.manager.totals(), self.manager.report());
+        let report = self.manager.summary();
+        let totals = report.totals;
         let held = self.manager.heap_use(self.heap)?;
         let rungs: serde_json::Map<String, Value> = omniheap::report::Rung::ALL
             .iter()
@@ -420,7 +424,7 @@ impl<B: Streams> Device<B> {
                 (omniheap::placement::Word::word(*rung).replace('-', "_"), count.into())
             })
             .collect();
-        let blocks: usize = report.pools.iter().map(|pool| pool.blocks.len()).sum();
+        let blocks = report.blocks;
         let rest = json!({
             "backend": self.kind.name(),
             "device": self.ordinal,
@@ -446,7 +450,7 @@ impl<B: Streams> Device<B> {
 
     /// The figures of each class of requests. Graphs keep them apart. In all other memory they lie side by side, and count for the
     /// pages that they would fill; what nothing lives in counts for neither.
-    fn by_class(&self, blocks: usize) -> Value {
+    fn by_class(&self, blocks: u64) -> Value {
         let others = blocks.saturating_sub(self.graphs.held(SizeClass::Small).blocks);
         let figures = |(class, name): (SizeClass, &str)| {
             let kept = self.graphs.held(class);

@@ -15,6 +15,7 @@
 //! | `raise`, `profile`, `virtuals` | PyTorch's own out-of-memory exception, its profiler, and a function of its allocator |
 //! | `loaded` | symbols of PyTorch's libraries |
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
+//! | `weights` | weights files, loaded to plain addresses |
 //! | `map` | the memory of a device as PyTorch's snapshots show it |
 //!
 //! The library is never unloaded and ends nothing at exit: the driver may be gone before it.
@@ -39,6 +40,7 @@ mod state;
 mod streams;
 mod virtuals;
 mod watch;
+mod weights;
 
 pub use exports::*;
 pub use figures::*;
@@ -46,6 +48,7 @@ pub use filter::Function;
 pub use graph::PoolId;
 pub use virtuals::omniheap_torch_answer_workspaces;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
+pub use weights::*;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -81,3 +81,30 @@ fn report(profiler: &Profiler, change: Change, sums: [u64; 2]) {
         (profiler.report)(ptr::without_provenance_mut(address), change.bytes, live, held, place);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+    static HEARD: [AtomicI64; 5] = [const { AtomicI64::new(0) }; 5];
+
+    extern "C" fn always() -> bool {
+        true
+    }
+
+    extern "C" fn hear(address: *mut c_void, bytes: i64, live: usize, held: usize, place: Place) {
+        let place = i64::from(place.kind) * 100 + i64::from(place.number);
+        let [address, live, held] = [address.addr(), live, held].map(|number| number as i64);
+        let heard = [address, bytes, live, held, place];
+        HEARD.iter().zip(heard).for_each(|(slot, number)| slot.store(number, Relaxed));
+    }
+
+    #[test]
+    fn the_profiler_hears_where_how_much_and_what_is_left() {
+        let profiler = Profiler { is_on: always, report: hear };
+        report(&profiler, Change { device: 3, address: 4096, bytes: -512 }, [1024, 2048]);
+        let heard = HEARD.each_ref().map(|slot| slot.load(Relaxed));
+        assert_eq!(heard, [4096, -512, 1024, 2048, 103]);
+    }
+}

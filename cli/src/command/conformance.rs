@@ -2,14 +2,17 @@
 use super::Failure;
 use super::choice::Backend;
 use super::endurance::{run_faults, run_soak};
-use super::file;
+use super::file::NewFile;
 use super::output::{self, Format};
+use crate::interrupt;
 use clap::ValueEnum;
+use core::ops::ControlFlow;
 use omniheap::host::Host;
 use omniheap::{AnyBackend, Backend as _, BackendKind, open, seam::erase};
 use omniheap_conformance::{
-    Account, LONGEST_HOLD, Outcome, Progress, Results, Rig, Spares, run as run_suite, seed,
+    Account, LONGEST_HOLD, Outcome, Progress, Results, Rig, Spares, cases, run as run_suite, seed,
 };
+use serde::Serialize;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,14 +22,17 @@ use std::sync::Arc;
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// The backend, or `all` that are here
-    #[arg(long, value_enum)]
-    backend: Which,
+    #[arg(long, value_enum, required_unless_present = "list")]
+    backend: Option<Which>,
     /// Number of the device
     #[arg(long, default_value_t = 0)]
     device: u32,
     /// Only cases whose name contains this
     #[arg(long, default_value = "", conflicts_with_all = ["soak", "faults"])]
     filter: String,
+    /// Print the names of cases, all or those of --filter, and run none
+    #[arg(long, conflicts_with_all = ["backend", "guards", "junit", "soak", "faults"])]
+    list: bool,
     /// Also with guards behind all allocations, which find writes behind their end
     #[arg(long, conflicts_with_all = ["soak", "faults"])]
     guards: bool,
@@ -47,6 +53,7 @@ pub(super) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   omniheap conformance --backend host
+  omniheap conformance --list --filter timeline
   omniheap conformance --backend vulkan --filter timeline --junit vulkan.xml
   omniheap conformance --backend wgpu --guards
   OMNIHEAP_REQUIRE=cuda,vulkan omniheap conformance --backend all
@@ -81,7 +88,8 @@ impl Which {
 
 /// Runs the suite on every backend that is wanted.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
-    let kinds = arguments.backend.kinds();
+    let Some(backend) = arguments.backend else { return list(&arguments.filter, format) };
+    let kinds = backend.kinds();
     let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
     let is_listed = |kind: BackendKind| required.split(',').any(|name| name.trim() == kind.name());
     let is_required = |kind: BackendKind| kinds.len() == 1 || is_listed(kind);
@@ -93,14 +101,18 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             Ok(()) => Ok(()),
         });
     }
+    interrupt::watch();
+    let file = arguments.junit.as_deref().map(NewFile::create).transpose()?;
     let mut failures = Vec::new();
     let mut junit = Vec::new();
     for &kind in &kinds {
         match suite(kind, arguments, format) {
             Err(why) if is_required(kind) => failures.push(why),
             Err(why) => note(format, &why)?,
-            Ok(results) if results.cases.is_empty() => {
-                return Err(Failure::nothing_named("case", &arguments.filter));
+            Ok(results) if results.cases.is_empty() && !interrupt::is_wanted() => {
+                let filter = &arguments.filter;
+                let why = format!("no case's name contains `{filter}`; --list prints them all");
+                return Err(Failure::input(why));
             }
             Ok(results) => {
                 match format {
@@ -113,11 +125,28 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
                 junit.push(results.to_junit());
             }
         }
+        if interrupt::is_wanted() {
+            let why = format!("interrupted: the results of {kind} are partial; no file is written");
+            return Err(Failure::interrupted(why));
+        }
     }
-    if let (Some(path), Some(content)) = (&arguments.junit, merge(&junit)) {
-        file::write(path, &content)?;
+    if let (Some(file), Some(content)) = (file, merge(&junit)) {
+        file.write(|sink| sink.write_all(content.as_bytes()))?;
     }
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
+}
+
+/// Prints the names of cases.
+fn list(filter: &str, format: Format) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Named {
+        case: &'static str,
+    }
+    let cases = cases::<AnyBackend>().into_iter().map(|case| case.name);
+    cases.filter(|case| case.contains(filter)).try_for_each(|case| match format {
+        Format::Json => output::print_json(&Named { case }),
+        Format::Text => output::print_line(case),
+    })
 }
 
 /// Why a long run ended early.
@@ -168,6 +197,7 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
         bar.set_length(now.total as u64);
         bar.set_position(now.done as u64);
         bar.set_message(format!("{} {}", now.mode, now.name));
+        if interrupt::is_wanted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let absent = move |error| Failure::no_device(Some(kind), device, error).to_string();
     let guards = arguments.guards;
@@ -229,7 +259,11 @@ fn text(results: &Results) -> String {
             Outcome::Known(why) => ("known failure", why),
             Outcome::Passed | Outcome::Refused(_) => continue,
         };
-        lines.push(format!("  {word}: {}::{}: {why}", case.mode, case.name));
+        let (mode, name, numbers) = (case.mode, case.name, case.numbers);
+        lines.push(format!("  {word}: {mode}::{name}: {why}"));
+        lines.push(format!(
+            "    behaviours {numbers:?} of docs/conformance.md; alone: --filter {mode}::{name}"
+        ));
     }
     lines.push(format!(
         "  {} passed, {} failed, {} refused as documented, {} known failures",

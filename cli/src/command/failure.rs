@@ -22,6 +22,11 @@ impl Failure {
         Self { code: 2, line: line.into() }
     }
 
+    /// Creates a failure for work that Ctrl-C ended.
+    pub(crate) fn interrupted(line: impl Into<String>) -> Self {
+        Self { code: 130, line: line.into() }
+    }
+
     /// It was proven that what is asked for cannot be.
     pub(crate) fn impossible(line: impl Into<String>) -> Self {
         Self { code: 3, line: line.into() }
@@ -42,13 +47,6 @@ impl Failure {
         let why = absence(backend, error);
         Self::failed(format!(
             "device {ordinal} of backend {name} is not here: {why}; `omniheap devices` lists what is"
-        ))
-    }
-
-    /// Creates a failure for a filter that selects nothing.
-    pub(crate) fn nothing_named(what: &str, filter: &str) -> Self {
-        Self::input(format!(
-            "no {what}'s name contains `{filter}`; run without --filter to see them all"
         ))
     }
 

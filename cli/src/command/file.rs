@@ -1,5 +1,6 @@
 //! Files that commands write: under their own name only once they are whole.
 use super::Failure;
+use super::output::print_line;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,13 @@ pub(crate) struct NewFile {
 
 impl NewFile {
     /// Begins a file, so that a wrong name is known before any work.
+    ///
+    /// `-` is refused: commands that can write to standard output look for it themselves.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+        if path.as_os_str() == "-" {
+            let why = "standard output is for what the command says; name a file";
+            return Err(Failure::input(format!("-: {why}")));
+        }
         let (file, moved) = open(path).map_err(|error| Failure::unwritable(path, &error))?;
         Ok(Self { path: path.to_owned(), file, moved })
     }
@@ -55,9 +62,31 @@ impl Drop for NewFile {
     }
 }
 
-/// Writes a text to a file.
-pub(crate) fn write(path: &Path, text: &str) -> Result<u64, Failure> {
-    NewFile::create(path)?.write(|sink| sink.write_all(text.as_bytes()))
+/// Where a text goes.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// Standard output, named `-`.
+    Standard,
+    /// A file.
+    File(NewFile),
+}
+
+impl Output {
+    /// Begins a file, so that a wrong name is known before any work.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        match path.as_os_str() == "-" {
+            true => Ok(Self::Standard),
+            false => NewFile::create(path).map(Self::File),
+        }
+    }
+
+    /// Writes the whole text.
+    pub(crate) fn write(self, text: &str) -> Result<(), Failure> {
+        match self {
+            Self::Standard => print_line(text.trim_end()),
+            Self::File(file) => file.write(|sink| sink.write_all(text.as_bytes())).map(drop),
+        }
+    }
 }
 
 /// Returns the file to write; with it the file's name and its place, if it has to be moved there.

@@ -2,9 +2,11 @@
 mod calibrate;
 mod choice;
 mod compare;
+#[cfg(feature = "conformance")]
 mod conformance;
 mod demo;
 mod devices;
+#[cfg(feature = "conformance")]
 mod endurance;
 mod explain;
 mod failure;
@@ -16,6 +18,7 @@ mod replay;
 mod report;
 mod request;
 mod selftest;
+mod weights;
 
 use clap::{Parser, Subcommand};
 pub(crate) use failure::Failure;
@@ -40,9 +43,10 @@ Examples:
   omniheap replay run.csv.gz                       how much memory would omniheap have needed?
   omniheap replay run.csv.gz --capacity min        in how little memory does it complete?
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
+  omniheap weights model.safetensors               what is in it, and where does it fit?
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
-Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible.";
+Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible, 130 interrupted by Ctrl-C.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -54,7 +58,16 @@ enum Command {
     Compare(compare::Arguments),
     Report(report::Arguments),
     Plan(plan::Arguments),
+    #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
+    /// The conformance suite, which is not built in: build with `--features conformance`
+    #[cfg(not(feature = "conformance"))]
+    #[command(disable_help_flag = true)]
+    Conformance {
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        ignored: Vec<std::ffi::OsString>,
+    },
+    Weights(weights::Arguments),
 }
 
 /// Runs a command line.
@@ -67,8 +80,14 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Calibrate(arguments) => calibrate::run(&arguments, format),
         Command::Compare(arguments) => compare::run(&arguments, format),
         Command::Plan(arguments) => plan::run(&arguments, format),
+        #[cfg(feature = "conformance")]
         Command::Conformance(arguments) => conformance::run(&arguments, format),
+        #[cfg(not(feature = "conformance"))]
+        Command::Conformance { .. } => Err(Failure::failed(
+            "the conformance suite is not built in; build with `--features conformance`",
+        )),
         Command::Report(arguments) => report::run(&arguments, format),
         Command::Replay(arguments) => replay::run(&arguments, format),
+        Command::Weights(arguments) => weights::run(&arguments, format),
     }
 }

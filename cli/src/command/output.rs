@@ -69,10 +69,10 @@ pub(crate) fn ratio(count: u64, of: u64) -> f64 {
     if of == 0 { 1.0 } else { count as f64 / of as f64 }
 }
 
-/// Reads bytes with an optional binary suffix: `4096`, `64K`, `2M`, `8GiB`.
+/// Reads bytes with an optional binary suffix: `4096`, `64K`, `1.5G`, `8GiB`. A part of a byte is cut off.
 pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &*text[digits.len()..].to_ascii_lowercase() {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &*text[number.len()..].to_ascii_lowercase() {
         "" | "b" => 0,
         "k" | "kib" => 10,
         "m" | "mib" => 20,
@@ -80,12 +80,19 @@ pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
         "t" | "tib" => 40,
         _ => return None,
     };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    let Some((whole, decimals)) = number.split_once('.') else {
+        return number.parse::<u64>().ok()?.checked_mul(1 << shift);
+    };
+    // A file has no half byte.
+    let is_number = shift > 0 && !whole.is_empty() && !decimals.is_empty();
+    let digits = is_number.then(|| format!("{whole}{decimals}"))?.parse::<u128>().ok()?;
+    let unit = 10_u128.checked_pow(u32::try_from(decimals.len()).ok()?)?;
+    u64::try_from(digits.checked_mul(1 << shift)? / unit).ok()
 }
 
 /// As [`parse_bytes`], for the command line.
 pub(crate) fn bytes_argument(text: &str) -> Result<u64, String> {
-    parse_bytes(text).ok_or_else(|| "expected bytes, such as 65536 or 64K".into())
+    parse_bytes(text).ok_or_else(|| "expected bytes, such as 65536, 64K or 1.5G".into())
 }
 
 /// Rows under a header, columns aligned: numbers to the right, words to the left.
@@ -120,10 +127,28 @@ pub(crate) fn keep_apart(out: &Path, others: &[Option<&Path>]) -> Result<(), Fai
 }
 
 /// Runs work whose panics are part of its result, without printing them to standard error.
+#[cfg(feature = "conformance")]
 pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let result = work();
     std::panic::set_hook(hook);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_bytes;
+
+    #[test]
+    fn bytes_have_binary_suffixes_and_decimals() {
+        assert_eq!(parse_bytes("4096"), Some(4096));
+        assert_eq!(parse_bytes("8GiB"), Some(8 << 30));
+        assert_eq!(parse_bytes("1.5G"), Some(3 << 29));
+        assert_eq!(parse_bytes("0.1k"), Some(102), "a part of a byte is cut off");
+        assert_eq!(parse_bytes("16777215.999T"), Some(u64::MAX - (1 << 40) / 1000));
+        for wrong in ["", "K", "1.5", ".5G", "1.G", "1.5.5G", "1,5G", "-1", "1.-5G", "16777216T"] {
+            assert_eq!(parse_bytes(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! `omniheap replay`: what a recorded workload would have needed.
 use super::Failure;
 use super::output::{self, Format};
+use crate::interrupt;
 use crate::replay::{Capacity, Device, Kept, Paging, Played, Program, minimum, planned};
 use clap::{Args, ValueEnum};
 use omniheap::BackendKind;
@@ -85,7 +86,7 @@ fn parse_capacity(text: &str) -> Result<Wanted, String> {
     match output::parse_bytes(text) {
         Some(0) => Err("a device has at least 1 byte".into()),
         Some(bytes) => Ok(Wanted::Bytes(bytes)),
-        None => Err("expected bytes, such as 8589934592 or 8G, or `min`".into()),
+        None => Err("expected bytes, such as 8589934592, 8G or 1.5G, or `min`".into()),
     }
 }
 
@@ -97,7 +98,8 @@ struct Outcome {
     events: u64,
     peak_live_bytes: u64,
     peak_reserved_bytes: u64,
-    ratio: f64,
+    /// `None` when every request failed.
+    ratio: Option<f64>,
     ns_per_event: f64,
     driver_calls: u64,
     driver_ns: u64,
@@ -124,9 +126,12 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
     let device = Device::open(arguments.backend.kind(), arguments.device)
         .map_err(|error| Failure::no_device(arguments.backend.kind(), arguments.device, error))?;
+    interrupt::watch();
     let mut outcomes = Vec::new();
+    let mut done = 0;
     for (name, program, trace) in &programs {
-        let mut outcome = replay(name, program, &device, arguments, format)?;
+        let Some(mut outcome) = replay(name, program, &device, arguments, format)? else { break };
+        done += 1;
         if let Some(trace) = trace {
             let peak = keep_plan(name, trace, program, &device)?;
             outcome.planned_peak_bytes = Some(peak);
@@ -137,16 +142,20 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             Format::Text => outcomes.push(outcome),
         }
     }
-    if format == Format::Text { print_table(&outcomes) } else { Ok(()) }
+    if format == Format::Text {
+        print_table(&outcomes)?;
+    }
+    interrupt::check(done, programs.len(), "traces were replayed")
 }
 
+/// Replays one trace; `None` when the user wants to end.
 fn replay(
     name: &str,
     program: &Program,
     device: &Device,
     arguments: &Arguments,
     format: Format,
-) -> Result<Outcome, Failure> {
+) -> Result<Option<Outcome>, Failure> {
     let paging = if arguments.paged == YesNo::Yes { Paging::Wanted } else { Paging::Off };
     let bar = output::progress(format, u64::from(arguments.repeat));
     bar.set_message(name.to_owned());
@@ -167,15 +176,18 @@ fn replay(
     // At its least capacity a trace moves bytes that nobody wrote: accounts say all there is to say.
     let emptied = min_capacity_bytes.is_some().then(|| device.emptied()).transpose()?;
     let device = emptied.as_ref().unwrap_or(device);
-    let runs = (0..arguments.repeat).map(|_| {
+    let runs = (0..arguments.repeat).take_while(|_| !interrupt::is_wanted()).map(|_| {
         bar.inc(1);
         device.play(program, capacity, paging)
     });
     let runs = runs.collect::<Result<Vec<_>, _>>()?;
-    let played = runs.iter().min_by_key(|run| run.time).expect("it ran at least once");
     let paged = device.is_paged(paging)?;
     bar.finish_and_clear();
-    Ok(outcome(name, arguments.backend, program, played, min_capacity_bytes, paged))
+    if runs.len() < arguments.repeat as usize {
+        return Ok(None);
+    }
+    let played = runs.iter().min_by_key(|run| run.time).expect("it ran at least once");
+    Ok(Some(outcome(name, arguments.backend, program, played, min_capacity_bytes, paged)))
 }
 
 /// Plans a trace and replays it by the plan; returns the most that was held from the driver.
@@ -211,7 +223,8 @@ fn outcome(
         events: program.events,
         peak_live_bytes: live,
         peak_reserved_bytes: played.peak_reserved,
-        ratio: output::ratio(played.peak_reserved, live),
+        ratio: (live > 0 || played.failed.is_empty())
+            .then(|| output::ratio(played.peak_reserved, live)),
         ns_per_event: played.time.as_nanos() as f64 / program.events.max(1) as f64,
         driver_calls: played.driver_calls,
         driver_ns: u64::try_from(played.driver_time.as_nanos()).unwrap_or(u64::MAX),
@@ -257,7 +270,7 @@ fn print_table(outcomes: &[Outcome]) -> Result<(), Failure> {
             one.events.to_string(),
             output::bytes(one.peak_live_bytes),
             output::bytes(one.peak_reserved_bytes),
-            format!("{:.4}", one.ratio),
+            one.ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.4}")),
             format!("{:.1}", one.ns_per_event),
             one.driver_calls.to_string(),
             one.oom.to_string(),

@@ -93,11 +93,13 @@ impl Content {
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     output::keep_apart(&arguments.out, &[Some(&arguments.input), arguments.before.as_deref()])?;
     let name = name_of(&arguments.input);
-    let content = content(arguments, &name, open(&arguments.input)?)?;
+    let input = open(&arguments.input)?;
     if arguments.out == Path::new("-") {
-        return print(&content);
+        return print(&content(arguments, &name, input)?);
     }
-    let bytes = NewFile::create(&arguments.out)?.write(|file| content.write(file))?;
+    let file = NewFile::create(&arguments.out)?;
+    let content = content(arguments, &name, input)?;
+    let bytes = file.write(|file| content.write(file))?;
     let file = arguments.out.display().to_string();
     match format {
         Format::Json => output::print_json(&Written { name, file, bytes }),
@@ -209,9 +211,4 @@ fn read_report(path: &Path) -> Result<ReportData, Failure> {
         |error: &dyn core::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(|error| failed(&error))?;
     report::read_json(BufReader::new(file)).map_err(|error| failed(&error))
-}
-
-/// Writes a page and says how long it is.
-pub(super) fn write(data: &ReportData, path: &Path) -> Result<u64, Failure> {
-    NewFile::create(path)?.write(|file| report::write_html(data, file))
 }

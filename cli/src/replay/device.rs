@@ -12,7 +12,7 @@ use omniheap::{
     defrag::Remapping,
     open,
     placement::{DefaultPolicy, Policy},
-    seam::{DeviceInfo, Heap, HeapKind, Result},
+    seam::{DeviceInfo, Heap, HeapKind, Result, erase},
 };
 use omniheap_null::Null;
 
@@ -121,11 +121,11 @@ impl Device {
         match (self, capacity) {
             (Self::Host, _) => {
                 let host = Host::like(host_caps(bytes(capacity)))?;
-                play(host, Clock::new(None), config, program, Until::End, |_, _| ())
+                play(erase(host), Clock::new(None), config, program, Until::End, |_, _| ())
             }
             (Self::Null(_), _) => {
                 let null = self.null(bytes(capacity))?;
-                play(null, Clock::new(None), config, program, Until::End, |_, _| ())
+                play(erase(null), Clock::new(None), config, program, Until::End, |_, _| ())
             }
             (Self::Real(device), Capacity::Whole) => play(
                 AnyBackend::clone(&device.0),
@@ -137,7 +137,7 @@ impl Device {
             ),
             (Self::Real(device), Capacity::Bytes(capacity)) => {
                 let limited = limited(AnyBackend::clone(&device.0), capacity)?;
-                play(limited, device.clock()?, config, program, Until::End, |_, _| ())
+                play(erase(limited), device.clock()?, config, program, Until::End, |_, _| ())
             }
         }
     }
@@ -151,12 +151,13 @@ impl Device {
     ) -> Result<(Played, Vec<(u64, u64)>)> {
         let (config, null) = (config(paging, Capacity::Whole), self.null(WIDE)?);
         let mut curve: Vec<(u64, u64)> = Vec::new();
-        let played = play(null, Clock::new(None), config, program, Until::End, |step, device| {
-            let bytes = device.live().bytes();
-            if curve.last().map_or(0, |&(_, held)| held) != bytes {
-                curve.push((step as u64, bytes));
-            }
-        })?;
+        let played =
+            play(erase(null), Clock::new(None), config, program, Until::End, |step, device| {
+                let bytes = device.live().bytes();
+                if curve.last().map_or(0, |&(_, held)| held) != bytes {
+                    curve.push((step as u64, bytes));
+                }
+            })?;
         Ok((played, curve))
     }
 
@@ -164,8 +165,8 @@ impl Device {
     pub(crate) fn keep(&self, program: &Program, schedule: &Schedule) -> Result<Kept> {
         let config = config(Paging::Off, Capacity::Whole);
         match self {
-            Self::Host => keep(Host::like(host_caps(WIDE))?, config, program, schedule),
-            Self::Null(_) => keep(self.null(WIDE)?, config, program, schedule),
+            Self::Host => keep(erase(Host::like(host_caps(WIDE))?), config, program, schedule),
+            Self::Null(_) => keep(erase(self.null(WIDE)?), config, program, schedule),
             Self::Real(device) => keep(AnyBackend::clone(&device.0), config, program, schedule),
         }
     }
@@ -180,7 +181,7 @@ impl Device {
         let device = self.null(capacity)?;
         let config = config(paging, Capacity::Bytes(capacity));
         let played =
-            play(device, Clock::new(None), config, program, Until::FirstFailure, |_, _| ())?;
+            play(erase(device), Clock::new(None), config, program, Until::FirstFailure, |_, _| ())?;
         Ok(played.failed.is_empty().then_some(played.peak_reserved))
     }
 }

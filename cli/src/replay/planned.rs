@@ -1,13 +1,15 @@
 //! A trace planned ahead, and replayed by its plan.
+use super::clock::Clock;
 use super::device::unit;
 use super::program::{Program, Step};
+use super::run::Watched;
 use core::time::Duration;
-use omniheap::layers::Record;
+use omniheap::layers::{Layer, Record};
 use omniheap::plan::Options;
 use omniheap::plan::install::{NoSchedule, Schedule};
 use omniheap::trace::Trace;
 use omniheap::{
-    Align, Allocation, Backend, Manager, ManagerConfig, Request, plan::plan_from_trace,
+    Align, Allocation, AnyBackend, Manager, ManagerConfig, Request, plan::plan_from_trace,
     seam::Result,
 };
 
@@ -33,15 +35,15 @@ pub(crate) fn planned(trace: &Trace) -> Result<Option<Schedule>, NoSchedule> {
 }
 
 /// Replays a program by the schedule of its trace.
-pub(crate) fn keep<B: Backend>(
-    backend: B,
+pub(crate) fn keep(
+    backend: AnyBackend,
     config: ManagerConfig,
     program: &Program,
     schedule: &Schedule,
 ) -> Result<Kept> {
-    let manager = Manager::with_config(Record::new(backend), config);
+    let manager = Manager::with_config(Record::new(Layer::wrap(backend, Clock::new(None))), config);
     let installed = schedule.clone().install(&manager, None)?;
-    let mut live: Vec<Option<Allocation<Record<B>>>> = Vec::new();
+    let mut live: Vec<Option<Allocation<Watched>>> = Vec::new();
     live.resize_with(program.numbers as usize, || None);
     for step in &program.steps {
         match *step {

@@ -4,8 +4,8 @@ use super::program::{Program, Step};
 use core::time::Duration;
 use omniheap::layers::{Layer, Record};
 use omniheap::{
-    AllocateError, Allocation, Backend, ErrorKind, Manager, ManagerConfig, Request, TimelineId,
-    seam::Result,
+    AllocateError, Allocation, AnyBackend, Backend as _, ErrorKind, Manager, ManagerConfig,
+    Request, TimelineId, seam::Result,
 };
 use std::time::Instant;
 
@@ -28,8 +28,9 @@ pub(crate) struct Played {
     pub(crate) moved: u64,
 }
 
-/// A device whose calls are counted and timed.
-pub(super) type Watched<B> = Record<Layer<B, Clock>>;
+/// A device whose calls are counted and timed. It is erased: a manager takes long to compile for each type of device, and the
+/// events of a replay rarely reach the device.
+pub(super) type Watched = Record<Layer<AnyBackend, Clock>>;
 
 /// When to stop early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +44,18 @@ pub(crate) enum Until {
 /// Replays `program` through `manager`. Streams become timelines of the device where it has them.
 ///
 /// Reserved bytes are counted at the seam, not by the manager under test. `clock` asks the driver about its heap. `watch` sees the device after every step.
-pub(super) fn play<B: Backend>(
-    backend: B,
+pub(super) fn play(
+    backend: AnyBackend,
     clock: Clock,
     config: ManagerConfig,
     program: &Program,
     until: Until,
-    mut watch: impl FnMut(usize, &Watched<B>),
+    mut watch: impl FnMut(usize, &Watched),
 ) -> Result<Played> {
     let before = clock.used();
     let manager = &Manager::with_config(Record::new(Layer::wrap(backend, clock)), config);
     let timelines = open_timelines(manager.backend(), program.streams)?;
-    let mut live: Vec<Option<Allocation<Watched<B>>>> = Vec::new();
+    let mut live: Vec<Option<Allocation<Watched>>> = Vec::new();
     live.resize_with(program.numbers as usize, || None);
     let mut failed = Vec::new();
     let start = Instant::now();
@@ -102,7 +103,7 @@ fn note_failure(error: &AllocateError, at: usize, failed: &mut Vec<u32>) -> Resu
 }
 
 /// Returns a timeline for each stream: the main one, then new ones, then the main one again when the device has no more.
-fn open_timelines<B: Backend>(backend: &B, streams: u16) -> Result<Vec<Option<TimelineId>>> {
+fn open_timelines(backend: &Watched, streams: u16) -> Result<Vec<Option<TimelineId>>> {
     let Some(timelines) = backend.as_timelines() else {
         return Ok(vec![None; usize::from(streams)]);
     };
@@ -119,7 +120,7 @@ fn open_timelines<B: Backend>(backend: &B, streams: u16) -> Result<Vec<Option<Ti
     Ok(opened)
 }
 
-fn close_timelines<B: Backend>(backend: &B, opened: &[Option<TimelineId>]) -> Result<()> {
+fn close_timelines(backend: &Watched, opened: &[Option<TimelineId>]) -> Result<()> {
     let Some(timelines) = backend.as_timelines() else { return Ok(()) };
     let own = opened.iter().flatten().filter(|timeline| **timeline != TimelineId::MAIN);
     own.into_iter().try_for_each(|timeline| timelines.close(*timeline))

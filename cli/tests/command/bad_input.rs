@@ -1,6 +1,7 @@
 //! Bad input: one clear line, exit code 2, nothing half done.
-use crate::support::{churn, file, folder, json, omniheap, refuses};
+use crate::support::{binary, churn, file, folder, json, omniheap, refuses, text};
 use std::fs;
+use std::process::{Command, Stdio};
 
 #[test]
 fn files_that_are_no_traces_are_refused() {
@@ -76,6 +77,13 @@ fn a_device_that_is_not_here_is_one_line() {
     }
 }
 
+#[cfg(not(feature = "conformance"))]
+#[test]
+fn a_suite_that_is_not_built_in_says_how_to_build_it() {
+    refuses(&["conformance", "--backend", "host"], 1, "--features conformance");
+    refuses(&["conformance", "--help"], 1, "--features conformance");
+}
+
 #[test]
 fn nothing_is_written_over_what_is_read() {
     let trace = churn(100, 1, 4096).csv;
@@ -85,6 +93,7 @@ fn nothing_is_written_over_what_is_read() {
     refuses(&["report", "precious.csv", "-o", other_name.to_str().expect("plain")], 2, "over");
     let graph = file("graph-kept.csv", "id,lower,upper,size\n0,0,3,10\n");
     refuses(&["plan", &graph, "--svg", &graph], 2, "written over");
+    refuses(&["plan", &graph, "--out", &graph], 2, "written over");
     refuses(&["plan", &graph, "--out", "twice.x", "--svg", "twice.x"], 2, "written over");
     refuses(&["demo", "--backend", "host", "--out", "one.x", "--record", "one.x"], 2, "over");
     assert_eq!(fs::read_to_string(path).expect("still there"), trace);
@@ -97,15 +106,57 @@ fn options_that_would_be_ignored_are_refused() {
         &["explain", &requests, "--pattern", "tiled"][..],
         &["explain", &requests, "--align", "1"],
         &["calibrate", "--device", "0"],
-        &["conformance", "--backend", "host", "--soak", "0"],
-        &["conformance", "--backend", "host", "--soak", "9", "--filter", "a"],
-        &["conformance", "--backend", "host", "--faults", "9", "--junit", "a.xml"],
     ] {
         assert_eq!(omniheap(wrong).status.code(), Some(2), "{wrong:?}");
     }
-    refuses(&["calibrate", "--regret", "--backend", "host", "--filter", "no-such"], 2, "no-such");
+    refuses(
+        &["calibrate", "--regret", "--backend", "host", "--filter", "no-such"],
+        2,
+        "automaton, ",
+    );
     refuses(&["calibrate", "--regret", "--backend", "host", "--profile", "p.no"], 2, "p.no");
     refuses(&["explain", "/dev/zero"], 2, "at most 1048576");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_the_work() {
+    let trace = file("for-nowhere.csv", churn(100, 1, 4096).csv);
+    let graph = file("for-nowhere-graph.csv", "id,lower,upper,size\n0,0,3,10\n");
+    let nowhere = "no-such-folder/file";
+    refuses(&["report", &trace, "-o", nowhere], 1, "cannot write");
+    refuses(&["plan", &graph, "--json", "--out", nowhere], 1, "cannot write");
+    refuses(&["plan", &graph, "--json", "--svg", nowhere], 1, "cannot write");
+    refuses(&["demo", "--backend", "host", "--out", nowhere], 1, "cannot write");
+    refuses(&["demo", "--backend", "host", "--record", nowhere], 1, "cannot write");
+    refuses(&["calibrate", "--backend", "host", "--out", "/dev/null/profile"], 1, "cannot write");
+}
+
+#[test]
+fn a_dash_is_no_file() {
+    refuses(&["demo", "--backend", "host", "--record", "-"], 2, "standard output");
+    refuses(&["calibrate", "--backend", "host", "--out", "-"], 2, "standard output");
+    assert!(!folder().join("-").exists());
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let trace = file("piped.csv", churn(20_000, 1, 4096).csv);
+    for arguments in [
+        &["devices"][..],
+        &["devices", "--json"],
+        &["report", &trace, "--shape", "perfetto", "-o", "-"],
+    ] {
+        let mut child = Command::new(binary())
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
 }
 
 #[test]

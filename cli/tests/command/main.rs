@@ -1,6 +1,7 @@
 //! The command `omniheap` from the outside: what it prints, what it exits with, what it leaves behind.
 mod bad_input;
-mod endurance;
+#[cfg(feature = "conformance")]
+mod conformance;
 mod others;
 mod plan;
 mod planned;

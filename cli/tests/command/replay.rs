@@ -1,6 +1,7 @@
 //! `replay`: its fields are a contract, its figures are checked against an independent count.
-use crate::support::{churn, file, json, omniheap, text};
+use crate::support::{binary, churn, file, json, omniheap, text};
 use serde_json::Value;
+use std::process::{Command, Stdio};
 
 const FIELDS: [&str; 14] = [
     "backend",
@@ -151,6 +152,51 @@ fn a_trace_without_allocations_is_replayed() {
     let result = &json(&["replay", &trace])[0];
     assert_eq!(number(result, "events"), 0);
     assert_eq!(result["ratio"].as_f64(), Some(1.0));
+}
+
+#[test]
+fn a_trace_whose_requests_all_fail_has_no_ratio() {
+    let trace = file("large.csv", "op,id,size,stream,time_us\na,1,1048576,0,0\n");
+    let result = &json(&["replay", &trace, "--capacity", "4K", "--paged", "no"])[0];
+    assert_eq!((number(result, "oom"), number(result, "peak_live_bytes")), (1, 0));
+    assert!(result["ratio"].is_null(), "{result}");
+    let told = text(&omniheap(&["replay", &trace, "--capacity", "4K", "--paged", "no"]).stdout);
+    assert!(!told.contains("1.0000"), "{told}");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_trace() {
+    let sample = churn(100, 1, 4096);
+    let trace = file("marked.csv", format!("\u{feff}{}", sample.csv));
+    let result = &json(&["replay", &trace, "--capacity", "1.5M"])[0];
+    assert_eq!(number(result, "events"), sample.events);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_replay_shows_what_it_has_and_says_that_it_is_partial() {
+    use std::io::{BufRead as _, BufReader, Read as _};
+    let short = file("short.csv", "op,id,size,stream,time_us\na,1,1,0,0\nf,1,,0,1\n");
+    // Ten thousand replays of this one take hours.
+    let long = file("long.csv", churn(200_000, 4, 1 << 20).csv);
+    let mut child = Command::new(binary())
+        .args(["replay", &short, &long, "--repeat", "10000", "--backend", "none", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    let mut first = String::new();
+    out.read_line(&mut first).expect("the first trace is through");
+    let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(interrupt.expect("kill is there").success());
+    let (mut rest, mut told) = (String::new(), String::new());
+    out.read_to_string(&mut rest).expect("text");
+    child.stderr.take().expect("piped").read_to_string(&mut told).expect("text");
+    assert!(first.contains("\"name\":\"short\""), "{first}");
+    assert_eq!(rest, "", "nothing half done");
+    assert!(told.contains("partial, 1 of 2 traces"), "{told}");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
 }
 
 #[test]

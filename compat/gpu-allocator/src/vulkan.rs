@@ -22,7 +22,7 @@ use core::{
 use heaps::Heaps;
 use log::{Level, debug, log, warn};
 use omniheap_core::{
-    Align, Allocation as Managed, AllocateError, Backend, Class, ErrorKind, HeapId, HeapKind,
+    Align, AllocateError, Allocation as Managed, Backend, Class, ErrorKind, HeapId, HeapKind,
     Manager, ManagerConfig, PoolConfig, Request, UserPool,
 };
 use omniheap_vulkan::{Alone, Bare, Feature, Options, Vulkan};
@@ -98,15 +98,18 @@ impl WhenFull {
             Ok("fail") => Self::Fail,
             Ok("next_heap") | Err(_) => Self::NextHeap,
             Ok(other) => {
-                warn!("OMNIHEAP_WHEN_FULL is `next_heap` or `fail`, not `{other}`: using `next_heap`");
+                warn!(
+                    "OMNIHEAP_WHEN_FULL is `next_heap` or `fail`, not `{other}`: using `next_heap`"
+                );
                 Self::NextHeap
             }
         }
     }
 }
 
-/// One live allocation. Fields are dropped in order.
+/// One live allocation.
 struct Live {
+    id: NonZeroU64,
     managed: Managed<Vulkan>,
     memory: vk::DeviceMemory,
     offset: u64,
@@ -118,8 +121,10 @@ struct Live {
 /// Allocates memory of one device.
 pub struct Allocator {
     /// Before the pools and the manager, whose memory they hold.
-    live: BTreeMap<u64, Live>,
-    next: u64,
+    live: Vec<Option<Live>>,
+    /// Empty places in `live`.
+    free: Vec<usize>,
+    next: NonZeroU64,
     /// Tells this allocator from all others.
     number: u64,
     blocks: Blocks,
@@ -164,11 +169,15 @@ impl Allocator {
         // allocator, and frees only what the device has finished with.
         let vulkan = unsafe { Vulkan::wrap_memory(bare, Options::default()) };
         let vulkan = vulkan.map_err(|why| {
-            AllocationError::InvalidAllocatorCreateDesc(format!("omniheap refused the device: {why}"))
+            AllocationError::InvalidAllocatorCreateDesc(format!(
+                "omniheap refused the device: {why}"
+            ))
         })?;
         // SAFETY: as above.
-        let memory = unsafe { desc.instance.get_physical_device_memory_properties(desc.physical_device) };
-        let properties = memory.memory_types_as_slice().iter().map(|one| one.property_flags).collect();
+        let memory =
+            unsafe { desc.instance.get_physical_device_memory_properties(desc.physical_device) };
+        let properties =
+            memory.memory_types_as_slice().iter().map(|one| one.property_flags).collect();
         if desc.debug_settings.log_memory_information {
             for (id, heap) in vulkan.caps().heap_ids() {
                 debug!("heap {}: {}, {} MiB", id.0, heap.name, heap.size >> 20);
@@ -178,8 +187,9 @@ impl Allocator {
         let mut config = ManagerConfig::default().plain().within_driver_budget();
         config.pool = pool();
         Ok(Self {
-            live: BTreeMap::new(),
-            next: 1,
+            live: Vec::new(),
+            free: Vec::new(),
+            next: NonZeroU64::MIN,
             number: NEXT.fetch_add(1, Relaxed),
             blocks: Blocks::default(),
             heaps: Heaps::default(),
@@ -219,14 +229,16 @@ impl Allocator {
         let align = Align::new(alignment).filter(|_| size > 0);
         let align = align.ok_or(AllocationError::InvalidAllocationCreateDesc)?;
         let vulkan = self.manager.backend();
-        let heaps = self.heaps.find(vulkan, types, desc.location, self.when_full).to_vec();
-        let Some(first) = heaps.first().copied() else {
+        let heaps = self.heaps.find(vulkan, types, desc.location, self.when_full);
+        let Some(first) = heaps.as_slice().first().copied() else {
             return Err(AllocationError::NoCompatibleMemoryTypeFound);
         };
         let class = if desc.linear { Class::Linear } else { Class::Tiled };
-        let request = Request::new(size).align(align).class(class).pinned();
-        let managed = self.take(desc, request, &heaps)?;
-        let is_fallback = self.is_fallback(first, managed.heap());
+        // It stays where it is without being pinned: this device copies nothing.
+        let request = Request::new(size).align(align).class(class);
+        let managed = self.take(desc, request, heaps.as_slice())?;
+        let is_for_device = desc.location == MemoryLocation::GpuOnly;
+        let is_fallback = is_for_device && self.is_fallback(first, managed.heap());
         if is_fallback {
             let heap = self.manager.caps().heap(managed.heap()).map_or("", |heap| &heap.name);
             warn!("device memory is full: `{}` ({size} bytes) lies in {heap}", desc.name);
@@ -247,7 +259,9 @@ impl Allocator {
             let Some(heap) = self.manager.caps().heap(id) else { continue };
             let (physical, is_last) = (usize::from(heap.physical), position + 1 == heaps.len());
             let skipped = full[physical] || request.layout.size > heap.max_block;
-            if skipped || !is_last && heaps::is_crowded_window(&self.manager, id, request.layout.size) {
+            if skipped
+                || !is_last && heaps::is_crowded_window(&self.manager, id, request.layout.size)
+            {
                 continue;
             }
             match self.take_from(desc, request.heap(id), id) {
@@ -266,7 +280,9 @@ impl Allocator {
         heap: HeapId,
     ) -> core::result::Result<Managed<Vulkan>, AllocateError> {
         match desc.allocation_scheme {
-            AllocationScheme::DedicatedBuffer(buffer) => self.dedicate(buffer, desc, &request, heap),
+            AllocationScheme::DedicatedBuffer(buffer) => {
+                self.dedicate(buffer, desc, &request, heap)
+            }
             AllocationScheme::DedicatedImage(image) => self.dedicate(image, desc, &request, heap),
             AllocationScheme::GpuAllocatorManaged => {
                 let bound = self.sizes.largest(heaps::is_host(self.manager.backend(), heap));
@@ -322,10 +338,11 @@ impl Allocator {
         let binding = managed.binding();
         let (block, start) = (binding.block(), binding.span().offset);
         let memory = block.memory().expect("pools of plain blocks have no pages");
-        let mapped = match vulkan.caps().heap(block.heap()).is_some_and(|heap| heap.host.is_visible()) {
-            true => Some(map(vulkan, block, start)?),
-            false => None,
-        };
+        let mapped =
+            match vulkan.caps().heap(block.heap()).is_some_and(|heap| heap.host.is_visible()) {
+                true => Some(map(vulkan, block, start)?),
+                false => None,
+            };
         let memory_type = vulkan.memory_type(block.heap()).unwrap_or(u32::MAX);
         let properties = usize::try_from(memory_type).ok().and_then(|at| self.properties.get(at));
         let (properties, block_size) = (properties.copied().unwrap_or_default(), block.size());
@@ -333,13 +350,36 @@ impl Allocator {
         let (offset, size) = (start, desc.requirements.size);
         let dedicated = desc.allocation_scheme != AllocationScheme::GpuAllocatorManaged;
         let trace = self.debug.store_stack_traces.then(|| Box::new(Backtrace::force_capture()));
-        let id = self.next;
-        self.next += 1;
+        let (id, name) = (self.next, desc.name.into());
+        self.next = id.checked_add(1).expect("centuries of allocations");
         self.blocks.allocated(memory, block_size, size);
-        let name = desc.name.into();
-        self.live.insert(id, Live { managed, memory, offset, name, is_fallback, trace });
-        let (chunk_id, allocator) = (NonZeroU64::new(id), self.number);
-        Ok(Allocation { chunk_id, allocator, memory, offset, size, mapped, properties, dedicated })
+        let slot = self.keep(Live { id, managed, memory, offset, name, is_fallback, trace });
+        let (chunk_id, allocator) = (Some(id), self.number);
+        Ok(Allocation {
+            chunk_id,
+            allocator,
+            slot,
+            memory,
+            offset,
+            size,
+            mapped,
+            properties,
+            dedicated,
+        })
+    }
+
+    /// Returns the place of what is kept.
+    fn keep(&mut self, live: Live) -> usize {
+        match self.free.pop() {
+            Some(slot) => {
+                self.live[slot] = Some(live);
+                slot
+            }
+            None => {
+                self.live.push(Some(live));
+                self.live.len() - 1
+            }
+        }
     }
 
     /// Takes memory back. The device has finished with it.
@@ -350,12 +390,13 @@ impl Allocator {
     #[expect(clippy::needless_pass_by_value, reason = "ends the allocation")]
     pub fn free(&mut self, allocation: Allocation) -> Result<()> {
         let found = self.find(&allocation)?;
+        let live = found.and_then(|slot| self.live[slot].take());
+        self.free.extend(found);
         if self.debug.log_frees {
-            let name = found.and_then(|id| self.live.get(&id)).map_or("<null>", |live| &live.name);
-            debug!("Freeing `{name}`.");
+            debug!("Freeing `{}`.", live.as_ref().map_or("<null>", |live| &live.name));
             self.log_stack();
         }
-        if let Some(live) = found.and_then(|id| self.live.remove(&id)) {
+        if let Some(live) = live {
             let (memory, bytes) = (live.memory, live.managed.size());
             drop(live);
             if self.blocks.freed(memory, bytes) {
@@ -367,11 +408,12 @@ impl Allocator {
         Ok(())
     }
 
-    /// Returns the number of an allocation; `None` for the null allocation.
-    fn find(&self, allocation: &Allocation) -> Result<Option<u64>> {
-        let Some(id) = allocation.chunk_id.map(NonZeroU64::get) else { return Ok(None) };
-        match allocation.allocator == self.number && self.live.contains_key(&id) {
-            true => Ok(Some(id)),
+    /// Returns the place of an allocation; `None` for the null allocation.
+    fn find(&self, allocation: &Allocation) -> Result<Option<usize>> {
+        let Some(id) = allocation.chunk_id else { return Ok(None) };
+        let live = self.live.get(allocation.slot).and_then(Option::as_ref);
+        match allocation.allocator == self.number && live.is_some_and(|live| live.id == id) {
+            true => Ok(Some(allocation.slot)),
             false => Err(AllocationError::Internal("the allocation is another allocator's".into())),
         }
     }
@@ -383,7 +425,7 @@ impl Allocator {
     /// `Internal` for an allocation of another allocator.
     pub fn rename_allocation(&mut self, allocation: &mut Allocation, name: &str) -> Result<()> {
         let found = self.find(allocation)?;
-        if let Some(live) = found.and_then(|id| self.live.get_mut(&id)) {
+        if let Some(live) = found.and_then(|slot| self.live[slot].as_mut()) {
             live.name = name.into();
         }
         Ok(())
@@ -391,7 +433,7 @@ impl Allocator {
 
     /// Logs every live allocation.
     pub fn report_memory_leaks(&self, log_level: Level) {
-        for live in self.live.values() {
+        for live in self.live.iter().flatten() {
             let (name, size, at) = (&live.name, live.managed.size(), live.offset);
             log!(log_level, "leak detected: `{name}`, {size} bytes at {at} of {:?}", live.memory);
             if let Some(trace) = &live.trace {
@@ -404,7 +446,7 @@ impl Allocator {
     #[must_use]
     pub fn generate_report(&self) -> AllocatorReport {
         let mut by_memory: BTreeMap<vk::DeviceMemory, Vec<AllocationReport>> = BTreeMap::new();
-        for live in self.live.values() {
+        for live in self.live.iter().flatten() {
             let note = if live.is_fallback { " (in host memory: the device was full)" } else { "" };
             let (name, size) = (format!("{}{note}", live.name), live.managed.size());
             let one = AllocationReport { name, offset: live.offset, size };
@@ -420,7 +462,8 @@ impl Allocator {
         }
         let end = allocations.len();
         let held = self.manager.report().pools;
-        for empty in held.iter().flat_map(|pool| &pool.blocks).filter(|block| block.live.is_empty()) {
+        for empty in held.iter().flat_map(|pool| &pool.blocks).filter(|block| block.live.is_empty())
+        {
             blocks.push(MemoryBlockReport { size: empty.size, allocations: end..end });
         }
         AllocatorReport {

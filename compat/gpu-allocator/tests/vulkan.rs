@@ -7,7 +7,8 @@ use ash::vk;
 use gpu_allocator::{
     AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation,
     vulkan::{
-        Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc, WhenFull,
+        Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
+        WhenFull,
     },
 };
 use omniheap_core::{HeapKind, Relief};
@@ -251,7 +252,8 @@ fn scratch_lies_apart_from_the_scene() {
 fn block_sizes_are_an_upper_bound() {
     let Some(engine) = Engine::open() else { return };
     for bound in [4 << 20, 32 << 20, 256 << 20] {
-        let mut allocator = Allocator::new(&engine.desc(AllocationSizes::new(bound, bound))).unwrap();
+        let mut allocator =
+            Allocator::new(&engine.desc(AllocationSizes::new(bound, bound))).unwrap();
         for kib in [1, 700, 1100, 3000, 5000] {
             let wish = desc("piece", engine.asks(kib << 10), MemoryLocation::GpuOnly);
             allocator.allocate(&wish).unwrap();

@@ -259,6 +259,7 @@ impl<B: Backend> Manager<B> {
         request.layout.align = like.align.unwrap_or(request.layout.align);
         let new = self
             .allocate_in(pool, &request, None, None)
+            .inspect_err(|error| self.failed(&request, error))
             .map_err(|error| Error::new(error.kind()))?;
         if let Some(heap) = like.wish {
             new.lane().set_wish(new.slot(), heap);

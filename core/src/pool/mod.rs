@@ -76,7 +76,6 @@ impl<B: Backend> Pool<B> {
             let detail = "the strategy refuses its settings: a buddy's smallest piece is a power of two, a slab's piece has a size";
             other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig.because(detail))?;
         }
-        let unit = unit.max(about.align.min(unit));
         let largest = config.block.unwrap_or_else(|| about.granule.down(config.maximum));
         if largest < unit.get() {
             // No block could ever hold anything.

@@ -491,7 +491,7 @@ fn requests_of_a_pool_that_is_never_split_have_blocks_of_their_own() {
         let shown = device.segments();
         let of_pool = |one: &&Value| one["segment_pool_id"] == json!([0, named]);
         let segments: Vec<_> = shown.as_array().expect("a list").iter().filter(of_pool).collect();
-        assert_eq!(segments.len(), blocks);
+        assert_eq!(segments.len() as u64, blocks);
         let whole = segments.iter().all(|segment| blocks_of(segment).len() == 1);
         assert_eq!(whole, split == Split::Never, "{shown}");
         held.into_iter().for_each(|one| free(&device, one));

@@ -6,6 +6,7 @@ mod uploads;
 
 use super::Failure;
 use super::choice::Backend;
+use super::file::NewFile;
 use super::output::{self, Format};
 use bench::Bench;
 use clap::Args;
@@ -73,10 +74,14 @@ fn measure(bench: &Bench, out: Option<&Path>, format: Format) -> Result<(), Fail
     let caps = bench.manager.caps();
     let found = out.map(Path::to_path_buf).or_else(|| profile_path(caps));
     let path = found.ok_or_else(|| Failure::input("no folder for profiles: give --out"))?;
+    // Measuring takes minutes: whoever may not write the file is told before.
+    let unwritable = |error: &std::io::Error| Failure::unwritable(&path, error);
+    path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(|error| unwritable(&error))?;
+    drop(NewFile::create(&path)?);
     let bar = output::progress(format, costs::STEPS + uploads::STEPS);
     let profile = uploads::run(bench, Profile::assumed(caps), &bar, format)?;
     let profile = costs::run(bench, profile, &bar, format)?;
-    write_profile(&path, &profile, caps).map_err(|error| Failure::unwritable(&path, &error))?;
+    write_profile(&path, &profile, caps).map_err(|error| unwritable(&error))?;
     match format {
         Format::Json => Ok(()),
         Format::Text => output::print_line(&format!("written to {}", path.display())),

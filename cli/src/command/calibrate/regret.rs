@@ -2,6 +2,7 @@
 use super::bench::{Bench, Time};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
+use crate::interrupt;
 use omniheap::placement::{
     DefaultPolicy, Knowledge, MeasuredPolicy, Policy, Profile, Region, Word as _, policy_for,
 };
@@ -83,11 +84,18 @@ pub(super) fn run(
     let wanted = |judged: &&Lookup| filter.is_none_or(|part| judged.table.name().contains(part));
     let kernels: Vec<_> = JUDGED.iter().filter(wanted).collect();
     if let (true, Some(part)) = (kernels.is_empty(), filter) {
-        return Err(Failure::nothing_named("kernel", part));
+        let mut names: Vec<_> = JUDGED.iter().map(|judged| judged.table.name()).collect();
+        names.dedup();
+        let names = names.join(", ");
+        return Err(Failure::input(format!(
+            "no kernel's name contains `{part}`; there are {names}"
+        )));
     }
     let bar = output::progress(format, kernels.len() as u64);
     let mut rows = Vec::new();
-    for kernel in kernels {
+    let count = kernels.len();
+    interrupt::watch();
+    for kernel in kernels.into_iter().take_while(|_| !interrupt::is_wanted()) {
         bar.set_message(kernel.table.name());
         let backend = bench.manager.caps().device.backend;
         let row = row(backend, kernel, line(bench, found.as_deref(), kernel));
@@ -101,7 +109,8 @@ pub(super) fn run(
     if format == Format::Text {
         show(&rows)?;
     }
-    verdict(&rows)
+    verdict(&rows)?;
+    interrupt::check(rows.len(), count, "lookups were judged")
 }
 
 /// Returns the row of a lookup. A driver that rejects one kernel may run all others, so the run continues.

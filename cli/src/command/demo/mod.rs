@@ -8,14 +8,16 @@ mod reuse;
 
 use super::Failure;
 use super::choice::Backend;
+use super::file::NewFile;
 use super::output::{self, Format};
 use compact::Compaction;
+use omniheap::trace::report;
 use omniheap::{AnyBackend, Backend as _, open, open_best, placement::config_for};
 use place::Placed;
 use record::Recording;
 use reuse::Reuse;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The main job on the best device here: place, upload, reuse, fragment, defragment, verify
 #[derive(clap::Args, Debug)]
@@ -60,10 +62,7 @@ struct Demo {
 /// Plays every act, prints what happened, writes the page.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     output::keep_apart(&arguments.out, &[arguments.record.as_deref()])?;
-    if arguments.out == Path::new("-") {
-        let why = "standard output is for what the demo says; name a file for the page";
-        return Err(Failure::input(format!("-: {why}")));
-    }
+    let page = NewFile::create(&arguments.out)?;
     let device = device(arguments)?;
     let recording = Recording::start(arguments.record.as_deref())?;
     let (plain, rules) = config_for(device.caps());
@@ -94,7 +93,8 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         verified_bytes: placed_bytes + verified,
         html: arguments.out.display().to_string(),
     };
-    super::report::write(&page::build(&demo, device.caps(), &trace), &arguments.out)?;
+    let data = page::build(&demo, device.caps(), &trace);
+    page.write(|file| report::write_html(&data, file))?;
     match format {
         Format::Json => output::print_json(&demo),
         Format::Text => output::print_line(&text(&demo)),

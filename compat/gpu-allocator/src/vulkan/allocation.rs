@@ -22,8 +22,9 @@ unsafe impl Sync for Pointer {}
 pub struct Allocation {
     /// Its number in its allocator; `None` for the null allocation.
     pub(super) chunk_id: Option<NonZeroU64>,
-    /// The number of its allocator.
+    /// The number of its allocator, and its place in the allocator's table.
     pub(super) allocator: u64,
+    pub(super) slot: usize,
     pub(super) memory: vk::DeviceMemory,
     pub(super) offset: u64,
     pub(super) size: u64,
@@ -38,6 +39,7 @@ impl Default for Allocation {
         Self {
             chunk_id: None,
             allocator: 0,
+            slot: 0,
             memory: vk::DeviceMemory::null(),
             offset: 0,
             size: 0,

@@ -2,13 +2,13 @@
 use super::WhenFull;
 use crate::MemoryLocation;
 use ash::vk;
-use omniheap_core::{Backend, HeapId, HeapKind, HostAccess, Manager};
+use omniheap_core::{Backend, HeapId, HeapKind, HostAccess, Manager, Ranking};
 use omniheap_vulkan::Vulkan;
 
 /// Choices made so far: programs use a few combinations of types and location, over and over.
 #[derive(Debug, Default)]
 pub(super) struct Heaps {
-    known: Vec<((u32, MemoryLocation), Vec<HeapId>)>,
+    known: Vec<((u32, MemoryLocation), Ranking)>,
 }
 
 impl Heaps {
@@ -19,13 +19,17 @@ impl Heaps {
         types: u32,
         location: MemoryLocation,
         when_full: WhenFull,
-    ) -> &[HeapId] {
+    ) -> Ranking {
         let key = (types, location);
         let at = self.known.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
-            self.known.push((key, choose(vulkan, types, location, when_full)));
+            let mut heaps = Ranking::new();
+            for heap in choose(vulkan, types, location, when_full) {
+                heaps.push(heap);
+            }
+            self.known.push((key, heaps));
             self.known.len() - 1
         });
-        &self.known[at].1
+        self.known[at].1
     }
 
     pub(super) fn forget(&mut self) {

@@ -311,7 +311,12 @@ fn a_block_holds_what_was_asked_for<B: Backend + 'static>(world: &World<B>) {
             one.write(last, &vec![5; unit]).expect("the last bytes are there");
             let mut found = vec![0; unit];
             one.read(last, &mut found).expect("inside");
-            assert_eq!(found, vec![5; unit], "{size} bytes of heap {}", heap.0);
+            assert_eq!(
+                found,
+                vec![5; unit],
+                "the last bytes of a block of {size} on heap {} are not those that were written",
+                heap.0
+            );
         }
     }
 }
@@ -329,7 +334,10 @@ fn a_resize_keeps_the_bytes_that_both_sizes_have<B: Backend + 'static>(world: &W
         kept = kept.min(size);
         let mut bytes = vec![0; slice(0, kept).len()];
         one.read(0, &mut bytes).expect("inside");
-        assert!(bytes.iter().all(|byte| *byte == 7), "{kept} bytes of {size}");
+        assert!(
+            bytes.iter().all(|byte| *byte == 7),
+            "the first {kept} bytes changed in a resize to {size}"
+        );
     }
     let refused = manager.resize(one, u64::MAX / 4).expect_err("never fits");
     assert_eq!(refused.error.kind(), ErrorKind::ExceedsLimit);

@@ -5,6 +5,7 @@ mod launch;
 
 use bug::{BUGS, Bug, Where};
 use buggy::Buggy;
+use core::ops::ControlFlow;
 use omniheap_conformance::{Account, Mode, Outcome, Rig, run, soak::soak};
 use omniheap_core::{Align, HeapKind, HostAccess, Result, SharedCaps};
 use omniheap_host::{Host, heap};
@@ -41,7 +42,13 @@ fn open(bug: Bug, place: Where) -> Result<Rig<Buggy>> {
 fn outcomes(bug: Bug, place: Where, case: &str) -> Vec<Outcome> {
     let mode = if place == Where::Paged { "paged" } else { "plain" };
     let by = |mode: &str| {
-        let results = run("bite", move || open(bug, place), &format!("{mode}::{case}"), 1, |_| {});
+        let results = run(
+            "bite",
+            move || open(bug, place),
+            &format!("{mode}::{case}"),
+            1,
+            |_| ControlFlow::Continue(()),
+        );
         let results = results.expect("host memory is here");
         assert_eq!(results.cases.len(), 1, "{mode}::{case} is one case");
         results.cases[0].outcome.clone()

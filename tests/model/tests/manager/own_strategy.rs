@@ -211,6 +211,22 @@ fn a_block_with_live_spans_is_never_returned() {
 }
 
 #[test]
+fn blocks_are_returned_as_soon_as_nothing_lives_in_them() {
+    let manager = manager();
+    let make = |granularity| Subject::FirstFit.make(granularity);
+    let pool = manager.create_pool_with(HEAP, config(), make).expect("a valid pool");
+    for round in 1..4 {
+        let live: Vec<_> =
+            (0..round).map(|_| pool.allocate(&Request::new(BLOCK - 1024)).expect("fits")).collect();
+        assert_eq!(pool.reserved(), round * BLOCK);
+        assert_eq!(pool.trim().expect("alive"), 0);
+        drop(live);
+        assert_eq!(pool.trim().expect("alive"), round * BLOCK);
+        assert_eq!((pool.reserved(), manager.totals().reserved_bytes), (0, 0));
+    }
+}
+
+#[test]
 fn an_allocation_stays_where_it_was_granted() {
     let manager = manager();
     let pool = pool(&manager, Lie::Moved);

@@ -2,7 +2,7 @@
 
 /// Pushes `item`.
 #[inline]
-pub(crate) fn push<T>(items: &mut Vec<T>, item: T) {
+pub fn push<T>(items: &mut Vec<T>, item: T) {
     if items.len() == items.capacity() {
         items.reserve_exact(64.max(items.len() / 8));
     }
@@ -10,7 +10,7 @@ pub(crate) fn push<T>(items: &mut Vec<T>, item: T) {
 }
 
 /// Appends copies of `more`.
-pub(crate) fn extend<T: Copy>(items: &mut Vec<T>, more: &[T]) {
+pub fn extend<T: Copy>(items: &mut Vec<T>, more: &[T]) {
     if items.capacity() - items.len() < more.len() {
         items.reserve_exact(more.len().max(items.len() / 8));
     }

@@ -2,11 +2,11 @@
 
 /// A value: a small number, a piece of the input, or the number of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Cell(u64);
+pub struct Cell(u64);
 
 /// Value of a [`Cell`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
     /// `None`, a float, bytes, a set, or a number past 56 bits: nothing that a reader here uses.
     Other,
     /// A whole number or a truth value.
@@ -15,8 +15,16 @@ pub(crate) enum Value {
     Text(usize, usize),
     /// A list or tuple.
     List(u32),
-    /// A dictionary.
+    /// A dictionary of [`Keys::Only`](crate::Keys::Only).
     Dict(u32),
+    /// A dictionary of [`Keys::All`](crate::Keys::All).
+    Pairs(u32),
+    /// A global, by its position in [`Rules::globals`](crate::Rules::globals).
+    Global(u32),
+    /// A call that was not made: the global, then its arguments.
+    Call(u32),
+    /// A persistent id that is a tuple.
+    Persistent(u32),
 }
 
 const TAG_SHIFT: u32 = 56;
@@ -25,6 +33,10 @@ const INT: u64 = 1;
 const TEXT: u64 = 2;
 const LIST: u64 = 3;
 const DICT: u64 = 4;
+const PAIRS: u64 = 5;
+const GLOBAL: u64 = 6;
+const CALL: u64 = 7;
+const PERSISTENT: u64 = 8;
 const LENGTH_BITS: u32 = 16;
 
 impl Cell {
@@ -52,16 +64,35 @@ impl Cell {
         Self(DICT << TAG_SHIFT | u64::from(index))
     }
 
+    pub(crate) fn pairs(index: u32) -> Self {
+        Self(PAIRS << TAG_SHIFT | u64::from(index))
+    }
+
+    pub(crate) fn global(index: u32) -> Self {
+        Self(GLOBAL << TAG_SHIFT | u64::from(index))
+    }
+
+    pub(crate) fn call(index: u32) -> Self {
+        Self(CALL << TAG_SHIFT | u64::from(index))
+    }
+
+    pub(crate) fn persistent(index: u32) -> Self {
+        Self(PERSISTENT << TAG_SHIFT | u64::from(index))
+    }
+
     /// Returns a total order; equal only for the same number, text or container.
-    pub(crate) fn order(self) -> u64 {
+    #[must_use]
+    pub fn order(self) -> u64 {
         self.0
     }
 
+    /// Returns the value.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "each part was that narrow when it was packed"
     )]
-    pub(crate) fn value(self) -> Value {
+    #[must_use]
+    pub fn value(self) -> Value {
         let bits = self.0 & BITS;
         match self.0 >> TAG_SHIFT {
             INT => Value::Int(bits.cast_signed() << 8 >> 8),
@@ -71,6 +102,10 @@ impl Cell {
             ),
             LIST => Value::List(bits as u32),
             DICT => Value::Dict(bits as u32),
+            PAIRS => Value::Pairs(bits as u32),
+            GLOBAL => Value::Global(bits as u32),
+            CALL => Value::Call(bits as u32),
+            PERSISTENT => Value::Persistent(bits as u32),
             _ => Value::Other,
         }
     }
@@ -90,5 +125,9 @@ mod tests {
         assert_eq!(Cell::text(0, 65_536).value(), Value::Other);
         assert_eq!(Cell::list(u32::MAX).value(), Value::List(u32::MAX));
         assert_eq!(Cell::dict(7).value(), Value::Dict(7));
+        assert_eq!(Cell::pairs(7).value(), Value::Pairs(7));
+        assert_eq!(Cell::global(7).value(), Value::Global(7));
+        assert_eq!(Cell::call(7).value(), Value::Call(7));
+        assert_eq!(Cell::persistent(7).value(), Value::Persistent(7));
     }
 }

@@ -1,18 +1,9 @@
 //! The stack machine: one pass over the opcodes, memory counted against a budget.
 
-use super::cell::{Cell, Value};
-use super::data::{Data, Dict, index_u32};
-use super::{Keys, op};
-use crate::error::ErrorKind;
-use crate::tight;
+use crate::cell::{Cell, Value};
+use crate::data::{Data, Dict, index_u32};
+use crate::{CallResult, Failure, Keys, Refusal, Rules, op, tight};
 use core::cmp::Ordering;
-
-/// Position and reason of a failure.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) at: usize,
-    pub(crate) kind: ErrorKind,
-}
 
 struct Machine<'a> {
     data: Data<'a>,
@@ -24,30 +15,30 @@ struct Machine<'a> {
     budget: usize,
     /// Bytes in lists, counted as they grow.
     list_bytes: usize,
-    depth: usize,
+    rules: Rules,
 }
 
-/// Reads the pickle in `input`, keeping the keys of `names`, and returns its one value with all it refers to.
-pub(crate) fn parse<'a>(
-    input: &'a [u8],
-    names: Keys,
-    depth: usize,
-) -> Result<(Data<'a>, Cell), Failure> {
-    let data = Data::new(input, names);
-    // Two bytes of bookkeeping per byte of input fit every real snapshot twice over, and 2^34 bytes every table.
-    let budget = input.len().saturating_mul(2).saturating_add(1 << 16).min(1 << 34);
+/// Reads the pickle in `input` and returns its one value with all it refers to.
+///
+/// # Errors
+///
+/// The first opcode that the rules refuse, or that does not fit what stands before it.
+pub fn parse(input: &[u8], rules: Rules) -> Result<(Data<'_>, Cell), Failure> {
+    let data = Data::new(input, rules.keys);
+    // 2^34 bytes keep every table below 2^32 entries.
+    let budget = input.len().saturating_mul(rules.expansion).saturating_add(1 << 16).min(1 << 34);
     let (stack, marks, memo) = (Vec::new(), Vec::new(), Vec::new());
-    let mut machine = Machine { data, at: 0, stack, marks, memo, budget, list_bytes: 0, depth };
+    let mut machine = Machine { data, at: 0, stack, marks, memo, budget, list_bytes: 0, rules };
     match machine.run() {
         Ok(cell) => Ok((machine.data, cell)),
         Err(kind) => Err(Failure { at: machine.at, kind }),
     }
 }
 
-const BAD: ErrorKind = ErrorKind::Malformed("pickle");
+const BAD: Refusal = Refusal::Malformed;
 
 impl<'a> Machine<'a> {
-    fn run(&mut self) -> Result<Cell, ErrorKind> {
+    fn run(&mut self) -> Result<Cell, Refusal> {
         loop {
             let start = self.at;
             let code = self.bytes(1)?[0];
@@ -65,12 +56,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn check(&self) -> Result<(), ErrorKind> {
+    fn check(&self) -> Result<(), Refusal> {
         let cells =
             self.stack.len() + self.memo.len() + self.data.values.len() + self.data.dicts.len();
         let used = cells * 8 + self.list_bytes;
         if used > self.budget {
-            return Err(ErrorKind::OverLimit {
+            return Err(Refusal::OverLimit {
                 what: "bytes of values for a pickle of this size",
                 limit: self.budget as u64,
             });
@@ -78,7 +69,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn step(&mut self, code: u8) -> Result<(), ErrorKind> {
+    fn step(&mut self, code: u8) -> Result<(), Refusal> {
         match code {
             op::PROTO => match self.bytes(1)?[0] {
                 2..=5 => Ok(()),
@@ -113,7 +104,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn container(&mut self, code: u8) -> Result<(), ErrorKind> {
+    fn container(&mut self, code: u8) -> Result<(), Refusal> {
         match code {
             op::EMPTY_DICT => self.new_dict(),
             op::EMPTY_LIST | op::EMPTY_TUPLE => self.new_list(self.stack.len()),
@@ -147,20 +138,84 @@ impl<'a> Machine<'a> {
                 let pairs = self.marked()?;
                 self.set(&pairs)
             }
-            code if op::RUNS.contains(&code) => Err(ErrorKind::Forbidden),
+            op::GLOBAL | op::STACK_GLOBAL => self.global(code),
+            op::REDUCE => self.reduce(),
+            op::BUILD => self.build(),
+            op::PERSISTENT => self.persistent(),
+            code if op::RUNS.contains(&code) => Err(Refusal::Forbidden(None)),
             _ => Err(BAD),
         }
     }
 
-    fn bytes(&mut self, count: usize) -> Result<&'a [u8], ErrorKind> {
-        let end = self.at.checked_add(count).ok_or(ErrorKind::Truncated)?;
-        let bytes = self.data.input.get(self.at..end).ok_or(ErrorKind::Truncated)?;
+    /// Pushes a global that the rules list.
+    fn global(&mut self, code: u8) -> Result<(), Refusal> {
+        let (module, name) = if code == op::GLOBAL {
+            (self.line()?, self.line()?)
+        } else {
+            let (name, module) = (self.pop()?, self.pop()?);
+            let text = |cell| self.data.text(cell).ok_or(BAD);
+            (text(module)?, text(name)?)
+        };
+        let is_it = |global: &crate::Global| global.module == module && global.name == name;
+        match self.rules.globals.iter().position(is_it) {
+            Some(index) => self.push(Cell::global(index_u32(index))),
+            None => Err(Refusal::Forbidden(Some(format!("{module}.{name}")))),
+        }
+    }
+
+    /// Returns the text up to the next line feed.
+    fn line(&mut self) -> Result<&'a str, Refusal> {
+        let rest = &self.data.input[self.at..];
+        let length = rest.iter().position(|&byte| byte == b'\n').ok_or(Refusal::Truncated)?;
+        self.at += length + 1;
+        core::str::from_utf8(&rest[..length]).map_err(|_| BAD)
+    }
+
+    /// Notes the call of a listed global, without making it.
+    fn reduce(&mut self) -> Result<(), Refusal> {
+        let (arguments, callee) = (self.pop()?, self.pop()?);
+        let Value::Global(index) = callee.value() else { return Err(Refusal::Forbidden(None)) };
+        let items = self.data.list(arguments).ok_or(BAD)?;
+        let global = self.rules.globals[index as usize];
+        match global.result {
+            CallResult::Dict if items.is_empty() => self.new_dict(),
+            CallResult::Call => {
+                let items = [&[callee], items].concat();
+                let index = self.add_list(items);
+                self.push(Cell::call(index))
+            }
+            _ => Err(Refusal::Forbidden(Some(format!("{}.{}", global.module, global.name)))),
+        }
+    }
+
+    /// Drops the attributes of a dictionary; nothing else may have any.
+    fn build(&mut self) -> Result<(), Refusal> {
+        self.pop()?;
+        match self.top()?.value() {
+            Value::Pairs(_) => Ok(()),
+            _ => Err(Refusal::Forbidden(None)),
+        }
+    }
+
+    fn persistent(&mut self) -> Result<(), Refusal> {
+        if self.rules.globals.is_empty() {
+            return Err(Refusal::Forbidden(None));
+        }
+        match self.pop()?.value() {
+            Value::List(index) => self.push(Cell::persistent(index)),
+            _ => Err(BAD),
+        }
+    }
+
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], Refusal> {
+        let end = self.at.checked_add(count).ok_or(Refusal::Truncated)?;
+        let bytes = self.data.input.get(self.at..end).ok_or(Refusal::Truncated)?;
         self.at = end;
         Ok(bytes)
     }
 
     /// Returns an unsigned number of `width` bytes, little-endian.
-    fn unsigned(&mut self, width: usize) -> Result<usize, ErrorKind> {
+    fn unsigned(&mut self, width: usize) -> Result<usize, Refusal> {
         let value = self
             .bytes(width)?
             .iter()
@@ -169,7 +224,7 @@ impl<'a> Machine<'a> {
         usize::try_from(value).map_err(|_| BAD)
     }
 
-    fn number(&mut self, code: u8) -> Result<(), ErrorKind> {
+    fn number(&mut self, code: u8) -> Result<(), Refusal> {
         let width = match code {
             op::BININT => 4,
             op::BININT1 => 1,
@@ -189,7 +244,7 @@ impl<'a> Machine<'a> {
         self.push(Cell::int(value.cast_signed()))
     }
 
-    fn string(&mut self, code: u8) -> Result<(), ErrorKind> {
+    fn string(&mut self, code: u8) -> Result<(), Refusal> {
         let length = match code {
             op::SHORT_TEXT | op::SHORT_BYTES | op::SHORT_STRING => self.unsigned(1)?,
             op::TEXT | op::BYTES | op::STRING => self.unsigned(4)?,
@@ -206,13 +261,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn recall(&mut self, code: u8) -> Result<(), ErrorKind> {
+    fn recall(&mut self, code: u8) -> Result<(), Refusal> {
         let index = self.unsigned(if code == op::BINGET { 1 } else { 4 })?;
         let cell = *self.memo.get(index).ok_or(BAD)?;
         self.push(cell)
     }
 
-    fn memoize(&mut self, code: u8) -> Result<(), ErrorKind> {
+    fn memoize(&mut self, code: u8) -> Result<(), Refusal> {
         let index = match code {
             op::BINPUT => self.unsigned(1)?,
             op::LONG_BINPUT => self.unsigned(4)?,
@@ -228,16 +283,16 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn push(&mut self, cell: Cell) -> Result<(), ErrorKind> {
+    fn push(&mut self, cell: Cell) -> Result<(), Refusal> {
         tight::push(&mut self.stack, cell);
         Ok(())
     }
 
-    fn top(&self) -> Result<Cell, ErrorKind> {
+    fn top(&self) -> Result<Cell, Refusal> {
         self.stack.last().copied().filter(|_| self.stack.len() > self.floor()).ok_or(BAD)
     }
 
-    fn pop(&mut self) -> Result<Cell, ErrorKind> {
+    fn pop(&mut self) -> Result<Cell, Refusal> {
         let top = self.top()?;
         self.stack.pop();
         Ok(top)
@@ -248,46 +303,55 @@ impl<'a> Machine<'a> {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    fn mark(&mut self) -> Result<(), ErrorKind> {
-        if self.marks.len() >= self.depth {
-            return Err(ErrorKind::OverLimit {
+    fn mark(&mut self) -> Result<(), Refusal> {
+        if self.marks.len() >= self.rules.depth {
+            return Err(Refusal::OverLimit {
                 what: "containers inside containers",
-                limit: self.depth as u64,
+                limit: self.rules.depth as u64,
             });
         }
         self.marks.push(self.stack.len());
         Ok(())
     }
 
-    fn since_mark(&mut self) -> Result<usize, ErrorKind> {
+    fn since_mark(&mut self) -> Result<usize, Refusal> {
         self.marks.pop().ok_or(BAD)
     }
 
     /// Takes the cells above the last mark.
-    fn marked(&mut self) -> Result<Vec<Cell>, ErrorKind> {
+    fn marked(&mut self) -> Result<Vec<Cell>, Refusal> {
         let start = self.since_mark()?;
         Ok(self.stack.split_off(start))
     }
 
-    fn new_dict(&mut self) -> Result<(), ErrorKind> {
+    fn new_dict(&mut self) -> Result<(), Refusal> {
+        if matches!(self.rules.keys, Keys::All) {
+            let index = self.add_list(Vec::new());
+            return self.push(Cell::pairs(index));
+        }
         let index = index_u32(self.data.dicts.len());
         tight::push(&mut self.data.dicts, Dict::default());
         self.push(Cell::dict(index))
     }
 
     /// Makes a list of the cells from `start` on.
-    fn new_list(&mut self, start: usize) -> Result<(), ErrorKind> {
+    fn new_list(&mut self, start: usize) -> Result<(), Refusal> {
         if start < self.floor() {
             return Err(BAD);
         }
-        let index = index_u32(self.data.lists.len());
         let items = self.stack.split_off(start);
-        self.list_bytes += size_of::<Vec<Cell>>() + items.len() * 8;
-        tight::push(&mut self.data.lists, items);
+        let index = self.add_list(items);
         self.push(Cell::list(index))
     }
 
-    fn append(&mut self, items: &[Cell]) -> Result<(), ErrorKind> {
+    fn add_list(&mut self, items: Vec<Cell>) -> u32 {
+        let index = index_u32(self.data.lists.len());
+        self.list_bytes += size_of::<Vec<Cell>>() + items.len() * 8;
+        tight::push(&mut self.data.lists, items);
+        index
+    }
+
+    fn append(&mut self, items: &[Cell]) -> Result<(), Refusal> {
         match self.top()?.value() {
             Value::List(index) => {
                 self.list_bytes += items.len() * 8;
@@ -298,10 +362,15 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn set(&mut self, pairs: &[Cell]) -> Result<(), ErrorKind> {
+    fn set(&mut self, pairs: &[Cell]) -> Result<(), Refusal> {
         match self.top()?.value() {
             Value::Dict(index) if pairs.len().is_multiple_of(2) => {
                 self.data.set_items(index, pairs);
+                Ok(())
+            }
+            Value::Pairs(index) if pairs.len().is_multiple_of(2) => {
+                self.list_bytes += pairs.len() * 8;
+                tight::extend(&mut self.data.lists[index as usize], pairs);
                 Ok(())
             }
             _ => Err(BAD),
