@@ -35,7 +35,8 @@ unsafe impl<B: Backend> Send for Slot<B> {}
 
 impl<B: Backend> Slot<B> {
     fn new(manager: &Manager<B>, size: u64) -> Result<Self, ErrorKind> {
-        let mut request = Request::new(size).usage(Usage::Upload).align(Align::of(ALIGN)).name("weights ring");
+        let mut request =
+            Request::new(size).usage(Usage::Upload).align(Align::of(ALIGN)).name("weights ring");
         // Cached memory is filled and read at full speed; write-combined memory is neither.
         let is_best =
             |heap: &Heap| heap.kind == HeapKind::Staging && heap.host == HostAccess::Cached;
