@@ -228,13 +228,13 @@ fn a_refusal_is_exact_at_its_limit() {
         caps.shared = Some(shared(limit, limit, limit));
         assert_eq!(refusal(&Request::new(2), &caps, Region::Shared), expected);
     }
-    let upload = Request::upload(KIB).coherent();
+    let upload = Request::new(KIB).usage(Usage::Upload).coherent();
     assert_ne!(refusal(&upload, &caps, Region::Staging), Refusal::Incoherent);
     for heap in &mut caps.heaps {
         heap.host = omniheap_seam::HostAccess::Incoherent;
     }
     assert_eq!(refusal(&upload, &caps, Region::Staging), Refusal::Incoherent);
-    let plain = Request::upload(KIB);
+    let plain = Request::new(KIB).usage(Usage::Upload);
     assert_ne!(refusal(&plain, &caps, Region::Staging), Refusal::Incoherent);
 }
 
@@ -257,7 +257,7 @@ fn what_spills_goes_to_the_memory_that_its_host_accesses_want() {
     let heaps = |request: &Request<'_>| spill(request, &caps).as_slice().to_vec();
     let ids = |first, second| vec![omniheap_seam::HeapId(first), omniheap_seam::HeapId(second)];
     assert_eq!(heaps(&Request::new(KIB)), ids(1, 2), "write-combined memory first");
-    assert_eq!(heaps(&Request::read_back(KIB)), ids(2, 1), "cached memory first");
+    assert_eq!(heaps(&Request::new(KIB).usage(Usage::Readback)), ids(2, 1), "cached memory first");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Hand-over by descriptor.
 use crate::common::{HEAP, MAIN, MIB, at, free, host, kind, read, used};
 use omniheap_core::{
-    Align, Backend, DeviceInfo, ErrorKind, Export, Exported, Heap, HeapKind, Transfer, erase,
+    Align, Backend, DeviceInfo, ErrorKind, Export, Exported, HeapKind, Transfer, erase,
 };
 use omniheap_host::{Host, heap};
 

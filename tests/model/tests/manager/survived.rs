@@ -204,7 +204,7 @@ fn background_work_begins_above_one_share_and_ends_below_another() {
 fn a_request_as_large_as_its_pool_goes_without_a_guard() {
     let config = guarded(one_lane(ManagerConfig::default()));
     let manager = Manager::with_config(device(1 << 30), config);
-    let config = PoolConfig { paged: true, maximum: 8 * MIB, ..PoolConfig::new() };
+    let config = PoolConfig::new().paged().maximum(8 * MIB);
     let pool = manager.create_pool(HEAP, config).expect("valid");
     let before = guard_report(&manager).unguarded;
     let whole = pool.allocate(&Request::new(8 * MIB)).expect("all of it");
