@@ -1,10 +1,8 @@
 //! Turns every kernel into constants: WGSL as text, its SPIR-V, the C++ text, and what a launch must bring.
 //!
-//! Group size, slots and parameters are read from the WGSL, so they cannot disagree with it.
+//! The SPIR-V was compiled before and is checked in (`spirv/`). `tests/spirv.rs` checks that it is what the WGSL compiles to, and
+//! that group size, slots and parameters were read from the WGSL correctly.
 use core::fmt::Write as _;
-use naga::back::spv;
-use naga::valid::{Capabilities, ValidationFlags, Validator};
-use naga::{AddressSpace, Module, StorageAccess};
 use std::path::Path;
 use std::{env, fs};
 
@@ -92,9 +90,6 @@ const JUDGED_ROWS: &[u32] = &[40, 72, 112, 288, 640, 2560];
 /// Shared memory of the largest tables that are copied there, in rows; few devices have more.
 const SHARED_ROWS: u32 = 3072;
 
-/// Stands for the words of shared memory until SPIR-V is made; a number that no kernel uses.
-const SHARED_WORDS: u32 = 16_411;
-
 /// Memory of a table.
 #[derive(Clone, Copy)]
 enum Place {
@@ -104,44 +99,59 @@ enum Place {
 }
 
 fn main() {
-    let mut rust = String::new();
-    for name in PLAIN {
-        let wgsl = read(name, name, "wgsl");
-        let kernel = kernel(name, &wgsl, &read(name, name, "cu"));
-        writeln!(
-            rust,
-            "/// `shaders/{name}`.\npub const {}: Kernel = {kernel};",
-            name.to_uppercase()
-        )
-        .expect("a string takes everything");
+    let mut rust = plain_and_placed(&mut Pack::read("kernels"));
+    if env::var_os("CARGO_FEATURE_LOOKUPS").is_some() {
+        let pack = &mut Pack::read("lookups");
+        rust.push_str(&lookups(pack, "probes", PROBES, PROBE_ROWS));
+        rust.push_str(&lookups(pack, "judged", JUDGED, JUDGED_ROWS));
     }
-    for (name, rows) in PLACED {
-        let placed = placed(name, (&read(name, name, "wgsl"), &read(name, name, "cu")), *rows);
-        writeln!(
-            rust,
-            "/// `shaders/{name}`.\npub const {}: Placed = {placed};",
-            name.to_uppercase()
-        )
-        .expect("a string takes everything");
-    }
-    rust.push_str(&lookups(
-        "probes",
-        "Kernels that calibration measures: table lookups, in every size of table that costs are kept for.",
-        PROBES,
-        PROBE_ROWS,
-    ));
-    rust.push_str(&lookups(
-        "judged",
-        "Kernels and table sizes that placements are judged with; calibration never runs them.",
-        JUDGED,
-        JUDGED_ROWS,
-    ));
     let out = env::var("OUT_DIR").expect("cargo sets it");
     fs::write(Path::new(&out).join("kernels.rs"), rust).expect("OUT_DIR can be written");
 }
 
+/// Modules that are checked in as one file, in the order of their kernels: little-endian words, each module behind their number.
+struct Pack {
+    words: std::vec::IntoIter<u32>,
+}
+
+impl Pack {
+    fn read(name: &str) -> Self {
+        let path = format!("spirv/{name}.spv");
+        println!("cargo::rerun-if-changed={path}");
+        let bytes = fs::read(&path).unwrap_or_else(|why| panic!("shaders/{path}: {why}"));
+        let (words, _) = bytes.as_chunks();
+        let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        Self { words: words.into_iter() }
+    }
+
+    /// Returns the next module. One that is missing is empty, so that the test that writes the file can be built.
+    fn next(&mut self) -> Vec<u32> {
+        let count = self.words.next().unwrap_or(0);
+        self.words.by_ref().take(count as usize).collect()
+    }
+}
+
+/// Returns the kernels of examples and tests.
+fn plain_and_placed(pack: &mut Pack) -> String {
+    let mut rust = String::new();
+    let mut define = |name: &str, kind: &str, value: &str| {
+        let (about, constant) = (format!("/// `shaders/{name}`."), name.to_uppercase());
+        writeln!(rust, "{about}\npub const {constant}: {kind} = {value};")
+            .expect("a string takes everything");
+    };
+    for name in PLAIN {
+        let value = kernel(pack, name, &read(name, name, "wgsl"), &read(name, name, "cu"));
+        define(name, "Kernel", &value);
+    }
+    for (name, rows) in PLACED {
+        let texts = (&*read(name, name, "wgsl"), &*read(name, name, "cu"));
+        define(name, "Placed", &placed(pack, name, texts, *rows));
+    }
+    rust
+}
+
 /// Returns every lookup kernel of a folder in every size, as one list.
-fn lookups(folder: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> String {
+fn lookups(pack: &mut Pack, folder: &str, kernels: &[Lookup], sizes: &[u32]) -> String {
     let (wgsl, cpp) = (read("table", "table", "wgsl"), read("table", "table", "cu"));
     let mut text = String::new();
     for (name, [pattern, work, dependence], reads, touches) in kernels {
@@ -149,7 +159,7 @@ fn lookups(folder: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> Stri
         let texts =
             (&*fill(&wgsl, &read(folder, name, "wgsl")), &*fill(&cpp, &read(folder, name, "cu")));
         for rows in sizes {
-            let (placed, reads) = (placed(name, texts, *rows), reads(*rows));
+            let (placed, reads) = (placed(pack, name, texts, *rows), reads(*rows));
             write!(
                 text,
                 "Lookup {{ table: {placed}, pattern: Pattern::{pattern}, work: Work::{work}, dependence: \
@@ -159,12 +169,15 @@ fn lookups(folder: &str, about: &str, kernels: &[Lookup], sizes: &[u32]) -> Stri
         }
     }
     let list = folder.to_uppercase();
-    format!("/// {about}\npub const {list}: &[Lookup] = &[{text}];\n")
+    format!(
+        "/// The kernels of `shaders/{folder}`, each in every size of table.\npub const {list}: &[Lookup] = &[{text}];\n"
+    )
 }
 
 /// Returns the variants of a kernel with a table, as a Rust expression.
-fn placed(name: &str, (wgsl, cpp): (&str, &str), rows: u32) -> String {
-    let make = |place: Place| kernel(name, &place.wgsl(wgsl, rows), &place.cpp(cpp, rows));
+fn placed(pack: &mut Pack, name: &str, (wgsl, cpp): (&str, &str), rows: u32) -> String {
+    let mut make =
+        |place: Place| kernel(pack, name, &place.wgsl(wgsl, rows), &place.cpp(cpp, rows));
     let (constant, device) = (make(Place::Constant), make(Place::Device));
     let shared = match rows <= SHARED_ROWS {
         true => format!("Some({})", make(Place::Shared)),
@@ -234,96 +247,39 @@ fn read(folder: &str, name: &str, language: &str) -> String {
 }
 
 /// One kernel as a Rust expression.
-fn kernel(name: &str, wgsl: &str, cpp: &str) -> String {
-    let module = naga::front::wgsl::parse_str(wgsl)
-        .unwrap_or_else(|why| panic!("shaders/{name}: {}", why.emit_to_string(wgsl)));
-    let entry = &module.entry_points[0];
-    assert_eq!(entry.name, name, "the entry point is called like the folder");
-    let spirv = spirv(name, &module);
+fn kernel(pack: &mut Pack, name: &str, wgsl: &str, cpp: &str) -> String {
+    let (group, slots, parameters) = (group(wgsl), slots(wgsl).join(", "), parameters(wgsl));
     format!(
-        "Kernel {{ name: {name:?}, group: {:?}, slots: &{}, parameters: {}, wgsl: {wgsl:?}, spirv: &{spirv:?}, cpp: \
-         {cpp:?}, host: crate::host::{name} }}",
-        entry.workgroup_size,
-        slots(&module),
-        parameters(&module)
+        "Kernel {{ name: {name:?}, group: {group:?}, slots: &[{slots}], parameters: {parameters}, wgsl: {wgsl:?}, \
+         spirv: &{:?}, cpp: {cpp:?}, host: crate::host::{name} }}",
+        pack.next()
     )
 }
 
-/// Returns the slots, in the order of their bindings.
-fn slots(module: &Module) -> String {
-    let mut slots: Vec<_> = module
-        .global_variables
-        .iter()
-        .filter_map(|(_, variable)| {
-            let slot = match variable.space {
-                AddressSpace::Uniform => "Slot::Constant",
-                AddressSpace::Storage { access } if access.contains(StorageAccess::STORE) => {
-                    "Slot::Write"
-                }
-                AddressSpace::Storage { .. } => "Slot::Read",
-                _ => return None,
-            };
-            Some((variable.binding.expect("buffers have bindings").binding, slot))
-        })
-        .collect();
-    slots.sort_unstable();
-    assert!((0u32..).zip(&slots).all(|(index, slot)| slot.0 == index), "bindings without gaps");
-    let names: Vec<_> = slots.iter().map(|slot| slot.1).collect();
-    format!("[{}]", names.join(", "))
+/// Returns what stands between `from` and `to`.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
+    text.split_once(from)?.1.split_once(to).map(|(found, _)| found)
 }
 
-/// Returns the bytes of the parameters.
-fn parameters(module: &Module) -> u32 {
-    let variable = module.global_variables.iter().find(|(_, v)| v.space == AddressSpace::Immediate);
-    variable.map_or(0, |(_, variable)| module.types[variable.ty].inner.size(module.to_ctx()))
+fn group(wgsl: &str) -> [u32; 3] {
+    let written = between(wgsl, "@workgroup_size(", ")").expect("a kernel has a group size");
+    let mut sizes = written.split(',').map(|size| size.trim().parse().expect("a number"));
+    core::array::from_fn(|_| sizes.next().unwrap_or(1))
 }
 
-fn spirv(name: &str, module: &Module) -> Vec<u32> {
-    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES)
-        .validate(module)
-        .unwrap_or_else(|why| panic!("shaders/{name}: {}", why.into_inner()));
-    let values = [("shared_words".to_owned(), f64::from(SHARED_WORDS))];
-    let values = if module.overrides.is_empty() { [].into() } else { values.into_iter().collect() };
-    let (module, info) =
-        naga::back::pipeline_constants::process_overrides(module, &info, None, &values)
-            .unwrap_or_else(|why| panic!("shaders/{name}: {why}"));
-    let options = spv::Options {
-        lang_version: (1, 0),
-        flags: spv::WriterFlags::empty(),
-        // As CUDA has it: what nobody wrote is not zero. Kernels write before they read.
-        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
-        // Kernels end and stay inside their arguments: that is what a launch promises.
-        force_loop_bounding: false,
-        emit_int_div_checks: false,
-        ..spv::Options::default()
+/// Returns the slots. They are declared in the order of their bindings.
+fn slots(wgsl: &str) -> Vec<&'static str> {
+    let declared = wgsl.lines().filter(|line| line.contains("@binding("));
+    let slot = |line: &str| match between(line, "var<", ">") {
+        Some("uniform") => "Slot::Constant",
+        Some("storage, read") => "Slot::Read",
+        Some("storage, read_write") => "Slot::Write",
+        _ => panic!("no slot is declared as: {line}"),
     };
-    let words = spv::write_vec(&module, &info, &options, None)
-        .unwrap_or_else(|why| panic!("shaders/{name}: {why}"));
-    specialize(words)
+    declared.map(slot).collect()
 }
 
-/// Makes the stand-in for the words of shared memory a specialization constant, number 0.
-fn specialize(mut words: Vec<u32>) -> Vec<u32> {
-    const CONSTANT: u32 = 43;
-    const SPEC_CONSTANT: u32 = 50;
-    const DECORATE: u32 = 71;
-    const SPEC_ID: u32 = 1;
-    let mut at = 5;
-    let (mut found, mut types) = (None, None);
-    while at < words.len() {
-        let (count, code) = (words[at] >> 16, words[at] & 0xffff);
-        // The first type ends the decorations.
-        if (19..=33).contains(&code) && types.is_none() {
-            types = Some(at);
-        }
-        if code == CONSTANT && count == 4 && words[at + 3] == SHARED_WORDS {
-            words[at] = count << 16 | SPEC_CONSTANT;
-            found = Some(words[at + 2]);
-        }
-        at += count as usize;
-    }
-    if let (Some(id), Some(types)) = (found, types) {
-        words.splice(types..types, [4 << 16 | DECORATE, id, SPEC_ID, 0]);
-    }
-    words
+/// Returns the bytes of the parameters: each is a number of four bytes.
+fn parameters(wgsl: &str) -> usize {
+    between(wgsl, "struct Parameters {", "}").map_or(0, |fields| 4 * fields.matches(':').count())
 }

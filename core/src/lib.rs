@@ -23,15 +23,15 @@ pub use omniheap_placement::{
     Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Dependence,
     Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Probe,
     Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray,
-    SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Tag, Walk,
-    Word, Work, Writer, choose_constants,
+    SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Tag, Usage,
+    Walk, Word, Work, Writer, choose_constants,
 };
 pub use omniheap_seam::{
     Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, Caps, Class, ConstantCaps,
     CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export, Exported,
-    Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, InsideBlock, Kernel, Launch,
-    Layout, Map, Mapper, Move, Page, Place, Point, ProgramId, Remap, Result, SharedCaps, Slot,
-    Span, TimelineId, Timelines, Transfer, Use, bytes, erase,
+    Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, InsideBlock, Kernel, KernelAccess,
+    Launch, Layout, Map, Mapper, Move, Page, Place, Point, ProgramId, Remap, Result, SharedCaps,
+    Slot, Span, TimelineId, Timelines, Transfer, Use, bytes, erase,
 };
 
 pub use {
@@ -42,10 +42,10 @@ pub use {
         BlockReport, Growth, PoolConfig, SpanReport, SpanState, StrategyKind, Totals, Uses, Waiting,
     },
     manager::{
-        AllocateError, Allocation, Background, Binding, Buffer, Copy, Decision, Defragmentation,
-        Explanation, FreeError, HeapOverlay, Manager, ManagerConfig, Mapped, Overlay, Pin, Plan,
-        PoolReport, Pressure, Program, Relief, Remapping, Report, Shortage, Source, Step, UserPool,
-        Verdict,
+        AllocateError, Allocation, Background, Binding, Buffer, CopyRegion, Decision,
+        Defragmentation, Explanation, GiveBack, HeapOverlay, Limits, Manager, ManagerConfig,
+        Mapped, Mapping, Overlay, Pinned, Plan, PoolReport, Pressure, Program, Relief, Remapping,
+        Report, Shortage, Source, Step, UserPool, Verdict,
     },
     sanitizer::{
         Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,

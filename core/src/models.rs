@@ -32,29 +32,8 @@ struct Fake {
 
 impl Fake {
     fn new(counts: &Arc<Counts>) -> Self {
-        let heap = Heap {
-            kind: HeapKind::Device,
-            name: String::new(),
-            size: 1 << 30,
-            max_block: 1 << 30,
-            align: Align::of(256),
-            granule: Align::of(256),
-            page: None,
-            mapper: Mapper::Host,
-            host: HostAccess::None,
-            use_when: Use::Normal,
-            physical: 0,
-        };
-        let caps = Caps {
-            device: DeviceInfo::default(),
-            heaps: alloc::vec![heap],
-            max_blocks: 100,
-            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-            neighbour_granularity: Align::ONE,
-            atom: Align::ONE,
-            constant: None,
-            shared: None,
-        };
+        let heap = Heap::new(HeapKind::Device, 1 << 30).granule(Align::of(256));
+        let caps = Caps::new(DeviceInfo::default(), alloc::vec![heap]).max_blocks(100);
         Self { caps, counts: Arc::clone(counts) }
     }
 }
@@ -514,11 +493,13 @@ mod reuse {
 
         /// Submits work that uses an allocation.
         fn submit(&self, timeline: TimelineId, one: &Allocation<Self>) {
+            // Asked before: threads are switched while a lane is locked, and they share this one.
+            let offset = one.binding().span().offset;
             let mut work = self.work();
             let count = work.submitted.entry(timeline).or_default();
             *count += 1;
             let point = Point { timeline, epoch: Epoch(*count) };
-            work.uses.insert(one.binding().span().offset, point);
+            work.uses.insert(offset, point);
         }
 
         fn run(&self, timeline: TimelineId) {
@@ -529,8 +510,9 @@ mod reuse {
 
         /// Fails where the bytes are in use for somebody else.
         fn assert_usable(&self, one: &Allocation<Self>, timeline: Option<TimelineId>) {
+            let offset = one.binding().span().offset;
             let work = self.work();
-            let Some(last) = work.uses.get(&one.binding().span().offset).copied() else { return };
+            let Some(last) = work.uses.get(&offset).copied() else { return };
             let is_ordered = timeline.is_some_and(|timeline| work.runs_after(timeline, last));
             assert!(is_ordered || work.has_finished(last), "{last:?} still uses it: {work:?}");
         }

@@ -1,6 +1,7 @@
 //! The staging ring: what it refuses, what threads may do with it, and what a failing driver leaves of it.
 use omniheap_core::{
     Allocation, Backend, ErrorKind, HeapKind, InsideBlock, Manager, Request, TimelineId, Timelines,
+    Usage,
 };
 use omniheap_extras::Staging;
 use omniheap_host::{Host, heap};
@@ -47,7 +48,7 @@ fn what_spilled_into_the_heap_of_the_ring_is_uploaded_and_read() {
         .inside_block(InsideBlock::Forbidden);
     let manager = Manager::new(host.open().expect("host memory"));
     let ring = Staging::new(&manager, 4 * KIB).expect("host memory");
-    let spilled = manager.allocate(&Request::upload(KIB)).expect("small");
+    let spilled = manager.allocate(&Request::new(KIB).usage(Usage::Upload)).expect("small");
     ring.upload(MAIN, &spilled, 0, &stamp(5, KIB)).expect("the ring has a block of its own");
     let mut seen = stamp(0, KIB);
     ring.read_back(MAIN, &spilled, 0, &mut seen).expect("the ring has a block of its own");

@@ -2,6 +2,7 @@
 use bytemuck::{cast_slice, cast_slice_mut, pod_read_unaligned};
 use omniheap_seam::HostLaunch;
 
+#[cfg(feature = "lookups")]
 pub(crate) use crate::lookup::*;
 
 pub(crate) fn word(launch: &HostLaunch<'_>, index: usize) -> u32 {

@@ -1,7 +1,42 @@
-//! The lookups in Rust: one frame, and what each does with one item.
+//! Kernels that only look up a table, and all of them in Rust: one frame, and what each does with one item.
+use crate::Placed;
 use crate::host::{index, word};
 use bytemuck::{cast_slice, cast_slice_mut};
+use omniheap_placement::{Dependence, Pattern, Request, Work, Writer};
 use omniheap_seam::HostLaunch;
+
+/// A kernel that does nothing but look up a table, and how it does.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup {
+    /// The kernel, with its table in every place.
+    pub table: Placed,
+    /// Access pattern.
+    pub pattern: Pattern,
+    /// Arithmetic per element.
+    pub work: Work,
+    /// Dependence between reads.
+    pub dependence: Dependence,
+    /// Bytes of the table that one item reads.
+    pub reads: u32,
+    /// Bytes of the table that a group touches with one item for each thread; zero for all of them.
+    pub touches: u32,
+}
+
+impl Lookup {
+    /// Returns the request of its table, for workgroups of 256 threads with `load` items each.
+    #[must_use]
+    pub fn request(&self, load: u32) -> Request<'static> {
+        let reuse = u64::from(self.reads) * 256 * u64::from(load) / self.table.bytes();
+        let request = Request::new(self.table.bytes()).writer(Writer::HostOnce);
+        let request = request.pattern(self.pattern).name(self.table.name());
+        let request = request.work(self.work).dependence(self.dependence);
+        let request = request.reuse(u32::try_from(reuse).unwrap_or(u32::MAX));
+        match u64::from(self.touches) * u64::from(load) {
+            0 => request,
+            touched => request.touches(touched.min(self.table.bytes())),
+        }
+    }
+}
 
 type Row = [f32; 4];
 

@@ -10,6 +10,8 @@ use std::rc::Rc;
 /// Bytes looked at to tell a format.
 const HEAD: usize = 64;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+/// Begins text that some Windows programs write; it says nothing about the content.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Counts what passes, so that expansion can be judged while decompressing.
 struct Counted<R> {
@@ -56,6 +58,7 @@ impl<'a> Input<'a> {
     ) -> Result<Self, Error> {
         let head =
             read_head(&mut body).map_err(|error| at_input(refine(error, compressed.is_some())))?;
+        let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head).to_vec();
         Ok(Self { body, head, head_taken: 0, given: 0, limits: *limits, compressed })
     }
 

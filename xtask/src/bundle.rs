@@ -54,7 +54,7 @@ pub(crate) fn run(packages: &[String]) -> Result<(), String> {
         let part = folder.join(part);
         fs::create_dir_all(&part).map_err(|error| text(&part, &error))?;
     }
-    let mut build = cargo(&["build", "--release", "--bin", "omniheap"]);
+    let mut build = cargo(&["build", "--release", "-p", "omniheap-cli", "--all-features"]);
     for (name, path) in executables(&mut build)? {
         copy(&path, &folder.join(name))?;
     }

@@ -6,9 +6,11 @@ mod bundle;
 mod compat;
 mod embed;
 mod header;
+mod images;
 mod install;
 mod mutants;
 mod nightly;
+mod packages;
 mod planted;
 mod python;
 mod step;
@@ -24,23 +26,26 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  test [STEP…]           install what tests need, then format, lint, document and test everything;
-                         with STEPs, only those whose name contains one of them
-  ci                     the same: CI runs nothing else
+  setup                  install the system packages that tests need; on Debian and Ubuntu, as root
+  test [STEP…]           check formatting, lints and documentation, and run all tests; with STEPs, only those whose name
+                         contains one of them
+  test --quick           only what a change is most likely to break: for between commits
   conformance [ARGS…]    run the conformance suite on this machine's devices; ARGS go to `omniheap conformance`
   conformance-table [FILE.json…]
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
                          docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
   bite [NAME]            plant bugs in a copy of the core, all or those with NAME in theirs, and see the suite catch them
-  mutants [PATH…] [--sample N [--seed S]]
+  mutants [PATH…] [--sample N [--seed S]] [--minutes M]
                          change the sources by a list of operators, all or below PATHs, see the tests catch it, and write
                          the score of each module to docs/results/mutants.md; or try N changes only
   golden                 record the places of today's manager in tests/golden/golden.txt; do it only for a change that is
                          meant to move allocations (traces: see OMNIHEAP_TRACES in tests/golden)
+  spirv                  compile shaders/spirv again from the WGSL; do it after a change of a kernel or of naga
   fuzz [SECONDS [TARGET]]  fuzz every target, or one, for so long each (60); needs a nightly compiler
   sanitize [address|thread] [short|ARGS…]
                          the tests that need no device, a few of them, or those that ARGS choose as for `cargo test`, under
                          both sanitizers or one; needs a nightly compiler, and its library's sources for `thread`
+  miri                   the strategies and the seam under Miri; needs a nightly compiler with Miri
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
   compat                 test compat/ (other allocators' interfaces over omniheap), and measure wgpu with and without it
@@ -52,15 +57,19 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let (task, rest) = arguments.split_first().map_or(("", &[][..]), |(task, rest)| (task, rest));
     let done = match (task, rest) {
-        ("test" | "ci", only) => test::run(only),
+        ("setup", []) => system::set_up(),
+        ("test", [quick]) if quick == "--quick" => test::run_quick(),
+        ("test", only) => test::run(only),
         ("conformance", rest) => conformance(rest),
         ("conformance-table", files) => table::write(files),
         ("mutants", rest) => mutants::run(rest),
         ("bite", []) => bite::run(""),
         ("bite", [only]) => bite::run(only),
         ("golden", []) => golden(),
+        ("spirv", []) => spirv(),
         ("fuzz", rest) => nightly::fuzz(rest),
         ("sanitize", rest) => nightly::sanitize(rest),
+        ("miri", []) => nightly::miri(),
         ("bench", rest) => bench(rest),
         ("compat", []) => compat::run(),
         ("header", []) => header::write(),
@@ -98,8 +107,16 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// The command `omniheap` with every backend, optimised.
+fn command(arguments: &[&str]) -> Command {
+    let mut command =
+        cargo(&["run", "--release", "--quiet", "-p", "omniheap-cli", "--all-features"]);
+    command.arg("--").args(arguments);
+    command
+}
+
 fn conformance(arguments: &[String]) -> Result<(), String> {
-    let mut command = cargo(&["run", "--release", "--quiet", "--", "conformance"]);
+    let mut command = command(&["conformance"]);
     if arguments.is_empty() {
         command.args(["--backend", "all"]);
     }
@@ -111,11 +128,16 @@ fn golden() -> Result<(), String> {
     step::status("golden", command.env("OMNIHEAP_GOLDEN", "renew"))
 }
 
+fn spirv() -> Result<(), String> {
+    let mut command = cargo(&["test", "--quiet", "-p", "omniheap-shaders", "--test", "spirv"]);
+    step::status("spirv", command.env("OMNIHEAP_SPIRV", "renew"))
+}
+
 fn bench(arguments: &[String]) -> Result<(), String> {
     if let Some((first, rest)) = arguments.split_first()
         && first == "placement"
     {
-        let mut command = cargo(&["run", "--release", "--quiet", "--", "calibrate", "--regret"]);
+        let mut command = command(&["calibrate", "--regret"]);
         return step::status("bench placement", command.args(rest));
     }
     let peers = root().join("benches/peers/Cargo.toml");

@@ -1,4 +1,4 @@
-//! Tasks that need the nightly compiler: `cargo xtask fuzz` and `cargo xtask sanitize`.
+//! Tasks that need the nightly compiler: `cargo xtask fuzz`, `sanitize` and `miri`.
 use crate::binaries::{beside, said};
 use crate::step::{Outcome, status};
 use crate::{root, target};
@@ -136,6 +136,17 @@ pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
         _ => (rest.iter().map(String::as_str).collect(), None),
     };
     kinds.into_iter().try_for_each(|kind| sanitized(kind, &tests, operations))
+}
+
+/// Runs the tests of the seam and of the strategies under Miri, which finds undefined behaviour.
+pub(crate) fn miri() -> Outcome {
+    require()?;
+    for tests in [&["-p", "omniheap-seam"][..], &["-p", "omniheap-core", "--lib", "strategy"]] {
+        let mut command = cargo(&["miri", "test", "--quiet", "--target-dir"]);
+        command.arg(target().join("miri")).args(tests);
+        status("miri", command.current_dir(root()))?;
+    }
+    Ok(())
 }
 
 /// `ThreadSanitizer` must see the standard library's own synchronisation, so that is built too.

@@ -13,32 +13,49 @@ const PACKAGES: [&str; 7] = [
     "chromium",
 ];
 
-/// Installs what is missing where that is possible, and says what to install where it is not.
-///
-/// Never fails: without these packages the Vulkan and wgpu tests report that no device is here, the C tests what
-/// they skip, and the tests of the report's page that they were ignored.
+/// Installs what is missing, or says what to install where only its user can.
+pub(crate) fn set_up() -> Outcome {
+    if !runs("dpkg-query", &["--version"]) {
+        return Err(format!("{ELSEWHERE}; then run `cargo xtask test`"));
+    }
+    let missing = missing();
+    if missing.is_empty() {
+        println!("all there: {}", PACKAGES.join(" "));
+        return Ok(());
+    }
+    if !is_root() {
+        let line = format!("apt-get install -y --no-install-recommends {}", missing.join(" "));
+        return Err(format!("run this again as root, or run as root: {line}"));
+    }
+    install(&missing)
+}
+
+/// Installs what is missing where it may, and says what is missing then. Never fails: without these packages the Vulkan and wgpu tests report that no device is here, the C
+/// tests what they skip, and the tests of the report's page that they were ignored.
 pub(crate) fn prepare() -> Outcome {
     if !runs("dpkg-query", &["--version"]) {
-        println!("    not Debian or Ubuntu: for the Vulkan tests, install a Vulkan loader, Mesa's");
-        println!("    lavapipe driver and the Khronos validation layers; for the C tests, CMake,");
-        println!("    pkg-config and valgrind; for the report's page, Chromium");
+        println!("    {ELSEWHERE}");
         return Ok(());
     }
-    let missing: Vec<_> = PACKAGES.into_iter().filter(|package| !is_installed(package)).collect();
-    if missing.is_empty() {
-        println!("    all there: {}", PACKAGES.join(" "));
-        return Ok(());
+    if is_root() && !missing().is_empty() {
+        let _ = install(&missing());
     }
-    let line = format!("apt-get install -y --no-install-recommends {}", missing.join(" "));
-    if !is_root() {
-        println!("    for all tests, run as root: {line}");
-        return Ok(());
-    }
-    println!("    {line}");
-    if let Err(why) = install(&missing) {
-        println!("    {why}; going on without");
+    match missing() {
+        missing if missing.is_empty() => println!("    all there: {}", PACKAGES.join(" ")),
+        missing => println!(
+            "    *** NOT TESTED: what needs {}; `cargo xtask setup` as root installs it",
+            missing.join(" ")
+        ),
     }
     Ok(())
+}
+
+/// What to install where there is no `apt-get`.
+const ELSEWHERE: &str = "not Debian or Ubuntu: for the Vulkan tests, install a Vulkan loader, Mesa's lavapipe driver and the \
+    Khronos validation layers; for the C tests, CMake, pkg-config and valgrind; for the report's page, Chromium";
+
+fn missing() -> Vec<&'static str> {
+    PACKAGES.into_iter().filter(|package| !is_installed(package)).collect()
 }
 
 fn install(packages: &[&str]) -> Outcome {

@@ -2,14 +2,17 @@
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
 use crate::{
-    arrows, cargo, compat, embed, header, mutants, nightly, python, root, system, table, target,
-    words,
+    arrows, cargo, compat, embed, header, images, mutants, nightly, packages, python, root, system,
+    table, target, words,
 };
 use std::process::Command;
 
 /// Crates whose tests also run optimised: those with `unsafe` or threads, or whose random walks are longer then, and
 /// without slow dependencies. Elsewhere the same inputs meet the same code with fewer checks, and nothing new can show.
 const OPTIMISED: [&str; 3] = ["omniheap-core", "omniheap-host", "omniheap-model"];
+
+/// Crates whose tests run between commits.
+const QUICK: [&str; 4] = ["omniheap-seam", "omniheap-core", "omniheap-host", "omniheap-model"];
 
 /// Random work on host memory with checked contents; prints its seed.
 const SOAK: [&str; 9] = [
@@ -34,16 +37,20 @@ pub(crate) fn run(only: &[String]) -> Outcome {
     run_all(steps)
 }
 
-fn steps() -> Vec<Step> {
-    let mut documents = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
-    documents.env("RUSTDOCFLAGS", "-Dwarnings");
-    let doctests = cargo(&["test", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
-    let lint =
-        cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
-    let no_std = ["omniheap-seam", "omniheap-strategy"].map(|name| ["-p", name]).concat();
-    let no_std = [vec!["check", "--quiet", "--no-default-features"], no_std].concat();
+/// Runs what needs little building: the sources' own rules, a check of everything, and the tests of the parts that the rest
+/// stands on.
+pub(crate) fn run_quick() -> Outcome {
+    let mut steps = rules();
+    let mut check = cargo(&["check", "--quiet"]);
+    check.args(WORKSPACE);
+    steps.push(Step::command("everything compiles", check));
+    steps.push(Step::new("tests", || of(&packages(&QUICK), tests)));
+    run_all(steps)
+}
+
+/// What can be checked without building the workspace.
+fn rules() -> Vec<Step> {
     vec![
-        Step::new("system packages", system::prepare),
         Step::command("format", cargo(&["fmt", "--all", "--check"])),
         Step::new("no vendor in the core", || {
             ["seam/src", "placement/src", "strategy/src", "core/src", "layers/src", "extras/src"]
@@ -52,6 +59,23 @@ fn steps() -> Vec<Step> {
         }),
         Step::new("modules of the core import one way", arrows::check),
         Step::new("tables say what the results say", table::check),
+        Step::new("crates can be published", packages::check),
+        Step::new("compiled kernels are those of their sources", images::check),
+    ]
+}
+
+fn steps() -> Vec<Step> {
+    let mut documents = cargo(&["doc", "--quiet", "--no-deps"]);
+    documents.args(WORKSPACE).env("RUSTDOCFLAGS", "-Dwarnings");
+    let mut doctests = cargo(&["test", "--quiet", "--doc", "--no-fail-fast"]);
+    doctests.args(WORKSPACE);
+    let mut lint = cargo(&["clippy", "--quiet", "--all-targets"]);
+    lint.args(WORKSPACE).args(["--", "-D", "warnings"]);
+    let no_std = ["omniheap-seam", "omniheap-strategy"].map(|name| ["-p", name]).concat();
+    let no_std = [vec!["check", "--quiet", "--no-default-features"], no_std].concat();
+    let mut steps = vec![Step::new("system packages", system::prepare)];
+    steps.extend(rules());
+    steps.extend([
         Step::command("seam and strategies without std", cargo(&no_std)),
         Step::new("C header", header::check),
         Step::command("lint", lint),
@@ -69,7 +93,8 @@ fn steps() -> Vec<Step> {
         Step::command("models of threads", models()),
         Step::new("fuzzing", nightly::fuzz_shortly),
         Step::new("a sample of mutants", mutants::sample),
-    ]
+    ]);
+    steps
 }
 
 /// The core's models, in every order that threads can take; built apart, because everything is built otherwise.
@@ -82,11 +107,15 @@ fn models() -> Command {
 
 /// Everything that one build of the workspace gives. Every step that runs something of it asks for the same one: another
 /// selection would unify features otherwise, and build the dependencies again.
-const WORKSPACE: &[&str] = &["--workspace"];
+const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
 
 /// The optimised build of some packages.
 fn optimised() -> Vec<&'static str> {
-    core::iter::once("--release").chain(OPTIMISED.iter().flat_map(|name| ["-p", name])).collect()
+    core::iter::once("--release").chain(packages(&OPTIMISED)).collect()
+}
+
+fn packages(names: &[&'static str]) -> Vec<&'static str> {
+    names.iter().flat_map(|name| ["-p", name]).collect()
 }
 
 /// Installs the C library that the tests were built with.

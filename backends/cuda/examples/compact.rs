@@ -8,10 +8,10 @@ use core::{error::Error, ptr};
 use cudarc::driver::sys::{self, CUevent, CUstream};
 use omniheap_core::{Backend, HeapId, Move, Place, Result, TimelineId, Transfer};
 use omniheap_cuda::{Block, Cuda};
+use omniheap_stream::COMPACTION;
 use std::time::Instant;
 
-const SOURCE: &str = include_str!("../../../shaders/compact/compact.cu");
-const PREPARED: &str = include_str!("../../../shaders/compact/compact.ptx");
+const PREPARED: &str = include_str!("../kernels/compact.ptx");
 const MAIN: TimelineId = TimelineId::MAIN;
 const MOVES: u64 = 10_000;
 const ROUNDS: u32 = 12;
@@ -174,7 +174,7 @@ fn start() -> core::result::Result<Cuda, Box<dyn Error>> {
     cuda.load_ptx(PREPARED)?.kernel("omniheap_compact")?;
     let loaded = began.elapsed();
     let began = Instant::now();
-    cuda.compile(SOURCE)?.kernel("omniheap_compact")?;
+    cuda.compile(COMPACTION)?.kernel("omniheap_compact")?;
     println!(
         "opened in {opened:?}; the kernel is loaded in {loaded:?}, compiled in {:?}",
         began.elapsed()

@@ -9,9 +9,9 @@ const DEVICE_ALIGN: Align = Align::of(512);
 const DEVICE_GRANULE: Align = Align::of(2 << 20);
 /// Allocation granularity of managed memory: the driver's smallest resident unit.
 const MANAGED_GRANULE: Align = Align::of(64 << 10);
-/// Alignment of the bank's symbol, as `shaders/constant_bank` declares it, and of the blocks inside.
+/// Alignment of the bank's symbol, as `kernels/constant_bank.cu` declares it, and of the blocks inside.
 pub(crate) const BANK_ALIGN: Align = Align::of(256);
-/// Bytes of the bank's symbol, as `shaders/constant_bank` declares it.
+/// Bytes of the bank's symbol, as `kernels/constant_bank.cu` declares it.
 const BANK_SIZE: u64 = 64 << 10;
 /// Banks of shared memory and the bytes of one word, on every architecture since Kepler.
 const SHARED_BANKS: (u32, u32) = (32, 4);

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 /// The name of the bank's symbol: `unsigned char omniheap_bank[65536]`.
 pub const BANK_SYMBOL: &str = "omniheap_bank";
 
-const SOURCE: &str = include_str!("../../../shaders/constant_bank/constant_bank.cu");
-const FALLBACK: &str = include_str!("../../../shaders/constant_bank/constant_bank.ptx");
+const SOURCE: &str = include_str!("../kernels/constant_bank.cu");
+const FALLBACK: &str = include_str!("../kernels/constant_bank.ptx");
 
 /// Bytes of a unit: what a block starts at and is rounded up to.
 const UNIT: u64 = BANK_ALIGN.get();

@@ -7,12 +7,11 @@ use crate::{
 };
 use core::str::FromStr;
 use omniheap_seam::{Error, ErrorKind, Result};
-use omniheap_stream::{BuildError, text_of};
+use omniheap_stream::{BuildError, COMPACTION, text_of};
 use std::{ffi::CString, sync::Arc};
 
-const COMPACTION: &str = include_str!("../../../shaders/compact/compact.cu");
-/// The same, compiled before: the driver loads it in a fraction of the time that the run-time compiler takes.
-const COMPACTION_PTX: &str = include_str!("../../../shaders/compact/compact.ptx");
+/// The kernel that carries batches of copies, compiled before: the driver loads it in a fraction of the time that the run-time compiler takes.
+const COMPACTION_PTX: &str = include_str!("../kernels/compact.ptx");
 
 /// Device code, loaded. Unloaded with the last clone and the last kernel from it.
 pub type Module = omniheap_stream::Module<Driver>;

@@ -10,9 +10,6 @@ use omniheap_seam::{Error, ErrorKind, Result};
 use omniheap_stream::{BuildError, StreamDriver, text_of};
 use std::sync::Arc;
 
-/// The kernel that carries batches of copies.
-pub(crate) const COMPACTION: &str = include_str!("../../../shaders/compact/compact.cu");
-
 /// Device code, loaded. Unloaded with the last clone and the last kernel from it.
 pub type Module = omniheap_stream::Module<Driver>;
 /// A kernel, ready to launch.

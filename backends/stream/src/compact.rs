@@ -11,6 +11,8 @@ use core::ptr::NonNull;
 use omniheap_seam::{Move, Result, TimelineId};
 use std::sync::OnceLock;
 
+/// The kernel's source, which CUDA and HIP both compile.
+pub const COMPACTION: &str = include_str!("../kernels/compact.cu");
 const KERNEL: &str = "omniheap_compact";
 
 /// The kernel, built when it is first needed, and the tables that tell it what to copy.

@@ -27,6 +27,7 @@ mod whole;
 pub use block::{Block, BlockKind, Memory};
 pub use bounce::{BOUNCE, address_of_pinned};
 pub use caps::{ConstantHeap, Facts, Source, Usable, host_memory};
+pub use compact::COMPACTION;
 pub use device::{Described, Device};
 pub use driver::{
     Caching, Capture, CodeDriver, CopyDriver, Driver, IpcDriver, MemoryDriver, MemoryInfo,

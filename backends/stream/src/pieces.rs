@@ -1,4 +1,4 @@
-//! Many copies as one table, which one kernel (`shaders/compact`) carries.
+//! Many copies as one table, which one kernel ([`COMPACTION`](crate::COMPACTION)) carries.
 //!
 //! A copy by the driver costs microseconds whatever its size, so a batch of small ones is cut into pieces. How a vendor
 //! builds the kernel and launches it is the vendor's.

@@ -80,11 +80,13 @@ impl Instance {
     /// `Unsupported` without a loader or driver, or when validation is demanded and absent; the driver's error.
     pub(crate) fn open(validation: Validation) -> Result<Self> {
         // SAFETY: loading runs the library's initialisers; the system's loader is trusted like any system library.
-        let entry = unsafe { ash::Entry::load() }.map_err(|_| ErrorKind::Unsupported)?;
+        let entry = unsafe { ash::Entry::load() }.map_err(|_| {
+            ErrorKind::Unsupported.because("there is no Vulkan loader; install `libvulkan`")
+        })?;
         // SAFETY: the entry was loaded above; the call has no precondition.
         let version = check(unsafe { entry.try_enumerate_instance_version() })?;
         if version.is_none_or(|version| version < LEAST) {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because("Vulkan is older than 1.1"));
         }
         let layered = layered(&entry, validation)?;
         let extensions = instance_extensions(&entry, layered)?;
@@ -150,7 +152,9 @@ fn layered(entry: &ash::Entry, validation: Validation) -> Result<bool> {
     let layers = check(unsafe { entry.enumerate_instance_layer_properties() })?;
     let present = layers.iter().any(|l| l.layer_name_as_c_str() == Ok(validation::LAYER));
     match (present, validation) {
-        (false, Validation::On) => Err(ErrorKind::Unsupported.into()),
+        (false, Validation::On) => Err(ErrorKind::Unsupported.because(
+            "the Vulkan validation layer is not installed; install it or use another `Validation`",
+        )),
         (present, _) => Ok(present),
     }
 }

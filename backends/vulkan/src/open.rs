@@ -21,7 +21,7 @@ use crate::{
 };
 use ash::vk;
 use core::{ffi::CStr, sync::atomic::Ordering};
-use omniheap_seam::{Align, DeviceInfo, ErrorKind, HeapKind, HostAccess, Result};
+use omniheap_seam::{Align, DeviceInfo, Error, ErrorKind, HeapKind, HostAccess, Result};
 use std::sync::Arc;
 
 /// The device to open.
@@ -243,14 +243,16 @@ impl Vulkan {
     /// - Memory is freed only when the device has finished with it: this backend has no queue to wait for.
     pub unsafe fn wrap_memory(bare: Bare<'_>, options: Options) -> Result<Self> {
         if bare.physical_device == vk::PhysicalDevice::null() {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig.because("`physical_device` is null"));
         }
         let instance = Arc::new(Instance::wrap(None, bare.instance, Names::Dropped));
         // SAFETY: the caller promises that the handles belong together.
         let mut physical = unsafe { Physical::read(&instance, bare.physical_device) }?;
         let enabled = || bare.enabled.iter().copied().filter(|feature| OF_MEMORY.contains(feature));
         if !enabled().all(|feature| physical.features.has(feature)) {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(
+                ErrorKind::InvalidConfig.because("`enabled` names a feature that the device lacks")
+            );
         }
         let budget = Some(Feature::MemoryBudget).filter(|budget| physical.features.has(*budget));
         physical.features = enabled().chain(budget).collect();
@@ -319,7 +321,8 @@ fn check_enabled(
         };
         let is_there = feature.function(physical.api).is_none_or(has_function);
         if !is_there || !physical.features.has(*feature) {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig
+                .because("`enabled` names a feature that the device was not created with"));
         }
     }
     Ok(())
@@ -341,7 +344,7 @@ fn choose(mut all: Vec<Physical>, which: Which) -> Result<Physical> {
     };
     match index {
         Some(index) if index < all.len() => Ok(all.swap_remove(index)),
-        _ => Err(ErrorKind::Unsupported.into()),
+        _ => Err(ErrorKind::Unsupported.because("no Vulkan device has this number or UUID")),
     }
 }
 
@@ -353,6 +356,9 @@ fn worth(physical: &Physical) -> (bool, u64) {
     (physical.kind != vk::PhysicalDeviceType::CPU, size)
 }
 
+const STAGING: Error = ErrorKind::InvalidConfig
+    .because("the staging ring's size is 0 or above the largest block of staging memory");
+
 /// Cached memory: writing it is as fast as any, and reading it is not slow.
 fn staging(table: &caps::Table, facts: &caps::Facts, size: u64) -> Result<Plan> {
     let mut heaps = table.candidates(facts.buffer_types, HeapKind::Staging);
@@ -363,9 +369,9 @@ fn staging(table: &caps::Table, facts: &caps::Facts, size: u64) -> Result<Plan> 
     });
     let id = *heaps.first().ok_or(ErrorKind::Unsupported)?;
     let heap = table.caps.heap(id).ok_or(ErrorKind::Unsupported)?;
-    let size = Align::of(4096).max(table.caps.atom).up(size).ok_or(ErrorKind::InvalidConfig)?;
+    let size = Align::of(4096).max(table.caps.atom).up(size).ok_or(STAGING)?;
     if size < 4096 || size > heap.max_block {
-        return Err(ErrorKind::InvalidConfig.into());
+        return Err(STAGING);
     }
     let memory_type = table.slots[usize::from(id.0)].memory_type;
     Ok(Plan { memory_type, access: heap.host, atom: table.caps.atom, size })

@@ -247,11 +247,14 @@ impl Vulkan {
     ///
     /// A resource that [requires](Alone::Required) memory of its own gets it. One that [prefers](Alone::Preferred) it gets it too,
     /// unless no heap has room for that, or so many driver allocations live that the device may refuse more.
-    /// Everything else shares blocks. Heaps are tried in the order of `needs`.
+    /// Everything else shares blocks. Heaps are tried in the order of `needs`, and all of it counts against the manager's budgets.
+    ///
+    /// Pages cannot be bound to a resource, so where the manager's pools are made of pages each resource gets memory of its own; make
+    /// the manager with [`ManagerConfig::plain`](omniheap_core::ManagerConfig::plain) to let resources share blocks.
     ///
     /// # Errors
     ///
-    /// As for [`Manager::allocate`] and [`Manager::allocate_made`], about the last heap tried.
+    /// As for [`Manager::allocate`], about the last heap tried.
     ///
     /// # Safety
     ///
@@ -276,9 +279,15 @@ impl Vulkan {
                 made => return made,
             }
         }
-        vulkan.table.first_that_gives(&needs.heaps, AllocateError::kind, |heap| {
+        let shared = vulkan.table.first_that_gives(&needs.heaps, AllocateError::kind, |heap| {
             manager.allocate(&needs.request(heap))
-        })
+        })?;
+        if shared.binding().block().memory().is_some() {
+            return Ok(shared);
+        }
+        drop(shared);
+        // SAFETY: the caller's promise.
+        unsafe { Self::allocate_alone(manager, handle, needs) }
     }
 
     /// Allocates memory that is only for this buffer or image: what [`Alone`] prefers or requires.

@@ -13,7 +13,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap::cuda::Capture;
 use omniheap::strategy::Key;
-use omniheap::{AllocateError, Allocation, Manager, Result};
+use omniheap::{AllocateError, Allocation, Manager, seam::Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -355,7 +355,7 @@ impl<B: Streams> Graphs<B> {
         pools.chain(ended).fold(Stock::default(), |sum, arena| {
             let sizes = arena.blocks().map(|(_, block)| block.size());
             Stock {
-                blocks: sum.blocks + arena.blocks().count(),
+                blocks: sum.blocks + arena.blocks().count() as u64,
                 bytes: sum.bytes + sizes.sum::<u64>(),
                 used: sum.used + arena.used(),
             }
@@ -504,7 +504,7 @@ impl<B: Streams> Inner<B> {
 /// What pools keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stock {
-    pub(crate) blocks: usize,
+    pub(crate) blocks: u64,
     pub(crate) bytes: u64,
     /// Bytes that are live.
     pub(crate) used: u64,

@@ -505,8 +505,8 @@ const SMALL: u64 = 1 << 20;
 const SHARED_BLOCK: u64 = 32 << 20;
 
 /// Returns the settings of every pool. Callers hold a lock of their own, so one lane is enough, and holds less memory.
-const fn pool() -> PoolConfig {
-    PoolConfig { lanes: Some(1), ..PoolConfig::new() }
+fn pool() -> PoolConfig {
+    PoolConfig::new().lanes(1)
 }
 
 /// Returns whether a name says that the memory is staging or scratch: wgpu names its own so, and passes no label on for what

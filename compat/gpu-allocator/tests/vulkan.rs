@@ -279,7 +279,7 @@ fn full_device_memory_falls_back_or_fails_as_told() {
     let caps = allocator.manager().caps().clone();
     for (heap, about) in caps.heap_ids() {
         if about.kind != HeapKind::Staging {
-            allocator.manager().set_budget(heap, 8 << 20, 8 << 20).unwrap();
+            allocator.manager().set_budget(heap, omniheap_core::Limits::hard(8 << 20)).unwrap();
         }
     }
     let wish = desc("target", engine.asks(16 << 20), MemoryLocation::GpuOnly);

@@ -207,7 +207,7 @@ impl<B: Backend> Device<B> {
 
     pub(crate) fn set_limits(&self, heap: HeapId, soft: u64, hard: u64) -> Result<()> {
         if soft > hard {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig.because("the soft limit is above the hard limit"));
         }
         let account = self.account(heap)?;
         account.hard.store(hard, Relaxed);
@@ -490,6 +490,10 @@ impl<B: Backend> fmt::Debug for Block<B> {
 }
 
 impl<B: Backend> Block<B> {
+    pub(crate) fn backend(&self) -> &B {
+        self.device.backend()
+    }
+
     pub(crate) fn raw(&self) -> &B::Block {
         self.raw.as_ref().expect("present until drop")
     }

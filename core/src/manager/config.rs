@@ -33,7 +33,7 @@ pub struct ManagerConfig {
 
 impl Default for ManagerConfig {
     fn default() -> Self {
-        let pool = PoolConfig { paged: true, ..PoolConfig::new() };
+        let pool = PoolConfig::new().paged();
         let (policy, unit) = (Arc::new(DefaultPolicy), Align::of(256));
         Self {
             policy,

@@ -117,7 +117,9 @@ impl<B: Backend> Manager<B> {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let order = self.order_of(pool, request, placement)?;
-        let ask = pool.ask_with_room(&Request { timeline: order, ..*request })?;
+        let mut ordered = *request;
+        ordered.timeline = order;
+        let ask = pool.ask_with_room(&ordered)?;
         let moves_held = pool.shared.hold_moves(ask);
         let climbed = self.climb_again(pool, ask, request);
         if let Ok((rung, (lane, slot))) = &climbed {

@@ -18,15 +18,16 @@ mod sanitize;
 mod transfer;
 
 pub use allocation::{Allocation, Buffer};
-pub use binding::{Binding, Mapped, Pin};
+pub use binding::{Binding, Mapped, Mapping, Pinned};
+pub use budget::Limits;
 pub use config::{ManagerConfig, Pressure, Relief, UserPool};
 pub use defragment::{Background, Decision, Defragmentation, Remapping, Step};
-pub use error::{AllocateError, FreeError, Shortage};
+pub use error::{AllocateError, GiveBack, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
 pub use overlay::{HeapOverlay, Overlay};
 pub use report::{PoolReport, Report};
-pub use transfer::Copy;
+pub use transfer::CopyRegion;
 
 use crate::defrag::DefragStats;
 use crate::device::Device;

@@ -76,7 +76,7 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
                 "trace/tests/trace/recorder.rs",
                 "the_figures_of_a_recording_are_those_of_the_manager",
             ),
-            ("tests/command/trace.rs", "the_demo_is_recorded_and_replayed"),
+            ("cli/tests/command/trace.rs", "the_demo_is_recorded_and_replayed"),
         ],
     ),
     (

@@ -24,7 +24,7 @@ const HOLD: Kernel = Kernel {
     parameters: 8,
     wgsl: "",
     spirv: &[],
-    cpp: include_str!("../../../shaders/delay/delay.cu"),
+    cpp: include_str!("../kernels/delay.cu"),
     host: |_| {},
 };
 

@@ -5,6 +5,7 @@ use crate::rig::{Rig, Turns};
 use crate::world::{Guards, Mode, World};
 use crate::{cases, expect};
 use core::fmt::Display;
+use core::ops::ControlFlow;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use libtest_mimic::{Completion, Failed, Trial};
@@ -57,7 +58,8 @@ pub struct Progress<'a> {
     pub mode: &'a str,
 }
 
-/// Runs every case whose name contains `filter`, on devices that `open` opens, one after the other.
+/// Runs every case whose name contains `filter`, on devices that `open` opens, one after the other, until `progress`
+/// breaks.
 ///
 /// # Errors
 ///
@@ -67,7 +69,7 @@ pub fn run<B: Backend + 'static, E: Display>(
     open: impl Fn() -> Result<Rig<B>, E> + Send + Sync + 'static,
     filter: &str,
     seed: u64,
-    mut progress: impl FnMut(Progress<'_>),
+    mut progress: impl FnMut(Progress<'_>) -> ControlFlow<()>,
 ) -> Result<Results, String> {
     let open: Open<B> = Arc::new(move || open().map_err(|error| error.to_string()));
     let (device, mut jobs) = jobs(&open, seed)?;
@@ -76,7 +78,9 @@ pub fn run<B: Backend + 'static, E: Display>(
     let total = jobs.len();
     let mut cases = Vec::with_capacity(total);
     for (done, job) in jobs.into_iter().enumerate() {
-        progress(Progress { done, total, name: job.name, mode: job.mode });
+        if progress(Progress { done, total, name: job.name, mode: job.mode }).is_break() {
+            break;
+        }
         let start = Instant::now();
         let outcome = (job.run)();
         let (name, mode, numbers) = (job.name, job.mode, job.numbers);

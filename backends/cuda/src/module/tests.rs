@@ -82,10 +82,6 @@ fn the_compaction_ptx_is_what_its_source_compiles_to() {
     let Ok(ptx) = compiler.compile(&source, &options, Output::Ptx) else { return };
     let ptx = String::from_utf8(ptx).expect("PTX is text");
     if ptx.contains("release 12.9,") {
-        assert_eq!(
-            instructions(&ptx),
-            instructions(COMPACTION_PTX),
-            "compile shaders/compact again"
-        );
+        assert_eq!(instructions(&ptx), instructions(COMPACTION_PTX), "compile compact.cu again");
     }
 }

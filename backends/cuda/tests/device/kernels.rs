@@ -6,7 +6,7 @@ use crate::shared::support::{
 use omniheap_core::{Address, Backend, ErrorKind, Transfer};
 use omniheap_cuda::{Argument, BANK_SYMBOL, Block, Config, Cuda, Kernel, Launch};
 
-const PREPARED: &str = include_str!("../../../../shaders/constant_bank/constant_bank.ptx");
+const PREPARED: &str = include_str!("../../kernels/constant_bank.ptx");
 
 cases! {
     Nothing: a_kernel_reads_the_constant_bank, blocks_share_the_bank, the_prepared_image_works,

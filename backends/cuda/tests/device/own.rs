@@ -16,7 +16,7 @@ pub(crate) const NAME: &str = "cuda";
 pub(crate) const MARKS: usize = 20_000;
 /// Marks after which no more events are held than before.
 pub(crate) const MANY_MARKS: u32 = 1_000_000;
-const PREPARED: &str = include_str!("../../../../shaders/compact/compact.ptx");
+const PREPARED: &str = include_str!("../../kernels/compact.ptx");
 
 cases! {
     Nothing: no_context_is_refused, the_prepared_image_copies, the_callers_context_is_restored,

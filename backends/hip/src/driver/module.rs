@@ -63,7 +63,7 @@ unsafe impl CodeDriver for Driver {
     }
 
     fn compaction(driver: &Arc<Self>) -> Result<Module<Self>, BuildError> {
-        Self::compile(driver, module::COMPACTION)
+        Self::compile(driver, omniheap_stream::COMPACTION)
     }
 
     unsafe fn unload_module(&self, module: Self::Module) -> Result<()> {

@@ -28,7 +28,7 @@ unsafe fn argument<T: Copy>(arguments: *const c_void, offset: usize) -> T {
     unsafe { arguments.wrapping_byte_add(offset).cast::<T>().read_unaligned() }
 }
 
-/// As `omniheap_hold` in `shaders/delay`.
+/// As `omniheap_hold` in `delay.cu`.
 unsafe extern "C" fn hold(arguments: *const c_void, _: *const Grid) {
     // SAFETY: the kernel declares a pointer first.
     let gate: *const u32 = unsafe { argument(arguments, 0) };
@@ -41,7 +41,7 @@ unsafe extern "C" fn hold(arguments: *const c_void, _: *const Grid) {
     }
 }
 
-/// As `omniheap_sum_shared` in `shaders/delay`; checks that the launch has the shared bytes.
+/// As `omniheap_sum_shared` in `delay.cu`; checks that the launch has the shared bytes.
 unsafe extern "C" fn sum_shared(arguments: *const c_void, grid: *const Grid) {
     // SAFETY: the kernel declares a pointer first.
     let to: *mut u32 = unsafe { argument(arguments, 0) };

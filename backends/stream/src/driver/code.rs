@@ -27,7 +27,7 @@ pub unsafe trait CodeDriver: StreamDriver + Sized {
     /// Compiles source for this device, and loads it. The error has the compiler's log.
     fn compile(driver: &Arc<Self>, source: &str) -> Result<Module<Self>, BuildError>;
 
-    /// Loads `shaders/compact`, compiled before where there is such an image. The error has the compiler's log.
+    /// Loads [`COMPACTION`](crate::COMPACTION), compiled before where there is such an image. The error has the compiler's log.
     fn compaction(driver: &Arc<Self>) -> Result<Module<Self>, BuildError>;
 
     /// Unloads a module.

@@ -12,7 +12,7 @@ pub(crate) const DEVICE: HeapId = HeapId(0);
 pub(crate) const MIB: u64 = 1 << 20;
 /// A gate opens by itself after this long.
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
-const DELAY: &str = include_str!("../../../../shaders/delay/delay.cu");
+const DELAY: &str = include_str!("../../../../tests/conformance/kernels/delay.cu");
 
 /// Requirement of a case beyond a device.
 #[derive(Clone, Copy)]
@@ -173,7 +173,7 @@ pub(crate) fn timeline(device: &Device) -> TimelineId {
     device.open().expect("one more stream")
 }
 
-/// Returns the kernels of `shaders/delay`.
+/// Returns the kernels of `delay.cu`.
 pub(crate) fn delay_kernel(device: &Device, name: &str) -> Kernel {
     device
         .compile(DELAY)

@@ -59,7 +59,7 @@ impl Device {
     pub(crate) fn open(instance: Arc<Instance>, physical: &Physical) -> Result<Arc<Self>> {
         let chosen = queues::choose(&physical.families);
         if chosen.is_empty() {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because("the device has no queue that copies"));
         }
         let raw = create(&instance, physical, &chosen)?;
         let mut found = Vec::new();
@@ -87,7 +87,8 @@ impl Device {
             usize::try_from(*family).is_ok_and(|family| family < physical.families.len())
         };
         if queues.is_empty() || !queues.iter().all(known) {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig
+                .because("`queues` is empty or names a queue family that the device lacks"));
         }
         Ok(Self::assemble(instance, physical, raw, queues, Owner::Caller))
     }

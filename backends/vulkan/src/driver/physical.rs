@@ -51,7 +51,7 @@ impl Physical {
         // SAFETY: the caller promises that `raw` belongs to the live instance.
         let basic = unsafe { instance.raw.get_physical_device_properties(raw) };
         if basic.api_version < LEAST {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because("the device's Vulkan is older than 1.1"));
         }
         // SAFETY: as above.
         let known = check(unsafe { instance.raw.enumerate_device_extension_properties(raw) })?;

@@ -9,7 +9,7 @@ use core::ffi::CStr;
 use omniheap_seam::{ErrorKind, Result};
 use std::{io::Cursor, sync::Arc};
 
-const CODE: &[u8] = include_bytes!("../../../../shaders/compact/compact.spv");
+const CODE: &[u8] = include_bytes!("../../kernels/compact.spv");
 const ENTRY: &CStr = c"main";
 /// Invocations of a group: as many as every device takes; 64 and 256 were no faster on an H200.
 const WIDTH: u32 = 128;

@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::cuda::{Capture, Standing};
 use omniheap::host::{Block, Host};
-use omniheap::*;
+use omniheap::seam::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

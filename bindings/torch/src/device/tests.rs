@@ -8,7 +8,7 @@ use crate::state::Settings;
 use crate::streams::Life;
 use core::ffi::c_void;
 use core::ptr;
-use omniheap::{Allocation, Backend as _, BackendKind, Move};
+use omniheap::{Allocation, Backend as _, BackendKind, seam::Move};
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -491,7 +491,7 @@ fn requests_of_a_pool_that_is_never_split_have_blocks_of_their_own() {
         let shown = device.segments();
         let of_pool = |one: &&Value| one["segment_pool_id"] == json!([0, named]);
         let segments: Vec<_> = shown.as_array().expect("a list").iter().filter(of_pool).collect();
-        assert_eq!(segments.len(), blocks);
+        assert_eq!(segments.len() as u64, blocks);
         let whole = segments.iter().all(|segment| blocks_of(segment).len() == 1);
         assert_eq!(whole, split == Split::Never, "{shown}");
         held.into_iter().for_each(|one| free(&device, one));
@@ -584,6 +584,20 @@ fn a_block_is_found_by_one_allocation_of_any_size() {
         assert!(blocks_of(&shown[0]).contains(&expected), "{size}: {shown}");
         free(&device, held);
     }
+}
+
+#[test]
+fn a_workspace_may_have_what_is_free_here_and_what_may_be_taken() {
+    let device = open(Some(16 * MIB));
+    device.manager.backend().create_stream(1);
+    assert_eq!(device.largest(), 16 * MIB);
+    let held = [2, 4, 2].map(|size| take(&device, size * MIB, 1));
+    assert_eq!(device.largest(), 8 * MIB);
+    free(&device, held[1]);
+    assert_eq!(device.largest(), 12 * MIB, "free pages are mapped beside new ones");
+    let workspace = take(&device, 12 * MIB, 1);
+    assert_eq!(device.largest(), 0);
+    [held[0], held[2], workspace].into_iter().for_each(|one| free(&device, one));
 }
 
 #[test]

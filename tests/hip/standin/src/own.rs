@@ -1,4 +1,4 @@
-//! The kernels that this project launches: the backend's own of `shaders/compact`, and those of its tests by the names and
+//! The kernels that this project launches: the backend's own of `backends/stream/kernels`, and those of its tests by the names and
 //! arguments of `tests/hip/workout/src/kernels.hip`.
 
 use core::time::Duration;

@@ -1,5 +1,5 @@
 //! The numbers for a display agree with the report, and cost no driver call.
-use omniheap_core::{HeapKind, Manager, ManagerConfig, Request};
+use omniheap_core::{HeapKind, Manager, ManagerConfig, Request, Usage};
 use omniheap_host::{Host, heap};
 
 #[test]
@@ -13,7 +13,10 @@ fn an_overlay_says_what_the_report_says() {
     assert!(manager.overlay().heaps.is_empty(), "nothing was ever held");
     let mut live: Vec<_> =
         (1..=40).map(|n| manager.allocate(&Request::new(n << 12)).expect("fits")).collect();
-    live.extend((1..=10).map(|n| manager.allocate(&Request::upload(n << 12)).expect("fits")));
+    live.extend(
+        (1..=10)
+            .map(|n| manager.allocate(&Request::new(n << 12).usage(Usage::Upload)).expect("fits")),
+    );
     let mut at = 0;
     live.retain(|_| {
         at += 1;

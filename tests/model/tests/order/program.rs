@@ -4,9 +4,9 @@
 //! the manager's business, and what is tested.
 use super::device::{Adversary, Temper, Wanted};
 use omniheap_core::{
-    Align, Allocation, Backend, Budget, Caps, Copy, CopyCaps, DeviceInfo, ErrorKind, HeapId,
-    HeapKind, InsideBlock, Manager, ManagerConfig, Pass, Point, Request, TimelineId, Timelines,
-    Transfer, Uses, Waiting,
+    Align, Allocation, Backend, Budget, Caps, CopyCaps, CopyRegion, DeviceInfo, ErrorKind, HeapId,
+    HeapKind, InsideBlock, Limits, Manager, ManagerConfig, Pass, Point, Request, TimelineId,
+    Timelines, Transfer, Usage, Uses, Waiting,
 };
 use omniheap_extras::Staging;
 use omniheap_host::heap;
@@ -80,16 +80,10 @@ fn caps(random: &mut Random) -> Caps {
         (heap.page, heap.physical) = (None, 1);
         heap
     });
-    Caps {
-        device: DeviceInfo { backend: "test", name, driver, uuid: None },
-        heaps: vec![device, staging, unified],
-        max_blocks: 4096,
-        copy: CopyCaps { align: Align::ONE, inside_block },
-        neighbour_granularity: Align::ONE,
-        atom: Align::ONE,
-        constant: None,
-        shared: None,
-    }
+    let info = DeviceInfo { backend: "test", name, driver, uuid: None };
+    Caps::new(info, vec![device, staging, unified])
+        .max_blocks(4096)
+        .copy(CopyCaps { align: Align::ONE, inside_block })
 }
 
 impl Stage {
@@ -398,7 +392,7 @@ impl<'a> Program<'a> {
         self.order_use(on, from, Access::Read)?;
         self.order_use(on, to, Access::Write)?;
         let (size, source, target) = (to.one.size(), &from.one, &to.one);
-        let one = Copy { from: source, from_offset: 0, to: target, to_offset: 0, size };
+        let one = CopyRegion { from: source, from_offset: 0, to: target, to_offset: 0, size };
         match self.stage.manager.copy(on, &[one]).map_err(|error| error.kind()) {
             Ok(()) => to.value = from.value,
             Err(ErrorKind::Unsupported) => return Ok(false),
@@ -416,7 +410,7 @@ impl<'a> Program<'a> {
         let mut entry = match self.stage.manager.resize(one, new) {
             Ok(one) => Entry::new(one, value, align),
             Err(refused) if is_shortage(refused.error.kind()) => {
-                self.live.push(Entry { one: refused.allocation, value, writer, readers, align });
+                self.live.push(Entry { one: refused.given, value, writer, readers, align });
                 return Ok(());
             }
             Err(refused) => return Err(refused.error.to_string()),
@@ -458,8 +452,8 @@ impl<'a> Program<'a> {
         let (on, size) = (self.line(), entry.one.size());
         let kind = self.random.below(3);
         let request = match kind {
-            0 => Request::upload(size),
-            1 => Request::read_back(size),
+            0 => Request::new(size).usage(Usage::Upload),
+            1 => Request::new(size).usage(Usage::Readback),
             _ => Request::new(size).heap(UNIFIED),
         };
         if let Some(one) = self.ask(&request.on(on))? {
@@ -580,7 +574,7 @@ impl<'a> Program<'a> {
 
     fn limit(&mut self) -> Result<(), String> {
         let hard = self.random.pick(&[u64::MAX, u64::MAX, 64 * MIB]);
-        self.stage.manager.set_budget(DEVICE, hard / 2, hard).map_err(said)
+        self.stage.manager.set_budget(DEVICE, Limits { soft: hard / 2, hard }).map_err(said)
     }
 }
 

@@ -16,9 +16,9 @@ use crate::run::{Run, call, quiet};
 pub(super) const SOURCE: &CStr = c_text(concat!(include_str!("../kernels.hip"), "\0"));
 /// The kernels that the backend itself launches, and those that hold its timelines in tests.
 const OWN: [&CStr; 3] = [
-    c_text(concat!(include_str!("../../../../../shaders/compact/compact.cu"), "\0")),
-    c_text(concat!(include_str!("../../../../../shaders/constant_bank/constant_bank.cu"), "\0")),
-    c_text(concat!(include_str!("../../../../../shaders/delay/delay.cu"), "\0")),
+    c_text(concat!(include_str!("../../../../../backends/stream/kernels/compact.cu"), "\0")),
+    c_text(concat!(include_str!("../../../../../backends/cuda/kernels/constant_bank.cu"), "\0")),
+    c_text(concat!(include_str!("../../../../conformance/kernels/delay.cu"), "\0")),
 ];
 const TO_DEVICE: hipMemcpyKind = hipMemcpyKind::hipMemcpyHostToDevice;
 const TO_HOST: hipMemcpyKind = hipMemcpyKind::hipMemcpyDeviceToHost;

@@ -1,0 +1,276 @@
+//! `omniheap conformance`: the suite that every backend must pass.
+use super::Failure;
+use super::choice::Backend;
+use super::endurance::{run_faults, run_soak};
+use super::file::NewFile;
+use super::output::{self, Format};
+use crate::interrupt;
+use clap::ValueEnum;
+use core::ops::ControlFlow;
+use omniheap::host::Host;
+use omniheap::{AnyBackend, Backend as _, BackendKind, open, seam::erase};
+use omniheap_conformance::{
+    Account, LONGEST_HOLD, Outcome, Progress, Results, Rig, Spares, cases, run as run_suite, seed,
+};
+use serde::Serialize;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The conformance suite on a backend; exit code 1 when a case fails
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The backend, or `all` that are here
+    #[arg(long, value_enum, required_unless_present = "list")]
+    backend: Option<Which>,
+    /// Number of the device
+    #[arg(long, default_value_t = 0)]
+    device: u32,
+    /// Only cases whose name contains this
+    #[arg(long, default_value = "", conflicts_with_all = ["soak", "faults"])]
+    filter: String,
+    /// Print the names of cases, all or those of --filter, and run none
+    #[arg(long, conflicts_with_all = ["backend", "guards", "junit", "soak", "faults"])]
+    list: bool,
+    /// Also with guards behind all allocations, which find writes behind their end
+    #[arg(long, conflicts_with_all = ["soak", "faults"])]
+    guards: bool,
+    /// Write the results for CI
+    #[arg(long, value_name = "FILE.xml", conflicts_with_all = ["soak", "faults"])]
+    junit: Option<PathBuf>,
+    /// Run this many random operations with checked contents instead
+    #[arg(long, value_name = "OPERATIONS", conflicts_with = "faults", value_parser = clap::value_parser!(u64).range(2..))]
+    soak: Option<u64>,
+    /// Threads that share the device and the operations of a soak
+    #[arg(long, default_value_t = 1, requires = "soak", value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+    /// Instead: every scenario with each N-th driver call failing, with every answer it may give
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    faults: Option<u32>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  omniheap conformance --backend host
+  omniheap conformance --list --filter timeline
+  omniheap conformance --backend vulkan --filter timeline --junit vulkan.xml
+  omniheap conformance --backend wgpu --guards
+  OMNIHEAP_REQUIRE=cuda,vulkan omniheap conformance --backend all
+  omniheap conformance --backend cuda --soak 10000000 --threads 8
+  omniheap conformance --backend vulkan --faults 16
+
+A backend that is not here is a failure when it was named, here or in OMNIHEAP_REQUIRE.";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Which {
+    Host,
+    Cuda,
+    Hip,
+    Vulkan,
+    Wgpu,
+    All,
+}
+
+impl Which {
+    fn kinds(self) -> Vec<BackendKind> {
+        let one = match self {
+            Self::Host => Backend::Host,
+            Self::Cuda => Backend::Cuda,
+            Self::Hip => Backend::Hip,
+            Self::Vulkan => Backend::Vulkan,
+            Self::Wgpu => Backend::Wgpu,
+            Self::All => return BackendKind::ALL.to_vec(),
+        };
+        vec![one.kind()]
+    }
+}
+
+/// Runs the suite on every backend that is wanted.
+pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let Some(backend) = arguments.backend else { return list(&arguments.filter, format) };
+    let kinds = backend.kinds();
+    let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
+    let is_listed = |kind: BackendKind| required.split(',').any(|name| name.trim() == kind.name());
+    let is_required = |kind: BackendKind| kinds.len() == 1 || is_listed(kind);
+    if arguments.soak.is_some() || arguments.faults.is_some() {
+        return kinds.iter().try_for_each(|&kind| match long(kind, arguments, format) {
+            Err(Long::Absent(why)) if is_required(kind) => Err(why),
+            Err(Long::Absent(why)) => note(format, &why.to_string()),
+            Err(Long::Failed(why)) => Err(why),
+            Ok(()) => Ok(()),
+        });
+    }
+    interrupt::watch();
+    let file = arguments.junit.as_deref().map(NewFile::create).transpose()?;
+    let mut failures = Vec::new();
+    let mut junit = Vec::new();
+    for &kind in &kinds {
+        match suite(kind, arguments, format) {
+            Err(why) if is_required(kind) => failures.push(why),
+            Err(why) => note(format, &why)?,
+            Ok(results) if results.cases.is_empty() && !interrupt::is_wanted() => {
+                let filter = &arguments.filter;
+                let why = format!("no case's name contains `{filter}`; --list prints them all");
+                return Err(Failure::input(why));
+            }
+            Ok(results) => {
+                match format {
+                    Format::Json => output::print_line(&results.to_json())?,
+                    Format::Text => output::print_line(&text(&results))?,
+                }
+                if results.failed() > 0 {
+                    failures.push(format!("{kind}: {} cases failed", results.failed()));
+                }
+                junit.push(results.to_junit());
+            }
+        }
+        if interrupt::is_wanted() {
+            let why = format!("interrupted: the results of {kind} are partial; no file is written");
+            return Err(Failure::interrupted(why));
+        }
+    }
+    if let (Some(file), Some(content)) = (file, merge(&junit)) {
+        file.write(|sink| sink.write_all(content.as_bytes()))?;
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
+}
+
+/// Prints the names of cases.
+fn list(filter: &str, format: Format) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Named {
+        case: &'static str,
+    }
+    let cases = cases::<AnyBackend>().into_iter().map(|case| case.name);
+    cases.filter(|case| case.contains(filter)).try_for_each(|case| match format {
+        Format::Json => output::print_json(&Named { case }),
+        Format::Text => output::print_line(case),
+    })
+}
+
+/// Why a long run ended early.
+enum Long {
+    /// There is no such device here.
+    Absent(Failure),
+    /// The failure.
+    Failed(Failure),
+}
+
+/// Runs the requested soak or fault injection.
+fn long(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<(), Long> {
+    let number = arguments.device;
+    let absent = |error| Long::Absent(Failure::no_device(Some(kind), number, error));
+    let device = Arc::new(open(kind, number).map_err(absent)?);
+    let ended = match (arguments.soak, arguments.faults) {
+        (Some(operations), _) => run_soak(&device, (operations, arguments.threads), format),
+        (None, every) => run_faults(&device, every.unwrap_or(1) as usize, format),
+    };
+    ended.map_err(Long::Failed)
+}
+
+/// One file of several suites.
+fn merge(suites: &[String]) -> Option<String> {
+    let (first, rest) = suites.split_first()?;
+    if rest.is_empty() {
+        return Some(first.clone());
+    }
+    let body = |suite: &String| suite.split_once('\n').map_or("", |(_, body)| body).to_owned();
+    let bodies: String = suites.iter().map(body).collect();
+    let head = first.split_once('\n').map_or("", |(head, _)| head);
+    Some(format!("{head}\n<testsuites>\n{bodies}</testsuites>\n"))
+}
+
+/// Prints skipped cases to standard error; tools read the results.
+fn note(format: Format, line: &str) -> Result<(), Failure> {
+    match format {
+        Format::Text => Ok(writeln!(std::io::stderr(), "{line}")?),
+        Format::Json => Ok(()),
+    }
+}
+
+/// Runs the suite on one backend, through dynamic dispatch; each backend's own tests also run it by type.
+fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Results, String> {
+    let (device, filter) = (arguments.device, &*arguments.filter);
+    let bar = output::progress(format, 0);
+    let show = |now: Progress<'_>| {
+        bar.set_length(now.total as u64);
+        bar.set_position(now.done as u64);
+        bar.set_message(format!("{} {}", now.mode, now.name));
+        if interrupt::is_wanted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let absent = move |error| Failure::no_device(Some(kind), device, error).to_string();
+    let guards = arguments.guards;
+    let open = move || {
+        let rig = rig(kind, device).map_err(absent)?;
+        Ok::<_, String>(if guards { rig.with_guards() } else { rig })
+    };
+    let results = output::quietly(|| run_suite(kind.name(), open, filter, seed(), show));
+    bar.finish_and_clear();
+    results
+}
+
+/// Returns a device with what may be done to it beyond the seam, where its backend has that.
+fn rig(kind: BackendKind, device: u32) -> omniheap::seam::Result<Rig<AnyBackend>> {
+    match kind {
+        BackendKind::Host if device == 0 => Ok(host()),
+        #[cfg(feature = "wgpu")]
+        BackendKind::Wgpu => omniheap::wgpu::Wgpu::open(device as usize).map(wgpu),
+        BackendKind::Vulkan => handed_on(kind, device),
+        _ => open(kind, device).map(|device| Rig::new(device).with_gates(LONGEST_HOLD)),
+    }
+}
+
+/// Returns the device of the case before, unless that was lost: opening one takes half a second on some machines.
+fn handed_on(kind: BackendKind, device: u32) -> omniheap::seam::Result<Rig<AnyBackend>> {
+    static SPARES: Spares<AnyBackend> = Spares::new();
+    let take = || SPARES.take(|| open(kind, device));
+    let mut lease = take()?;
+    if lease.device().wait_idle().is_err() {
+        lease.lose();
+        lease = take()?;
+    }
+    Ok(Rig::new(AnyBackend::clone(lease.device())).keeping(lease))
+}
+
+/// Host memory, which can be held back and lost.
+fn host() -> Rig<AnyBackend> {
+    let host = Arc::new(Host::new());
+    let (held, lost) = (Arc::clone(&host), Arc::clone(&host));
+    Rig::new(erase(host))
+        .with_hold(move |timeline| Ok(Box::new(held.hold(timeline)?)))
+        .with_loss(move || lost.lose())
+        .with_account(Account::Exact)
+}
+
+/// Returns a device of wgpu, which can be lost.
+#[cfg(feature = "wgpu")]
+fn wgpu(backend: omniheap::wgpu::Wgpu) -> Rig<AnyBackend> {
+    let device = backend.device().clone();
+    Rig::new(erase(backend)).with_loss(move || device.destroy())
+}
+
+fn text(results: &Results) -> String {
+    let mut lines =
+        vec![format!("{} on {} ({})", results.label, results.device.name, results.device.driver)];
+    for case in &results.cases {
+        let (word, why) = match &case.outcome {
+            Outcome::Failed(why) => ("FAILED", why),
+            Outcome::Known(why) => ("known failure", why),
+            Outcome::Passed | Outcome::Refused(_) => continue,
+        };
+        let (mode, name, numbers) = (case.mode, case.name, case.numbers);
+        lines.push(format!("  {word}: {mode}::{name}: {why}"));
+        lines.push(format!(
+            "    behaviours {numbers:?} of docs/conformance.md; alone: --filter {mode}::{name}"
+        ));
+    }
+    lines.push(format!(
+        "  {} passed, {} failed, {} refused as documented, {} known failures",
+        results.passed(),
+        results.failed(),
+        results.refused(),
+        results.known()
+    ));
+    lines.join("\n")
+}

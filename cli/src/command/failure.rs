@@ -1,0 +1,105 @@
+//! Why a command ended early: one line and an exit code.
+use core::fmt;
+use omniheap::BackendKind;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A command that did not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    line: String,
+}
+
+impl Failure {
+    /// Creates a failure of the work: a missing device, a failed check.
+    pub(crate) fn failed(line: impl Into<String>) -> Self {
+        Self { code: 1, line: line.into() }
+    }
+
+    /// Creates a failure of the input or the options; nothing was done.
+    pub(crate) fn input(line: impl Into<String>) -> Self {
+        Self { code: 2, line: line.into() }
+    }
+
+    /// Creates a failure for work that Ctrl-C ended.
+    pub(crate) fn interrupted(line: impl Into<String>) -> Self {
+        Self { code: 130, line: line.into() }
+    }
+
+    /// It was proven that what is asked for cannot be.
+    pub(crate) fn impossible(line: impl Into<String>) -> Self {
+        Self { code: 3, line: line.into() }
+    }
+
+    /// Creates a failure for a device that could not be opened.
+    pub(crate) fn no_device(
+        backend: Option<BackendKind>,
+        ordinal: u32,
+        error: omniheap::Error,
+    ) -> Self {
+        let name = backend.map_or("none", BackendKind::name);
+        if backend.is_some_and(|kind| !kind.is_built_in()) {
+            return Self::failed(format!(
+                "backend {name} is not built in; build with `--features {name}`"
+            ));
+        }
+        let why = absence(backend, error);
+        Self::failed(format!(
+            "device {ordinal} of backend {name} is not here: {why}; `omniheap devices` lists what is"
+        ))
+    }
+
+    /// Creates a failure for a file that could not be written.
+    pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Self {
+        let shown = path.display();
+        Self::failed(format!(
+            "{shown}: cannot write: {error}; name a file in a folder that you may write"
+        ))
+    }
+
+    /// Returns the exit code.
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+}
+
+/// Why a device could not be opened, for people: a backend says only that it cannot when there is no driver.
+fn absence(backend: Option<BackendKind>, error: omniheap::Error) -> String {
+    match error.kind() {
+        omniheap::ErrorKind::Unsupported if backend == Some(BackendKind::Host) => {
+            "host memory is one device, number 0".into()
+        }
+        omniheap::ErrorKind::Unsupported => {
+            "there is no driver, or it has no such device; install the vendor's driver".into()
+        }
+        _ => error.to_string(),
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // One line, whatever a file's name or a driver's message holds.
+        let line: String =
+            self.line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        f.write_str(&line)
+    }
+}
+
+impl From<omniheap::Error> for Failure {
+    fn from(error: omniheap::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<omniheap::AllocateError> for Failure {
+    fn from(error: omniheap::AllocateError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}

@@ -1,0 +1,93 @@
+//! The command line: one file for each command.
+mod calibrate;
+mod choice;
+mod compare;
+#[cfg(feature = "conformance")]
+mod conformance;
+mod demo;
+mod devices;
+#[cfg(feature = "conformance")]
+mod endurance;
+mod explain;
+mod failure;
+mod file;
+mod output;
+mod plan;
+mod portfolio;
+mod replay;
+mod report;
+mod request;
+mod selftest;
+mod weights;
+
+use clap::{Parser, Subcommand};
+pub(crate) use failure::Failure;
+use output::Format;
+
+/// One memory manager for every GPU.
+#[derive(Debug, Parser)]
+#[command(name = "omniheap", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(crate) struct Line {
+    /// Print JSON: one object per result and line
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  omniheap demo                                    see it work on the best device here
+  omniheap devices                                 what is here?
+  omniheap explain --size 4K --pattern broadcast   where would that go, and why?
+  omniheap replay run.csv.gz                       how much memory would omniheap have needed?
+  omniheap replay run.csv.gz --capacity min        in how little memory does it complete?
+  omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
+  omniheap weights model.safetensors               what is in it, and where does it fit?
+  omniheap conformance --backend vulkan            does a backend keep its promises?
+
+Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible, 130 interrupted by Ctrl-C.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Arguments),
+    Devices(devices::Arguments),
+    Explain(explain::Arguments),
+    Calibrate(calibrate::Arguments),
+    Replay(replay::Arguments),
+    Compare(compare::Arguments),
+    Report(report::Arguments),
+    Plan(plan::Arguments),
+    #[cfg(feature = "conformance")]
+    Conformance(conformance::Arguments),
+    /// The conformance suite, which is not built in: build with `--features conformance`
+    #[cfg(not(feature = "conformance"))]
+    #[command(disable_help_flag = true)]
+    Conformance {
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        ignored: Vec<std::ffi::OsString>,
+    },
+    Weights(weights::Arguments),
+}
+
+/// Runs a command line.
+pub(crate) fn run(line: Line) -> Result<(), Failure> {
+    let format = if line.json { Format::Json } else { Format::Text };
+    match line.command {
+        Command::Demo(arguments) => demo::run(&arguments, format),
+        Command::Devices(arguments) => devices::run(&arguments, format),
+        Command::Explain(arguments) => explain::run(&arguments, format),
+        Command::Calibrate(arguments) => calibrate::run(&arguments, format),
+        Command::Compare(arguments) => compare::run(&arguments, format),
+        Command::Plan(arguments) => plan::run(&arguments, format),
+        #[cfg(feature = "conformance")]
+        Command::Conformance(arguments) => conformance::run(&arguments, format),
+        #[cfg(not(feature = "conformance"))]
+        Command::Conformance { .. } => Err(Failure::failed(
+            "the conformance suite is not built in; build with `--features conformance`",
+        )),
+        Command::Report(arguments) => report::run(&arguments, format),
+        Command::Replay(arguments) => replay::run(&arguments, format),
+        Command::Weights(arguments) => weights::run(&arguments, format),
+    }
+}

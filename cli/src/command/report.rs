@@ -1,0 +1,214 @@
+//! `omniheap report`: a trace, or a manager's own report, as a picture or for other tools.
+use super::Failure;
+use super::compare::finished;
+use super::file::NewFile;
+use super::output::{self, Format};
+use super::replay::{name_of, open_trace};
+use crate::replay::{Device, Paging, Program};
+use clap::ValueEnum;
+use omniheap::trace::export::{chrome, prometheus, snapshot};
+use omniheap::trace::report::{self, Comparison, Curve, Origin, ReportData};
+use omniheap::trace::{Limits, Op, Trace};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+/// The picture of a trace, snapshot or report: one HTML page with a memory map and a timeline
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// A trace, a snapshot, or a report in JSON
+    #[arg(value_name = "TRACE|REPORT.json")]
+    input: PathBuf,
+    /// An earlier report of the same manager, in JSON: shows what moved between the two
+    #[arg(long, value_name = "REPORT.json")]
+    before: Option<PathBuf>,
+    /// Kind of output
+    #[arg(long, value_enum, default_value_t = Shape::Html)]
+    shape: Shape,
+    /// The file to write; `-` writes to standard output
+    #[arg(short, long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  omniheap report run.csv.gz -o run.html
+  omniheap report run.trace --shape perfetto -o run.json
+  omniheap report run.csv.gz --shape prometheus -o - | grep peak
+  omniheap report after.json --before before.json -o defragmented.html";
+
+/// Kind of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shape {
+    /// One page that works from disk
+    Html,
+    /// The report's data, with the schema docs/report.schema.json
+    Json,
+    /// Trace events that Perfetto and Chrome open
+    Perfetto,
+    /// A snapshot that PyTorch's memory viewer opens
+    Snapshot,
+    /// Prometheus's text format
+    Prometheus,
+}
+
+#[derive(Debug, Serialize)]
+struct Written {
+    name: String,
+    file: String,
+    bytes: u64,
+}
+
+/// Kind of input.
+enum Input {
+    Trace(Box<Trace>),
+    Report(Box<ReportData>),
+}
+
+/// Finished output.
+enum Content {
+    Html(ReportData),
+    Json(ReportData),
+    Prometheus(ReportData),
+    Perfetto(Box<Trace>),
+    Snapshot(Box<Trace>),
+}
+
+impl Content {
+    fn write(&self, sink: impl Write) -> io::Result<()> {
+        match self {
+            Self::Html(data) => report::write_html(data, sink),
+            Self::Json(data) => report::write_json(data, sink),
+            Self::Prometheus(data) => prometheus::write(&prometheus::from_report(data), sink),
+            Self::Perfetto(trace) => chrome::write(trace, chrome::Detail::Allocations, sink),
+            Self::Snapshot(trace) => snapshot::write(trace, sink),
+        }
+    }
+}
+
+/// Reads the input, writes the file.
+pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    output::keep_apart(&arguments.out, &[Some(&arguments.input), arguments.before.as_deref()])?;
+    let name = name_of(&arguments.input);
+    let input = open(&arguments.input)?;
+    if arguments.out == Path::new("-") {
+        return print(&content(arguments, &name, input)?);
+    }
+    let file = NewFile::create(&arguments.out)?;
+    let content = content(arguments, &name, input)?;
+    let bytes = file.write(|file| content.write(file))?;
+    let file = arguments.out.display().to_string();
+    match format {
+        Format::Json => output::print_json(&Written { name, file, bytes }),
+        Format::Text => output::print_line(&format!("{file}: {}", output::bytes(bytes))),
+    }
+}
+
+/// Writes to standard output; a reader that has seen enough is no failure.
+fn print(content: &Content) -> Result<(), Failure> {
+    match content.write(BufWriter::new(io::stdout().lock())) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+fn open(path: &Path) -> Result<Input, Failure> {
+    if is_report(path) {
+        return read_report(path).map(|data| Input::Report(Box::new(data)));
+    }
+    Ok(Input::Trace(Box::new(open_trace(path)?)))
+}
+
+fn content(arguments: &Arguments, name: &str, input: Input) -> Result<Content, Failure> {
+    let unusable = |error: omniheap::trace::Error| {
+        Failure::input(format!("{}: {error}", arguments.input.display()))
+    };
+    let with_before = |data| add_before(arguments, data);
+    Ok(match (arguments.shape, input) {
+        (Shape::Perfetto, Input::Trace(trace)) => Content::Perfetto(trace),
+        // PyTorch's viewer needs places; a trace without them gets those of PyTorch's policy.
+        (Shape::Snapshot, Input::Trace(trace)) if !is_placed(&trace) => {
+            let placed = report::bind_by_model(&trace, &Limits::default()).map_err(unusable)?;
+            Content::Snapshot(Box::new(placed))
+        }
+        (Shape::Snapshot, Input::Trace(trace)) => Content::Snapshot(trace),
+        (Shape::Perfetto | Shape::Snapshot, Input::Report(_)) => {
+            let why = "is a report of one moment; events over time need a trace";
+            return Err(Failure::input(format!("{}: {why}", arguments.input.display())));
+        }
+        // What a scrape reads is what happened: no model's figures.
+        (Shape::Prometheus, Input::Trace(trace)) => {
+            Content::Prometheus(with_before(report::from_trace(&trace, name))?)
+        }
+        (Shape::Prometheus, Input::Report(data)) => Content::Prometheus(with_before(*data)?),
+        (shape, input) => {
+            let data = match input {
+                Input::Report(data) => *data,
+                Input::Trace(trace) => page_of(&trace, name).map_err(unusable)?,
+            };
+            let data = with_before(data)?;
+            if shape == Shape::Json { Content::Json(data) } else { Content::Html(data) }
+        }
+    })
+}
+
+/// Returns whether the trace says where allocations lie.
+fn is_placed(trace: &Trace) -> bool {
+    trace.events().iter().any(|event| matches!(event.op, Op::Bind { .. }))
+}
+
+/// Returns the recording, and what PyTorch's policy and omniheap reserve for the same events.
+fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Error> {
+    let mut data = if is_placed(trace) {
+        report::from_trace(trace, name)
+    } else {
+        report::from_trace_by_model(trace, name, &Limits::default())?
+    };
+    let others = thread::scope(|scope| {
+        let model = scope.spawn(|| Comparison::pytorch(trace));
+        let replay = omniheap(trace);
+        [Some(finished(model.join())), replay]
+    });
+    data.comparison.extend(others.into_iter().flatten());
+    Ok(data)
+}
+
+/// Returns a replay through omniheap's own manager, on a device that keeps accounts only. `None` when it cannot serve the trace.
+fn omniheap(trace: &Trace) -> Option<Comparison> {
+    let (device, program) = (Device::open(None, 0).ok()?, Program::new(trace));
+    let (played, curve) = device.reserved_curve(&program, Paging::Wanted).ok()?;
+    played.failed.is_empty().then(|| Comparison {
+        name: "omniheap, paged pools".into(),
+        origin: Origin::Replay,
+        peak_reserved_bytes: played.peak_reserved,
+        ratio: output::ratio(played.peak_reserved, program.peak_live(&[])),
+        curve: Some(Curve::new(&curve)),
+    })
+}
+
+/// Prepends the report of `--before`, if there is one.
+fn add_before(arguments: &Arguments, mut data: ReportData) -> Result<ReportData, Failure> {
+    if let Some(before) = &arguments.before {
+        data.add_before(&read_report(before)?, "between the two reports");
+    }
+    Ok(data)
+}
+
+/// Returns whether a file begins as reports in JSON do. Dumps of other programs are JSON too.
+fn is_report(path: &Path) -> bool {
+    let mut head = [0; 64];
+    let read = File::open(path).and_then(|mut file| io::Read::read(&mut file, &mut head));
+    let head = &head[..read.unwrap_or(0)];
+    let plain: Vec<u8> = head.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    plain.starts_with(b"{\"schema\":")
+}
+
+fn read_report(path: &Path) -> Result<ReportData, Failure> {
+    let failed =
+        |error: &dyn core::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    report::read_json(BufReader::new(file)).map_err(|error| failed(&error))
+}

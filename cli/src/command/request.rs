@@ -1,0 +1,113 @@
+//! Requests as the command line writes them.
+use super::Failure;
+use super::output;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use omniheap::placement::{
+    Access, Coherence, Dependence, Lifetime, Pattern, Privacy, Spill, Substitution, Word, Work,
+    Writer, WrittenRequest, read_requests,
+};
+use std::path::Path;
+
+/// Returns the words of a type, as the command line checks them.
+fn words<T: Word>() -> impl TypedValueParser<Value = T> {
+    let known = PossibleValuesParser::new(T::WORDS.iter().map(|(word, _)| *word));
+    known.map(|word| T::from_word(&word).expect("one of the words above"))
+}
+
+/// Every option of a request: a file of requests says them itself.
+pub(super) const OPTIONS: [&str; 14] = [
+    "size",
+    "align",
+    "writes",
+    "reads",
+    "pattern",
+    "work",
+    "dependence",
+    "reuse",
+    "touches",
+    "lifetime",
+    "coherence",
+    "substitute",
+    "spill",
+    "privacy",
+];
+
+/// One request on the command line.
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// Bytes (suffixes K, M, G, T)
+    #[arg(long, value_parser = output::bytes_argument)]
+    size: Option<u64>,
+    /// Alignment in bytes: a power of two
+    #[arg(long, value_parser = output::bytes_argument, default_value = "1")]
+    align: u64,
+    /// Writer of the data
+    #[arg(long, value_parser = words::<Writer>(), default_value = "device")]
+    writes: Writer,
+    /// Reader of the data
+    #[arg(long, value_parser = words::<Access>(), default_value = "device")]
+    reads: Access,
+    /// Access pattern of kernels
+    #[arg(long, value_parser = words::<Pattern>(), default_value = "coalesced")]
+    pattern: Pattern,
+    /// Arithmetic of kernels: light is at most one multiply-add per number read
+    #[arg(long, value_parser = words::<Work>(), default_value = "any")]
+    work: Work,
+    /// Dependence between reads
+    #[arg(long, value_parser = words::<Dependence>(), default_value = "any")]
+    dependence: Dependence,
+    /// Average reads per byte by one workgroup
+    #[arg(long, default_value_t = 1)]
+    reuse: u32,
+    /// Bytes of it that one group of threads reads, where that is not all of them
+    #[arg(long, value_parser = output::bytes_argument)]
+    touches: Option<u64>,
+    /// Lifetime
+    #[arg(long, value_parser = words::<Lifetime>(), default_value = "persistent")]
+    lifetime: Lifetime,
+    /// Host-device coherence without flushes
+    #[arg(long, value_parser = words::<Coherence>(), default_value = "any")]
+    coherence: Coherence,
+    /// Whether a substitute region is allowed
+    #[arg(long, value_parser = words::<Substitution>(), default_value = "allowed")]
+    substitute: Substitution,
+    /// Whether it may spill to host memory when device memory is full
+    #[arg(long, value_parser = words::<Spill>(), default_value = "forbidden")]
+    spill: Spill,
+    /// Whether its bytes are cleared when it is freed
+    #[arg(long, value_parser = words::<Privacy>(), default_value = "open")]
+    privacy: Privacy,
+}
+
+impl Options {
+    /// Returns the request, checked.
+    pub(super) fn wanted(&self) -> Result<WrittenRequest, Failure> {
+        let size = self.size.ok_or_else(|| Failure::input("give --size or a file of requests"))?;
+        let wanted = WrittenRequest {
+            name: None,
+            size,
+            align: self.align,
+            writes: self.writes,
+            reads: self.reads,
+            pattern: self.pattern,
+            work: self.work,
+            dependence: self.dependence,
+            reuse: self.reuse,
+            touches: self.touches,
+            lifetime: self.lifetime,
+            coherence: self.coherence,
+            substitute: self.substitute,
+            spill: self.spill,
+            privacy: self.privacy,
+        };
+        wanted.check(0).map_err(|error| Failure::input(error.to_string()))?;
+        Ok(wanted)
+    }
+}
+
+/// Reads a file of requests.
+pub(super) fn read(path: &Path) -> Result<Vec<WrittenRequest>, Failure> {
+    let shown = path.display();
+    read_requests(path).map_err(|error| Failure::input(format!("{shown}: {error}")))
+}

@@ -1,0 +1,62 @@
+//! A trace planned ahead, and replayed by its plan.
+use super::device::unit;
+use super::program::{Program, Step};
+use core::time::Duration;
+use omniheap::layers::Record;
+use omniheap::plan::Options;
+use omniheap::plan::install::{NoSchedule, Schedule};
+use omniheap::trace::Trace;
+use omniheap::{
+    Align, Allocation, AnyBackend, Manager, ManagerConfig, Request,
+    plan::plan_from_trace,
+    seam::{Result, erase},
+};
+use std::sync::Arc;
+
+/// Time limit of the planner.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Results of a replay by plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The most that was held from the driver.
+    pub(crate) peak_reserved: u64,
+    /// Requests that did not get their planned place.
+    pub(crate) deviations: u64,
+}
+
+/// Plans a trace, with every span aligned as the manager aligns them; `None` when it allocates nothing.
+pub(crate) fn planned(trace: &Trace) -> Result<Option<Schedule>, NoSchedule> {
+    if trace.allocations() == 0 {
+        return Ok(None);
+    }
+    let options = Options { time_limit: Some(LONGEST), ..Options::default() };
+    plan_from_trace(trace, Align::of(unit()), &options).map(Some)
+}
+
+/// Replays a program by the schedule of its trace.
+pub(crate) fn keep(
+    backend: AnyBackend,
+    config: ManagerConfig,
+    program: &Program,
+    schedule: &Schedule,
+) -> Result<Kept> {
+    let record = Arc::new(Record::new(backend));
+    let manager = Manager::with_config(erase(Arc::clone(&record)), config);
+    let installed = schedule.clone().install(&manager, None)?;
+    let mut live: Vec<Option<Allocation<AnyBackend>>> = Vec::new();
+    live.resize_with(program.numbers as usize, || None);
+    for step in &program.steps {
+        match *step {
+            Step::Allocate { align_log2, number, size, .. } => {
+                let mut request = Request::new(size);
+                request.layout = Step::layout(size, align_log2);
+                live[number as usize] = Some(installed.allocate(&request)?);
+            }
+            Step::Free { number } => live[number as usize] = None,
+        }
+    }
+    let report = installed.report();
+    let deviations = report.extra + report.skipped + report.occupied;
+    Ok(Kept { peak_reserved: record.peak_bytes(), deviations })
+}

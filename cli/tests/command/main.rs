@@ -1,0 +1,11 @@
+//! The command `omniheap` from the outside: what it prints, what it exits with, what it leaves behind.
+mod bad_input;
+#[cfg(feature = "conformance")]
+mod conformance;
+mod others;
+mod plan;
+mod planned;
+mod replay;
+mod support;
+mod trace;
+mod weights;

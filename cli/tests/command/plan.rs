@@ -1,0 +1,157 @@
+//! `plan`: contract, exit codes, and plans that an independent check accepts.
+use crate::support::{file, folder, json, omniheap, refuses, text};
+use std::fs;
+
+const SMALL: &str = "id,lower,upper,size\na,0,4,8\nb,2,6,4\nc,4,8,8\n";
+
+#[test]
+fn json_has_the_fields_of_the_contract() {
+    let path = file("small.csv", SMALL);
+    let planned = &json(&["plan", &path])[0];
+    let mut fields: Vec<_> = planned.as_object().expect("an object").keys().collect();
+    fields.sort();
+    let contract = [
+        "buffers",
+        "capacity",
+        "first_plan_seconds",
+        "lower_bound",
+        "name",
+        "peak",
+        "seconds",
+        "status",
+    ];
+    assert_eq!(fields, contract);
+    assert_eq!(planned["name"], "small");
+    assert_eq!(planned["buffers"], 3);
+    assert_eq!(planned["peak"], 12);
+    assert_eq!(planned["lower_bound"], 12);
+    assert_eq!(planned["status"], "optimal");
+}
+
+#[test]
+fn the_written_offsets_keep_live_buffers_apart() {
+    let path = file("apart.csv", SMALL);
+    json(&["plan", &path, "--capacity", "12", "--out", "offsets.csv", "--svg", "plan.svg"]);
+    let folder = folder();
+    let written = fs::read_to_string(folder.join("offsets.csv")).expect("it was written");
+    let mut lines = written.lines();
+    let header: Vec<_> = lines.next().expect("a header").split(',').collect();
+    let column = |name: &str| header.iter().position(|title| *title == name).expect("a column");
+    let columns = ["lower", "upper", "size", "offset"].map(column);
+    let buffers: Vec<[u64; 4]> = lines
+        .map(|line| {
+            let cells: Vec<_> = line.split(',').collect();
+            columns.map(|at| cells[at].parse().expect("a number"))
+        })
+        .collect();
+    assert_eq!(buffers.len(), 3);
+    for (at, a) in buffers.iter().enumerate() {
+        assert!(a[3] + a[2] <= 12);
+        for b in &buffers[at + 1..] {
+            let together = a[0] < b[1] && b[0] < a[1];
+            let apart = a[3] + a[2] <= b[3] || b[3] + b[2] <= a[3];
+            assert!(!together || apart, "{a:?} and {b:?} share bytes");
+        }
+    }
+    let svg = fs::read_to_string(folder.join("plan.svg")).expect("it was drawn");
+    assert!(svg.contains("<svg"));
+}
+
+#[test]
+fn a_dash_is_standard_output() {
+    let path = file("dash.csv", SMALL);
+    let output = omniheap(&["plan", &path, "--out", "-"]);
+    let written = text(&output.stdout);
+    assert!(written.starts_with("id,lower,upper,size,offset\na,0,4,8,"), "{written}");
+    assert_eq!(written.lines().count(), 4, "nothing else is printed: {written}");
+    assert!(!folder().join("-").exists());
+    let drawn = omniheap(&["plan", &path, "--svg", "-"]);
+    assert!(text(&drawn.stdout).contains("<title>buffer a: 8 bytes"));
+    refuses(&["plan", &path, "--out", "-", "--svg", "-"], 2, "standard output");
+}
+
+#[test]
+fn the_allocations_of_a_trace_are_buffers() {
+    let path = file(
+        "trace.csv",
+        "op,id,size,stream,time_us\na,1,300,0,0\na,2,100,0,1\nf,1,,0,2\na,3,200,0,3\n",
+    );
+    let planned = &json(&["plan", &path])[0];
+    assert_eq!(planned["buffers"], 3);
+    assert_eq!(planned["peak"], 556, "100 bytes, and at 256 a place of 300 for the two others");
+    assert_eq!(json(&["plan", &path, "--align", "1"])[0]["peak"], 400);
+    refuses(&["plan", &path, "--align", "3"], 2, "a power of two");
+    refuses(&["plan", &path, "--out", &path], 2, "written over");
+}
+
+#[test]
+fn a_header_holds_every_offset() {
+    let path = file("net.csv", SMALL);
+    let output = omniheap(&["plan", &path, "--header", "-"]);
+    let header = text(&output.stdout);
+    assert!(header.contains("#define NET_ARENA_SIZE UINT64_C(12)"), "{header}");
+    assert_eq!(header.matches("_OFFSET UINT64_C(").count(), 3, "{header}");
+    assert!(header.ends_with("#endif\n") && header.contains("#ifndef NET_PLAN_H"), "{header}");
+}
+
+#[test]
+fn what_cannot_fit_is_proven_and_nothing_is_written() {
+    let path = file("tight.csv", SMALL);
+    refuses(&["plan", &path, "--capacity", "11", "--out", "never.csv"], 3, "tight.csv");
+    assert!(!folder().join("never.csv").exists());
+    let output = omniheap(&["plan", &path, "--capacity", "11", "--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stdout).contains("\"status\":\"infeasible\""));
+}
+
+#[test]
+fn bad_tables_are_refused() {
+    for (name, content) in [
+        ("no-bytes.csv", ""),
+        ("reversed.csv", "id,lower,upper,size\na,4,4,8\n"),
+        ("duplicate.csv", "id,lower,upper,size\na,0,4,8\na,0,4,8\n"),
+        ("overflow.csv", "id,lower,upper,size\na,0,4,99999999999999999999\n"),
+        (
+            "sum.csv",
+            "id,lower,upper,size\na,0,4,18446744073709551615\nb,0,4,18446744073709551615\n",
+        ),
+        ("short.csv", "id,lower,upper,size\na,0,4\n"),
+        ("columns.csv", "id,lower,upper\na,0,4\n"),
+    ] {
+        refuses(&["plan", &file(name, content)], 2, name);
+    }
+    refuses(&["plan", &file("bytes.csv", [0xff, 0xfe, 0x00])], 2, "bytes.csv");
+    refuses(&["plan", "no-such-plan.csv"], 2, "no-such-plan.csv");
+}
+
+#[test]
+fn several_threads_plan_as_well_as_one() {
+    let path = file("threads.csv", SMALL);
+    let planned = &json(&["plan", &path, "--threads", "4", "--time-limit", "5"])[0];
+    assert_eq!(planned["peak"], 12);
+}
+
+#[test]
+fn the_same_threads_give_the_same_plan() {
+    for seed in 1..=4_u64 {
+        let mut csv = String::from("id,lower,upper,size\n");
+        let mut state = seed;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for id in 0..45 {
+            let (lower, life, size) = (random(60), 1 + random(20), 1 + random(1000));
+            csv += &format!("{id},{lower},{},{size}\n", lower + life);
+        }
+        let path = file(&format!("same-{seed}.csv"), csv);
+        let out = folder().join(format!("same-{seed}-out.csv"));
+        let plan = || {
+            let target = out.to_str().expect("a plain name");
+            json(&["plan", &path, "--threads", "3", "--out", target]);
+            fs::read_to_string(&out).expect("it was written")
+        };
+        let first = plan();
+        assert!((0..3).all(|_| plan() == first), "seed {seed}");
+    }
+}

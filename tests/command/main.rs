@@ -1,9 +1,0 @@
-//! The command `omniheap` from the outside: what it prints, what it exits with, what it leaves behind.
-mod bad_input;
-mod endurance;
-mod others;
-mod plan;
-mod planned;
-mod replay;
-mod support;
-mod trace;
