@@ -106,7 +106,7 @@ struct Pool<B: Streams> {
     arenas: HashMap<ArenaKey, Arena<B>>,
     /// When it was made.
     born: u64,
-    /// When its last capture ended; never, while one is under way.
+    /// When its last capture ended; never, while one is under way; before all others, where there was none.
     captured: u64,
     /// Captures and graphs that use it.
     users: usize,
@@ -128,7 +128,7 @@ pub(crate) enum Split {
 
 impl<B: Streams> Pool<B> {
     fn new(born: u64, gone: Option<Arc<AtomicBool>>) -> Self {
-        let (arenas, captured, split) = (HashMap::new(), NEVER, Split::Allowed);
+        let (arenas, captured, split) = (HashMap::new(), 0, Split::Allowed);
         Self { arenas, born, captured, users: 0, gone, live: 0, split }
     }
 
@@ -259,7 +259,7 @@ impl<B: Streams> Graphs<B> {
                 Some(graph) => unsafe { manager.backend().watch(graph) }.ok(),
                 None => Some(Arc::new(AtomicBool::new(true))),
             };
-            Pool { users: 1, ..Pool::new(born, gone) }
+            Pool { users: 1, captured: NEVER, ..Pool::new(born, gone) }
         });
         self.count(&inner);
         inner.take(owner, manager, size, stream)

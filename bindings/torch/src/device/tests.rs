@@ -299,6 +299,7 @@ fn memory_of_a_graph_goes_back_when_it_is_gone_and_its_replays_have_passed() {
     let device = with_streams([1, 2]);
     let backend = device.manager.backend();
     let pool = PoolId { captured: 1, named: 0 };
+    device.hold(PoolId { captured: 0, named: 9 }, Split::Allowed); // Nothing was captured with it.
     free(&device, take(&device, MIB, 1));
     free(&device, take(&device, MIB, 2));
     let before = reserved(&device);
