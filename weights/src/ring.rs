@@ -6,16 +6,22 @@ use crate::error::ErrorKind;
 use crate::plan::ALIGN;
 use core::ptr::NonNull;
 use omniheap_core::{
-    Align, Allocation, Backend, Epoch, ErrorKind as Device, Heap, HeapKind, HostAccess, Manager,
-    Point, Request, Result as DeviceResult, TimelineId, Usage,
+    Allocation, Backend, Epoch, ErrorKind as Device, Heap, HeapKind, HostAccess, Manager, Point,
+    Request, Result as DeviceResult, TimelineId, Usage,
 };
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+#[expect(clippy::cast_possible_truncation, reason = "a small constant")]
+const ALIGN_BYTES: usize = ALIGN as usize;
 
 /// Memory for one read. It comes from the manager's staging pool, which keeps it for the next load until it is trimmed.
 pub(crate) struct Slot<B: Backend> {
     allocation: Allocation<B>,
     start: NonNull<u8>,
+    /// Bytes of the allocation before the slot.
+    skipped: u64,
+    size: u64,
     copied: Copied,
 }
 
@@ -35,16 +41,19 @@ unsafe impl<B: Backend> Send for Slot<B> {}
 
 impl<B: Backend> Slot<B> {
     fn new(manager: &Manager<B>, size: u64) -> Result<Self, ErrorKind> {
-        let mut request =
-            Request::new(size).usage(Usage::Upload).align(Align::of(ALIGN)).name("weights ring");
+        // Direct I/O needs aligned memory, which not every heap gives: the slot starts at an aligned byte inside.
+        let mut request = Request::new(size + ALIGN).usage(Usage::Upload).name("weights ring");
         // Cached memory is filled and read at full speed; write-combined memory is neither.
         let is_best =
             |heap: &Heap| heap.kind == HeapKind::Staging && heap.host == HostAccess::Cached;
         request.heap = manager.caps().heap_ids().find(|(_, heap)| is_best(heap)).map(|(id, _)| id);
         let allocation = manager.allocate(&request).map_err(ErrorKind::Allocate)?;
         allocation.pin_for_life();
-        let start = allocation.map().map_err(ErrorKind::Device)?.as_ptr();
-        Ok(Self { allocation, start, copied: Copied::Idle })
+        let first = allocation.map().map_err(ErrorKind::Device)?.as_ptr();
+        let skipped = first.addr().get().next_multiple_of(ALIGN_BYTES) - first.addr().get();
+        // SAFETY: less than `ALIGN` bytes are skipped, and the allocation has as many more than the slot.
+        let start = unsafe { first.add(skipped) };
+        Ok(Self { allocation, start, skipped: skipped as u64, size, copied: Copied::Idle })
     }
 
     pub(crate) const fn start(&self) -> NonNull<u8> {
@@ -53,7 +62,7 @@ impl<B: Backend> Slot<B> {
 
     /// Returns the slot's memory from `skip` on, up to `end`.
     pub(crate) fn buffer(&self, skip: usize, end: usize) -> Buffer {
-        assert!(skip <= end && end as u64 <= self.allocation.size(), "inside the slot");
+        assert!(skip <= end && end as u64 <= self.size, "inside the slot");
         // SAFETY: checked above.
         let start = unsafe { self.start.add(skip) };
         Buffer { start: start.as_ptr(), length: end - skip }
@@ -63,11 +72,16 @@ impl<B: Backend> Slot<B> {
         &self.allocation
     }
 
+    /// Returns where a byte of the slot lies in the allocation.
+    pub(crate) const fn offset(&self, at: u64) -> u64 {
+        self.skipped + at
+    }
+
     /// Makes the bytes of a read visible to the device.
     pub(crate) fn flush(&self, manager: &Manager<B>, length: u64) -> DeviceResult<()> {
         let heap = manager.caps().heap(self.allocation.heap());
         if heap.is_some_and(|heap| heap.host == HostAccess::Incoherent) {
-            self.allocation.map()?.flush(0, length)?;
+            self.allocation.map()?.flush(self.skipped, length)?;
         }
         Ok(())
     }

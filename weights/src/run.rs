@@ -347,8 +347,9 @@ impl<B: Backend> Shared<'_, B> {
                 }
                 Target::Device(place) => {
                     let to = Place { offset: place.offset + piece.target_offset, ..*place };
-                    if align.divides(piece.at) && align.divides(piece.size) {
-                        let from = binding.place(piece.at, piece.size)?;
+                    let at = slot.offset(piece.at);
+                    if align.divides(at) && align.divides(piece.size) {
+                        let from = binding.place(at, piece.size)?;
                         moves.push(Move { from, to, size: piece.size });
                     } else {
                         self.write_padded(to, from, piece.size)?;
