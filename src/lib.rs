@@ -90,7 +90,7 @@ pub mod placement {
 
 /// Settings of pools, and what a program does when memory is short.
 pub mod pool {
-    pub use omniheap_core::{Growth, Pressure, Relief, Uses, Waiting};
+    pub use omniheap_core::{DriverLimit, Growth, Pressure, Relief, Uses, Waiting};
 }
 
 /// Copies between allocations, staging, pins, and kernels that run over allocations.

@@ -1,5 +1,5 @@
 //! Ctrl-C in long work: what is done is shown and said to be partial. A second Ctrl-C ends the process at once.
-#![expect(unsafe_code, reason = "installs a signal handler")]
+#![cfg_attr(unix, expect(unsafe_code, reason = "installs a signal handler"))]
 use crate::command::Failure;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

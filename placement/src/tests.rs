@@ -219,6 +219,48 @@ fn verdicts_name_the_limit_and_the_value() {
 }
 
 #[test]
+fn a_refusal_is_exact_at_its_limit() {
+    let refusal = |request: &Request<'_>, caps: &omniheap_seam::Caps, region| {
+        regions::refuse(request, caps, &Profile::ASSUMED, region)
+    };
+    let mut caps = h200();
+    for (limit, expected) in [(0, Refusal::Missing), (1, Refusal::TooLarge { size: 2, limit: 1 })] {
+        caps.shared = Some(shared(limit, limit, limit));
+        assert_eq!(refusal(&Request::new(2), &caps, Region::Shared), expected);
+    }
+    let upload = Request::new(KIB).usage(Usage::Upload).coherent();
+    assert_ne!(refusal(&upload, &caps, Region::Staging), Refusal::Incoherent);
+    for heap in &mut caps.heaps {
+        heap.host = omniheap_seam::HostAccess::Incoherent;
+    }
+    assert_eq!(refusal(&upload, &caps, Region::Staging), Refusal::Incoherent);
+    let plain = Request::new(KIB).usage(Usage::Upload);
+    assert_ne!(refusal(&plain, &caps, Region::Staging), Refusal::Incoherent);
+}
+
+#[test]
+fn what_fits_a_block_and_not_its_alignment_is_misaligned_not_too_large() {
+    let mut caps = h200();
+    caps.heaps.retain(|heap| heap.kind == omniheap_seam::HeapKind::Device);
+    let most = caps.heaps[0].max_block;
+    let kind = |size| {
+        let request = Request::new(size).align(Align::of(1 << 20));
+        DefaultPolicy.place(&request, &caps).map(|_| ()).map_err(|error| error.kind())
+    };
+    assert_eq!(kind(most), Err(ErrorKind::InvalidAlignment));
+    assert_eq!(kind(most + 1), Err(ErrorKind::ExceedsLimit));
+}
+
+#[test]
+fn what_spills_goes_to_the_memory_that_its_host_accesses_want() {
+    let caps = h200();
+    let heaps = |request: &Request<'_>| spill(request, &caps).as_slice().to_vec();
+    let ids = |first, second| vec![omniheap_seam::HeapId(first), omniheap_seam::HeapId(second)];
+    assert_eq!(heaps(&Request::new(KIB)), ids(1, 2), "write-combined memory first");
+    assert_eq!(heaps(&Request::new(KIB).usage(Usage::Readback)), ids(2, 1), "cached memory first");
+}
+
+#[test]
 fn a_measurement_changes_the_decision() {
     let filter = table(KIB, Pattern::Broadcast, 100);
     let slow = Cost { constant: 120, shared: 120, stage: 200 };

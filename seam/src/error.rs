@@ -245,3 +245,17 @@ impl fmt::Display for ErrorKind {
 }
 
 impl core::error::Error for ErrorKind {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+
+    #[test]
+    fn the_code_of_a_driver_is_shown_where_there_is_one() {
+        let kind = ErrorKind::OutOfDeviceMemory;
+        assert_eq!(Error::new(kind).to_string(), kind.to_string());
+        let told = Error::new(kind).with_native(-7).to_string();
+        assert_eq!(told, kind.to_string() + " (driver code -7)");
+    }
+}

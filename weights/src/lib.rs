@@ -7,6 +7,7 @@ mod file;
 mod format;
 mod load;
 mod packing;
+mod picture;
 mod plan;
 mod ring;
 mod run;
@@ -19,6 +20,7 @@ pub use file::{Part, WeightsFile};
 pub use format::Format;
 pub use load::{Destination, Load, LoadWeights, Loaded, LoadedTensor, Progress};
 pub use packing::Packing;
+pub use picture::{layer_of, treemap};
 pub use tensor::Tensor;
 
 #[cfg(all(test, target_os = "linux"))]

@@ -333,7 +333,7 @@ impl<B: Backend> View<'_, B> {
             Self::Bound(binding) => {
                 Target::Device(Place { block: binding.block(), offset: binding.span().offset })
             }
-            Self::Block(block) => Target::Device(Place { block, offset: 0 }),
+            Self::Block(block) => Target::Device(Place { block: *block, offset: 0 }),
             Self::Host(start, _) => Target::Host(*start, PhantomData),
         }
     }
@@ -456,7 +456,7 @@ unsafe fn run<B: Backend>(
     targets: &[Target<'_, B>],
     load: &Load<'_, B>,
 ) -> Result<(), Error> {
-    let reads = plan(wants);
+    let reads = plan(wants, READ);
     if reads.is_empty() {
         return Ok(());
     }
@@ -477,7 +477,7 @@ unsafe fn run<B: Backend>(
         reads: &reads,
         targets,
         on: timeline.id,
-        slots: usize::try_from(load.ring / READ).unwrap_or(usize::MAX).max(2),
+        ring: load.ring,
         threads: cores.min(MOST_THREADS),
     };
     // SAFETY: the caller's promise.

@@ -3,11 +3,11 @@
 
 use crate::disk::Buffer;
 use crate::error::ErrorKind;
-use crate::plan::{ALIGN, READ};
+use crate::plan::ALIGN;
 use core::ptr::NonNull;
 use omniheap_core::{
-    Align, Allocation, Backend, Epoch, ErrorKind as Device, HostAccess, Manager, Point, Request,
-    Result as DeviceResult, TimelineId, Usage,
+    Align, Allocation, Backend, Epoch, ErrorKind as Device, Heap, HeapKind, HostAccess, Manager,
+    Point, Request, Result as DeviceResult, TimelineId, Usage,
 };
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -34,9 +34,13 @@ enum Copied {
 unsafe impl<B: Backend> Send for Slot<B> {}
 
 impl<B: Backend> Slot<B> {
-    fn new(manager: &Manager<B>) -> Result<Self, ErrorKind> {
-        let request =
-            Request::new(READ).usage(Usage::Upload).align(Align::of(ALIGN)).name("weights ring");
+    fn new(manager: &Manager<B>, size: u64) -> Result<Self, ErrorKind> {
+        let mut request =
+            Request::new(size).usage(Usage::Upload).align(Align::of(ALIGN)).name("weights ring");
+        // Cached memory is filled and read at full speed; write-combined memory is neither.
+        let is_best =
+            |heap: &Heap| heap.kind == HeapKind::Staging && heap.host == HostAccess::Cached;
+        request.heap = manager.caps().heap_ids().find(|(_, heap)| is_best(heap)).map(|(id, _)| id);
         let allocation = manager.allocate(&request).map_err(ErrorKind::Allocate)?;
         allocation.pin_for_life();
         let start = allocation.map().map_err(ErrorKind::Device)?.as_ptr();
@@ -49,8 +53,8 @@ impl<B: Backend> Slot<B> {
 
     /// Returns the slot's memory from `skip` on, up to `end`.
     pub(crate) fn buffer(&self, skip: usize, end: usize) -> Buffer {
-        assert!(skip <= end && end as u64 <= READ, "inside the slot");
-        // SAFETY: the slot has `READ` bytes.
+        assert!(skip <= end && end as u64 <= self.allocation.size(), "inside the slot");
+        // SAFETY: checked above.
         let start = unsafe { self.start.add(skip) };
         Buffer { start: start.as_ptr(), length: end - skip }
     }
@@ -73,6 +77,8 @@ impl<B: Backend> Slot<B> {
 pub(crate) struct Ring<'a, B: Backend> {
     manager: &'a Manager<B>,
     on: TimelineId,
+    /// Bytes of a slot.
+    size: u64,
     state: Mutex<State<B>>,
     /// Notified when a slot comes back, or the load stops.
     changed: Condvar,
@@ -103,9 +109,9 @@ pub(crate) enum Patience {
 }
 
 impl<'a, B: Backend> Ring<'a, B> {
-    pub(crate) fn new(manager: &'a Manager<B>, on: TimelineId, most: usize) -> Self {
+    pub(crate) fn new(manager: &'a Manager<B>, on: TimelineId, size: u64, most: usize) -> Self {
         let state = State { slots: VecDeque::new(), made: 0, most, is_stopped: false };
-        Self { manager, on, state: Mutex::new(state), changed: Condvar::new() }
+        Self { manager, on, size, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<B>> {
@@ -118,7 +124,7 @@ impl<'a, B: Backend> Ring<'a, B> {
         let mut slot = match self.next(patience) {
             Next::Take(slot) => slot,
             Next::None => return Ok(None),
-            Next::Make => match Slot::new(self.manager) {
+            Next::Make => match Slot::new(self.manager, self.size) {
                 Ok(slot) => return Ok(Some(slot)),
                 Err(error) => {
                     self.do_with_fewer(error)?;

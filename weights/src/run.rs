@@ -4,7 +4,7 @@
 use crate::disk::{Access, Buffer, Disk, Queue};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::file::Part;
-use crate::plan::{ALIGN, Read};
+use crate::plan::{ALIGN, READ, Read, WARM_READ};
 use crate::ring::{Patience, Ring, Slot};
 use core::marker::PhantomData;
 use core::ops::ControlFlow;
@@ -46,8 +46,8 @@ pub(crate) struct Run<'a, B: Backend> {
     pub(crate) reads: &'a [Read],
     pub(crate) targets: &'a [Target<'a, B>],
     pub(crate) on: TimelineId,
-    /// Slots of the ring.
-    pub(crate) slots: usize,
+    /// Bytes of the ring.
+    pub(crate) ring: u64,
     pub(crate) threads: usize,
 }
 
@@ -58,8 +58,10 @@ struct Open {
     direct: Option<File>,
 }
 
+/// Files that are open, by number.
+type OpenFiles = Mutex<HashMap<usize, Arc<Open>>>;
 /// Reads for threads, in order.
-type WarmReads = Vec<(usize, Access)>;
+type WarmReads = Vec<(Read, Access)>;
 /// Reads for the queue, in order.
 type ColdReads = Vec<usize>;
 
@@ -67,7 +69,8 @@ type ColdReads = Vec<usize>;
 struct Shared<'a, B: Backend> {
     run: &'a Run<'a, B>,
     ring: Ring<'a, B>,
-    open: Mutex<HashMap<usize, Arc<Open>>>,
+    slots: usize,
+    open: OpenFiles,
     warm: WarmReads,
     next: AtomicUsize,
     is_stopped: AtomicBool,
@@ -84,29 +87,75 @@ impl<B: Backend> Run<'_, B> {
         &self,
         progress: &dyn Fn(u64) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let mut shared = Shared {
-            run: self,
-            ring: Ring::new(self.manager, self.on, self.slots.min(self.reads.len()).max(1)),
-            open: Mutex::default(),
-            warm: Vec::new(),
-            next: AtomicUsize::new(0),
-            is_stopped: AtomicBool::new(false),
-            failure: Mutex::default(),
-        };
-        let (warm, cold) = shared.classify()?;
-        shared.warm = warm;
-        let queue = if cold.is_empty() { None } else { self.queue() };
+        let open = Mutex::default();
+        let (mut warm, cold) = self.classify(&open)?;
+        let longest = if cold.is_empty() { WARM_READ } else { READ };
+        let slots = size((self.ring / longest).max(2));
+        let queue = if cold.is_empty() { None } else { self.queue(slots) };
         if queue.is_none() {
             // No `io_uring` here: threads read past the page cache.
-            shared.warm.extend(cold.iter().map(|&read| (read, Access::Direct)));
+            warm.extend(cold.iter().map(|&read| (self.reads[read].clone(), Access::Direct)));
         }
+        let ring = Ring::new(self.manager, self.on, longest, slots);
+        let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let failure = Mutex::default();
+        let shared = Shared { run: self, ring, slots, open, warm, next, is_stopped, failure };
         shared.spawn(queue.map(|queue| (queue, cold)), progress);
         shared.finish()
     }
 
-    fn queue(&self) -> Option<SendQueue> {
-        let depth = u32::try_from(self.slots).unwrap_or(u32::MAX);
+    fn queue(&self, depth: usize) -> Option<SendQueue> {
+        // The kernel takes some thousands at most.
+        let depth = u32::try_from(depth).unwrap_or(u32::MAX).min(1024);
         self.disk.queue(depth).ok().map(SendQueue)
+    }
+
+    /// Opens a file, or finds it open. A file that changed since its header was read is refused.
+    fn open(&self, files: &OpenFiles, file: usize) -> Result<Arc<Open>, Error> {
+        if let Some(open) = lock(files).get(&file) {
+            return Ok(Arc::clone(open));
+        }
+        let (disk, part) = (self.disk, &self.parts[file]);
+        let at_file = |fault: Fault| Error::new(&part.path, fault);
+        let cached =
+            disk.open(&part.path, Access::Cached).map_err(|error| at_file(error.into()))?;
+        self.check(file, &cached)?;
+        let direct = disk.open(&part.path, Access::Direct).ok();
+        let open = Arc::new(Open { cached, direct });
+        if self.parts.len() <= OPEN_FILES {
+            lock(files).insert(file, Arc::clone(&open));
+        }
+        Ok(open)
+    }
+
+    fn check(&self, file: usize, open: &File) -> Result<(), Error> {
+        let part = &self.parts[file];
+        let at_file = |fault: Fault| Error::new(&part.path, fault);
+        let state = self.disk.state(open).map_err(at_file)?;
+        if state == part.state { Ok(()) } else { Err(at_file(ErrorKind::Changed.into())) }
+    }
+
+    /// Divides the reads into those of cached ranges, and those that only the disk has.
+    fn classify(&self, files: &OpenFiles) -> Result<(WarmReads, ColdReads), Error> {
+        let (mut warm, mut cold) = (Vec::new(), Vec::new());
+        let mut current = None;
+        for (number, read) in self.reads.iter().enumerate() {
+            if current.as_ref().is_none_or(|(file, _)| *file != read.file) {
+                current = Some((read.file, self.open(files, read.file)?));
+            }
+            let Some((_, open)) = &current else { continue };
+            let is_cached = || {
+                // A kernel that does not tell is believed to have it: reading through the cache is always right.
+                self.disk.is_cached(&open.cached, read.offset, read.length()).unwrap_or(true)
+            };
+            if open.direct.is_none() || is_cached() {
+                let parts = read.split(WARM_READ).into_iter();
+                warm.extend(parts.map(|part| (part, Access::Cached)));
+            } else {
+                cold.push(number);
+            }
+        }
+        Ok((warm, cold))
     }
 }
 
@@ -121,51 +170,8 @@ impl<B: Backend> Shared<'_, B> {
         &self.run.parts[file].path
     }
 
-    /// Opens a file, or finds it open. A file that changed since its header was read is refused.
     fn open(&self, file: usize) -> Result<Arc<Open>, Error> {
-        if let Some(open) = lock(&self.open).get(&file) {
-            return Ok(Arc::clone(open));
-        }
-        let (disk, part) = (self.run.disk, &self.run.parts[file]);
-        let at_file = |fault: Fault| Error::new(&part.path, fault);
-        let cached =
-            disk.open(&part.path, Access::Cached).map_err(|error| at_file(error.into()))?;
-        self.check(file, &cached)?;
-        let direct = disk.open(&part.path, Access::Direct).ok();
-        let open = Arc::new(Open { cached, direct });
-        if self.run.parts.len() <= OPEN_FILES {
-            lock(&self.open).insert(file, Arc::clone(&open));
-        }
-        Ok(open)
-    }
-
-    fn check(&self, file: usize, open: &File) -> Result<(), Error> {
-        let part = &self.run.parts[file];
-        let at_file = |fault: Fault| Error::new(&part.path, fault);
-        let state = self.run.disk.state(open).map_err(at_file)?;
-        if state == part.state { Ok(()) } else { Err(at_file(ErrorKind::Changed.into())) }
-    }
-
-    /// Divides the reads into those of cached ranges, and those that only the disk has.
-    fn classify(&self) -> Result<(WarmReads, ColdReads), Error> {
-        let (mut warm, mut cold) = (Vec::new(), Vec::new());
-        let mut current = None;
-        for (number, read) in self.run.reads.iter().enumerate() {
-            if current.as_ref().is_none_or(|(file, _)| *file != read.file) {
-                current = Some((read.file, self.open(read.file)?));
-            }
-            let Some((_, open)) = &current else { continue };
-            let is_cached = || {
-                // A kernel that does not tell is believed to have it: reading through the cache is always right.
-                self.run.disk.is_cached(&open.cached, read.offset, read.length()).unwrap_or(true)
-            };
-            if open.direct.is_none() || is_cached() {
-                warm.push((number, Access::Cached));
-            } else {
-                cold.push(number);
-            }
-        }
-        Ok((warm, cold))
+        self.run.open(&self.open, file)
     }
 
     /// Runs the threads, and reports progress from the caller's own.
@@ -206,7 +212,7 @@ impl<B: Backend> Shared<'_, B> {
         let unchanged = || {
             let files: std::collections::BTreeSet<_> =
                 self.run.reads.iter().map(|read| read.file).collect();
-            files.into_iter().try_for_each(|file| self.check(file, &self.open(file)?.cached))
+            files.into_iter().try_for_each(|file| self.run.check(file, &self.open(file)?.cached))
         };
         let checked = failure.map_or_else(unchanged, Err);
         let device = |error| Error::new(Path::new(""), ErrorKind::Device(error));
@@ -216,12 +222,9 @@ impl<B: Backend> Shared<'_, B> {
 
     fn read_warm(&self, sender: &Sender<u64>) {
         while !self.is_stopped.load(Ordering::Relaxed) {
-            let Some(&(number, access)) = self.warm.get(self.next.fetch_add(1, Ordering::Relaxed))
-            else {
-                return;
-            };
-            let read = &self.run.reads[number];
-            match self.read_one(read, access) {
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some((read, access)) = self.warm.get(next) else { return };
+            match self.read_one(read, *access) {
                 // Nobody listens any more only when the load ends.
                 Ok(()) => {
                     let _ = sender.send(read.payload());
@@ -404,7 +407,7 @@ struct Cold<'a, B: Backend> {
 
 impl<B: Backend> Cold<'_, B> {
     fn run(&mut self, reads: &[usize], sender: &Sender<u64>) -> Result<(), Error> {
-        let depth = self.shared.run.slots;
+        let depth = self.shared.slots.min(1024);
         let mut waiting = reads.iter().copied().peekable();
         while waiting.peek().is_some() || !self.running.is_empty() {
             if self.shared.is_stopped.load(Ordering::Relaxed) {

@@ -3,7 +3,7 @@
 //! All mutants are built at once, each behind a number in the environment, so one build serves thousands of them. A first run of
 //! each test notes which places it executes; a mutant is tried on those tests only, the quickest first.
 mod find;
-mod tests;
+mod suite;
 
 use crate::binaries::beside;
 use crate::bite;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::Instant;
-use tests::{Binary, Tests, Verdict, cores};
+use suite::{Binary, Tests, Verdict, cores};
 
 /// What is mutated where nothing is named.
 const FOLDERS: [&str; 5] =
@@ -409,7 +409,7 @@ impl State {
         let key = self.key(one);
         self.verdicts.insert(key, json!(format!("{verdict:?}")));
         // A run that is stopped goes on where it was.
-        if self.verdicts.len() % 16 == 0 {
+        if self.verdicts.len().is_multiple_of(16) {
             let _ = self.save();
         }
     }

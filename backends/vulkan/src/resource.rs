@@ -247,14 +247,14 @@ impl Vulkan {
     ///
     /// A resource that [requires](Alone::Required) memory of its own gets it. One that [prefers](Alone::Preferred) it gets it too,
     /// unless no heap has room for that, or so many driver allocations live that the device may refuse more.
-    /// Everything else shares blocks. Heaps are tried in the order of `needs`. All of it counts against the manager's budgets.
+    /// Everything else shares blocks. Heaps are tried in the order of `needs`, and all of it counts against the manager's budgets.
     ///
-    /// Pages cannot be bound to a resource, so where the manager's pools are made of pages each resource gets memory of its own;
-    /// make the manager with [`ManagerConfig::plain`](omniheap_core::ManagerConfig::plain) to let resources share blocks.
+    /// Pages cannot be bound to a resource, so where the manager's pools are made of pages each resource gets memory of its own; make
+    /// the manager with [`ManagerConfig::plain`](omniheap_core::ManagerConfig::plain) to let resources share blocks.
     ///
     /// # Errors
     ///
-    /// As for [`Manager::allocate`] and [`Manager::allocate_made`], about the last heap tried.
+    /// As for [`Manager::allocate`], about the last heap tried.
     ///
     /// # Safety
     ///
@@ -285,6 +285,7 @@ impl Vulkan {
         if shared.binding().block().memory().is_some() {
             return Ok(shared);
         }
+        drop(shared);
         // SAFETY: the caller's promise.
         unsafe { Self::allocate_alone(manager, handle, needs) }
     }

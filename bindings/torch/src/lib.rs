@@ -46,7 +46,6 @@ pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
-pub use virtuals::omniheap_torch_answer_workspaces;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
 pub use weights::*;
 

@@ -13,7 +13,7 @@ struct Place {
     number: i8,
 }
 
-/// PyTorch's number for CUDA devices, ROCm's included.
+/// PyTorch's number for CUDA devices, and for those of AMD.
 const CUDA: i8 = 1;
 
 /// PyTorch's functions.
@@ -22,15 +22,17 @@ struct Profiler {
     report: unsafe extern "C" fn(*mut c_void, i64, usize, usize, Place),
 }
 
-impl Profiler {
-    /// The functions; nothing where PyTorch is not loaded, or is one that lacks them.
-    #[inline]
-    fn get() -> Option<&'static Self> {
-        static PROFILER: OnceLock<Option<Profiler>> = OnceLock::new();
-        PROFILER.get_or_init(Self::find).as_ref()
-    }
+/// Set once PyTorch allocates here: whatever else allocates is not its profiler's business.
+static PROFILER: OnceLock<Profiler> = OnceLock::new();
 
-    #[cold]
+/// Has PyTorch's profiler hear of memory from now on; nothing where PyTorch is not loaded, or is one that lacks the functions.
+pub(crate) fn attach() -> Option<()> {
+    let found = Profiler::find()?;
+    PROFILER.get_or_init(|| found);
+    Some(())
+}
+
+impl Profiler {
     fn find() -> Option<Self> {
         let base = Loaded::find(c"libc10.so")?;
         let is_on = base.symbol(c"_ZN3c1022memoryProfilingEnabledEv")?;
@@ -63,7 +65,7 @@ pub(crate) struct Change {
 /// Tells this thread's profiler of a change, if it has one that wants to know; `sums` are the live and the held bytes after it.
 #[inline]
 pub(crate) fn tell(change: Change, sums: impl FnOnce() -> [u64; 2]) {
-    if let Some(profiler) = Profiler::get()
+    if let Some(profiler) = PROFILER.get()
         // SAFETY: it has no preconditions.
         && unsafe { (profiler.is_on)() }
     {

@@ -15,24 +15,18 @@ const FRONT: usize = 2;
 /// Asks the linker for a symbol's entry in its table (`RTLD_DL_SYMENT`).
 const SYMBOL_ENTRY: c_int = 1;
 
-/// Has PyTorch's current allocator answer how large a workspace may be. Returns 0 if it does from now on, or did already; -1 where this
-/// PyTorch is one that this was not made for: then it refuses to answer, as before.
+/// Has PyTorch's current allocator answer how large a workspace may be; nothing where this PyTorch is one that this was not made for.
 ///
 /// # Safety
 ///
 /// PyTorch's current allocator is one that was made of this library's functions, and no other thread uses it yet.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_answer_workspaces() -> c_int {
-    guarded(|| {
-        let found = Found::find().ok_or("PyTorch has other symbols than expected")?;
-        // SAFETY: the symbol is an atomic pointer to an object that lives as long as the process.
-        let object = unsafe { found.current.read() };
-        // SAFETY: as above; the caller promises that nobody uses it meanwhile.
-        unsafe {
-            replace(object, found.table, found.refuses.addr(), (workspace as *const ()).addr())
-        }
-        .ok_or("PyTorch's allocator is laid out in another way than expected".into())
-    })
+pub(crate) unsafe fn answer_workspaces() -> Option<()> {
+    let found = Found::find()?;
+    // SAFETY: the symbol is an atomic pointer to an object that lives as long as the process.
+    let object = unsafe { found.current.read() };
+    let answer = (workspace as *const ()).addr();
+    // SAFETY: as above; the caller promises that nobody uses it meanwhile, and `workspace` has the signature of what it replaces.
+    unsafe { replace(object, found.table, found.refuses.addr(), answer) }
 }
 
 /// Symbols of PyTorch's libraries.

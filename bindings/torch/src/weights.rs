@@ -8,8 +8,9 @@ use core::{ptr, slice};
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::host::Host;
+use omniheap::seam::Place;
 use omniheap::weights::{Destination, Load, LoadWeights, Progress, WeightsFile, arrange};
-use omniheap::{Align, Backend, Manager, seam::Place};
+use omniheap::{Align, Backend, Manager};
 use omniheap_stream::{Block, Device, Driver};
 use serde_json::json;
 use std::collections::HashMap;
@@ -263,10 +264,15 @@ impl Order<'_> {
             Ok((tensor.name.as_str(), Destination::Block(place, block.size() - wanted.offset)))
         };
         let to: Result<Vec<_>, String> = self.wanted.iter().map(destination).collect();
-        let loaded = manager.load_weights_to(self.file, to?, &self.settings());
-        // SAFETY: the load has waited for its copies, and borrowed blocks are only counted out.
-        blocks.into_iter().for_each(|block| drop(unsafe { backend.free(block) }));
-        loaded.map_err(|error| error.to_string())
+        let loaded = to.and_then(|to| {
+            let loaded = manager.load_weights_to(self.file, to, &self.settings());
+            loaded.map_err(|error| error.to_string())
+        });
+        blocks.into_iter().for_each(|block| {
+            // SAFETY: the load has waited for its copies, and borrowed blocks are only counted out.
+            let _ = unsafe { backend.free(block) };
+        });
+        loaded
     }
 
     /// # Safety

@@ -3,8 +3,9 @@ use super::Failure;
 use super::choice::Backend;
 use super::output::{self, Format};
 use core::ops::ControlFlow;
-use omniheap::weights::{Load, LoadWeights as _, Tensor, WeightsFile, arrange};
-use omniheap::{AnyBackend, Backend as _, BackendKind, Manager, devices, open, seam::HeapKind};
+use omniheap::seam::HeapKind;
+use omniheap::weights::{Load, LoadWeights as _, Tensor, WeightsFile, arrange, layer_of, treemap};
+use omniheap::{AnyBackend, Backend as _, BackendKind, Manager, devices, open};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,6 +21,9 @@ pub(super) struct Arguments {
     /// Load every tensor, to see that all of it can be read, and how fast
     #[arg(long)]
     check: bool,
+    /// Draw the tensors as a treemap
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Where --check loads to
     #[arg(long, value_enum, default_value = "host", requires = "check")]
     backend: Backend,
@@ -32,6 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap weights model.safetensors
   omniheap weights model.safetensors.index.json --check
+  omniheap weights model.safetensors --html model.html
   omniheap weights llama.gguf --check --backend cuda --json
 
 Exit codes: 0 all good, 1 a file cannot be read, 2 a file is damaged or bad usage.";
@@ -101,6 +106,11 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         omniheap::weights::ErrorKind::Io(_) => Failure::failed(error.to_string()),
         _ => Failure::input(error.to_string()),
     })?;
+    if let Some(path) = &arguments.html {
+        let others: Vec<_> = file.files().iter().map(|part| Some(part.path.as_path())).collect();
+        output::keep_apart(path, &others)?;
+        std::fs::write(path, treemap(&file)).map_err(|error| Failure::unwritable(path, &error))?;
+    }
     let check = arguments.check.then(|| check(&file, arguments, format)).transpose()?;
     let listing = listing(&file, check);
     match format {
@@ -123,7 +133,7 @@ fn listing(file: &WeightsFile, check: Option<Check>) -> Listing<'_> {
         parameters: tensors.iter().map(|tensor| tensor.parameters).sum(),
         bytes: tensors.iter().map(|tensor| tensor.bytes).sum(),
         dtypes: totals(&tensors, |tensor| tensor.dtype.into()),
-        layers: totals(&tensors, |tensor| layer(tensor.name).into()),
+        layers: totals(&tensors, |tensor| layer_of(tensor.name).into()),
         fits: fits(file),
         tensors,
         check,
@@ -141,20 +151,6 @@ fn entry<'a>(file: &WeightsFile, tensor: &'a Tensor) -> TensorEntry<'a> {
         file: tensor.file,
         offset: tensor.offset,
     }
-}
-
-/// Returns the layer of a tensor: its name up to the first number, or its first part.
-fn layer(name: &str) -> &str {
-    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()) && !part.is_empty();
-    let mut end = 0;
-    for part in name.split('.') {
-        end += part.len();
-        if is_number(part) {
-            return &name[..end];
-        }
-        end += 1;
-    }
-    name.split('.').next().unwrap_or(name)
 }
 
 fn totals(tensors: &[TensorEntry<'_>], key: impl Fn(&TensorEntry<'_>) -> String) -> Vec<Total> {

@@ -1,17 +1,17 @@
 //! A trace planned ahead, and replayed by its plan.
-use super::clock::Clock;
 use super::device::unit;
 use super::program::{Program, Step};
-use super::run::Watched;
 use core::time::Duration;
-use omniheap::layers::{Layer, Record};
+use omniheap::layers::Record;
 use omniheap::plan::Options;
 use omniheap::plan::install::{NoSchedule, Schedule};
 use omniheap::trace::Trace;
 use omniheap::{
-    Align, Allocation, AnyBackend, Manager, ManagerConfig, Request, plan::plan_from_trace,
-    seam::Result,
+    Align, Allocation, AnyBackend, Manager, ManagerConfig, Request,
+    plan::plan_from_trace,
+    seam::{Result, erase},
 };
+use std::sync::Arc;
 
 /// Time limit of the planner.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -41,9 +41,10 @@ pub(crate) fn keep(
     program: &Program,
     schedule: &Schedule,
 ) -> Result<Kept> {
-    let manager = Manager::with_config(Record::new(Layer::wrap(backend, Clock::new(None))), config);
+    let record = Arc::new(Record::new(backend));
+    let manager = Manager::with_config(erase(Arc::clone(&record)), config);
     let installed = schedule.clone().install(&manager, None)?;
-    let mut live: Vec<Option<Allocation<Watched>>> = Vec::new();
+    let mut live: Vec<Option<Allocation<AnyBackend>>> = Vec::new();
     live.resize_with(program.numbers as usize, || None);
     for step in &program.steps {
         match *step {
@@ -57,5 +58,5 @@ pub(crate) fn keep(
     }
     let report = installed.report();
     let deviations = report.extra + report.skipped + report.occupied;
-    Ok(Kept { peak_reserved: manager.backend().peak_bytes(), deviations })
+    Ok(Kept { peak_reserved: record.peak_bytes(), deviations })
 }

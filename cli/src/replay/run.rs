@@ -5,8 +5,10 @@ use core::time::Duration;
 use omniheap::layers::{Layer, Record};
 use omniheap::{
     AllocateError, Allocation, AnyBackend, Backend as _, ErrorKind, Manager, ManagerConfig,
-    Request, TimelineId, seam::Result,
+    Request, TimelineId,
+    seam::{Result, erase},
 };
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Results of one replay.
@@ -28,8 +30,7 @@ pub(crate) struct Played {
     pub(crate) moved: u64,
 }
 
-/// A device whose calls are counted and timed. It is erased: a manager takes long to compile for each type of device, and the
-/// events of a replay rarely reach the device.
+/// A device whose calls are counted and timed.
 pub(super) type Watched = Record<Layer<AnyBackend, Clock>>;
 
 /// When to stop early.
@@ -53,9 +54,11 @@ pub(super) fn play(
     mut watch: impl FnMut(usize, &Watched),
 ) -> Result<Played> {
     let before = clock.used();
-    let manager = &Manager::with_config(Record::new(Layer::wrap(backend, clock)), config);
-    let timelines = open_timelines(manager.backend(), program.streams)?;
-    let mut live: Vec<Option<Allocation<Watched>>> = Vec::new();
+    let record: Arc<Watched> = Arc::new(Record::new(Layer::wrap(backend, clock)));
+    // Erased: a manager takes long to compile for each type of device, and the events of a replay rarely reach the device.
+    let manager = &Manager::with_config(erase(Arc::clone(&record)), config);
+    let timelines = open_timelines(&record, program.streams)?;
+    let mut live: Vec<Option<Allocation<AnyBackend>>> = Vec::new();
     live.resize_with(program.numbers as usize, || None);
     let mut failed = Vec::new();
     let start = Instant::now();
@@ -77,10 +80,10 @@ pub(super) fn play(
             }
             Step::Free { number } => live[number as usize] = None,
         }
-        watch(at, manager.backend());
+        watch(at, &record);
     }
     let elapsed = start.elapsed();
-    let (record, moved) = (manager.backend(), manager.report().moved_bytes);
+    let moved = manager.report().moved_bytes;
     let (peak_reserved, driver_calls) = (record.peak_bytes(), record.driver_calls());
     let (time, driver_time, most_used) = {
         let figures = record.inner().hooks().figures();
@@ -88,7 +91,7 @@ pub(super) fn play(
     };
     let driver_peak = most_used.zip(before).map(|(most, before)| most.saturating_sub(before));
     drop(live);
-    close_timelines(record, &timelines)?;
+    close_timelines(&record, &timelines)?;
     Ok(Played { time, driver_time, driver_peak, failed, peak_reserved, driver_calls, moved })
 }
 

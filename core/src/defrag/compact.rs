@@ -280,6 +280,33 @@ mod tests {
     }
 
     #[test]
+    fn the_tree_finds_the_lowest_hole_with_room() {
+        let mut state = 3u64;
+        let mut below = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        for count in [1, 2, 3, 5, 8, 13] {
+            let piece = |n: u64| [hole(n * 100, 50), live(n * 100 + 50, 50, 0)];
+            let pieces: Vec<_> = (0..count).flat_map(piece).collect();
+            let mut holes = HoleTree::new(&pieces, Align::ONE);
+            let mut left: Vec<_> = (0..count).map(|_| 50).collect();
+            for _ in 0..300 {
+                let [at, first] = [(); 2].map(|()| usize::try_from(below(count)).unwrap());
+                left[at] = below(51);
+                holes.set_left(at, left[at]);
+                let wanted = 1 + below(60);
+                let expected = (first..left.len()).find(|at| left[*at] >= wanted);
+                assert_eq!(
+                    holes.find(first, wanted),
+                    expected,
+                    "{wanted} from {first} in {left:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn the_highest_go_to_the_lowest_holes() {
         let pieces = [live(0, 4, 1), hole(4, 8), live(12, 4, 2), hole(16, 4), live(20, 4, 3)];
         assert_eq!(move_down(&pieces, Align::ONE), [down(3, 20, 4, 4), down(2, 12, 4, 8)]);

@@ -506,7 +506,7 @@ mod tests {
         let last = users.free(one);
         users.free(two);
         users.free(three);
-        let mut asked = |users: &mut Users| users.whom_to_ask(last).len();
+        let asked = |users: &mut Users| users.whom_to_ask(last).len();
         assert_eq!(asked(&mut users), 3, "three frees, three busy timelines");
         assert_eq!(asked(&mut users), 1, "only the one who used it");
         users.free(one);

@@ -67,7 +67,7 @@ impl<B: Backend> Allocation<B> {
     /// Shows the bytes to the host, pinned while the result is held.
     ///
     /// The host's accesses are not in the order of any timeline. Earlier owners of the bytes have passed when the call returns:
-    /// without a wait where the request named the host as writer or reader ([`Request::upload`](crate::Request::upload)) or had
+    /// without a wait where the request named the host as writer or reader ([`Usage::Upload`](crate::Usage::Upload)) or had
     /// no timeline, else by waiting for the timeline. Wait yourself for your own device work on the allocation.
     ///
     /// # Errors

@@ -81,6 +81,14 @@ impl Shadow {
                 Op::Move { id: self.allocations[&id].0, block: self.blocks[&block].0, offset }
             }
             Record::Use { id, stream } => Op::Use { id: self.allocations[&id].0, stream },
+            other => self.note_driver(other),
+        };
+        self.expected.push((time, op));
+    }
+
+    /// As [`note`](Self::note), for records of no single allocation.
+    fn note_driver(&mut self, record: Record) -> Op {
+        match record {
             Record::BlockAllocate { block, size, heap, backing } => {
                 let taken =
                     |number: &u16| self.blocks.values().any(|(known, ..)| known.0 == *number);
@@ -111,8 +119,7 @@ impl Shadow {
                 Op::OutOfMemory { size, stream, rung }
             }
             other => panic!("{other:?} is not made here"),
-        };
-        self.expected.push((time, op));
+        }
     }
 
     fn reserve(&mut self, bytes: u64) {
@@ -211,12 +218,6 @@ fn every_event_and_every_figure_is_the_models() {
 fn begun() -> Writer<Vec<u8>> {
     let mut recorder = Writer::new(Vec::new());
     let stream = StreamId(0);
-    let memory = |block, size| Record::BlockAllocate {
-        block,
-        size,
-        heap: HeapId(0),
-        backing: Backing::Memory,
-    };
     recorder.label(LabelId::NONE, "only");
     for record in [
         sample::allocate(1, 100),
@@ -234,51 +235,53 @@ fn begun() -> Writer<Vec<u8>> {
     recorder
 }
 
+const STREAM: StreamId = StreamId(0);
+const HEAP: HeapId = HeapId(0);
+
+const fn memory(block: u64, size: u64) -> Record {
+    Record::BlockAllocate { block, size, heap: HEAP, backing: Backing::Memory }
+}
+
+const fn pages(bytes: u64) -> Record {
+    Record::PagesTake { bytes, heap: HEAP }
+}
+
+/// Records that just break a rule behind what [`begun`] has recorded, and what is said of each.
+const BROKEN: [(Record, &str); 26] = [
+    (sample::allocate(1, 1), "DuplicateId(1)"),
+    (sample::allocate(2, 1), "DuplicateId(2)"),
+    (sample::allocate(9, 0), "ZeroSize"),
+    (sample::allocate(9, u64::MAX - 199), "LiveOverflow"),
+    (Record::FreeRequested { id: 2, stream: STREAM }, "DoubleFree(2)"),
+    (Record::FreeRequested { id: 3, stream: STREAM }, "DoubleFree(3)"),
+    (Record::FreeRequested { id: 9, stream: STREAM }, "UnknownId(9)"),
+    (Record::FreeCompleted { id: 3, stream: STREAM }, "DoubleFree(3)"),
+    (Record::FreeCompleted { id: 9, stream: STREAM }, "UnknownId(9)"),
+    (Record::Use { id: 3, stream: STREAM }, "DoubleFree(3)"),
+    (Record::Use { id: 9, stream: STREAM }, "UnknownId(9)"),
+    (Record::Bind { id: 3, block: 7, offset: 0 }, "DoubleFree(3)"),
+    (Record::Bind { id: 1, block: 7, offset: 65 }, "OutsideBlock { block_size: 164 }"),
+    (Record::Move { id: 1, block: 7, offset: u64::MAX }, "OutsideBlock { block_size: 164 }"),
+    (Record::Move { id: 1, block: 8, offset: 0 }, "UnknownBlock(8)"),
+    (Record::BlockFree { block: 8 }, "UnknownBlock(8)"),
+    (memory(7, 1), "DuplicateBlock(7)"),
+    (memory(9, 0), "ZeroSize"),
+    (memory(9, u64::MAX - 213), "LiveOverflow"),
+    (pages(0), "ZeroSize"),
+    (pages(u64::MAX - 213), "LiveOverflow"),
+    (Record::PagesReturn { bytes: 51, heap: HEAP }, "Malformed(\"pages"),
+    (Record::Name { id: 9, label: LabelId(1) }, "UnknownId(9)"),
+    (Record::Name { id: 1, label: LabelId(2) }, "Malformed(\"label\")"),
+    (Record::Place { id: 9, region: Region::Device, reason: LabelId(1) }, "UnknownId(9)"),
+    (Record::Place { id: 1, region: Region::Device, reason: LabelId(2) }, "Malformed(\"label\")"),
+];
+
 /// Each rule with a record that just breaks it; errors name the byte where the record begins.
 #[test]
 fn what_breaks_a_rule_is_refused_at_its_byte() {
     let whole = begun().finish().unwrap();
     let at = whole.len() as u64 - 12; // Before the closing mark.
-    let stream = StreamId(0);
-    let block = |block, size| Record::BlockAllocate {
-        block,
-        size,
-        heap: HeapId(0),
-        backing: Backing::Memory,
-    };
-    let pages = |bytes| Record::PagesTake { bytes, heap: HeapId(0) };
-    let cases: &[(Record, &str)] = &[
-        (sample::allocate(1, 1), "DuplicateId(1)"),
-        (sample::allocate(2, 1), "DuplicateId(2)"),
-        (sample::allocate(9, 0), "ZeroSize"),
-        (sample::allocate(9, u64::MAX - 199), "LiveOverflow"),
-        (Record::FreeRequested { id: 2, stream }, "DoubleFree(2)"),
-        (Record::FreeRequested { id: 3, stream }, "DoubleFree(3)"),
-        (Record::FreeRequested { id: 9, stream }, "UnknownId(9)"),
-        (Record::FreeCompleted { id: 3, stream }, "DoubleFree(3)"),
-        (Record::FreeCompleted { id: 9, stream }, "UnknownId(9)"),
-        (Record::Use { id: 3, stream }, "DoubleFree(3)"),
-        (Record::Use { id: 9, stream }, "UnknownId(9)"),
-        (Record::Bind { id: 3, block: 7, offset: 0 }, "DoubleFree(3)"),
-        (Record::Bind { id: 1, block: 7, offset: 65 }, "OutsideBlock { block_size: 164 }"),
-        (Record::Move { id: 1, block: 7, offset: u64::MAX }, "OutsideBlock { block_size: 164 }"),
-        (Record::Move { id: 1, block: 8, offset: 0 }, "UnknownBlock(8)"),
-        (Record::BlockFree { block: 8 }, "UnknownBlock(8)"),
-        (block(7, 1), "DuplicateBlock(7)"),
-        (block(9, 0), "ZeroSize"),
-        (block(9, u64::MAX - 213), "LiveOverflow"),
-        (pages(0), "ZeroSize"),
-        (pages(u64::MAX - 213), "LiveOverflow"),
-        (Record::PagesReturn { bytes: 51, heap: HeapId(0) }, "Malformed(\"pages"),
-        (Record::Name { id: 9, label: LabelId(1) }, "UnknownId(9)"),
-        (Record::Name { id: 1, label: LabelId(2) }, "Malformed(\"label\")"),
-        (Record::Place { id: 9, region: Region::Device, reason: LabelId(1) }, "UnknownId(9)"),
-        (
-            Record::Place { id: 1, region: Region::Device, reason: LabelId(2) },
-            "Malformed(\"label\")",
-        ),
-    ];
-    for (record, kind) in cases {
+    for (record, kind) in &BROKEN {
         let mut recorder = begun();
         recorder.record(5, record);
         let error = open(&recorder.finish().unwrap()).expect_err(kind);
@@ -290,12 +293,6 @@ fn what_breaks_a_rule_is_refused_at_its_byte() {
 #[test]
 fn what_just_keeps_a_rule_is_read() {
     let stream = StreamId(0);
-    let memory = |block, size| Record::BlockAllocate {
-        block,
-        size,
-        heap: HeapId(0),
-        backing: Backing::Memory,
-    };
     let cases = [
         sample::allocate(3, 1),
         sample::allocate(9, u64::MAX - 200),

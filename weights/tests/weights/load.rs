@@ -5,6 +5,7 @@ use core::cell::Cell;
 use core::ops::ControlFlow;
 use omniheap_core::{Align, HeapKind, Manager, PoolConfig, Request};
 use omniheap_host::{Host, heap};
+use omniheap_layers::{Fault, Plan};
 use omniheap_weights::{Destination, Dtype, ErrorKind, Load, LoadWeights, Loaded, WeightsFile};
 use std::path::PathBuf;
 use zip::CompressionMethod;
@@ -259,4 +260,36 @@ fn progress_counts_every_byte_once() {
     manager.load_weights(&file, &load).unwrap();
     let total = (20 << 20) + 999;
     assert_eq!(last.get(), (total, total));
+}
+
+#[test]
+fn every_device_call_that_fails_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let given = [Given::new("a", Dtype::U8, &[5 << 20], 1), Given::new("b", Dtype::U8, &[999], 2)];
+    let file = WeightsFile::open(&[folder.write("w", &write::safetensors(&given))]).unwrap();
+    let dry = Manager::new(Fault::new(Host::new()));
+    manager_load(&dry, &file, &given).unwrap();
+    let mut failed = 0;
+    for at in 0..dry.backend().seen() {
+        for pick in 0..3 {
+            let manager = Manager::new(Fault::new(Host::new()));
+            manager.backend().inject(Plan::Nth(at), pick);
+            failed += u32::from(manager_load(&manager, &file, &given).is_err());
+            manager.backend().inject(Plan::Never, 0);
+            assert_eq!(manager.report().totals.live, 0, "call {at} left something");
+            manager_load(&manager, &file, &given).unwrap();
+        }
+    }
+    assert!(failed > 0, "no call that failed was noticed");
+}
+
+fn manager_load(
+    manager: &Manager<Fault<Host>>,
+    file: &WeightsFile,
+    given: &[Given],
+) -> Result<(), omniheap_weights::Error> {
+    let loaded = manager.load_weights(file, &Load::new())?;
+    manager.backend().inject(Plan::Never, 0);
+    compare(&loaded, given);
+    Ok(())
 }

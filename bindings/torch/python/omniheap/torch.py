@@ -61,8 +61,8 @@ def enable(limit=None, paged=True):
             f"PyTorch takes no other allocator now ({str(error).splitlines()[0]}); "
             "enable omniheap first thing, and no other allocator beside it"
         ) from None
-    # Where this PyTorch is too strange for it, cuDNN's benchmarks are refused, as by every other pluggable allocator.
-    _library.load().omniheap_torch_answer_workspaces()
+    # What a strange PyTorch lacks for this is refused, as by every other pluggable allocator.
+    _library.load().omniheap_torch_attach()
     _stats.install(torch)
     _history.install(torch)
     _pools.install(torch)

@@ -8,7 +8,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::cuda::{Capture, Standing};
 use omniheap::host::{Block, Host};
 use omniheap::seam::*;
-use omniheap::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

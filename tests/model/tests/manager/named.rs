@@ -22,7 +22,7 @@ fn a_named_heap_serves_its_requests() {
         live.push((STAGING, ask(Request::new(size).heap(STAGING))));
         live.push((STAGING, ask(Request::new(size).heap(STAGING).name("named"))));
         let at = usize::try_from(n).expect("small") * 7 % live.len();
-        live.swap_remove(at);
+        drop(live.swap_remove(at));
     }
     assert!(live.iter().all(|(heap, one)| one.heap() == *heap));
     let calls = manager.report().driver_calls;

@@ -3,7 +3,7 @@ use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Background, Budget, Decision, Defragmentation, HeapId, HeapKind, Manager, ManagerConfig,
-    Request, Rung, Shortage, Step, TimelineId, Timelines,
+    PoolConfig, Request, Rung, Shortage, Step, TimelineId, Timelines,
 };
 use omniheap_extras::{guard_report, guarded, overwrites};
 use omniheap_host::{Host, heap};
@@ -171,4 +171,63 @@ fn a_shortage_says_whether_host_memory_has_room() {
         let error = manager.allocate(&Request::new(size).heap(HEAP)).expect_err("it is full");
         assert_eq!(error.shortage().map(|short| short.fits_after_spill), Some(fits), "{size}");
     }
+}
+
+#[test]
+fn background_work_begins_above_one_share_and_ends_below_another() {
+    let mut config = plain();
+    let how = Background::new(Budget::new().moves(1)).between(25, 25);
+    config.defragmentation = Defragmentation::Background(how);
+    config.pool.block = Some(4 * MIB);
+    let manager = Manager::with_config(device(64 * MIB), config);
+    let ask = || manager.allocate(&Request::new(MIB / 4)).expect("fits");
+    let mut all: Vec<_> = (0..16).map(|_| Some(ask())).collect();
+    let mut free = |which: usize| drop(all[which].take());
+    [1, 4, 7, 10].into_iter().for_each(&mut free);
+    assert_eq!(manager.step().expect("alive"), Step::Idle, "25 of 100 are free, and not more");
+    free(13);
+    assert_ne!(manager.step().expect("alive"), Step::Idle, "more are free");
+    while !matches!(manager.step().expect("alive"), Step::Committed(_)) {
+        std::thread::yield_now();
+    }
+    let one = ask();
+    assert_ne!(manager.step().expect("alive"), Step::Idle, "25 of 100 are free, and not less");
+    while !matches!(manager.step().expect("alive"), Step::Committed(_)) {
+        std::thread::yield_now();
+    }
+    let two = ask();
+    assert_eq!(manager.step().expect("alive"), Step::Idle, "less are free");
+    drop((one, two));
+}
+
+#[test]
+fn a_request_as_large_as_its_pool_goes_without_a_guard() {
+    let config = guarded(one_lane(ManagerConfig::default()));
+    let manager = Manager::with_config(device(1 << 30), config);
+    let config = PoolConfig::new().paged().maximum(8 * MIB);
+    let pool = manager.create_pool(HEAP, config).expect("valid");
+    let before = guard_report(&manager).unguarded;
+    let whole = pool.allocate(&Request::new(8 * MIB)).expect("all of it");
+    assert_eq!(guard_report(&manager).unguarded, before + 1);
+    drop(whole);
+    drop(pool.allocate(&Request::new(4 * MIB)).expect("half of it"));
+    assert_eq!(guard_report(&manager).unguarded, before + 1, "there was room for a guard");
+}
+
+#[test]
+fn what_is_aligned_as_far_as_its_heap_allows_comes_back() {
+    let near = heap(HeapKind::Device, 16 * MIB);
+    let mut far = heap(HeapKind::Staging, 16 * MIB);
+    (far.physical, far.align) = (1, near.align);
+    let align = near.align;
+    let host = Host::builder().heap(near).heap(far).open().expect("a host device");
+    let manager = Manager::with_config(host, plain());
+    let full = manager.allocate(&Request::new(16 * MIB).heap(HEAP)).expect("fits");
+    let request = Request::new(64 << 10).align(align).may_spill();
+    let spilled = manager.allocate(&request).expect("host memory");
+    assert_eq!(spilled.heap(), HeapId(1));
+    drop(full);
+    let pass = manager.begin_recall(&Budget::new()).expect("alive");
+    assert_eq!(pass.commit().expect("alive").moved.moves, 1);
+    assert_eq!(spilled.heap(), HEAP);
 }
