@@ -57,7 +57,18 @@ type Callback = Arc<dyn Fn(&Pressure) -> Relief + Send + Sync>;
 ///
 /// # Examples
 ///
-/// See the crate `omniheap`, whose host backend runs everywhere.
+/// ```
+/// use omniheap_core::{Manager, Request, Usage};
+/// use omniheap_host::Host;
+///
+/// let manager = Manager::new(Host::new());
+/// let frame = manager.allocate(&Request::new(4096).usage(Usage::Upload).name("frame"))?;
+/// frame.write(0, b"bytes")?;
+/// assert_eq!(manager.totals().live, 1);
+/// drop(frame); // reusable at once; the driver is not asked
+/// assert_eq!(manager.totals().live, 0);
+/// # Ok::<(), omniheap_core::AllocateError>(())
+/// ```
 pub struct Manager<B: Backend> {
     inner: Arc<Inner<B>>,
 }
