@@ -225,7 +225,8 @@ planted! {
     pools_in_use_are_destroyed caught by a_pool_in_use_is_busy in "manager/pools.rs":
         "if !lane.is_idle() {" => "if !lane.is_idle() && !PLANTED {";
     settings_may_contradict caught by pool_settings_that_contradict_are_refused in "lane/config.rs":
-        "if wrong {" => "if wrong && !PLANTED {";
+        "match (first(&invalid), first(&exceeding)) {" =>
+        "match (first(&invalid).filter(|_| !PLANTED), first(&exceeding)) {";
     minimums_are_given_back caught by a_minimum_is_taken_at_once_and_kept in "lane/blocks.rs":
         "left.saturating_sub(size) >= self.shared.config.minimum {" =>
         "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
