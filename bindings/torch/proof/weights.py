@@ -178,7 +178,8 @@ def main():
     parser.add_argument("--folder", required=True)
     parser.add_argument("--gib", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tmpfs", default="")
+    parser.add_argument("--shapes", default="large1,large8,small")
+    parser.add_argument("--heats", default="hot,cold")
     arguments = parser.parse_args()
     os.makedirs(arguments.folder, exist_ok=True)
     torch.cuda.init()
@@ -189,12 +190,14 @@ def main():
     print(json.dumps({"pinned": pinned}), flush=True)
     shapes = [("large1", 64 << 20, 1), ("large8", 64 << 20, 8), ("small", 256 << 10, 1)]
     for name, tensor_bytes, files in shapes:
+        if name not in arguments.shapes.split(","):
+            continue
         paths = write(arguments.folder, name, tensor_bytes, size // tensor_bytes, files)
         warm(paths)
         if name == "large8":
             print(json.dumps({"same": same(paths)}), flush=True)
         for heat, prepare in (("hot", lambda _: None), ("cold", drop)):
-            if heat == "cold" and name != "large1":
+            if heat not in arguments.heats.split(",") or (heat == "cold" and name != "large1"):
                 continue
             row = {"shape": name, "heat": heat}
             if heat == "cold":

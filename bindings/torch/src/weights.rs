@@ -4,6 +4,7 @@ use crate::guard::{failed, guarded, say, text};
 use crate::lock;
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::{ControlFlow, Deref};
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::{ptr, slice};
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
@@ -13,19 +14,19 @@ use omniheap::weights::{Destination, Load, LoadWeights, Progress, WeightsFile, a
 use omniheap::{Align, Backend, Manager};
 use omniheap_stream::{Block, Device, Driver};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// Called with bytes that have arrived, bytes in total and the caller's word; anything but zero cancels the load.
 pub type Report = unsafe extern "C" fn(done: u64, total: u64, user: *mut c_void) -> c_int;
 
 /// Open files by handle.
-static OPEN: Mutex<(u64, Option<HashMap<u64, Arc<WeightsFile>>>)> = Mutex::new((1, None));
+static OPEN: Mutex<BTreeMap<u64, Arc<WeightsFile>>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 fn find(handle: u64) -> Result<Arc<WeightsFile>, String> {
-    let open = lock(&OPEN);
-    let found = open.1.as_ref().and_then(|files| files.get(&handle));
-    found.cloned().ok_or_else(|| format!("{handle} is no open weights file; open it first"))
+    let found = lock(&OPEN).get(&handle).cloned();
+    found.ok_or_else(|| format!("{handle} is no open weights file; open it first"))
 }
 
 /// Opens weights files, named in a JSON list; returns a handle, or 0 and a text for `omniheap_torch_error`.
@@ -42,10 +43,8 @@ pub unsafe extern "C" fn omniheap_weights_open(paths: *const c_char) -> u64 {
         let paths: Vec<String> = serde_json::from_str(paths)
             .map_err(|error| format!("paths are no JSON list of texts: {error}"))?;
         let file = WeightsFile::open(&paths).map_err(|error| error.to_string())?;
-        let mut open = lock(&OPEN);
-        handle = open.0;
-        open.0 += 1;
-        open.1.get_or_insert_default().insert(handle, Arc::new(file));
+        handle = NEXT.fetch_add(1, Ordering::Relaxed);
+        lock(&OPEN).insert(handle, Arc::new(file));
         Ok(())
     });
     handle
@@ -56,7 +55,7 @@ pub unsafe extern "C" fn omniheap_weights_open(paths: *const c_char) -> u64 {
 pub extern "C" fn omniheap_weights_close(handle: u64) -> c_int {
     guarded(|| {
         find(handle)?;
-        lock(&OPEN).1.get_or_insert_default().remove(&handle);
+        lock(&OPEN).remove(&handle);
         Ok(())
     })
 }
@@ -196,10 +195,10 @@ pub unsafe extern "C" fn omniheap_weights_load(
     })
 }
 
-type Managers<B> = Mutex<Option<HashMap<u32, Manager<B>>>>;
-static CUDA: Managers<Cuda> = Mutex::new(None);
-static HIP: Managers<Hip> = Mutex::new(None);
-static HOST: Managers<Host> = Mutex::new(None);
+type Managers<B> = Mutex<BTreeMap<u32, Manager<B>>>;
+static CUDA: Managers<Cuda> = Mutex::new(BTreeMap::new());
+static HIP: Managers<Hip> = Mutex::new(BTreeMap::new());
+static HOST: Managers<Host> = Mutex::new(BTreeMap::new());
 
 /// A manager for the ring of loads to a device. It is kept, so that the next load has pinned memory at once.
 fn manager<B: Backend>(
@@ -208,7 +207,6 @@ fn manager<B: Backend>(
     open: impl FnOnce(u32) -> omniheap::seam::Result<B>,
 ) -> Result<Manager<B>, String> {
     let mut managers = lock(managers);
-    let managers = managers.get_or_insert_default();
     if let Some(found) = managers.get(&ordinal) {
         return Ok(found.clone());
     }

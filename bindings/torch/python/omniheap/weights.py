@@ -8,6 +8,7 @@
 Reads safetensors (also index.json), GGUF and zip files of torch.save. Nothing in a file is ever run.
 """
 
+import array
 import ctypes
 import json
 import os
@@ -26,21 +27,15 @@ _DTYPES = {
 _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
 
 
-class _Buffer(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_uint64), ("size", ctypes.c_uint64)]
-
-
-class _Wanted(ctypes.Structure):
-    _fields_ = [("tensor", ctypes.c_uint64), ("buffer", ctypes.c_uint64), ("offset", ctypes.c_uint64)]
-
-
 class _Tensor:
     """A tensor of a file. Types that PyTorch lacks are bytes, block by block."""
 
-    def __init__(self, torch, number, entry):
+    __slots__ = ("dtype", "name", "number", "shape", "size")
+
+    def __init__(self, torch, dtypes, number, entry):
         self.name, dtype, self.shape, elements, block, self.size = entry
         self.number = number
-        self.dtype = getattr(torch, _DTYPES.get(dtype, ""), None)
+        self.dtype = dtypes.get(dtype)
         if self.dtype is None:
             self.dtype = torch.uint8
             last = self.shape[-1] if self.shape else 1
@@ -59,7 +54,8 @@ class _File:
         if not self.handle:
             raise OmniheapError(self._error())
         listed = self._json(self.library.omniheap_weights_list(self.handle))
-        self.tensors = [_Tensor(torch, number, entry) for number, entry in enumerate(listed)]
+        dtypes = {name: getattr(torch, ours, None) for name, ours in _DTYPES.items()}
+        self.tensors = [_Tensor(torch, dtypes, number, entry) for number, entry in enumerate(listed)]
 
     def __enter__(self):
         return self
@@ -77,11 +73,11 @@ class _File:
 
     def arrange(self, tensors):
         """Bytes of each buffer, and buffer and offset of each tensor."""
-        numbers = (ctypes.c_uint64 * len(tensors))(*(tensor.number for tensor in tensors))
-        return self._json(self.library.omniheap_weights_arrange(self.handle, numbers, len(tensors)))
+        numbers = array.array("Q", [tensor.number for tensor in tensors])
+        return self._json(self.library.omniheap_weights_arrange(self.handle, numbers.buffer_info()[0], len(tensors)))
 
     def load(self, torch, device, buffers, wanted, progress=None):
-        """Fills buffers; `wanted` are tensor, number of its buffer, offset in it."""
+        """Fills buffers; `wanted` are triples in a row: number of a tensor, number of its buffer, offset in it."""
         backend, ordinal = _place(torch, device)
         raised = []
 
@@ -94,13 +90,15 @@ class _File:
                 raised.append(error)
                 return 1
 
-        addresses = (_Buffer * len(buffers))(*((buffer.data_ptr(), buffer.nbytes) for buffer in buffers))
-        orders = (_Wanted * len(wanted))(*((tensor.number, number, offset) for tensor, number, offset in wanted))
+        # The layout of the library's structures: 64-bit numbers in a row.
+        addresses = array.array("Q", [number for buffer in buffers for number in (buffer.data_ptr(), buffer.nbytes)])
+        orders = array.array("Q", wanted)
         if backend != "host":
             # PyTorch hands out memory that earlier work on the stream may still use.
             torch.cuda.current_stream(device).synchronize()
         code = self.library.omniheap_weights_load(
-            self.handle, backend.encode(), ordinal, addresses, len(buffers), orders, len(wanted), _REPORT(report), None
+            self.handle, backend.encode(), ordinal,
+            addresses.buffer_info()[0], len(buffers), orders.buffer_info()[0], len(orders) // 3, _REPORT(report), None,
         )
         if raised:
             raise raised[0]
@@ -127,8 +125,9 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
         chosen = [tensor for tensor in file.tensors if keep is None or keep(tensor.name)]
         sizes, spots = file.arrange(chosen)
         buffers = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
-        file.load(torch, device, buffers, [(tensor, *spot) for tensor, spot in zip(chosen, spots) if tensor.size], progress)
-    return {tensor.name: _view(torch, tensor, buffers, spot, device) for tensor, spot in zip(chosen, spots)}
+        wanted = [number for tensor, spot in zip(chosen, spots) if tensor.size for number in (tensor.number, *spot)]
+        file.load(torch, device, buffers, wanted, progress)
+    return _views(torch, chosen, buffers, spots, device)
 
 
 def load_into(model, paths, strict=True, progress=None):
@@ -167,19 +166,33 @@ def _load_group(torch, file, device, group, progress):
         target.detach() if is_straight else torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
         for (tensor, target), is_straight in zip(group, straight)
     ]
-    wanted = [(tensor, number, 0) for number, (tensor, _) in enumerate(group) if tensor.size]
-    file.load(torch, device, buffers, wanted, progress)
+    wanted = [(tensor.number, number, 0) for number, (tensor, _) in enumerate(group) if tensor.size]
+    file.load(torch, device, buffers, [number for triple in wanted for number in triple], progress)
     with torch.no_grad():
         for (_, target), buffer, is_straight in zip(group, buffers, straight):
             if not is_straight:
                 target.copy_(buffer)
 
 
-def _view(torch, tensor, buffers, spot, device):
-    if not tensor.size:
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-    number, offset = spot
-    return buffers[number][offset : offset + tensor.size].view(tensor.dtype).view(tensor.shape)
+def _views(torch, tensors, buffers, spots, device):
+    """Tensors by name, each over its part of a buffer. One call per tensor: files have tens of thousands."""
+    typed, views, as_strided = {}, {}, torch.as_strided
+    for tensor, (number, offset) in zip(tensors, spots):
+        if not tensor.size:
+            views[tensor.name] = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+            continue
+        key = number, tensor.dtype
+        buffer = typed.get(key)
+        if buffer is None:
+            # Buffers are multiples of 256 bytes, so of every type.
+            buffer = typed[key] = buffers[number].view(tensor.dtype)
+        strides, stride = [], 1
+        for extent in reversed(tensor.shape):
+            strides.append(stride)
+            stride *= extent
+        strides.reverse()
+        views[tensor.name] = as_strided(buffer, tensor.shape, strides, offset // buffer.element_size())
+    return views
 
 
 def _place(torch, device):
