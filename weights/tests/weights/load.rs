@@ -3,7 +3,7 @@
 use crate::write::{self, Folder, Given};
 use core::cell::Cell;
 use core::ops::ControlFlow;
-use omniheap_core::{Align, Heap, HeapKind, Manager, PoolConfig, Request};
+use omniheap_core::{Align, HeapKind, Manager, PoolConfig, Request};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Plan};
 use omniheap_weights::{Destination, Dtype, ErrorKind, Load, LoadWeights, Loaded, WeightsFile};
@@ -79,10 +79,12 @@ fn three_hundred_files_of_three_formats() {
 
 /// A device that copies units of four bytes, as some do.
 fn coarse() -> Manager<Host> {
+    // Little is aligned here, as pinned memory of some drivers is.
+    let mut staging = heap(HeapKind::Staging, 256 << 20);
+    staging.align = Align::of(256);
     let host = Host::builder()
         .heap(heap(HeapKind::Device, 256 << 20))
-        // Little is aligned here, as pinned memory of some drivers is.
-        .heap(Heap { align: Align::of(256), ..heap(HeapKind::Staging, 256 << 20) })
+        .heap(staging)
         .copy_align(Align::of(4));
     Manager::new(host.open().unwrap())
 }
