@@ -241,7 +241,7 @@ pub enum ErrorKind {
     Device(#[source] omniheap_core::Error),
     /// Memory for the tensors could not be allocated; everything is free again.
     #[error("cannot allocate the tensors: {0}")]
-    Allocate(#[source] AllocateError),
+    Allocate(#[source] Box<AllocateError>),
     /// The progress callback stopped the load.
     #[error("the load was cancelled; nothing was kept")]
     Cancelled,
