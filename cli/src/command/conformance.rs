@@ -109,31 +109,37 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         match suite(kind, arguments, format) {
             Err(why) if is_required(kind) => failures.push(why),
             Err(why) => note(format, &why)?,
-            Ok(results) if results.cases.is_empty() && !interrupt::is_wanted() => {
-                let filter = &arguments.filter;
-                let why = format!("no case's name contains `{filter}`; --list prints them all");
-                return Err(Failure::input(why));
-            }
             Ok(results) => {
-                match format {
-                    Format::Json => output::print_line(&results.to_json())?,
-                    Format::Text => output::print_line(&text(&results))?,
-                }
+                show(&results, &arguments.filter, format)?;
                 if results.failed() > 0 {
                     failures.push(format!("{kind}: {} cases failed", results.failed()));
                 }
                 junit.push(results.to_junit());
             }
         }
-        if interrupt::is_wanted() {
-            let why = format!("interrupted: the results of {kind} are partial; no file is written");
-            return Err(Failure::interrupted(why));
-        }
     }
     if let (Some(file), Some(content)) = (file, merge(&junit)) {
         file.write(|sink| sink.write_all(content.as_bytes()))?;
     }
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
+}
+
+/// Prints results. Fails where there are none, or only a part.
+fn show(results: &Results, filter: &str, format: Format) -> Result<(), Failure> {
+    if results.cases.is_empty() && !interrupt::is_wanted() {
+        let why = format!("no case's name contains `{filter}`; --list prints them all");
+        return Err(Failure::input(why));
+    }
+    match format {
+        Format::Json => output::print_line(&results.to_json())?,
+        Format::Text => output::print_line(&text(results))?,
+    }
+    if interrupt::is_wanted() {
+        let label = &results.label;
+        let why = format!("interrupted: the results of {label} are partial; no file is written");
+        return Err(Failure::interrupted(why));
+    }
+    Ok(())
 }
 
 /// Prints the names of cases.
