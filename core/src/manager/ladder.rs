@@ -426,8 +426,18 @@ impl<'a, B: Backend> Climb<'a, B> {
         }
     }
 
+    /// Waits for what may still be in use. Bytes that another thread frees meanwhile may join a hole that was waited for; then
+    /// that hole waits for them too, and so does this request.
     fn wait(&mut self) -> Result<Option<Served<B>>> {
-        self.search(WaitMode::Block)
+        let frees = |climb: &Self| climb.pool.lanes().iter().map(|lane| lane.clock()).sum::<u64>();
+        for _ in 0..ROUNDS {
+            let before = frees(self);
+            let found = self.search(WaitMode::Block)?;
+            if found.is_some() || frees(self) == before {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// Asks the program to free something.
