@@ -151,7 +151,7 @@ mod documents {
     #[doc = include_str!("../docs/defragmentation.md")]
     mod defragmentation {}
 
-    #[cfg(all(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
+    #[cfg(all(feature = "cuda", feature = "vulkan"))]
     #[doc = include_str!("../docs/embedding.md")]
     mod embedding {}
 
