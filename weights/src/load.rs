@@ -258,7 +258,8 @@ impl<B: Backend> LoadWeights<B> for Manager<B> {
         let arrangement = arrange(&tensors, self.caps().copy.align);
         let allocate = |size: &u64| allocate(self, load, *size).map(Arc::new);
         let allocations: Result<Vec<_>, _> = arrangement.sizes.iter().map(allocate).collect();
-        let allocations = allocations.map_err(|error| no_file(ErrorKind::Allocate(Box::new(error))))?;
+        let allocations =
+            allocations.map_err(|error| no_file(ErrorKind::Allocate(Box::new(error))))?;
         let views: Vec<_> = allocations.iter().map(|allocation| view(self, allocation)).collect();
         let targets: Vec<_> = views.iter().map(View::target).collect();
         let wants = wants(&tensors, &arrangement);

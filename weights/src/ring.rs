@@ -47,7 +47,8 @@ impl<B: Backend> Slot<B> {
         let is_best =
             |heap: &Heap| heap.kind == HeapKind::Staging && heap.host == HostAccess::Cached;
         request.heap = manager.caps().heap_ids().find(|(_, heap)| is_best(heap)).map(|(id, _)| id);
-        let allocation = manager.allocate(&request).map_err(|error| ErrorKind::Allocate(Box::new(error)))?;
+        let allocation =
+            manager.allocate(&request).map_err(|error| ErrorKind::Allocate(Box::new(error)))?;
         allocation.pin_for_life();
         let first = allocation.map().map_err(ErrorKind::Device)?.as_ptr();
         let skipped = first.addr().get().next_multiple_of(ALIGN_BYTES) - first.addr().get();
