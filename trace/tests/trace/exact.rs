@@ -423,3 +423,67 @@ fn every_line_of_an_rmm_log_is_its_event() {
         "{error:?}"
     );
 }
+
+#[test]
+fn what_was_given_back_counts_no_more() {
+    let mut recorder = Writer::new(Vec::new());
+    let all = u64::MAX;
+    for _ in 0..2 {
+        for record in [
+            pages(all),
+            Record::PagesReturn { bytes: all, heap: HEAP },
+            memory(1, all),
+            Record::BlockFree { block: 1 },
+        ] {
+            recorder.record(0, &record);
+        }
+    }
+    // More than may be held at once, one after the other.
+    for block in 0..70_000 {
+        recorder.record(0, &memory(block, 1));
+        recorder.record(0, &Record::BlockFree { block });
+    }
+    // Addresses are no memory.
+    let backing = Backing::Pages;
+    recorder.record(0, &Record::BlockAllocate { block: 1, size: all, heap: HEAP, backing });
+    recorder.record(0, &memory(2, all));
+    let trace = open(&recorder.finish().unwrap()).unwrap();
+    assert_eq!(trace.events().len(), 8 + 140_000 + 2);
+}
+
+#[test]
+fn midnight_is_a_step_back_of_more_than_half_a_day() {
+    let second = |first: &str, then: &str| {
+        let log =
+            format!("{}\n1,{first},allocate,0x1,8,0\n1,{then},allocate,0x2,8,0\n", rmm::HEADER);
+        rmm::read(log.as_bytes(), &Limits::default()).unwrap().events()[1].time_us / 1_000_000
+    };
+    assert_eq!(second("12:00:00", "0:00:00"), 0, "half a day: a line that came late");
+    assert_eq!(second("10:00:00", "1:00:00"), 0);
+    assert_eq!(second("12:00:01", "0:00:00"), 43_199);
+}
+
+#[test]
+fn a_string_may_be_as_long_as_its_limit() {
+    let mut recorder = Writer::new(Vec::new());
+    recorder.label(LabelId::NONE, "12345678");
+    let file = recorder.finish().unwrap();
+    let read = |string| Trace::read(&file[..], &Limits { string, ..Limits::default() });
+    assert!(read(8).is_ok());
+    assert!(matches!(read(7).unwrap_err().kind(), ErrorKind::OverLimit { limit: 7, .. }));
+}
+
+#[test]
+fn everything_in_a_dump_is_on_the_first_stream_and_a_virtual_block_in_the_first_heap() {
+    let trace = open(include_bytes!("../data/vma-virtual.json")).unwrap();
+    for event in trace.events() {
+        match event.op {
+            Op::Allocate { stream, align, .. } => {
+                assert_eq!((stream, align), (StreamId(0), Alignment::UNKNOWN));
+            }
+            Op::BlockAllocate { heap, .. } => assert_eq!(heap, HEAP),
+            _ => {}
+        }
+    }
+    assert_eq!(open(b"op,id,size,stream,time_us\n").unwrap().summary().duration_us, 0);
+}
