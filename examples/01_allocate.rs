@@ -1,7 +1,10 @@
 //! Allocate, write, read, free, and look at what it cost.
 //!
 //! `cargo run --example 01_allocate -- --backend auto|cuda|hip|vulkan|wgpu|host`
-use omniheap::{Align, Request, Word as _, Writer};
+use omniheap::{
+    Align, Request, Usage,
+    placement::{Word as _, Writer},
+};
 use omniheap_examples::{Outcome, check, noise};
 
 fn main() -> Outcome {
@@ -22,7 +25,7 @@ fn main() -> Outcome {
     assert_eq!(bytes, [7; 4096]);
 
     // Typed arrays are allocations too.
-    let numbers = manager.buffer::<f32>(1000, &Request::new(0))?;
+    let numbers = manager.allocate_slice::<f32>(1000, Usage::Device)?;
     numbers.write(0, &noise(1000))?;
     let mut values = vec![0.0; 1000];
     numbers.read(0, &mut values)?;

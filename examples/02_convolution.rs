@@ -3,7 +3,10 @@
 //! `cargo run --release --example 02_convolution -- --backend auto|cuda|hip|vulkan|wgpu|host`
 #![expect(unsafe_code, reason = "launches a kernel")]
 use omniheap::shaders::CONVOLUTION;
-use omniheap::{Pattern, Request, TimelineId, Writer};
+use omniheap::{
+    Request, TimelineId,
+    placement::{Pattern, Writer},
+};
 use omniheap_examples::{Outcome, check, noise, parameters, place, read};
 
 const WIDTH: usize = 640;

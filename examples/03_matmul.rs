@@ -3,7 +3,10 @@
 //! `cargo run --release --example 03_matmul -- --backend auto|cuda|hip|vulkan|wgpu|host`
 #![expect(unsafe_code, reason = "launches a kernel")]
 use omniheap::shaders::MATMUL;
-use omniheap::{ErrorKind, Request, SharedArray, SharedLayout, TimelineId, Walk, Writer};
+use omniheap::{
+    ErrorKind, Request, TimelineId,
+    placement::{SharedArray, SharedLayout, Walk, Writer},
+};
 use omniheap_examples::{Outcome, check, noise, parameters, place, read};
 
 const ROWS: usize = 200;

@@ -3,7 +3,10 @@
 //! `cargo run --release --example 04_reduction -- --backend auto|cuda|hip|vulkan|wgpu|host`
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap::shaders::REDUCTION;
-use omniheap::{ErrorKind, Lifetime, Request, SharedArray, SharedLayout, TimelineId, Writer};
+use omniheap::{
+    ErrorKind, Request, TimelineId,
+    placement::{Lifetime, SharedArray, SharedLayout, Writer},
+};
 use omniheap_examples::{Outcome, check, noise, parameters, place, read};
 
 const COUNT: usize = 1 << 20;

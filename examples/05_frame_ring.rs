@@ -4,8 +4,9 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap::shaders::SCALE;
 use omniheap::{
-    AnyBackend, Copy, ErrorKind, HeapId, Lifetime, Manager, Request, Staging, TimelineId,
-    Word as _, Writer,
+    AnyBackend, ErrorKind, HeapId, Manager, Request, TimelineId, Usage,
+    placement::{Lifetime, Word as _, Writer},
+    transfer::{CopyRegion, Staging},
 };
 use omniheap_examples::{Outcome, check, parameters, place, read};
 
@@ -49,7 +50,7 @@ fn main() -> Outcome {
         unsafe { program.launch(MAIN, groups, &arguments, &words) }?;
         let to_offset = (4 * COUNT * number) as u64;
         let (from, to, size) = (part.allocation(), output.allocation(), 4 * COUNT as u64);
-        manager.copy(MAIN, &[Copy { from, from_offset: 0, to, to_offset, size }])?;
+        manager.copy(MAIN, &[CopyRegion { from, from_offset: 0, to, to_offset, size }])?;
     }
     println!(
         "  {FRAMES} frames: {} driver calls for memory",
@@ -61,7 +62,10 @@ fn main() -> Outcome {
 
 /// Asks where data goes that the host writes every frame, before anything is built around it.
 fn ask(manager: &Manager<AnyBackend>) -> Outcome {
-    let upload = Request::upload(4 * COUNT as u64).lifetime(Lifetime::Frame).name("frame data");
+    let upload = Request::new(4 * COUNT as u64)
+        .usage(Usage::Upload)
+        .lifetime(Lifetime::Frame)
+        .name("frame data");
     let placement = manager.explain(&upload)?.placement;
     println!("  frame data: {} memory, because {}", placement.region.word(), placement.reason);
     Ok(())

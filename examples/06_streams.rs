@@ -3,7 +3,7 @@
 //! `cargo run --release --example 06_streams -- --backend auto|cuda|hip|vulkan|wgpu|host`
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap::shaders::SCALE;
-use omniheap::{AnyBackend, ErrorKind, Manager, Point, Request, TimelineId, Writer};
+use omniheap::{AnyBackend, ErrorKind, Manager, Point, Request, TimelineId, placement::Writer};
 use omniheap_examples::{Outcome, check, noise, parameters, place, read, wait};
 
 const COUNT: usize = 1 << 16;
@@ -25,7 +25,7 @@ fn main() -> Outcome {
     input.write(0, &numbers)?;
 
     for _ in 0..10 {
-        let between = manager.buffer::<f32>(COUNT as u64, &Request::new(0).on(produce))?;
+        let between = manager.allocate_slice::<f32>(COUNT as u64, Request::new(0).on(produce))?;
         let first = [input.allocation(), between.allocation()];
         let second = [between.allocation(), output.allocation()];
         // SAFETY: `COUNT` numbers in and out; the order below keeps the two timelines apart.

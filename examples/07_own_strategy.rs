@@ -2,7 +2,11 @@
 //!
 //! `cargo run --release --example 07_own_strategy -- --backend auto|cuda|hip|vulkan|wgpu|host`
 use omniheap::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
-use omniheap::{Align, Class, ErrorKind, Layout, PoolConfig, Request, Span, Word as _};
+use omniheap::{
+    Align, ErrorKind, PoolConfig, Request,
+    placement::Word as _,
+    seam::{Class, Layout, Span},
+};
 use omniheap_examples::{Outcome, check, noise};
 
 /// The first hole that fits.

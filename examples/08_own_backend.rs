@@ -7,8 +7,11 @@
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap::{
-    Address, AnyBackend, AnyBlock, Backend, Caps, DriverBudget, Export, HeapId, Launch, Manager,
-    Map, Remap, Request, Result, Timelines, Transfer, Word as _,
+    AnyBackend, Backend, Caps, HeapId, Manager, Request, Usage,
+    placement::Word as _,
+    seam::{
+        Address, AnyBlock, DriverBudget, Export, Launch, Map, Remap, Result, Timelines, Transfer,
+    },
 };
 use omniheap_examples::{Outcome, check, noise};
 
@@ -77,7 +80,7 @@ fn main() -> Outcome {
     // A thousand allocations, and the driver hears of a few.
     let numbers = noise(1024);
     let buffers = (0..1000)
-        .map(|_| manager.buffer::<f32>(1024, &Request::new(0)))
+        .map(|_| manager.allocate_slice::<f32>(1024, Usage::Device))
         .collect::<Result<Vec<_>, _>>()?;
     let last = buffers.last().ok_or("a thousand were asked for")?;
     let placed = manager.placed(&Request::new(4096), last.allocation())?;

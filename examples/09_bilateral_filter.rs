@@ -4,8 +4,9 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap::shaders::BILATERAL;
 use omniheap::{
-    AnyBackend, Buffer, HeapKind, Kernel, Manager, Pattern, Region, Request, TimelineId, Word as _,
-    Writer,
+    AnyBackend, Buffer, Manager, Request, TimelineId,
+    placement::{Pattern, Region, Word as _, Writer},
+    seam::{HeapKind, Kernel},
 };
 use omniheap_examples::{Image, Outcome, check, noise, option, parameters, place, read, wait};
 use std::time::Instant;
@@ -41,7 +42,7 @@ fn main() -> Outcome {
         let kind = if region == Region::Constant { HeapKind::Constant } else { HeapKind::Device };
         let heap = manager.caps().heap_ids().find(|(_, heap)| heap.kind == kind);
         let request = heap.map_or(wanted, |(id, _)| wanted.heap(id));
-        let table = manager.buffer::<f32>(weights.len() as u64, &request)?;
+        let table = manager.allocate_slice::<f32>(weights.len() as u64, request)?;
         table.write(0, &weights)?;
         let fastest = time(&manager, &kernel, [&table, &input, &output], &image)?;
         let mark = if region == chosen.region { "  <- the policy's choice" } else { "" };

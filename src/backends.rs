@@ -61,7 +61,9 @@ impl FromStr for BackendKind {
     /// Reads a name as [`BackendKind::name`] writes it.
     fn from_str(name: &str) -> Result<Self> {
         let named = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        named.ok_or(ErrorKind::Unsupported.into())
+        named.ok_or(
+            ErrorKind::Unsupported.because("a backend is one of cuda, hip, vulkan, wgpu, host"),
+        )
     }
 }
 
@@ -72,6 +74,11 @@ impl FromStr for BackendKind {
 /// `Unsupported` when the backend is not built in, its driver is not here, or it has no device of that number; what
 /// the driver says otherwise.
 pub fn open(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
+    if !backend.is_built_in() {
+        return Err(ErrorKind::Unsupported.because(
+            "the backend is not built in; enable the feature of its name in the crate `omniheap`",
+        ));
+    }
     match backend {
         BackendKind::Host if ordinal == 0 => Ok(erase(Host::new())),
         #[cfg(feature = "cuda")]
@@ -82,13 +89,14 @@ pub fn open(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
         BackendKind::Vulkan => Ok(erase(omniheap_vulkan::Vulkan::open(index(ordinal)?)?)),
         #[cfg(feature = "wgpu")]
         BackendKind::Wgpu => Ok(erase(omniheap_wgpu::Wgpu::open(index(ordinal)?)?)),
-        _ => Err(ErrorKind::Unsupported.into()),
+        _ => Err(ErrorKind::Unsupported.because("host memory is one device, number 0")),
     }
 }
 
 #[cfg(any(feature = "vulkan", feature = "wgpu"))]
 fn index(ordinal: u32) -> Result<usize> {
-    usize::try_from(ordinal).map_err(|_| ErrorKind::Unsupported.into())
+    usize::try_from(ordinal)
+        .map_err(|_| ErrorKind::Unsupported.because("no device has this number"))
 }
 
 /// Opens the best device here: a device of its own before one that shares the processor, and host memory when there

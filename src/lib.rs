@@ -1,19 +1,53 @@
-#![doc = include_str!("../README.md")]
-pub use omniheap_core::*;
+//! One memory manager for every GPU: CUDA, HIP, Vulkan, wgpu and plain host memory behind one interface.
+//!
+//! ```
+//! use omniheap::{Manager, Request, Usage, open_best};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let manager = Manager::new(open_best()?); // the best device here; host memory if there is none
+//! let numbers = manager.allocate_slice::<f32>(1024, Usage::Device)?;
+//! numbers.write(0, &[1.0, 2.0, 3.0])?;
+//! let mut values = [0.0; 3];
+//! numbers.read(0, &mut values)?;
+//! assert_eq!(values, [1.0, 2.0, 3.0]);
+//!
+//! let why = manager.explain(&Request::new(4096).usage(Usage::Upload))?.placement.reason;
+//! println!("uploads: {why}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Manager`] hands out [`Allocation`]s of one device: suballocated, reused in the order of streams and queues, placed by a policy, and moved
+//! by defragmentation. [`open_best`], [`open`] and [`devices`] find devices; an engine that owns its device wraps it with the backend's
+//! own type (`vulkan::Vulkan::wrap`, `wgpu::Wgpu::wrap`, `cuda::Cuda::wrap`).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`placement`] | what a request may say beyond its [`Usage`], and the policies that place it |
+//! | [`pool`], [`strategy`] | settings of pools; the algorithms that divide their blocks |
+//! | [`transfer`] | copies between allocations, staging, kernels |
+//! | [`defrag`] | passes that move live data |
+//! | [`report`] | reports, explanations, events |
+//! | [`guards`] | finding out-of-bounds writes |
+//! | [`seam`] | the traits that a backend implements, and the words they use |
+//! | [`layers`] | backends that limit, record or fail another one |
+//! | [`host`], `cuda`, `hip`, `vulkan`, `wgpu` | the backends; all but the first are features |
+//!
+//! The folder `docs/` has a page for each task.
 #[cfg(feature = "cuda")]
 pub use omniheap_cuda as cuda;
-pub use omniheap_extras::*;
 #[cfg(feature = "hip")]
 pub use omniheap_hip as hip;
 pub use omniheap_host as host;
 pub use omniheap_layers as layers;
-#[cfg(feature = "plan")]
-pub use omniheap_plan as plan;
+pub use omniheap_seam as seam;
 pub use omniheap_shaders as shaders;
 #[cfg(feature = "trace")]
 pub use omniheap_trace as trace;
 #[cfg(feature = "vulkan")]
 pub use omniheap_vulkan as vulkan;
+#[cfg(feature = "weights")]
+pub use omniheap_weights as weights;
 #[cfg(feature = "wgpu")]
 pub use omniheap_wgpu as wgpu;
 
@@ -27,20 +61,122 @@ mod requests;
 mod schedule;
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
-#[cfg(feature = "trace")]
-pub use picture::picture;
-pub use profile::{
-    Knowledge, ProfileError, config_for, policy_for, profile_path, read_profile, write_profile,
+pub use omniheap_core::{
+    AllocateError, Allocation, Binding, Buffer, GiveBack, Limits, Manager, ManagerConfig, Mapped,
+    Mapping, PoolConfig, Request, StrategyKind, Tag, Usage, UserPool, strategy,
 };
-#[cfg(feature = "serde")]
-pub use requests::{RequestError, WrittenRequest, parse_requests, read_requests};
-#[cfg(all(feature = "plan", feature = "trace"))]
-pub use schedule::{plan_from_trace, problem_from_trace};
+pub use omniheap_seam::{
+    Align, AnyBackend, Backend, Caps, Error, ErrorKind, HeapId, Point, TimelineId,
+};
 
-#[cfg(doctest)]
-#[doc = include_str!("../docs/defragmentation.md")]
-mod defragmentation {}
+/// What a request may say, and where it goes: hints, policies, measured profiles, constants, shared-memory layouts.
+pub mod placement {
+    pub use crate::profile::{
+        Knowledge, ProfileError, config_for, policy_for, profile_path, read_profile, write_profile,
+    };
+    #[cfg(feature = "serde")]
+    pub use crate::requests::{RequestError, WrittenRequest, parse_requests, read_requests};
+    pub use omniheap_core::{
+        Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy,
+        Dependence, Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy,
+        Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection,
+        SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
+        TableSize, Walk, Word, Work, Writer, choose_constants,
+    };
+    pub use omniheap_extras::{
+        Constant, ConstantHome, ConstantPlan, allocate_constants, plan_constants,
+    };
+}
 
+/// Settings of pools, and what a program does when memory is short.
+pub mod pool {
+    pub use omniheap_core::{DriverLimit, Growth, Pressure, Relief, Uses, Waiting};
+}
+
+/// Copies between allocations, staging, pins, and kernels that run over allocations.
+pub mod transfer {
+    pub use omniheap_core::{CopyRegion, Pinned, Program};
+    pub use omniheap_extras::Staging;
+}
+
+/// Defragmentation: passes, budgets, background steps.
+pub mod defrag {
+    pub use omniheap_core::{
+        Background, Budget, Decision, Defragmentation, MoveCost, MoveOutcome, Moved, Outcome, Pass,
+        PlannedMove, Remapping, Spot, Step,
+    };
+}
+
+/// What a manager tells: reports, explanations, events, shortages.
+pub mod report {
+    #[cfg(feature = "trace")]
+    pub use crate::picture::picture;
+    pub use omniheap_core::{
+        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapOverlay, HeapUse,
+        Observer, Overlay, Plan, PoolReport, Report, Rung, Shortage, Source, SpanReport, SpanState,
+        Totals, Verdict,
+    };
+}
+
+/// Tools that watch the bytes of allocations: guards that find overwrites, and the hook for tools of your own.
+pub mod guards {
+    pub use omniheap_core::{
+        Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
+    };
+    pub use omniheap_extras::{
+        GuardReport, Overwrite, guard_report, guarded, guarded_with, overwrites,
+    };
+}
+
+/// The offline planner, and plans for recorded programs.
+#[cfg(feature = "plan")]
+pub mod plan {
+    #[cfg(feature = "trace")]
+    pub use crate::schedule::{plan_from_trace, problem_from_trace};
+    pub use omniheap_plan::*;
+}
+
+/// Documents whose examples run as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/guards.md")]
-mod guards {}
+mod documents {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+
+    #[doc = include_str!("../docs/budgets.md")]
+    mod budgets {}
+
+    #[doc = include_str!("../docs/debugging.md")]
+    mod debugging {}
+
+    #[doc = include_str!("../docs/defragmentation.md")]
+    mod defragmentation {}
+
+    #[cfg(all(feature = "cuda", feature = "vulkan"))]
+    #[doc = include_str!("../docs/embedding.md")]
+    mod embedding {}
+
+    #[doc = include_str!("../docs/guards.md")]
+    mod guards {}
+
+    #[doc = include_str!("../docs/out-of-memory.md")]
+    mod out_of_memory {}
+
+    #[doc = include_str!("../docs/pools.md")]
+    mod pools {}
+
+    #[cfg(feature = "trace")]
+    #[doc = include_str!("../docs/recording.md")]
+    mod recording {}
+
+    #[doc = include_str!("../docs/streams.md")]
+    mod streams {}
+
+    #[doc = include_str!("../docs/uploads.md")]
+    mod uploads {}
+
+    #[doc = include_str!("../docs/writing-a-backend.md")]
+    mod writing_a_backend {}
+
+    #[doc = include_str!("../docs/writing-a-strategy.md")]
+    mod writing_a_strategy {}
+}

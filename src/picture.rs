@@ -7,7 +7,7 @@ use omniheap_trace::report::{self, ReportData};
 /// # Examples
 ///
 /// ```
-/// use omniheap::{Manager, Request, host::Host, picture};
+/// use omniheap::{Manager, Request, host::Host, report::picture};
 /// let manager = Manager::new(Host::new());
 /// let weights = manager.allocate(&Request::new(4096).name("weights"))?;
 /// let data = picture(&manager, "my engine");

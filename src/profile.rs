@@ -131,7 +131,7 @@ pub fn policy_for(caps: &Caps) -> (Arc<dyn Policy>, Knowledge) {
 /// Returns the settings of a manager for a device: the usual ones, with [`policy_for`] it.
 ///
 /// ```
-/// use omniheap::{Backend, Manager, config_for, open_best};
+/// use omniheap::{Backend, Manager, open_best, placement::config_for};
 /// let device = open_best()?;
 /// let (config, knowledge) = config_for(device.caps());
 /// println!("rules: {knowledge}");

@@ -15,12 +15,12 @@ const LONGEST: u64 = 1 << 20;
 /// A request as a file writes it: everything that the policy asks about the data. Only `size` must be there.
 ///
 /// ```
-/// use omniheap::{Pattern, WrittenRequest, parse_requests};
+/// use omniheap::placement::{Pattern, WrittenRequest, parse_requests};
 /// let text = r#"[{"name": "filter", "size": 1024, "writes": "host-once", "pattern": "broadcast"}]"#;
 /// let requests = parse_requests(text)?;
 /// let request = requests[0].request();
 /// assert_eq!((request.layout.size, request.pattern), (1024, Pattern::Broadcast));
-/// # Ok::<(), omniheap::RequestError>(())
+/// # Ok::<(), omniheap::placement::RequestError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -197,21 +197,20 @@ impl WrittenRequest {
     #[must_use]
     pub fn request(&self) -> Request<'_> {
         let align = Align::new(self.align).unwrap_or(Align::ONE);
-        let request = Request {
-            writer: self.writes,
-            access: self.reads,
-            pattern: self.pattern,
-            work: self.work,
-            dependence: self.dependence,
-            reuse: self.reuse,
-            touches: self.touches,
-            lifetime: self.lifetime,
-            coherence: self.coherence,
-            substitution: self.substitute,
-            spill: self.spill,
-            name: self.name.as_deref(),
-            ..Request::new(self.size).align(align)
-        };
+        let mut request = Request::new(self.size)
+            .align(align)
+            .writer(self.writes)
+            .access(self.reads)
+            .pattern(self.pattern)
+            .work(self.work)
+            .dependence(self.dependence)
+            .reuse(self.reuse)
+            .lifetime(self.lifetime);
+        request.touches = self.touches;
+        request.coherence = self.coherence;
+        request.substitution = self.substitute;
+        request.spill = self.spill;
+        request.name = self.name.as_deref();
         if self.privacy == Privacy::Secret { request.secret() } else { request }
     }
 }

@@ -4,56 +4,48 @@
 //! [strategy] divides each pool's blocks. [`Manager::create_pool`] makes a pool with one of the strategies here,
 //! [`Manager::create_pool_with`] one with a strategy of your own. Plans that were made ahead are followed by
 //! `omniheap_plan::install`.
-#![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
-#[cfg(feature = "std")]
 mod defrag;
-#[cfg(feature = "std")]
 mod device;
-#[cfg(feature = "std")]
 mod event;
-#[cfg(feature = "std")]
 mod lane;
-#[cfg(feature = "std")]
 mod manager;
 #[cfg(all(test, loom))]
 mod models;
-#[cfg(feature = "std")]
 mod pool;
-#[cfg(feature = "std")]
 mod sanitizer;
-pub mod strategy;
-#[cfg(feature = "std")]
 mod sync;
+
+pub use omniheap_strategy as strategy;
 
 pub use omniheap_placement::{
     Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Dependence,
     Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Probe,
     Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection, Request, SharedArray,
-    SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Tag, Walk,
-    Word, Work, Writer, choose_constants,
+    SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize, Tag, Usage,
+    Walk, Word, Work, Writer, choose_constants,
 };
 pub use omniheap_seam::{
     Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, Caps, Class, ConstantCaps,
     CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export, Exported,
-    Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, InsideBlock, Kernel, Launch,
-    Layout, Map, Mapper, Move, Page, Place, Point, ProgramId, Remap, Result, SharedCaps, Slot,
-    Span, TimelineId, Timelines, Transfer, Use, bytes, erase,
+    Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, InsideBlock, Kernel, KernelAccess,
+    Launch, Layout, Map, Mapper, Move, Page, Place, Point, ProgramId, Remap, Result, SharedCaps,
+    Slot, Span, TimelineId, Timelines, Transfer, Use, bytes, erase,
 };
 
-#[cfg(feature = "std")]
 pub use {
     defrag::{Budget, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
-    device::{HeapUse, MoveCost},
+    device::{DriverLimit, HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     lane::{
         BlockReport, Growth, PoolConfig, SpanReport, SpanState, StrategyKind, Totals, Uses, Waiting,
     },
     manager::{
-        AllocateError, Allocation, Background, Binding, Buffer, Copy, Decision, Defragmentation,
-        Explanation, FreeError, Manager, ManagerConfig, Mapped, Pin, Plan, PoolReport, Pressure,
-        Program, Relief, Remapping, Report, Shortage, Source, Step, UserPool, Verdict,
+        AllocateError, Allocation, Background, Binding, Buffer, CopyRegion, Decision,
+        Defragmentation, Explanation, GiveBack, HeapOverlay, Limits, Manager, ManagerConfig,
+        Mapped, Mapping, Overlay, Pinned, Plan, PoolReport, Pressure, Program, Relief, Remapping,
+        Report, Shortage, Source, Step, UserPool, Verdict,
     },
     sanitizer::{
         Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,

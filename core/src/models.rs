@@ -32,29 +32,8 @@ struct Fake {
 
 impl Fake {
     fn new(counts: &Arc<Counts>) -> Self {
-        let heap = Heap {
-            kind: HeapKind::Device,
-            name: String::new(),
-            size: 1 << 30,
-            max_block: 1 << 30,
-            align: Align::of(256),
-            granule: Align::of(256),
-            page: None,
-            mapper: Mapper::Host,
-            host: HostAccess::None,
-            use_when: Use::Normal,
-            physical: 0,
-        };
-        let caps = Caps {
-            device: DeviceInfo::default(),
-            heaps: alloc::vec![heap],
-            max_blocks: 100,
-            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-            neighbour_granularity: Align::ONE,
-            atom: Align::ONE,
-            constant: None,
-            shared: None,
-        };
+        let heap = Heap::new(HeapKind::Device, 1 << 30).granule(Align::of(256));
+        let caps = Caps::new(DeviceInfo::default(), alloc::vec![heap]).max_blocks(100);
         Self { caps, counts: Arc::clone(counts) }
     }
 }
@@ -458,6 +437,227 @@ mod moves {
             let (seen, moved) = other.join().expect("no panic");
             assert_eq!((seen, get(&moved)), (1, 1));
             assert_eq!(manager.totals().live, 3);
+            assert_eq!(manager.validate(), Ok(()));
+        });
+    }
+}
+
+/// Bytes that one timeline frees and another one gets, while threads mark, wait and free more.
+mod reuse {
+    use crate::*;
+    use alloc::{sync::Arc, vec::Vec};
+    use loom::thread;
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    const PIECE: u64 = 256;
+    const ONE: TimelineId = TimelineId(1);
+    const TWO: TimelineId = TimelineId(2);
+
+    /// What was submitted, what has run, and what runs after what.
+    #[derive(Debug, Default)]
+    struct Work {
+        submitted: HashMap<TimelineId, u64>,
+        finished: HashMap<TimelineId, u64>,
+        /// By the later timeline.
+        orders: HashMap<TimelineId, Vec<Point>>,
+        /// The last use of the bytes at an offset.
+        uses: HashMap<u64, Point>,
+        blocks: u64,
+    }
+
+    impl Work {
+        fn has_finished(&self, point: Point) -> bool {
+            self.finished.get(&point.timeline).is_some_and(|done| *done >= point.epoch.0)
+        }
+
+        fn runs_after(&self, timeline: TimelineId, point: Point) -> bool {
+            let is_later =
+                |known: &Point| known.timeline == point.timeline && known.epoch >= point.epoch;
+            timeline == point.timeline
+                || self.orders.get(&timeline).into_iter().flatten().any(is_later)
+        }
+    }
+
+    /// A device with room for two pieces, whose work runs when a model says so.
+    #[derive(Clone)]
+    struct Lines {
+        caps: Caps,
+        work: Arc<Mutex<Work>>,
+    }
+
+    impl Lines {
+        fn work(&self) -> std::sync::MutexGuard<'_, Work> {
+            self.work.lock().expect("no panic")
+        }
+
+        /// Submits work that uses an allocation.
+        fn submit(&self, timeline: TimelineId, one: &Allocation<Self>) {
+            // Asked before: threads are switched while a lane is locked, and they share this one.
+            let offset = one.binding().span().offset;
+            let mut work = self.work();
+            let count = work.submitted.entry(timeline).or_default();
+            *count += 1;
+            let point = Point { timeline, epoch: Epoch(*count) };
+            work.uses.insert(offset, point);
+        }
+
+        fn run(&self, timeline: TimelineId) {
+            let mut work = self.work();
+            let count = work.submitted.get(&timeline).copied().unwrap_or(0);
+            work.finished.insert(timeline, count);
+        }
+
+        /// Fails where the bytes are in use for somebody else.
+        fn assert_usable(&self, one: &Allocation<Self>, timeline: Option<TimelineId>) {
+            let offset = one.binding().span().offset;
+            let work = self.work();
+            let Some(last) = work.uses.get(&offset).copied() else { return };
+            let is_ordered = timeline.is_some_and(|timeline| work.runs_after(timeline, last));
+            assert!(is_ordered || work.has_finished(last), "{last:?} still uses it: {work:?}");
+        }
+    }
+
+    // SAFETY: there are no bytes, so none is shared; `caps` never changes.
+    unsafe impl Backend for Lines {
+        type Block = ();
+        fn caps(&self) -> &Caps {
+            &self.caps
+        }
+        fn allocate(&self, _: HeapId, _: u64) -> Result<()> {
+            let mut work = self.work();
+            if work.blocks > 0 {
+                return Err(ErrorKind::OutOfDeviceMemory.into());
+            }
+            work.blocks += 1;
+            Ok(())
+        }
+        unsafe fn free(&self, (): ()) -> Result<()> {
+            self.work().blocks -= 1;
+            Ok(())
+        }
+        fn wait_idle(&self) -> Result<()> {
+            [ONE, TWO].into_iter().for_each(|timeline| self.run(timeline));
+            Ok(())
+        }
+        fn as_timelines(&self) -> Option<&dyn Timelines> {
+            Some(self)
+        }
+    }
+
+    // SAFETY: a mark is the count of what was submitted, and work that is reached has run.
+    unsafe impl Timelines for Lines {
+        fn open(&self) -> Result<TimelineId> {
+            Ok(TWO)
+        }
+        fn close(&self, _: TimelineId) -> Result<()> {
+            Ok(())
+        }
+        fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
+            Ok(Epoch(self.work().submitted.get(&timeline).copied().unwrap_or(0)))
+        }
+        fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
+            Ok(Epoch(self.work().finished.get(&timeline).copied().unwrap_or(0)))
+        }
+        fn wait(&self, point: Point) -> Result<()> {
+            let mut work = self.work();
+            let done = work.finished.entry(point.timeline).or_default();
+            *done = point.epoch.0.max(*done);
+            Ok(())
+        }
+        fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
+            self.work().orders.entry(timeline).or_default().push(point);
+            Ok(())
+        }
+    }
+
+    fn open(lanes: u32) -> (Lines, Manager<Lines>) {
+        let mut caps = super::Fake::new(&Arc::default()).caps.clone();
+        (caps.heaps[0].granule, caps.max_blocks) = (Align::of(PIECE), 1);
+        let lines = Lines { caps, work: Arc::default() };
+        let mut config = ManagerConfig::default().plain();
+        (config.pool.lanes, config.pool.block) = (Some(lanes), Some(2 * PIECE));
+        (lines.clone(), Manager::with_config(lines, config))
+    }
+
+    /// Two allocations of the first timeline, one of which it has used and freed.
+    fn half_free(lines: &Lines, manager: &Manager<Lines>) -> Allocation<Lines> {
+        let ask = || manager.allocate(&Request::new(PIECE).on(ONE)).expect("fits");
+        let (first, second) = (ask(), ask());
+        lines.submit(ONE, &first);
+        drop(first);
+        second
+    }
+
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(super::PREEMPTIONS);
+        builder.check(model);
+    }
+
+    #[test]
+    fn what_is_freed_after_a_mark_has_not_passed_with_it() {
+        check(|| {
+            let (lines, manager) = open(1);
+            let second = half_free(&lines, &manager);
+            let other = thread::spawn({
+                let lines = lines.clone();
+                move || {
+                    lines.run(ONE);
+                    lines.submit(ONE, &second);
+                    drop(second);
+                }
+            });
+            let ask = || {
+                let got = manager.allocate(&Request::new(PIECE));
+                got.inspect(|one| lines.assert_usable(one, None))
+            };
+            let both = [ask(), ask()];
+            other.join().expect("no panic");
+            both[0].as_ref().expect("one piece was free, and waiting for it is allowed");
+            assert_eq!(manager.validate(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn what_is_freed_after_an_order_is_not_in_order() {
+        check(|| {
+            let (lines, manager) = open(1);
+            let second = half_free(&lines, &manager);
+            let other = thread::spawn({
+                let lines = lines.clone();
+                move || {
+                    lines.submit(ONE, &second);
+                    drop(second);
+                }
+            });
+            let ask = || {
+                let got = manager.allocate(&Request::new(PIECE).on(TWO));
+                got.inspect(|one| lines.assert_usable(one, Some(TWO)))
+            };
+            let both = [ask(), ask()];
+            other.join().expect("no panic");
+            both[0].as_ref().expect("one piece was free in order");
+            assert_eq!(manager.validate(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_lane_hands_its_bytes_over_in_order() {
+        check(|| {
+            let (lines, manager) = open(2);
+            let second = half_free(&lines, &manager);
+            // Another thread has another lane.
+            let other = thread::spawn({
+                let (lines, manager) = (lines.clone(), manager.clone());
+                move || {
+                    let got = manager.allocate(&Request::new(PIECE).on(TWO)).expect("handed over");
+                    lines.assert_usable(&got, Some(TWO));
+                }
+            });
+            lines.submit(ONE, &second);
+            drop(second);
+            other.join().expect("no panic");
             assert_eq!(manager.validate(), Ok(()));
         });
     }

@@ -168,7 +168,7 @@ fn outside<B: Backend>(
     if request.substitution == Substitution::Forbidden {
         return Err(ErrorKind::ExceedsLimit.into());
     }
-    let plain = Request { pattern: Pattern::Coalesced, ..*request };
+    let plain = request.pattern(Pattern::Coalesced);
     let outside = manager.explain(&plain)?.placement;
     Ok(Placement { reason: Reason::Crowded(inside.region), ..outside })
 }

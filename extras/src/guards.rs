@@ -65,7 +65,10 @@ fn with(mut config: ManagerConfig, guards: Guards) -> ManagerConfig {
 ///
 /// `InvalidConfig` when the manager's settings are not [`guarded`]; what the device says.
 pub fn overwrites<B: Backend>(manager: &Manager<B>) -> Result<Vec<Overwrite>> {
-    let checker = checker(manager).ok_or(ErrorKind::InvalidConfig)?;
+    let checker = checker(manager)
+        .ok_or(ErrorKind::InvalidConfig.because(
+            "the manager has no guards; make it with `guarded(ManagerConfig::default())`",
+        ))?;
     manager.look_at_live()?;
     Ok(checker.found())
 }

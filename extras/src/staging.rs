@@ -2,8 +2,8 @@
 use core::fmt;
 use omniheap_core::strategy::{Key, Ring, Strategy};
 use omniheap_core::{
-    Align, AllocateError, Allocation, Backend, Binding, Class, Epoch, ErrorKind, Layout, Manager,
-    Move, Point, Request, Result, TimelineId, Timelines, Transfer,
+    Align, AllocateError, Allocation, Backend, Binding, Class, Epoch, ErrorKind, InsideBlock,
+    Layout, Manager, Move, Point, Request, Result, TimelineId, Timelines, Transfer, Usage,
 };
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,9 +54,15 @@ impl<B: Backend> Staging<B> {
     /// [`Manager::allocate`].
     pub fn new(manager: &Manager<B>, size: u64) -> Result<Self, AllocateError> {
         if size < 4096 {
-            return Err(ErrorKind::InvalidConfig.into());
+            let detail = "a staging ring needs at least 4096 bytes";
+            return Err(ErrorKind::InvalidConfig.because(detail).into());
         }
-        let ring = manager.allocate(&Request::upload(size).name("staging ring"))?;
+        let mut request = Request::new(size).usage(Usage::Upload).name("staging ring");
+        if manager.backend().caps().copy.inside_block == InsideBlock::Forbidden {
+            // What spilled into host memory may lie beside the ring, and is copied all the same.
+            request = request.dedicated();
+        }
+        let ring = manager.allocate(&request)?;
         ring.map()?;
         let mut offsets = Ring::new(Align::ONE);
         offsets.add_block(size)?;

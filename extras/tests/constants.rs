@@ -1,6 +1,6 @@
 //! Constants that compete for one bank.
 use omniheap_core::{
-    ErrorKind, HeapKind, Lifetime, Manager, Pattern, Reason, Region, Request, Writer,
+    ErrorKind, HeapKind, Lifetime, Manager, Pattern, Reason, Region, Request, Usage, Writer,
 };
 use omniheap_extras::{Constant, ConstantHome, allocate_constants, plan_constants};
 use omniheap_host::Host;
@@ -52,7 +52,7 @@ fn the_bank_goes_to_those_that_gain_most() {
 fn the_smallest_travel_with_the_launch() {
     let manager = Manager::new(Host::new());
     let value = |size| {
-        let request = Request::upload(size).pattern(Pattern::Broadcast);
+        let request = Request::new(size).usage(Usage::Upload).pattern(Pattern::Broadcast);
         request.lifetime(Lifetime::Kernel)
     };
     // Host memory takes 128 bytes with a launch, of which the kernel's own parameters have 12.

@@ -1,7 +1,10 @@
 //! The staging ring: what it refuses, what threads may do with it, and what a failing driver leaves of it.
-use omniheap_core::{Allocation, Backend, ErrorKind, Manager, Request, TimelineId, Timelines};
+use omniheap_core::{
+    Allocation, Backend, ErrorKind, HeapKind, InsideBlock, Manager, Request, TimelineId, Timelines,
+    Usage,
+};
 use omniheap_extras::Staging;
-use omniheap_host::Host;
+use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Fault, Plan};
 use std::sync::Arc;
 use std::thread;
@@ -34,6 +37,22 @@ fn published_bytes_and_those_of_others_are_refused() {
     assert_eq!(kind(ring.read_back(MAIN, &b, 0, &mut seen)), Some(ErrorKind::Foreign));
     ring.read_back(MAIN, &a, 0, &mut seen).expect("published bytes are read");
     assert_eq!((seen, bytes(&a)), (stamp(7, KIB), stamp(7, KIB)));
+}
+
+/// Where a device forbids copies inside a block, memory that spilled beside the ring is reached all the same.
+#[test]
+fn what_spilled_into_the_heap_of_the_ring_is_uploaded_and_read() {
+    let host = Host::builder()
+        .heap(heap(HeapKind::Device, 1 << 20))
+        .heap(heap(HeapKind::Staging, 1 << 20))
+        .inside_block(InsideBlock::Forbidden);
+    let manager = Manager::new(host.open().expect("host memory"));
+    let ring = Staging::new(&manager, 4 * KIB).expect("host memory");
+    let spilled = manager.allocate(&Request::new(KIB).usage(Usage::Upload)).expect("small");
+    ring.upload(MAIN, &spilled, 0, &stamp(5, KIB)).expect("the ring has a block of its own");
+    let mut seen = stamp(0, KIB);
+    ring.read_back(MAIN, &spilled, 0, &mut seen).expect("the ring has a block of its own");
+    assert_eq!(seen, stamp(5, KIB));
 }
 
 /// Reads of one thread beside writes and reads of others through one small ring: each sees its own bytes, and none is told

@@ -2,3 +2,4 @@
 pub mod manager;
 pub mod plan;
 pub mod trace;
+pub mod weights;

@@ -3,37 +3,13 @@
 use crate::{CallKind, Fault, Limit, Plan, Record};
 use core::time::Duration;
 use omniheap_null::Null;
-use omniheap_seam::{
-    Align, Backend, Caps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapId, HeapKind, HostAccess,
-    InsideBlock, Mapper, Result, Use,
-};
+use omniheap_seam::{Align, Backend, Caps, DeviceInfo, ErrorKind, Heap, HeapId, HeapKind, Result};
 
 const HEAP: HeapId = HeapId(0);
 
 fn null() -> Null {
-    let heap = Heap {
-        kind: HeapKind::Device,
-        name: "null".into(),
-        size: 1 << 20,
-        max_block: 1 << 20,
-        align: Align::ONE,
-        granule: Align::of(16),
-        page: None,
-        mapper: Mapper::Host,
-        host: HostAccess::None,
-        use_when: Use::Normal,
-        physical: 0,
-    };
-    Null::new(Caps {
-        device: DeviceInfo::default(),
-        heaps: vec![heap],
-        max_blocks: 8,
-        copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-        neighbour_granularity: Align::ONE,
-        atom: Align::ONE,
-        constant: None,
-        shared: None,
-    })
+    let heap = Heap::new(HeapKind::Device, 1 << 20).align(Align::ONE).granule(Align::of(16));
+    Null::new(Caps::new(DeviceInfo::default(), vec![heap]).max_blocks(8))
 }
 
 fn free<B: Backend>(backend: &B, block: B::Block) -> Result<()> {

@@ -25,5 +25,5 @@ pub use rules::{DefaultPolicy, MeasuredPolicy, Policy, judge, refused, reject, s
 pub use shared::{Clear, OptIn, SharedArray, SharedError, SharedLayout, SharedSpan, Walk};
 pub use words::{
     Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Region,
-    Sharing, Spill, Substitution, Word, Work, Writer,
+    Sharing, Spill, Substitution, Usage, Word, Work, Writer,
 };

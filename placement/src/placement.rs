@@ -125,6 +125,7 @@ impl Reason {
 
 /// The reason why a heap was not chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rejection {
     /// The heap is of another kind.
     Kind(HeapKind),
@@ -142,6 +143,10 @@ pub enum Rejection {
     OnRequest,
     /// The request needs coherent memory, and the heap is not coherent.
     Incoherent,
+    /// Kernels write the data, and the heap is for data that they only read.
+    ReadOnly,
+    /// Kernels only read the data, and the heap is for data that they write: this device keeps the two apart.
+    Written,
 }
 
 impl fmt::Display for Rejection {
@@ -157,6 +162,12 @@ impl fmt::Display for Rejection {
             Self::OnRequest => f.write_str("it serves only requests that name this heap"),
             Self::Incoherent => {
                 f.write_str("the request needs coherent memory, and this heap needs a flush")
+            }
+            Self::ReadOnly => {
+                f.write_str("kernels write this data, and this heap is read-only for them")
+            }
+            Self::Written => {
+                f.write_str("kernels only read this data, and this heap is for data they write")
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Requests: size, alignment and intended use of an allocation.
 use crate::words::{
     Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Sharing,
-    Spill, Substitution, Work, Writer,
+    Spill, Substitution, Usage, Work, Writer,
 };
 use omniheap_seam::{Align, Class, HeapId, Layout, TimelineId};
 
@@ -20,6 +20,7 @@ pub struct Tag(pub u16);
 /// assert_eq!(upload.layout.size, 4096);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Request<'a> {
     /// Bytes and alignment.
     pub layout: Layout,
@@ -97,20 +98,26 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Requests memory that the host writes every frame and kernels read.
+    /// Sets writer and reader to those of a common use.
     ///
-    /// With [`on`](Self::on), the bytes are reused for host access only after the timeline has passed the free. So
-    /// `Allocation::map` neither waits nor overwrites data that the device still reads. Allocate one upload per frame and
-    /// drop it after submitting: with N frames in flight, N allocations take turns without driver calls.
+    /// For an upload on a timeline ([`on`](Self::on)), the bytes are reused for host access only after the timeline has passed
+    /// the free. So `Allocation::map` neither waits nor overwrites data that the device still reads. Allocate one upload per
+    /// frame and drop it after submitting: with N frames in flight, N allocations take turns without driver calls.
     #[must_use]
-    pub const fn upload(size: u64) -> Self {
-        Self::new(size).writer(Writer::HostPerFrame)
+    pub const fn usage(self, usage: Usage) -> Self {
+        match usage {
+            Usage::Device => self.writer(Writer::Device).access(Access::Device),
+            Usage::Upload => self.writer(Writer::HostPerFrame).access(Access::Device),
+            Usage::Readback => self.writer(Writer::Device).access(Access::Host),
+            Usage::Unified => self.writer(Writer::Device).access(Access::Both),
+        }
     }
 
-    /// Requests memory that kernels write and the host reads.
+    /// Sets size and alignment.
     #[must_use]
-    pub const fn read_back(size: u64) -> Self {
-        Self::new(size).access(Access::Host)
+    pub const fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
     }
 
     /// Sets the alignment.
@@ -278,7 +285,8 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Returns whether the request has no hints, so that it goes to device memory without asking the policy.
+    /// Returns whether the request has no hints, so that it goes to device memory, or to the heap that it names, without asking the
+    /// policy.
     #[inline]
     #[must_use]
     pub const fn is_usual(&self) -> bool {
@@ -288,7 +296,6 @@ impl<'a> Request<'a> {
             && matches!(self.mobility, Mobility::Movable)
             && matches!(self.contents, Contents::Any)
             && matches!(self.privacy, Privacy::Open)
-            && self.heap.is_none()
     }
 
     /// Returns whether the host writes or reads the bytes directly.
@@ -309,5 +316,12 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.is_usual() && !self.is_labelled()
+    }
+}
+
+/// A request for an array of that use: `Manager::allocate_slice` sets its size.
+impl From<Usage> for Request<'_> {
+    fn from(usage: Usage) -> Self {
+        Self::new(0).usage(usage)
     }
 }

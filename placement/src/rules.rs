@@ -6,7 +6,9 @@ use crate::request::Request;
 use crate::words::{Access, Coherence, Region, Substitution, Writer};
 use alloc::vec::Vec;
 use core::fmt;
-use omniheap_seam::{Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Result, Use};
+use omniheap_seam::{
+    Caps, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, KernelAccess, Result, Use,
+};
 
 /// Chooses the region and the heaps of a request. A pure function of its arguments.
 pub trait Policy: fmt::Debug + Send + Sync {
@@ -45,7 +47,7 @@ const fn kind_of(region: Region) -> HeapKind {
 
 /// Returns why a heap cannot serve a request; `None` if it can.
 #[must_use]
-pub fn reject(request: &Request<'_>, heap: &Heap) -> Option<Rejection> {
+pub fn reject(request: &Request<'_>, heap: &Heap, caps: &Caps) -> Option<Rejection> {
     if heap.use_when == Use::OnRequest {
         return Some(Rejection::OnRequest);
     }
@@ -56,7 +58,29 @@ pub fn reject(request: &Request<'_>, heap: &Heap) -> Option<Rejection> {
         return Some(Rejection::Incoherent);
     }
     let guaranteed = heap.align.get();
-    (request.layout.align > heap.align).then_some(Rejection::Alignment { guaranteed })
+    if request.layout.align > heap.align {
+        return Some(Rejection::Alignment { guaranteed });
+    }
+    if heap.kind == HeapKind::Device { keep_apart(request, heap, caps) } else { None }
+}
+
+/// Returns why a device heap must not serve a request, on a device whose kernels cannot bind written and read-only data of
+/// one block together. Such a device has a read-only heap, and data that the host writes goes nowhere else.
+fn keep_apart(request: &Request<'_>, heap: &Heap, caps: &Caps) -> Option<Rejection> {
+    let is_apart = |heap: &Heap| {
+        heap.kind == HeapKind::Device
+            && heap.use_when == Use::Normal
+            && heap.kernels == KernelAccess::ReadOnly
+    };
+    match (request.writer, heap.kernels) {
+        (Writer::Device, KernelAccess::ReadOnly) => Some(Rejection::ReadOnly),
+        (Writer::HostOnce | Writer::HostPerFrame, KernelAccess::ReadWrite)
+            if caps.heaps.iter().any(is_apart) =>
+        {
+            Some(Rejection::Written)
+        }
+        _ => None,
+    }
 }
 
 /// Returns whether the host accesses the bytes directly and the request forbids flushes.
@@ -71,7 +95,7 @@ pub(super) const fn must_be_coherent(request: &Request<'_>) -> bool {
 /// Returns the host heaps that a request may spill to, best first.
 pub fn spill(request: &Request<'_>, caps: &Caps) -> Ranking {
     let fits = |heap: &(HeapId, &Heap)| {
-        heap.1.kind == HeapKind::Staging && reject(request, heap.1).is_none()
+        heap.1.kind == HeapKind::Staging && reject(request, heap.1, caps).is_none()
     };
     let mut found: Vec<_> = caps.heap_ids().filter(fits).collect();
     found.sort_by_key(|(_, heap)| preference(request, heap));
@@ -135,7 +159,7 @@ fn place(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Result<Placem
             continue;
         }
         let fits = |heap: &(HeapId, &Heap)| {
-            is_home(*region, heap.1, caps) && reject(request, heap.1).is_none()
+            is_home(*region, heap.1, caps) && reject(request, heap.1, caps).is_none()
         };
         let mut found: Vec<_> = caps.heap_ids().filter(fits).collect();
         found.sort_by_key(|(_, heap)| preference(request, heap));

@@ -58,12 +58,12 @@ fn streams() -> Vec<Row> {
     let back = [(Staging, ReadByHost), (Unified, Substitute(Staging))];
     let both = [(Unified, UsedByBoth), (Staging, Substitute(Unified))];
     let on_both = Request::new(MIB).access(Access::Both);
-    let again = Request::upload(512 * MIB).reuse(4);
+    let again = Request::new(512 * MIB).usage(Usage::Upload).reuse(4);
     vec![
         row("plain", Request::new(MIB), plain, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
-        row("frame", Request::upload(MIB), frame, [0, 0, 0, 1, 1, 1, 1, 1, 0]),
+        row("frame", Request::new(MIB).usage(Usage::Upload), frame, [0, 0, 0, 1, 1, 1, 1, 1, 0]),
         row("often", again, often, [0, 0, 0, 1, 0, 1, 1, 1, 0]),
-        row("back", Request::read_back(MIB), back, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
+        row("back", Request::new(MIB).usage(Usage::Readback), back, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
         row("both", on_both, both, [0, 0, 0, 0, 0, 0, 0, 0, 1]),
     ]
 }
@@ -80,7 +80,7 @@ fn every_request_goes_where_the_table_says_and_says_why() {
 
 #[test]
 fn a_coherent_request_leaves_out_what_needs_a_flush() {
-    let back = Request::read_back(MIB);
+    let back = Request::new(MIB).usage(Usage::Readback);
     let heaps = |request: &Request<'_>| {
         let placed = DefaultPolicy.place(request, &lazy_phone()).expect("it fits");
         placed.heaps.as_slice().to_vec()
@@ -95,7 +95,7 @@ fn a_coherent_request_leaves_out_what_needs_a_flush() {
 
 #[test]
 fn a_slow_window_is_not_used() {
-    let frame = Request::upload(MIB);
+    let frame = Request::new(MIB).usage(Usage::Upload);
     let slow = MeasuredPolicy { profile: Profile::ASSUMED.with_window(110) };
     let region = |policy: &dyn Policy, device: &omniheap_seam::Caps| {
         policy.place(&frame, device).expect("it fits").region
@@ -216,6 +216,48 @@ fn verdicts_name_the_limit_and_the_value() {
     let refusals: Vec<_> = verdicts.iter().filter_map(|verdict| verdict.refusal).collect();
     assert!(refusals.contains(&Refusal::Missing), "no unified memory there");
     assert!(refusals.contains(&Refusal::ReadOnly), "kernels write it");
+}
+
+#[test]
+fn a_refusal_is_exact_at_its_limit() {
+    let refusal = |request: &Request<'_>, caps: &omniheap_seam::Caps, region| {
+        regions::refuse(request, caps, &Profile::ASSUMED, region)
+    };
+    let mut caps = h200();
+    for (limit, expected) in [(0, Refusal::Missing), (1, Refusal::TooLarge { size: 2, limit: 1 })] {
+        caps.shared = Some(shared(limit, limit, limit));
+        assert_eq!(refusal(&Request::new(2), &caps, Region::Shared), expected);
+    }
+    let upload = Request::new(KIB).usage(Usage::Upload).coherent();
+    assert_ne!(refusal(&upload, &caps, Region::Staging), Refusal::Incoherent);
+    for heap in &mut caps.heaps {
+        heap.host = omniheap_seam::HostAccess::Incoherent;
+    }
+    assert_eq!(refusal(&upload, &caps, Region::Staging), Refusal::Incoherent);
+    let plain = Request::new(KIB).usage(Usage::Upload);
+    assert_ne!(refusal(&plain, &caps, Region::Staging), Refusal::Incoherent);
+}
+
+#[test]
+fn what_fits_a_block_and_not_its_alignment_is_misaligned_not_too_large() {
+    let mut caps = h200();
+    caps.heaps.retain(|heap| heap.kind == omniheap_seam::HeapKind::Device);
+    let most = caps.heaps[0].max_block;
+    let kind = |size| {
+        let request = Request::new(size).align(Align::of(1 << 20));
+        DefaultPolicy.place(&request, &caps).map(|_| ()).map_err(|error| error.kind())
+    };
+    assert_eq!(kind(most), Err(ErrorKind::InvalidAlignment));
+    assert_eq!(kind(most + 1), Err(ErrorKind::ExceedsLimit));
+}
+
+#[test]
+fn what_spills_goes_to_the_memory_that_its_host_accesses_want() {
+    let caps = h200();
+    let heaps = |request: &Request<'_>| spill(request, &caps).as_slice().to_vec();
+    let ids = |first, second| vec![omniheap_seam::HeapId(first), omniheap_seam::HeapId(second)];
+    assert_eq!(heaps(&Request::new(KIB)), ids(1, 2), "write-combined memory first");
+    assert_eq!(heaps(&Request::new(KIB).usage(Usage::Readback)), ids(2, 1), "cached memory first");
 }
 
 #[test]

@@ -18,6 +18,21 @@ pub enum Region {
     Unified,
 }
 
+/// The common uses of memory. [`Writer`], [`Access`] and the hints for kernels say it more exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Usage {
+    /// Kernels write and read it: the default.
+    #[default]
+    Device,
+    /// The host writes it, every frame or step, and the device reads or copies it.
+    Upload,
+    /// The device writes it and the host reads it.
+    Readback,
+    /// Host and device both access it at any time.
+    Unified,
+}
+
 /// The writer of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Writer {

@@ -12,6 +12,7 @@ mod classes;
 pub mod csv;
 mod exact;
 mod greedy;
+pub mod header;
 mod hot;
 mod improve;
 #[cfg(feature = "manager")]

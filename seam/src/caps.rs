@@ -61,8 +61,20 @@ pub enum Mapper {
     Queue,
 }
 
+/// What kernels may do with the bytes of a heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KernelAccess {
+    /// Read and write them.
+    #[default]
+    ReadWrite,
+    /// Read them. A device that cannot bind a block as read-only and as writable in one launch has such a heap, so that
+    /// data which kernels only read never shares a block with data that they write.
+    ReadOnly,
+}
+
 /// One kind of memory that a device has.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Heap {
     /// What kind of memory.
     pub kind: HeapKind,
@@ -82,10 +94,110 @@ pub struct Heap {
     pub mapper: Mapper,
     /// How the host reaches it.
     pub host: HostAccess,
+    /// What kernels may do with it.
+    pub kernels: KernelAccess,
     /// When a policy may choose it.
     pub use_when: Use,
     /// Heaps with the same number share one physical memory, so their use adds up.
     pub physical: u8,
+}
+
+impl Heap {
+    /// Describes a heap of `size` bytes. Chain the methods below for what differs from the defaults: blocks of up to the
+    /// whole heap, aligned to 256 bytes and of any size; no pages; not visible to the host; physical memory 0.
+    ///
+    /// ```
+    /// use omniheap_seam::{Heap, HeapKind, HostAccess};
+    /// let heap = Heap::new(HeapKind::Staging, 1 << 30).name("pinned host").host(HostAccess::Cached);
+    /// assert_eq!(heap.max_block, 1 << 30);
+    /// ```
+    #[must_use]
+    pub const fn new(kind: HeapKind, size: u64) -> Self {
+        Self {
+            kind,
+            name: String::new(),
+            size,
+            max_block: size,
+            align: Align::of(256),
+            granule: Align::ONE,
+            page: None,
+            mapper: Mapper::Host,
+            host: HostAccess::None,
+            kernels: KernelAccess::ReadWrite,
+            use_when: Use::Normal,
+            physical: 0,
+        }
+    }
+
+    /// Sets the vendor's name for it.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets the largest block.
+    #[must_use]
+    pub const fn max_block(mut self, bytes: u64) -> Self {
+        self.max_block = bytes;
+        self
+    }
+
+    /// Sets the guaranteed alignment of a block's base.
+    #[must_use]
+    pub const fn align(mut self, align: Align) -> Self {
+        self.align = align;
+        self
+    }
+
+    /// Sets what block sizes are rounded up to.
+    #[must_use]
+    pub const fn granule(mut self, granule: Align) -> Self {
+        self.granule = granule;
+        self
+    }
+
+    /// Sets the page size; `None` where pages cannot be mapped.
+    #[must_use]
+    pub const fn page(mut self, page: Option<Align>) -> Self {
+        self.page = page;
+        self
+    }
+
+    /// Sets what maps its pages.
+    #[must_use]
+    pub const fn mapper(mut self, mapper: Mapper) -> Self {
+        self.mapper = mapper;
+        self
+    }
+
+    /// Sets how the host reaches it.
+    #[must_use]
+    pub const fn host(mut self, host: HostAccess) -> Self {
+        self.host = host;
+        self
+    }
+
+    /// Sets what kernels may do with it.
+    #[must_use]
+    pub const fn kernels(mut self, kernels: KernelAccess) -> Self {
+        self.kernels = kernels;
+        self
+    }
+
+    /// Sets when a policy may choose it.
+    #[must_use]
+    pub const fn use_when(mut self, when: Use) -> Self {
+        self.use_when = when;
+        self
+    }
+
+    /// Sets the number of the physical memory behind it.
+    #[must_use]
+    pub const fn physical(mut self, physical: u8) -> Self {
+        self.physical = physical;
+        self
+    }
 }
 
 /// How device-to-device copies behave.
@@ -149,6 +261,7 @@ pub struct DeviceInfo {
 
 /// A device's memory, described.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Caps {
     /// Returns the identity of the device.
     pub device: DeviceInfo,
@@ -169,6 +282,64 @@ pub struct Caps {
 }
 
 impl Caps {
+    /// Describes a device with these heaps. Chain the methods below for what differs from the defaults: any number of
+    /// blocks, copies of single bytes, no neighbour spacing, no atom, neither constant nor shared memory.
+    #[must_use]
+    pub const fn new(device: DeviceInfo, heaps: Vec<Heap>) -> Self {
+        Self {
+            device,
+            heaps,
+            max_blocks: u64::MAX,
+            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
+            neighbour_granularity: Align::ONE,
+            atom: Align::ONE,
+            constant: None,
+            shared: None,
+        }
+    }
+
+    /// Sets how many live blocks the driver tolerates.
+    #[must_use]
+    pub const fn max_blocks(mut self, count: u64) -> Self {
+        self.max_blocks = count;
+        self
+    }
+
+    /// Sets how copies behave.
+    #[must_use]
+    pub const fn copy(mut self, copy: CopyCaps) -> Self {
+        self.copy = copy;
+        self
+    }
+
+    /// Sets how far apart unlike neighbours in one block stay.
+    #[must_use]
+    pub const fn neighbour_granularity(mut self, granularity: Align) -> Self {
+        self.neighbour_granularity = granularity;
+        self
+    }
+
+    /// Sets what flushes and invalidations cover whole multiples of.
+    #[must_use]
+    pub const fn atom(mut self, atom: Align) -> Self {
+        self.atom = atom;
+        self
+    }
+
+    /// Sets the limits of constant memory; `None` where there is none.
+    #[must_use]
+    pub const fn constant(mut self, limits: Option<ConstantCaps>) -> Self {
+        self.constant = limits;
+        self
+    }
+
+    /// Sets the limits of shared memory; `None` where there is none.
+    #[must_use]
+    pub const fn shared(mut self, limits: Option<SharedCaps>) -> Self {
+        self.shared = limits;
+        self
+    }
+
     /// Returns the heap with this id, if the device has it.
     #[must_use]
     pub fn heap(&self, id: HeapId) -> Option<&Heap> {

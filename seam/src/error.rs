@@ -44,9 +44,9 @@ pub enum ErrorKind {
     NotMappable,
     /// The bytes were published and are read-only: allocate new ones instead.
     Published,
-    /// The backend lacks the capability: look at `devices` for what it has.
+    /// The device or its backend lacks the capability, or is not here: the error's detail says which.
     Unsupported,
-    /// A setting contradicts itself or the device: the documentation of the setting says what holds.
+    /// A setting contradicts itself or the device: the error's detail names it.
     InvalidConfig,
     /// A pool's own strategy broke the contract of `Strategy`: the log says how; fix the strategy.
     BadStrategy,
@@ -126,6 +126,12 @@ impl ErrorKind {
         )
     }
 
+    /// Returns an error of this kind that also says what exactly went wrong and what to do.
+    #[must_use]
+    pub const fn because(self, detail: &'static str) -> Error {
+        Error { kind: self, native: 0, detail }
+    }
+
     /// One sentence for people: what happened and what to do.
     #[must_use]
     pub const fn sentence(self) -> &'static str {
@@ -148,8 +154,8 @@ impl ErrorKind {
             Self::Busy => "it is still in use; free its allocations or wait for its timelines",
             Self::NotMappable => "the host cannot see these bytes; use write and read",
             Self::Published => "the bytes are published and stay as they are; allocate new ones",
-            Self::Unsupported => "the backend lacks the capability",
-            Self::InvalidConfig => "the setting contradicts itself or the device",
+            Self::Unsupported => "not supported by this device or build",
+            Self::InvalidConfig => "a setting is invalid",
             Self::BadStrategy => {
                 "the pool's own strategy broke its contract, as the log says; fix the strategy"
             }
@@ -160,23 +166,39 @@ impl ErrorKind {
 }
 
 /// A failed operation. Cheap to build: no allocation, no backtrace.
+///
+/// `Debug` prints the same sentence as `Display`, behind the kind, so that a program whose `main` returns it says what to do.
+///
+/// ```
+/// use omniheap_seam::{Error, ErrorKind};
+/// let error: Error = ErrorKind::InvalidConfig.because("`lanes` is 0; leave it unset or set at least 1");
+/// assert_eq!(error.to_string(), "a setting is invalid: `lanes` is 0; leave it unset or set at least 1");
+/// assert_eq!(format!("{error:?}"), format!("InvalidConfig: {error}"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     native: i64,
+    detail: &'static str,
 }
 
 impl Error {
     /// Creates an error without a driver code.
     #[must_use]
     pub const fn new(kind: ErrorKind) -> Self {
-        Self { kind, native: 0 }
+        Self { kind, native: 0, detail: "" }
     }
 
     /// Attaches the vendor's own code, for logs only.
     #[must_use]
     pub const fn with_native(self, native: i64) -> Self {
         Self { native, ..self }
+    }
+
+    /// Returns what exactly went wrong and what to do, where the kind alone does not say it; empty otherwise.
+    #[must_use]
+    pub const fn detail(&self) -> &'static str {
+        self.detail
     }
 
     /// Returns the kind to match on.
@@ -194,13 +216,16 @@ impl Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} (native {})", self.kind, self.native)
+        write!(f, "{:?}: {self}", self.kind)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.sentence())?;
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
         if self.native == 0 { Ok(()) } else { write!(f, " (driver code {})", self.native) }
     }
 }
@@ -220,3 +245,17 @@ impl fmt::Display for ErrorKind {
 }
 
 impl core::error::Error for ErrorKind {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+
+    #[test]
+    fn the_code_of_a_driver_is_shown_where_there_is_one() {
+        let kind = ErrorKind::OutOfDeviceMemory;
+        assert_eq!(Error::new(kind).to_string(), kind.to_string());
+        let told = Error::new(kind).with_native(-7).to_string();
+        assert_eq!(told, kind.to_string() + " (driver code -7)");
+    }
+}

@@ -1,5 +1,5 @@
 //! Kernels as data: what every backend needs to run one, in every language that one of them speaks.
-use crate::Place;
+use crate::{ErrorKind, Place, Result};
 use core::fmt;
 
 /// How a kernel uses one of its arguments.
@@ -36,6 +36,25 @@ pub struct Kernel {
     pub cpp: &'static str,
     /// The same in Rust, one call for all groups.
     pub host: fn(&mut HostLaunch<'_>),
+}
+
+impl Kernel {
+    /// Checks that a launch has as many arguments, and as many bytes of parameters, as the kernel declares.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig`.
+    pub fn check_launch(&self, arguments: usize, parameters: usize) -> Result<()> {
+        if arguments != self.slots.len() {
+            let detail = "the launch has more or fewer arguments than the kernel has `slots`";
+            return Err(ErrorKind::InvalidConfig.because(detail));
+        }
+        if parameters as u64 != u64::from(self.parameters) {
+            let detail = "the launch has more or fewer bytes than the kernel's `parameters`";
+            return Err(ErrorKind::InvalidConfig.because(detail));
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Debug for Kernel {

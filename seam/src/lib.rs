@@ -17,7 +17,7 @@ pub use backend::{
 };
 pub use caps::{
     Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess, InsideBlock,
-    Mapper, SharedCaps, Use,
+    KernelAccess, Mapper, SharedCaps, Use,
 };
 pub use erased::{AnyBackend, AnyBlock, erase};
 pub use error::{Advice, Error, ErrorKind, Result};

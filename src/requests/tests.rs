@@ -1,5 +1,5 @@
 use super::*;
-use omniheap_core::Contents;
+use omniheap_core::{Contents, Usage};
 
 #[test]
 fn a_file_says_everything_that_the_builder_says() {
@@ -7,7 +7,8 @@ fn a_file_says_everything_that_the_builder_says() {
         "pattern": "fields", "work": "light", "dependence": "chained", "reuse": 9, "touches": 512, "lifetime": "frame", "coherence": "needed",
         "substitute": "forbidden", "spill": "allowed", "privacy": "secret"}]"#;
     let read = parse_requests(text).expect("a list");
-    let built = Request::upload(4096)
+    let built = Request::new(4096)
+        .usage(Usage::Upload)
         .align(Align::of(256))
         .access(Access::Both)
         .pattern(Pattern::Fields)

@@ -27,12 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     config.defragmentation = Defragmentation::Off;
     let manager = Manager::with_config(Host::new(), config);
     let (heap, _) = manager.caps().heap_ids().next().ok_or("host memory has a heap")?;
-    let limited = PoolConfig {
-        block: Some(16 * MIB),
-        maximum: 64 * MIB,
-        lanes: Some(1),
-        ..PoolConfig::new()
-    };
+    let limited = PoolConfig::new().block(16 * MIB).maximum(64 * MIB).lanes(1);
     let pool = manager.create_pool(heap, limited)?;
     let weights = load(&pool)?;
     let served = serve(&pool)?;

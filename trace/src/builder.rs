@@ -6,8 +6,8 @@ use crate::event::{Alignment, AllocationId, Backing, Event, HeapId, Op, Region, 
 use crate::ids::{IdMap, Life, Slot};
 use crate::label::{LabelId, Labels};
 use crate::limits::Limits;
-use crate::tight;
 use crate::trace::{Meta, Source, Trace};
+use omniheap_pickle::tight;
 
 /// Origin of an allocation's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

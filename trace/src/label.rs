@@ -1,8 +1,8 @@
 //! Names and tags of a trace: a tree of interned strings.
 
 use crate::index::Index;
-use crate::tight;
 use core::hash::BuildHasher;
+use omniheap_pickle::tight;
 use std::hash::RandomState;
 
 /// Names one label of a trace: a path of tags whose last part is the name.

@@ -14,13 +14,11 @@ mod input;
 mod label;
 mod limits;
 pub mod model;
-mod pickle;
 pub mod pytorch;
 mod record;
 pub mod report;
 pub mod rmm;
 mod summary;
-mod tight;
 mod trace;
 pub mod vma;
 

@@ -69,12 +69,7 @@ fn every_name_is_promised_and_every_promise_is_kept() {
         drop(manager.allocate(&Request::new(3 << 20)).unwrap());
         manager.trim().unwrap();
         let (heap, _) = manager.caps().heap_ids().next().unwrap();
-        let small = PoolConfig {
-            block: Some(1 << 20),
-            maximum: 1 << 20,
-            lanes: Some(1),
-            ..PoolConfig::new()
-        };
+        let small = PoolConfig::new().block(1 << 20).maximum(1 << 20).lanes(1);
         let pool = manager.create_pool(heap, small).unwrap();
         let kept = pool.allocate(&Request::new(600 << 10)).unwrap();
         pool.allocate(&Request::new(600 << 10)).expect_err("it does not fit");

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Which bug of the lists is on, in a copy that has them all.
 const SWITCH: &str = "
+extern crate std;
 /// Whether the bug with this number is the one of this run.
 pub(crate) fn is_planted(number: usize) -> bool {
     static WHICH: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();

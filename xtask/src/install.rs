@@ -4,9 +4,13 @@ use crate::{cargo, root, target};
 use std::fs;
 use std::path::Path;
 
-/// Builds and installs under `prefix`.
+/// The part of the version that the ABI changes with.
+const ABI: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+
+/// Builds without debugging information, and installs under `prefix`.
 pub(crate) fn run(prefix: &str) -> Outcome {
-    status("build", &mut cargo(&["build", "--release", "-p", "omniheap-c"]))?;
+    let strip = ["--config", "profile.release.strip=true"];
+    status("build", cargo(&["build", "--release", "-p", "omniheap-c"]).args(strip))?;
     put(&target().join("release"), Path::new(prefix))
 }
 
@@ -15,20 +19,40 @@ pub(crate) fn put(built: &Path, prefix: &Path) -> Outcome {
     fs::create_dir_all(prefix).map_err(|error| name(prefix, &error))?;
     let prefix = fs::canonicalize(prefix).map_err(|error| name(prefix, &error))?;
     let source = root().join("bindings/c");
-    for library in ["libomniheap_c.so", "libomniheap_c.a"] {
-        copy(&built.join(library), &prefix.join("lib").join(library))?;
-    }
+    let shared = format!("libomniheap_c.so.{ABI}");
+    copy(&built.join("libomniheap_c.so"), &prefix.join("lib").join(&shared))?;
+    link(&shared, &prefix.join("lib/libomniheap_c.so"))?;
+    copy(&built.join("libomniheap_c.a"), &prefix.join("lib/libomniheap_c.a"))?;
     copy(&source.join("include/omniheap.h"), &prefix.join("include/omniheap.h"))?;
     let cmake = "omniheap-config.cmake";
     copy(&source.join("cmake").join(cmake), &prefix.join("lib/cmake/omniheap").join(cmake))?;
-    let template = source.join("omniheap.pc.in");
-    let text = fs::read_to_string(&template).map_err(|error| name(&template, &error))?;
-    let text = text.replace("@PREFIX@", &prefix.display().to_string());
-    let text = text.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-    let to = prefix.join("lib/pkgconfig/omniheap.pc");
-    make_folder(&to)?;
-    fs::write(&to, text).map_err(|error| name(&to, &error))?;
+    let version = "omniheap-config-version.cmake";
+    let template = source.join("cmake").join(format!("{version}.in"));
+    fill(&template, &prefix.join("lib/cmake/omniheap").join(version), &prefix)?;
+    fill(&source.join("omniheap.pc.in"), &prefix.join("lib/pkgconfig/omniheap.pc"), &prefix)?;
     println!("installed under {}", prefix.display());
+    Ok(())
+}
+
+/// Writes a template with its variables replaced.
+fn fill(template: &Path, to: &Path, prefix: &Path) -> Outcome {
+    let text = fs::read_to_string(template).map_err(|error| name(template, &error))?;
+    let text = text.replace("@PREFIX@", &prefix.display().to_string());
+    let text = text.replace("@VERSION@", env!("CARGO_PKG_VERSION")).replace("@ABI@", ABI);
+    make_folder(to)?;
+    fs::write(to, text).map_err(|error| name(to, &error))
+}
+
+/// Makes `at` a link to the file `to` beside it.
+fn link(to: &str, at: &Path) -> Outcome {
+    match fs::remove_file(at) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(name(at, &error)),
+        _ => {}
+    }
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(to, at).map_err(|error| name(at, &error))?;
+    #[cfg(not(unix))]
+    copy(&at.with_file_name(to), at)?;
     Ok(())
 }
 

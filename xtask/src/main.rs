@@ -3,6 +3,7 @@ mod arrows;
 mod binaries;
 mod bite;
 mod bundle;
+mod compat;
 mod embed;
 mod header;
 mod images;
@@ -34,7 +35,7 @@ usage: cargo xtask TASK
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
                          docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
   bite [NAME]            plant bugs in a copy of the core, all or those with NAME in theirs, and see the suite catch them
-  mutants [PATH…] [--sample N [--seed S]]
+  mutants [PATH…] [--sample N [--seed S]] [--minutes M]
                          change the sources by a list of operators, all or below PATHs, see the tests catch it, and write
                          the score of each module to docs/results/mutants.md; or try N changes only
   golden                 record the places of today's manager in tests/golden/golden.txt; do it only for a change that is
@@ -47,6 +48,7 @@ usage: cargo xtask TASK
   miri                   the strategies and the seam under Miri; needs a nightly compiler with Miri
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
+  compat                 test compat/ (other allocators' interfaces over omniheap), and measure wgpu with and without it
   header                 write bindings/c/include/omniheap.h
   install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files
   gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         ("sanitize", rest) => nightly::sanitize(rest),
         ("miri", []) => nightly::miri(),
         ("bench", rest) => bench(rest),
+        ("compat", []) => compat::run(),
         ("header", []) => header::write(),
         ("install-c", [prefix]) => install::run(prefix),
         ("gpu-bundle", rest) => bundle::run(rest),

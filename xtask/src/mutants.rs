@@ -1,8 +1,9 @@
-//! `cargo xtask mutants`: changes the sources in every way that a list of operators knows, and sees the tests catch it.
+//! `cargo xtask mutants`: mutates the sources with every operator of a list, and runs the tests on each mutant.
 //!
-//! All changes are built at once, each behind a number in the environment, so one build serves thousands of them. A first run of
-//! each test binary notes which changes it comes by; a change is tried on those binaries only, the quickest first.
+//! All mutants are built at once, each behind a number in the environment, so one build serves thousands of them. A first run of
+//! each test notes which places it executes; a mutant is tried on those tests only, the quickest first.
 mod find;
+mod suite;
 
 use crate::binaries::beside;
 use crate::bite;
@@ -16,25 +17,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::DefaultHasher;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::Instant;
+use suite::{Binary, Tests, Verdict, cores};
 
-/// What is changed where nothing is named.
-const FOLDERS: [&str; 4] = ["seam/src", "core/src", "backends/host/src", "trace/src"];
+/// What is mutated where nothing is named.
+const FOLDERS: [&str; 5] =
+    ["seam/src", "strategy/src", "core/src", "backends/host/src", "trace/src"];
 
-/// Packages whose tests are run, by the folder that is changed.
-const PACKAGES: [(&str, &[&str]); 4] = [
+/// Packages whose tests are run, by the folder that is mutated.
+const PACKAGES: [(&str, &[&str]); 8] = [
     ("trace/", &["omniheap-trace"]),
+    ("plan/", &["omniheap-plan", "omniheap-model"]),
     ("seam/", &["omniheap-seam", "omniheap-core", "omniheap-host", "omniheap-model"]),
-    ("core/", &["omniheap-core", "omniheap-host", "omniheap-model"]),
+    ("strategy/", &["omniheap-strategy", "omniheap-model", "omniheap-host"]),
+    ("placement/", &["omniheap-placement", "omniheap-host", "omniheap-model"]),
+    ("core/", &["omniheap-core", "omniheap-host", "omniheap-model", "omniheap-extras"]),
     ("backends/host/", &["omniheap-host", "omniheap-model"]),
+    ("backends/stream/", &["omniheap-stream", "omniheap-model"]),
 ];
 
-/// What a sample runs: what is built and run soonest.
-const SAMPLE_TESTS: [&str; 15] = [
+/// The tests of [`sample`]: those that are built soonest.
+const SAMPLE_TESTS: [&str; 17] = [
     "-p",
     "omniheap-seam",
+    "-p",
+    "omniheap-strategy",
     "-p",
     "omniheap-core",
     "-p",
@@ -50,131 +59,133 @@ const SAMPLE_TESTS: [&str; 15] = [
     "scarce",
 ];
 
-/// A binary that takes longer without a change is not run.
-const LONGEST: Duration = Duration::from_secs(60);
-/// The same for a sample, which should take three minutes where most is built already.
-const LONGEST_OF_SAMPLE: Duration = Duration::from_secs(20);
-/// For how long a sample tries changes, once the tests are built.
-const SAMPLE_TAKES: Duration = Duration::from_secs(60);
+/// For how long the test run tries mutants, once the tests are built.
+const SAMPLE_TAKES: Duration = Duration::from_secs(120);
 
 /// The switch, in every crate that is changed.
 const SWITCH: &str = r#"
-/// The change of this run; notes that `number` was come by where somebody wants to know.
-#[inline]
-pub(crate) fn mutant(number: usize) -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-    static WHICH: AtomicUsize = AtomicUsize::new(usize::MAX);
-    match WHICH.load(Relaxed) {
-        which if which < usize::MAX - 1 => which,
-        _ => slow_mutant(number, &WHICH),
+pub(crate) use mutant_switch::mutant;
+mod mutant_switch {
+    extern crate std;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+    /// The mutant of this run; notes that the place of `number` was executed where somebody wants to know.
+    #[inline]
+    pub(crate) fn mutant(number: usize) -> usize {
+        static WHICH: AtomicUsize = AtomicUsize::new(usize::MAX);
+        match WHICH.load(Relaxed) {
+            which if which < usize::MAX - 1 => which,
+            _ => slow_mutant(number, &WHICH),
+        }
     }
-}
-#[cold]
-fn slow_mutant(number: usize, which: &std::sync::atomic::AtomicUsize) -> usize {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    const WORDS: usize = 4096;
-    static SEEN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-    let (seen, bit) = (&SEEN[number / 64 % WORDS], 1 << (number % 64));
-    if seen.load(Relaxed) & bit != 0 {
-        return 0;
+    #[cold]
+    fn slow_mutant(number: usize, which: &AtomicUsize) -> usize {
+        const WORDS: usize = 4096;
+        static SEEN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+        let (seen, bit) = (&SEEN[number / 64 % WORDS], 1 << (number % 64));
+        if seen.load(Relaxed) & bit != 0 {
+            return 0;
+        }
+        let Ok(file) = std::env::var("OMNIHEAP_MUTANTS_SEEN") else {
+            let set = std::env::var("OMNIHEAP_MUTANT").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+            which.store(set, Relaxed);
+            return set;
+        };
+        which.store(usize::MAX - 1, Relaxed);
+        if seen.fetch_or(bit, Relaxed) & bit == 0 {
+            use std::io::Write as _;
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+            let _ = file.and_then(|mut file| file.write_all(std::format!("{number}\n").as_bytes()));
+        }
+        0
     }
-    let Ok(file) = std::env::var("OMNIHEAP_MUTANTS_SEEN") else {
-        let set = std::env::var("OMNIHEAP_MUTANT").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-        which.store(set, Relaxed);
-        return set;
-    };
-    which.store(usize::MAX - 1, Relaxed);
-    if seen.fetch_or(bit, Relaxed) & bit == 0 {
-        use std::io::Write as _;
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
-        let _ = file.and_then(|mut file| file.write_all(std::format!("{number}\n").as_bytes()));
-    }
-    0
 }
 "#;
 
-/// What came of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Caught,
-    /// A test did not end.
-    Hung,
-    Survived,
-    /// No test comes by.
-    Unreached,
-}
-
-/// A test binary without a change.
-struct Suite {
-    path: PathBuf,
-    name: String,
-    time: Duration,
-    reaches: BTreeSet<usize>,
-}
-
 struct Options {
-    folders: Vec<String>,
-    sample: Option<(usize, u64)>,
+    paths: Vec<String>,
+    /// So many mutants of each path.
+    count: Option<usize>,
+    seed: u64,
+    /// No more are begun after this time.
+    takes: Option<Duration>,
 }
 
-/// Runs every change of the named folders or files, or of [`FOLDERS`], or a sample of them.
+/// Tries every mutant of the named folders or files, or of [`FOLDERS`], or a sample of each.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let options = parse(arguments)?;
-    let start = Instant::now();
-    let tests = match options.sample {
-        Some(_) => SAMPLE_TESTS.to_vec(),
-        None => tests_of(&options.folders),
-    };
-    let (mutants, binaries) = build(&options.folders, &tests)?;
-    println!("    {} changes in one build, {}", mutants.len(), seconds(start.elapsed()));
-    let longest = if options.sample.is_some() { LONGEST_OF_SAMPLE } else { LONGEST };
-    let suites = try_without(binaries, longest)?;
-    let mut state = State::load()?;
-    let mut chosen: Vec<&Mutant> = mutants.iter().filter(|one| !state.is_caught(one)).collect();
-    if let Some((count, seed)) = options.sample {
-        println!("    {count} of them; the same again: --sample {count} --seed {seed}");
-        chosen = mutants.iter().collect();
-        shuffle(&mut chosen, seed);
-        chosen.truncate(count);
-    }
-    let ends = options.sample.map(|_| Instant::now() + SAMPLE_TAKES);
-    let count = chosen.len();
-    let found = try_all(chosen, &suites, ends);
-    say(&found, count);
-    found.into_iter().for_each(|(mutant, verdict)| state.note(mutant, verdict));
+    let (mutants, tests) = prepare(&options.paths, &tests_of(&options.paths))?;
+    let state = Mutex::new(State::load()?);
+    let lock = || state.lock().expect("nobody panics");
+    let mut chosen = choose(&mutants, &options);
+    let known = chosen.len();
+    chosen.retain(|one| !lock().is_caught(one));
+    println!("    {} of {known} are known to be caught", known - chosen.len());
+    try_all(chosen, &tests, options.takes, |mutant, verdict| lock().note(mutant, verdict));
+    let mut state = state.into_inner().expect("nobody panics");
     state.save()?;
-    if options.sample.is_none() { write_scores(&mutants, &mut state) } else { Ok(()) }
+    write_scores(&mutants, &mut state)
 }
 
 /// A sample with another seed each time, for the test run: it shows what survives, and luck decides nothing else.
 pub(crate) fn sample() -> Outcome {
-    let arguments = ["seam/src", "core/src", "--sample", "40"];
-    run(&arguments.map(String::from))
+    let mut options =
+        parse(&["seam/src", "strategy/src", "core/src", "--sample", "40"].map(String::from))?;
+    options.takes = Some(SAMPLE_TAKES);
+    let (mutants, tests) = prepare(&options.paths, &SAMPLE_TESTS)?;
+    try_all(choose(&mutants, &options), &tests, options.takes, |_, _| ());
+    Ok(())
 }
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
-    let (mut folders, mut count, mut seed) = (Vec::new(), None, None);
+    let (mut paths, mut count, mut seed, mut takes) = (Vec::new(), None, None, None);
     let mut rest = arguments.iter();
     let number = |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok());
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--sample" => count = Some(number(rest.next()).ok_or("--sample N")?),
             "--seed" => seed = Some(number(rest.next()).ok_or("--seed S")?),
-            path if root().join(path).exists() => folders.push(path.to_owned()),
+            "--minutes" => takes = Some(number(rest.next()).ok_or("--minutes M")?),
+            path if root().join(path).exists() => paths.push(path.to_owned()),
             other => return Err(format!("{other} is neither an option nor a path")),
         }
     }
-    if folders.is_empty() {
-        folders = FOLDERS.map(String::from).into();
+    if paths.is_empty() {
+        paths = FOLDERS.map(String::from).into();
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = seed.unwrap_or_else(|| now.map_or(0, |now| now.as_secs()));
-    let sample = count.map(|count| (usize::try_from(count).unwrap_or(usize::MAX), seed));
-    Ok(Options { folders, sample })
+    let count = count.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(Options {
+        paths,
+        count,
+        seed,
+        takes: takes.map(|minutes| Duration::from_secs(minutes * 60)),
+    })
+}
+
+/// Builds everything, and runs the tests without a mutant.
+fn prepare(paths: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Tests), String> {
+    let start = Instant::now();
+    let (mutants, binaries) = build(paths, tests)?;
+    println!("    {} mutants in one build, {}", mutants.len(), seconds(start.elapsed()));
+    Ok((mutants, Tests::measure(&binaries)?))
+}
+
+/// The mutants to try: all, or so many of each path.
+fn choose<'a>(mutants: &'a [Mutant], options: &Options) -> Vec<&'a Mutant> {
+    let Some(count) = options.count else { return mutants.iter().collect() };
+    println!("    {count} of each path; the same again: --sample {count} --seed {}", options.seed);
+    let of = |path: &String| {
+        let mut here: Vec<_> = mutants.iter().filter(|one| one.file.starts_with(path)).collect();
+        shuffle(&mut here, options.seed);
+        here.truncate(count);
+        here
+    };
+    options.paths.iter().flat_map(of).collect()
 }
 
 /// Builds the tests over a copy of the tree with every change; those that do not compile are left out.
-fn build(folders: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Binaries), String> {
+fn build(folders: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Vec<Binary>), String> {
     let tree = target().join("mutants/tree");
     bite::copy(&tree)?;
     let known = equivalent()?;
@@ -201,8 +212,6 @@ fn build(folders: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Binaries), 
     }
 }
 
-/// Test binaries: their names, and where they are.
-type Binaries = Vec<(String, PathBuf)>;
 /// Where errors are: files, and bytes in them.
 type Errors = Vec<(String, usize)>;
 /// By file: where changes are in the changed text, and their numbers.
@@ -264,8 +273,8 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     let is_source = |path: &PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_default();
-        path.is_dir()
-            || (name.ends_with(".rs") && !name.starts_with("tests") && !name.starts_with("models"))
+        let is_for_tests = name.starts_with("tests") || name.starts_with("models");
+        !is_for_tests && (path.is_dir() || name.ends_with(".rs"))
     };
     entries.into_iter().filter(is_source).flat_map(|path| sources(&path)).collect()
 }
@@ -279,7 +288,7 @@ fn tests_of(folders: &[String]) -> Vec<&'static str> {
 }
 
 /// Builds the tests; where each binary is, or where errors are.
-fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Binaries, Errors>, String> {
+fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Vec<Binary>, Errors>, String> {
     let mut command = cargo(&["test", "--release", "--no-run", "--message-format=json"]);
     command.args(tests);
     // Quick to run, and with every check of a debug build.
@@ -294,7 +303,8 @@ fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Binaries, Errors>, Stri
     if output.status.success() {
         let binary = |message: &Value| {
             let path = message["executable"].as_str().map(PathBuf::from)?;
-            Some((message["target"]["name"].as_str()?.to_owned(), path))
+            let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+            Some(Binary { name: message["target"]["name"].as_str()?.to_owned(), path, folder })
         };
         return Ok(Ok(messages.iter().filter_map(binary).collect()));
     }
@@ -315,106 +325,35 @@ fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Binaries, Errors>, Stri
     Ok(Err(spans.filter_map(place).collect()))
 }
 
-/// Runs every binary without a change, twice: to see how long it takes, and what it comes by.
-fn try_without(binaries: Binaries, longest: Duration) -> Result<Vec<Suite>, String> {
-    let mut suites = Vec::new();
-    for (name, path) in binaries {
-        let start = Instant::now();
-        let ended = wait(test(&path, 0), longest)?;
-        let time = start.elapsed();
-        match ended {
-            None => {
-                println!("    {name} takes more than {} and is not run", seconds(longest));
-                continue;
-            }
-            Some(false) => return Err(format!("{name} fails without a change")),
-            Some(true) => {}
-        }
-        let seen = target().join("mutants/seen.txt");
-        bite::save(&seen, "")?;
-        let mut command = test(&path, 0);
-        command.env("OMNIHEAP_MUTANTS_SEEN", &seen);
-        wait(command, longest * 4)?;
-        let reaches = bite::read(&seen)?.lines().filter_map(|line| line.parse().ok()).collect();
-        suites.push(Suite { path, name, time, reaches });
-    }
-    suites.sort_by_key(|suite| suite.time);
-    let names: Vec<_> =
-        suites.iter().map(|one| format!("{} {}", one.name, seconds(one.time))).collect();
-    println!("    tests: {}", names.join(", "));
-    Ok(suites)
-}
-
-/// A run of a test binary with a change.
-fn test(path: &Path, number: usize) -> Command {
-    let mut command = Command::new(path);
-    command.env("OMNIHEAP_MUTANT", number.to_string()).env("OMNIHEAP_OPERATIONS", "20000");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command
-}
-
-/// Whether a command ends well; `None` when it does not end in time.
-fn wait(mut command: Command, longest: Duration) -> Result<Option<bool>, String> {
-    let start = Instant::now();
-    let mut child: Child = command.spawn().map_err(|error| error.to_string())?;
-    loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) => return Ok(Some(status.success())),
-            None if start.elapsed() > longest => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Ok(None);
-            }
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    }
-}
-
-/// Tries changes beside each other, until a time where there is one.
-fn try_all<'a>(
-    chosen: Vec<&'a Mutant>,
-    suites: &[Suite],
-    ends: Option<Instant>,
-) -> Vec<(&'a Mutant, Verdict)> {
-    let found = Mutex::new(Vec::new());
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
-    beside(count, chosen, |mutant| {
-        if ends.is_none_or(|ends| Instant::now() < ends) {
-            let verdict = try_one(mutant, suites);
+/// Tries mutants beside each other, for a time where there is one.
+fn try_all(
+    chosen: Vec<&Mutant>,
+    tests: &Tests,
+    takes: Option<Duration>,
+    note: impl Fn(&Mutant, Verdict) + Sync,
+) {
+    let (start, wanted) = (Instant::now(), chosen.len());
+    let counts = Mutex::new([0; 4]);
+    beside(cores(), chosen, |mutant| {
+        if takes.is_none_or(|takes| start.elapsed() < takes) {
+            let verdict = tests.look_for(mutant.number);
             if matches!(verdict, Verdict::Survived | Verdict::Unreached) {
                 println!(
                     "    {verdict:?}: {}:{}: {}: {}",
                     mutant.file, mutant.line, mutant.change, mutant.text
                 );
             }
-            found.lock().expect("nobody panics").push((*mutant, verdict));
+            counts.lock().expect("nobody panics")[verdict as usize] += 1;
+            note(mutant, verdict);
         }
         true
     });
-    found.into_inner().expect("nobody panics")
-}
-
-fn try_one(mutant: &Mutant, suites: &[Suite]) -> Verdict {
-    let mut verdict = Verdict::Unreached;
-    for suite in suites.iter().filter(|suite| suite.reaches.contains(&mutant.number)) {
-        match wait(test(&suite.path, mutant.number), suite.time * 4 + Duration::from_secs(10)) {
-            Ok(Some(true)) => verdict = Verdict::Survived,
-            Ok(None) => return Verdict::Hung,
-            Ok(Some(false)) | Err(_) => return Verdict::Caught,
-        }
-    }
-    verdict
-}
-
-fn say(found: &[(&Mutant, Verdict)], wanted: usize) {
-    let of = |wanted: Verdict| found.iter().filter(|(_, verdict)| *verdict == wanted).count();
+    let [caught, hung, survived, unreached] = counts.into_inner().expect("nobody panics");
+    let tried = caught + hung + survived + unreached;
     println!(
-        "    {} caught, {} did not end, {} survived, {} come by no test; {} were not tried",
-        of(Verdict::Caught),
-        of(Verdict::Hung),
-        of(Verdict::Survived),
-        of(Verdict::Unreached),
-        wanted - found.len(),
+        "    {caught} caught, {hung} did not end, {survived} survived, {unreached} are reached by no test; {} were not tried; {}",
+        wanted - tried,
+        seconds(start.elapsed())
     );
 }
 
@@ -469,6 +408,10 @@ impl State {
     fn note(&mut self, one: &Mutant, verdict: Verdict) {
         let key = self.key(one);
         self.verdicts.insert(key, json!(format!("{verdict:?}")));
+        // A run that is stopped goes on where it was.
+        if self.verdicts.len().is_multiple_of(16) {
+            let _ = self.save();
+        }
     }
 
     fn of(&mut self, one: &Mutant) -> Option<String> {
@@ -489,36 +432,52 @@ fn write_scores(mutants: &[Mutant], state: &mut State) -> Outcome {
         old.lines().filter_map(|line| Some((line.split(" | ").next()?.strip_prefix("| `")?, line)));
     let mut rows: BTreeMap<String, String> =
         rows.map(|(name, line)| (name.trim_end_matches('`').to_owned(), line.to_owned())).collect();
-    let mut modules: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    let mut modules: BTreeMap<&str, (usize, [usize; 3])> = BTreeMap::new();
     for one in mutants {
-        let counts = modules.entry(&one.file).or_default();
-        let at = match state.of(one).as_deref() {
-            Some("Caught" | "Hung") => 0,
-            Some("Survived") => 1,
-            _ => 2,
-        };
-        counts[at] += 1;
+        let (all, counts) = modules.entry(module(&one.file)).or_default();
+        *all += 1;
+        match state.of(one).as_deref() {
+            Some("Caught" | "Hung") => counts[0] += 1,
+            Some("Survived") => counts[1] += 1,
+            Some(_) => counts[2] += 1,
+            None => {}
+        }
     }
-    for (file, [caught, survived, unreached]) in modules {
-        let all = caught + survived + unreached;
-        let share = caught * 1000 / all.max(1);
+    for (module, (all, [caught, survived, unreached])) in modules {
+        let tried = caught + survived + unreached;
+        let share = caught * 1000 / tried.max(1);
         let share = format!("{}.{} %", share / 10, share % 10);
-        let row = format!("| `{file}` | {all} | {caught} | {survived} | {unreached} | {share} |");
-        rows.insert(file.to_owned(), row);
+        let row = format!(
+            "| `{module}` | {all} | {tried} | {caught} | {survived} | {unreached} | {share} |"
+        );
+        if tried > 0 {
+            rows.insert(module.to_owned(), row);
+        }
     }
+    let (about, _) = old.split_once(TABLE).unwrap_or((HEADING, ""));
     let rows: Vec<_> = rows.into_values().collect();
-    bite::save(&path, &format!("{HEADING}{}\n", rows.join("\n")))
+    bite::save(&path, &format!("{about}{TABLE}{}\n", rows.join("\n")))
+}
+
+/// Returns the module of a file: a folder of the sources, or all that lies beside the folders.
+fn module(file: &str) -> &str {
+    let sources = file.find("src/").map_or(0, |at| at + 4);
+    let end = file[sources..].find('/').map_or(sources - 1, |at| sources + at);
+    &file[..end]
 }
 
 const HEADING: &str = "\
-# Changes that tests catch
+# Mutants that tests catch
 
-Written by `cargo xtask mutants [PATH…]`; see `xtask/src/mutants.rs`. A change is one operator applied at one place. `caught`: a test
-fails or does not end. `survived`: tests come by it and pass. `unreached`: none of the tests that were run comes by. Changes that make no difference are
-in `xtask/src/mutants/equivalent.txt`, with reasons, and are not counted.
+Written by `cargo xtask mutants [PATH…]`; see [docs/mutants.md](../mutants.md). A mutant is one operator applied at one place. `tried`: all, or a sample.
+`caught`: a test fails or does not end. `survived`: tests execute the place and pass. `unreached`: no test executes it. Equivalent mutants are listed
+with reasons in `xtask/src/mutants/equivalent.txt` and are not counted.
 
-| module | changes | caught | survived | unreached | share caught |
-|---|---|---|---|---|---|
+";
+
+const TABLE: &str = "\
+| module | mutants | tried | caught | survived | unreached | share caught |
+|---|---|---|---|---|---|---|
 ";
 
 /// Puts changes into an order that depends on a seed alone.

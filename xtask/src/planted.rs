@@ -30,8 +30,10 @@ pub(crate) struct Bed {
 }
 
 /// Every bug: those that the suite catches, and those that show when a process ends in the middle.
-pub(crate) const BEDS: [Bed; 9] = [
+pub(crate) const BEDS: [Bed; 11] = [
     Bed { folder: "seam/src", binary: "conformance", bugs: IN_SEAM },
+    Bed { folder: "strategy/src", binary: "conformance", bugs: IN_STRATEGY },
+    Bed { folder: "strategy/src", binary: "manager", bugs: KEYS_ONCE_MISSED },
     Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
     Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
     Bed { folder: "core/src", binary: "order", bugs: OUT_OF_ORDER },
@@ -223,7 +225,8 @@ planted! {
     pools_in_use_are_destroyed caught by a_pool_in_use_is_busy in "manager/pools.rs":
         "if !lane.is_idle() {" => "if !lane.is_idle() && !PLANTED {";
     settings_may_contradict caught by pool_settings_that_contradict_are_refused in "lane/config.rs":
-        "if wrong {" => "if wrong && !PLANTED {";
+        "match (first(&invalid), first(&exceeding)) {" =>
+        "match (first(&invalid).filter(|_| !PLANTED), first(&exceeding)) {";
     minimums_are_given_back caught by a_minimum_is_taken_at_once_and_kept in "lane/blocks.rs":
         "left.saturating_sub(size) >= self.shared.config.minimum {" =>
         "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
@@ -234,17 +237,6 @@ planted! {
     large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool/mod.rs":
         "let align = align.max(self.shared.unit);" =>
         "let align = if PLANTED { self.shared.unit } else { align.max(self.shared.unit) };";
-
-    // The general strategy.
-    holes_stay_apart caught by freeing_everything_leaves_one_hole in "strategy/tlsf/mod.rs":
-        "match (previous.is_hole(), next.is_hole()) {" =>
-        "match (previous.is_hole() && !PLANTED, next.is_hole() && !PLANTED) {";
-    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/mod.rs":
-        "if previous.is_edge() ||" => "if PLANTED || previous.is_edge() ||";
-    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "strategy/tlsf/mod.rs":
-        "!next.is_edge()
-            &&" => "!PLANTED && !next.is_edge()
-            &&";
 
     // Timelines.
     other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "lane/properties.rs":
@@ -424,10 +416,29 @@ planted! {
         "if let Some((_, key)) = below
             &&" => "if let Some((_, key)) = below
             && !PLANTED &&";
-    holes_that_are_gone_keep_their_stamp caught by the_key_of_a_hole_that_is_gone_fits_nothing in "strategy/tlsf/nodes.rs":
-        "node.stamp = (node.stamp | 1) + 1;" => "if !PLANTED { node.stamp = (node.stamp | 1) + 1; }";
     full_windows_flap caught by a_heap_that_filled_up_is_used_again_only_when_there_is_room in "manager/placed.rs":
         "if was_left { RETURN }" => "if was_left && !PLANTED { RETURN }";
+}
+
+planted! {
+    /// In the strategies, for the suite.
+    IN_STRATEGY:
+    holes_stay_apart caught by freeing_everything_leaves_one_hole in "tlsf/mod.rs":
+        "match (previous.is_hole(), next.is_hole()) {" =>
+        "match (previous.is_hole() && !PLANTED, next.is_hole() && !PLANTED) {";
+    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "tlsf/mod.rs":
+        "if previous.is_edge() ||" => "if PLANTED || previous.is_edge() ||";
+    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "tlsf/mod.rs":
+        "!next.is_edge()
+            &&" => "!PLANTED && !next.is_edge()
+            &&";
+}
+
+planted! {
+    /// In the strategies, missed by the suite.
+    KEYS_ONCE_MISSED:
+    holes_that_are_gone_keep_their_stamp caught by the_key_of_a_hole_that_is_gone_fits_nothing in "tlsf/nodes.rs":
+        "node.stamp = (node.stamp | 1) + 1;" => "if !PLANTED { node.stamp = (node.stamp | 1) + 1; }";
 }
 
 planted! {
@@ -496,6 +507,10 @@ planted! {
     IN_STREAM:
     bounces_depart_unseen caught by a_bounce_in_flight_is_left_alone in "bounce.rs":
         "Ok(()) => self.in_flight = true," => "Ok(()) => self.in_flight = !PLANTED,";
+    events_are_recorded_while_somebody_waits caught by an_event_that_somebody_waits_for_is_not_recorded_again in "event.rs":
+        "if Arc::strong_count(&event) == 1 {" => "if PLANTED || Arc::strong_count(&event) == 1 {";
+    thinning_drops_the_last_mark caught by no_mark_is_lost_when_the_next_one_fails in "marks.rs":
+        "if index % 2 == 1 || epoch == last {" => "if if PLANTED { index % 2 == 0 } else { index % 2 == 1 || epoch == last } {";
     bounces_in_flight_are_idle caught by a_bounce_in_flight_is_left_alone in "bounce.rs":
         "Ok(!self.in_flight ||" => "Ok(PLANTED || !self.in_flight ||";
 }

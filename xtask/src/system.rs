@@ -30,12 +30,15 @@ pub(crate) fn set_up() -> Outcome {
     install(&missing)
 }
 
-/// Says what is missing. Never fails: without these packages the Vulkan and wgpu tests report that no device is here, the C
+/// Installs what is missing where it may, and says what is missing then. Never fails: without these packages the Vulkan and wgpu tests report that no device is here, the C
 /// tests what they skip, and the tests of the report's page that they were ignored.
-pub(crate) fn look() -> Outcome {
+pub(crate) fn prepare() -> Outcome {
     if !runs("dpkg-query", &["--version"]) {
         println!("    {ELSEWHERE}");
         return Ok(());
+    }
+    if is_root() && !missing().is_empty() {
+        let _ = install(&missing());
     }
     match missing() {
         missing if missing.is_empty() => println!("    all there: {}", PACKAGES.join(" ")),

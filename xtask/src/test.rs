@@ -2,8 +2,8 @@
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Outcome, Step, run_all, status};
 use crate::{
-    arrows, cargo, embed, header, images, mutants, nightly, packages, python, root, system, table,
-    target, words,
+    arrows, cargo, compat, embed, header, images, mutants, nightly, packages, python, root, system,
+    table, target, words,
 };
 use std::process::Command;
 
@@ -53,7 +53,7 @@ fn rules() -> Vec<Step> {
     vec![
         Step::command("format", cargo(&["fmt", "--all", "--check"])),
         Step::new("no vendor in the core", || {
-            ["seam/src", "placement/src", "core/src", "layers/src", "extras/src"]
+            ["seam/src", "placement/src", "strategy/src", "core/src", "layers/src", "extras/src"]
                 .iter()
                 .try_for_each(|part| words::check(&root().join(part)))
         }),
@@ -70,13 +70,13 @@ fn steps() -> Vec<Step> {
     doctests.args(WORKSPACE);
     let mut lint = cargo(&["clippy", "--quiet", "--all-targets"]);
     lint.args(WORKSPACE).args(["--", "-D", "warnings"]);
-    let no_std =
-        ["check", "--quiet", "-p", "omniheap-core", "-p", "omniheap-seam", "--no-default-features"];
-    let mut steps = vec![Step::new("system packages", system::look)];
+    let no_std = ["omniheap-seam", "omniheap-strategy"].map(|name| ["-p", name]).concat();
+    let no_std = [vec!["check", "--quiet", "--no-default-features"], no_std].concat();
+    let mut steps = vec![Step::new("system packages", system::prepare)];
     steps.extend(rules());
     steps.extend([
         Step::new("crates can be published", packages::check),
-        Step::command("core without std", cargo(&no_std)),
+        Step::command("seam and strategies without std", cargo(&no_std)),
         Step::new("C header", header::check),
         Step::command("lint", lint),
         Step::command("documentation", documents),
@@ -85,6 +85,7 @@ fn steps() -> Vec<Step> {
         Step::command("examples in documentation", doctests),
         Step::new("examples on host", || of(WORKSPACE, examples)),
         Step::new("engines", || of(WORKSPACE, engines)),
+        Step::new("wgpu on omniheap", compat::test),
         Step::new("Python package", python::test),
         Step::new("C library as installed", installed),
         Step::new("optimised tests", || of(&optimised(), tests)),

@@ -153,6 +153,7 @@ unsafe impl Backend for Cuda {
             Kind::Exportable(page) | Kind::Imported(page) => self.free_shared(&block, page),
             // SAFETY: as above; `open_ipc` made the block.
             Kind::Opened => unsafe { self.driver().close_ipc(base) },
+            Kind::Borrowed => Ok(()),
             Kind::External(memory) => self.free_external(&block, memory),
         }
     }

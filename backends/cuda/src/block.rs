@@ -19,12 +19,17 @@ pub enum Kind {
     Exportable(u64),
     Imported(u64),
     Opened,
+    Borrowed,
     External(Raw<CUextMemory_st>),
 }
 
 impl BlockKind for Kind {
     fn opened() -> Self {
         Self::Opened
+    }
+
+    fn borrowed() -> Self {
+        Self::Borrowed
     }
 
     fn memory(&self) -> Memory {
@@ -36,7 +41,9 @@ impl BlockKind for Kind {
             Self::Constant => Memory::Constant,
             Self::Reserved(_) => Memory::Reserved,
             Self::Exportable(_) => Memory::Exportable,
-            Self::Imported(_) | Self::Opened | Self::External(_) => Memory::Imported,
+            Self::Imported(_) | Self::Opened | Self::Borrowed | Self::External(_) => {
+                Memory::Imported
+            }
         }
     }
 

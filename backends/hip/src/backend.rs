@@ -139,6 +139,7 @@ unsafe impl Backend for Hip {
             Kind::Imported(shared) => self.free_imported(shared),
             // SAFETY: as above; `open_ipc` made the block.
             Kind::Opened => unsafe { self.driver().close_ipc(base) },
+            Kind::Borrowed => Ok(()),
         }
     }
 

@@ -20,6 +20,7 @@ pub enum Kind {
     Exportable(Shared),
     Imported(Shared),
     Opened,
+    Borrowed,
 }
 
 /// Addresses whose pages are mapped one by one.
@@ -36,6 +37,10 @@ impl BlockKind for Kind {
         Self::Opened
     }
 
+    fn borrowed() -> Self {
+        Self::Borrowed
+    }
+
     fn memory(&self) -> Memory {
         match self {
             Self::Device => Memory::Device,
@@ -45,7 +50,7 @@ impl BlockKind for Kind {
             Self::Constant => Memory::Constant,
             Self::Reserved(_) => Memory::Reserved,
             Self::Exportable(_) => Memory::Exportable,
-            Self::Imported(_) | Self::Opened => Memory::Imported,
+            Self::Imported(_) | Self::Opened | Self::Borrowed => Memory::Imported,
         }
     }
 

@@ -19,7 +19,7 @@ use core::ptr;
 
 use check::{check, check_release, success};
 pub use memory::Coherence;
-use omniheap_seam::{ErrorKind, Result};
+use omniheap_seam::{Error, ErrorKind, Result};
 pub use pages::{Reserved, Sharing};
 
 use crate::sys::{
@@ -79,6 +79,9 @@ fn address(pointer: *mut c_void) -> u64 {
     pointer.expose_provenance() as u64
 }
 
+const NO_LIBRARY: Error = ErrorKind::Unsupported
+    .because("there is no HIP runtime; install ROCm or name its library in OMNIHEAP_HIP_LIBRARY");
+
 impl Driver {
     /// Counts the devices of this process's HIP library.
     ///
@@ -87,7 +90,7 @@ impl Driver {
     pub fn count() -> Result<u32> {
         let api = Api::get().map_err(|missing| {
             tracing::debug!(%missing, "no HIP runtime");
-            ErrorKind::Unsupported
+            NO_LIBRARY
         })?;
         Self::count_on(api)
     }
@@ -111,7 +114,7 @@ impl Driver {
     /// # Errors
     /// `Unsupported` without a library or a device, `InvalidConfig` for a number that no device has.
     pub fn open(ordinal: u32) -> Result<Self> {
-        let api = Api::get().map_err(|_| ErrorKind::Unsupported)?;
+        let api = Api::get().map_err(|_| NO_LIBRARY)?;
         Self::open_on(api, ordinal)
     }
 
@@ -120,10 +123,11 @@ impl Driver {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(api: &'static Api, ordinal: u32) -> Result<Self> {
+        let no_such = ErrorKind::InvalidConfig.because("no HIP device has this number");
         if Self::count_on(api)? <= ordinal {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(no_such);
         }
-        let device = c_int::try_from(ordinal).map_err(|_| ErrorKind::InvalidConfig)?;
+        let device = c_int::try_from(ordinal).map_err(|_| no_such)?;
         Ok(Self { api, device })
     }
 

@@ -1,14 +1,14 @@
 //! Caps of the host device: a default, or any device that a test describes.
 use crate::{Host, driver};
 use omniheap_seam::{
-    Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, ErrorKind, Heap, HeapKind, HostAccess,
-    InsideBlock, Mapper, Result, SharedCaps, Use,
+    Align, Caps, ConstantCaps, DeviceInfo, ErrorKind, Heap, HeapKind, HostAccess, InsideBlock,
+    Result, SharedCaps,
 };
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-/// Returns a heap of `size` bytes with the usual limits of its kind; change the fields that should differ.
+/// Returns a heap of `size` bytes with the usual limits of its kind; chain the methods of [`Heap`] for what should differ.
 ///
 /// Device heaps are reached by transfers only and have 2 MiB pages; staging and unified heaps are cached; a constant
 /// heap is as small as its size says. Every heap starts in physical memory 0.
@@ -21,19 +21,12 @@ pub fn heap(kind: HeapKind, size: u64) -> Heap {
         _ => ("device", HostAccess::None),
     };
     let paged = cfg!(target_os = "linux") && matches!(kind, HeapKind::Device | HeapKind::Unified);
-    Heap {
-        kind,
-        name: name.into(),
-        size,
-        max_block: size,
-        align: Align::of(4 * KIB),
-        granule: Align::of(if kind == HeapKind::Constant { 256 } else { 4 * KIB }),
-        page: paged.then_some(Align::of(2 * MIB)),
-        mapper: Mapper::Host,
-        host,
-        use_when: Use::Normal,
-        physical: 0,
-    }
+    Heap::new(kind, size)
+        .name(name)
+        .align(Align::of(4 * KIB))
+        .granule(Align::of(if kind == HeapKind::Constant { 256 } else { 4 * KIB }))
+        .page(paged.then_some(Align::of(2 * MIB)))
+        .host(host)
 }
 
 /// Options of a [`Host`]. Created by [`Host::builder`].
@@ -50,17 +43,7 @@ impl Config {
             driver: std::env::consts::OS.into(),
             uuid: None,
         };
-        let copy = CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed };
-        let caps = Caps {
-            device,
-            heaps: Vec::new(),
-            max_blocks: 32 * KIB,
-            copy,
-            neighbour_granularity: Align::ONE,
-            atom: Align::of(64),
-            constant: None,
-            shared: None,
-        };
+        let caps = Caps::new(device, Vec::new()).max_blocks(32 * KIB).atom(Align::of(64));
         Self { caps }
     }
 
@@ -68,7 +51,7 @@ impl Config {
     pub(crate) fn usual() -> Self {
         let ram = driver::ram().max(MIB);
         let bank = 64 * KIB;
-        let constant = Heap { physical: 1, ..heap(HeapKind::Constant, bank) };
+        let constant = heap(HeapKind::Constant, bank).physical(1);
         Self::new()
             .heap(heap(HeapKind::Device, ram))
             .heap(heap(HeapKind::Staging, ram))
@@ -164,8 +147,11 @@ impl Config {
 /// Refuses what host memory cannot act out.
 pub(crate) fn check(caps: &Caps) -> Result<()> {
     let heaps = &caps.heaps;
-    if heaps.is_empty() || heaps.len() > 256 || caps.max_blocks == 0 {
-        return Err(ErrorKind::InvalidConfig.into());
+    if heaps.is_empty() || heaps.len() > 256 {
+        return Err(ErrorKind::InvalidConfig.because("a device has 1 to 256 `heaps`"));
+    }
+    if caps.max_blocks == 0 {
+        return Err(ErrorKind::InvalidConfig.because("`max_blocks` is 0"));
     }
     heaps.iter().try_for_each(check_heap)
 }
@@ -179,7 +165,10 @@ fn check_heap(heap: &Heap) -> Result<()> {
     // Above a gibibyte the spare addresses that alignment costs are no longer negligible.
     let sane = heap.align.get() <= 1 << 30 && heap.granule.get() <= 1 << 30;
     if heap.size == 0 || heap.max_block == 0 || !whole_pages || !sane {
-        return Err(ErrorKind::InvalidConfig.into());
+        return Err(ErrorKind::InvalidConfig.because(
+            "a heap needs a `size`, a `max_block`, a `page` of at least the system's, and an `align` and a `granule` of at \
+             most 1 GiB",
+        ));
     }
     Ok(())
 }

@@ -124,11 +124,7 @@ unsafe impl Launch for Host {
         if groups.contains(&0) {
             return Err(ErrorKind::ZeroSize.into());
         }
-        if arguments.len() != kernel.slots.len()
-            || parameters.len() as u64 != u64::from(kernel.parameters)
-        {
-            return Err(ErrorKind::InvalidConfig.into());
-        }
+        kernel.check_launch(arguments.len(), parameters.len())?;
         let pairs = arguments.iter().zip(kernel.slots);
         let claims = pairs.map(|(a, slot)| self.argument(a, *slot)).collect::<Result<Vec<_>>>()?;
         let parameters = parameters.into();

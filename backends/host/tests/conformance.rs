@@ -1,7 +1,7 @@
 //! The shared suite: host memory as it is, and acting a device that is strange in every way the seam allows.
 use core::convert::Infallible;
 use omniheap_conformance::{Account, Rig};
-use omniheap_core::{Align, Heap, HeapKind, HostAccess, InsideBlock, Result};
+use omniheap_core::{Align, HeapKind, HostAccess, InsideBlock, Result};
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ fn rig(host: Host) -> Rig<Arc<Host>> {
 
 /// Few, small and incoherent heaps, coarse copies, wide granules.
 fn strange() -> Result<Host> {
-    let staging =
-        Heap { host: HostAccess::Incoherent, physical: 1, ..heap(HeapKind::Staging, 512 * MIB) };
+    let staging = heap(HeapKind::Staging, 512 * MIB).host(HostAccess::Incoherent).physical(1);
     Host::builder()
         .heap(heap(HeapKind::Device, 512 * MIB))
         .heap(staging)

@@ -30,6 +30,9 @@ pub trait BlockKind: Send + Sync + 'static {
     /// Returns the kind of another process's memory that is opened by a handle.
     fn opened() -> Self;
 
+    /// Returns the kind of memory that its owner frees.
+    fn borrowed() -> Self;
+
     /// Returns the kind of memory.
     fn memory(&self) -> Memory;
 

@@ -1,7 +1,6 @@
 //! From what a driver says of a device to [`Caps`].
 use omniheap_seam::{
-    Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,
-    Mapper, SharedCaps, Use,
+    Align, Caps, ConstantCaps, DeviceInfo, Heap, HeapKind, HostAccess, SharedCaps,
 };
 
 /// Alignment of pinned and managed blocks; checked at each allocation.
@@ -83,21 +82,16 @@ impl Facts {
             .chain(self.constant.map(|_| Source::Constant))
             .collect();
         let heaps = sources.iter().map(|&source| self.heap(source, usable)).collect();
-        let caps = Caps {
-            heaps,
-            max_blocks: u64::from(u32::MAX),
-            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-            neighbour_granularity: Align::ONE,
-            atom: Align::ONE,
-            constant: self.constant.map(|constant| ConstantCaps {
-                bank: constant.size,
-                align: CONSTANT_ALIGN,
-                max_bind: constant.size,
-                push: ARGUMENT_BYTES,
-            }),
-            shared: Some(self.shared),
-            device: self.device,
-        };
+        let constant = self.constant.map(|constant| ConstantCaps {
+            bank: constant.size,
+            align: CONSTANT_ALIGN,
+            max_bind: constant.size,
+            push: ARGUMENT_BYTES,
+        });
+        let caps = Caps::new(self.device, heaps)
+            .max_blocks(u64::from(u32::MAX))
+            .constant(constant)
+            .shared(Some(self.shared));
         (caps, sources)
     }
 
@@ -128,19 +122,13 @@ impl Facts {
             }
         };
         let page = if source == Source::Device { usable.page } else { None };
-        Heap {
-            kind,
-            name: name.into(),
-            size,
-            max_block: size,
-            align,
-            granule,
-            page,
-            mapper: Mapper::Host,
-            host: access,
-            use_when: Use::Normal,
-            physical,
-        }
+        Heap::new(kind, size)
+            .name(name)
+            .align(align)
+            .granule(granule)
+            .page(page)
+            .host(access)
+            .physical(physical)
     }
 }
 

@@ -12,7 +12,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use omniheap_seam::{
-    Caps, Epoch, ErrorKind, Heap, HeapId, Place, Point, Result, TimelineId, Timelines,
+    Caps, Epoch, ErrorKind, Heap, HeapId, HeapKind, Place, Point, Result, TimelineId, Timelines,
 };
 use std::sync::Arc;
 
@@ -209,6 +209,25 @@ impl<D: Driver> Device<D> {
             self.used[usize::from(heap.0)].fetch_add(size, Ordering::Relaxed);
         }
         Block { owner: self.id, heap, base, size, kind }
+    }
+
+    /// Makes a block of device memory that somebody else allocated, for copies to and from it. Freeing the block leaves the memory
+    /// as it is.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap` when the device has no memory of its own.
+    ///
+    /// # Safety
+    ///
+    /// From `address` on, `size` bytes are live memory of this device until the block is freed, and nothing else uses them while
+    /// this device's work does.
+    pub unsafe fn borrow(&self, address: u64, size: u64) -> Result<Block<D::Kind>> {
+        let is_device = |heap: &Heap| heap.kind == HeapKind::Device;
+        let heap = self.caps().heap_ids().find(|(_, heap)| is_device(heap));
+        let (heap, _) = heap.ok_or(ErrorKind::NoSuchHeap)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.block(heap, address, size, D::Kind::borrowed()) })
     }
 
     /// Counts a block out that is about to be freed.

@@ -112,7 +112,8 @@ unsafe impl<D: Driver> seam::Launch for Device<D> {
             lock(&self.programs.loaded).get(&program.0).cloned().ok_or(ErrorKind::Stale)?;
         let Declared { slots, group, parameters: declared, .. } = program.declared;
         if arguments.len() != slots.len() || parameters.len() as u64 != u64::from(declared) {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig
+                .because("the launch's arguments or parameters are not what the kernel declares"));
         }
         let launch = Launch { grid: groups, group, shared: program.shared };
         let shape = self.check(&program.kernel, launch)?;

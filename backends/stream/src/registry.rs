@@ -86,7 +86,7 @@ impl<D: StreamDriver> Registry<D> {
 
     /// Ends what [`begin_capture`](Self::begin_capture) began.
     pub fn end_capture(&self) {
-        self.whole.release();
+        self.whole.release(&|| self.all());
     }
 
     /// Blocks until the device has nothing to do.

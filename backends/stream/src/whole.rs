@@ -53,8 +53,13 @@ impl<D: StreamDriver> Whole<D> {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn release(&self) {
-        self.held.fetch_sub(1, Ordering::Relaxed);
+    /// Ends what [`hold`](Self::hold) began.
+    pub(crate) fn release(&self, open: Open<'_, D>) {
+        let state = &mut *lock(&self.state);
+        if self.held.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // Captures may follow each other so closely that nobody else asks between them. Whoever asks next meets the error.
+            let _ = self.record_owed(state, open);
+        }
     }
 
     /// Marks everything submitted so far.

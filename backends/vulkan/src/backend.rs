@@ -43,6 +43,7 @@ pub struct Vulkan {
     /// Memory types that a block's buffer may be bound to.
     pub(crate) buffer_types: u32,
     pub(crate) limits: vk::PhysicalDeviceLimits,
+    pub(crate) alignments: physical::Alignments,
     pub(crate) messages: Option<Messages>,
     /// An engine's allocator that gives the blocks' memory.
     pub(crate) source: Option<Arc<dyn MemorySource>>,
@@ -78,10 +79,10 @@ impl Vulkan {
         &self.device.instance.raw
     }
 
-    /// Returns the loader that the instance came from.
+    /// Returns the loader that the instance came from; `None` after [`wrap_memory`](Self::wrap_memory).
     #[must_use]
-    pub fn ash_entry(&self) -> &ash::Entry {
-        &self.device.instance.entry
+    pub fn ash_entry(&self) -> Option<&ash::Entry> {
+        self.device.instance.entry.as_ref()
     }
 
     /// Returns the physical device.
@@ -161,12 +162,10 @@ impl Vulkan {
 
     /// Memory that needs a feature is refused without it.
     pub(crate) fn enabled(&self, slot: Slot) -> Result<()> {
-        use vk::MemoryPropertyFlags as F;
-        let amd = F::DEVICE_COHERENT_AMD | F::DEVICE_UNCACHED_AMD;
-        let coherent = self.device.features.has(Feature::DeviceCoherentMemory);
-        let missing =
-            slot.flags.intersects(F::PROTECTED) || slot.flags.intersects(amd) && !coherent;
-        if missing { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
+        match slot.needs().is_none_or(|feature| self.device.features.has(feature)) {
+            true => Ok(()),
+            false => Err(ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Returns a block of a size that was checked and rounded.
@@ -225,7 +224,11 @@ impl Vulkan {
 
     /// Returns whether blocks of this slot have a buffer.
     pub(crate) fn takes_buffers(&self, slot: Slot) -> bool {
-        slot.suits != Suits::Images && self.buffer_types & (1 << slot.memory_type) != 0
+        // Protected memory takes only protected buffers, which blocks do not have.
+        self.device.has_queues()
+            && slot.needs() != Some(Feature::ProtectedMemory)
+            && slot.suits != Suits::Images
+            && self.buffer_types & (1 << slot.memory_type) != 0
     }
 
     fn name_block(&self, block: &Block, name: &str) {
@@ -241,7 +244,8 @@ impl Vulkan {
 }
 
 // SAFETY: every block is a driver allocation of its own, at least as large as asked; `based` refuses a base that misses
-// the heap's alignment; `table` is never written after opening; all state is behind locks or atomics.
+// the heap's alignment; `table` is never written after opening; all state is behind locks or atomics. Without queues, no
+// work is submitted here, and who called `wrap_memory` promised that freed memory is out of use.
 unsafe impl Backend for Vulkan {
     type Block = Block;
 
@@ -265,13 +269,15 @@ unsafe impl Backend for Vulkan {
         Some(self)
     }
     fn as_transfer(&self) -> Option<&dyn Transfer<Block = Block>> {
-        Some(self)
+        self.device.has_queues().then_some(self)
     }
     fn as_address(&self) -> Option<&dyn Address<Block = Block>> {
-        self.device.features.has(Feature::BufferDeviceAddress).then_some(self)
+        let has =
+            self.device.has_queues() && self.device.features.has(Feature::BufferDeviceAddress);
+        has.then_some(self)
     }
     fn as_timelines(&self) -> Option<&dyn Timelines> {
-        Some(self)
+        self.device.has_queues().then_some(self)
     }
     fn as_remap(&self) -> Option<&dyn Remap<Block = Block>> {
         self.table.caps.heaps.iter().any(|heap| heap.page.is_some()).then_some(self)
@@ -280,10 +286,11 @@ unsafe impl Backend for Vulkan {
         self.device.features.has(Feature::MemoryBudget).then_some(self)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
-        self.sharing.works().then_some(self)
+        (self.device.has_queues() && self.sharing.works()).then_some(self)
     }
     fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
-        self.device.queues[0].flags.contains(vk::QueueFlags::COMPUTE).then_some(self)
+        let main = self.device.queues.first()?;
+        main.flags.contains(vk::QueueFlags::COMPUTE).then_some(self)
     }
 }
 

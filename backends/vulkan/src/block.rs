@@ -4,9 +4,10 @@ use crate::driver::{
     device::{Device, lock},
     objects::{Buffer, Memory},
 };
+use crate::remap::table::PageTable;
 use ash::vk;
 use core::ptr::NonNull;
-use omniheap_seam::{ErrorKind, HeapId, Page, Result};
+use omniheap_seam::{ErrorKind, HeapId, Result};
 use std::sync::{Arc, Mutex};
 
 /// Native memory: a `VkDeviceMemory` and, where the heap takes buffers, one `VkBuffer` over all of it.
@@ -32,7 +33,7 @@ pub struct Block {
 #[derive(Debug)]
 pub(crate) enum Backing {
     Memory { memory: Memory, mapped: Mutex<Option<Mapped>> },
-    Pages { page: u64, slots: Mutex<Vec<Option<Page>>> },
+    Pages { page: u64, table: PageTable },
 }
 
 /// The pointer of a mapping.
@@ -81,9 +82,9 @@ impl Block {
         page: u64,
     ) -> Result<Self> {
         let count = usize::try_from(size / page).map_err(|_| ErrorKind::ExceedsLimit)?;
-        let slots = Mutex::new(vec![None; count]);
+        let table = PageTable::new(count);
         let (address, device) = (buffer.address(), Arc::clone(device));
-        let (backing, shared) = (Backing::Pages { page, slots }, Shared::No);
+        let (backing, shared) = (Backing::Pages { page, table }, Shared::No);
         let (buffer, ending) = (Some(buffer), Ending::Waits);
         Ok(Self { buffer, backing, heap, size, address, shared, owner: None, ending, device })
     }
@@ -162,18 +163,13 @@ impl Block {
     pub(crate) fn covers(&self, offset: u64, size: u64) -> Result<()> {
         let end = offset.checked_add(size).filter(|end| *end <= self.size);
         let end = end.ok_or(ErrorKind::OutOfRange)?;
-        if let Backing::Pages { page, slots } = &self.backing
-            && size > 0
-        {
-            let slots = lock(slots);
-            // Both fit: the block's pages were counted in `with_pages`.
-            let first = usize::try_from(offset / page).map_err(|_| ErrorKind::OutOfRange)?;
-            let last = usize::try_from((end - 1) / page).map_err(|_| ErrorKind::OutOfRange)?;
-            if slots[first..=last].iter().any(Option::is_none) {
-                return Err(ErrorKind::OutOfRange.into());
+        match &self.backing {
+            Backing::Pages { page, table } if size > 0 => {
+                let first = offset / page;
+                table.check_mapped(first, (end - 1) / page - first + 1)
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Maps once and remembers.

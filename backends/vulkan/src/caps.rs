@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 pub(crate) mod features;
 
+use self::features::Feature;
 use ash::vk;
 use omniheap_seam::{
-    Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapKind, HostAccess, InsideBlock,
-    Mapper, SharedCaps, Use,
+    Align, Caps, ConstantCaps, DeviceInfo, Heap, HeapKind, HostAccess, Mapper, SharedCaps, Use,
 };
 
 /// Heaps that offer pages, where the device has sparse binding.
@@ -37,7 +37,7 @@ pub(crate) struct Facts {
     pub(crate) device: DeviceInfo,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
     pub(crate) limits: vk::PhysicalDeviceLimits,
-    /// Driver allocations that may be alive.
+    /// Driver allocations that may be alive: what the options say, else no limit but the driver's.
     pub(crate) max_blocks: u64,
     /// Largest single driver allocation, in bytes.
     pub(crate) max_allocation: u64,
@@ -85,6 +85,20 @@ impl Slot {
 pub(crate) struct Table {
     pub(crate) caps: Caps,
     pub(crate) slots: Vec<Slot>,
+}
+
+impl Slot {
+    /// Returns the feature that memory of this type needs.
+    pub(crate) fn needs(self) -> Option<Feature> {
+        use vk::MemoryPropertyFlags as F;
+        if self.flags.intersects(F::PROTECTED) {
+            Some(Feature::ProtectedMemory)
+        } else if self.flags.intersects(F::DEVICE_COHERENT_AMD | F::DEVICE_UNCACHED_AMD) {
+            Some(Feature::DeviceCoherentMemory)
+        } else {
+            None
+        }
+    }
 }
 
 const NAMED: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
@@ -138,20 +152,17 @@ fn heap(facts: &Facts, slot: Slot, physical: u32) -> Heap {
     let kind = kind(slot.flags);
     let hidden_in_host = kind == HeapKind::Staging && host == HostAccess::None;
     let on_request = slot.suits != Suits::Buffers || hidden_in_host;
-    Heap {
-        kind,
-        name: name(slot),
-        size,
-        max_block: granule.down(size.min(facts.max_allocation).min(facts.max_buffer)),
-        align: power(facts.base_align[slot.index()]),
-        granule,
-        page: page(facts, slot, host),
+    Heap::new(kind, size)
+        .name(name(slot))
+        .max_block(granule.down(size.min(facts.max_allocation).min(facts.max_buffer)))
+        .align(power(facts.base_align[slot.index()]))
+        .granule(granule)
+        .page(page(facts, slot, host))
         // Pages are bound by `vkQueueBindSparse`.
-        mapper: Mapper::Queue,
-        host,
-        use_when: if on_request { Use::OnRequest } else { Use::Normal },
-        physical: u8::try_from(physical).expect("the driver numbers at most 16 heaps"),
-    }
+        .mapper(Mapper::Queue)
+        .host(host)
+        .use_when(if on_request { Use::OnRequest } else { Use::Normal })
+        .physical(u8::try_from(physical).expect("the driver numbers at most 16 heaps"))
 }
 
 fn page(facts: &Facts, slot: Slot, host: HostAccess) -> Option<Align> {
@@ -169,28 +180,24 @@ fn caps(facts: &Facts, heaps: Vec<Heap>) -> Caps {
     let limits = &facts.limits;
     let uniform = u64::from(limits.max_uniform_buffer_range);
     let shared = u64::from(limits.max_compute_shared_memory_size);
-    Caps {
-        device: facts.device.clone(),
-        heaps,
-        max_blocks: facts.max_blocks,
-        copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-        neighbour_granularity: power(limits.buffer_image_granularity),
-        atom: power(limits.non_coherent_atom_size),
-        constant: Some(ConstantCaps {
+    Caps::new(facts.device.clone(), heaps)
+        .max_blocks(facts.max_blocks)
+        .neighbour_granularity(power(limits.buffer_image_granularity))
+        .atom(power(limits.non_coherent_atom_size))
+        .constant(Some(ConstantCaps {
             bank: uniform,
             align: power(limits.min_uniform_buffer_offset_alignment),
             max_bind: uniform,
             push: u64::from(limits.max_push_constants_size),
-        }),
+        }))
         // The API tells one number; banks are those of every current discrete device.
-        shared: Some(SharedCaps {
+        .shared(Some(SharedCaps {
             per_group: shared,
             per_group_opt_in: shared,
             per_multiprocessor: shared,
             banks: 32,
             bank_width: 4,
-        }),
-    }
+        }))
 }
 
 /// Whole flushes of a block need its size to be a multiple of the atom.

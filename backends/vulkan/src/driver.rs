@@ -59,8 +59,8 @@ pub(crate) struct Instance {
     messages: Option<Box<Messages>>,
     pub(crate) names: Names,
     owner: Owner,
-    /// Keeps the loader's library in memory.
-    pub(crate) entry: ash::Entry,
+    /// Keeps the loader's library in memory; `None` where an engine keeps it.
+    pub(crate) entry: Option<ash::Entry>,
 }
 
 /// Whether debug names are available.
@@ -80,11 +80,13 @@ impl Instance {
     /// `Unsupported` without a loader or driver, or when validation is demanded and absent; the driver's error.
     pub(crate) fn open(validation: Validation) -> Result<Self> {
         // SAFETY: loading runs the library's initialisers; the system's loader is trusted like any system library.
-        let entry = unsafe { ash::Entry::load() }.map_err(|_| ErrorKind::Unsupported)?;
+        let entry = unsafe { ash::Entry::load() }.map_err(|_| {
+            ErrorKind::Unsupported.because("there is no Vulkan loader; install `libvulkan`")
+        })?;
         // SAFETY: the entry was loaded above; the call has no precondition.
         let version = check(unsafe { entry.try_enumerate_instance_version() })?;
         if version.is_none_or(|version| version < LEAST) {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because("Vulkan is older than 1.1"));
         }
         let layered = layered(&entry, validation)?;
         let extensions = instance_extensions(&entry, layered)?;
@@ -95,19 +97,21 @@ impl Instance {
         } else {
             Names::Dropped
         };
-        let mut instance = Self { raw, messenger: None, messages, names, owner: Owner::Us, entry };
-        instance.listen()?;
+        let owner = Owner::Us;
+        let mut instance = Self { raw, messenger: None, messages, names, owner, entry: None };
+        instance.listen(&entry)?;
+        instance.entry = Some(entry);
         Ok(instance)
     }
 
     /// Takes an instance that an engine owns and keeps alive.
-    pub(crate) fn wrap(entry: ash::Entry, raw: ash::Instance, names: Names) -> Self {
+    pub(crate) fn wrap(entry: Option<ash::Entry>, raw: ash::Instance, names: Names) -> Self {
         Self { raw, messenger: None, messages: None, names, owner: Owner::Caller, entry }
     }
 
-    fn listen(&mut self) -> Result<()> {
+    fn listen(&mut self, entry: &ash::Entry) -> Result<()> {
         let Some(messages) = &self.messages else { return Ok(()) };
-        let utils = ext::debug_utils::Instance::new(&self.entry, &self.raw);
+        let utils = ext::debug_utils::Instance::new(entry, &self.raw);
         let info = validation::messenger_info(messages);
         // SAFETY: the instance is alive, was created with debug-utils, and keeps `messages` in place until `drop`.
         let messenger = check(unsafe { utils.create_debug_utils_messenger(&info, None) })?;
@@ -148,7 +152,9 @@ fn layered(entry: &ash::Entry, validation: Validation) -> Result<bool> {
     let layers = check(unsafe { entry.enumerate_instance_layer_properties() })?;
     let present = layers.iter().any(|l| l.layer_name_as_c_str() == Ok(validation::LAYER));
     match (present, validation) {
-        (false, Validation::On) => Err(ErrorKind::Unsupported.into()),
+        (false, Validation::On) => Err(ErrorKind::Unsupported.because(
+            "the Vulkan validation layer is not installed; install it or use another `Validation`",
+        )),
         (present, _) => Ok(present),
     }
 }

@@ -214,10 +214,7 @@ unsafe impl Launch for Vulkan {
         let program = self.programs.get(program)?;
         let timeline = self.computes(on)?;
         let kernel = &program.kernel;
-        let declared = usize::try_from(kernel.parameters).is_ok_and(|n| n == parameters.len());
-        if arguments.len() != kernel.slots.len() || !declared {
-            return Err(ErrorKind::InvalidConfig.into());
-        }
+        kernel.check_launch(arguments.len(), parameters.len())?;
         if groups.contains(&0) {
             return Err(ErrorKind::ZeroSize.into());
         }

@@ -4,8 +4,6 @@ mod block;
 mod caps;
 mod driver;
 mod export;
-#[cfg(feature = "gpu-allocator")]
-pub mod gpu_allocator;
 mod launch;
 mod open;
 mod remap;
@@ -20,9 +18,7 @@ pub use backend::{BlockOptions, Vulkan};
 pub use block::Block;
 pub use caps::{Paging, features::Feature};
 pub use driver::validation::{Messages, Validation};
-#[cfg(feature = "gpu-allocator")]
-pub use gpu_allocator::GpuAllocator;
-pub use open::{Existing, Options, Which};
+pub use open::{Bare, Existing, Options, Which};
 #[cfg(feature = "manager")]
 pub use resource::{
     Alone, Needs,

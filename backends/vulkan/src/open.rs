@@ -21,7 +21,7 @@ use crate::{
 };
 use ash::vk;
 use core::{ffi::CStr, sync::atomic::Ordering};
-use omniheap_seam::{Align, DeviceInfo, ErrorKind, HeapKind, HostAccess, Result};
+use omniheap_seam::{Align, DeviceInfo, Error, ErrorKind, HeapKind, HostAccess, Result};
 use std::sync::Arc;
 
 /// The device to open.
@@ -50,9 +50,10 @@ pub struct Options {
     pub paging: Paging,
     /// Implementation of copies inside the device.
     pub copies: Copies,
-    /// Driver allocations to hold at most; the device's own limit where `None` or where that is lower.
+    /// Driver allocations to hold at most; as many as the driver gives where `None`.
     ///
-    /// An engine that allocates beside this backend leaves itself room with it.
+    /// The device's own `maxMemoryAllocationCount` is a promise, not a limit: near it resources share memory, and only the driver
+    /// refuses. An engine that allocates beside this backend leaves itself room with it.
     pub max_blocks: Option<u64>,
     /// Bytes of each timeline's staging ring, made when a timeline first writes or reads; at least 4 KiB.
     pub staging: u64,
@@ -137,6 +138,30 @@ impl core::fmt::Debug for Existing<'_> {
     }
 }
 
+/// A device that an engine owns and whose queues it keeps to itself.
+#[derive(Clone)]
+pub struct Bare<'a> {
+    /// The instance, of version 1.1 at least.
+    pub instance: ash::Instance,
+    /// The physical device, of version 1.1 at least.
+    pub physical_device: vk::PhysicalDevice,
+    /// The device.
+    pub device: ash::Device,
+    /// Features that were enabled when the device was created. Four matter here: `BufferDeviceAddress`, `MemoryPriority`,
+    /// `DeviceCoherentMemory` and `ProtectedMemory`. The driver's budget is read wherever the physical device reports one: that needs no enabled
+    /// extension.
+    pub enabled: &'a [Feature],
+}
+
+impl core::fmt::Debug for Bare<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Bare")
+            .field("device", &self.device.handle())
+            .field("enabled", &self.enabled)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Vulkan {
     /// Returns every Vulkan device here, in the loader's order.
     ///
@@ -164,7 +189,9 @@ impl Vulkan {
     /// As for [`open`](Self::open), and `InvalidConfig` when the staging ring is too small or larger than a block.
     pub fn open_with(options: Options) -> Result<Self> {
         let instance = Arc::new(Instance::open(options.validation)?);
-        let physical = choose(usable(&instance)?, options.device)?;
+        let mut physical = choose(usable(&instance)?, options.device)?;
+        // Nothing here submits protected work.
+        physical.features = physical.features.without(Feature::ProtectedMemory);
         let device = Device::open(instance, &physical)?;
         Self::assemble(device, &physical, options)
     }
@@ -188,22 +215,48 @@ impl Vulkan {
             true => Names::Shown,
             false => Names::Dropped,
         };
-        let instance = Arc::new(Instance::wrap(existing.entry, existing.instance, names));
+        let instance = Arc::new(Instance::wrap(Some(existing.entry), existing.instance, names));
         // SAFETY: the caller promises that the handles belong together.
         let mut physical = unsafe { Physical::read(&instance, existing.physical_device) }?;
-        for feature in existing.enabled {
-            // SAFETY: as above.
-            let has_function = |name: &CStr| unsafe {
-                let raw = existing.device.handle();
-                instance.raw.get_device_proc_addr(raw, name.as_ptr()).is_some()
-            };
-            let is_there = feature.function(physical.api).is_none_or(has_function);
-            if !is_there || !physical.features.has(*feature) {
-                return Err(ErrorKind::InvalidConfig.into());
-            }
-        }
+        check_enabled(&instance, &physical, &existing.device, existing.enabled)?;
         physical.features = existing.enabled.iter().copied().collect();
         let device = Device::wrap(instance, &physical, existing.device, existing.queues)?;
+        Self::assemble(device, &physical, options)
+    }
+
+    /// Manages memory on a device that the caller owns, without using any queue of it.
+    ///
+    /// Blocks are memory objects without a buffer: bind resources to [`Block::memory`](crate::Block::memory). They can be
+    /// mapped where the host sees them, and the driver's budget is read. There are no transfers, timelines, kernels, pages or
+    /// device addresses of blocks; memory is allocated for device addresses where that feature is enabled, so buffers bound to
+    /// it have them.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` for a null physical device, for a feature in `enabled` that matters and that the physical device lacks,
+    /// or as for [`open_with`](Self::open_with); `Unsupported` for a device below version 1.1.
+    ///
+    /// # Safety
+    ///
+    /// - The handles belong together, and `enabled` was enabled.
+    /// - They outlive this backend and everything that it made, and so does the loader's library.
+    /// - Memory is freed only when the device has finished with it: this backend has no queue to wait for.
+    pub unsafe fn wrap_memory(bare: Bare<'_>, options: Options) -> Result<Self> {
+        if bare.physical_device == vk::PhysicalDevice::null() {
+            return Err(ErrorKind::InvalidConfig.because("`physical_device` is null"));
+        }
+        let instance = Arc::new(Instance::wrap(None, bare.instance, Names::Dropped));
+        // SAFETY: the caller promises that the handles belong together.
+        let mut physical = unsafe { Physical::read(&instance, bare.physical_device) }?;
+        let enabled = || bare.enabled.iter().copied().filter(|feature| OF_MEMORY.contains(feature));
+        if !enabled().all(|feature| physical.features.has(feature)) {
+            return Err(
+                ErrorKind::InvalidConfig.because("`enabled` names a feature that the device lacks")
+            );
+        }
+        let budget = Some(Feature::MemoryBudget).filter(|budget| physical.features.has(*budget));
+        physical.features = enabled().chain(budget).collect();
+        let device = Device::wrap_memory(instance, &physical, bare.device);
         Self::assemble(device, &physical, options)
     }
 
@@ -220,7 +273,10 @@ impl Vulkan {
         };
         Ok(Self {
             programs: Programs::default(),
-            timelines: Registry::new(&device, clocks, plans)?,
+            timelines: match device.has_queues() {
+                true => Registry::new(&device, clocks, plans)?,
+                false => Registry::closed(clocks, plans),
+            },
             pages: Pages::new(&device),
             copier: Copier::new(&device, physical.kind, options.copies),
             sharing: Sharing::read(&device),
@@ -228,6 +284,7 @@ impl Vulkan {
             sparse_limit: facts.sparse.map_or(0, |sparse| sparse.space.min(facts.max_buffer)),
             buffer_types: facts.buffer_types,
             limits: facts.limits,
+            alignments: physical.alignments,
             messages: device.instance.messages().cloned(),
             source: None,
             table,
@@ -240,6 +297,35 @@ impl Vulkan {
     pub const fn messages(&self) -> Option<&Messages> {
         self.messages.as_ref()
     }
+}
+
+/// Features that change how memory is allocated; without queues, no other is used.
+const OF_MEMORY: [Feature; 4] = [
+    Feature::BufferDeviceAddress,
+    Feature::MemoryPriority,
+    Feature::DeviceCoherentMemory,
+    Feature::ProtectedMemory,
+];
+
+/// `InvalidConfig` for a feature that the physical device lacks, or whose functions the device does not have.
+fn check_enabled(
+    instance: &Instance,
+    physical: &Physical,
+    device: &ash::Device,
+    enabled: &[Feature],
+) -> Result<()> {
+    for feature in enabled {
+        // SAFETY: both are alive and belong together, as the caller of `wrap` promises.
+        let has_function = |name: &CStr| unsafe {
+            instance.raw.get_device_proc_addr(device.handle(), name.as_ptr()).is_some()
+        };
+        let is_there = feature.function(physical.api).is_none_or(has_function);
+        if !is_there || !physical.features.has(*feature) {
+            return Err(ErrorKind::InvalidConfig
+                .because("`enabled` names a feature that the device was not created with"));
+        }
+    }
+    Ok(())
 }
 
 fn usable(instance: &Instance) -> Result<Vec<Physical>> {
@@ -258,7 +344,7 @@ fn choose(mut all: Vec<Physical>, which: Which) -> Result<Physical> {
     };
     match index {
         Some(index) if index < all.len() => Ok(all.swap_remove(index)),
-        _ => Err(ErrorKind::Unsupported.into()),
+        _ => Err(ErrorKind::Unsupported.because("no Vulkan device has this number or UUID")),
     }
 }
 
@@ -270,6 +356,9 @@ fn worth(physical: &Physical) -> (bool, u64) {
     (physical.kind != vk::PhysicalDeviceType::CPU, size)
 }
 
+const STAGING: Error = ErrorKind::InvalidConfig
+    .because("the staging ring's size is 0 or above the largest block of staging memory");
+
 /// Cached memory: writing it is as fast as any, and reading it is not slow.
 fn staging(table: &caps::Table, facts: &caps::Facts, size: u64) -> Result<Plan> {
     let mut heaps = table.candidates(facts.buffer_types, HeapKind::Staging);
@@ -280,9 +369,9 @@ fn staging(table: &caps::Table, facts: &caps::Facts, size: u64) -> Result<Plan> 
     });
     let id = *heaps.first().ok_or(ErrorKind::Unsupported)?;
     let heap = table.caps.heap(id).ok_or(ErrorKind::Unsupported)?;
-    let size = Align::of(4096).max(table.caps.atom).up(size).ok_or(ErrorKind::InvalidConfig)?;
+    let size = Align::of(4096).max(table.caps.atom).up(size).ok_or(STAGING)?;
     if size < 4096 || size > heap.max_block {
-        return Err(ErrorKind::InvalidConfig.into());
+        return Err(STAGING);
     }
     let memory_type = table.slots[usize::from(id.0)].memory_type;
     Ok(Plan { memory_type, access: heap.host, atom: table.caps.atom, size })

@@ -1,6 +1,7 @@
 //! Pages: sparse buffers for addresses, binds for mapping.
 #![expect(unsafe_code, reason = "signs the contract of Remap and submits binds")]
 pub(crate) mod pages;
+pub(crate) mod table;
 
 use crate::{
     Block, Vulkan,
@@ -8,16 +9,13 @@ use crate::{
     caps::Slot,
     driver::{
         check,
-        device::lock,
         objects::{Buffer, Kind},
     },
+    remap::table::PageTable,
     timeline::clock::Fence,
 };
 use ash::vk;
 use omniheap_seam::{Align, ErrorKind, Heap, HeapId, Page, Remap, Result};
-use std::sync::Mutex;
-
-type Slots = Mutex<Vec<Option<Page>>>;
 
 impl Vulkan {
     fn paged(&self, heap: HeapId) -> Result<(&Heap, Slot, Align)> {
@@ -27,10 +25,10 @@ impl Vulkan {
     }
 
     /// Returns the page size and table of a reserved block.
-    fn table<'a>(&self, block: &'a Block) -> Result<(u64, &'a Slots)> {
+    fn table<'a>(&self, block: &'a Block) -> Result<(u64, &'a PageTable)> {
         block.belongs_to(&self.device)?;
         match block.backing() {
-            Backing::Pages { page, slots } => Ok((*page, slots)),
+            Backing::Pages { page, table } => Ok((*page, table)),
             Backing::Memory { .. } => Err(ErrorKind::Unsupported.into()),
         }
     }
@@ -48,14 +46,6 @@ impl Vulkan {
         })?;
         fence.wait()
     }
-}
-
-/// Positions as indices, or `OutOfRange`.
-fn positions(slots: &[Option<Page>], first: u64, count: u64) -> Result<core::ops::Range<usize>> {
-    let end = first.checked_add(count).filter(|end| *end <= slots.len() as u64);
-    let end = end.ok_or(ErrorKind::OutOfRange)?;
-    let index = |n: u64| usize::try_from(n).map_err(|_| ErrorKind::OutOfRange);
-    Ok(index(first)?..index(end)?)
 }
 
 // SAFETY: position `first + i` is bound to the memory that `Pages` keeps for `pages[i]`, until it is unbound; unbinding
@@ -97,37 +87,27 @@ unsafe impl Remap for Vulkan {
     }
 
     unsafe fn map_pages(&self, block: &Block, first: u64, pages: &[Page]) -> Result<()> {
-        let (page, slots) = self.table(block)?;
-        let mut slots = lock(slots);
-        let range = positions(&slots, first, pages.len() as u64)?;
-        if slots[range.clone()].iter().any(Option::is_some) {
-            return Err(ErrorKind::Busy.into());
-        }
+        let (page, table) = self.table(block)?;
+        let change = table.begin_map(first, pages)?;
         if pages.is_empty() {
             return Ok(());
         }
         let binds = self.pages.binds(block.heap(), page, first * page, pages)?;
         self.bind(block, &binds)?;
-        for (slot, page) in slots[range].iter_mut().zip(pages) {
-            *slot = Some(*page);
-        }
+        change.commit();
         Ok(())
     }
 
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
-        let (page, slots) = self.table(block)?;
-        let mut slots = lock(slots);
-        let range = positions(&slots, first, count)?;
-        if slots[range.clone()].iter().any(Option::is_none) {
-            return Err(ErrorKind::OutOfRange.into());
-        }
+        let (page, table) = self.table(block)?;
+        let change = table.begin_unmap(first, count)?;
         if count == 0 {
             return Ok(());
         }
         let nothing =
             vk::SparseMemoryBind::default().resource_offset(first * page).size(count * page);
         self.bind(block, &[nothing])?;
-        slots[range].fill(None);
+        change.commit();
         Ok(())
     }
 }

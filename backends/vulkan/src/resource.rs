@@ -43,7 +43,7 @@ pub struct Needs {
 impl Needs {
     /// Returns requests to try, best heap first. They are pinned, because a resource is bound for life.
     ///
-    /// A resource that requires memory of its own ([`Alone::Required`]) goes to [`Vulkan::allocate_alone`] instead.
+    /// They share blocks. [`Vulkan::allocate_for`] also gives a resource memory of its own where it wants some.
     pub fn requests(&self) -> impl Iterator<Item = Request<'static>> + '_ {
         self.heaps.iter().map(|heap| self.request(*heap))
     }
@@ -81,15 +81,26 @@ impl Vulkan {
         use vk::BufferUsageFlags as U;
         let limits = &self.limits;
         let texel = U::UNIFORM_TEXEL_BUFFER | U::STORAGE_TEXEL_BUFFER;
+        let descriptors = U::RESOURCE_DESCRIPTOR_BUFFER_EXT | U::SAMPLER_DESCRIPTOR_BUFFER_EXT;
         [
             (U::UNIFORM_BUFFER, limits.min_uniform_buffer_offset_alignment),
             (U::STORAGE_BUFFER, limits.min_storage_buffer_offset_alignment),
             (texel, limits.min_texel_buffer_offset_alignment),
+            (descriptors, self.alignments.descriptors),
+            (U::SHADER_BINDING_TABLE_KHR, self.alignments.binding_table),
+            // The specification's own number.
+            (U::ACCELERATION_STRUCTURE_STORAGE_KHR, 256),
         ]
         .into_iter()
         .filter(|(flag, _)| usage.intersects(*flag))
         .map(|(_, align)| crate::caps::power(align))
         .fold(Align::ONE, Align::max)
+    }
+
+    /// Returns the alignment of the address where building an acceleration structure may keep scratch data. No usage flag says so.
+    #[must_use]
+    pub fn scratch_align(&self) -> Align {
+        crate::caps::power(self.alignments.scratch)
     }
 
     /// Translates what the driver asks for on behalf of a resource.
@@ -230,6 +241,53 @@ impl Vulkan {
         }
         block.covers(offset, needs.layout.size)?;
         Ok((memory, base))
+    }
+
+    /// Allocates memory for this buffer or image, as the driver wants it.
+    ///
+    /// A resource that [requires](Alone::Required) memory of its own gets it. One that [prefers](Alone::Preferred) it gets it too,
+    /// unless no heap has room for that, or so many driver allocations live that the device may refuse more.
+    /// Everything else shares blocks. Heaps are tried in the order of `needs`, and all of it counts against the manager's budgets.
+    ///
+    /// Pages cannot be bound to a resource, so where the manager's pools are made of pages each resource gets memory of its own; make
+    /// the manager with [`ManagerConfig::plain`](omniheap_core::ManagerConfig::plain) to let resources share blocks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Manager::allocate`], about the last heap tried.
+    ///
+    /// # Safety
+    ///
+    /// `handle` belongs to the manager's device and `needs` are its own.
+    pub unsafe fn allocate_for<H: Native>(
+        manager: &Manager<Self>,
+        handle: H,
+        needs: &Needs,
+    ) -> Result<Allocation<Self>, AllocateError> {
+        let vulkan = manager.backend();
+        let alone = match needs.alone {
+            Alone::No => false,
+            Alone::Preferred => !vulkan.device.is_near_limit(),
+            Alone::Required => true,
+        };
+        if alone {
+            // SAFETY: the caller's promise.
+            let made = unsafe { Self::allocate_alone(manager, handle, needs) };
+            let may_share = needs.alone == Alone::Preferred;
+            match made {
+                Err(why) if may_share && why.kind().is_out_of_memory() => {}
+                made => return made,
+            }
+        }
+        let shared = vulkan.table.first_that_gives(&needs.heaps, AllocateError::kind, |heap| {
+            manager.allocate(&needs.request(heap))
+        })?;
+        if shared.binding().block().memory().is_some() {
+            return Ok(shared);
+        }
+        drop(shared);
+        // SAFETY: the caller's promise.
+        unsafe { Self::allocate_alone(manager, handle, needs) }
     }
 
     /// Allocates memory that is only for this buffer or image: what [`Alone`] prefers or requires.

@@ -41,6 +41,12 @@ impl Registry {
         Ok(Self { open: Mutex::new(Open { timelines, next: 1 }), clocks, plans })
     }
 
+    /// Returns the registry of a device without queues: no timeline is ever open.
+    pub(crate) fn closed(clocks: Clocks, plans: Plans) -> Self {
+        let open = Open { timelines: BTreeMap::new(), next: 1 };
+        Self { open: Mutex::new(open), clocks, plans }
+    }
+
     pub(crate) fn get(&self, id: TimelineId) -> Result<Arc<QueueTimeline>> {
         lock(&self.open).timelines.get(&id.0).cloned().ok_or(ErrorKind::NoSuchTimeline.into())
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_seam::{
-    Backend, Caps, DeviceInfo, DriverBudget, ErrorKind, HeapBudget, HeapId, Launch, Result,
+    Backend, Caps, DeviceInfo, DriverBudget, Error, ErrorKind, HeapBudget, HeapId, Launch, Result,
     Timelines, Transfer,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,9 @@ use wgpu::{
     BackendOptions, Backends, BufferUsages, DeviceDescriptor, Features, Instance,
     InstanceDescriptor, Limits, NoopBackendOptions, PollType,
 };
+
+const NO_STAND_IN: Error =
+    ErrorKind::Unsupported.because("wgpu was built without its stand-in device (feature `noop`)");
 
 /// A device of wgpu.
 #[derive(Debug)]
@@ -46,7 +49,10 @@ impl Wgpu {
     ///
     /// `Unsupported` when there is no such device, or the driver's error.
     pub fn open(ordinal: usize) -> Result<Self> {
-        let found = listed().into_iter().nth(ordinal).ok_or(ErrorKind::Unsupported)?;
+        let found = listed()
+            .into_iter()
+            .nth(ordinal)
+            .ok_or(ErrorKind::Unsupported.because("wgpu finds no device with this number"))?;
         Self::request(&found, found.limits())
     }
 
@@ -66,7 +72,7 @@ impl Wgpu {
             ..InstanceDescriptor::new_without_display_handle()
         });
         let found = pollster::block_on(instance.request_adapter(&Default::default()));
-        Self::request(&found.map_err(|_| ErrorKind::Unsupported)?, Limits::default())
+        Self::request(&found.map_err(|_| NO_STAND_IN)?, Limits::default())
     }
 
     /// Uses a device that an engine owns. Its error handler and its loss callback stay the engine's.

@@ -1,7 +1,10 @@
 //! A span as a binding, with wgpu's rules checked before wgpu sees it.
-use crate::{Block, Wgpu, caps::offset_align};
+use crate::{
+    Block, Wgpu,
+    caps::{HeapClass, offset_align},
+};
 use core::num::NonZero;
-use omniheap_seam::{Align, ErrorKind, Result, Span};
+use omniheap_seam::{Align, ErrorKind, KernelAccess, Result, Span};
 use wgpu::{BufferBinding, BufferUsages};
 
 /// Binding type of a span.
@@ -9,7 +12,9 @@ use wgpu::{BufferBinding, BufferUsages};
 pub enum Bind {
     /// As `var<uniform>`.
     Uniform,
-    /// As `var<storage>`.
+    /// As `var<storage, read>`.
+    ReadOnlyStorage,
+    /// As `var<storage, read_write>`.
     Storage,
 }
 
@@ -20,7 +25,7 @@ impl Wgpu {
         let limits = self.device().limits();
         offset_align(match bind {
             Bind::Uniform => limits.min_uniform_buffer_offset_alignment,
-            Bind::Storage => limits.min_storage_buffer_offset_alignment,
+            Bind::ReadOnlyStorage | Bind::Storage => limits.min_storage_buffer_offset_alignment,
         })
     }
 
@@ -30,7 +35,7 @@ impl Wgpu {
         let limits = self.device().limits();
         match bind {
             Bind::Uniform => limits.max_uniform_buffer_binding_size,
-            Bind::Storage => limits.max_storage_buffer_binding_size,
+            Bind::ReadOnlyStorage | Bind::Storage => limits.max_storage_buffer_binding_size,
         }
     }
 
@@ -39,14 +44,17 @@ impl Wgpu {
     /// # Errors
     ///
     /// `Foreign`, `OutOfRange`, `ZeroSize`, `Misaligned` ([`bind_align`](Self::bind_align)), `ExceedsLimit`
-    /// ([`bind_limit`](Self::bind_limit)), `Unsupported` when the block's heap has no such usage.
+    /// ([`bind_limit`](Self::bind_limit)), `Unsupported` when the block's heap has no such usage or is not for data that
+    /// kernels write.
     pub fn bind<'a>(&self, block: &'a Block, span: Span, bind: Bind) -> Result<BufferBinding<'a>> {
         self.own(block)?;
         let usage = match bind {
             Bind::Uniform => BufferUsages::UNIFORM,
-            Bind::Storage => BufferUsages::STORAGE,
+            Bind::ReadOnlyStorage | Bind::Storage => BufferUsages::STORAGE,
         };
-        if !block.buffer().usage().contains(usage) {
+        let written = bind == Bind::Storage
+            && self.class(block.heap()).map(HeapClass::kernels) == Some(KernelAccess::ReadOnly);
+        if written || !block.buffer().usage().contains(usage) {
             return Err(ErrorKind::Unsupported.into());
         }
         let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;

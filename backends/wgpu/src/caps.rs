@@ -2,7 +2,7 @@
 use crate::hal::{DriverMemory, MemoryType, bits};
 use omniheap_seam::{
     Align, Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess,
-    InsideBlock, Mapper, SharedCaps, Use,
+    InsideBlock, KernelAccess, SharedCaps,
 };
 use wgpu::{AdapterInfo, BufferUsages, DeviceType, Limits};
 
@@ -18,7 +18,7 @@ const LARGEST: u64 = 1 << 62;
 /// Usages of a heap's buffers, which define a heap on wgpu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeapClass {
-    /// Storage, vertices, indices, uniforms, indirect arguments.
+    /// Storage that kernels write, and everything else that a buffer can be.
     Device,
     /// Uniforms.
     Constant,
@@ -26,11 +26,14 @@ pub(crate) enum HeapClass {
     Upload,
     /// Copied to by the device, read by the host.
     ReadBack,
+    /// What kernels only read: vertices, indices, uniforms, storage bound as `read`, indirect arguments.
+    ReadOnly,
 }
 
 impl HeapClass {
     /// Every class, in the order of the heaps.
-    pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Constant, Self::Upload, Self::ReadBack];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Device, Self::Constant, Self::Upload, Self::ReadBack, Self::ReadOnly];
 
     /// Returns the class of a heap.
     pub(crate) fn of(heap: HeapId) -> Option<Self> {
@@ -41,7 +44,7 @@ impl HeapClass {
     pub(crate) fn usages(self) -> BufferUsages {
         let copies = BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         match self {
-            Self::Device => {
+            Self::Device | Self::ReadOnly => {
                 let shapes = BufferUsages::VERTEX | BufferUsages::INDEX | BufferUsages::INDIRECT;
                 copies | shapes | BufferUsages::STORAGE | BufferUsages::UNIFORM
             }
@@ -53,9 +56,20 @@ impl HeapClass {
 
     fn kind(self) -> HeapKind {
         match self {
-            Self::Device => HeapKind::Device,
+            Self::Device | Self::ReadOnly => HeapKind::Device,
             Self::Constant => HeapKind::Constant,
             Self::Upload | Self::ReadBack => HeapKind::Staging,
+        }
+    }
+
+    /// Returns what kernels may do with its buffers.
+    ///
+    /// wgpu tracks whole buffers: one that a dispatch or a render pass binds as `read_write` storage may not be bound there in
+    /// any other way. So data that kernels only read has buffers of its own.
+    pub(crate) fn kernels(self) -> KernelAccess {
+        match self {
+            Self::Device | Self::Upload | Self::ReadBack => KernelAccess::ReadWrite,
+            Self::Constant | Self::ReadOnly => KernelAccess::ReadOnly,
         }
     }
 
@@ -64,7 +78,7 @@ impl HeapClass {
     /// wgpu maps such blocks for the time of a transfer, never for good: there is no `Map`.
     fn host(self) -> HostAccess {
         match self {
-            Self::Device | Self::Constant => HostAccess::None,
+            Self::Device | Self::Constant | Self::ReadOnly => HostAccess::None,
             Self::Upload => HostAccess::Combined,
             Self::ReadBack => HostAccess::Cached,
         }
@@ -72,7 +86,8 @@ impl HeapClass {
 
     fn name(self) -> &'static str {
         match self {
-            Self::Device => "storage, vertex, index and uniform buffers",
+            Self::Device => "buffers that kernels write",
+            Self::ReadOnly => "buffers that kernels only read",
             Self::Constant => "uniform buffers",
             Self::Upload => "MAP_WRITE buffers (upload)",
             Self::ReadBack => "MAP_READ buffers (read-back)",
@@ -83,7 +98,7 @@ impl HeapClass {
     pub(crate) fn wanted(self) -> &'static [u32] {
         const HOST: u32 = bits::HOST_VISIBLE | bits::HOST_COHERENT;
         match self {
-            Self::Device | Self::Constant => &[bits::DEVICE_LOCAL, 0],
+            Self::Device | Self::Constant | Self::ReadOnly => &[bits::DEVICE_LOCAL, 0],
             Self::Upload => &[HOST | bits::DEVICE_LOCAL, HOST, 0],
             Self::ReadBack => &[HOST | bits::HOST_CACHED, HOST, 0],
         }
@@ -103,16 +118,13 @@ pub(crate) fn describe(
     immediates: u64,
     memory: Option<&DriverMemory>,
 ) -> Caps {
-    Caps {
-        device: DeviceInfo { uuid: memory.and_then(|memory| memory.uuid), ..who(info) },
-        heaps: HeapClass::ALL.map(|class| heap(class, info, limits, memory)).into(),
-        max_blocks: memory.map_or(u64::from(u32::MAX), |memory| memory.max_blocks),
-        copy: CopyCaps { align: COPY_ALIGN, inside_block: InsideBlock::Forbidden },
-        neighbour_granularity: Align::ONE,
-        atom: Align::ONE,
-        constant: Some(constant(limits, immediates)),
-        shared: Some(shared(limits)),
-    }
+    let device = DeviceInfo { uuid: memory.and_then(|memory| memory.uuid), ..who(info) };
+    let heaps = HeapClass::ALL.map(|class| heap(class, info, limits, memory)).into();
+    Caps::new(device, heaps)
+        .max_blocks(memory.map_or(u64::from(u32::MAX), |memory| memory.max_blocks))
+        .copy(CopyCaps { align: COPY_ALIGN, inside_block: InsideBlock::Forbidden })
+        .constant(Some(constant(limits, immediates)))
+        .shared(Some(shared(limits)))
 }
 
 /// Returns the identity of the device.
@@ -137,19 +149,14 @@ fn heap(
         Some((physical, size)) => (physical, size, "size from the driver"),
         None => (guess(class, info.device_type), largest, "size unknown: that of one block"),
     };
-    Heap {
-        kind: class.kind(),
-        name: format!("{}; {known}", class.name()),
-        size,
-        max_block: COPY_ALIGN.down(largest.min(size)),
-        align: BASE_ALIGN,
-        granule: COPY_ALIGN,
-        page: None,
-        mapper: Mapper::Host,
-        host: class.host(),
-        use_when: Use::Normal,
-        physical,
-    }
+    Heap::new(class.kind(), size)
+        .name(format!("{}; {known}", class.name()))
+        .max_block(COPY_ALIGN.down(largest.min(size)))
+        .align(BASE_ALIGN)
+        .granule(COPY_ALIGN)
+        .host(class.host())
+        .kernels(class.kernels())
+        .physical(physical)
 }
 
 /// Guesses the physical memory of a heap when the driver cannot be asked: only a discrete device has its own.

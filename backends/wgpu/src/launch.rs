@@ -39,7 +39,8 @@ struct Program {
 const fn bind(slot: Slot) -> Bind {
     match slot {
         Slot::Constant => Bind::Uniform,
-        Slot::Read | Slot::Write => Bind::Storage,
+        Slot::Read => Bind::ReadOnlyStorage,
+        Slot::Write => Bind::Storage,
     }
 }
 
@@ -159,10 +160,7 @@ unsafe impl Launch for Wgpu {
         self.clock.check(on)?;
         let program = self.programs.lock().get(&program.0).cloned().ok_or(ErrorKind::Stale)?;
         let kernel = &program.kernel;
-        let declared = usize::try_from(kernel.parameters).is_ok_and(|n| n == parameters.len());
-        if arguments.len() != kernel.slots.len() || !declared {
-            return Err(ErrorKind::InvalidConfig.into());
-        }
+        kernel.check_launch(arguments.len(), parameters.len())?;
         if groups.contains(&0) {
             return Err(ErrorKind::ZeroSize.into());
         }

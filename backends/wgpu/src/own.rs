@@ -6,9 +6,7 @@ use crate::{
     hal::{self, DriverMemory, bits},
 };
 use ash::vk;
-use omniheap_seam::{
-    Align, Error, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Mapper, Result, Use,
-};
+use omniheap_seam::{Align, Error, ErrorKind, Heap, HeapId, HeapKind, Result, Use};
 use wgpu::hal::api::Vulkan;
 
 /// Property bits of the memory types that are offered; others are protected, lazily backed or a vendor's own.
@@ -20,7 +18,7 @@ pub(crate) const OWN_ALIGN: Align = Align::of(256 << 10);
 
 impl Wgpu {
     /// Takes the memory of device and constant blocks straight from the driver, and offers every memory type as a heap
-    /// of its own behind the usual four.
+    /// of its own behind the usual ones.
     ///
     /// The usual heaps then are what they say: one block is one driver allocation in a known heap, outside of wgpu's own
     /// allocator, so budgets are exact and a trimmed block is really returned. The further heaps are used when a request
@@ -33,9 +31,13 @@ impl Wgpu {
     pub fn with_own_memory(mut self) -> Result<Self> {
         let memory = hal::memory(self.device()).ok_or(ErrorKind::Unsupported)?;
         let accepted = accepted(&self.native()?)?;
-        let find = |class: HeapClass| memory_type(&memory, class, accepted);
-        let (device, constant) = (find(HeapClass::Device), find(HeapClass::Constant));
-        self.own = vec![device, constant, None, None];
+        let find = |class: HeapClass| match class {
+            HeapClass::Upload | HeapClass::ReadBack => None,
+            HeapClass::Device | HeapClass::Constant | HeapClass::ReadOnly => {
+                memory_type(&memory, class, accepted)
+            }
+        };
+        self.own = HeapClass::ALL.map(find).into();
         for (heap, _) in self.caps.heaps.iter_mut().zip(&self.own).filter(|(_, own)| own.is_some())
         {
             heap.align = OWN_ALIGN;
@@ -153,20 +155,14 @@ fn heap(memory_type: u32, properties: u32, physical: u8, size: u64, most: u64) -
     let place = if local { "device" } else { "host" };
     let window = properties & bits::HOST_VISIBLE != 0;
     let seen = if window { "host-visible" } else { "hidden from the host" };
-    Heap {
-        kind: if local { HeapKind::Device } else { HeapKind::Staging },
-        name: format!("memory type {memory_type}: {place} memory, {seen}"),
-        size,
-        max_block: crate::caps::COPY_ALIGN.down(most.min(size)),
-        align: OWN_ALIGN,
-        granule: crate::caps::COPY_ALIGN,
-        page: None,
-        mapper: Mapper::Host,
-        // wgpu cannot map what it did not allocate.
-        host: HostAccess::None,
-        use_when: Use::OnRequest,
-        physical,
-    }
+    // Not visible to the host: wgpu cannot map what it did not allocate.
+    Heap::new(if local { HeapKind::Device } else { HeapKind::Staging }, size)
+        .name(format!("memory type {memory_type}: {place} memory, {seen}"))
+        .max_block(crate::caps::COPY_ALIGN.down(most.min(size)))
+        .align(OWN_ALIGN)
+        .granule(crate::caps::COPY_ALIGN)
+        .use_when(Use::OnRequest)
+        .physical(physical)
 }
 
 pub(crate) fn check<T>(result: ash::prelude::VkResult<T>) -> Result<T> {

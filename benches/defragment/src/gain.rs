@@ -3,8 +3,8 @@ use crate::Failure;
 use crate::random::Random;
 use omniheap::layers::Limit;
 use omniheap::{
-    Allocation, AnyBackend, Backend, Defragmentation, HeapId, Manager, ManagerConfig, PoolConfig,
-    Request, Totals, UserPool,
+    Allocation, AnyBackend, Backend, HeapId, Manager, ManagerConfig, PoolConfig, Request, UserPool,
+    defrag::Defragmentation, report::Totals,
 };
 use std::time::Instant;
 
@@ -42,13 +42,10 @@ enum Pools {
 
 impl Pools {
     fn config(self, capacity: u64) -> PoolConfig {
-        PoolConfig {
-            block: (self == Self::OneBlock).then_some(capacity),
-            maximum: capacity,
-            paged: self == Self::Paged,
-            lanes: Some(1),
-            ..PoolConfig::new()
-        }
+        let mut config = PoolConfig::new().maximum(capacity).lanes(1);
+        config.block = (self == Self::OneBlock).then_some(capacity);
+        config.paged = self == Self::Paged;
+        config
     }
 }
 

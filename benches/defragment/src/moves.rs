@@ -2,8 +2,10 @@
 use crate::Failure;
 use core::time::Duration;
 use omniheap::{
-    Allocation, AnyBackend, Backend, Budget, Manager, ManagerConfig, Pass, Place, Point,
-    PoolConfig, Request, TimelineId, UserPool,
+    Allocation, AnyBackend, Backend, Manager, ManagerConfig, Point, PoolConfig, Request,
+    TimelineId, UserPool,
+    defrag::{Budget, Pass},
+    seam::Place,
 };
 use std::time::Instant;
 
@@ -83,7 +85,7 @@ pub(crate) fn blocks(
     let each = each(size);
     let minimum = MOVES.div_ceil(each / 2) * 3 * each * size;
     let block = Some(each * size);
-    let pool = PoolConfig { block, minimum, lanes: Some(1), ..PoolConfig::new() };
+    let pool = PoolConfig::new().block(block).minimum(minimum).lanes(1);
     Ok(manager.create_pool(heap, pool)?)
 }
 

@@ -3,7 +3,8 @@ use crate::Failure;
 use crate::pause::computed;
 use core::time::Duration;
 use omniheap::{
-    Allocation, Backend as _, Budget, Manager, ManagerConfig, PoolConfig, Request, UserPool, open,
+    Allocation, Backend as _, Manager, ManagerConfig, PoolConfig, Request, UserPool,
+    defrag::Budget, open,
 };
 use omniheap_null::Null;
 
@@ -23,7 +24,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let heaps = manager.explain(&Request::new(1))?.placement.heaps;
     let heap = *heaps.as_slice().first().ok_or("no heap")?;
     let (block, minimum) = (Some(EACH * SIZE), SPARSE * 3 * EACH * SIZE);
-    let pool = PoolConfig { block, minimum, lanes: Some(1), ..PoolConfig::new() };
+    let pool = PoolConfig::new().block(block).minimum(minimum).lanes(1);
     let pool = manager.create_pool(heap, pool)?;
     let mut times = Vec::new();
     for _ in 0..PASSES {

@@ -8,8 +8,8 @@ use crate::random::Random;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap::{
-    Allocation, AnyBackend, Background, Budget, Defragmentation, Manager, ManagerConfig, Request,
-    Step,
+    Allocation, AnyBackend, Manager, ManagerConfig, Request,
+    defrag::{Background, Budget, Defragmentation, Step},
 };
 use std::time::Instant;
 

@@ -3,7 +3,8 @@
 use crate::Failure;
 use core::time::Duration;
 use omniheap::{
-    Allocation, AnyBackend, Backend, HeapId, Manager, ManagerConfig, Remap, Remapping, Request,
+    Allocation, AnyBackend, Backend, HeapId, Manager, ManagerConfig, Request, defrag::Remapping,
+    seam::Remap,
 };
 use std::time::Instant;
 
@@ -153,7 +154,7 @@ fn ours(device: &AnyBackend, holes: u64) -> Result<(Duration, u64), Failure> {
 /// Times the minimal driver calls: unmap each hole, map all pages in one place.
 fn bare(
     device: &AnyBackend,
-    remap: &dyn Remap<Block = omniheap::AnyBlock>,
+    remap: &dyn Remap<Block = omniheap::seam::AnyBlock>,
     holes: u64,
 ) -> Result<Duration, Failure> {
     let (heap, page) = heap_of(device)?;

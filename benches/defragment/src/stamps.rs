@@ -10,8 +10,9 @@ use events::Events;
 use omniheap::cuda::Cuda;
 use omniheap::vulkan::Vulkan;
 use omniheap::{
-    AnyBackend, AnyBlock, Backend, BackendKind, Budget, Decision, HeapId, Manager, ManagerConfig,
-    Move, Place, Request, TimelineId, erase,
+    AnyBackend, Backend, BackendKind, HeapId, Manager, ManagerConfig, Request, TimelineId,
+    defrag::{Budget, Decision},
+    seam::{AnyBlock, Move, Place, erase},
 };
 use std::sync::Arc;
 use std::time::Instant;

@@ -109,7 +109,7 @@ impl Device {
         // SAFETY: family 0 has a queue, because the owner opened the device with one.
         let queue = unsafe { self.counted.get_device_queue(0, 0) };
         let existing = Existing {
-            entry: self.owner.ash_entry().clone(),
+            entry: self.owner.ash_entry().cloned().expect("its own loader"),
             instance: self.instance().clone(),
             physical_device: self.physical(),
             device: self.counted.clone(),

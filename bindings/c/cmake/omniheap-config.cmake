@@ -6,7 +6,7 @@ set(_omniheap_archive "${_omniheap_prefix}/lib/libomniheap_c.a")
 if(_omniheap_shared AND NOT TARGET omniheap::omniheap)
   add_library(omniheap::omniheap SHARED IMPORTED)
   set_target_properties(omniheap::omniheap PROPERTIES
-    IMPORTED_LOCATION "${_omniheap_shared}" IMPORTED_NO_SONAME TRUE
+    IMPORTED_LOCATION "${_omniheap_shared}"
     INTERFACE_INCLUDE_DIRECTORIES "${_omniheap_include}")
 endif()
 if(EXISTS "${_omniheap_archive}" AND NOT TARGET omniheap::static)

@@ -88,7 +88,7 @@ int main() {
         uint64_t buffer = 0;
         if (create(device, &info, nullptr, &buffer) != 0) fail("vkCreateBuffer");
         omniheap_allocation allocation{};
-        must(omniheap_vulkan_bind_buffer(manager, buffer, OMNIHEAP_KIND_STAGING, "vertices", &allocation), "omniheap_vulkan_bind_buffer");
+        must(omniheap_vulkan_bind_buffer(manager, buffer, OMNIHEAP_KIND_STAGING, 0, "vertices", &allocation), "omniheap_vulkan_bind_buffer");
         buffers.push_back(buffer);
         allocations.push_back(allocation);
     }

@@ -715,6 +715,16 @@ enum omniheap_status omniheap_heap(struct omniheap_manager manager,
                                    uint32_t number,
                                    struct omniheap_heap_info *about);
 
+// Says how many bytes of a heap the driver lets this process hold, and how many are held now. Both may be null.
+//
+// # Safety
+//
+// `budget` and `used` are null or may be written.
+enum omniheap_status omniheap_driver_budget(struct omniheap_manager manager,
+                                            uint32_t number,
+                                            uint64_t *budget,
+                                            uint64_t *used);
+
 // Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
 enum omniheap_status omniheap_set_budget(struct omniheap_manager manager,
                                          uint32_t number,
@@ -833,7 +843,8 @@ enum omniheap_status omniheap_report_html(struct omniheap_manager manager, const
 // `size` bytes of device memory.
 struct omniheap_request omniheap_request_default(uint64_t size);
 
-// The sentence of this thread's last failed call: what happened, and what to do. Good until the next failed call.
+// The sentence of this thread's last failed call: what happened, and what to do. Valid until the same thread's next failed call;
+// calls of other threads do not change it.
 const char *omniheap_error(void);
 
 // The version of the library: major, minor and patch, eight bits each from the top. The ABI changes with the first two.
@@ -882,7 +893,16 @@ enum omniheap_status omniheap_timeline_wait(struct omniheap_manager manager,
                                             uint32_t timeline,
                                             uint64_t epoch);
 
+// Makes the timeline `waiting` wait, on the device, until another has reached an epoch. The host does not wait.
+enum omniheap_status omniheap_timeline_order(struct omniheap_manager manager,
+                                             uint32_t waiting,
+                                             uint32_t timeline,
+                                             uint64_t epoch);
+
 // Allocates memory for a `VkBuffer` and binds it. The buffer stays the caller's; free the allocation after destroying it.
+//
+// `flags` is 0 for memory that never moves, or `OMNIHEAP_MOVED_ON_CONSENT`: then `omniheap_defragment_pass` asks about each move,
+// and the caller binds a new buffer at the new place.
 //
 // # Safety
 //
@@ -891,10 +911,12 @@ enum omniheap_status omniheap_timeline_wait(struct omniheap_manager manager,
 enum omniheap_status omniheap_vulkan_bind_buffer(struct omniheap_manager manager,
                                                  uint64_t buffer,
                                                  uint32_t kind_,
+                                                 uint32_t flags,
                                                  const char *name,
                                                  struct omniheap_allocation *allocation);
 
-// Allocates memory for a `VkImage` and binds it. `class_` is `OMNIHEAP_CLASS_LINEAR` for linear tiling alone.
+// Allocates memory for a `VkImage` and binds it. `class_` is `OMNIHEAP_CLASS_LINEAR` for linear tiling alone; `flags` is as for
+// `omniheap_vulkan_bind_buffer`.
 //
 // # Safety
 //
@@ -903,8 +925,21 @@ enum omniheap_status omniheap_vulkan_bind_image(struct omniheap_manager manager,
                                                 uint64_t image,
                                                 uint32_t class_,
                                                 uint32_t kind_,
+                                                uint32_t flags,
                                                 const char *name,
                                                 struct omniheap_allocation *allocation);
+
+// Says the best heap of a kind among the memory types of `memory_type_bits` (`VkMemoryRequirements::memoryTypeBits`).
+//
+// For allocations that the caller binds itself: set the heap in the request, and bind at what `omniheap_vulkan_place` says.
+//
+// # Safety
+//
+// `heap` is null or may be written.
+enum omniheap_status omniheap_vulkan_heap(struct omniheap_manager manager,
+                                          uint32_t memory_type_bits,
+                                          uint32_t kind_,
+                                          uint32_t *heap);
 
 // Says where an allocation lies, for `vkBind…Memory` calls of the caller's own.
 //

@@ -6,7 +6,7 @@ use crate::handle::{
 use crate::request::{OmniheapRequest, read};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use crate::{OmniheapPool, handle::Holder};
-use omniheap::{Allocation, AnyBackend, Epoch, Point, TimelineId};
+use omniheap::{Allocation, AnyBackend, Point, TimelineId, seam::Epoch};
 use std::sync::Arc;
 
 /// Where an allocation is right now.

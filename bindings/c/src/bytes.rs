@@ -3,7 +3,7 @@
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use core::ffi::c_void;
-use omniheap::{Copy, ErrorKind, TimelineId};
+use omniheap::{ErrorKind, TimelineId, transfer::CopyRegion};
 
 /// The length of a host buffer.
 fn length(size: u64) -> Result<usize, Failure> {
@@ -142,7 +142,7 @@ pub extern "C" fn omniheap_copy(
         let holder = holder(manager)?;
         let (from, to) = (ALLOCATIONS.get(from.id)?, ALLOCATIONS.get(to.id)?);
         let (from, to) = (&from.allocation, &to.allocation);
-        let one = Copy { from, from_offset, to, to_offset, size };
+        let one = CopyRegion { from, from_offset, to, to_offset, size };
         Ok(holder.manager.copy(TimelineId(timeline), &[one])?)
     })
 }

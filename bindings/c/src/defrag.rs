@@ -9,7 +9,10 @@ use core::ffi::c_void;
 use core::time::Duration;
 use omniheap::vulkan::Block;
 use omniheap::{
-    AllocationId, AnyBackend, AnyBlock, Budget, Decision, Moved, Pass, PlannedMove, Spot,
+    AnyBackend,
+    defrag::{Budget, Decision, Moved, Pass, PlannedMove, Spot},
+    report::AllocationId,
+    seam::AnyBlock,
 };
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
-use omniheap::{Allocation, AnyBackend, ErrorKind, Manager, UserPool, erase};
+use omniheap::{Allocation, AnyBackend, ErrorKind, Manager, UserPool, seam::erase};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// A manager of one device. Zero is none.

@@ -4,7 +4,7 @@ use crate::handle::{OmniheapManager, holder};
 use crate::status::{Failure, OmniheapStatus, call};
 use core::ffi::{c_char, c_void};
 use core::fmt::{self, Write as _};
-use omniheap::Relief;
+use omniheap::pool::Relief;
 use std::ffi::CString;
 use std::sync::{PoisonError, RwLock};
 use tracing::field::{Field, Visit};

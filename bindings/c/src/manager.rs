@@ -4,7 +4,12 @@ use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::request::{OmniheapRequest, heap, read};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text};
 use core::ffi::c_char;
-use omniheap::{ErrorKind, HeapKind, Placement, Source, Word as _};
+use omniheap::{
+    ErrorKind, Limits,
+    placement::{Placement, Word as _},
+    report::Source,
+    seam::HeapKind,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -216,6 +221,32 @@ pub unsafe extern "C" fn omniheap_heap(
     })
 }
 
+/// Says how many bytes of a heap the driver lets this process hold, and how many are held now. Both may be null.
+///
+/// # Safety
+///
+/// `budget` and `used` are null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_driver_budget(
+    manager: OmniheapManager,
+    number: u32,
+    budget: *mut u64,
+    used: *mut u64,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        let driver = holder.manager.backend().as_budget().ok_or_else(|| {
+            let message = "this driver does not tell its budget; set one with omniheap_set_budget";
+            Failure::new(OmniheapStatus::Unsupported, message)
+        })?;
+        let told = driver.budget(heap(number)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { put_optional(budget, || Ok(told.budget)) }?;
+        // SAFETY: as above.
+        unsafe { put_optional(used, || Ok(told.used)) }
+    })
+}
+
 /// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_set_budget(
@@ -224,7 +255,7 @@ pub extern "C" fn omniheap_set_budget(
     soft: u64,
     hard: u64,
 ) -> OmniheapStatus {
-    call(|| Ok(holder(manager)?.manager.set_budget(heap(number)?, soft, hard)?))
+    call(|| Ok(holder(manager)?.manager.set_budget(heap(number)?, Limits { soft, hard })?))
 }
 
 /// Sets when pools wait that were made with `OMNIHEAP_WAITING_THRIFT`: `OMNIHEAP_WAITING_LAST_RESORT` suspends that, for the

@@ -7,7 +7,7 @@ use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
-use omniheap::{Align, BackendKind, ErrorKind, ManagerConfig, Waiting};
+use omniheap::{Align, BackendKind, ErrorKind, ManagerConfig, pool::Waiting};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use crate::handle::{OmniheapManager, OmniheapPool, Owner, POOLS, Pool, holder};
 use crate::open::{OMNIHEAP_WAITING_LAST_RESORT, waiting};
 use crate::request::heap;
 use crate::status::{Failure, OmniheapStatus, call, check, get, put};
-use omniheap::{Align, ErrorKind, Layout, PoolConfig, StrategyKind, UserPool};
+use omniheap::{Align, ErrorKind, GiveBack, PoolConfig, StrategyKind, UserPool, seam::Layout};
 use std::sync::{PoisonError, RwLock};
 
 /// Any size in any order.
@@ -98,16 +98,14 @@ pub unsafe extern "C" fn omniheap_pool_create(
         // SAFETY: the caller's promise.
         let config = unsafe { get(config, "config") }?;
         check(pool, "pool")?;
-        let settings = PoolConfig {
-            strategy: strategy(config)?,
-            minimum: config.minimum,
-            maximum: config.maximum,
-            block: (config.block > 0).then_some(config.block),
-            paged: config.paged != 0,
-            waiting: waiting(config.waiting)?,
-            lanes: (config.lanes > 0).then_some(config.lanes),
-            ..PoolConfig::new()
-        };
+        let mut settings = PoolConfig::new()
+            .strategy(strategy(config)?)
+            .minimum(config.minimum)
+            .maximum(config.maximum)
+            .block((config.block > 0).then_some(config.block))
+            .waiting(waiting(config.waiting)?)
+            .lanes((config.lanes > 0).then_some(config.lanes));
+        settings.paged = config.paged != 0;
         let made = holder.manager.create_pool(heap(number)?, settings)?;
         let id =
             POOLS.insert(Pool { pool: RwLock::new(Some(made)), owner: Owner::new(&holder) })?;
@@ -123,7 +121,9 @@ pub extern "C" fn omniheap_pool_destroy(pool: OmniheapPool) -> OmniheapStatus {
         let entry = POOLS.get(pool.id)?;
         let mut held = entry.pool.write().unwrap_or_else(PoisonError::into_inner);
         let made = held.take().ok_or(ErrorKind::Stale)?;
-        if let Err((made, error)) = entry.owner.holder().manager.destroy_pool(made) {
+        if let Err(GiveBack { given: made, error }) =
+            entry.owner.holder().manager.destroy_pool(made)
+        {
             *held = Some(made);
             return Err(error.into());
         }

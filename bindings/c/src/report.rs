@@ -69,7 +69,7 @@ pub unsafe extern "C" fn omniheap_report_json(
     length: *mut usize,
 ) -> OmniheapStatus {
     call(|| {
-        let data = omniheap::picture(&holder(manager)?.manager, "omniheap");
+        let data = omniheap::report::picture(&holder(manager)?.manager, "omniheap");
         let shown = serde_json::to_string(&data)
             .map_err(|error| Failure::new(OmniheapStatus::Bug, error.to_string()))?;
         // SAFETY: the caller's promise.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn omniheap_report_html(
     call(|| {
         // SAFETY: the caller's promise.
         let path = unsafe { text(path, "path") }?;
-        let data = omniheap::picture(&holder(manager)?.manager, "omniheap");
+        let data = omniheap::report::picture(&holder(manager)?.manager, "omniheap");
         let write = || {
             let mut file = BufWriter::new(File::create(path)?);
             write_html(&data, &mut file)?;

@@ -3,8 +3,9 @@
 use crate::status::{Failure, get, text};
 use core::ffi::c_char;
 use omniheap::{
-    Access, Align, Class, Dependence, HeapId, Layout, Lifetime, Pattern, Request, Tag, TimelineId,
-    Work, Writer,
+    Align, HeapId, Request, Tag, TimelineId,
+    placement::{Access, Dependence, Lifetime, Pattern, Work, Writer},
+    seam::Class,
 };
 
 /// Kernels write the bytes.
@@ -166,32 +167,21 @@ pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request
     // SAFETY: the caller's promise.
     let asked = unsafe { get(request, "request") }?;
     let align = Align::new(asked.align).ok_or(omniheap::ErrorKind::InvalidAlignment)?;
-    let mut wanted = Request {
-        layout: Layout { size: asked.size, align },
-        class: choose(asked.class_, &[Class::Linear, Class::Tiled], "class_")?,
-        writer: choose(
-            asked.writer,
-            &[Writer::Device, Writer::HostOnce, Writer::HostPerFrame],
-            "writer",
-        )?,
-        access: choose(asked.access, &[Access::Device, Access::Host, Access::Both], "access")?,
-        pattern: choose(asked.pattern, &PATTERNS, "pattern")?,
-        work: choose(asked.work, &[Work::Any, Work::Light], "work")?,
-        dependence: choose(
-            asked.dependence,
-            &[Dependence::Any, Dependence::Independent, Dependence::Chained],
-            "dependence",
-        )?,
-        lifetime: choose(
-            asked.lifetime,
-            &[Lifetime::Persistent, Lifetime::Frame, Lifetime::Kernel],
-            "lifetime",
-        )?,
-        reuse: asked.reuse,
-        touches: (asked.touches > 0).then_some(asked.touches),
-        tag: tag(asked.tag)?,
-        ..Request::new(asked.size)
-    };
+    let writers = [Writer::Device, Writer::HostOnce, Writer::HostPerFrame];
+    let dependences = [Dependence::Any, Dependence::Independent, Dependence::Chained];
+    let lifetimes = [Lifetime::Persistent, Lifetime::Frame, Lifetime::Kernel];
+    let mut wanted = Request::new(asked.size)
+        .align(align)
+        .class(choose(asked.class_, &[Class::Linear, Class::Tiled], "class_")?)
+        .writer(choose(asked.writer, &writers, "writer")?)
+        .access(choose(asked.access, &[Access::Device, Access::Host, Access::Both], "access")?)
+        .pattern(choose(asked.pattern, &PATTERNS, "pattern")?)
+        .work(choose(asked.work, &[Work::Any, Work::Light], "work")?)
+        .dependence(choose(asked.dependence, &dependences, "dependence")?)
+        .lifetime(choose(asked.lifetime, &lifetimes, "lifetime")?)
+        .reuse(asked.reuse);
+    wanted.touches = (asked.touches > 0).then_some(asked.touches);
+    wanted.tag = tag(asked.tag)?;
     wanted = with_flags(wanted, asked.flags)?;
     if asked.heap != OMNIHEAP_ANY {
         wanted.heap = Some(heap(asked.heap)?);

@@ -167,7 +167,8 @@ pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> OmniheapStatus
     }
 }
 
-/// The sentence of this thread's last failed call: what happened, and what to do. Good until the next failed call.
+/// The sentence of this thread's last failed call: what happened, and what to do. Valid until the same thread's next failed call;
+/// calls of other threads do not change it.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_error() -> *const c_char {
     MESSAGE.try_with(|slot| slot.borrow().as_ptr()).unwrap_or(c"".as_ptr())

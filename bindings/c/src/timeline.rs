@@ -4,12 +4,15 @@ use crate::handle::{Native, OmniheapManager, holder};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use core::ffi::c_void;
 use omniheap::hip::hipStream_t;
-use omniheap::{Backend as _, Epoch, ErrorKind, Point, TimelineId, Timelines};
+use omniheap::{
+    Backend as _, ErrorKind, Point, TimelineId,
+    seam::{Epoch, Timelines},
+};
 
 /// Runs `with` on the timelines of a manager's device.
 fn with<R>(
     manager: OmniheapManager,
-    with: impl FnOnce(&dyn Timelines) -> omniheap::Result<R>,
+    with: impl FnOnce(&dyn Timelines) -> omniheap::seam::Result<R>,
 ) -> Result<R, Failure> {
     let holder = holder(manager)?;
     let timelines = holder.manager.backend().as_timelines().ok_or(ErrorKind::Unsupported)?;
@@ -118,4 +121,16 @@ pub extern "C" fn omniheap_timeline_wait(
 ) -> OmniheapStatus {
     let point = Point { timeline: TimelineId(timeline), epoch: Epoch(epoch) };
     call(|| with(manager, |timelines| timelines.wait(point)))
+}
+
+/// Makes the timeline `waiting` wait, on the device, until another has reached an epoch. The host does not wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_timeline_order(
+    manager: OmniheapManager,
+    waiting: u32,
+    timeline: u32,
+    epoch: u64,
+) -> OmniheapStatus {
+    let point = Point { timeline: TimelineId(timeline), epoch: Epoch(epoch) };
+    call(|| with(manager, |timelines| timelines.order(TimelineId(waiting), point)))
 }

@@ -3,11 +3,16 @@
 use crate::allocation::publish;
 use crate::handle::{ALLOCATIONS, Holder, Native, OmniheapAllocation, OmniheapManager, holder};
 use crate::status::{Failure, OmniheapStatus, call, check, put, text};
-use crate::{OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED};
+use crate::{
+    OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED, OMNIHEAP_MOVED_ON_CONSENT,
+};
 use ash::vk::{self, Handle as _};
 use core::ffi::c_char;
 use omniheap::vulkan::{self, Alone, Block, Needs, Vulkan};
-use omniheap::{Allocation, AnyBackend, AnyBlock, Class, ErrorKind, HeapKind, Request};
+use omniheap::{
+    Allocation, AnyBackend, ErrorKind, Request,
+    seam::{AnyBlock, Class, HeapKind},
+};
 use std::sync::Arc;
 
 /// Where an allocation lies in Vulkan's words.
@@ -52,17 +57,24 @@ unsafe fn allocate<H: vulkan::Native>(
     holder: &Holder,
     resource: H,
     needs: &Needs,
+    flags: u32,
     name: Option<&str>,
 ) -> Result<Allocation<AnyBackend>, Failure> {
     let vulkan = vulkan(holder)?;
+    let may_move = match flags {
+        0 => false,
+        OMNIHEAP_MOVED_ON_CONSENT => true,
+        other => {
+            let message = format!("flags is {other:#x}; pass 0 or OMNIHEAP_MOVED_ON_CONSENT");
+            return Err(Failure::invalid(message));
+        }
+    };
     let mut last = Failure::from(ErrorKind::NoSuchHeap);
     for heap in &needs.heaps {
-        let request = Request {
-            layout: needs.layout,
-            class: needs.class,
-            name,
-            ..Request::new(needs.layout.size).heap(*heap).pinned()
-        };
+        let request = Request::new(needs.layout.size).layout(needs.layout).class(needs.class);
+        let request = request.heap(*heap);
+        let mut request = if may_move { request.moved_on_consent() } else { request.pinned() };
+        request.name = name;
         let made = match needs.alone {
             Alone::No => holder.manager.allocate(&request),
             Alone::Preferred => holder.manager.allocate(&request.dedicated()),
@@ -100,6 +112,9 @@ fn block<'a>(binding: &'a omniheap::Binding<'_, AnyBackend>) -> Result<&'a Block
 
 /// Allocates memory for a `VkBuffer` and binds it. The buffer stays the caller's; free the allocation after destroying it.
 ///
+/// `flags` is 0 for memory that never moves, or `OMNIHEAP_MOVED_ON_CONSENT`: then `omniheap_defragment_pass` asks about each move,
+/// and the caller binds a new buffer at the new place.
+///
 /// # Safety
 ///
 /// `buffer` is a live buffer of the manager's device without memory; `name` is null or a C string; `allocation` is null or may
@@ -109,6 +124,7 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_buffer(
     manager: OmniheapManager,
     buffer: u64,
     kind_: u32,
+    flags: u32,
     name: *const c_char,
     allocation: *mut OmniheapAllocation,
 ) -> OmniheapStatus {
@@ -124,7 +140,7 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_buffer(
         // SAFETY: as above.
         let needs = unsafe { vulkan.buffer_needs(buffer, kind(kind_)?) }?;
         // SAFETY: as above.
-        let made = unsafe { allocate(&holder, buffer, &needs, name) }?;
+        let made = unsafe { allocate(&holder, buffer, &needs, flags, name) }?;
         let binding = made.binding();
         // SAFETY: as above; the needs are the buffer's own, and the allocation keeps the block.
         unsafe { vulkan.bind_buffer(buffer, &needs, block(&binding)?, binding.span().offset) }?;
@@ -134,7 +150,8 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_buffer(
     })
 }
 
-/// Allocates memory for a `VkImage` and binds it. `class_` is `OMNIHEAP_CLASS_LINEAR` for linear tiling alone.
+/// Allocates memory for a `VkImage` and binds it. `class_` is `OMNIHEAP_CLASS_LINEAR` for linear tiling alone; `flags` is as for
+/// `omniheap_vulkan_bind_buffer`.
 ///
 /// # Safety
 ///
@@ -145,6 +162,7 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_image(
     image: u64,
     class_: u32,
     kind_: u32,
+    flags: u32,
     name: *const c_char,
     allocation: *mut OmniheapAllocation,
 ) -> OmniheapStatus {
@@ -167,13 +185,36 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_image(
         // SAFETY: as above.
         let needs = unsafe { vulkan.image_needs(image, class, kind(kind_)?) }?;
         // SAFETY: as above.
-        let made = unsafe { allocate(&holder, image, &needs, name) }?;
+        let made = unsafe { allocate(&holder, image, &needs, flags, name) }?;
         let binding = made.binding();
         // SAFETY: as above; the needs are the image's own, and the allocation keeps the block.
         unsafe { vulkan.bind_image(image, &needs, block(&binding)?, binding.span().offset) }?;
         drop(binding);
         // SAFETY: as above.
         unsafe { publish(&holder, made, allocation) }
+    })
+}
+
+/// Says the best heap of a kind among the memory types of `memory_type_bits` (`VkMemoryRequirements::memoryTypeBits`).
+///
+/// For allocations that the caller binds itself: set the heap in the request, and bind at what `omniheap_vulkan_place` says.
+///
+/// # Safety
+///
+/// `heap` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vulkan_heap(
+    manager: OmniheapManager,
+    memory_type_bits: u32,
+    kind_: u32,
+    heap: *mut u32,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        let heaps = vulkan(&holder)?.candidates(memory_type_bits, kind(kind_)?);
+        let first = heaps.first().ok_or(ErrorKind::NoSuchHeap)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(heap, u32::from(first.0), "heap") }
     })
 }
 

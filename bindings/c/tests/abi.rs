@@ -280,10 +280,33 @@ fn frees_wait_for_their_epoch() {
     assert_eq!(c!(omniheap_timeline_mark(manager, timeline, &raw mut epoch)), Status::Ok);
     assert_eq!(omniheap_free_after(made, timeline, epoch), Status::Ok);
     assert_eq!(omniheap_timeline_wait(manager, timeline, epoch), Status::Ok);
+    assert_eq!(omniheap_timeline_order(manager, 0, timeline, epoch), Status::Ok);
+    assert_eq!(omniheap_timeline_order(manager, 77, timeline, epoch), Status::NoSuchTimeline);
     assert_eq!(omniheap_timeline_close(manager, timeline), Status::Ok);
     assert_eq!(omniheap_timeline_close(manager, timeline), Status::NoSuchTimeline);
     let status = c!(omniheap_timeline_adopt(manager, ptr::null_mut(), &raw mut timeline));
     assert_eq!(status, Status::Unsupported);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn the_driver_tells_its_budget() {
+    let manager = open(0);
+    let (mut budget, mut used) = (0, u64::MAX);
+    let status = c!(omniheap_driver_budget(manager, 0, &raw mut budget, &raw mut used));
+    assert_eq!((status, used), (Status::Ok, 0));
+    assert!(budget > 0);
+    let made = ask(manager, &omniheap_request_default(4096)).expect("small");
+    let told = c!(omniheap_driver_budget(manager, 0, ptr::null_mut(), &raw mut used));
+    assert_eq!(told, Status::Ok);
+    assert!(used >= 4096);
+    let none = c!(omniheap_driver_budget(manager, 99, &raw mut budget, &raw mut used));
+    assert_eq!(none, Status::NoSuchHeap);
+    let mut heap = 7;
+    let kind = OMNIHEAP_KIND_DEVICE;
+    let other = c!(omniheap_vulkan_heap(manager, u32::MAX, kind, &raw mut heap));
+    assert_eq!((other, heap), (Status::Unsupported, 7), "host memory has no memory types");
+    assert_eq!(omniheap_free(made), Status::Ok);
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
 

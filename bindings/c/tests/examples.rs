@@ -25,6 +25,15 @@ fn folder() -> PathBuf {
     folder
 }
 
+/// Returns a folder in which the loader finds the library under the name that programs know it by.
+fn linked(library: &Path) -> PathBuf {
+    let folder = folder();
+    let abi = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+    // Another test may have made it: it is the same link.
+    let _ = std::os::unix::fs::symlink(library, folder.join(format!("libomniheap_c.so.{abi}")));
+    folder
+}
+
 /// How an example is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
@@ -32,6 +41,22 @@ enum Link {
     Static,
     Sanitized,
 }
+
+/// Returns the file of an example. That of the documentation is the program which is printed there.
+fn path(here: &Path, source: &str) -> PathBuf {
+    if source != PRINTED {
+        return here.join("examples").join(source);
+    }
+    let page = fs::read_to_string(here.join("../../docs/c.md")).expect("the page is there");
+    let (_, program) = page.split_once("```c\n").expect("the page has a program");
+    let (program, _) = program.split_once("```").expect("the program ends");
+    let file = folder().join(source);
+    fs::write(&file, program).expect("the temporary folder can be written");
+    file
+}
+
+/// The program in `docs/c.md`.
+const PRINTED: &str = "printed.c";
 
 /// Compiles an example; nothing where the compiler lacks the sanitizer.
 fn compile(compiler: &str, source: &str, link: Link) -> Option<PathBuf> {
@@ -50,13 +75,12 @@ fn compile(compiler: &str, source: &str, link: Link) -> Option<PathBuf> {
     if link == Link::Sanitized {
         command.args(["-fsanitize=address", "-fno-omit-frame-pointer"]);
     }
-    command.arg(here.join("examples").join(source)).arg("-o").arg(&output);
+    command.arg(path(here, source)).arg("-o").arg(&output);
     let library =
         library(if link == Link::Static { "libomniheap_c.a" } else { "libomniheap_c.so" });
     command.arg(&library);
     if link != Link::Static {
-        let folder = library.parent().expect("a file lies in a folder");
-        command.arg(format!("-Wl,-rpath,{}", folder.display()));
+        command.arg(format!("-Wl,-rpath,{}", linked(&library).display()));
     }
     command.args(["-lpthread", "-ldl", "-lm"]);
     let built = command.output().expect("the compiler was found");
@@ -89,6 +113,16 @@ fn the_c_example_runs_with_both_libraries() {
         assert!(shown.ends_with("ok\n"), "{shown}");
         assert!(shown.contains("the host writes it every frame"), "{shown}");
     }
+}
+
+#[test]
+fn the_program_in_the_documentation_runs() {
+    if !runs("cc") {
+        println!("SKIPPED: no C compiler here; install gcc or clang");
+        return;
+    }
+    let program = compile("cc", PRINTED, Link::Shared).expect("no sanitizer was asked for");
+    assert_eq!(run(&mut Command::new(program)), "ok\n");
 }
 
 #[test]

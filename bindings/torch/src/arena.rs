@@ -2,7 +2,10 @@
 use crate::meter::{SizeClass, UNIT};
 use crate::streams::Streams;
 use omniheap::strategy::{BlockId, Key, Strategy as _, Tlsf};
-use omniheap::{Align, AllocateError, Allocation, Class, ErrorKind, Layout, Manager, Request};
+use omniheap::{
+    Align, AllocateError, Allocation, ErrorKind, Manager, Request,
+    seam::{Class, Layout},
+};
 
 /// Blocks are multiples of this: the page of the devices that have one. Small requests share one block of it, as PyTorch's do.
 const STEP: u64 = 2 << 20;
@@ -84,6 +87,11 @@ impl<B: Streams> Arena<B> {
             }
         }
         (!empty.blocks.is_empty()).then_some(empty)
+    }
+
+    /// What owns the bytes of the blocks.
+    pub(crate) fn into_blocks(self) -> impl Iterator<Item = Allocation<B>> {
+        self.blocks.into_iter().flatten().map(|(_, block)| block)
     }
 
     /// Bytes that are live.

@@ -7,6 +7,7 @@ use crate::live::Live;
 use crate::lock;
 use crate::map::{self, Addresses, Tenant};
 use crate::meter::{Meter, SizeClass, UNIT};
+use crate::profile::{self, Change};
 use crate::record;
 use crate::seats::{Seat, Seats};
 use crate::state::Settings;
@@ -16,9 +17,13 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
 use omniheap::{
-    Align, AllocateError, Allocation, BackendKind, BlockNumber, Caps, ErrorKind, HeapId, HeapKind,
-    Manager, ManagerConfig, Placement, Policy, Ranking, Reason, Region, Request, Result,
-    TimelineId, Uses, Waiting,
+    Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, Limits, Manager,
+    ManagerConfig, Request, TimelineId,
+    defrag::Defragmentation,
+    placement::{Placement, Policy, Ranking, Reason, Region},
+    pool::{Uses, Waiting},
+    report::BlockNumber,
+    seam::{HeapKind, Result},
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -87,12 +92,14 @@ impl<B: Streams> Device<B> {
         // stream alone must run after that.
         config.pool.uses = Uses::Undeclared;
         config.unit = Align::of(UNIT);
+        // Addresses leave for good, so nothing ever moves.
+        config.defragmentation = Defragmentation::Off;
         let config = if settings.paged { config } else { config.plain() };
         let manager = Manager::with_config(B::open_device(ordinal)?, config);
         let heap = device_heap(manager.caps())?;
         let is_paged = settings.paged && manager.backend().as_remap().is_some();
         if let Some(limit) = settings.limit {
-            manager.set_budget(heap, limit, limit)?;
+            manager.set_budget(heap, Limits::hard(limit))?;
         }
         Ok(Self {
             ordinal,
@@ -133,23 +140,31 @@ impl<B: Streams> Device<B> {
         self.live
             .insert(address, Resident { held, size, stream: stream.addr(), shared: Shared::No });
         record::allocated(address, size, stream);
+        self.tell_profiler(address, rounded(size));
         self.tell(Happened::Allocated, address, size, stream.addr());
         Ok(address)
+    }
+
+    /// Tells PyTorch's profiler that bytes are live from now on, or are no longer where there are fewer.
+    #[inline]
+    fn tell_profiler(&self, address: u64, bytes: i64) {
+        profile::tell(Change { device: self.ordinal, address, bytes }, || {
+            let live = SizeClass::ALL.into_iter().map(|(class, _)| self.meter.rounded(class)).sum();
+            [live, self.reserved()]
+        });
+    }
+
+    /// Bytes that are held of the driver.
+    fn reserved(&self) -> u64 {
+        self.manager.heap_use(self.heap).map_or(0, |held| held.reserved)
     }
 
     /// Tells whoever looks on.
     #[inline]
     fn tell(&self, happened: Happened, address: u64, bytes: u64, stream: usize) {
         watch::tell(|| {
-            let reserved = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
-            Event {
-                happened,
-                device: self.ordinal,
-                address,
-                bytes,
-                stream: stream as u64,
-                reserved,
-            }
+            let (device, stream, reserved) = (self.ordinal, stream as u64, self.reserved());
+            Event { happened, device, address, bytes, stream, reserved }
         });
     }
 
@@ -184,7 +199,12 @@ impl<B: Streams> Device<B> {
         number: Option<u64>,
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
-        self.late.look(|| self.manager.retire().unwrap_or(0));
+        if self.late.are_waiting() || self.graphs.is_watching() {
+            self.late.look(|| {
+                self.late.freed(self.graphs.collect(&self.manager));
+                self.manager.retire().unwrap_or(0)
+            });
+        }
         // SAFETY: the caller's promise.
         let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, life) }?;
         let allocation = self.manager.allocate(&Request::new(size).on(seat.timeline))?;
@@ -244,7 +264,7 @@ impl<B: Streams> Device<B> {
         let standing = unsafe { self.manager.backend().standing(stream) }?;
         let may_wait = matches!(standing, Standing::Running(_));
         let is_freer = may_wait && self.graphs.forget_found(self.manager.backend());
-        if !self.graphs.give_back(&self.manager) && !is_freer {
+        if !self.graphs.give_back_all(&self.manager) && !is_freer {
             return Err(error);
         }
         // SAFETY: the caller's promise.
@@ -265,7 +285,7 @@ impl<B: Streams> Device<B> {
         match held {
             Held::Plain(allocation, seat) => {
                 if shared == Shared::Yes {
-                    self.late.freed();
+                    self.late.freed(1);
                 }
                 if !self.seats.is_current(seat) {
                     // The order of another stream does not protect it. On a lost device nothing does, nor must.
@@ -273,8 +293,9 @@ impl<B: Streams> Device<B> {
                 }
                 drop(allocation);
             }
-            Held::Kept(kept) => self.graphs.free(kept, shared),
+            Held::Kept(kept) => self.late.freed(self.graphs.free(&self.manager, kept, shared)),
         }
+        self.tell_profiler(address, -rounded(size));
         self.tell(Happened::Freed, address, size, stream);
         match stated {
             Some(stated) if stated != size => {
@@ -306,7 +327,7 @@ impl<B: Streams> Device<B> {
 
     /// Gives everything empty back to the driver, and what becomes empty by waiting for the device.
     pub(crate) fn trim(&self) -> Result<u64> {
-        self.graphs.give_back(&self.manager);
+        self.graphs.give_back_all(&self.manager);
         let mut bytes = self.manager.trim()?;
         // Where a device can only be waited for, the first wait shows what is free, and the second that nobody uses it.
         for _ in 0..2 {
@@ -321,7 +342,7 @@ impl<B: Streams> Device<B> {
 
     /// Sets the most that may be held.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<()> {
-        self.manager.set_budget(self.heap, bytes, bytes)
+        self.manager.set_budget(self.heap, Limits::hard(bytes))
     }
 
     /// Sets the most that may be held, as a share of the device.
@@ -350,7 +371,7 @@ impl<B: Streams> Device<B> {
     }
 
     pub(crate) fn release(&self, pool: PoolId) {
-        self.graphs.release(pool);
+        self.late.freed(self.graphs.release(&self.manager, pool));
     }
 
     /// Notes that the capture of a stream begins now.
@@ -363,6 +384,26 @@ impl<B: Streams> Device<B> {
         self.graphs.runs_again(self.manager.backend(), stream);
     }
 
+    /// The most bytes that a request can have now, as far as is known.
+    pub(crate) fn largest(&self) -> u64 {
+        let Ok(held) = self.manager.heap_use(self.heap) else { return 0 };
+        let below_limit = held.hard_limit.saturating_sub(held.reserved);
+        let room = self.free_of_driver().unwrap_or(u64::MAX).min(below_limit);
+        let totals = self.manager.totals();
+        // Free pages are mapped side by side for it, with new ones; a block is one or the other.
+        match self.is_paged {
+            true => room.saturating_add(totals.free_bytes),
+            false => room.max(totals.largest_hole),
+        }
+    }
+
+    /// Bytes that the driver says are free, if it says so.
+    fn free_of_driver(&self) -> Option<u64> {
+        let backend = self.manager.backend();
+        let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());
+        told.map(|told| told.budget.saturating_sub(told.used))
+    }
+
     /// Lets the peaks of `stats()` begin anew.
     pub(crate) fn reset_peaks(&self) {
         self.meter.reset_peaks();
@@ -373,14 +414,17 @@ impl<B: Streams> Device<B> {
     pub(crate) fn stats(&self) -> Result<Value> {
         // What was freed and has passed its streams is not live any more.
         self.manager.retire()?;
-        let (totals, report) = (self.manager.totals(), self.manager.report());
+        let report = self.manager.summary();
+        let totals = report.totals;
         let held = self.manager.heap_use(self.heap)?;
-        let rungs: serde_json::Map<String, Value> = omniheap::Rung::ALL
+        let rungs: serde_json::Map<String, Value> = omniheap::report::Rung::ALL
             .iter()
             .zip(report.rungs)
-            .map(|(rung, count)| (omniheap::Word::word(*rung).replace('-', "_"), count.into()))
+            .map(|(rung, count)| {
+                (omniheap::placement::Word::word(*rung).replace('-', "_"), count.into())
+            })
             .collect();
-        let blocks: usize = report.pools.iter().map(|pool| pool.blocks.len()).sum();
+        let blocks = report.blocks;
         let rest = json!({
             "backend": self.kind.name(),
             "device": self.ordinal,
@@ -406,7 +450,7 @@ impl<B: Streams> Device<B> {
 
     /// The figures of each class of requests. Graphs keep them apart. In all other memory they lie side by side, and count for the
     /// pages that they would fill; what nothing lives in counts for neither.
-    fn by_class(&self, blocks: usize) -> Value {
+    fn by_class(&self, blocks: u64) -> Value {
         let others = blocks.saturating_sub(self.graphs.held(SizeClass::Small).blocks);
         let figures = |(class, name): (SizeClass, &str)| {
             let kept = self.graphs.held(class);
@@ -446,7 +490,7 @@ impl<B: Streams> Device<B> {
 
     /// The report's data, for the HTML page.
     pub(crate) fn picture(&self) -> omniheap::trace::report::ReportData {
-        omniheap::picture(&self.manager, "omniheap under PyTorch")
+        omniheap::report::picture(&self.manager, "omniheap under PyTorch")
     }
 
     /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.
@@ -455,11 +499,8 @@ impl<B: Streams> Device<B> {
             let name = B::NAME;
             return format!("{name} out of memory. Tried to allocate more than 1EB memory.");
         }
-        let held = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
-        let backend = self.manager.backend();
-        let told = backend.as_budget().and_then(|driver| driver.budget(self.heap).ok());
-        let free = told.map_or(0, |told| told.budget.saturating_sub(told.used));
-        let total = backend.caps().heap(self.heap).map_or(0, |heap| heap.size);
+        let (held, free) = (self.reserved(), self.free_of_driver().unwrap_or(0));
+        let total = self.manager.caps().heap(self.heap).map_or(0, |heap| heap.size);
         format!(
             "{} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
              omniheap could not allocate {size} bytes and holds {held}; {error}",
@@ -470,6 +511,11 @@ impl<B: Streams> Device<B> {
             human(free),
         )
     }
+}
+
+/// Bytes in whole units, as PyTorch counts them.
+fn rounded(size: u64) -> i64 {
+    i64::try_from(size.next_multiple_of(UNIT)).unwrap_or(i64::MAX)
 }
 
 /// Bytes as PyTorch writes them.

@@ -5,7 +5,7 @@ use crate::graph::{PoolId, Split};
 use crate::guard::{FORKED, LAST_OOM, failed, guarded, say, text};
 use crate::state::{self, Settings, on};
 use crate::streams::Life;
-use crate::{lock, raise};
+use crate::{lock, profile, raise, virtuals};
 use core::ffi::{c_char, c_double, c_int, c_void};
 use core::panic::AssertUnwindSafe;
 use core::ptr;
@@ -37,6 +37,23 @@ pub unsafe extern "C" fn omniheap_torch_configure(
         state::configure(settings).map_err(|_| {
             "omniheap is in use with other settings; enable it once, before anything else".into()
         })
+    })
+}
+
+/// Completes what PyTorch's hooks leave out, once its allocator is one of these functions: its profiler hears of memory, and cuDNN's benchmarks
+/// learn how large a workspace may be. Returns -1 where this PyTorch is one that this was not made for: it lacks one or both then.
+///
+/// # Safety
+///
+/// PyTorch's current allocator was made of these functions, and no other thread uses it yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_attach() -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let answers = unsafe { virtuals::answer_workspaces() };
+        profile::attach()
+            .and(answers)
+            .ok_or_else(|| "PyTorch has other symbols than expected".into())
     })
 }
 

@@ -13,9 +13,9 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap::cuda::Capture;
 use omniheap::strategy::Key;
-use omniheap::{AllocateError, Allocation, Manager, Result};
+use omniheap::{AllocateError, Allocation, Manager, seam::Result};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// PyTorch's name for a pool.
 #[repr(C)]
@@ -68,6 +68,8 @@ type ArenaKey = (usize, SizeClass);
 pub(crate) struct Graphs<B: Streams> {
     /// How many captures are known to be under way, so that others need no lock to know that there is none.
     underway: AtomicUsize,
+    /// How many graphs are watched: the driver sets a flag when one is gone, and calls nobody.
+    watched: AtomicUsize,
     inner: Mutex<Inner<B>>,
 }
 
@@ -77,9 +79,19 @@ struct Inner<B: Streams> {
     /// Other captures that are not known to have ended.
     found: Vec<Found>,
     pools: HashMap<Owner, Pool<B>>,
-    /// Memory of graphs that are gone. It is kept until it is asked for: programs replay a second graph that writes into
-    /// what the first one left, and PyTorch's own allocator lets them.
-    ended: Vec<(SizeClass, Arena<B>)>,
+    /// Memory of graphs that are gone, while others may write into it.
+    ended: Vec<Ended<B>>,
+    /// Grows with every pool and every end of a capture, to tell which came first.
+    clock: u64,
+}
+
+/// Memory of a graph that is gone.
+struct Ended<B: Streams> {
+    class: SizeClass,
+    arena: Arena<B>,
+    /// Pools of other graphs that were captured while this memory was in use. Programs replay such a graph when the memory is
+    /// free already, and it writes there: PyTorch's own allocator lets them.
+    writers: Vec<Owner>,
 }
 
 /// A capture without a pool of PyTorch's.
@@ -92,6 +104,10 @@ struct Found {
 
 struct Pool<B: Streams> {
     arenas: HashMap<ArenaKey, Arena<B>>,
+    /// When it was made.
+    born: u64,
+    /// When its last capture ended; never, while one is under way; before all others, where there was none.
+    captured: u64,
     /// Captures and graphs that use it.
     users: usize,
     /// Set once the graph of a capture that was found is gone.
@@ -99,6 +115,9 @@ struct Pool<B: Streams> {
     live: usize,
     split: Split,
 }
+
+/// A time after all others.
+const NEVER: u64 = u64::MAX;
 
 /// Whether requests of a pool share blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +127,9 @@ pub(crate) enum Split {
 }
 
 impl<B: Streams> Pool<B> {
-    fn new(gone: Option<Arc<AtomicBool>>) -> Self {
-        Self { arenas: HashMap::new(), users: 0, gone, live: 0, split: Split::Allowed }
+    fn new(born: u64, gone: Option<Arc<AtomicBool>>) -> Self {
+        let (arenas, captured, split) = (HashMap::new(), 0, Split::Allowed);
+        Self { arenas, born, captured, users: 0, gone, live: 0, split }
     }
 
     /// Whether nothing is left of the graph of a capture that was found.
@@ -121,17 +141,14 @@ impl<B: Streams> Pool<B> {
     fn is_released(&self) -> bool {
         self.users == 0 || self.is_gone()
     }
-
-    fn is_unused(&self) -> bool {
-        self.live == 0 && self.is_released()
-    }
 }
 
 impl<B: Streams> Graphs<B> {
     pub(crate) fn new() -> Self {
         let (open, found, ended) = (Vec::new(), Vec::new(), Vec::new());
-        let inner = Mutex::new(Inner { open, found, pools: HashMap::new(), ended });
-        Self { underway: AtomicUsize::new(0), inner }
+        let inner = Inner { open, found, pools: HashMap::new(), ended, clock: 0 };
+        let [underway, watched] = [0, 0].map(AtomicUsize::new);
+        Self { underway, watched, inner: Mutex::new(inner) }
     }
 
     /// Whether a capture may be under way.
@@ -140,8 +157,16 @@ impl<B: Streams> Graphs<B> {
         self.underway.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether a graph is watched, so that [`collect`](Self::collect) may find it gone.
+    #[inline]
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) > 0
+    }
+
     fn count(&self, inner: &Inner<B>) {
         self.underway.store(inner.open.len() + inner.found.len(), Ordering::Relaxed);
+        let watched = inner.pools.keys().filter(|owner| matches!(owner, Owner::Found(_)));
+        self.watched.store(watched.count(), Ordering::Relaxed);
     }
 
     /// From now on, what the filter's streams allocate comes from `pool`; without a filter, what all streams do.
@@ -153,7 +178,9 @@ impl<B: Streams> Graphs<B> {
         // SAFETY: the caller's promise.
         let filter = unsafe { Filter::take(filter) };
         let mut inner = lock(&self.inner);
-        inner.announced(pool).users += 1;
+        let users = inner.announced(pool);
+        users.users += 1;
+        users.captured = NEVER;
         inner.open.push((pool, filter));
         self.count(&inner);
         drop(inner);
@@ -165,6 +192,9 @@ impl<B: Streams> Graphs<B> {
         let mut inner = lock(&self.inner);
         let Some(at) = inner.open.iter().rposition(|(open, _)| *open == pool) else { return };
         inner.open.remove(at);
+        if inner.open.iter().all(|(open, _)| *open != pool) {
+            inner.note_captured(Owner::Announced(pool));
+        }
         self.count(&inner);
         drop(inner);
         backend.end_capture();
@@ -183,13 +213,14 @@ impl<B: Streams> Graphs<B> {
         lock(&self.inner).pools.get(&Owner::Announced(pool)).map_or(0, |pool| pool.users)
     }
 
-    /// One user less; the last one ends the pool once nothing in it is live.
-    pub(crate) fn release(&self, pool: PoolId) {
+    /// One user less; the last one ends the pool once nothing in it is live. Returns how many blocks go back.
+    pub(crate) fn release(&self, manager: &Manager<B>, pool: PoolId) -> u64 {
         let mut inner = lock(&self.inner);
         if let Some(found) = inner.pools.get_mut(&Owner::Announced(pool)) {
             found.users = found.users.saturating_sub(1);
         }
-        inner.end_if_unused(Owner::Announced(pool));
+        inner.end_unused(Owner::Announced(pool));
+        self.give_back(manager, inner)
     }
 
     /// Bytes from the announced pool that takes this stream; nothing where none does.
@@ -220,7 +251,7 @@ impl<B: Streams> Graphs<B> {
         let owner = Owner::Found(capture.id);
         let mut inner = lock(&self.inner);
         inner.note(manager.backend(), capture.id, stream.addr());
-        self.count(&inner);
+        let born = inner.tick();
         inner.pools.entry(owner).or_insert_with(|| {
             let gone = match capture.graph {
                 // A graph that cannot be watched may run for ever.
@@ -228,8 +259,9 @@ impl<B: Streams> Graphs<B> {
                 Some(graph) => unsafe { manager.backend().watch(graph) }.ok(),
                 None => Some(Arc::new(AtomicBool::new(true))),
             };
-            Pool { users: 1, ..Pool::new(gone) }
+            Pool { users: 1, captured: NEVER, ..Pool::new(born, gone) }
         });
+        self.count(&inner);
         inner.take(owner, manager, size, stream)
     }
 
@@ -250,10 +282,11 @@ impl<B: Streams> Graphs<B> {
         self.count(&inner);
     }
 
-    /// Gives bytes of a pool back: to its stream, or with the pool where other streams used them too.
-    pub(crate) fn free(&self, kept: Kept, shared: Shared) {
+    /// Gives bytes of a pool back: to its stream, or with the pool where other streams used them too. Returns how many blocks
+    /// go back.
+    pub(crate) fn free(&self, manager: &Manager<B>, kept: Kept, shared: Shared) -> u64 {
         let mut inner = lock(&self.inner);
-        let Some(pool) = inner.pools.get_mut(&kept.owner) else { return };
+        let Some(pool) = inner.pools.get_mut(&kept.owner) else { return 0 };
         pool.live = pool.live.saturating_sub(1);
         if shared == Shared::No
             && let Some(arena) = pool.arenas.get_mut(&kept.arena)
@@ -261,20 +294,44 @@ impl<B: Streams> Graphs<B> {
             // The key came with the bytes and is used once, so it is live.
             let _ = arena.free(kept.key);
         }
-        inner.end_if_unused(kept.owner);
+        inner.end_unused(kept.owner);
+        self.give_back(manager, inner)
     }
 
-    /// Gives the memory of graphs that are gone back to the manager, unless a capture is under way; whether there was any.
-    ///
-    /// Graphs run on any stream, so their blocks wait for all of them.
-    pub(crate) fn give_back(&self, manager: &Manager<B>) -> bool {
+    /// Looks for watched graphs that are gone. Returns how many blocks go back.
+    pub(crate) fn collect(&self, manager: &Manager<B>) -> u64 {
+        let mut inner = lock(&self.inner);
+        inner.end_gone(manager.backend());
+        self.give_back(manager, inner)
+    }
+
+    /// Gives the memory of graphs that are gone to the manager, where no other graph may write into it. It is free once all work
+    /// that was submitted before has run: graphs run on any stream. Returns how many blocks these are.
+    fn give_back(&self, manager: &Manager<B>, mut inner: MutexGuard<'_, Inner<B>>) -> u64 {
+        let unused = inner.take_unused();
+        self.count(&inner);
+        drop(inner);
+        if unused.is_empty() {
+            return 0;
+        }
+        let Ok(point) = mark_all(manager.backend()) else {
+            // The device is lost, or cannot follow all of its work: whoever runs short waits for it.
+            lock(&self.inner).ended.extend(unused);
+            return 0;
+        };
+        let blocks = unused.into_iter().flat_map(|ended| ended.arena.into_blocks());
+        blocks.map(|block| block.free_after(point)).count() as u64
+    }
+
+    /// Gives the memory of all graphs that are gone back to the manager and waits until it is free, unless a capture is under way;
+    /// whether there was any.
+    pub(crate) fn give_back_all(&self, manager: &Manager<B>) -> bool {
         let mut inner = lock(&self.inner);
         inner.end_gone(manager.backend());
         self.count(&inner);
         if self.is_capturing() {
             return false;
         }
-        inner.end_empty();
         let ended = core::mem::take(&mut inner.ended);
         drop(inner);
         if ended.is_empty() {
@@ -293,11 +350,12 @@ impl<B: Streams> Graphs<B> {
         let inner = lock(&self.inner);
         let pools = inner.pools.values().flat_map(|pool| &pool.arenas);
         let pools = pools.filter(|((_, of), _)| *of == class).map(|(_, arena)| arena);
-        let ended = inner.ended.iter().filter(|(of, _)| *of == class).map(|(_, arena)| arena);
+        let ended = inner.ended.iter().filter(|ended| ended.class == class);
+        let ended = ended.map(|ended| &ended.arena);
         pools.chain(ended).fold(Stock::default(), |sum, arena| {
             let sizes = arena.blocks().map(|(_, block)| block.size());
             Stock {
-                blocks: sum.blocks + arena.blocks().count(),
+                blocks: sum.blocks + arena.blocks().count() as u64,
                 bytes: sum.bytes + sizes.sum::<u64>(),
                 used: sum.used + arena.used(),
             }
@@ -311,7 +369,8 @@ impl<B: Streams> Graphs<B> {
             .pools
             .iter()
             .flat_map(|(owner, pool)| pool.arenas.values().map(|arena| (owner.id(), arena)));
-        for (id, arena) in pools.chain(inner.ended.iter().map(|(_, arena)| (PoolId::NONE, arena))) {
+        let ended = inner.ended.iter().map(|ended| (PoolId::NONE, &ended.arena));
+        for (id, arena) in pools.chain(ended) {
             arena.blocks().for_each(|(address, allocation)| show(id, *address, allocation));
         }
     }
@@ -335,9 +394,23 @@ pub(crate) fn wait_for_all<B: Streams>(manager: &Manager<B>) -> bool {
 }
 
 impl<B: Streams> Inner<B> {
+    const fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
     /// The pool of captures that PyTorch announces by this name.
     fn announced(&mut self, pool: PoolId) -> &mut Pool<B> {
-        self.pools.entry(Owner::Announced(pool)).or_insert_with(|| Pool::new(None))
+        let born = self.tick();
+        self.pools.entry(Owner::Announced(pool)).or_insert_with(|| Pool::new(born, None))
+    }
+
+    /// Notes that no capture fills a pool any more.
+    fn note_captured(&mut self, owner: Owner) {
+        let now = self.tick();
+        if let Some(pool) = self.pools.get_mut(&owner) {
+            pool.captured = now;
+        }
     }
 
     fn take(
@@ -347,7 +420,8 @@ impl<B: Streams> Inner<B> {
         size: u64,
         stream: *mut c_void,
     ) -> Result<(u64, Kept), AllocateError> {
-        let pool = self.pools.entry(owner).or_insert_with(|| Pool::new(None));
+        let born = self.tick();
+        let pool = self.pools.entry(owner).or_insert_with(|| Pool::new(born, None));
         let size = if pool.split == Split::Never { block_size(size) } else { size };
         let which = (stream.addr(), SizeClass::of(size));
         let (address, key) =
@@ -377,7 +451,9 @@ impl<B: Streams> Inner<B> {
 
     /// Ends captures that were found.
     fn end_found(&mut self, backend: &B, has_ended: impl Fn(&Found) -> bool) {
-        for _ in self.found.extract_if(.., |found| has_ended(found)) {
+        let ended: Vec<Found> = self.found.extract_if(.., |found| has_ended(found)).collect();
+        for found in ended {
+            found.id.into_iter().for_each(|id| self.note_captured(Owner::Found(id)));
             backend.end_capture();
         }
     }
@@ -389,29 +465,46 @@ impl<B: Streams> Inner<B> {
         self.end_found(backend, |found| {
             found.id.is_some_and(|id| gone.contains(&Owner::Found(id)))
         });
-        gone.into_iter().for_each(|owner| self.end_if_unused(owner));
+        gone.into_iter().for_each(|owner| self.end_unused(owner));
     }
 
-    /// Ends blocks in which nothing is live, of pools that no graph uses any more but in which other blocks have something.
-    fn end_empty(&mut self) {
-        let released = self.pools.values_mut().filter(|pool| pool.is_released());
-        let arenas = released.flat_map(|pool| &mut pool.arenas);
-        let empty = arenas.filter_map(|((_, class), arena)| Some((*class, arena.split_empty()?)));
-        self.ended.extend(empty);
-    }
-
-    fn end_if_unused(&mut self, owner: Owner) {
-        let unused = self.pools.get(&owner).is_some_and(Pool::is_unused);
-        if unused && let Some(pool) = self.pools.remove(&owner) {
-            self.ended.extend(pool.arenas.into_iter().map(|((_, class), arena)| (class, arena)));
+    /// Ends a pool that no graph uses any more; where something lives in it, only the blocks that have nothing.
+    fn end_unused(&mut self, owner: Owner) {
+        let Some(pool) = self.pools.get_mut(&owner).filter(|pool| pool.is_released()) else {
+            return;
+        };
+        let born = pool.born;
+        let arenas: Vec<(SizeClass, Arena<B>)> = match pool.live {
+            0 => pool.arenas.drain().map(|((_, class), arena)| (class, arena)).collect(),
+            _ => {
+                let arenas = pool.arenas.iter_mut();
+                arenas
+                    .filter_map(|((_, class), arena)| Some((*class, arena.split_empty()?)))
+                    .collect()
+            }
+        };
+        if pool.live == 0 {
+            self.pools.remove(&owner);
         }
+        let may_write = |pool: &Pool<B>| !pool.is_released() && pool.captured > born;
+        let writers = self.pools.iter().filter(|(_, pool)| may_write(pool));
+        let writers: Vec<Owner> = writers.map(|(owner, _)| *owner).collect();
+        let ended = |(class, arena)| Ended { class, arena, writers: writers.clone() };
+        self.ended.extend(arenas.into_iter().map(ended));
+    }
+
+    /// Takes the memory that no graph may write into any more.
+    fn take_unused(&mut self) -> Vec<Ended<B>> {
+        let pools = &self.pools;
+        let may_write = |owner: &Owner| pools.get(owner).is_some_and(|pool| !pool.is_released());
+        self.ended.extract_if(.., |ended| !ended.writers.iter().any(may_write)).collect()
     }
 }
 
 /// What pools keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stock {
-    pub(crate) blocks: usize,
+    pub(crate) blocks: u64,
     pub(crate) bytes: u64,
     /// Bytes that are live.
     pub(crate) used: u64,

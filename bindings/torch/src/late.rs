@@ -18,22 +18,23 @@ pub(crate) struct LateFrees {
 }
 
 impl LateFrees {
-    /// Notes a free that waits for other streams.
-    pub(crate) fn freed(&self) {
-        self.frees.fetch_add(1, Relaxed);
-        self.vain.store(0, Relaxed);
-    }
-
-    /// Before a request: looks with `look`, which says how many frees have passed, where it is time to.
-    #[inline]
-    pub(crate) fn look(&self, look: impl FnOnce() -> u64) {
-        if self.frees.load(Relaxed) > 0 {
-            self.look_in_time(look);
+    /// Notes frees that wait for other streams.
+    pub(crate) fn freed(&self, frees: u64) {
+        if frees > 0 {
+            self.frees.fetch_add(frees, Relaxed);
+            self.vain.store(0, Relaxed);
         }
     }
 
+    /// Whether frees wait.
+    #[inline]
+    pub(crate) fn are_waiting(&self) -> bool {
+        self.frees.load(Relaxed) > 0
+    }
+
+    /// Before a request: looks with `look`, which says how many frees have passed, where it is time to.
     #[cold]
-    fn look_in_time(&self, look: impl FnOnce() -> u64) {
+    pub(crate) fn look(&self, look: impl FnOnce() -> u64) {
         let vain = self.vain.load(Relaxed);
         if self.since.fetch_add(1, Relaxed) + 1 < vain {
             return;
@@ -59,21 +60,23 @@ mod tests {
     fn looks_in_vain_become_rare_until_something_is_freed() {
         let (late, looks) = (LateFrees::default(), Cell::new(0));
         let request = |passed: u64| {
-            late.look(|| {
-                looks.set(looks.get() + 1);
-                passed
-            });
+            if late.are_waiting() {
+                late.look(|| {
+                    looks.set(looks.get() + 1);
+                    passed
+                });
+            }
         };
         request(0);
         assert_eq!(looks.get(), 0, "nothing waits");
-        late.freed();
+        late.freed(1);
         (0..3).for_each(|_| request(0));
         assert_eq!(looks.get(), 2, "a look at once and one more, then one of two");
         (0..10_000).for_each(|_| request(0));
         let rare = looks.get();
         (0..640).for_each(|_| request(0));
         assert_eq!(looks.get() - rare, 10);
-        late.freed();
+        late.freed(1);
         request(0);
         assert_eq!(looks.get() - rare, 11, "a free is looked at soon");
         request(2);

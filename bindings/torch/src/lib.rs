@@ -12,8 +12,10 @@
 //! | `graph`, `arena` | memory that graph captures keep, and how it is divided |
 //! | `filter` | the C++ function object with which PyTorch says whose streams a capture takes |
 //! | `driver` | the few driver calls that no backend has |
-//! | `raise` | PyTorch's own out-of-memory exception |
+//! | `raise`, `profile`, `virtuals` | PyTorch's own out-of-memory exception, its profiler, and a function of its allocator |
+//! | `loaded` | symbols of PyTorch's libraries |
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
+//! | `weights` | weights files, loaded to plain addresses |
 //! | `map` | the memory of a device as PyTorch's snapshots show it |
 //!
 //! The library is never unloaded and ends nothing at exit: the driver may be gone before it.
@@ -27,20 +29,25 @@ mod graph;
 mod guard;
 mod late;
 mod live;
+mod loaded;
 mod map;
 mod meter;
+mod profile;
 mod raise;
 mod record;
 mod seats;
 mod state;
 mod streams;
+mod virtuals;
 mod watch;
+mod weights;
 
 pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
+pub use weights::*;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -6,7 +6,11 @@ use crate::graph::PoolId;
 use crate::meter::UNIT;
 use crate::streams::Streams;
 use core::cmp::Reverse;
-use omniheap::{Binding, BlockNumber, BlockReport, Span, SpanState};
+use omniheap::{
+    Binding,
+    report::{BlockNumber, BlockReport, SpanState},
+    seam::Span,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -170,7 +174,7 @@ fn shown(address: u64, size: u64, state: &str, tenant: Option<Tenant>) -> Value 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omniheap::SpanReport;
+    use omniheap::report::SpanReport;
 
     const MIB: u64 = 1 << 20;
 

@@ -5,7 +5,8 @@
 //! export: the base class in one, the class in the one whose own allocator throws it. Python sees
 //! `torch.OutOfMemoryError`.
 #![expect(unsafe_code, reason = "builds and throws a C++ exception")]
-use core::ffi::{CStr, c_char, c_void};
+use crate::loaded::Loaded;
+use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use std::sync::OnceLock;
 
@@ -100,23 +101,6 @@ impl Parts {
         // SAFETY: as above.
         unsafe { end.write(0) };
         Some(Text { start, length: message.len(), room: [message.len(), 0] })
-    }
-}
-
-/// A library that the process has loaded.
-struct Loaded(*mut c_void);
-
-impl Loaded {
-    fn find(name: &CStr) -> Option<Self> {
-        // SAFETY: a C string; the flag forbids loading anything.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        (!handle.is_null()).then_some(Self(handle))
-    }
-
-    fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: a handle from `dlopen` and a C string.
-        let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
-        (!symbol.is_null()).then_some(symbol)
     }
 }
 

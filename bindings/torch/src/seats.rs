@@ -8,7 +8,7 @@ use crate::streams::{Life, Streams};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use omniheap::{ErrorKind, Point, Result, TimelineId};
+use omniheap::{ErrorKind, Point, TimelineId, seam::Result};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 use std::thread::ThreadId;

@@ -5,7 +5,10 @@ use core::sync::atomic::AtomicBool;
 use omniheap::cuda::{self, Cuda, Standing};
 use omniheap::hip::{self, Hip, hipStream_t};
 use omniheap::host::Host;
-use omniheap::{Backend, ErrorKind, Result, TimelineId, Timelines as _};
+use omniheap::{
+    Backend, ErrorKind, TimelineId,
+    seam::{Result, Timelines as _},
+};
 use std::sync::Arc;
 
 /// How long a stream lives that a framework hands over.

@@ -8,7 +8,7 @@ use crate::interrupt;
 use clap::ValueEnum;
 use core::ops::ControlFlow;
 use omniheap::host::Host;
-use omniheap::{AnyBackend, Backend as _, BackendKind, erase, open};
+use omniheap::{AnyBackend, Backend as _, BackendKind, open, seam::erase};
 use omniheap_conformance::{
     Account, LONGEST_HOLD, Outcome, Progress, Results, Rig, Spares, cases, run as run_suite, seed,
 };
@@ -217,7 +217,7 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
 }
 
 /// Returns a device with what may be done to it beyond the seam, where its backend has that.
-fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
+fn rig(kind: BackendKind, device: u32) -> omniheap::seam::Result<Rig<AnyBackend>> {
     match kind {
         BackendKind::Host if device == 0 => Ok(host()),
         #[cfg(feature = "wgpu")]
@@ -228,7 +228,7 @@ fn rig(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
 }
 
 /// Returns the device of the case before, unless that was lost: opening one takes half a second on some machines.
-fn handed_on(kind: BackendKind, device: u32) -> omniheap::Result<Rig<AnyBackend>> {
+fn handed_on(kind: BackendKind, device: u32) -> omniheap::seam::Result<Rig<AnyBackend>> {
     static SPARES: Spares<AnyBackend> = Spares::new();
     let take = || SPARES.take(|| open(kind, device));
     let mut lease = take()?;

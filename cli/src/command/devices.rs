@@ -3,8 +3,9 @@ use super::Failure;
 use super::output::{self, Format};
 use super::selftest;
 use omniheap::{
-    AnyBackend, Backend as _, BackendKind, Caps, Error, Found, Heap, HeapId, HostAccess,
-    InsideBlock, Word as _, devices,
+    AnyBackend, Backend as _, BackendKind, Caps, Error, Found, HeapId, devices,
+    placement::Word as _,
+    seam::{Heap, HostAccess, InsideBlock},
 };
 use serde::Serialize;
 
@@ -117,7 +118,7 @@ fn about(device: &AnyBackend) -> About {
     }
 }
 
-fn shared(caps: &Caps, of: fn(&omniheap::SharedCaps) -> u64) -> Option<u64> {
+fn shared(caps: &Caps, of: fn(&omniheap::seam::SharedCaps) -> u64) -> Option<u64> {
     caps.shared.as_ref().map(of)
 }
 

@@ -1,7 +1,7 @@
 //! `omniheap conformance --soak` and `--faults`: the long runs of the suite, on any device that is here.
 use super::Failure;
 use super::output::{self, Format};
-use omniheap::{AnyBackend, Backend as _, erase};
+use omniheap::{AnyBackend, Backend as _, seam::erase};
 use omniheap_conformance::faults::{Depth, Tally, sweep};
 use omniheap_conformance::soak::{Soaked, soak};
 use omniheap_conformance::{Mode, Rig, seed};

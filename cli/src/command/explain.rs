@@ -5,8 +5,9 @@ use super::output::{self, Format};
 use super::request;
 use clap::Args;
 use omniheap::{
-    AnyBackend, Backend as _, Caps, Explanation, Found, Knowledge, Manager, ManagerConfig, Region,
-    Request, Source, Spill, Word as _, WrittenRequest, config_for, devices,
+    AnyBackend, Backend as _, Caps, Found, Manager, ManagerConfig, Request, devices,
+    placement::{Knowledge, Region, Spill, Word as _, WrittenRequest, config_for},
+    report::{Explanation, Source},
 };
 use serde::Serialize;
 use std::path::PathBuf;

@@ -18,6 +18,7 @@ mod replay;
 mod report;
 mod request;
 mod selftest;
+mod weights;
 
 use clap::{Parser, Subcommand};
 pub(crate) use failure::Failure;
@@ -42,6 +43,7 @@ Examples:
   omniheap replay run.csv.gz                       how much memory would omniheap have needed?
   omniheap replay run.csv.gz --capacity min        in how little memory does it complete?
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
+  omniheap weights model.safetensors               what is in it, and where does it fit?
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
 Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible, 130 interrupted by Ctrl-C.";
@@ -65,6 +67,7 @@ enum Command {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         ignored: Vec<std::ffi::OsString>,
     },
+    Weights(weights::Arguments),
 }
 
 /// Runs a command line.
@@ -85,5 +88,6 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         )),
         Command::Report(arguments) => report::run(&arguments, format),
         Command::Replay(arguments) => replay::run(&arguments, format),
+        Command::Weights(arguments) => weights::run(&arguments, format),
     }
 }

@@ -5,8 +5,10 @@ use super::output::{self, Format};
 use super::portfolio::Portfolio;
 use super::replay::name_of;
 use core::time::Duration;
+use omniheap::Align;
 use omniheap::plan::csv::{self, Table};
-use omniheap::plan::{Plan, Progress, Status, svg, validate};
+use omniheap::plan::{Plan, Progress, Status, header, problem_from_trace, svg, validate};
+use omniheap::trace::{AllocationId, Trace};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Read as _;
@@ -20,12 +22,16 @@ const LONGEST_FILE: u64 = 1 << 30;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint, fixed, alias
-    #[arg(value_name = "FILE.csv")]
+    /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint, fixed, alias; or a trace or snapshot, each
+    /// allocation of which is a buffer
+    #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Bytes that there are (suffixes K, M, G, T); without it, the least is looked for
     #[arg(long, value_parser = output::bytes_argument)]
     capacity: Option<u64>,
+    /// The offsets of a trace's buffers are multiples of this; a table has its own alignments
+    #[arg(long, value_name = "BYTES", default_value = "256", value_parser = parse_align)]
+    align: Align,
     /// Seconds to look, at most
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time_limit: Option<Duration>,
@@ -38,12 +44,23 @@ pub(super) struct Arguments {
     /// Draw time and memory; to standard output if it is `-`
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
+    /// Write offsets and sizes as a C header, for programs without an allocator; to standard output if it is `-`
+    #[arg(long, value_name = "FILE.h")]
+    header: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Returns the files to write.
+    fn outputs(&self) -> [Option<&Path>; 3] {
+        [self.out.as_deref(), self.svg.as_deref(), self.header.as_deref()]
+    }
 }
 
 const EXAMPLES: &str = "\
 Examples:
   omniheap plan graph.csv
-  omniheap plan graph.csv --capacity 1M --out planned.csv --svg planned.svg
+  omniheap plan graph.csv --capacity 1M --out planned.csv --svg planned.svg --header planned.h
+  omniheap plan snapshot.pickle --time-limit 10
 
 Exit codes: 0 planned, 1 no plan found in time, 2 bad input, 3 proven not to fit.";
 
@@ -51,6 +68,11 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
     let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     limit.ok_or_else(|| "expected seconds, such as 10 or 0.5".into())
+}
+
+fn parse_align(text: &str) -> Result<Align, String> {
+    let align = output::parse_bytes(text).and_then(Align::new);
+    align.ok_or_else(|| "expected a power of two, such as 256".into())
 }
 
 /// One result: the contract of `--json`.
@@ -71,12 +93,14 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let file = arguments.file.display();
     let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
     check_outputs(arguments, format)?;
-    let text = read(&arguments.file)?;
-    let table = csv::read(&text, arguments.capacity).map_err(|error| wrong(&error))?;
-    drop(text);
+    let table = load(arguments)?;
     table.problem.check().map_err(|error| wrong(&error))?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-    let outputs = Outputs { table: open(&arguments.out)?, picture: open(&arguments.svg)? };
+    let outputs = Outputs {
+        table: open(&arguments.out)?,
+        picture: open(&arguments.svg)?,
+        header: open(&arguments.header)?,
+    };
     let start = Instant::now();
     let (plan, first) = search(&table, arguments, format);
     let planned = Planned {
@@ -100,25 +124,23 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             let line = format!("{file}: no plan found in time; the best needs {excess} bytes more");
             return Err(Failure::failed(line));
         }
-        Status::Optimal | Status::Feasible { .. } => outputs.write(&table, &plan)?,
+        Status::Optimal | Status::Feasible { .. } => outputs.write(&table, &plan, &planned.name)?,
     }
-    let is_piped = [&arguments.out, &arguments.svg].into_iter().flatten().any(|out| is_stdout(out));
+    let is_piped = arguments.outputs().into_iter().flatten().any(is_stdout);
     if format == Format::Text && !is_piped { print(&planned) } else { Ok(()) }
 }
 
 /// Checks that no result overwrites another or what is read, and that standard output gets one at most.
 fn check_outputs(arguments: &Arguments, format: Format) -> Result<(), Failure> {
-    let outputs = [arguments.out.as_deref(), arguments.svg.as_deref()];
-    let piped = outputs.iter().flatten().filter(|path| is_stdout(path)).count();
+    let outputs: Vec<_> = arguments.outputs().into_iter().flatten().collect();
+    let piped = outputs.iter().filter(|path| is_stdout(path)).count();
     if piped + usize::from(format == Format::Json) > 1 {
         let line = "standard output has room for one result; write the others to files";
         return Err(Failure::input(line));
     }
-    if let Some(table) = &arguments.out {
-        output::keep_apart(table, &[Some(&arguments.file)])?;
-    }
-    if let Some(picture) = &arguments.svg {
-        output::keep_apart(picture, &[Some(&arguments.file), arguments.out.as_deref()])?;
+    for (number, path) in outputs.iter().enumerate().filter(|(_, path)| !is_stdout(path)) {
+        let others = outputs[..number].iter().copied().chain([arguments.file.as_path()]);
+        output::keep_apart(path, &others.map(Some).collect::<Vec<_>>())?;
     }
     Ok(())
 }
@@ -126,6 +148,34 @@ fn check_outputs(arguments: &Arguments, format: Format) -> Result<(), Failure> {
 /// Returns whether a path stands for standard output.
 fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// Reads a table, or the table of a trace.
+fn load(arguments: &Arguments) -> Result<Table, Failure> {
+    let (path, capacity) = (&arguments.file, arguments.capacity);
+    let table = read(path).map(|text| csv::read(&text, capacity));
+    match (table, Trace::open(path)) {
+        (Ok(Ok(table)), _) => Ok(table),
+        (_, Ok(trace)) => Ok(table_of(&trace, arguments.align, capacity)),
+        (Err(failure), Err(_)) => Err(failure),
+        (Ok(Err(wrong)), Err(other)) => {
+            let shown = path.display();
+            Err(Failure::input(format!("{shown}: {wrong}; as a trace: {other}")))
+        }
+    }
+}
+
+/// Returns the table of a trace: buffers have the numbers and the labels of its allocations.
+fn table_of(trace: &Trace, align: Align, capacity: Option<u64>) -> Table {
+    let mut problem = problem_from_trace(trace, align);
+    problem.regions[0].capacity = capacity;
+    let name = |id: u32| match trace.labels().path(trace.label_of(AllocationId(id))) {
+        path if path.is_empty() => id.to_string(),
+        path => format!("{id} {}", path.replace(|c: char| c == ',' || c.is_control(), " ")),
+    };
+    let names: Vec<_> = (0..trace.allocations()).map(name).collect();
+    let offsets = vec![None; names.len()];
+    Table { problem, names, offsets }
 }
 
 /// Reads a file that is text and not too long.
@@ -174,19 +224,23 @@ const fn status(status: &Status) -> &'static str {
 struct Outputs {
     table: Option<Output>,
     picture: Option<Output>,
+    header: Option<Output>,
 }
 
 impl Outputs {
     /// Checks the plan once more, and writes what was asked for.
-    fn write(self, table: &Table, plan: &Plan) -> Result<(), Failure> {
+    fn write(self, table: &Table, plan: &Plan, name: &str) -> Result<(), Failure> {
         validate(&table.problem, &plan.spots)
             .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
         if let Some(output) = self.table {
             let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();
             output.write(&csv::write(table, &offsets))?;
         }
-        match self.picture {
-            Some(output) => output.write(&svg::draw(&table.problem, plan, &table.names)),
+        if let Some(output) = self.picture {
+            output.write(&svg::draw(&table.problem, plan, &table.names))?;
+        }
+        match self.header {
+            Some(output) => output.write(&header::write(&table.problem, plan, &table.names, name)),
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@ use super::Failure;
 use super::output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use omniheap::{
+use omniheap::placement::{
     Access, Coherence, Dependence, Lifetime, Pattern, Privacy, Spill, Substitution, Word, Work,
     Writer, WrittenRequest, read_requests,
 };

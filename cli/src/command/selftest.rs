@@ -1,5 +1,5 @@
 //! A minute's proof in a moment: bytes go to a device, across it, and back.
-use omniheap::{AnyBackend, Copy, Manager, Request, TimelineId};
+use omniheap::{AnyBackend, Manager, Request, TimelineId, transfer::CopyRegion};
 
 const SIZE: usize = 1 << 20;
 
@@ -20,7 +20,7 @@ fn round_trip(manager: &Manager<AnyBackend>) -> Result<(), String> {
     let to = manager.allocate(&request).map_err(|error| error.to_string())?;
     let written = pattern(SIZE, 7);
     let mut read = vec![0; SIZE];
-    let copy = Copy { from: &from, from_offset: 0, to: &to, to_offset: 0, size: SIZE as u64 };
+    let copy = CopyRegion { from: &from, from_offset: 0, to: &to, to_offset: 0, size: SIZE as u64 };
     from.write(0, &written).map_err(|error| format!("write: {error}"))?;
     manager.copy(TimelineId::MAIN, &[copy]).map_err(|error| format!("copy: {error}"))?;
     to.read(0, &mut read).map_err(|error| format!("read: {error}"))?;

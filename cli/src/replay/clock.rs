@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 use omniheap::layers::{Call, CallKind, Hooks, Verdict};
-use omniheap::{AnyBackend, Backend, HeapId, Result};
+use omniheap::{AnyBackend, Backend, HeapId, seam::Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 

@@ -7,8 +7,12 @@ use omniheap::host::{Host, heap};
 use omniheap::layers::Limit;
 use omniheap::plan::install::Schedule;
 use omniheap::{
-    Align, AnyBackend, Backend, BackendKind, Caps, DefaultPolicy, DeviceInfo, Error, ErrorKind,
-    Heap, HeapId, HeapKind, ManagerConfig, Policy, Remapping, Request, Result, erase, open,
+    Align, AnyBackend, Backend, BackendKind, Caps, Error, ErrorKind, HeapId, ManagerConfig,
+    Request,
+    defrag::Remapping,
+    open,
+    placement::{DefaultPolicy, Policy},
+    seam::{DeviceInfo, Heap, HeapKind, Result, erase},
 };
 use omniheap_null::Null;
 

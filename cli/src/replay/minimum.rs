@@ -1,7 +1,7 @@
 //! The least capacity at which a trace completes.
 use super::device::{Device, Paging};
 use super::program::Program;
-use omniheap::{ErrorKind, Result};
+use omniheap::{ErrorKind, seam::Result};
 
 /// A trace that does not complete in this many times what is live, or in a gibibyte, is stopped by another limit.
 const FARTHEST: u64 = 64;

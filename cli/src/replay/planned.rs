@@ -7,7 +7,9 @@ use omniheap::plan::Options;
 use omniheap::plan::install::{NoSchedule, Schedule};
 use omniheap::trace::Trace;
 use omniheap::{
-    Align, Allocation, AnyBackend, Manager, ManagerConfig, Request, Result, erase, plan_from_trace,
+    Align, Allocation, AnyBackend, Manager, ManagerConfig, Request,
+    plan::plan_from_trace,
+    seam::{Result, erase},
 };
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! A trace made ready for replay: only what an allocator sees, with small numbers for what is live.
 use omniheap::trace::{Op, Trace};
-use omniheap::{Align, Layout};
+use omniheap::{Align, seam::Layout};
 
 /// One step of a replay. 16 bytes, because millions of them pass through the cache of the measured allocator.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,8 @@ use core::time::Duration;
 use omniheap::layers::{Layer, Record};
 use omniheap::{
     AllocateError, Allocation, AnyBackend, Backend as _, ErrorKind, Manager, ManagerConfig,
-    Request, Result, TimelineId, erase,
+    Request, TimelineId,
+    seam::{Result, erase},
 };
 use std::sync::Arc;
 use std::time::Instant;

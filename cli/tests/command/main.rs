@@ -8,3 +8,4 @@ mod planned;
 mod replay;
 mod support;
 mod trace;
+mod weights;

@@ -1,6 +1,6 @@
 //! The other commands, on host memory.
 use crate::support::{churn, file, folder, json, omniheap, omniheap_with, refuses, text};
-use omniheap::{Probe, TableSize, Word as _};
+use omniheap::placement::{Probe, TableSize, Word as _};
 use std::fs;
 
 fn exists(name: &str) -> bool {

@@ -71,6 +71,30 @@ fn a_dash_is_standard_output() {
 }
 
 #[test]
+fn the_allocations_of_a_trace_are_buffers() {
+    let path = file(
+        "trace.csv",
+        "op,id,size,stream,time_us\na,1,300,0,0\na,2,100,0,1\nf,1,,0,2\na,3,200,0,3\n",
+    );
+    let planned = &json(&["plan", &path])[0];
+    assert_eq!(planned["buffers"], 3);
+    assert_eq!(planned["peak"], 556, "100 bytes, and at 256 a place of 300 for the two others");
+    assert_eq!(json(&["plan", &path, "--align", "1"])[0]["peak"], 400);
+    refuses(&["plan", &path, "--align", "3"], 2, "a power of two");
+    refuses(&["plan", &path, "--out", &path], 2, "written over");
+}
+
+#[test]
+fn a_header_holds_every_offset() {
+    let path = file("net.csv", SMALL);
+    let output = omniheap(&["plan", &path, "--header", "-"]);
+    let header = text(&output.stdout);
+    assert!(header.contains("#define NET_ARENA_SIZE UINT64_C(12)"), "{header}");
+    assert_eq!(header.matches("_OFFSET UINT64_C(").count(), 3, "{header}");
+    assert!(header.ends_with("#endif\n") && header.contains("#ifndef NET_PLAN_H"), "{header}");
+}
+
+#[test]
 fn what_cannot_fit_is_proven_and_nothing_is_written() {
     let path = file("tight.csv", SMALL);
     refuses(&["plan", &path, "--capacity", "11", "--out", "never.csv"], 3, "tight.csv");

@@ -4,7 +4,7 @@ use omniheap::host::Host;
 use omniheap::plan::install::{NoSchedule, Schedule, ScheduleError};
 use omniheap::plan::{Buffer, Options, Problem, Region, solve};
 use omniheap::trace::{Limits, Op, Trace};
-use omniheap::{Align, Allocation, Manager, Request, plan_from_trace};
+use omniheap::{Align, Allocation, Manager, Request, plan::plan_from_trace};
 use std::collections::BTreeMap;
 
 fn bytes(seed: u32, size: u64) -> Vec<u8> {

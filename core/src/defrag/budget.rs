@@ -141,7 +141,9 @@ mod tests {
     fn no_limit_is_exceeded_and_a_refund_restores_it() {
         let budget = Budget::new().bytes(100).moves(2);
         let mut meter = BudgetMeter::new(&budget, Instant::now());
+        assert_eq!((meter.moves_of(1), meter.moves_of(5)), (1, 2));
         assert!(meter.pay(60) && !meter.pay(41) && meter.pay(40));
+        assert_eq!(meter.moves_of(5), 0);
         assert!(meter.is_empty() && !meter.pay(0), "two moves were made");
         meter.refund(40);
         assert!(meter.pay(40));

@@ -1,4 +1,4 @@
-//! Compacting blocks that residence: allocations high in a block move into its lower holes, so that one long hole is left.
+//! Compacting blocks that stay: allocations high in a block move into its lower holes, so that one long hole is left.
 //!
 //! No allocation moves over its own bytes or over those of another, so every old place stays valid until all copies are
 //! made, as a pass promises. An allocation that fits no hole below it stays, and bounds the long hole.
@@ -277,6 +277,33 @@ mod tests {
     }
     fn down(what: u32, from: u64, size: u64, to: u64) -> MoveDown<u32> {
         MoveDown { what, from: Span { offset: from, size }, to }
+    }
+
+    #[test]
+    fn the_tree_finds_the_lowest_hole_with_room() {
+        let mut state = 3u64;
+        let mut below = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        for count in [1, 2, 3, 5, 8, 13] {
+            let piece = |n: u64| [hole(n * 100, 50), live(n * 100 + 50, 50, 0)];
+            let pieces: Vec<_> = (0..count).flat_map(piece).collect();
+            let mut holes = HoleTree::new(&pieces, Align::ONE);
+            let mut left: Vec<_> = (0..count).map(|_| 50).collect();
+            for _ in 0..300 {
+                let [at, first] = [(); 2].map(|()| usize::try_from(below(count)).unwrap());
+                left[at] = below(51);
+                holes.set_left(at, left[at]);
+                let wanted = 1 + below(60);
+                let expected = (first..left.len()).find(|at| left[*at] >= wanted);
+                assert_eq!(
+                    holes.find(first, wanted),
+                    expected,
+                    "{wanted} from {first} in {left:?}"
+                );
+            }
+        }
     }
 
     #[test]

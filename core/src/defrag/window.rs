@@ -186,6 +186,23 @@ mod tests {
     }
 
     #[test]
+    fn behind_a_fixed_piece_everything_is_counted_anew() {
+        let pieces = [hole(0, 8), Piece::Fixed, hole(16, 4), live(20, 2, 1), hole(22, 4)];
+        assert_eq!(cheapest(&pieces, 9), Ok(None), "eight bytes are free on each side");
+        let pieces = [
+            hole(0, 4),
+            live(4, 3, 1),
+            hole(7, 4),
+            Piece::Fixed,
+            hole(12, 4),
+            live(16, 2, 2),
+            hole(18, 4),
+        ];
+        let window = cheapest(&pieces, 8).expect("host memory").expect("either side will do");
+        assert_eq!((window.bytes, window.slides[0].to), (2, 12), "two bytes move, not three");
+    }
+
+    #[test]
     fn a_hole_at_the_end_takes_the_last_holes_first() {
         let pieces =
             [hole(0, 9), Piece::Fixed, hole(20, 4), live(24, 6, 1), hole(30, 3), live(33, 2, 2)];

@@ -330,6 +330,18 @@ mod tests {
     }
 
     #[test]
+    fn no_calls_teach_nothing_and_few_submissions_do() {
+        let (cost, second) = (Cost::default(), Duration::from_secs(1));
+        cost.learn(0, 0, second, second);
+        assert_eq!(cost.rates().tell(HeapId(0)).per_copy, None, "no copy was measured");
+        let mut line = LinearCost { each: 10.0, unit: 1.0 };
+        line.learn(0, 100, 5000.0, 5000.0);
+        assert!((line.of(1, 1) - 11.0).abs() < 1e-9, "{line:?}");
+        cost.learn_submitting(TELLING, Duration::from_nanos(TELLING * 100));
+        assert!((cost.rates().of_submitting() - 250.0).abs() < 1.0, "a quarter of the way");
+    }
+
+    #[test]
     fn a_late_look_teaches_nothing() {
         let cost = Cost::default();
         let before = cost.of(10, 1 << 20);

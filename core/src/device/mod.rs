@@ -1,15 +1,18 @@
 //! One domain's view of an opened device: the backend, and exact accounts of what was taken from it.
 #![expect(unsafe_code, reason = "returns blocks and pages to the backend")]
 mod cost;
+mod driver_budget;
 mod in_flight;
 mod opened;
 
 pub use cost::MoveCost;
 pub(crate) use cost::{Cost, Rates};
+pub use driver_budget::DriverLimit;
 
 use crate::event::{Backing, BlockNumber, Event, Observer, say};
 use crate::{
-    Backend, Error, ErrorKind, Heap, HeapId, Page, Place, Point, Remap, Result, Span, TimelineId,
+    Backend, Error, ErrorKind, Heap, HeapBudget, HeapId, Page, Place, Point, Remap, Result, Span,
+    TimelineId,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -40,6 +43,9 @@ pub struct HeapUse {
     pub hard_limit: u64,
     /// Above this, empty blocks are given back and pressure callbacks run.
     pub soft_limit: u64,
+    /// The driver's budget of the physical memory behind the heap, smoothed, and the bytes in use there. `None` where the driver
+    /// reports none, where the manager ignores it ([`DriverLimit::Ignored`]), and before it was first read.
+    pub driver: Option<HeapBudget>,
 }
 
 /// The backend with one domain's accounts. Everything that holds driver memory keeps it alive.
@@ -50,6 +56,7 @@ pub(crate) struct Device<B: Backend> {
     driver_calls: AtomicU64,
     quarantined: AtomicU64,
     observer: Option<Arc<dyn Observer>>,
+    driver_limit: DriverLimit,
     /// What moves take, by heap.
     costs: Vec<Cost>,
     /// What threads carry between the driver and the pools.
@@ -109,6 +116,7 @@ impl<B: Backend> Device<B> {
             driver_calls: AtomicU64::new(0),
             quarantined: AtomicU64::new(0),
             observer: None,
+            driver_limit: DriverLimit::default(),
             costs,
             in_flight: InFlight::new(),
             hurried: AtomicBool::new(false),
@@ -119,6 +127,28 @@ impl<B: Backend> Device<B> {
     pub(crate) fn observed(mut self, observer: Option<Arc<dyn Observer>>) -> Self {
         self.observer = observer;
         self
+    }
+
+    /// The same, within the driver's budget or not.
+    pub(crate) fn limited(mut self, driver_limit: DriverLimit) -> Self {
+        self.driver_limit = driver_limit;
+        self
+    }
+
+    /// Reads the driver's budget of every physical memory, smoothed: once a frame, where it matters.
+    pub(crate) fn read_budgets(&self) {
+        if self.driver_limit == DriverLimit::Ignored {
+            return;
+        }
+        let caps = self.backend().caps();
+        let is_first = |id: HeapId, physical: u8| {
+            caps.heap_ids()
+                .find(|(_, heap)| heap.physical == physical)
+                .is_some_and(|(first, _)| first == id)
+        };
+        for (id, _) in caps.heap_ids().filter(|(id, heap)| is_first(*id, heap.physical)) {
+            self.opened.driver_budgets.settle(self.backend(), id, self.opened.held_beside(id));
+        }
     }
 
     /// Who sees what happens, if anyone does.
@@ -167,12 +197,17 @@ impl<B: Backend> Device<B> {
             peak_reserved: account.peak.load(Relaxed),
             hard_limit: account.hard.load(Relaxed),
             soft_limit: account.soft.load(Relaxed),
+            driver: self.opened.driver_budgets.last(
+                self.backend(),
+                heap,
+                self.opened.held_beside(heap),
+            ),
         })
     }
 
     pub(crate) fn set_limits(&self, heap: HeapId, soft: u64, hard: u64) -> Result<()> {
         if soft > hard {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig.because("the soft limit is above the hard limit"));
         }
         let account = self.account(heap)?;
         account.hard.store(hard, Relaxed);
@@ -208,6 +243,10 @@ impl<B: Backend> Device<B> {
     /// Books bytes of a heap before the driver is asked for them.
     pub(crate) fn claim(&self, heap: HeapId, bytes: u64) -> Result<()> {
         let account = self.account(heap)?;
+        if self.driver_limit == DriverLimit::Honoured {
+            let held = self.opened.held_beside(heap);
+            self.opened.driver_budgets.check(self.backend(), heap, held, bytes)?;
+        }
         let mut all = self.opened.heap(heap)?;
         let held = account.reserved.load(Relaxed);
         let sum = held.checked_add(bytes).filter(|sum| *sum <= account.hard.load(Relaxed));
@@ -372,6 +411,9 @@ impl<B: Backend> Device<B> {
             }
             Err(error) => {
                 self.release(heap, claimed);
+                if error.kind().is_out_of_memory() {
+                    self.read_budgets();
+                }
                 Err(error)
             }
         }
@@ -448,6 +490,10 @@ impl<B: Backend> fmt::Debug for Block<B> {
 }
 
 impl<B: Backend> Block<B> {
+    pub(crate) fn backend(&self) -> &B {
+        self.device.backend()
+    }
+
     pub(crate) fn raw(&self) -> &B::Block {
         self.raw.as_ref().expect("present until drop")
     }

@@ -1,5 +1,6 @@
 //! What all domains of one device share: the backend, its limits, and what each domain was promised.
 #![forbid(unsafe_code)]
+use super::driver_budget::DriverBudgets;
 use crate::sync::{Guard, Mutex};
 use crate::{Backend, Error, ErrorKind, HeapId, Result};
 use alloc::vec::Vec;
@@ -58,17 +59,27 @@ pub(super) struct Opened<B> {
     heaps: Vec<Mutex<Sum>>,
     blocks: AtomicU64,
     domains: AtomicU32,
+    pub(super) driver_budgets: DriverBudgets,
 }
 
 impl<B: Backend> Opened<B> {
     pub(super) fn new(backend: B) -> Self {
         let heaps = backend.caps().heaps.iter().map(|_| Mutex::new(Sum::default())).collect();
-        Self { backend, heaps, blocks: AtomicU64::new(0), domains: AtomicU32::new(0) }
+        let (blocks, domains) = (AtomicU64::new(0), AtomicU32::new(0));
+        Self { backend, heaps, blocks, domains, driver_budgets: DriverBudgets::new() }
     }
 
     pub(super) fn heap(&self, heap: HeapId) -> Result<Guard<'_, Sum>> {
         let sum = self.heaps.get(usize::from(heap.0)).ok_or(Error::new(ErrorKind::NoSuchHeap))?;
         Ok(sum.lock())
+    }
+
+    /// Returns the bytes that all domains hold of the physical memory behind a heap.
+    pub(super) fn held_beside(&self, heap: HeapId) -> u64 {
+        let caps = self.backend.caps();
+        let Some(physical) = caps.heap(heap).map(|heap| heap.physical) else { return 0 };
+        let same = caps.heap_ids().filter(|(_, heap)| heap.physical == physical);
+        same.filter_map(|(id, _)| self.heap(id).ok()).map(|sum| sum.held).sum()
     }
 
     /// Domains that there ever were: what one left in the driver's memory outlives it.
@@ -90,5 +101,41 @@ impl<B: Backend> Opened<B> {
 
     pub(super) fn release_block(&self) {
         self.blocks.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_is_never_refused_even_where_more_is_held_than_the_heap_says() {
+        let (mut all, size) = (Sum::default(), 64);
+        all.promise(0, 64, size).expect("all of it");
+        all.claim(100, 64, 0, size).expect("the driver has more than it says");
+        all.claim(50, 0, 0, size).expect("another domain: nothing is promised that is not held");
+        all.release(90, 0, 54);
+        assert_eq!((all.held, all.promised), (60, 54));
+        assert_eq!(all.claim(1, 0, 0, size), Err(ErrorKind::OverBudget), "it is promised");
+        assert_eq!(all.promise(54, 55, size), Err(ErrorKind::ExceedsLimit));
+        assert_eq!((all.held, all.promised), (60, 54), "a refusal changes nothing");
+        for (before, after) in [(54, 54), (54, 30), (30, 0)] {
+            assert_eq!(all.promise(before, after, size), Ok(()), "{before} to {after}");
+        }
+        assert_eq!((all.held, all.promised), (60, 0));
+    }
+
+    #[test]
+    fn a_domain_takes_what_it_was_promised_and_others_all_but_that() {
+        let (mut all, size) = (Sum::default(), 64);
+        all.promise(0, 24, size).expect("it is free");
+        assert_eq!(all.claim(41, 0, 0, size), Err(ErrorKind::OverBudget));
+        all.claim(40, 0, 0, size).expect("just beside the promise");
+        assert_eq!(all.promise(0, 1, size), Err(ErrorKind::ExceedsLimit));
+        all.claim(24, 24, 0, size).expect("its own");
+        assert_eq!((all.held, all.promised), (64, 0));
+        all.release(24, 0, 24);
+        assert_eq!((all.held, all.promised), (40, 24), "promised again once it is returned");
+        assert_eq!(all.claim(1, 0, 0, size), Err(ErrorKind::OverBudget));
     }
 }

@@ -1,7 +1,7 @@
 //! How a pool is set up.
 #![forbid(unsafe_code)]
 use crate::strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy, Tlsf};
-use crate::{Align, ErrorKind, Layout};
+use crate::{Align, ErrorKind, Layout, Result};
 use alloc::boxed::Box;
 
 /// Makes a strategy that keeps unlike neighbours so far apart.
@@ -53,8 +53,15 @@ pub enum Uses {
     Undeclared,
 }
 
-/// How a pool is set up. Start from [`PoolConfig::new`] and change what matters.
+/// How a pool is set up. Start from [`PoolConfig::new`] and chain what matters.
+///
+/// ```
+/// use omniheap_core::{PoolConfig, StrategyKind};
+/// let frames = PoolConfig::new().strategy(StrategyKind::Ring).block(64 << 20).maximum(64 << 20);
+/// assert_eq!(frames.block, Some(64 << 20));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolConfig {
     /// The algorithm.
     pub strategy: StrategyKind,
@@ -91,6 +98,62 @@ impl PoolConfig {
         }
     }
 
+    /// Sets the algorithm that divides the blocks.
+    #[must_use]
+    pub const fn strategy(mut self, strategy: StrategyKind) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Sets the bytes that are taken from the driver when the pool is made, and kept.
+    #[must_use]
+    pub const fn minimum(mut self, bytes: u64) -> Self {
+        self.minimum = bytes;
+        self
+    }
+
+    /// Sets the bytes that the pool never exceeds.
+    #[must_use]
+    pub const fn maximum(mut self, bytes: u64) -> Self {
+        self.maximum = bytes;
+        self
+    }
+
+    /// Sets the size of every block; `None` lets the pool choose by request.
+    #[must_use]
+    pub fn block(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.block = bytes.into();
+        self
+    }
+
+    /// Builds the pool from pages where the heap has them. General strategy only.
+    #[must_use]
+    pub const fn paged(mut self) -> Self {
+        self.paged = true;
+        self
+    }
+
+    /// Sets when a pool of pages waits for work that may still use them.
+    #[must_use]
+    pub const fn waiting(mut self, waiting: Waiting) -> Self {
+        self.waiting = waiting;
+        self
+    }
+
+    /// Sets which timelines may use an allocation.
+    #[must_use]
+    pub const fn uses(mut self, uses: Uses) -> Self {
+        self.uses = uses;
+        self
+    }
+
+    /// Sets the number of lanes for threads; `None` is one for each core with the general strategy.
+    #[must_use]
+    pub fn lanes(mut self, lanes: impl Into<Option<u32>>) -> Self {
+        self.lanes = lanes.into();
+        self
+    }
+
     /// Checks that the settings agree with each other and with a heap.
     ///
     /// # Errors
@@ -98,23 +161,31 @@ impl PoolConfig {
     /// `InvalidConfig` when minimum is above maximum, a block is zero or larger than the maximum, lanes are zero, or
     /// pages are asked for with another strategy than the general one; `ExceedsLimit` when the heap is smaller. A pool
     /// also refuses, as `InvalidConfig`, blocks that could hold nothing: smaller than a unit of the manager.
-    pub fn check(&self, heap_size: u64, max_block: u64) -> Result<(), ErrorKind> {
+    pub fn check(&self, heap_size: u64, max_block: u64) -> Result<()> {
         let block = self.block.unwrap_or(1);
-        let linear = matches!(self.strategy, StrategyKind::Ring);
-        let wrong = self.minimum > self.maximum
-            || block == 0
-            || block > self.maximum
-            || self.maximum == 0
-            || self.lanes == Some(0)
-            || (self.paged && self.strategy != StrategyKind::General)
-            || (linear && self.block.is_none());
-        if wrong {
-            return Err(ErrorKind::InvalidConfig);
+        let is_ring = matches!(self.strategy, StrategyKind::Ring);
+        let is_general = matches!(self.strategy, StrategyKind::General);
+        let invalid = [
+            (self.maximum == 0, "the pool's `maximum` is 0; set at least one block"),
+            (self.minimum > self.maximum, "the pool's `minimum` is above its `maximum`"),
+            (block == 0, "the pool's `block` is 0; leave it unset to let the pool choose"),
+            (block > self.maximum, "the pool's `block` is above its `maximum`"),
+            (self.lanes == Some(0), "the pool's `lanes` is 0; leave it unset or set at least 1"),
+            (self.paged && !is_general, "`paged` needs `StrategyKind::General`"),
+            (is_ring && self.block.is_none(), "`StrategyKind::Ring` needs the size of its `block`"),
+        ];
+        let exceeding = [
+            (block > max_block, "the pool's `block` is above the heap's largest block"),
+            (self.minimum > heap_size, "the pool's `minimum` is above the heap's size"),
+        ];
+        let first = |rules: &[(bool, &'static str)]| {
+            rules.iter().find(|(is_broken, _)| *is_broken).map(|(_, detail)| *detail)
+        };
+        match (first(&invalid), first(&exceeding)) {
+            (Some(detail), _) => Err(ErrorKind::InvalidConfig.because(detail)),
+            (None, Some(detail)) => Err(ErrorKind::ExceedsLimit.because(detail)),
+            (None, None) => Ok(()),
         }
-        if block > max_block || self.minimum > heap_size {
-            return Err(ErrorKind::ExceedsLimit);
-        }
-        Ok(())
     }
 }
 
@@ -139,4 +210,33 @@ pub(crate) fn other(kind: StrategyKind, granularity: Align) -> Option<Box<dyn St
 /// The general strategy.
 pub(crate) const fn general(granularity: Align) -> Tlsf {
     Tlsf::new(granularity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_setting_is_named() {
+        let cases = [
+            (PoolConfig::new().maximum(0), "`maximum` is 0"),
+            (PoolConfig::new().minimum(2).maximum(1), "`minimum` is above"),
+            (PoolConfig::new().block(0), "`block` is 0"),
+            (PoolConfig::new().block(2).maximum(1), "`block` is above"),
+            (PoolConfig::new().lanes(0), "`lanes` is 0"),
+            (PoolConfig::new().strategy(StrategyKind::Ring), "`block`"),
+            (PoolConfig::new().strategy(StrategyKind::Bump).paged(), "`paged`"),
+        ];
+        for (config, named) in cases {
+            let error = config.check(64, 64).expect_err(named);
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+            assert!(format!("{error:?}").contains(named), "{error:?}");
+        }
+        let large = PoolConfig::new().block(65);
+        assert_eq!(
+            large.check(128, 64).map_err(|error| error.kind()),
+            Err(ErrorKind::ExceedsLimit)
+        );
+        assert_eq!(PoolConfig::new().check(64, 64), Ok(()));
+    }
 }

@@ -654,6 +654,11 @@ impl<B: Backend> Lane<B> {
         self.state.lock().counts.granted_bytes
     }
 
+    /// The lane's time: it goes on with each free of bytes that a timeline used.
+    pub(crate) fn clock(&self) -> u64 {
+        self.state.lock().users.clock()
+    }
+
     /// Whether nothing lives in the lane or waits for a timeline.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.lock().counts.live() == 0

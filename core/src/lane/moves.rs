@@ -24,7 +24,7 @@ pub(crate) enum Presence {
     Free,
     /// It is at the same place and may not move.
     Held,
-    /// It was freed or has moved.
+    /// It was freed, has moved, or is not what it was taken for.
     Gone,
 }
 
@@ -72,8 +72,16 @@ impl<B: Backend> MoveGuard<'_, B> {
         else {
             return Presence::Gone;
         };
+        // A request records its alignment after it has its bytes, perhaps after that look.
+        let extra =
+            if slot.has_extra() { self.state.extras.get(resident.slot.index) } else { None };
+        let align = extra.and_then(|extra| extra.align).unwrap_or(self.lane.shared.unit);
         match tlsf.grant(slot.key) {
-            Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
+            Ok(grant)
+                if grant.block == resident.block
+                    && grant.span == resident.span
+                    && align == resident.align =>
+            {
                 match slot.standing() {
                     Standing::Free => Presence::Free,
                     // It already moves, because of another page that it touches.

@@ -153,7 +153,7 @@ impl<B: Backend> Lane<B> {
             .slots
             .iter()
             .map(|(id, slot)| {
-                ((slot.key.index, slot.key.stamp), (slot, state.extras.get(id.index)))
+                ((slot.key.index(), slot.key.stamp()), (slot, state.extras.get(id.index)))
             })
             .collect();
         state.suballocator.as_strategy().for_each(&mut |piece| {
@@ -165,7 +165,7 @@ impl<B: Backend> Lane<B> {
                 PieceState::Hole => block.holes.push(piece.span),
                 // A live span without a slot is addresses without memory, which the pager holds.
                 PieceState::Live(key) => {
-                    if let Some((slot, note)) = owners.get(&(key.index, key.stamp)) {
+                    if let Some((slot, note)) = owners.get(&(key.index(), key.stamp())) {
                         block.live.push(span_report(piece.span, slot, *note));
                     }
                 }

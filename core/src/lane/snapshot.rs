@@ -431,7 +431,7 @@ impl SlotsByKey {
     pub(super) fn new<B: Backend>(state: &State<B>) -> Result<Self, ErrorKind> {
         let mut by_key = Vec::new();
         for (id, slot) in state.slots.iter().filter(|(_, slot)| slot.key != REMOTE) {
-            let at = slot.key.index as usize;
+            let at = slot.key.index() as usize;
             if at >= by_key.len() {
                 let missing = at + 1 - by_key.len();
                 by_key.try_reserve(missing).map_err(|_| ErrorKind::OutOfHostMemory)?;
@@ -445,7 +445,7 @@ impl SlotsByKey {
     /// The slot of a key, or of an older key with the same index.
     #[inline]
     fn get(&self, key: Key) -> Option<SlotId> {
-        let (index, generation) = *self.0.get(key.index as usize)?;
+        let (index, generation) = *self.0.get(key.index() as usize)?;
         (index != NONE).then_some(SlotId { index, generation })
     }
 }

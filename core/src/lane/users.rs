@@ -486,6 +486,37 @@ mod tests {
     }
 
     #[test]
+    fn on_an_idle_device_everything_has_passed_up_to_a_time() {
+        let (mut users, [one, two]) = users();
+        let both = users.free(one).join(users.free(two));
+        let time = users.clock();
+        let later = users.free(one);
+        users.pass_all(time);
+        assert!(users.may(User::HOST, both), "whoever used it has passed");
+        assert!(!users.may(User::HOST, later) && users.may(one, later));
+        assert_eq!(users.passed(), time);
+        assert!(users.is_alone(one) && !users.is_alone(two), "one is still busy");
+        users.pass_all(users.clock());
+        assert_eq!((users.passed(), users.busy), (users.clock(), 0));
+    }
+
+    #[test]
+    fn everyone_is_asked_once_in_as_many_frees_as_there_are_busy_timelines() {
+        let (mut users, [one, two, three]) = users();
+        let last = users.free(one);
+        users.free(two);
+        users.free(three);
+        let asked = |users: &mut Users| users.whom_to_ask(last).len();
+        assert_eq!(asked(&mut users), 3, "three frees, three busy timelines");
+        assert_eq!(asked(&mut users), 1, "only the one who used it");
+        users.free(one);
+        users.free(one);
+        assert_eq!(asked(&mut users), 1);
+        users.free(one);
+        assert_eq!(asked(&mut users), 3, "it is due again");
+    }
+
+    #[test]
     fn the_number_of_a_closed_timeline_is_given_to_another_which_owes_nothing() {
         let (mut users, [one, two]) = users();
         let old = users.free(one);

@@ -1,5 +1,5 @@
 //! The caller's owned token for live bytes.
-use super::{AllocateError, FreeError, Manager};
+use super::{AllocateError, GiveBack, Manager};
 use crate::event::AllocationId;
 use crate::lane::{Lane, LaneSlot, SlotId};
 use crate::{Backend, ErrorKind, Layout, Point, Request, Result, TimelineId};
@@ -109,9 +109,9 @@ impl<B: Backend> Manager<B> {
     /// # Errors
     ///
     /// `Foreign` when it belongs to another manager; it comes back and stays live.
-    pub fn free(&self, allocation: Allocation<B>) -> Result<(), FreeError<Allocation<B>>> {
+    pub fn free(&self, allocation: Allocation<B>) -> Result<(), GiveBack<Allocation<B>>> {
         if allocation.lane().manager != self.number() {
-            return Err(FreeError { allocation, error: ErrorKind::Foreign.into() });
+            return Err(GiveBack { given: allocation, error: ErrorKind::Foreign.into() });
         }
         drop(allocation);
         Ok(())
@@ -191,20 +191,21 @@ impl<T: Pod, B: Backend> Buffer<T, B> {
 }
 
 impl<B: Backend> Manager<B> {
-    /// Allocates an array of `count` values; `request` says how it is used, its layout is replaced.
+    /// Allocates an array of `count` values. `request` is a [`Usage`](crate::Usage) or a [`Request`]; its size is replaced.
     ///
     /// # Errors
     ///
     /// `SizeOverflow` when the array does not fit in 64 bits, `ZeroSize` when it is empty, or as for
     /// [`allocate`](Self::allocate).
-    pub fn buffer<T: Pod>(
+    pub fn allocate_slice<'a, T: Pod>(
         &self,
         count: u64,
-        request: &Request<'_>,
+        request: impl Into<Request<'a>>,
     ) -> Result<Buffer<T, B>, AllocateError> {
+        let request = request.into();
         let layout = Layout::array::<T>(count).ok_or(ErrorKind::SizeOverflow)?;
         let layout = layout.align(layout.align.max(request.layout.align));
-        let allocation = self.allocate(&Request { layout, ..*request })?;
+        let allocation = self.allocate(&request.layout(layout))?;
         Ok(Buffer { allocation, count, of: PhantomData })
     }
 }

@@ -6,6 +6,26 @@ use crate::{Backend, ErrorKind, HeapId, Result};
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
+/// The budget of a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Above it the manager returns empty memory to the driver before it grows.
+    pub soft: u64,
+    /// Bytes that the manager never holds more than.
+    pub hard: u64,
+}
+
+impl Limits {
+    /// No budget.
+    pub const NONE: Self = Self::hard(u64::MAX);
+
+    /// Returns a budget whose soft limit is the hard one.
+    #[must_use]
+    pub const fn hard(bytes: u64) -> Self {
+        Self { soft: bytes, hard: bytes }
+    }
+}
+
 impl<B: Backend> Manager<B> {
     /// Sets how much of a heap may be held: above `soft`, memory is given back early; above `hard`, requests fail.
     ///
@@ -14,8 +34,8 @@ impl<B: Backend> Manager<B> {
     /// # Errors
     ///
     /// `NoSuchHeap`; `InvalidConfig` when `soft` is above `hard`.
-    pub fn set_budget(&self, heap: HeapId, soft: u64, hard: u64) -> Result<()> {
-        self.inner.device.set_limits(heap, soft, hard)
+    pub fn set_budget(&self, heap: HeapId, limits: Limits) -> Result<()> {
+        self.inner.device.set_limits(heap, limits.soft, limits.hard)
     }
 
     /// Sets the hard limit of a heap to a share of its size; the soft limit is the same.
@@ -32,10 +52,10 @@ impl<B: Backend> Manager<B> {
     pub fn set_budget_share(&self, heap: HeapId, share: f64) -> Result<()> {
         let size = self.inner.device.heap(heap)?.size;
         if !(0.0..=1.0).contains(&share) {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig.because("the share is not between 0 and 1"));
         }
         let limit = (size as f64 * share) as u64;
-        self.set_budget(heap, limit, limit)
+        self.set_budget(heap, Limits::hard(limit))
     }
 
     /// Starts the peaks of the report again at what is live and held now.
@@ -69,7 +89,7 @@ impl<B: Backend> Manager<B> {
     /// `Unsupported` when the device cannot clear memory.
     pub fn domain(&self, config: ManagerConfig) -> Result<Self> {
         if self.backend().as_transfer().is_none() {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because("domains need a device that clears memory"));
         }
         Ok(Self::over(self.inner.device.another(), config))
     }

@@ -1,5 +1,6 @@
 //! How a manager is set up, and the pools that users make.
 use super::{AllocateError, Allocation, Defragmentation, Manager, Remapping};
+use crate::device::DriverLimit;
 use crate::event::Observer;
 use crate::lane::PoolConfig;
 use crate::pool::Pool;
@@ -22,6 +23,8 @@ pub struct ManagerConfig {
     pub defragmentation: Defragmentation,
     /// How pools of pages make room.
     pub remapping: Remapping,
+    /// Whether the manager grows beyond the driver's budget.
+    pub driver_limit: DriverLimit,
     /// The observer of what the manager does; none by default.
     pub observer: Option<Arc<dyn Observer>>,
     /// Watches the bytes of all allocations; nothing does by default.
@@ -30,7 +33,7 @@ pub struct ManagerConfig {
 
 impl Default for ManagerConfig {
     fn default() -> Self {
-        let pool = PoolConfig { paged: true, ..PoolConfig::new() };
+        let pool = PoolConfig::new().paged();
         let (policy, unit) = (Arc::new(DefaultPolicy), Align::of(256));
         Self {
             policy,
@@ -38,6 +41,7 @@ impl Default for ManagerConfig {
             pool,
             defragmentation: Defragmentation::default(),
             remapping: Remapping::default(),
+            driver_limit: DriverLimit::default(),
             observer: None,
             sanitizer: None,
         }
@@ -49,6 +53,13 @@ impl ManagerConfig {
     #[must_use]
     pub fn plain(mut self) -> Self {
         self.pool.paged = false;
+        self
+    }
+
+    /// The same settings, within the driver's budget: see [`DriverLimit::Honoured`].
+    #[must_use]
+    pub fn within_driver_budget(mut self) -> Self {
+        self.driver_limit = DriverLimit::Honoured;
         self
     }
 

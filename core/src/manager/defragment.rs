@@ -153,6 +153,8 @@ impl<B: Backend> Manager<B> {
 
     /// Does a bounded amount of defragmentation: call it once a frame, or from a thread of your own.
     ///
+    /// A manager that stays [within the driver's budget](super::ManagerConfig::within_driver_budget) also reads it here.
+    ///
     /// A step does one thing: it commits copies that have finished, or returns one block that they left empty, or plans
     /// the next copies within the budget and submits them. It never waits for the device, and threads that come
     /// together do not wait for each other. One call of the driver cannot be divided, whatever the budget says.
@@ -161,6 +163,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// Driver errors; every allocation is then still at one place with its bytes.
     pub fn step(&self) -> Result<Step> {
+        self.inner.device.read_budgets();
         let Defragmentation::Background(how) = self.inner.config.defragmentation else {
             return Ok(Step::Idle);
         };

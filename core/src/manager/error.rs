@@ -58,15 +58,15 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// An allocation that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An allocation that failed. `Debug` prints the kind and the sentence that `Display` prints.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AllocateError {
     error: Error,
     detail: Detail,
 }
 
 /// What there is to say beside the kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Nothing,
     Short(Shortage),
@@ -138,29 +138,35 @@ impl fmt::Display for AllocateError {
     }
 }
 
+impl fmt::Debug for AllocateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
+    }
+}
+
 impl core::error::Error for AllocateError {}
 
-/// A free that was refused; the allocation comes back with it.
-pub struct FreeError<A> {
-    /// What was not freed.
-    pub allocation: A,
+/// A call that takes an allocation or a pool and failed: what it was given comes back, as it was.
+pub struct GiveBack<T> {
+    /// What the call was given.
+    pub given: T,
     /// Why.
     pub error: Error,
 }
 
-impl<A> fmt::Debug for FreeError<A> {
+impl<T> fmt::Debug for GiveBack<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FreeError").field("error", &self.error).finish_non_exhaustive()
+        fmt::Debug::fmt(&self.error, f)
     }
 }
 
-impl<A> fmt::Display for FreeError<A> {
+impl<T> fmt::Display for GiveBack<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        fmt::Display::fmt(&self.error, f)
     }
 }
 
-impl<A> core::error::Error for FreeError<A> {}
+impl<T> core::error::Error for GiveBack<T> {}
 
 impl<B: Backend> Manager<B> {
     /// Adds to a failure what people need to understand it.

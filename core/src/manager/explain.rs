@@ -87,8 +87,8 @@ impl<B: Backend> Manager<B> {
         let chosen = placement.heaps.as_slice();
         let verdict = |(heap, about): (HeapId, &crate::Heap)| {
             let kind = Rejection::Kind(about.kind);
-            let rejected =
-                (!chosen.contains(&heap)).then(|| reject(request, about).unwrap_or(kind));
+            let rejected = (!chosen.contains(&heap))
+                .then(|| reject(request, about, self.caps()).unwrap_or(kind));
             Verdict { heap, rejected }
         };
         let verdicts = self.caps().heap_ids().map(verdict).collect();
@@ -122,7 +122,9 @@ impl<B: Backend> Manager<B> {
         let pool = self.pool(heap)?;
         let decided = Some(&placement).filter(|_| request.heap.is_none());
         let timeline = self.order_of(pool, request, decided)?;
-        let ask = pool.ask_with_room(&Request { timeline, ..*request })?;
+        let mut ordered = *request;
+        ordered.timeline = timeline;
+        let ask = pool.ask_with_room(&ordered)?;
         let (growth, lane) = (&pool.shared.growth, pool.lane_for(timeline)?);
         let (source, new_bytes) = if request.sharing == Sharing::Dedicated {
             (Source::Dedicated, growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)

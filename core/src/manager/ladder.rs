@@ -117,7 +117,9 @@ impl<B: Backend> Manager<B> {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let order = self.order_of(pool, request, placement)?;
-        let ask = pool.ask_with_room(&Request { timeline: order, ..*request })?;
+        let mut ordered = *request;
+        ordered.timeline = order;
+        let ask = pool.ask_with_room(&ordered)?;
         let moves_held = pool.shared.hold_moves(ask);
         let climbed = self.climb_again(pool, ask, request);
         if let Ok((rung, (lane, slot))) = &climbed {
@@ -424,8 +426,18 @@ impl<'a, B: Backend> Climb<'a, B> {
         }
     }
 
+    /// Waits for what may still be in use. Bytes that another thread frees meanwhile may join a hole that was waited for; then
+    /// that hole waits for them too, and so does this request.
     fn wait(&mut self) -> Result<Option<Served<B>>> {
-        self.search(WaitMode::Block)
+        let frees = |climb: &Self| climb.pool.lanes().iter().map(|lane| lane.clock()).sum::<u64>();
+        for _ in 0..ROUNDS {
+            let before = frees(self);
+            let found = self.search(WaitMode::Block)?;
+            if found.is_some() || frees(self) == before {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// Asks the program to free something.

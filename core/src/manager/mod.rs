@@ -9,6 +9,7 @@ mod error;
 mod explain;
 mod ladder;
 mod launch;
+mod overlay;
 mod placed;
 mod pools;
 mod recall;
@@ -17,14 +18,16 @@ mod sanitize;
 mod transfer;
 
 pub use allocation::{Allocation, Buffer};
-pub use binding::{Binding, Mapped, Pin};
+pub use binding::{Binding, Mapped, Mapping, Pinned};
+pub use budget::Limits;
 pub use config::{ManagerConfig, Pressure, Relief, UserPool};
 pub use defragment::{Background, Decision, Defragmentation, Remapping, Step};
-pub use error::{AllocateError, FreeError, Shortage};
+pub use error::{AllocateError, GiveBack, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
+pub use overlay::{HeapOverlay, Overlay};
 pub use report::{PoolReport, Report};
-pub use transfer::Copy;
+pub use transfer::CopyRegion;
 
 use crate::defrag::DefragStats;
 use crate::device::Device;
@@ -54,7 +57,18 @@ type Callback = Arc<dyn Fn(&Pressure) -> Relief + Send + Sync>;
 ///
 /// # Examples
 ///
-/// See the crate `omniheap`, whose host backend runs everywhere.
+/// ```
+/// use omniheap_core::{Manager, Request, Usage};
+/// use omniheap_host::Host;
+///
+/// let manager = Manager::new(Host::new());
+/// let frame = manager.allocate(&Request::new(4096).usage(Usage::Upload).name("frame"))?;
+/// frame.write(0, b"bytes")?;
+/// assert_eq!(manager.totals().live, 1);
+/// drop(frame); // reusable at once; the driver is not asked
+/// assert_eq!(manager.totals().live, 0);
+/// # Ok::<(), omniheap_core::AllocateError>(())
+/// ```
 pub struct Manager<B: Backend> {
     inner: Arc<Inner<B>>,
 }
@@ -111,7 +125,8 @@ impl<B: Backend> Manager<B> {
 
     fn over(device: Device<B>, config: ManagerConfig) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let device = Arc::new(device.observed(config.observer.clone()));
+        let device =
+            Arc::new(device.observed(config.observer.clone()).limited(config.driver_limit));
         let caps = device.backend().caps();
         let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
         let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);

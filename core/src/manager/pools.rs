@@ -1,12 +1,10 @@
 //! The pools of a manager: one of each heap, made at first use, and those that users make.
 #![forbid(unsafe_code)]
-use super::{AllocateError, Allocation, Manager, UserPool, ladder};
+use super::{AllocateError, Allocation, GiveBack, Manager, UserPool, ladder};
 use crate::lane::{FastPathMiss, MakeStrategy, PoolConfig, StrategyKind, WaitMode};
 use crate::pool::Pool;
 use crate::strategy::Strategy;
-use crate::{
-    Align, Backend, Class, Contents, Error, ErrorKind, HeapId, Request, Result, Sharing, Span,
-};
+use crate::{Align, Backend, Class, Contents, ErrorKind, HeapId, Request, Result, Sharing, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use std::sync::OnceLock;
 
@@ -137,17 +135,17 @@ impl<B: Backend> Manager<B> {
     /// # Errors
     ///
     /// `Busy` with the pool when something in it is live or waits for a timeline; `Foreign` for another manager's.
-    pub fn destroy_pool(&self, pool: UserPool<B>) -> Result<(), (UserPool<B>, Error)> {
+    pub fn destroy_pool(&self, pool: UserPool<B>) -> Result<(), GiveBack<UserPool<B>>> {
         let is_ours = |known: &Arc<Pool<B>>| Arc::ptr_eq(known, pool.pool());
         if !self.inner.user_pools.lock().iter().any(is_ours) {
-            return Err((pool, ErrorKind::Foreign.into()));
+            return Err(GiveBack { given: pool, error: ErrorKind::Foreign.into() });
         }
         match Self::check_idle(pool.pool()) {
             Ok(()) => {
                 drop(pool);
                 Ok(())
             }
-            Err(error) => Err((pool, error)),
+            Err(error) => Err(GiveBack { given: pool, error }),
         }
     }
 

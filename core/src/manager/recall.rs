@@ -54,7 +54,8 @@ impl<B: Backend> Manager<B> {
             Some(timeline) if self.inner.device.is_closed(timeline)? => None,
             open => open,
         };
-        let wanted = Request { layout, class, timeline, ..Request::new(layout.size) };
+        let mut wanted = Request::new(layout.size).layout(layout).class(class);
+        wanted.timeline = timeline;
         let Ok(ask) = pool.ask(&wanted) else { return Ok(None) };
         if let Some(held) = pool.lanes().iter().find_map(|lane| lane.hold(ask)) {
             return Ok(Some((held, 0)));

@@ -49,8 +49,24 @@ impl<B: Backend> Manager<B> {
     /// A snapshot. Each lane is consistent in itself; lanes are read one after the other.
     #[must_use]
     pub fn report(&self) -> Report {
+        let blocks =
+            |pool: &Pool<B>| pool.lanes().iter().flat_map(|lane| lane.block_reports()).collect();
+        self.report_with(blocks)
+    }
+
+    /// As [`report`](Self::report), but no pool shows its blocks: cheap enough for every frame.
+    #[must_use]
+    pub fn summary(&self) -> Report {
+        self.report_with(|_| Vec::new())
+    }
+
+    fn report_with(&self, blocks: impl Fn(&Pool<B>) -> Vec<BlockReport>) -> Report {
         let device = &self.inner.device;
         let defragmentation = self.inner.defrag_stats.read();
+        let pool_report = |pool: &Pool<B>| {
+            let (heap, totals) = (pool.shared.heap, pool_totals(pool));
+            PoolReport { heap, totals, blocks: blocks(pool) }
+        };
         let pools: Vec<_> = self.all_pools().iter().map(|pool| pool_report(pool)).collect();
         let heaps = self.caps().heap_ids().filter_map(|(heap, _)| device.heap_use(heap).ok());
         Report {
@@ -87,14 +103,9 @@ impl<B: Backend> Manager<B> {
     }
 }
 
-fn pool_totals<B: Backend>(pool: &Pool<B>) -> Totals {
+pub(super) fn pool_totals<B: Backend>(pool: &Pool<B>) -> Totals {
     let lanes = pool.lanes();
     let mut sum: Totals = lanes.iter().map(|lane| lane.totals()).sum();
     sum.reserved_bytes = pool.shared.reserved();
     sum
-}
-
-fn pool_report<B: Backend>(pool: &Pool<B>) -> PoolReport {
-    let blocks = pool.lanes().iter().flat_map(|lane| lane.block_reports()).collect();
-    PoolReport { heap: pool.shared.heap, totals: pool_totals(pool), blocks }
 }

@@ -2,7 +2,7 @@
 use super::{Allocation, Manager};
 use crate::lane::WaitMode;
 use crate::sanitizer::Sanitizer;
-use crate::{Backend, Contents, ErrorKind, Result};
+use crate::{Backend, Contents, Error, ErrorKind, Result};
 
 impl<B: Backend> Allocation<B> {
     /// Has the sanitizer, if there is one, prepare the bytes.
@@ -41,6 +41,9 @@ impl<B: Backend> Allocation<B> {
     }
 }
 
+const NO_SANITIZER: Error = ErrorKind::InvalidConfig
+    .because("the manager has no `sanitizer`; set one in its `ManagerConfig`, as `guarded` does");
+
 impl<B: Backend> Manager<B> {
     /// The sanitizer, if the manager has one.
     #[must_use]
@@ -54,7 +57,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// `InvalidConfig` without a [sanitizer](crate::ManagerConfig::sanitizer); what the device says.
     pub fn look_at_live(&self) -> Result<()> {
-        let watch = self.inner.watch.as_ref().ok_or(ErrorKind::InvalidConfig)?;
+        let watch = self.inner.watch.as_ref().ok_or(NO_SANITIZER)?;
         for lane in self.all_pools().into_iter().flat_map(|pool| pool.lanes()) {
             lane.retire(WaitMode::Poll)?;
             lane.look_at_live(watch)?;

@@ -1,5 +1,5 @@
 //! Bytes in, out and across, with every range checked before the driver sees it.
-use super::{Allocation, FreeError, Manager};
+use super::{Allocation, GiveBack, Manager};
 use crate::{
     Access, Backend, Error, ErrorKind, InsideBlock, Move, Place, Request, Result, TimelineId,
     Transfer,
@@ -125,7 +125,7 @@ impl<B: Backend> Allocation<B> {
 
 /// One copy between allocations.
 #[derive(Debug)]
-pub struct Copy<'a, B: Backend> {
+pub struct CopyRegion<'a, B: Backend> {
     /// Where the bytes are.
     pub from: &'a Allocation<B>,
     /// Bytes from its start.
@@ -145,7 +145,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// `Foreign`, `OutOfRange`, `Misaligned`, `Published`; `Overlap` when two copies, or source and destination, overlap;
     /// `Unsupported` for a copy inside one block where the device forbids it. Nothing is copied then.
-    pub fn copy(&self, on: TimelineId, copies: &[Copy<'_, B>]) -> Result<()> {
+    pub fn copy(&self, on: TimelineId, copies: &[CopyRegion<'_, B>]) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
         for copy in copies {
             if copy.from.lane().manager != self.number() || copy.to.lane().manager != self.number()
@@ -230,10 +230,10 @@ impl<B: Backend> Manager<B> {
         &self,
         allocation: Allocation<B>,
         size: u64,
-    ) -> Result<Allocation<B>, FreeError<Allocation<B>>> {
+    ) -> Result<Allocation<B>, GiveBack<Allocation<B>>> {
         match self.resized(&allocation, size) {
             Ok(resized) => Ok(resized),
-            Err(error) => Err(FreeError { allocation, error }),
+            Err(error) => Err(GiveBack { given: allocation, error }),
         }
     }
 
@@ -259,6 +259,7 @@ impl<B: Backend> Manager<B> {
         request.layout.align = like.align.unwrap_or(request.layout.align);
         let new = self
             .allocate_in(pool, &request, None, None)
+            .inspect_err(|error| self.failed(&request, error))
             .map_err(|error| Error::new(error.kind()))?;
         if let Some(heap) = like.wish {
             new.lane().set_wish(new.slot(), heap);

@@ -73,12 +73,14 @@ impl<B: Backend> Pool<B> {
         let lanes = lanes.clamp(1, MOST_LANES).next_power_of_two();
         let granularity = device.backend().caps().neighbour_granularity;
         if !matches!(config.strategy, StrategyKind::General) && make.is_none() {
-            other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig)?;
+            let detail = "the strategy refuses its settings: a buddy's smallest piece is a power of two, a slab's piece has a size";
+            other(config.strategy, granularity).ok_or(ErrorKind::InvalidConfig.because(detail))?;
         }
-        let unit = unit.max(about.align.min(unit));
         let largest = config.block.unwrap_or_else(|| about.granule.down(config.maximum));
         if largest < unit.get() {
-            return Err(ErrorKind::InvalidConfig.into()); // No block could ever hold anything.
+            // No block could ever hold anything.
+            return Err(ErrorKind::InvalidConfig
+                .because("the pool's `block` or `maximum` is below the manager's `unit`"));
         }
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit, watch));
         Ok(Self { shared, names, lanes: (0..lanes).map(|_| OnceLock::new()).collect(), make })
@@ -162,7 +164,7 @@ impl<B: Backend> Pool<B> {
         let size = self.room().and_then(|room| request.layout.size.checked_add(room));
         let Some(size) = size else { return Ok(plain) };
         let layout = Layout { size, ..request.layout };
-        match self.ask(&Request { layout, ..*request }) {
+        match self.ask(&request.layout(layout)) {
             Ok(wide) if wide.layout.size <= self.most() => Ok(Ask { size: plain.size, ..wide }),
             _ => Ok(plain),
         }

@@ -5,8 +5,8 @@ mod image;
 pub use image::Image;
 
 use omniheap::{
-    AnyBackend, BackendKind, Buffer, Manager, Placement, Point, Request, TimelineId, Word as _,
-    config_for, open, open_best,
+    AnyBackend, BackendKind, Buffer, Manager, Point, Request, TimelineId, open, open_best,
+    placement::{Placement, Word as _, config_for},
 };
 
 /// Result of an example.
@@ -46,8 +46,8 @@ pub fn place(
     count: usize,
     request: &Request<'_>,
 ) -> Outcome<(Buffer<f32, AnyBackend>, Placement)> {
-    let request = Request { layout: omniheap::Layout::new(4 * count as u64), ..*request };
-    let buffer = manager.buffer(count as u64, &request)?;
+    let request = request.layout(omniheap::seam::Layout::new(4 * count as u64));
+    let buffer = manager.allocate_slice(count as u64, request)?;
     let placement = manager.placed(&request, buffer.allocation())?;
     println!("  {name}: {} memory, because {}", placement.region.word(), placement.reason);
     Ok((buffer, placement))

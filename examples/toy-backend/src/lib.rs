@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_seam::{
-    Align, Backend, Caps, CopyCaps, DeviceInfo, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId,
-    HeapKind, HostAccess, InsideBlock, Mapper, Move, Place, Result, TimelineId, Transfer, Use,
+    Align, Backend, Caps, DeviceInfo, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId, HeapKind,
+    Move, Place, Result, TimelineId, Transfer,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -28,30 +28,9 @@ impl Toy {
             driver: env!("CARGO_PKG_VERSION").into(),
             uuid: None,
         };
-        let heap = Heap {
-            kind: HeapKind::Device,
-            name: "bytes".into(),
-            size,
-            max_block: size,
-            // Nothing here has an address, so every alignment of an offset is an alignment.
-            align: Align::of(4096),
-            granule: Align::ONE,
-            page: None,
-            mapper: Mapper::Host,
-            host: HostAccess::None,
-            use_when: Use::Normal,
-            physical: 0,
-        };
-        let caps = Caps {
-            device,
-            heaps: vec![heap],
-            max_blocks: 4096,
-            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-            neighbour_granularity: Align::ONE,
-            atom: Align::ONE,
-            constant: None,
-            shared: None,
-        };
+        // Nothing here has an address, so every alignment of an offset is an alignment.
+        let heap = Heap::new(HeapKind::Device, size).name("bytes").align(Align::of(4096));
+        let caps = Caps::new(device, vec![heap]).max_blocks(4096);
         Self { caps, used: AtomicU64::new(0) }
     }
 

@@ -6,33 +6,16 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 fn heap(kind: HeapKind, size: u64, host: HostAccess) -> Heap {
-    Heap {
-        kind,
-        name: "test".into(),
-        size,
-        max_block: size,
-        align: Align::of(256),
-        granule: Align::of(256),
-        page: None,
-        mapper: Mapper::Host,
-        host,
-        use_when: Use::Normal,
-        physical: 0,
-    }
+    Heap::new(kind, size).name("test").granule(Align::of(256)).host(host)
 }
 
 fn device(name: &str, heaps: Vec<Heap>, constant: ConstantCaps, shared: SharedCaps) -> Caps {
     let device = DeviceInfo { name: name.into(), ..DeviceInfo::default() };
-    Caps {
-        device,
-        heaps,
-        max_blocks: 4096,
-        copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-        neighbour_granularity: Align::ONE,
-        atom: Align::of(64),
-        constant: Some(constant),
-        shared: Some(shared),
-    }
+    Caps::new(device, heaps)
+        .max_blocks(4096)
+        .atom(Align::of(64))
+        .constant(Some(constant))
+        .shared(Some(shared))
 }
 
 pub(crate) fn shared(per_group: u64, opt_in: u64, whole: u64) -> SharedCaps {
@@ -114,6 +97,7 @@ pub(crate) fn web() -> Caps {
         heap(HeapKind::Device, 256 * MIB * 4, HostAccess::None),
         heap(HeapKind::Constant, 256 * MIB * 4, HostAccess::None),
         heap(HeapKind::Staging, 256 * MIB * 4, HostAccess::None),
+        heap(HeapKind::Device, 256 * MIB * 4, HostAccess::None).kernels(KernelAccess::ReadOnly),
     ];
     device(
         "WebGPU default limits",

@@ -121,3 +121,54 @@ fn phases_that_do_not_meet_overlay() {
     let layout = SharedLayout::plan(&arrays, 0, &caps).expect("fits");
     assert_eq!((layout.bytes, layout.lower_bound), (800, 800));
 }
+
+/// The height of a layout whose arrays are placed one after the other, each as low as it can be.
+fn height(arrays: &[SharedArray<'_>], order: &[usize]) -> u64 {
+    let size = |one: usize| arrays[one].element * arrays[one].columns;
+    let mut placed: Vec<(usize, Span)> = Vec::new();
+    for &one in order {
+        let meets = |other: usize| {
+            let (a, b) = (arrays[one].phases, arrays[other].phases);
+            a.0 <= b.1 && b.0 <= a.1
+        };
+        let is_free = |offset: &u64| {
+            let span = Span { offset: *offset, size: size(one) };
+            placed.iter().all(|(other, taken)| !meets(*other) || !overlap(span, *taken))
+        };
+        let step = usize::try_from(arrays[one].align.get()).expect("small");
+        let offset = (0..).step_by(step).find(is_free).expect("there is no end");
+        placed.push((one, Span { offset, size: size(one) }));
+    }
+    placed.iter().map(|(_, span)| span.end()).max().unwrap_or(0)
+}
+
+/// The least height over every order of some arrays.
+fn least(arrays: &[SharedArray<'_>], order: &mut Vec<usize>) -> u64 {
+    let left: Vec<_> = (0..arrays.len()).filter(|one| !order.contains(one)).collect();
+    if left.is_empty() {
+        return height(arrays, order);
+    }
+    let heights = left.into_iter().map(|one| {
+        order.push(one);
+        let height = least(arrays, order);
+        order.pop();
+        height
+    });
+    heights.min().expect("one is left")
+}
+
+#[test]
+fn no_order_of_few_arrays_is_lower() {
+    let caps = shared(u64::MAX, u64::MAX, u64::MAX);
+    let mut next = random(5);
+    for _ in 0..80 {
+        let mut array = |_| {
+            let first = u32::try_from(next(5)).expect("small");
+            let last = first + u32::try_from(next(3)).expect("small");
+            SharedArray::new("a", 4, 1 + next(12)).align(Align::of(4)).phases(first, last)
+        };
+        let arrays: Vec<_> = (0..6).map(&mut array).collect();
+        let layout = SharedLayout::plan(&arrays, 0, &caps).expect("no limit");
+        assert_eq!(layout.bytes, least(&arrays, &mut Vec::new()), "{arrays:?}");
+    }
+}

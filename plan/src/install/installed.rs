@@ -184,13 +184,7 @@ impl<B: Backend> Installed<B> {
             };
             let about = manager.caps().heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
             let size = about.granule.up(region.size.max(1)).ok_or(ErrorKind::ExceedsLimit)?;
-            let config = PoolConfig {
-                minimum: size,
-                maximum: size,
-                block: Some(size),
-                lanes: Some(1),
-                ..PoolConfig::new()
-            };
+            let config = PoolConfig::new().minimum(size).maximum(size).block(size).lanes(1);
             let make = |granularity| Box::new(Exact::new(granularity)) as _;
             pools.push(manager.create_pool_with(heap, config, make)?);
             heaps.push(heap);

@@ -245,6 +245,47 @@ fn nothing_that_is_said_about_a_problem_with_everything_is_false() {
     assert!(fits > 1_000 && proven > 1_000, "{fits} fit and {proven} do not");
 }
 
+/// Returns whether a plan may be used, by looking at every pair.
+fn may_be_used(problem: &Problem, spots: &[Spot]) -> bool {
+    let inside = |(buffer, spot): (&Buffer, &Spot)| {
+        let region = problem.regions.get(spot.region);
+        let region = region.filter(|_| buffer.regions.contains(spot.region));
+        let capacity = region.map(|region| region.capacity.expect("all have one"));
+        capacity.is_some_and(|all| !buffer.needs_bytes() || spot.offset + buffer.size <= all)
+    };
+    problem.buffers.iter().zip(spots).all(inside)
+        && (1..=spots.len()).all(|count| suits(problem, &spots[..count]))
+}
+
+/// Plans that are right, those that one step from there makes wrong or leaves right, and any.
+#[test]
+fn the_validator_accepts_exactly_the_plans_that_may_be_used() {
+    let mut seen = [0, 0];
+    for seed in 0..4_000 {
+        let problem = everything(seed);
+        let plan = solve(&problem, &Options::default()).expect("it makes sense");
+        let mut rng = Rng(seed);
+        for _ in 0..40 {
+            let mut spots = plan.spots.clone();
+            if !plan.fits() || rng.once_in(4) {
+                spots.fill_with(|| Spot { region: rng.index(3), offset: rng.below(14) });
+            }
+            let one = rng.index(spots.len() as u64);
+            match rng.below(4) {
+                0 => spots[one].offset += 1,
+                1 => spots[one].offset = spots[one].offset.saturating_sub(1),
+                2 => spots[one].region = rng.index(3),
+                _ => {}
+            }
+            let expected = may_be_used(&problem, &spots);
+            let answer = validate(&problem, &spots);
+            assert_eq!(answer.is_ok(), expected, "seed {seed}: {answer:?} {spots:?} {problem:?}");
+            seen[usize::from(expected)] += 1;
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 10_000), "{seen:?}");
+}
+
 #[test]
 fn the_least_peak_of_a_problem_with_everything_is_found() {
     let mut found = 0;

@@ -65,6 +65,53 @@ fn wrong_files_are_refused_with_line_and_reason() {
     }
 }
 
+#[test]
+fn files_at_the_edge_of_a_rule_are_read() {
+    let most = u64::MAX;
+    let read = |text: &str| csv::read(text, None);
+    // Gaps may touch each other and both ends of the life, and lives may end at the last tick.
+    let text = format!(
+        "\u{feff}ID,Begin,upper,size,gaps,hint,fixed\n a , 0,{most},{most},0-2 2-4 9-{most},-1,0\n"
+    );
+    let table = read(&text).expect("it is well formed");
+    let a = &table.problem.buffers[0];
+    assert_eq!((a.size, a.live.end, a.hint, a.fixed), (most, most, None, Some(0)));
+    assert_eq!(
+        a.gaps.iter().map(|gap| (gap.start, gap.end)).collect::<Vec<_>>(),
+        [(0, 2), (2, 4), (9, most)]
+    );
+    assert_eq!(table.names, ["a"]);
+    // An inclusive end has no tick behind the last one.
+    let error = read(&format!("id,start,end,size\na,0,{most},1\n")).expect_err("it overflows");
+    assert_eq!(error.kind, Kind::Number { column: "end", field: most.to_string() });
+    assert!(read(&format!("id,start,end,size\na,0,{},1\n", most - 1)).is_ok());
+    for (text, kind) in [
+        ("id,lower,upper,size,gaps\na,2,9,1,1-3\n", Kind::Gap("1-3".into())),
+        ("id,lower,upper,size,gaps\na,2,9,1,3-10\n", Kind::Gap("3-10".into())),
+        ("id,lower,upper,size,gaps\na,2,9,1,3-3\n", Kind::Gap("3-3".into())),
+        ("id,lower,upper,size,gaps\na,2,9,1,3-4@0:16\n", Kind::Gap("3-4@0:16".into())),
+        ("id,lower,upper,end,size\na,2,9,8,1\n", Kind::DuplicateColumn("end".into())),
+        ("id,lower,end,upper,size\na,2,9,8,1\n", Kind::DuplicateColumn("upper".into())),
+        ("id,upper,size\n", Kind::MissingColumn("lower")),
+        ("lower,upper,size\n", Kind::MissingColumn("id")),
+        ("id,lower,size\n", Kind::MissingColumn("upper")),
+    ] {
+        assert_eq!(read(text).expect_err(text).kind, kind, "{text:?}");
+    }
+}
+
+/// Aliases name buffers before and behind them, and each column that anybody uses comes out again.
+#[test]
+fn columns_that_nobody_uses_are_left_out() {
+    let plain = csv::read("id,lower,upper,size\na,0,1,2\n", None).expect("well formed");
+    assert_eq!(csv::write(&plain, &[7]), "id,lower,upper,size,offset\na,0,1,2,7\n");
+    let text = "id,lower,upper,size,alignment,gaps,hint,fixed,alias,offset\n\
+        a,0,9,8,4,2-3 5-7,,12,b c,12\nb,1,5,4,1,,7,,,0\nc,9,10,8,1,,,,,12\n";
+    let table = csv::read(text, None).expect("well formed");
+    assert_eq!(table.problem.aliases, [(0, 1), (0, 2)]);
+    assert_eq!(csv::write(&table, &[12, 0, 12]), text);
+}
+
 /// Known optima of public files, where they are at hand.
 #[test]
 fn public_problems_are_solved() {

@@ -1,6 +1,8 @@
 //! A case: one sentence that holds on every backend, and the function that proves it.
 use crate::world::{Guards, World, in_heap};
-use omniheap_core::{Backend, Budget, Copy, ErrorKind, HeapKind, Request, Source, TimelineId};
+use omniheap_core::{
+    Backend, Budget, CopyRegion, ErrorKind, HeapKind, Request, Source, TimelineId,
+};
 use omniheap_shaders::SCALE;
 
 /// One promise, checked on a fresh device.
@@ -155,7 +157,7 @@ fn refuses_transfer<B: Backend + 'static>(world: &World<B>) {
     assert_eq!(one.write(0, &[0; 64]).err().map(|error| error.kind()), unsupported);
     assert_eq!(one.read(0, &mut [0; 64]).err().map(|error| error.kind()), unsupported);
     assert_eq!(one.fill(0, 64, 0).err().map(|error| error.kind()), unsupported);
-    let copy = Copy { from: &one, from_offset: 0, to: &other, to_offset: 0, size: 64 };
+    let copy = CopyRegion { from: &one, from_offset: 0, to: &other, to_offset: 0, size: 64 };
     let kind = manager.copy(TimelineId::MAIN, &[copy]).err().map(|error| error.kind());
     assert_eq!(kind, unsupported);
 }

@@ -21,11 +21,11 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
         61,
         &[
             (
-                "core/src/strategy/mod.rs",
+                "strategy/src/lib.rs",
                 "the_general_strategy_looks_as_far_in_a_million_spans_as_in_ten",
             ),
-            ("core/src/strategy/mod.rs", "buddies_look_a_few_times_at_each_power_of_two"),
-            ("core/src/strategy/mod.rs", "slabs_look_at_one_word_a_level"),
+            ("strategy/src/lib.rs", "buddies_look_a_few_times_at_each_power_of_two"),
+            ("strategy/src/lib.rs", "slabs_look_at_one_word_a_level"),
         ],
     ),
     (

@@ -351,6 +351,6 @@ pub(crate) const fn in_heap(heap: HeapId, size: u64) -> Request<'static> {
 
 /// A plain pool with one lane and blocks of one size.
 #[must_use]
-pub(crate) const fn pool_of(block: u64) -> PoolConfig {
-    PoolConfig { block: Some(block), lanes: Some(1), ..PoolConfig::new() }
+pub(crate) fn pool_of(block: u64) -> PoolConfig {
+    PoolConfig::new().block(block).lanes(1)
 }

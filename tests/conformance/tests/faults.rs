@@ -9,7 +9,7 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 
 fn open() -> Result<Rig<Arc<Host>>> {
-    let constant = omniheap_core::Heap { physical: 1, ..heap(HeapKind::Constant, 64 << 10) };
+    let constant = heap(HeapKind::Constant, 64 << 10).physical(1);
     let mut incoherent = heap(HeapKind::Unified, 512 * MIB);
     (incoherent.host, incoherent.page) = (HostAccess::Incoherent, None);
     let host = Host::builder()

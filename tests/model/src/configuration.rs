@@ -1,7 +1,7 @@
 //! Any bytes, read as the settings of a manager and of a pool: they are refused with an error, or they work.
 use omniheap_core::{
-    Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Manager, ManagerConfig, PoolConfig,
-    Request, StrategyKind, Uses, Waiting,
+    Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager, ManagerConfig,
+    PoolConfig, Request, StrategyKind, Uses, Waiting,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Live, Record};
@@ -53,16 +53,16 @@ impl Reader<'_> {
     fn pool(&mut self) -> PoolConfig {
         let strategy = self.strategy();
         let flags = self.next();
-        PoolConfig {
-            strategy,
-            minimum: if flags & 1 == 0 { 0 } else { self.number() },
-            maximum: if flags & 2 == 0 { u64::MAX } else { self.number() },
-            block: (flags & 4 != 0).then(|| self.number()),
-            paged: flags & 8 != 0,
-            waiting: if flags & 32 == 0 { Waiting::LastResort } else { Waiting::Thrift },
-            uses: if flags & 64 == 0 { Uses::Declared } else { Uses::Undeclared },
-            lanes: (flags & 16 != 0).then(|| u32::from(self.next())),
-        }
+        let mut config = PoolConfig::new()
+            .strategy(strategy)
+            .minimum(if flags & 1 == 0 { 0 } else { self.number() })
+            .maximum(if flags & 2 == 0 { u64::MAX } else { self.number() })
+            .block((flags & 4 != 0).then(|| self.number()))
+            .waiting(if flags & 32 == 0 { Waiting::LastResort } else { Waiting::Thrift })
+            .uses(if flags & 64 == 0 { Uses::Declared } else { Uses::Undeclared })
+            .lanes((flags & 16 != 0).then(|| u32::from(self.next())));
+        config.paged = flags & 8 != 0;
+        config
     }
 }
 
@@ -88,7 +88,7 @@ pub fn run(bytes: &[u8]) {
         manager.validate().expect("sound after every pool");
     }
     let budget = (reader.number(), reader.number());
-    let taken = manager.set_budget(HeapId(0), budget.0, budget.1);
+    let taken = manager.set_budget(HeapId(0), Limits { soft: budget.0, hard: budget.1 });
     assert_eq!(taken.is_ok(), budget.0 <= budget.1, "soft above hard is refused, and nothing else");
     drop(manager);
     assert_eq!(device.live(), Live::default(), "memory was left");

@@ -1,8 +1,8 @@
 //! Any bytes, read as one session with a manager on host memory: every call of the public interface, in any order, with
 //! contents checked and with a driver that fails when the bytes say so.
 use omniheap_core::{
-    Align, Allocation, Backend, Budget, Copy, Error, ErrorKind, HeapId, HeapKind, Manager,
-    ManagerConfig, Pass, Point, Request, TimelineId, Timelines,
+    Align, Allocation, Backend, Budget, CopyRegion, Error, ErrorKind, HeapId, HeapKind, Limits,
+    Manager, ManagerConfig, Pass, Point, Request, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Live, Plan, Record};
@@ -256,7 +256,7 @@ impl Session {
         let (source, target) = (&self.live[from], &self.live[to]);
         let size = source.allocation.size();
         let fits = from != to && size == target.allocation.size() && source.domain == target.domain;
-        let copy = Copy {
+        let copy = CopyRegion {
             from: &source.allocation,
             from_offset: 0,
             to: &target.allocation,
@@ -302,7 +302,7 @@ impl Session {
             }
             Err(refused) => {
                 self.excuse(refused.error, &legal);
-                refused.allocation
+                refused.given
             }
         };
         self.live.push(Entry { allocation, byte, domain });
@@ -338,8 +338,8 @@ impl Session {
     fn limit(&self, pick: u8) {
         let hard = if pick.is_multiple_of(4) { u64::from(pick) << 14 } else { u64::MAX };
         let manager = &self.domains[usize::from(pick) % self.domains.len()];
-        manager.set_budget(HEAP, hard / 2, hard).expect("soft below hard");
-        assert!(manager.set_budget(HEAP, 2, 1).is_err());
+        manager.set_budget(HEAP, Limits { soft: hard / 2, hard }).expect("soft below hard");
+        assert!(manager.set_budget(HEAP, Limits { soft: 2, hard: 1 }).is_err());
     }
 
     fn inject(&mut self, reader: &mut Reader<'_>) {

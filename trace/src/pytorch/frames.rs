@@ -4,7 +4,7 @@ use super::key;
 use crate::builder::Builder;
 use crate::error::ErrorKind;
 use crate::label::LabelId;
-use crate::pickle::{Cell, Data};
+use omniheap_pickle::{Cell, Data};
 use std::collections::HashMap;
 
 /// Labels of the frame lists seen so far. Each list is walked once, however often events share it.

@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Position};
 use crate::event::{Alignment, Backing, HeapId, Rung, StreamId};
 use crate::ids::Life;
 use crate::limits::Limits;
-use crate::pickle::{Cell, Data};
 use crate::trace::{Source, Trace};
+use omniheap_pickle::{Cell, Data};
 use std::collections::{BTreeMap, HashMap};
 
 /// One event of the history, numbers checked.

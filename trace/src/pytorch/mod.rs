@@ -10,12 +10,12 @@ mod ranges;
 use crate::error::{Error, ErrorKind, Position};
 use crate::input::Input;
 use crate::limits::Limits;
-use crate::pickle::{self, Cell, Data};
 use crate::trace::Trace;
+use omniheap_pickle::{Cell, Data, Keys, Refusal, Rules};
 use std::io::Read;
 
 /// The keys of a snapshot that say something about memory.
-const KEYS: pickle::Keys = &[
+const KEYS: &[&str] = &[
     "segments",
     "device_traces",
     "action",
@@ -81,10 +81,23 @@ pub(crate) fn read_input(
     limits: &Limits,
 ) -> Result<Trace, Error> {
     let bytes = input.rest().map_err(|kind| Error::new(Position::Input, kind))?;
-    let (data, root) = pickle::parse(&bytes, KEYS, limits.depth)
-        .map_err(|failure| Error::new(Position::Byte(failure.at as u64), failure.kind))?;
+    // Two bytes of bookkeeping per byte of input fit every real snapshot twice over.
+    let rules = Rules { keys: Keys::Only(KEYS), globals: &[], depth: limits.depth, expansion: 2 };
+    let (data, root) = omniheap_pickle::parse(&bytes, rules)
+        .map_err(|failure| Error::new(Position::Byte(failure.at as u64), failure.kind.into()))?;
     let parts = Parts::of(&data, root, device).ok_or_else(no_snapshot)?;
     history::convert(&data, &parts, limits)
+}
+
+impl From<Refusal> for ErrorKind {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Malformed => Self::Malformed("pickle"),
+            Refusal::Truncated => Self::Truncated,
+            Refusal::Forbidden(_) => Self::Forbidden,
+            Refusal::OverLimit { what, limit } => Self::OverLimit { what, limit },
+        }
+    }
 }
 
 fn no_snapshot() -> Error {

@@ -9,6 +9,7 @@ mod binary;
 mod corpus;
 mod crash;
 mod csv;
+mod exact;
 mod export;
 mod hostile;
 mod imports;

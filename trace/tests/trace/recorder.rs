@@ -114,7 +114,7 @@ fn every_way_to_divide_a_block_is_recorded() {
     for strategy in [StrategyKind::General, StrategyKind::Buddy(256)] {
         let trace = record(ManagerConfig::default(), |manager| {
             let (heap, _) = manager.caps().heap_ids().next().unwrap();
-            let config = PoolConfig { strategy, ..PoolConfig::new() };
+            let config = PoolConfig::new().strategy(strategy);
             let pool = manager.create_pool(heap, config).unwrap();
             let live: Vec<_> =
                 (1..50).map(|size| pool.allocate(&Request::new(size * 1000)).unwrap()).collect();
@@ -149,8 +149,7 @@ fn moves_and_rungs_and_failures_are_recorded() {
     let config = ManagerConfig::default().plain().observed(recorder.clone());
     let manager = Manager::with_config(Host::new(), config);
     let (heap, _) = manager.caps().heap_ids().next().unwrap();
-    let one =
-        PoolConfig { block: Some(1 << 20), maximum: 1 << 20, lanes: Some(1), ..PoolConfig::new() };
+    let one = PoolConfig::new().block(1 << 20).maximum(1 << 20).lanes(1);
     let pool = manager.create_pool(heap, one).unwrap();
     let mut live: Vec<_> =
         (0..16).map(|_| pool.allocate(&Request::new(64 << 10)).unwrap()).collect();

@@ -228,8 +228,7 @@ fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
     let host = omniheap_host::Host::new();
     let manager = Manager::with_config(host, ManagerConfig::default().plain());
     let (heap, _) = manager.caps().heap_ids().next().unwrap();
-    let one =
-        PoolConfig { block: Some(1 << 20), maximum: 1 << 20, lanes: Some(1), ..PoolConfig::new() };
+    let one = PoolConfig::new().block(1 << 20).maximum(1 << 20).lanes(1);
     let pool = manager.create_pool(heap, one).unwrap();
     let names = ["a", "b", "c", "d"];
     let mut live: Vec<_> = names
@@ -271,7 +270,7 @@ fn maps_of_pages_hold_what_is_reserved() {
     use omniheap_core::{Manager, PoolConfig, Request};
     let manager = Manager::new(omniheap_host::Host::new());
     let (heap, _) = manager.caps().heap_ids().next().unwrap();
-    let paged = PoolConfig { paged: true, maximum: 32 << 20, lanes: Some(1), ..PoolConfig::new() };
+    let paged = PoolConfig::new().paged().maximum(32 << 20).lanes(1);
     let pool = manager.create_pool(heap, paged).unwrap();
     let mut live: Vec<_> = (0..8).map(|_| pool.allocate(&Request::new(4 << 20)).unwrap()).collect();
     for at in [6, 4, 2, 0] {

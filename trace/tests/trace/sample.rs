@@ -4,7 +4,7 @@ use omniheap_trace::binary::{MAGIC, Record, Writer};
 use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Region, Rung, StreamId};
 
 /// Returns an allocation without a label on stream 0.
-pub(crate) fn allocate(id: u64, size: u64) -> Record {
+pub(crate) const fn allocate(id: u64, size: u64) -> Record {
     let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
     Record::Allocate { id, size, stream, align, label }
 }

@@ -12,7 +12,7 @@ use crate::sys::{Attribute, CUcontext, CUdevice, CUuuid, Code, Functions};
 pub(crate) use check::check;
 use check::{check_release, success};
 use core::{ffi::c_int, fmt};
-use omniheap_seam::{Error, ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Raw, StreamDriver};
 pub(crate) use pages::Sharing;
 
@@ -65,14 +65,17 @@ impl Drop for Current<'_> {
 impl Driver {
     /// Initialises the driver.
     fn functions() -> Result<&'static Functions> {
-        let fns = Functions::get().ok_or(ErrorKind::Unsupported)?;
+        let fns = Functions::get().ok_or(
+            ErrorKind::Unsupported.because("there is no CUDA driver; install NVIDIA's (libcuda)"),
+        )?;
         // SAFETY: zero is the only documented flag.
         check(unsafe { (fns.init)(0) })?;
         let mut version = 0;
         // SAFETY: `version` is a valid out-pointer.
         check(unsafe { (fns.driver_version)(&raw mut version) })?;
         if version < OLDEST_DRIVER {
-            return Err(Error::new(ErrorKind::Unsupported).with_native(i64::from(version)));
+            let error = ErrorKind::Unsupported.because("the CUDA driver is older than 12.0");
+            return Err(error.with_native(i64::from(version)));
         }
         Ok(fns)
     }
@@ -90,11 +93,12 @@ impl Driver {
     pub(crate) fn open(ordinal: u32) -> Result<Self> {
         let count = Self::count()?;
         if count == 0 {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because("the CUDA driver has no device"));
         }
-        let ordinal = c_int::try_from(ordinal).map_err(|_| ErrorKind::InvalidConfig)?;
+        let no_such = ErrorKind::InvalidConfig.because("no CUDA device has this number");
+        let ordinal = c_int::try_from(ordinal).map_err(|_| no_such)?;
         if i64::from(ordinal) >= i64::from(count) {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(no_such);
         }
         let fns = Self::functions()?;
         let mut device = 0;
@@ -113,7 +117,7 @@ impl Driver {
     /// `context` is a live context for as long as the result lives.
     pub(crate) unsafe fn wrap(context: CUcontext) -> Result<Self> {
         if context.is_null() {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig.because("the context is null"));
         }
         let fns = Self::functions()?;
         let mut this =

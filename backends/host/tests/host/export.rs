@@ -1,7 +1,7 @@
 //! Hand-over by descriptor.
 use crate::common::{HEAP, MAIN, MIB, at, free, host, kind, read, used};
 use omniheap_core::{
-    Align, Backend, DeviceInfo, ErrorKind, Export, Exported, Heap, HeapKind, Transfer,
+    Align, Backend, DeviceInfo, ErrorKind, Export, Exported, HeapKind, Transfer, erase,
 };
 use omniheap_host::{Host, heap};
 
@@ -43,10 +43,37 @@ fn what_cannot_be_handed_over_is_refused() {
 
 #[test]
 fn exportable_blocks_are_aligned_like_others() {
-    let shape = Heap { align: Align::of(MIB), ..heap(HeapKind::Device, 8 * MIB) };
+    let shape = heap(HeapKind::Device, 8 * MIB).align(Align::of(MIB));
     let host = Host::builder().heap(shape).open().expect("valid");
     let block = host.allocate_exportable(HEAP, 4096).expect("fits");
     let address = host.as_address().expect("has addresses").address(&block);
     assert!(Align::of(MIB).divides(address));
     free(&host, block).expect("idle");
+}
+
+#[test]
+fn an_erased_device_has_every_capability_of_its_own() {
+    let (plain, erased) = (host(MIB), erase(host(MIB)));
+    let own = [
+        plain.as_map().is_some(),
+        plain.as_transfer().is_some(),
+        plain.as_address().is_some(),
+        plain.as_timelines().is_some(),
+        plain.as_remap().is_some(),
+        plain.as_budget().is_some(),
+        plain.as_export().is_some(),
+        plain.as_launch().is_some(),
+    ];
+    let shown = [
+        erased.as_map().is_some(),
+        erased.as_transfer().is_some(),
+        erased.as_address().is_some(),
+        erased.as_timelines().is_some(),
+        erased.as_remap().is_some(),
+        erased.as_budget().is_some(),
+        erased.as_export().is_some(),
+        erased.as_launch().is_some(),
+    ];
+    assert_eq!(shown, own);
+    assert!(own[6], "host memory can be handed over");
 }

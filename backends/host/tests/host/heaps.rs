@@ -1,7 +1,7 @@
 //! Limits: exact, typed, and never exceeded.
 use crate::common::{HEAP, MIB, free, host, kind, used};
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_core::{Align, Backend, ErrorKind, Heap, HeapId, HeapKind};
+use omniheap_core::{Align, Backend, ErrorKind, HeapId, HeapKind};
 use omniheap_host::{Host, heap};
 use std::thread;
 
@@ -21,12 +21,10 @@ fn impossible_requests_differ_from_unlucky_ones() {
 
 #[test]
 fn blocks_are_rounded_aligned_and_counted() {
-    let shape = Heap {
-        align: Align::of(MIB),
-        granule: Align::of(8192),
-        max_block: 4 * MIB,
-        ..heap(HeapKind::Device, 64 * MIB)
-    };
+    let shape = heap(HeapKind::Device, 64 * MIB)
+        .align(Align::of(MIB))
+        .granule(Align::of(8192))
+        .max_block(4 * MIB);
     let host = Host::builder().heap(shape).max_blocks(2).open().expect("valid");
     let block = host.allocate(HEAP, 1).expect("fits");
     assert_eq!((block.size(), used(&host)), (8192, 8192));
@@ -113,10 +111,10 @@ fn impossible_devices_are_refused() {
     let empty = Host::builder().open();
     assert_eq!(kind(empty), ErrorKind::InvalidConfig);
     for broken in [
-        Heap { size: 0, ..heap(HeapKind::Device, 1) },
-        Heap { max_block: 0, ..heap(HeapKind::Device, MIB) },
-        Heap { align: Align::of(1 << 40), ..heap(HeapKind::Device, MIB) },
-        Heap { page: Some(Align::of(512)), ..heap(HeapKind::Device, MIB) },
+        heap(HeapKind::Device, 0).max_block(1),
+        heap(HeapKind::Device, MIB).max_block(0),
+        heap(HeapKind::Device, MIB).align(Align::of(1 << 40)),
+        heap(HeapKind::Device, MIB).page(Some(Align::of(512))),
     ] {
         assert_eq!(kind(Host::builder().heap(broken).open()), ErrorKind::InvalidConfig);
     }

@@ -2,12 +2,13 @@
 #![expect(unsafe_code, reason = "touches mapped bytes")]
 use crate::common::{HEAP, MAIN, MIB, at, free, host, kind, read};
 use omniheap_core::{
-    Align, Backend, Copy, ErrorKind, Heap, HeapKind, HostAccess, Manager, Map, Request, Transfer,
+    Align, Backend, CopyRegion, ErrorKind, HeapKind, HostAccess, Manager, ManagerConfig, Map,
+    PoolConfig, Request, SpanState, Transfer,
 };
 use omniheap_host::{Block, Host, heap};
 
 fn visible(access: HostAccess) -> Host {
-    let heap = Heap { host: access, ..heap(HeapKind::Staging, MIB) };
+    let heap = heap(HeapKind::Staging, MIB).host(access);
     Host::builder().heap(heap).atom(Align::of(64)).open().expect("valid")
 }
 
@@ -80,7 +81,7 @@ fn what_cannot_be_mapped_or_flushed_is_refused() {
 fn mapped_bytes_may_be_written_from_anywhere_at_once() {
     const SIZE: usize = 64 << 10;
     for access in [HostAccess::Cached, HostAccess::Incoherent] {
-        let heap = Heap { host: access, ..heap(HeapKind::Unified, 8 * MIB) };
+        let heap = heap(HeapKind::Unified, 8 * MIB).host(access);
         let manager = Manager::new(Host::builder().heap(heap).open().expect("valid"));
         let [one, other] =
             [(); 2].map(|()| manager.allocate(&Request::new(SIZE as u64)).expect("fits"));
@@ -97,11 +98,61 @@ fn mapped_bytes_may_be_written_from_anywhere_at_once() {
             });
             for (from, to) in [(&one, &other), (&other, &one)] {
                 let (manager, size) = (&manager, SIZE as u64);
-                let copy = move || Copy { from, from_offset: 0, to, to_offset: 0, size };
+                let copy = move || CopyRegion { from, from_offset: 0, to, to_offset: 0, size };
                 scope.spawn(move || {
                     (0..50).for_each(|_| manager.copy(MAIN, &[copy()]).expect("inside"));
                 });
             }
         });
     }
+}
+
+#[test]
+fn an_owned_mapping_keeps_its_allocation_alive_and_in_place() {
+    for access in [HostAccess::Cached, HostAccess::Incoherent] {
+        let heap = heap(HeapKind::Unified, 8 * MIB).host(access);
+        let host = Host::builder().heap(heap).atom(Align::of(64)).open().expect("valid");
+        let manager = Manager::with_config(host, ManagerConfig::default().plain());
+        let pool = PoolConfig::new().block(64 << 10).lanes(1);
+        let pool = manager.create_pool(HEAP, pool).expect("valid");
+        // The second block has one allocation, and the first one room for it.
+        let mut first =
+            [(); 2].map(|()| Some(pool.allocate(&Request::new(32 << 10)).expect("fits")));
+        let moved = pool.allocate(&Request::new(4096)).expect("fits");
+        first[1] = None;
+        let mapping = moved.into_mapping().expect("visible");
+        let before = mapping.as_ptr();
+        mapping.write(100, b"pinned").expect("inside");
+        assert_eq!(kind(mapping.write(4095, b"ab")), ErrorKind::OutOfRange);
+        manager.defragment().expect("it may");
+        assert_eq!(mapping.as_ptr(), before, "it does not move");
+        let mut seen = [0; 6];
+        mapping.allocation().read(100, &mut seen).expect("inside");
+        assert_eq!(&seen, b"pinned", "the device sees what was written");
+        mapping.allocation().fill(100, 6, 9).expect("inside");
+        manager.backend().wait_idle().expect("alive");
+        mapping.read(100, &mut seen).expect("inside");
+        assert_eq!(seen, [9; 6], "and the host what the device wrote");
+        let may_move = || {
+            let report = manager.report();
+            let spans =
+                report.pools.iter().flat_map(|pool| &pool.blocks).flat_map(|block| &block.live);
+            spans.filter(|span| span.state == SpanState::Movable).count()
+        };
+        assert_eq!(may_move(), 1, "the other one");
+        let moved = mapping.into_allocation();
+        assert_eq!(may_move(), 2);
+        drop(moved.into_mapping().expect("visible"));
+        drop(first);
+        assert_eq!(manager.totals().live, 0, "dropping a mapping frees");
+    }
+}
+
+#[test]
+fn what_cannot_be_mapped_comes_back() {
+    let manager = Manager::new(host(8 * MIB));
+    let hidden = manager.allocate(&Request::new(4096)).expect("fits");
+    let refused = hidden.into_mapping().expect_err("the host cannot see it");
+    assert_eq!(refused.error.kind(), ErrorKind::NotMappable);
+    refused.given.write(0, b"still here").expect("live");
 }

@@ -1,8 +1,8 @@
 //! Placement when the best heap is full: nearly full host windows, and spilling.
 use omniheap_core::{
-    Access, Align, Allocation, Copy, ErrorKind, Event, HeapId, HeapKind, HostAccess, Manager,
-    ManagerConfig, Observer, Pattern, Reason, Refusal, Region, RegionVerdict, Rejection, Request,
-    Rung, TimelineId, Writer,
+    Access, Align, Allocation, CopyRegion, ErrorKind, Event, HeapId, HeapKind, HostAccess, Limits,
+    Manager, ManagerConfig, Observer, Pattern, Reason, Refusal, Region, RegionVerdict, Rejection,
+    Request, Rung, TimelineId, Usage, Writer,
 };
 use omniheap_host::{Host, heap};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ fn heap_of(allocation: &Allocation<Host>) -> HeapId {
 #[test]
 fn a_window_at_its_limit_changes_the_decision_once() {
     let manager = Manager::new(device());
-    let frame = Request::upload(MIB / 4);
+    let frame = Request::new(MIB / 4).usage(Usage::Upload);
     let mut live: Vec<_> = (0..52).map(|_| manager.allocate(&frame).expect("fits")).collect();
     assert!(live.iter().all(|one| heap_of(one) == WINDOW), "13 of 16 MiB");
     // Around the limit of 14 MiB, a thousand times up and down.
@@ -55,7 +55,7 @@ fn a_window_at_its_limit_changes_the_decision_once() {
 #[test]
 fn who_permits_no_substitute_stays_in_the_window() {
     let manager = Manager::new(device());
-    let frame = Request::upload(MIB).no_substitute();
+    let frame = Request::new(MIB).usage(Usage::Upload).no_substitute();
     let live: Vec<_> = (0..16).map(|_| manager.allocate(&frame).expect("fits")).collect();
     assert!(live.iter().all(|one| heap_of(one) == WINDOW));
 }
@@ -121,7 +121,7 @@ fn without_leave_to_spill_the_error_says_that_it_would_help() {
     let named = manager.allocate(&request.may_spill().heap(DEVICE)).expect_err("full");
     assert!(named.kind().is_out_of_memory());
     // And where host memory is full too, nothing helps.
-    manager.set_budget(STAGING, 0, 0).expect("set");
+    manager.set_budget(STAGING, Limits::hard(0)).expect("set");
     let error = manager.allocate(&request.may_spill()).expect_err("full");
     assert!(error.shortage().is_some_and(|shortage| !shortage.fits_after_spill), "{error}");
     drop(live);
@@ -161,7 +161,7 @@ fn coherent_requests_avoid_memory_that_needs_a_flush() {
     let device = heap(HeapKind::Device, 64 * MIB);
     let only = Host::builder().heap(device.clone()).heap(lazy.clone()).open().expect("small");
     let manager = Manager::new(only);
-    let back = Request::read_back(MIB);
+    let back = Request::new(MIB).usage(Usage::Readback);
     assert_eq!(manager.explain(&back).expect("told").placement.region, Region::Staging);
     let refused = manager.allocate(&back.coherent()).map_err(|error| error.kind());
     assert_eq!(refused.map(drop), Err(ErrorKind::NoSuchHeap), "there is none");
@@ -197,7 +197,7 @@ fn published_bytes_are_final() {
         assert_eq!(kind(table.fill(0, 256, 2)), Err(ErrorKind::Published));
         assert_eq!(table.map().map(drop).map_err(|e| e.kind()), Err(ErrorKind::Published));
         let other = manager.allocate(&Request::new(256)).expect("fits");
-        let copy = Copy { from: &other, from_offset: 0, to: &table, to_offset: 0, size: 256 };
+        let copy = CopyRegion { from: &other, from_offset: 0, to: &table, to_offset: 0, size: 256 };
         let copied = manager.copy(TimelineId::MAIN, &[copy]);
         assert_eq!(kind(copied), Err(ErrorKind::Published));
         let mut back = [0; 256];

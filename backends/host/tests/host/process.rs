@@ -248,7 +248,8 @@ fn fork() {
     for paged in [false, true] {
         let host = Host::builder().heap(heap(HeapKind::Unified, 1 << 30)).open().expect("a device");
         let manager = Manager::with_config(host, ManagerConfig::default());
-        let config = PoolConfig { paged, ..PoolConfig::new() };
+        let mut config = PoolConfig::new();
+        config.paged = paged;
         let pool = manager.create_pool(HeapId(0), config).expect("a pool");
         let line = manager.backend().open().expect("another timeline");
         let one = pool.allocate(&Request::new(4096)).expect("fits");

@@ -1,9 +1,7 @@
 //! Page mapping: bytes stay with their page, mistakes are refused.
 #![expect(unsafe_code, reason = "maps pages")]
 use crate::common::{HEAP, MAIN, MIB, at, free, host, kind, read, used};
-use omniheap_core::{
-    Align, Backend, ErrorKind, Heap, HeapId, HeapKind, Page, Remap, Result, Transfer,
-};
+use omniheap_core::{Align, Backend, ErrorKind, HeapId, HeapKind, Page, Remap, Result, Transfer};
 use omniheap_host::{Block, Host, heap};
 
 pub(crate) fn map(host: &Host, block: &Block, first: u64, pages: &[Page]) -> Result<()> {
@@ -44,7 +42,7 @@ fn pages(host: &Host, count: u64) -> Vec<Page> {
 }
 
 fn small(size: u64) -> Host {
-    let heap = Heap { page: Some(Align::of(4096)), ..heap(HeapKind::Device, size) };
+    let heap = heap(HeapKind::Device, size).page(Some(Align::of(4096)));
     Host::builder().heap(heap).open().expect("valid")
 }
 

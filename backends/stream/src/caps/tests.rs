@@ -1,4 +1,5 @@
 use super::*;
+use omniheap_seam::Mapper;
 
 fn facts() -> Facts {
     let device = DeviceInfo {

@@ -142,6 +142,18 @@ fn captures_end_as_often_as_they_began() {
 }
 
 #[test]
+fn marks_count_though_captures_follow_each_other_and_nobody_asks_between_them() {
+    let device = device(true);
+    let lines = device.timelines();
+    lines.begin_capture();
+    let during = mark(&device);
+    lines.end_capture();
+    lines.begin_capture();
+    assert!(has_reached(&device, during));
+    lines.end_capture();
+}
+
+#[test]
 fn streams_that_last_are_joined_where_the_driver_cannot_follow_all() {
     let device = device(false);
     let lines = device.timelines();

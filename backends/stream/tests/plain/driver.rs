@@ -43,7 +43,10 @@ pub(crate) enum Function {
 /// Bytes of the symbol that every module has for its first slot.
 pub(crate) const SYMBOL: u64 = 64;
 
-#[derive(Debug, Default)]
+/// Something that a case does in the middle of a call.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
 pub(crate) struct Plain {
     calls: Mutex<Vec<Call>>,
     live: Mutex<HashMap<u64, Layout>>,
@@ -59,10 +62,30 @@ pub(crate) struct Plain {
     pub(crate) is_short: AtomicBool,
     /// True if reads and writes of the host say that they failed, though the device has them.
     pub(crate) is_unsure: AtomicBool,
+    /// True if no event can be recorded.
+    pub(crate) refuses_records: AtomicBool,
+    /// Runs once, when the host begins to wait for an event.
+    pub(crate) at_wait: Mutex<Option<Meanwhile>>,
     /// Events that were recorded.
     pub(crate) records: AtomicU32,
     /// Host address of the last write.
     pub(crate) written_from: AtomicU64,
+}
+
+impl core::fmt::Debug for Plain {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Plain")
+    }
+}
+
+impl Drop for Plain {
+    /// Takes everything back, as a driver does when its device is closed.
+    fn drop(&mut self) {
+        for (address, layout) in lock(&self.live).drain() {
+            // SAFETY: `take` gave it with this layout, and nobody freed it: it was still noted.
+            unsafe { dealloc(pointer(address), layout) };
+        }
+    }
 }
 
 impl Plain {
@@ -137,6 +160,9 @@ unsafe impl StreamDriver for Plain {
         Ok(())
     }
     unsafe fn record(&self, event: u32, stream: u32) -> Result<()> {
+        if self.refuses_records.load(Ordering::Relaxed) {
+            return Err(ErrorKind::Driver.into());
+        }
         self.records.fetch_add(1, Ordering::Relaxed);
         lock(&self.streams).record(event, stream);
         Ok(())
@@ -165,6 +191,8 @@ unsafe impl StreamDriver for Plain {
         Ok(if is_finished { Progress::Finished } else { Progress::Pending })
     }
     unsafe fn wait_event(&self, event: u32) -> Result<()> {
+        let meanwhile = lock(&self.at_wait).take();
+        meanwhile.into_iter().for_each(|run| run());
         lock(&self.streams).wait(event);
         Ok(())
     }

@@ -23,6 +23,8 @@ pub enum Feature {
     DeviceCoherentMemory,
     /// `VK_EXT_debug_utils` on the instance.
     DebugUtils,
+    /// `protectedMemory`, core 1.1. Devices that this backend opens itself never have it.
+    ProtectedMemory,
 }
 
 /// A set of [`Feature`].
@@ -36,6 +38,10 @@ impl Features {
 
     pub(crate) const fn with(self, feature: Feature) -> Self {
         Self(self.0 | (1 << feature as u16))
+    }
+
+    pub(crate) const fn without(self, feature: Feature) -> Self {
+        Self(self.0 & !(1 << feature as u16))
     }
 }
 

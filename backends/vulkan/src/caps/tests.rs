@@ -209,3 +209,16 @@ fn strange_alignments_are_made_safe() {
     assert_eq!(power(48), Align::of(64));
     assert_eq!(power(u64::MAX), Align::of(1 << 63));
 }
+
+#[test]
+fn special_memory_needs_its_feature() {
+    use super::features::Feature;
+    let needs = |reported: Reported| -> Vec<Option<Feature>> {
+        translate(&reported.facts()).slots.iter().map(|slot| slot.needs()).collect()
+    };
+    let phone = needs(layouts::PHONE);
+    assert_eq!(phone.iter().flatten().collect::<Vec<_>>(), [&Feature::ProtectedMemory]);
+    let amd = needs(layouts::AMD_DISCRETE);
+    assert_eq!(amd.iter().flatten().count(), 4);
+    assert!(amd.iter().flatten().all(|feature| *feature == Feature::DeviceCoherentMemory));
+}

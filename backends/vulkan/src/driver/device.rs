@@ -41,9 +41,11 @@ pub(crate) struct Device {
     pub(crate) address_khr: Option<khr::buffer_device_address::Device>,
     pub(crate) external_fd: Option<khr::external_memory_fd::Device>,
     debug: Option<ext::debug_utils::Device>,
-    /// Driver allocations alive, and how many the driver tolerates.
+    /// Driver allocations alive, and how many [`Options::max_blocks`](crate::Options::max_blocks) allows.
     pub(crate) live: AtomicU64,
     pub(crate) most_live: AtomicU64,
+    /// Driver allocations that the device promises to take (`maxMemoryAllocationCount`). Many take more, so only the driver refuses.
+    promised: u64,
     owner: Owner,
     pub(crate) instance: Arc<Instance>,
 }
@@ -57,7 +59,7 @@ impl Device {
     pub(crate) fn open(instance: Arc<Instance>, physical: &Physical) -> Result<Arc<Self>> {
         let chosen = queues::choose(&physical.families);
         if chosen.is_empty() {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because("the device has no queue that copies"));
         }
         let raw = create(&instance, physical, &chosen)?;
         let mut found = Vec::new();
@@ -85,9 +87,24 @@ impl Device {
             usize::try_from(*family).is_ok_and(|family| family < physical.families.len())
         };
         if queues.is_empty() || !queues.iter().all(known) {
-            return Err(ErrorKind::InvalidConfig.into());
+            return Err(ErrorKind::InvalidConfig
+                .because("`queues` is empty or names a queue family that the device lacks"));
         }
         Ok(Self::assemble(instance, physical, raw, queues, Owner::Caller))
+    }
+
+    /// Takes a device that an engine owns and keeps alive, without any queue of it.
+    pub(crate) fn wrap_memory(
+        instance: Arc<Instance>,
+        physical: &Physical,
+        raw: ash::Device,
+    ) -> Arc<Self> {
+        Self::assemble(instance, physical, raw, &[], Owner::Caller)
+    }
+
+    /// Returns whether this backend may submit work; without a queue, it only allocates and maps memory.
+    pub(crate) const fn has_queues(&self) -> bool {
+        !self.queues.is_empty()
     }
 
     fn assemble(
@@ -120,11 +137,22 @@ impl Device {
             families,
             features,
             live: AtomicU64::new(0),
-            most_live: AtomicU64::new(u64::from(physical.limits.max_memory_allocation_count)),
+            most_live: AtomicU64::new(u64::MAX),
+            promised: u64::from(physical.limits.max_memory_allocation_count),
             owner,
             raw,
             instance,
         })
+    }
+
+    /// Returns how many driver allocations are sure to be taken.
+    pub(crate) fn sure_blocks(&self) -> u64 {
+        self.promised.min(self.most_live.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether so many driver allocations live that resources had better share them: more than three of four.
+    pub(crate) fn is_near_limit(&self) -> bool {
+        self.live.load(Ordering::Relaxed) > self.sure_blocks() / 4 * 3
     }
 
     /// Runs `f` with exclusive use of the queue.

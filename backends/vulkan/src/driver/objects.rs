@@ -167,7 +167,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `OutOfDeviceMemory` when the count of allocations is exhausted; the driver's error.
+    /// `OutOfDeviceMemory` beyond [`Options::max_blocks`](crate::Options::max_blocks); the driver's error.
     pub(crate) fn allocate(device: &Arc<Device>, ask: Ask) -> Result<Self> {
         let most = device.most_live.load(Ordering::Relaxed);
         let count = |live: u64| (live < most).then_some(live + 1);

@@ -19,10 +19,22 @@ pub(crate) struct Physical {
     pub(crate) families: Vec<vk::QueueFamilyProperties>,
     pub(crate) max_allocation: u64,
     pub(crate) max_buffer: u64,
+    pub(crate) alignments: Alignments,
     /// Supported features.
     pub(crate) features: Features,
     /// The extensions to enable for `features`.
     pub(crate) extensions: Vec<&'static CStr>,
+}
+
+/// Alignments that extensions ask for; 1 where the device has no such extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alignments {
+    /// Of descriptor buffers.
+    pub(crate) descriptors: u64,
+    /// Of scratch data for acceleration structures.
+    pub(crate) scratch: u64,
+    /// Of shader binding tables.
+    pub(crate) binding_table: u64,
 }
 
 impl Physical {
@@ -39,7 +51,7 @@ impl Physical {
         // SAFETY: the caller promises that `raw` belongs to the live instance.
         let basic = unsafe { instance.raw.get_physical_device_properties(raw) };
         if basic.api_version < LEAST {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because("the device's Vulkan is older than 1.1"));
         }
         // SAFETY: as above.
         let known = check(unsafe { instance.raw.enumerate_device_extension_properties(raw) })?;
@@ -53,6 +65,7 @@ impl Physical {
         let features = features(instance, raw, api, &found, &families);
         let extensions = extensions(api, features, &found);
         let (max_allocation, max_buffer) = (details.max_allocation, details.max_buffer);
+        let alignments = alignments(instance, raw, &found);
         let (info, limits, kind) = (details.info, basic.limits, basic.device_type);
         Ok(Self {
             raw,
@@ -64,6 +77,7 @@ impl Physical {
             families,
             max_allocation,
             max_buffer,
+            alignments,
             features,
             extensions,
         })
@@ -122,6 +136,33 @@ fn details(
     }
 }
 
+fn alignments(
+    instance: &Instance,
+    raw: vk::PhysicalDevice,
+    found: &impl Fn(&CStr) -> bool,
+) -> Alignments {
+    let mut descriptors = vk::PhysicalDeviceDescriptorBufferPropertiesEXT::default();
+    let mut structures = vk::PhysicalDeviceAccelerationStructurePropertiesKHR::default();
+    let mut tracing = vk::PhysicalDeviceRayTracingPipelinePropertiesKHR::default();
+    let mut all = vk::PhysicalDeviceProperties2::default();
+    if found(ext::descriptor_buffer::NAME) {
+        all = all.push_next(&mut descriptors);
+    }
+    if found(khr::acceleration_structure::NAME) {
+        all = all.push_next(&mut structures);
+    }
+    if found(khr::ray_tracing_pipeline::NAME) {
+        all = all.push_next(&mut tracing);
+    }
+    // SAFETY: as in `details`.
+    unsafe { instance.raw.get_physical_device_properties2(raw, &mut all) };
+    Alignments {
+        descriptors: descriptors.descriptor_buffer_offset_alignment.max(1),
+        scratch: structures.min_acceleration_structure_scratch_offset_alignment.max(1).into(),
+        binding_table: tracing.shader_group_base_alignment.max(1).into(),
+    }
+}
+
 fn features(
     instance: &Instance,
     raw: vk::PhysicalDevice,
@@ -133,7 +174,8 @@ fn features(
     let mut address = vk::PhysicalDeviceBufferDeviceAddressFeatures::default();
     let mut priority = vk::PhysicalDeviceMemoryPriorityFeaturesEXT::default();
     let mut coherent = vk::PhysicalDeviceCoherentMemoryFeaturesAMD::default();
-    let mut all = vk::PhysicalDeviceFeatures2::default();
+    let mut protected = vk::PhysicalDeviceProtectedMemoryFeatures::default();
+    let mut all = vk::PhysicalDeviceFeatures2::default().push_next(&mut protected);
     let modern = api >= vk::API_VERSION_1_2;
     if modern || found(khr::timeline_semaphore::NAME) {
         all = all.push_next(&mut timeline);
@@ -162,6 +204,7 @@ fn features(
         (found(khr::external_memory_fd::NAME), Feature::ExternalMemoryFd),
         (coherent.device_coherent_memory != 0, Feature::DeviceCoherentMemory),
         (instance.names == Names::Shown, Feature::DebugUtils),
+        (protected.protected_memory != 0, Feature::ProtectedMemory),
     ]
     .into_iter()
     .filter_map(|(present, feature)| present.then_some(feature))

@@ -15,6 +15,10 @@ use std::sync::Arc;
 /// Blocks begin at multiples of this where addresses do not say otherwise: what tiled images ask for at most.
 const BASE: u64 = 64 << 10;
 
+/// Alignment of a memory object that needs no buffer. Offset zero meets the alignment of every resource, by the specification;
+/// no resource asks for more than this.
+const MEMORY_BASE: u64 = 1 << 20;
+
 /// Collects everything that the translation reads.
 pub(crate) fn facts(device: &Arc<Device>, physical: &Physical, paging: Paging) -> Result<Facts> {
     let needs = Buffer::create(device, BASE, Kind::Plain)?.requirements();
@@ -22,16 +26,17 @@ pub(crate) fn facts(device: &Arc<Device>, physical: &Physical, paging: Paging) -
         device: physical.info.clone(),
         memory: physical.memory,
         limits: physical.limits,
-        max_blocks: u64::from(physical.limits.max_memory_allocation_count),
+        max_blocks: u64::MAX,
         max_allocation: physical.max_allocation,
         max_buffer: physical.max_buffer,
         buffer_types: needs.memory_type_bits,
         buffer_align: needs.alignment,
-        base_align: [BASE; vk::MAX_MEMORY_TYPES],
+        base_align: [if device.has_queues() { BASE } else { MEMORY_BASE }; vk::MAX_MEMORY_TYPES],
         sparse: sparse(device, physical)?,
         paging,
     };
-    if device.features.has(Feature::BufferDeviceAddress) {
+    // Without queues, blocks have no buffer, and so no address to measure.
+    if device.has_queues() && device.features.has(Feature::BufferDeviceAddress) {
         let software = physical.kind == vk::PhysicalDeviceType::CPU;
         for (index, base) in (0u32..physical.memory.memory_type_count).zip(&mut facts.base_align) {
             let usable = needs.memory_type_bits & (1 << index) != 0;

@@ -5,7 +5,6 @@ use crate::driver::{
     objects::{Ask, Memory, Share},
 };
 use ash::vk;
-use core::sync::atomic::Ordering;
 use omniheap_seam::{ErrorKind, HeapId, Page, Result};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -155,7 +154,7 @@ impl Sources {
     /// Allocates the missing pages from the driver, within bounds.
     fn grow(&mut self, device: &Arc<Device>, kind: Kind, missing: u64) -> Result<()> {
         // Never more than a quarter of the driver's allocations, even if all of the heap were pages.
-        let blocks = device.most_live.load(Ordering::Relaxed) / 4;
+        let blocks = device.sure_blocks() / 4;
         let least = kind.heap_pages.div_ceil(blocks.max(1)).max(1);
         let most = kind.max_pages.min(1 << PLACE_BITS);
         let exact = missing.min(MOST.max(least)).min(most);

@@ -1,4 +1,4 @@
-//! A buffer or image together with memory of its own, in one call.
+//! A buffer or image together with its memory, in one call.
 #![expect(unsafe_code, reason = "works on handles that the caller describes")]
 use crate::{
     Block, Needs, Vulkan,
@@ -47,7 +47,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// A buffer or image with memory of its own, which counts against its manager's budgets.
+/// A buffer or image with its memory, which counts against its manager's budgets.
 ///
 /// Dropping it waits until the device is idle, then destroys both.
 #[derive(Debug)]
@@ -106,11 +106,12 @@ impl<H: Native> Drop for Resource<H> {
 }
 
 impl Vulkan {
-    /// Creates a buffer and memory for it.
+    /// Creates a buffer, allocates memory for it as [`allocate_for`](Self::allocate_for) does, and binds it.
     ///
     /// # Errors
     ///
-    /// As for [`buffer_needs`](Self::buffer_needs) and [`allocate_alone`](Self::allocate_alone); the driver's error.
+    /// As for [`buffer_needs`](Self::buffer_needs) and [`allocate_for`](Self::allocate_for); the driver's error. Nothing is left
+    /// behind.
     ///
     /// # Safety
     ///
@@ -125,13 +126,13 @@ impl Vulkan {
         let handle = check(unsafe { vulkan.device.raw.create_buffer(info, None) })?;
         // SAFETY: created just above.
         let needs = unsafe { vulkan.buffer_needs(handle, kind) };
-        finish(manager, handle, needs, |needs, block| {
-            // SAFETY: fresh, with its own needs; the resource keeps the block.
-            unsafe { vulkan.bind_buffer(handle, needs, block, 0) }
+        finish(manager, handle, needs, |needs, block, offset| {
+            // SAFETY: fresh, with its own needs; the resource keeps the memory, which is pinned.
+            unsafe { vulkan.bind_buffer(handle, needs, block, offset) }
         })
     }
 
-    /// Creates an image and memory for it.
+    /// Creates an image, allocates memory for it as [`allocate_for`](Self::allocate_for) does, and binds it.
     ///
     /// # Errors
     ///
@@ -152,9 +153,9 @@ impl Vulkan {
         let handle = check(unsafe { vulkan.device.raw.create_image(info, None) })?;
         // SAFETY: created just above.
         let needs = unsafe { vulkan.image_needs(handle, class, kind) };
-        finish(manager, handle, needs, |needs, block| {
-            // SAFETY: fresh, with its own needs; the resource keeps the block.
-            unsafe { vulkan.bind_image(handle, needs, block, 0) }
+        finish(manager, handle, needs, |needs, block, offset| {
+            // SAFETY: fresh, with its own needs; the resource keeps the memory, which is pinned.
+            unsafe { vulkan.bind_image(handle, needs, block, offset) }
         })
     }
 }
@@ -164,13 +165,15 @@ fn finish<H: Native>(
     manager: &Manager<Vulkan>,
     handle: H,
     needs: Result<Needs>,
-    bind: impl FnOnce(&Needs, &Block) -> Result<()>,
+    bind: impl FnOnce(&Needs, &Block, u64) -> Result<()>,
 ) -> Result<Resource<H>, AllocateError> {
     let device = &manager.backend().device;
     let bound = needs.map_err(AllocateError::from).and_then(|needs| {
         // SAFETY: the only callers pass a handle that they have just created, with its needs.
-        let memory = unsafe { Vulkan::allocate_alone(manager, handle, &needs) }?;
-        bind(&needs, memory.binding().block())?;
+        let memory = unsafe { Vulkan::allocate_for(manager, handle, &needs) }?;
+        let binding = memory.binding();
+        bind(&needs, binding.block(), binding.span().offset)?;
+        drop(binding);
         Ok(memory)
     });
     match bound {

@@ -112,7 +112,7 @@ fn wrap(options: Options, owner: &Vulkan) -> Result<Vulkan> {
     let enabled: Vec<_> = all.into_iter().filter(|feature| owner.has(*feature)).collect();
     let (queue, family) = owner.with_queue(MAIN, |queue, family| (queue, family)).unwrap();
     let existing = Existing {
-        entry: owner.ash_entry().clone(),
+        entry: owner.ash_entry().cloned().unwrap(),
         instance: owner.ash_instance().clone(),
         physical_device: owner.physical_device(),
         device: faulty(owner),

@@ -5,11 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a case fails by panicking, and clippy sees no test here")]
 
 mod bad_input;
+mod bare;
 mod endings;
 mod families;
 mod faults;
-#[cfg(feature = "gpu-allocator")]
-mod interop;
 mod kernel;
 mod launch;
 mod memory;
@@ -19,6 +18,7 @@ mod resources;
 mod rig;
 #[cfg(unix)]
 mod sharing;
+mod source;
 mod timelines;
 mod transfers;
 
@@ -46,8 +46,8 @@ fn main() {
         endings::CASES,
         model::CASES,
         faults::CASES,
-        #[cfg(feature = "gpu-allocator")]
-        interop::CASES,
+        bare::CASES,
+        source::CASES,
     ]
     .concat();
     let devices = Vulkan::devices().unwrap_or_default();

@@ -57,7 +57,7 @@ fn timelines_that_change_queues_match_the_model_too(rig: &Rig) {
     let all = [Feature::TimelineSemaphore, Feature::BufferDeviceAddress];
     let enabled: Vec<_> = all.into_iter().filter(|feature| owner.has(*feature)).collect();
     let existing = Existing {
-        entry: owner.ash_entry().clone(),
+        entry: owner.ash_entry().cloned().unwrap(),
         instance: owner.ash_instance().clone(),
         physical_device: owner.physical_device(),
         device: owner.ash_device().clone(),

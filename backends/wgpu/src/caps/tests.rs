@@ -18,7 +18,7 @@ fn describe_with(device: DeviceType, memory: Option<&DriverMemory>) -> Caps {
     describe(&info, &Limits::default(), 0, memory)
 }
 
-/// Physical heap and size of the four heaps.
+/// Physical heap and size of each heap.
 fn layout(memory: &DriverMemory) -> Vec<(u8, u64)> {
     let caps = describe_with(DeviceType::DiscreteGpu, Some(memory));
     caps.heaps.iter().map(|heap| (heap.physical, heap.size)).collect()
@@ -30,15 +30,15 @@ fn heaps_follow_the_memory_types_that_wgpu_would_choose() {
     let small_window =
         memory(&[24 * GIB, 32 * GIB, 246 * MIB], &[(0, 1), (1, 0), (6, 1), (14, 1), (7, 2)]);
     let (device, host, window) = ((0, 24 * GIB), (1, 32 * GIB), (2, 246 * MIB));
-    assert_eq!(layout(&small_window), [device, device, window, host]);
+    assert_eq!(layout(&small_window), [device, device, window, host, device]);
     // Discrete, all device memory visible.
     let visible = memory(&[24 * GIB, 32 * GIB], &[(0, 1), (1, 0), (6, 1), (14, 1), (7, 0)]);
-    assert_eq!(layout(&visible), [device, device, device, host]);
+    assert_eq!(layout(&visible), [device, device, device, host, device]);
     // No window at all.
     let blind = memory(&[24 * GIB, 32 * GIB], &[(1, 0), (6, 1), (14, 1)]);
-    assert_eq!(layout(&blind), [device, device, host, host]);
+    assert_eq!(layout(&blind), [device, device, host, host, device]);
     // Software: one heap for all.
-    assert_eq!(layout(&memory(&[4 * GIB], &[(15, 0)])), [(0, 4 * GIB); 4]);
+    assert_eq!(layout(&memory(&[4 * GIB], &[(15, 0)])), [(0, 4 * GIB); 5]);
 }
 
 #[test]
@@ -84,10 +84,22 @@ fn limits_keep_their_meaning() {
 
 #[test]
 fn each_direction_has_its_own_staging() {
-    use omniheap_core::{DefaultPolicy, Policy as _, Request};
+    use omniheap_core::{DefaultPolicy, Policy as _, Request, Usage};
     let caps = describe_with(DeviceType::DiscreteGpu, None);
     let first = |request: Request<'_>| DefaultPolicy.place(&request, &caps).unwrap().heaps;
     let class = |heaps: omniheap_core::Ranking| HeapClass::of(heaps.as_slice()[0]).unwrap();
-    assert_eq!(class(first(Request::read_back(64))), HeapClass::ReadBack);
-    assert_eq!(class(first(Request::upload(64))), HeapClass::Upload);
+    assert_eq!(class(first(Request::new(64).usage(Usage::Readback))), HeapClass::ReadBack);
+    assert_eq!(class(first(Request::new(64).usage(Usage::Upload))), HeapClass::Upload);
+}
+
+#[test]
+fn what_kernels_write_is_kept_apart_from_what_they_read() {
+    use omniheap_core::{DefaultPolicy, Policy as _, Request, Writer};
+    let caps = describe_with(DeviceType::DiscreteGpu, None);
+    let classes = |request: Request<'_>| {
+        let heaps = DefaultPolicy.place(&request, &caps).unwrap().heaps;
+        heaps.as_slice().iter().filter_map(|heap| HeapClass::of(*heap)).collect::<Vec<_>>()
+    };
+    assert_eq!(classes(Request::new(64)), [HeapClass::Device]);
+    assert_eq!(classes(Request::new(64).writer(Writer::HostOnce)), [HeapClass::ReadOnly]);
 }

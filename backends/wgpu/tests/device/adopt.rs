@@ -105,7 +105,7 @@ fn what_cannot_be_adopted_is_refused(target: &Target) {
     assert_eq!(refused(DEVICE, 4095), Some(ErrorKind::Misaligned));
     assert_eq!(refused(UPLOAD, 4096), Some(ErrorKind::NotMappable));
     assert_eq!(refused(READ_BACK, 4096), Some(ErrorKind::NotMappable));
-    assert_eq!(refused(omniheap_core::HeapId(4), 4096), Some(ErrorKind::NoSuchHeap));
+    assert_eq!(refused(omniheap_core::HeapId(5), 4096), Some(ErrorKind::NoSuchHeap));
     if Foreign::new(&backend, 4096).inspect(Foreign::destroy).is_none() {
         assert_eq!(refused(DEVICE, 4096), Some(ErrorKind::Unsupported));
     }

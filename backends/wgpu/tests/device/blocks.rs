@@ -20,7 +20,8 @@ pub(crate) const DEVICE: HeapId = HeapId(0);
 pub(crate) const CONSTANT: HeapId = HeapId(1);
 pub(crate) const UPLOAD: HeapId = HeapId(2);
 pub(crate) const READ_BACK: HeapId = HeapId(3);
-pub(crate) const HEAPS: [HeapId; 4] = [DEVICE, CONSTANT, UPLOAD, READ_BACK];
+pub(crate) const READ_ONLY: HeapId = HeapId(4);
+pub(crate) const HEAPS: [HeapId; 5] = [DEVICE, CONSTANT, UPLOAD, READ_BACK, READ_ONLY];
 
 pub(crate) fn kind<T>(result: omniheap_core::Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
@@ -51,7 +52,7 @@ fn bad_requests_have_their_own_errors(target: &Target) {
             assert_eq!(kind(backend.allocate(id, size)), Some(ErrorKind::ExceedsLimit), "{size}");
         }
     }
-    for id in [4, 5, 255] {
+    for id in [5, 6, 255] {
         assert_eq!(kind(backend.allocate(HeapId(id), 4)), Some(ErrorKind::NoSuchHeap));
     }
     // The device survived all that.
@@ -157,7 +158,7 @@ fn every_drop_order_works(target: &Target) {
 fn bindings_are_checked(target: &Target) {
     let backend = (target.open)();
     let block = backend.allocate(DEVICE, 1 << 20).expect("small");
-    for bind in [Bind::Uniform, Bind::Storage] {
+    for bind in [Bind::Uniform, Bind::ReadOnlyStorage, Bind::Storage] {
         let align = backend.bind_align(bind).get();
         let span = |offset, size| Span { offset, size };
         let refused = |span| kind(backend.bind(&block, span, bind));

@@ -19,6 +19,7 @@ mod bytes;
 mod child;
 mod loss;
 mod random;
+mod shader;
 mod texture;
 mod time;
 mod validation;
@@ -57,6 +58,7 @@ fn cases() -> Vec<(&'static str, Check)> {
         time::CASES,
         loss::CASES,
         random::CASES,
+        shader::CASES,
     ]
     .concat()
 }

@@ -1,6 +1,6 @@
 //! Textures in memory of a manager, and those that wgpu places.
 use crate::{Check, Target, blocks::DEVICE};
-use omniheap_core::{Backend, ErrorKind, Manager, Request};
+use omniheap_core::{Backend, ErrorKind, Limits, Manager, Request, Usage};
 use omniheap_wgpu::{Texture, Wgpu};
 use wgpu::{Extent3d, TextureDescriptor, TextureDimension, TextureFormat, TextureUsages};
 
@@ -70,7 +70,7 @@ fn read(manager: &Manager<Wgpu>, texture: &wgpu::Texture) -> Vec<u8> {
     let (row, rows) = row_of(texture);
     let pitch = row.next_multiple_of(256);
     let total = u64::from(pitch) * u64::from(rows);
-    let target = manager.allocate(&Request::read_back(total)).expect("small");
+    let target = manager.allocate(&Request::new(total).usage(Usage::Readback)).expect("small");
     let place = target.binding();
     let layout = wgpu::TexelCopyBufferLayout {
         offset: place.span().offset,
@@ -320,7 +320,7 @@ fn a_full_heap_is_a_typed_error(target: &Target) {
         return;
     }
     for (heap, _) in manager.caps().heap_ids() {
-        manager.set_budget(heap, 0, 1 << 20).expect("listed");
+        manager.set_budget(heap, Limits { soft: 0, hard: 1 << 20 }).expect("listed");
     }
     let large = Texture::create(&manager, &flat(TextureFormat::Rgba32Float, 1024, 1024));
     let kind = large.err().map(|error| error.kind());

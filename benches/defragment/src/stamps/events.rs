@@ -6,7 +6,10 @@ use core::ptr;
 use core::time::Duration;
 use cudarc::driver::sys::{self, CUevent};
 use omniheap::cuda::{Block, CUstream, Cuda};
-use omniheap::{Backend, HeapId, Place, Transfer};
+use omniheap::{
+    Backend, HeapId,
+    seam::{Place, Transfer},
+};
 use std::sync::Arc;
 
 /// Bytes that are filled before what is timed, and how often: longer than the host takes to submit ten thousand moves.

@@ -1,5 +1,5 @@
 use super::*;
-use omniheap::{
+use omniheap::placement::{
     Coherence, Contents, Driver, Mobility, Privacy, Sharing, Spill, Substitution, Word,
 };
 

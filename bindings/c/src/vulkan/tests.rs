@@ -1,6 +1,7 @@
 //! Memory that a driver ties to one resource.
 use super::*;
 use crate::open::settings;
+use omniheap::{Limits, report::SpanState};
 
 const SIZE: u64 = 100_000;
 
@@ -35,7 +36,7 @@ fn memory_tied_to_a_resource_counts_and_goes_back() {
     let (buffer, needs) = tied(vulkan);
     let reserved = || holder.manager.heap_use(needs.heaps[0]).unwrap().reserved;
     // SAFETY: the needs are the buffer's own.
-    let made = unsafe { allocate(&holder, buffer, &needs, Some("tied")) }.unwrap();
+    let made = unsafe { allocate(&holder, buffer, &needs, 0, Some("tied")) }.unwrap();
     assert_eq!((made.size(), reserved()), (needs.layout.size, needs.layout.size));
     let binding = made.binding();
     assert_eq!(binding.span().offset, 0);
@@ -56,11 +57,33 @@ fn a_budget_holds_for_memory_tied_to_a_resource() {
     let heap = needs.heaps[0];
     needs.heaps = vec![heap];
     let limit = needs.layout.size - 1;
-    holder.manager.set_budget(heap, limit, limit).unwrap();
+    holder.manager.set_budget(heap, Limits::hard(limit)).unwrap();
     // SAFETY: the needs are the buffer's own.
-    let refused = unsafe { allocate(&holder, buffer, &needs, None) };
+    let refused = unsafe { allocate(&holder, buffer, &needs, 0, None) };
     assert_eq!(refused.err().map(|why| why.status), Some(OmniheapStatus::OverBudget));
     assert_eq!(holder.manager.heap_use(heap).unwrap().reserved, 0);
+    // SAFETY: never bound.
+    unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
+}
+
+#[test]
+fn a_bound_buffer_moves_only_where_its_owner_said_so() {
+    let Some(holder) = open() else { return };
+    let vulkan = vulkan(&holder).unwrap();
+    let (buffer, mut needs) = tied(vulkan);
+    needs.alone = Alone::No;
+    let movable = |flags| {
+        // SAFETY: the needs are the buffer's own.
+        let _made = unsafe { allocate(&holder, buffer, &needs, flags, None) }.unwrap();
+        let report = holder.manager.report();
+        let blocks = report.pools.iter().flat_map(|pool| &pool.blocks);
+        blocks.flat_map(|block| &block.live).any(|span| span.state == SpanState::Movable)
+    };
+    assert!(!movable(0));
+    assert!(movable(OMNIHEAP_MOVED_ON_CONSENT));
+    // SAFETY: as above.
+    let wrong = unsafe { allocate(&holder, buffer, &needs, 1 << 30, None) };
+    assert_eq!(wrong.err().map(|why| why.status), Some(OmniheapStatus::InvalidArgument));
     // SAFETY: never bound.
     unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
 }

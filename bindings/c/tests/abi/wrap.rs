@@ -5,7 +5,10 @@
 use super::*;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
-use omniheap::{Backend as _, Result, TimelineId, Timelines as _};
+use omniheap::{
+    Backend as _, TimelineId,
+    seam::{Result, Timelines as _},
+};
 
 /// Where a HIP library is, for a process that was started to use it.
 const LIBRARY: &str = "OMNIHEAP_HIP_LIBRARY";

@@ -59,6 +59,7 @@ def _declare(lib):
         ("stats", text, [number]),
         ("segments", text, [number]),
         ("watch", number, [pointer]),
+        ("attach", number, []),
         ("hold_pool", number, [number, ctypes.c_uint64, ctypes.c_uint64, number]),
         ("pool_users", number, [number, ctypes.c_uint64, ctypes.c_uint64]),
         ("report", number, [number, text]),

@@ -41,3 +41,12 @@ def install(torch):
             return torch.cuda.memory_snapshot(self.id, include_traces=include_traces)
 
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
+    torch._C._cuda_getCheckpointState = _refuse_checkpoint
+
+
+def _refuse_checkpoint(*_):
+    raise OmniheapError(
+        "PyTorch keeps checkpoints of graph pools only with its own allocator. For torch.compile(mode='reduce-overhead'), "
+        "set torch._inductor.config.triton.cudagraph_trees = False, and copy outputs that must outlive the next call; "
+        "or use omniheap.torch.pool() instead of omniheap.torch.enable()"
+    )

@@ -11,8 +11,9 @@ import re
 
 from . import _history, _library, _pools, _stats
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
+from .weights import load_into, load_safetensors
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "pool", "report", "set_limit", "stats", "trace"]
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "load_into", "load_safetensors", "pool", "report", "set_limit", "stats", "trace"]
 
 _OLDEST = (2, 3)
 _HOOKS = (
@@ -60,6 +61,8 @@ def enable(limit=None, paged=True):
             f"PyTorch takes no other allocator now ({str(error).splitlines()[0]}); "
             "enable omniheap first thing, and no other allocator beside it"
         ) from None
+    # What a strange PyTorch lacks for this is refused, as by every other pluggable allocator.
+    _library.load().omniheap_torch_attach()
     _stats.install(torch)
     _history.install(torch)
     _pools.install(torch)

@@ -473,6 +473,9 @@ class Host(unittest.TestCase):
         with self.assertRaises(omniheap.OmniheapError) as caught:
             torch.cuda.MemPool(object())
         self.assertIn("omniheap.torch.pool()", str(caught.exception))
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            torch._C._cuda_getCheckpointState(0, (0, 41))
+        self.assertIn("cudagraph_trees = False", str(caught.exception))
 
     def test_a_pool_beside_pytorchs_allocator(self):
         torch = FakeTorch()

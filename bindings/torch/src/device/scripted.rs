@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::cuda::{Capture, Standing};
 use omniheap::host::{Block, Host};
-use omniheap::*;
+use omniheap::seam::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -228,7 +228,9 @@ impl Streams for Scripted {
     }
 
     fn end_capture(&self) {
-        lock(&self.script).held -= 1;
+        let mut script = lock(&self.script);
+        script.held -= 1;
+        self.settle(&mut script).expect("the host can be marked");
     }
 
     fn extent(block: &Self::Block) -> u64 {

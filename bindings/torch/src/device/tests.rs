@@ -8,7 +8,7 @@ use crate::state::Settings;
 use crate::streams::Life;
 use core::ffi::c_void;
 use core::ptr;
-use omniheap::{Allocation, Backend as _, BackendKind, Move};
+use omniheap::{Allocation, Backend as _, BackendKind, seam::Move};
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -285,8 +285,90 @@ fn a_graph_that_is_gone_ends_its_capture_though_its_stream_never_comes_back() {
     assert_eq!(backend.held(), 0);
 }
 
+/// Captures a graph that allocates; returns what lives in its pool.
+fn capture(device: &Device<Scripted>, pool: PoolId, size: u64, handle: usize) -> u64 {
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { device.begin(pool, ptr::null_mut()) };
+    let inside = take(device, size, handle);
+    device.end(pool);
+    inside
+}
+
 #[test]
-fn memory_of_a_graph_that_is_gone_stays_until_it_is_asked_for() {
+fn memory_of_a_graph_goes_back_when_it_is_gone_and_its_replays_have_passed() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    let pool = PoolId { captured: 1, named: 0 };
+    device.hold(PoolId { captured: 0, named: 9 }, Split::Allowed); // Nothing was captured with it.
+    free(&device, take(&device, MIB, 1));
+    free(&device, take(&device, MIB, 2));
+    let before = reserved(&device);
+    let result = capture(&device, pool, 12 * MIB, 1);
+    let replay = backend.host.hold(backend.timeline(2)).expect("open");
+    device.release(pool);
+    free(&device, result);
+    free(&device, take(&device, MIB, 1));
+    assert_eq!(reserved(&device), before + 12 * MIB, "a replay still runs");
+    drop(replay);
+    synchronize(&device);
+    (0..8).for_each(|_| free(&device, take(&device, MIB, 1)));
+    assert_eq!(reserved(&device), before, "nobody asked for it");
+}
+
+#[test]
+fn captures_that_follow_each_other_hold_the_memory_of_one() {
+    let device = with_streams([1, 2]);
+    free(&device, take(&device, MIB, 2));
+    for round in 1..100 {
+        let pool = PoolId { captured: round, named: 0 };
+        let result = capture(&device, pool, 12 * MIB, 1);
+        device.release(pool);
+        free(&device, result);
+        synchronize(&device);
+        free(&device, take(&device, MIB, 2));
+    }
+    assert!(reserved(&device) <= 64 * MIB, "{} bytes", reserved(&device));
+}
+
+#[test]
+fn memory_of_a_watched_graph_goes_back_once_the_driver_says_that_it_is_gone() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    free(&device, take(&device, MIB, 2));
+    let before = reserved(&device);
+    backend.begin_capture_of(1, 5);
+    free(&device, take(&device, 12 * MIB, 1));
+    backend.end_capture_of(1);
+    device.end_capture(stream(1));
+    let request = || free(&device, take(&device, MIB, 2));
+    (0..200).for_each(|_| request());
+    assert_eq!(reserved(&device), before + 12 * MIB, "the graph may run");
+    backend.destroy_graph(5);
+    synchronize(&device);
+    (0..200).for_each(|_| request());
+    assert_eq!(reserved(&device), before);
+}
+
+#[test]
+fn empty_blocks_of_a_graph_that_is_gone_go_back_though_its_result_lives() {
+    let device = with_streams([1]);
+    let pool = PoolId { captured: 1, named: 0 };
+    free(&device, take(&device, MIB, 1));
+    let before = reserved(&device);
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { device.begin(pool, ptr::null_mut()) };
+    let [work, result] = [12, 14].map(|size| take(&device, size * MIB, 1));
+    device.end(pool);
+    free(&device, work);
+    device.release(pool);
+    synchronize(&device);
+    (0..8).for_each(|_| free(&device, take(&device, MIB, 1)));
+    assert_eq!(reserved(&device), before + 14 * MIB);
+    free(&device, result);
+}
+
+#[test]
+fn memory_of_a_graph_that_is_gone_stays_while_a_graph_may_write_into_it() {
     let device = with_streams([1]);
     let (first, second) = (PoolId { captured: 1, named: 0 }, PoolId { captured: 2, named: 0 });
     // SAFETY: without a filter, every stream belongs to the capture.
@@ -309,6 +391,28 @@ fn memory_of_a_graph_that_is_gone_stays_until_it_is_asked_for() {
     device.release(second);
     device.trim().expect("idle");
     assert_eq!(reserved(&device), 0);
+}
+
+#[test]
+fn memory_that_a_second_graph_wrote_into_goes_back_with_it() {
+    let device = with_streams([1]);
+    let [first, second, third] = [1, 2, 3].map(|captured| PoolId { captured, named: 0 });
+    free(&device, take(&device, MIB, 1));
+    let before = reserved(&device);
+    let inside = [(first, 12), (second, 14), (third, 16)]
+        .map(|(pool, size)| capture(&device, pool, size * MIB, 1));
+    device.release(first);
+    inside.into_iter().for_each(|one| free(&device, one));
+    let requests = || (0..8).for_each(|_| free(&device, take(&device, MIB, 1)));
+    requests();
+    assert_eq!(reserved(&device), before + 42 * MIB, "two graphs may write into it");
+    device.release(second);
+    requests();
+    assert_eq!(reserved(&device), before + 42 * MIB, "one may, and into the second one's too");
+    device.release(third);
+    synchronize(&device);
+    requests();
+    assert_eq!(reserved(&device), before);
 }
 
 #[test]
@@ -388,7 +492,7 @@ fn requests_of_a_pool_that_is_never_split_have_blocks_of_their_own() {
         let shown = device.segments();
         let of_pool = |one: &&Value| one["segment_pool_id"] == json!([0, named]);
         let segments: Vec<_> = shown.as_array().expect("a list").iter().filter(of_pool).collect();
-        assert_eq!(segments.len(), blocks);
+        assert_eq!(segments.len() as u64, blocks);
         let whole = segments.iter().all(|segment| blocks_of(segment).len() == 1);
         assert_eq!(whole, split == Split::Never, "{shown}");
         held.into_iter().for_each(|one| free(&device, one));
@@ -481,6 +585,20 @@ fn a_block_is_found_by_one_allocation_of_any_size() {
         assert!(blocks_of(&shown[0]).contains(&expected), "{size}: {shown}");
         free(&device, held);
     }
+}
+
+#[test]
+fn a_workspace_may_have_what_is_free_here_and_what_may_be_taken() {
+    let device = open(Some(16 * MIB));
+    device.manager.backend().create_stream(1);
+    assert_eq!(device.largest(), 16 * MIB);
+    let held = [2, 4, 2].map(|size| take(&device, size * MIB, 1));
+    assert_eq!(device.largest(), 8 * MIB);
+    free(&device, held[1]);
+    assert_eq!(device.largest(), 12 * MIB, "free pages are mapped beside new ones");
+    let workspace = take(&device, 12 * MIB, 1);
+    assert_eq!(device.largest(), 0);
+    [held[0], held[2], workspace].into_iter().for_each(|one| free(&device, one));
 }
 
 #[test]

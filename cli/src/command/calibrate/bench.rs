@@ -2,8 +2,10 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 use core::time::Duration;
 use omniheap::{
-    Allocation, AnyBackend, Backend as _, Error, ErrorKind, HeapKind, Kernel, Manager, Point,
-    Program, Region, Request, TimelineId,
+    Allocation, AnyBackend, Backend as _, Error, ErrorKind, Manager, Point, Request, TimelineId,
+    placement::Region,
+    seam::{HeapKind, Kernel},
+    transfer::Program,
 };
 use omniheap_shaders::Placed;
 use std::time::Instant;

@@ -3,7 +3,10 @@ use super::bench::{Bench, Measured};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
 use indicatif::ProgressBar;
-use omniheap::{Caps, Cost, Probe, Profile, Region, TableSize, Word as _};
+use omniheap::{
+    Caps,
+    placement::{Cost, Probe, Profile, Region, TableSize, Word as _},
+};
 use omniheap_shaders::{Lookup, PROBES};
 use serde::Serialize;
 

@@ -10,7 +10,10 @@ use super::file::NewFile;
 use super::output::{self, Format};
 use bench::Bench;
 use clap::Args;
-use omniheap::{BackendKind, Profile, open, open_best, profile_path, read_profile, write_profile};
+use omniheap::{
+    BackendKind, open, open_best,
+    placement::{Profile, profile_path, read_profile, write_profile},
+};
 use std::path::{Path, PathBuf};
 
 /// Measure on this device what the placement rules assume

@@ -3,7 +3,7 @@ use super::bench::{Bench, Time};
 use crate::command::Failure;
 use crate::command::output::{self, Format};
 use crate::interrupt;
-use omniheap::{
+use omniheap::placement::{
     DefaultPolicy, Knowledge, MeasuredPolicy, Policy, Profile, Region, Word as _, policy_for,
 };
 use omniheap_shaders::{JUDGED, Lookup};

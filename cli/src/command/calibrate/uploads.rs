@@ -5,7 +5,11 @@ use crate::command::Failure;
 use crate::command::output::{self, Format};
 use core::time::Duration;
 use indicatif::ProgressBar;
-use omniheap::{AnyBackend, Heap, HeapKind, HostAccess, Manager, Profile, Request};
+use omniheap::{
+    AnyBackend, Manager, Request,
+    placement::Profile,
+    seam::{Heap, HeapKind, HostAccess},
+};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -72,7 +76,7 @@ pub(super) fn run(
 /// Returns the fastest of several uploads, until the device has the bytes.
 fn fastest(
     manager: &Manager<AnyBackend>,
-    run: impl Fn() -> omniheap::Result<()>,
+    run: impl Fn() -> omniheap::seam::Result<()>,
 ) -> Result<Duration, Failure> {
     let mut fastest = Duration::MAX;
     for _ in 0..ROUNDS {

@@ -3,8 +3,9 @@ use super::super::{Failure, output};
 use super::map;
 use super::place::{self, Stamped};
 use omniheap::{
-    AnyBackend, BlockReport, Error, ErrorKind, HeapKind, Manager, ManagerConfig, PoolConfig,
-    Report, Request, UserPool,
+    AnyBackend, Error, ErrorKind, Manager, ManagerConfig, PoolConfig, Request, UserPool,
+    report::{BlockReport, Report},
+    seam::HeapKind,
 };
 use serde::Serialize;
 
@@ -51,19 +52,19 @@ pub(super) fn run(
 ) -> Result<Vec<Compaction>, Failure> {
     let heap = device.caps().heap_ids().find(|(_, heap)| heap.kind == HeapKind::Device);
     let pages = device.as_remap().is_some() && heap.is_some_and(|(_, heap)| heap.page.is_some());
-    let pool = PoolConfig { lanes: Some(1), ..PoolConfig::new() };
-    let plain = PoolConfig { block: Some(64 << 20), maximum: 64 << 20, ..pool };
+    let pool = PoolConfig::new().lanes(1);
+    let plain = pool.block(64 << 20).maximum(64 << 20);
     let plain = Stage { pools: "plain", config: plain, unit: 32 << 10 };
     let mut compactions = vec![one(device, config, plain, LARGE)?];
     played();
     for block in [64 << 20, 4 << 20] {
-        let blocks = PoolConfig { block: Some(block), maximum: 64 << 20, ..pool };
+        let blocks = pool.block(block).maximum(64 << 20);
         let stage = Stage { pools: "plain", config: blocks, unit: 32 << 10 };
         compactions.push(one(device, config, stage, 0)?);
     }
     if pages {
         // Holes of a page or more, because pages are what can be mapped elsewhere.
-        let paged = PoolConfig { paged: true, maximum: 128 << 20, ..pool };
+        let paged = pool.paged().maximum(128 << 20);
         let paged = Stage { pools: "paged", config: paged, unit: 256 << 10 };
         compactions.push(one(device, config, paged, LARGE)?);
     }

@@ -1,5 +1,5 @@
 //! A memory map in the terminal: one character for a stretch of bytes.
-use omniheap::{BlockReport, SpanReport};
+use omniheap::report::{BlockReport, SpanReport};
 
 /// Characters in a line.
 const WIDTH: usize = 64;
@@ -56,7 +56,10 @@ fn cell(block: &BlockReport, from: u64, stretch: u64) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omniheap::{BlockNumber, Span, SpanState};
+    use omniheap::{
+        report::{BlockNumber, SpanState},
+        seam::Span,
+    };
 
     #[test]
     fn full_half_and_empty_stretches_differ() {

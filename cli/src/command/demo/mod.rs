@@ -12,7 +12,7 @@ use super::file::NewFile;
 use super::output::{self, Format};
 use compact::Compaction;
 use omniheap::trace::report;
-use omniheap::{AnyBackend, Backend as _, config_for, open, open_best};
+use omniheap::{AnyBackend, Backend as _, open, open_best, placement::config_for};
 use place::Placed;
 use record::Recording;
 use reuse::Reuse;

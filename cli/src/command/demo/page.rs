@@ -15,7 +15,7 @@ pub(super) fn build(demo: &Demo, caps: &Caps, trace: &Trace) -> ReportData {
         fact("driver", &demo.driver),
     ];
     facts.extend(demo.placements.iter().map(|one| fact(one.what(), &one.why())));
-    let heap = |(id, heap): (omniheap::HeapId, &omniheap::Heap)| Heap {
+    let heap = |(id, heap): (omniheap::HeapId, &omniheap::seam::Heap)| Heap {
         id: id.0,
         name: heap.name.clone(),
         size: Some(heap.size),

@@ -1,7 +1,8 @@
 //! First act: requests by intent, uploaded and read back.
 use super::super::{Failure, output, selftest};
 use omniheap::{
-    Access, Allocation, AnyBackend, Manager, ManagerConfig, Pattern, Request, Word as _, Writer,
+    Allocation, AnyBackend, Manager, ManagerConfig, Request,
+    placement::{Access, Pattern, Word as _, Writer},
 };
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 use super::super::Failure;
 use super::super::file::NewFile;
 use omniheap::trace::{Limits, Recorder, Trace, csv};
-use omniheap::{ManagerConfig, Observer};
+use omniheap::{ManagerConfig, report::Observer};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

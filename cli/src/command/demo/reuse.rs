@@ -1,7 +1,7 @@
 //! Second act: two timelines that allocate and free in their own order.
 use super::super::{Failure, output};
 use core::time::Duration;
-use omniheap::{AnyBackend, Manager, ManagerConfig, Request, Result, TimelineId};
+use omniheap::{AnyBackend, Manager, ManagerConfig, Request, TimelineId, seam::Result};
 use serde::Serialize;
 use std::time::Instant;
 

@@ -17,8 +17,6 @@ use std::time::Instant;
 /// allocations that outlive large ones leave no room for another large one between them when there are only a few times
 /// as many addresses as bytes.
 const ADDRESSES_PER_BYTE: u64 = 16;
-/// How often a hole that another thread took is made again.
-const ATTEMPTS: u32 = 8;
 
 /// Spans carved out of holes of a lane's reserved block.
 type Carved<B> = (Arc<Block<B>>, Vec<Grant>);
@@ -64,9 +62,10 @@ impl<B: Backend> Lane<B> {
         let block = self.reservation(page, layout.size)?;
         let slack = layout.align.get() - self.shared.unit.get().min(layout.align.get());
         let size = layout.size.checked_add(slack).ok_or(ErrorKind::SizeOverflow)?;
-        for _ in 0..ATTEMPTS {
+        // Another thread may take a hole beside it while the driver is called. The second time the pages are enough by themselves.
+        for with_holes in [true, false] {
             let piece = self.with_pager(|pager, tlsf, users| {
-                let piece = pager.set_apart(tlsf, size, |last| may(users, last))?;
+                let piece = pager.set_apart(tlsf, size, |last| with_holes && may(users, last))?;
                 pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
             })?;

@@ -5,7 +5,7 @@ use crate::{
     image::{Image, Shape, whole},
 };
 use core::error::Error;
-use omniheap_core::{Align, Allocation, AllocationId, Manager, PoolConfig, Request, Writer};
+use omniheap_core::{Align, Allocation, AllocationId, Manager, PoolConfig, Request, Usage, Writer};
 use omniheap_engines::{Scene, Texture};
 use omniheap_vulkan::{Vulkan, ash, ash::vk};
 
@@ -29,8 +29,7 @@ impl Assets {
                 .name("mesh")
         };
         let heap = manager.explain(&mesh(&[0; 4]))?.placement.heaps.as_slice()[0];
-        let pool =
-            manager.create_pool(heap, PoolConfig { block: Some(1 << 20), ..PoolConfig::new() })?;
+        let pool = manager.create_pool(heap, PoolConfig::new().block(1 << 20))?;
         let mut meshes = Vec::new();
         for one in &scene.meshes {
             let allocation = pool.allocate(&mesh(&one.bytes))?;
@@ -81,8 +80,9 @@ fn upload(
     images: &[Image],
 ) -> Result<(), Box<dyn Error>> {
     let total: u64 = textures.iter().map(|texture| texture.pixels.len() as u64).sum();
-    let staging =
-        manager.allocate(&Request::upload(total).align(Align::of(16)).name("texture upload"))?;
+    let staging = manager.allocate(
+        &Request::new(total).usage(Usage::Upload).align(Align::of(16)).name("texture upload"),
+    )?;
     let view = staging.map()?;
     let mut offset = 0;
     for texture in textures {

@@ -7,7 +7,7 @@ use crate::{
     pipeline::Pipeline,
 };
 use core::error::Error;
-use omniheap_core::{Align, Allocation, Binding, Manager, Request};
+use omniheap_core::{Align, Allocation, Binding, Manager, Request, Usage};
 use omniheap_engines::{OBJECT, Picture, SIZE, Scene};
 use omniheap_vulkan::{Vulkan, ash::vk};
 
@@ -75,9 +75,9 @@ impl<'a> Renderer<'a> {
         let buffer = uniforms.block().buffer().ok_or("uniforms have a buffer")?;
         self.pipeline.aim(buffer, uniforms.span().offset);
         let bytes = u64::from(SIZE.0) * u64::from(SIZE.1) * 4;
-        let pixels = self
-            .manager
-            .allocate(&Request::read_back(bytes).align(Align::of(16)).name("pixels"))?;
+        let pixels = self.manager.allocate(
+            &Request::new(bytes).usage(Usage::Readback).align(Align::of(16)).name("pixels"),
+        )?;
         let target = pixels.binding();
         let into = target.block().buffer().ok_or("read-back memory has a buffer")?;
         let work = self.device.submit(self.manager, |commands| {
@@ -100,8 +100,9 @@ impl<'a> Renderer<'a> {
         let align = self.manager.backend().offset_align(vk::BufferUsageFlags::UNIFORM_BUFFER);
         let step = align.up(u64::from(OBJECT)).ok_or("a small number")?;
         let size = step * meshes.len().max(1) as u64;
-        let uniforms =
-            self.manager.allocate(&Request::upload(size).align(align).name("uniforms"))?;
+        let uniforms = self
+            .manager
+            .allocate(&Request::new(size).usage(Usage::Upload).align(align).name("uniforms"))?;
         let view = uniforms.map()?;
         for (n, (index, _)) in (0u64..).zip(meshes) {
             view.write(n * step, &self.scene.objects[*index].uniforms())?;

@@ -1,7 +1,9 @@
 //! One frame: uniforms in, draw calls, pixels out.
 use crate::{Meshes, setup};
 use core::error::Error;
-use omniheap_core::{Align, AllocateError, Allocation, Binding, Manager, Request, Span, Writer};
+use omniheap_core::{
+    Align, AllocateError, Allocation, Binding, Manager, Request, Span, Usage, Writer,
+};
 use omniheap_engines::{OBJECT, Picture, SIZE, Scene};
 use omniheap_wgpu::{Bind, Texture, Wgpu, wgpu};
 
@@ -56,7 +58,8 @@ impl<'a> Renderer<'a> {
             entries: &[setup::entry(0, wgpu::BindingResource::Buffer(window))],
         });
         let bytes = u64::from(SIZE.0) * u64::from(SIZE.1) * 4;
-        let request = Request::read_back(bytes).align(Align::of(256)).name("pixels");
+        let request =
+            Request::new(bytes).usage(Usage::Readback).align(Align::of(256)).name("pixels");
         let pixels = self.manager.allocate(&request)?;
         let target = pixels.binding();
         let mut encoder = wgpu.device().create_command_encoder(&Default::default());

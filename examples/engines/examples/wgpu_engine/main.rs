@@ -73,7 +73,7 @@ fn load(manager: &Manager<Wgpu>, scene: &Scene) -> Result<Meshes, Box<dyn Error>
         Request::new(bytes.len() as u64).align(Align::of(16)).writer(Writer::HostOnce).name("mesh")
     };
     let heap = manager.explain(&request(&[0; 4]))?.placement.heaps.as_slice()[0];
-    let small = PoolConfig { block: Some(1 << 20), ..PoolConfig::new() };
+    let small = PoolConfig::new().block(1 << 20);
     let pool = manager.create_pool(heap, small)?;
     let mut meshes = Vec::new();
     for mesh in &scene.meshes {

@@ -2,7 +2,7 @@
 use super::{assert_disjoint, kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{World, check_stamp, pool_of, write_stamp};
-use omniheap_core::{Allocation, Backend, Copy, ErrorKind, Request, TimelineId};
+use omniheap_core::{Allocation, Backend, CopyRegion, ErrorKind, GiveBack, Request, TimelineId};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
@@ -77,18 +77,18 @@ fn a_stranger_cannot_free<B: Backend + 'static>(world: &World<B>) {
     let refused = stranger.free(one).expect_err("not its own");
     assert_eq!(refused.error.kind(), ErrorKind::Foreign);
     assert_eq!((owner.totals(), stranger.totals()), before);
-    assert_eq!(kind(stranger.check(refused.allocation.id())), ErrorKind::Foreign);
+    assert_eq!(kind(stranger.check(refused.given.id())), ErrorKind::Foreign);
     let other = take(&stranger, &Request::new(4096));
     let copy =
-        Copy { from: &refused.allocation, from_offset: 0, to: &other, to_offset: 0, size: 16 };
+        CopyRegion { from: &refused.given, from_offset: 0, to: &other, to_offset: 0, size: 16 };
     let answer = kind(stranger.copy(TimelineId::MAIN, &[copy]));
     assert!(matches!(answer, ErrorKind::Foreign | ErrorKind::Unsupported), "{answer:?}");
-    owner.free(refused.allocation).expect("its own");
+    owner.free(refused.given).expect("its own");
     assert_eq!(owner.totals().live, 0);
     let pool = owner.create_pool(world.device_heap(), pool_of(1 << 20)).expect("valid");
-    let (pool, error) = stranger.destroy_pool(pool).expect_err("not its own");
+    let GiveBack { given: pool, error } = stranger.destroy_pool(pool).expect_err("not its own");
     assert_eq!(error.kind(), ErrorKind::Foreign);
-    owner.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    owner.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn names_and_sizes_stay_until_the_free<B: Backend + 'static>(world: &World<B>) {

@@ -62,7 +62,7 @@ fn every_power_of_two_is_honoured_on_every_route<B: Backend + 'static>(world: &W
     for shift in 0..=most.ilog2() {
         let align = Align::of(1 << shift);
         let request = Request::new(3000).align(align);
-        let buffer = manager.buffer::<u8>(3000, &request).expect("fits").into_allocation();
+        let buffer = manager.allocate_slice::<u8>(3000, request).expect("fits").into_allocation();
         let routes = [
             take(&manager, &request),
             take(&manager, &request.dedicated()),
@@ -75,7 +75,7 @@ fn every_power_of_two_is_honoured_on_every_route<B: Backend + 'static>(world: &W
     }
     drop(live);
     world.backend().wait_idle().expect("alive");
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn too_much_alignment_is_refused_and_changes_nothing<B: Backend + 'static>(world: &World<B>) {
@@ -103,7 +103,8 @@ fn the_strictest_alignment_wins<B: Backend + 'static>(world: &World<B>) {
         for align in [1, 128, 512, 4096].map(Align::of).into_iter().filter(|a| *a <= heap.align) {
             let one = take(&manager, &Request::new(10).align(align));
             assert!(unit.max(align).divides(offset(&one)), "{unit:?} and {align:?}");
-            let many = manager.buffer::<u64>(3, &Request::new(0).align(align)).expect("fits");
+            let many =
+                manager.allocate_slice::<u64>(3, Request::new(0).align(align)).expect("fits");
             assert!(unit.max(align).divides(offset(many.allocation())));
         }
     }
@@ -157,7 +158,7 @@ fn flushes_cover_whole_atoms_and_change_no_neighbour<B: Backend + 'static>(world
     let stack = world.stack();
     let heap = world.visible_heap().expect("needed");
     let manager: Manager<Stack<B>> = world.manager_over(&stack);
-    let config = PoolConfig { lanes: Some(1), ..PoolConfig::new() };
+    let config = PoolConfig::new().lanes(1);
     let pool = manager.create_pool(heap, config).expect("valid");
     let live: Vec<_> = (0..9).map(|_| pool.allocate(&Request::new(100)).expect("fits")).collect();
     let fill = |byte: u8, one: &Allocation<Stack<B>>| {
@@ -184,5 +185,5 @@ fn flushes_cover_whole_atoms_and_change_no_neighbour<B: Backend + 'static>(world
         "a flush costs a call only where needed"
     );
     drop(live);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }

@@ -3,7 +3,8 @@ use super::{fill_up, kind, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap};
 use omniheap_core::{
-    Align, Backend, Copy, ErrorKind, Manager, PoolConfig, Request, StrategyKind, TimelineId,
+    Align, Backend, CopyRegion, ErrorKind, Manager, PoolConfig, Request, StrategyKind, TimelineId,
+    Usage,
 };
 use omniheap_layers::CallKind;
 
@@ -72,11 +73,14 @@ fn arrays_too_large_for_64_bits_overflow<B: Backend + 'static>(world: &World<B>)
     let stack = world.stack();
     let manager = world.manager_over(&stack);
     for count in [u64::MAX, u64::MAX / 8 + 1] {
-        assert_eq!(kind(manager.buffer::<u64>(count, &Request::new(0))), ErrorKind::SizeOverflow);
+        assert_eq!(
+            kind(manager.allocate_slice::<u64>(count, Usage::Device)),
+            ErrorKind::SizeOverflow
+        );
     }
-    assert_eq!(kind(manager.buffer::<u64>(0, &Request::new(0))), ErrorKind::ZeroSize);
+    assert_eq!(kind(manager.allocate_slice::<u64>(0, Usage::Device)), ErrorKind::ZeroSize);
     assert_eq!(stack.inner().calls().total(), 0);
-    let small = manager.buffer::<u64>(8, &Request::new(0)).expect("fits");
+    let small = manager.allocate_slice::<u64>(8, Usage::Device).expect("fits");
     assert_eq!(kind(small.read(u64::MAX / 4, &mut [0])), ErrorKind::SizeOverflow);
     assert_eq!(kind(small.write(u64::MAX / 4, &[0])), ErrorKind::SizeOverflow);
 }
@@ -92,7 +96,7 @@ fn ranges_that_overflow_are_refused<B: Backend + 'static>(world: &World<B>) {
         for size in [16, u64::MAX - 3] {
             assert_eq!(kind(one.fill(offset, size, 1)), ErrorKind::OutOfRange);
             let copy = |from_offset, to_offset| {
-                let copy = Copy { from: &one, from_offset, to: &other, to_offset, size };
+                let copy = CopyRegion { from: &one, from_offset, to: &other, to_offset, size };
                 manager.copy(TimelineId::MAIN, &[copy])
             };
             for refused in [copy(offset, 0), copy(0, offset), copy(offset, offset)] {
@@ -121,26 +125,23 @@ fn pool_settings_that_contradict_are_refused<B: Backend + 'static>(world: &World
     let stack = world.stack();
     let manager: Manager<Stack<B>> = world.manager_over(&stack);
     let heap = world.device_heap();
-    let base = PoolConfig { lanes: Some(1), ..PoolConfig::new() };
+    let base = PoolConfig::new().lanes(1);
     let wrong = [
-        PoolConfig { minimum: 2 << 20, maximum: 1 << 20, ..base },
-        PoolConfig { maximum: 0, ..base },
-        PoolConfig { maximum: 1, minimum: 1, ..base },
-        PoolConfig { block: Some(0), ..base },
-        PoolConfig { block: Some(2 << 20), maximum: 1 << 20, ..base },
-        PoolConfig { lanes: Some(0), ..base },
-        PoolConfig { strategy: StrategyKind::Ring, ..base },
-        PoolConfig { strategy: StrategyKind::Buddy(3), block: Some(1 << 20), ..base },
-        PoolConfig { strategy: StrategyKind::Stack, paged: true, block: Some(1 << 20), ..base },
+        base.minimum(2 << 20).maximum(1 << 20),
+        base.maximum(0),
+        base.maximum(1).minimum(1),
+        base.block(0),
+        base.block(2 << 20).maximum(1 << 20),
+        base.lanes(0),
+        base.strategy(StrategyKind::Ring),
+        base.strategy(StrategyKind::Buddy(3)).block(1 << 20),
+        base.strategy(StrategyKind::Stack).paged().block(1 << 20),
     ];
     for config in wrong {
         let why = manager.create_pool(heap, config).err().map(|error| error.kind());
         assert_eq!(why, Some(ErrorKind::InvalidConfig), "{config:?}");
     }
-    let large = [
-        PoolConfig { minimum: u64::MAX / 2, ..base },
-        PoolConfig { block: Some(u64::MAX / 2), ..base },
-    ];
+    let large = [base.minimum(u64::MAX / 2), base.block(u64::MAX / 2)];
     for config in large {
         let why = manager.create_pool(heap, config).err().map(|error| error.kind());
         assert_eq!(why, Some(ErrorKind::ExceedsLimit), "{config:?}");

@@ -2,7 +2,9 @@
 use super::{kind, take};
 use crate::case::{Case, Need};
 use crate::world::{World, in_heap, pool_of};
-use omniheap_core::{Backend, Copy, ErrorKind, HeapId, PoolConfig, Request, TimelineId};
+use omniheap_core::{
+    Backend, CopyRegion, ErrorKind, HeapId, Limits, PoolConfig, Request, TimelineId,
+};
 use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -29,11 +31,11 @@ fn zero_bytes_are_refused_everywhere<B: Backend + 'static>(world: &World<B>) {
     let pool = manager.create_pool(world.device_heap(), pool_of(1 << 20)).expect("valid");
     assert_eq!(kind(pool.allocate(&Request::new(0))), ErrorKind::ZeroSize);
     assert_eq!(stack.inner().calls().total(), 0);
-    for config in [pool_of(0), PoolConfig { maximum: 0, ..PoolConfig::new() }] {
+    for config in [pool_of(0), PoolConfig::new().maximum(0)] {
         let why = manager.create_pool(world.device_heap(), config).err().map(|e| e.kind());
         assert_eq!(why, Some(ErrorKind::InvalidConfig));
     }
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn moving_zero_bytes_succeeds_without_a_call<B: Backend + 'static>(world: &World<B>) {
@@ -45,7 +47,8 @@ fn moving_zero_bytes_succeeds_without_a_call<B: Backend + 'static>(world: &World
         one.write(offset, &[]).expect("nothing to do");
         one.read(offset, &mut []).expect("nothing to do");
         one.fill(offset, 0, 7).expect("nothing to do");
-        let copy = Copy { from: &one, from_offset: offset, to: &other, to_offset: 64, size: 0 };
+        let copy =
+            CopyRegion { from: &one, from_offset: offset, to: &other, to_offset: 64, size: 0 };
         manager.copy(TimelineId::MAIN, &[copy]).expect("nothing to do");
     }
     manager.copy(TimelineId::MAIN, &[]).expect("nothing to do");
@@ -73,7 +76,7 @@ fn heaps_that_do_not_exist_are_refused<B: Backend + 'static>(world: &World<B>) {
     assert_eq!(kind(manager.allocate(&in_heap(heap, 64))), ErrorKind::NoSuchHeap);
     assert_eq!(kind(manager.plan(&in_heap(heap, 64))), ErrorKind::NoSuchHeap);
     assert_eq!(kind(manager.explain(&in_heap(heap, 64))), ErrorKind::NoSuchHeap);
-    assert_eq!(kind(manager.set_budget(heap, 1, 1)), ErrorKind::NoSuchHeap);
+    assert_eq!(kind(manager.set_budget(heap, Limits::hard(1))), ErrorKind::NoSuchHeap);
     assert_eq!(kind(manager.heap_use(heap)), ErrorKind::NoSuchHeap);
     let direct = world.backend().allocate(heap, 64).err().map(|error| error.kind());
     assert_eq!(direct, Some(ErrorKind::NoSuchHeap), "the backend itself");

@@ -4,8 +4,8 @@ use crate::case::{Case, Need};
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, timelines, write_stamp};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Access, Backend, ErrorKind, Heap, HeapId, HeapKind, Manager, Reason, Region, Relief, Request,
-    Rung, TimelineId, Writer,
+    Access, Backend, ErrorKind, Heap, HeapId, HeapKind, Limits, Manager, Reason, Region, Relief,
+    Request, Rung, TimelineId, Writer,
 };
 use omniheap_layers::{CallKind, Plan};
 use std::sync::{Arc, Mutex};
@@ -126,7 +126,7 @@ fn empty_blocks_of_other_pools_are_given_back_first<B: Backend + 'static>(world:
     assert!(pool.reserved() <= 4 * MIB, "given back");
     assert!(manager.report().rungs[Rung::Trim as usize] > 0, "and counted");
     drop(large);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 type Hostage<B> = Arc<Mutex<Vec<omniheap_core::Allocation<Stack<B>>>>>;
@@ -221,7 +221,7 @@ fn the_next_heap_of_the_policy_is_tried_and_counted<B: Backend + 'static>(world:
     };
     let told = manager.explain(&request).expect("served").placement.heaps;
     let order = told.as_slice();
-    manager.set_budget(order[0], 4 * MIB, 4 * MIB).expect("exists");
+    manager.set_budget(order[0], Limits::hard(4 * MIB)).expect("exists");
     let heap_of = |one: &omniheap_core::Allocation<Stack<B>>| {
         one.binding().block().origin().heap.expect("made for a heap")
     };
@@ -305,7 +305,7 @@ fn a_destroyed_pool_serves_nobody<B: Backend + 'static>(world: &World<B>) {
     let ours = pool.allocate(&Request::new(MIB)).expect("fits");
     let block = place_of(&ours).0;
     ours.free();
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
     assert_eq!(stack.inner().live().bytes(), 0, "its blocks went back");
     let (live, _) = fill_up(&manager, &in_heap(heap, MIB));
     assert!(live.iter().all(|one| place_of(one).0 != block));

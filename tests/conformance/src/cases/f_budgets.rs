@@ -3,7 +3,7 @@ use super::{fill_up, kind, take};
 use crate::case::{Case, Need};
 use crate::world::{World, in_heap, pool_of};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use omniheap_core::{Backend, ErrorKind, PoolConfig, Request};
+use omniheap_core::{Backend, ErrorKind, Limits, Request};
 use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -26,7 +26,7 @@ fn a_budget_holds_against_sixteen_threads<B: Backend + 'static>(world: &World<B>
     config.pool.lanes = Some(16);
     let manager = world.manager_with(&stack, config);
     let (heap, limit) = (world.device_heap(), 48 * MIB);
-    manager.set_budget(heap, limit, limit).expect("exists");
+    manager.set_budget(heap, Limits::hard(limit)).expect("exists");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
@@ -71,9 +71,9 @@ fn an_inner_refusal_rolls_the_outer_claim_back<B: Backend + 'static>(world: &Wor
     let stack = world.limited(32 * MIB, u64::MAX);
     let manager = world.manager_over(&stack);
     let heap = world.device_heap();
-    let config = PoolConfig { maximum: 16 * MIB, ..pool_of(4 * MIB) };
+    let config = pool_of(4 * MIB).maximum(16 * MIB);
     let pool = manager.create_pool(heap, config).expect("valid");
-    manager.set_budget(heap, 8 * MIB, 8 * MIB).expect("exists");
+    manager.set_budget(heap, Limits::hard(8 * MIB)).expect("exists");
     let live: Vec<_> =
         (0..2).map(|_| pool.allocate(&Request::new(4 * MIB)).expect("fits")).collect();
     for _ in 0..5 {
@@ -81,13 +81,13 @@ fn an_inner_refusal_rolls_the_outer_claim_back<B: Backend + 'static>(world: &Wor
         assert_eq!(pool.reserved(), 8 * MIB, "the pool took its claim back");
         assert_eq!(manager.heap_use(heap).expect("exists").reserved, 8 * MIB);
     }
-    manager.set_budget(heap, u64::MAX, u64::MAX).expect("exists");
+    manager.set_budget(heap, Limits::hard(u64::MAX)).expect("exists");
     let more: Vec<_> =
         (0..2).map(|_| pool.allocate(&Request::new(4 * MIB)).expect("fits")).collect();
     assert!(kind(pool.allocate(&Request::new(4 * MIB))).is_out_of_memory());
     assert_eq!(manager.heap_use(heap).expect("exists").reserved, 16 * MIB, "the heap too");
     drop((live, more));
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn a_budget_below_use_stops_growth_and_frees_nothing<B: Backend + 'static>(world: &World<B>) {
@@ -96,12 +96,12 @@ fn a_budget_below_use_stops_growth_and_frees_nothing<B: Backend + 'static>(world
     let heap = world.device_heap();
     let mut live: Vec<_> = (0..4).map(|_| take(&manager, &in_heap(heap, 4 * MIB))).collect();
     let held = manager.heap_use(heap).expect("exists").reserved;
-    manager.set_budget(heap, MIB, MIB).expect("lower than use is allowed");
+    manager.set_budget(heap, Limits::hard(MIB)).expect("lower than use is allowed");
     assert_eq!(manager.heap_use(heap).expect("exists").reserved, held, "nothing is freed by force");
     let why = kind(manager.allocate(&in_heap(heap, 6 * MIB)));
     assert!(why.is_out_of_memory(), "{why:?}");
     assert_eq!(manager.totals().live, 4);
-    manager.set_budget(heap, u64::MAX, u64::MAX).expect("exists");
+    manager.set_budget(heap, Limits::hard(u64::MAX)).expect("exists");
     live.push(take(&manager, &in_heap(heap, 6 * MIB)));
 }
 
@@ -128,9 +128,12 @@ fn a_soft_limit_above_the_hard_one_is_refused<B: Backend + 'static>(world: &Worl
     let manager = world.manager();
     let heap = world.device_heap();
     let before = manager.heap_use(heap);
-    assert_eq!(kind(manager.set_budget(heap, 2, 1)), ErrorKind::InvalidConfig);
+    assert_eq!(
+        kind(manager.set_budget(heap, Limits { soft: 2, hard: 1 })),
+        ErrorKind::InvalidConfig
+    );
     assert_eq!(manager.heap_use(heap), before);
-    manager.set_budget(heap, 0, 0).expect("nothing may be held");
+    manager.set_budget(heap, Limits::hard(0)).expect("nothing may be held");
     let (live, why) = fill_up(&manager, &in_heap(heap, 64));
     assert_eq!((live.len(), why), (0, ErrorKind::OverBudget));
 }

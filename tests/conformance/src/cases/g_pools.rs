@@ -5,7 +5,8 @@ use crate::first_fit::FirstFit;
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, timelines, write_stamp};
 use omniheap_core::strategy::Strategy;
 use omniheap_core::{
-    Align, Backend, ErrorKind, Layout, Manager, PoolConfig, Request, StrategyKind, UserPool,
+    Align, Backend, ErrorKind, GiveBack, Layout, Manager, PoolConfig, Request, StrategyKind,
+    UserPool,
 };
 use omniheap_layers::CallKind;
 
@@ -31,13 +32,13 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
 const MIB: u64 = 1 << 20;
 
 fn end<B: Backend + 'static>(manager: &Manager<Stack<B>>, pool: UserPool<Stack<B>>) {
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("the pool is empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("the pool is empty");
 }
 
 fn a_minimum_is_taken_at_once_and_kept<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
     let manager = world.manager_over(&stack);
-    let config = PoolConfig { minimum: 8 * MIB, ..pool_of(4 * MIB) };
+    let config = pool_of(4 * MIB).minimum(8 * MIB);
     let pool = manager.create_pool(world.device_heap(), config).expect("valid");
     assert_eq!((pool.reserved(), stack.inner().live().blocks), (8 * MIB, 2));
     assert_eq!(pool.trim(), Ok(0), "the minimum stays");
@@ -57,7 +58,7 @@ fn a_minimum_is_taken_at_once_and_kept<B: Backend + 'static>(world: &World<B>) {
 
 fn a_maximum_lets_exactly_so_many_in<B: Backend + 'static>(world: &World<B>) {
     let manager = world.manager();
-    let config = PoolConfig { maximum: 12 * MIB, ..pool_of(4 * MIB) };
+    let config = pool_of(4 * MIB).maximum(12 * MIB);
     let pool = manager.create_pool(world.device_heap(), config).expect("valid");
     let mut live: Vec<_> =
         (0..6).map(|_| pool.allocate(&Request::new(2 * MIB)).expect("fits")).collect();
@@ -74,7 +75,7 @@ fn a_maximum_lets_exactly_so_many_in<B: Backend + 'static>(world: &World<B>) {
 fn a_dropped_pool_gives_its_memory_back<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
     let manager = world.manager_over(&stack);
-    let config = PoolConfig { minimum: 4 * MIB, ..pool_of(4 * MIB) };
+    let config = pool_of(4 * MIB).minimum(4 * MIB);
     let make = || manager.create_pool(world.device_heap(), config).expect("valid");
     let pool = make();
     pool.allocate(&Request::new(MIB)).expect("fits").free();
@@ -105,7 +106,7 @@ fn a_pool_asks_for_nothing_until_it_is_used<B: Backend + 'static>(world: &World<
 fn growth_covers_the_request_and_obeys_the_cap<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
     let manager = world.manager_over(&stack);
-    let config = PoolConfig { maximum: 40 * MIB, lanes: Some(1), ..PoolConfig::new() };
+    let config = PoolConfig::new().maximum(40 * MIB).lanes(1);
     let pool = manager.create_pool(world.device_heap(), config).expect("valid");
     let mut live = Vec::new();
     for size in [100, MIB, 3 * MIB, 9 * MIB, 5 * MIB] {
@@ -203,7 +204,8 @@ fn a_pool_in_use_is_busy<B: Backend + 'static>(world: &World<B>) {
     let manager = world.manager_over(&stack);
     let pool = manager.create_pool(world.device_heap(), pool_of(MIB)).expect("valid");
     let one = pool.allocate(&Request::new(1000)).expect("fits");
-    let (pool, error) = manager.destroy_pool(pool).expect_err("something is live");
+    let GiveBack { given: pool, error } =
+        manager.destroy_pool(pool).expect_err("something is live");
     assert_eq!(error.kind(), ErrorKind::Busy);
     let two = pool.allocate(&Request::new(1000)).expect("the pool still works");
     drop((one, two));
@@ -252,7 +254,7 @@ fn a_pool_can_hold_one_allocation_a_block<B: Backend + 'static>(world: &World<B>
     let stack = world.stack();
     let manager = world.manager_over(&stack);
     let slot = Layout::new(MIB).align(Align::of(256));
-    let config = PoolConfig { strategy: StrategyKind::Slab(slot), ..pool_of(MIB) };
+    let config = pool_of(MIB).strategy(StrategyKind::Slab(slot));
     let pool = manager.create_pool(world.device_heap(), config).expect("valid");
     let live: Vec<_> = (0..5).map(|_| pool.allocate(&Request::new(MIB)).expect("fits")).collect();
     let mut blocks: Vec<_> = live.iter().map(|one| place_of(one).0).collect();
@@ -276,7 +278,7 @@ fn every_kind_of_pool_serves_and_empties<B: Backend + 'static>(world: &World<B>)
     let make = |granularity| Box::new(FirstFit::new(granularity)) as Box<dyn Strategy>;
     let own = manager.create_pool_with(world.device_heap(), pool_of(MIB), make).expect("valid");
     let made = kinds.map(|strategy| {
-        let config = PoolConfig { strategy, ..pool_of(MIB) };
+        let config = pool_of(MIB).strategy(strategy);
         (strategy, manager.create_pool(world.device_heap(), config).expect("valid"))
     });
     for (strategy, pool) in made.into_iter().chain([(StrategyKind::Custom, own)]) {

@@ -22,7 +22,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         slots_are_unique_and_come_back proves [60] needs [];
         bookkeeping_touches_no_device_memory proves [62] needs [Unguarded];
         offsets_are_those_of_the_strategy_alone proves [63] needs [Unguarded];
-        grants_that_leave_their_block_are_refused proves [63] needs [];
+        grants_that_leave_their_block_are_refused proves [63] needs [Transfer];
     }
 }
 
@@ -257,7 +257,7 @@ fn offsets_are_those_of_the_strategy_alone<B: Backend + 'static>(world: &World<B
     follow(world, &own, &mut FirstFit::new(granularity));
     manager.validate().expect("sound");
     for pool in [general, own] {
-        manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+        manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
     }
 }
 
@@ -353,5 +353,5 @@ fn grants_that_leave_their_block_are_refused<B: Backend + 'static>(world: &World
     check_stamp(&first, 1);
     first.free();
     manager.validate().expect("sound");
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }

@@ -113,7 +113,7 @@ fn restless<B: Backend + 'static>(
     let (config, sizes) = match page.filter(|_| world.is_paged()) {
         // No hole is large enough for what stays, but together they are.
         Some(page) => {
-            let config = PoolConfig { paged: true, lanes: Some(1), ..PoolConfig::new() };
+            let config = PoolConfig::new().paged().lanes(1);
             (config, [page.get() / 16 * 10, page.get() / 16 * 6])
         }
         None => (pool_of(2 * MIB), [MIB / 4 - 16; 2]),
@@ -167,7 +167,7 @@ fn threads_work_on_while_data_moves<B: Backend + 'static>(world: &World<B>) {
     assert!(!others.iter().map(|(_, one)| place_of(one)).eq(before), "nothing has moved");
     intact(&others);
     drop(others);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 /// Tells when it is dropped, also by a thread that panics: others wait for it.
@@ -225,7 +225,7 @@ fn moves_stay_in_their_heap_and_pool<B: Backend + 'static>(world: &World<B>) {
     intact(&own);
     intact(&default);
     drop(own);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn dedicated_allocations_stay_alone<B: Backend + 'static>(world: &World<B>) {

@@ -84,7 +84,7 @@ fn end<B: Backend + 'static>(
     intact(&live);
     manager.backend().wait_idle().expect("alive");
     drop(live);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn two_half_empty_blocks_become_one_by_four_moves<B: Backend + 'static>(world: &World<B>) {

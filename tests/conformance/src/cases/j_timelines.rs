@@ -3,7 +3,8 @@ use super::{place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, check_stamp, in_heap, timelines, write_stamp};
 use omniheap_core::{
-    Allocation, Backend, Copy, Manager, Move, Point, Request, TimelineId, Uses, Waiting,
+    Allocation, Backend, CopyRegion, Limits, Manager, Move, Point, Request, TimelineId, Usage,
+    Uses, Waiting,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -37,8 +38,8 @@ fn overlap<B: Backend + 'static>(
 fn copy_all<'a, B: Backend + 'static>(
     from: &'a Allocation<Stack<B>>,
     to: &'a Allocation<Stack<B>>,
-) -> Copy<'a, Stack<B>> {
-    Copy { from, from_offset: 0, to, to_offset: 0, size: from.size().min(to.size()) }
+) -> CopyRegion<'a, Stack<B>> {
+    CopyRegion { from, from_offset: 0, to, to_offset: 0, size: from.size().min(to.size()) }
 }
 
 /// As an engine copies that tells the manager nothing.
@@ -106,14 +107,14 @@ fn another_timeline_waits_for_queued_work<B: Backend + 'static>(world: &World<B>
     world.backend().wait_idle().expect("alive");
     check_stamp(&other, 3);
     let full = manager.heap_use(heap).expect("exists").reserved;
-    manager.set_budget(heap, full, full).expect("exists");
+    manager.set_budget(heap, Limits::hard(full)).expect("exists");
     let reused = take(&manager, &in_heap(heap, 8 * MIB).on(MAIN));
     assert_eq!(manager.heap_use(heap).expect("exists").reserved, full, "afterwards yes");
     write_stamp(&reused, 4);
     check_stamp(&other, 3);
     check_stamp(&reused, 4);
     drop((other, reused));
-    manager.set_budget(heap, u64::MAX, u64::MAX).expect("exists");
+    manager.set_budget(heap, Limits::hard(u64::MAX)).expect("exists");
     close(world, &manager, &[line]);
 }
 
@@ -241,14 +242,15 @@ fn staging_is_not_reused_while_a_copy_reads_it<B: Backend + 'static>(world: &Wor
     let manager = world.manager_over(&stack);
     let line = timelines(&stack).open().expect("one more");
     let target = take(&manager, &Request::new(MIB).dedicated());
-    let staging = take(&manager, &Request::upload(MIB).on(MAIN));
+    let staging = take(&manager, &Request::new(MIB).usage(Usage::Upload).on(MAIN));
     write_stamp(&staging, 1);
     staging.use_on(line).expect("open");
     world.backend().wait_idle().expect("alive");
     let held = world.hold(line);
     manager.copy(line, &[copy_all(&staging, &target)]).expect("queued");
     staging.free();
-    let next: Vec<_> = (0..4).map(|_| take(&manager, &Request::upload(MIB).on(MAIN))).collect();
+    let next: Vec<_> =
+        (0..4).map(|_| take(&manager, &Request::new(MIB).usage(Usage::Upload).on(MAIN))).collect();
     (0..).zip(&next).for_each(|(id, one)| write_stamp(one, 100 + id));
     drop(held);
     world.backend().wait_idle().expect("alive");

@@ -2,7 +2,7 @@
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, pool_of};
-use omniheap_core::{Allocation, Backend, Copy, ErrorKind, Request, TimelineId, Writer};
+use omniheap_core::{Allocation, Backend, CopyRegion, ErrorKind, Request, TimelineId, Writer};
 use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -61,7 +61,7 @@ fn neighbours_map_apart<B: Backend + 'static>(world: &World<B>) {
     }
     drop(views);
     drop(live);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn hidden_memory_cannot_be_mapped<B: Backend + 'static>(world: &World<B>) {
@@ -170,7 +170,7 @@ fn uploads_wait_for_their_earlier_readers<B: Backend + 'static>(world: &World<B>
     for (byte, to) in (1u8..).zip(&sinks) {
         let from = take(&manager, &upload);
         from.map().expect("visible").write(0, &vec![byte; length]).expect("inside");
-        let copy = Copy { from: &from, from_offset: 0, to, to_offset: 0, size };
+        let copy = CopyRegion { from: &from, from_offset: 0, to, to_offset: 0, size };
         manager.copy(main, &[copy]).expect("queued");
     }
     drop(held);

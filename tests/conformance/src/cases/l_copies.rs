@@ -4,7 +4,7 @@ use super::{kind, place_of, take};
 use crate::case::{Case, LARGE, Need};
 use crate::world::{Stack, World, timelines};
 use omniheap_core::{
-    Allocation, Backend, Copy, ErrorKind, InsideBlock, Move, Place, Request, TimelineId,
+    Allocation, Backend, CopyRegion, ErrorKind, InsideBlock, Move, Place, Request, TimelineId,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -55,26 +55,27 @@ fn random_copies_match_a_shadow<B: Backend + 'static>(world: &World<B>) {
                 shadow[a][slice(to, size)].fill(byte);
             }
             2 if a != b => {
-                let copy =
-                    Copy { from: &live[a], from_offset: from, to: &live[b], to_offset: to, size };
+                let copy = CopyRegion {
+                    from: &live[a],
+                    from_offset: from,
+                    to: &live[b],
+                    to_offset: to,
+                    size,
+                };
                 manager.copy(MAIN, &[copy]).expect("apart");
                 let bytes = shadow[a][slice(from, size)].to_vec();
                 shadow[b][slice(to, size)].copy_from_slice(&bytes);
             }
-            _ => {
-                let mut found = vec![0; slice(0, size).len()];
-                live[a].read(from, &mut found).expect("inside");
-                assert_eq!(found, shadow[a][slice(from, size)], "at step {step}");
-            }
+            _ => holds(&live[a], from, &shadow[a][slice(from, size)]),
         }
     }
-    live.iter().zip(&shadow).for_each(|(one, wanted)| holds(one, wanted));
+    live.iter().zip(&shadow).for_each(|(one, wanted)| holds(one, 0, wanted));
 }
 
-/// Checks the bytes of a whole allocation.
-fn holds<B: Backend + 'static>(one: &Allocation<Stack<B>>, wanted: &[u8]) {
+/// Checks bytes of an allocation.
+fn holds<B: Backend + 'static>(one: &Allocation<Stack<B>>, offset: u64, wanted: &[u8]) {
     let mut found = vec![0; wanted.len()];
-    one.read(0, &mut found).expect("inside");
+    one.read(offset, &mut found).expect("inside");
     assert_eq!(found, wanted);
 }
 
@@ -85,7 +86,7 @@ fn a_batch_of_copies_is_done_whole<B: Backend + 'static>(world: &World<B>) {
     crate::world::write_stamp(&from, 9);
     to.fill(0, size * 200, 0).expect("inside");
     let copies: Vec<_> = (0..200)
-        .map(|n| Copy {
+        .map(|n| CopyRegion {
             from: &from,
             from_offset: n * size,
             to: &to,
@@ -115,12 +116,13 @@ fn what_the_device_cannot_copy_is_refused_not_rounded<B: Backend + 'static>(worl
             assert_eq!(kind(one.write(offset, &bytes)), ErrorKind::Misaligned);
             assert_eq!(kind(one.read(offset, &mut bytes.clone())), ErrorKind::Misaligned);
             assert_eq!(kind(one.fill(offset, size, 0)), ErrorKind::Misaligned);
-            let copy = Copy { from: &one, from_offset: offset, to: &other, to_offset: 0, size };
+            let copy =
+                CopyRegion { from: &one, from_offset: offset, to: &other, to_offset: 0, size };
             assert_eq!(kind(manager.copy(MAIN, &[copy])), ErrorKind::Misaligned);
         }
         assert_eq!(stack.inner().calls().total(), calls, "refused before the driver");
     }
-    let copy = Copy { from: &one, from_offset: 0, to: &other, to_offset: 0, size: 1024 };
+    let copy = CopyRegion { from: &one, from_offset: 0, to: &other, to_offset: 0, size: 1024 };
     let same = place_of(&one).0 == place_of(&other).0;
     let answer = manager.copy(MAIN, &[copy]);
     if same && caps.copy.inside_block == InsideBlock::Forbidden {
@@ -137,9 +139,9 @@ fn copies_that_overlap_or_reach_outside_are_refused<B: Backend + 'static>(world:
     let calls = stack.inner().calls().total();
     let copy = |from: &'static str, from_offset, to_offset, size| {
         let from = if from == "one" { &one } else { &other };
-        Copy { from, from_offset, to: &one, to_offset, size }
+        CopyRegion { from, from_offset, to: &one, to_offset, size }
     };
-    let overlapping: [&[Copy<'_, Stack<B>>]; 4] = [
+    let overlapping: [&[CopyRegion<'_, Stack<B>>]; 4] = [
         &[copy("one", 0, 256, 512)],
         &[copy("one", 256, 0, 512)],
         &[copy("other", 0, 0, 512), copy("other", 1024, 256, 512)],
@@ -222,7 +224,7 @@ fn work_on_one_timeline_runs_in_order<B: Backend + 'static>(world: &World<B>) {
     let manager = world.manager();
     let size = world.whole(100_000);
     let [one, other] = [(); 2].map(|()| take(&manager, &Request::new(size).dedicated()));
-    let copy = |from, to| Copy { from, from_offset: 0, to, to_offset: 0, size };
+    let copy = |from, to| CopyRegion { from, from_offset: 0, to, to_offset: 0, size };
     for round in 0..50u8 {
         one.fill(0, size, round).expect("queued");
         manager.copy(MAIN, &[copy(&one, &other)]).expect("queued");
@@ -246,7 +248,7 @@ fn an_order_between_timelines_is_kept<B: Backend + 'static>(world: &World<B>) {
     let held = world.hold(first);
     source.fill(0, size, 2).expect("queued");
     let probe = take(&manager, &Request::new(size).on(MAIN).dedicated());
-    let peek = Copy { from: &source, from_offset: 0, to: &probe, to_offset: 0, size };
+    let peek = CopyRegion { from: &source, from_offset: 0, to: &probe, to_offset: 0, size };
     manager.copy(MAIN, &[peek]).expect("queued");
     let mut found = vec![0; slice(0, size).len()];
     probe.read(0, &mut found).expect("inside");
@@ -254,7 +256,7 @@ fn an_order_between_timelines_is_kept<B: Backend + 'static>(world: &World<B>) {
     let epoch = lines.mark(first).expect("open");
     let point = omniheap_core::Point { timeline: first, epoch };
     lines.order(second, point).expect("open");
-    let copy = Copy { from: &source, from_offset: 0, to: &target, to_offset: 0, size };
+    let copy = CopyRegion { from: &source, from_offset: 0, to: &target, to_offset: 0, size };
     manager.copy(second, &[copy]).expect("queued");
     let after = lines.mark(second).expect("open");
     // A backend that forgot the order needs a moment to show it.
@@ -335,10 +337,10 @@ fn a_resize_keeps_the_bytes_that_both_sizes_have<B: Backend + 'static>(world: &W
     }
     let refused = manager.resize(one, u64::MAX / 4).expect_err("never fits");
     assert_eq!(refused.error.kind(), ErrorKind::ExceedsLimit);
-    assert_eq!(refused.allocation.size(), world.whole(3 << 20), "as it was");
+    assert_eq!(refused.given.size(), world.whole(3 << 20), "as it was");
     let mut bytes = vec![0; slice(0, guard.size()).len()];
     guard.read(0, &mut bytes).expect("inside");
     assert!(bytes.iter().all(|byte| *byte == 9), "a neighbour's bytes");
-    let foreign = world.manager().resize(refused.allocation, 64).expect_err("another manager's");
+    let foreign = world.manager().resize(refused.given, 64).expect_err("another manager's");
     assert_eq!(foreign.error.kind(), ErrorKind::Foreign);
 }

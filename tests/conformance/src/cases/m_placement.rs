@@ -4,9 +4,9 @@ use crate::case::{Case, Need};
 use crate::rng::Rng;
 use crate::world::{World, check_stamp, in_heap, write_stamp};
 use omniheap_core::{
-    Access, Align, Backend, Caps, Copy, DefaultPolicy, ErrorKind, HeapId, HeapKind, Lifetime,
-    OptIn, Pattern, Placement, Policy, Ranking, Reason, Region, Request, Rung, SharedArray,
-    SharedError, SharedLayout, TimelineId, Writer,
+    Access, Align, Backend, Caps, CopyRegion, DefaultPolicy, ErrorKind, HeapId, HeapKind, Lifetime,
+    Limits, OptIn, Pattern, Placement, Policy, Ranking, Reason, Region, Request, Rung, SharedArray,
+    SharedError, SharedLayout, TimelineId, Usage, Writer,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -147,7 +147,7 @@ fn a_missing_region_has_a_reported_substitute<B: Backend + 'static>(world: &Worl
     let asks = [
         (HeapKind::Constant, Region::Constant, table),
         (HeapKind::Unified, Region::Unified, both),
-        (HeapKind::Staging, Region::Staging, Request::upload(256)),
+        (HeapKind::Staging, Region::Staging, Request::new(256).usage(Usage::Upload)),
         (HeapKind::Device, Region::Device, Request::new(256)),
     ];
     for (kind, region, request) in asks {
@@ -237,10 +237,10 @@ fn a_policy_that_fails_gives_way_to_the_default_rules<B: Backend + 'static>(worl
         let wanted = DefaultPolicy.place(&request, world.backend().caps()).expect("it fits");
         assert_eq!(explained.placement, wanted);
         let heap = wanted.heaps.as_slice()[0];
-        manager.set_budget(heap, 0, 0).expect("a heap");
+        manager.set_budget(heap, Limits::hard(0)).expect("a heap");
         let short = manager.allocate(&request.heap(heap)).expect_err("no policy lifts a budget");
         assert_eq!(short.kind(), ErrorKind::OverBudget);
-        manager.set_budget(heap, u64::MAX, u64::MAX).expect("a heap");
+        manager.set_budget(heap, Limits::hard(u64::MAX)).expect("a heap");
         drop(take(&manager, &request));
     }
 }
@@ -258,7 +258,7 @@ fn what_is_published_is_final<B: Backend + 'static>(world: &World<B>) {
         let bytes = vec![0; usize::try_from(size).expect("small")];
         assert_eq!(kind(table.write(0, &bytes)), ErrorKind::Published);
         assert_eq!(kind(table.fill(0, size, 0)), ErrorKind::Published);
-        let copy = |from, to| Copy { from, from_offset: 0, to, to_offset: 0, size };
+        let copy = |from, to| CopyRegion { from, from_offset: 0, to, to_offset: 0, size };
         let copied = manager.copy(TimelineId::MAIN, &[copy(&other, &table)]);
         assert_eq!(kind(copied), ErrorKind::Published);
         assert!(table.map().is_err(), "a view could change what is final");

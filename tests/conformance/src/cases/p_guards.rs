@@ -226,7 +226,7 @@ fn what_is_freed_while_it_moves_is_looked_at<B: Backend + 'static>(world: &World
     assert_eq!(manager.totals().live, 6);
     drop(live);
     assert_eq!(found(&manager).len(), 1);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn what_lives_is_looked_at_on_request_and_named_once<B: Backend + 'static>(world: &World<B>) {
@@ -251,7 +251,7 @@ fn whoever_looks_disturbs_nobody<B: Backend + 'static>(world: &World<B>) {
     let work = |request: Request<'_>| {
         for round in 0..200 {
             let size = world.whole(500 + round * 77);
-            let one = take(&manager, &Request { layout: Layout::new(size), ..request });
+            let one = take(&manager, &request.layout(Layout::new(size)));
             one.fill(0, size, WRONG).expect("whole words");
         }
     };
@@ -273,7 +273,7 @@ fn guards_stand_behind_every_kind_of_allocation<B: Backend + 'static>(world: &Wo
     let stack = world.stack();
     let (manager, _) = guarded(world, &stack);
     let heap = world.device_heap();
-    let buddies = PoolConfig { strategy: StrategyKind::Buddy(256), ..PoolConfig::new() };
+    let buddies = PoolConfig::new().strategy(StrategyKind::Buddy(256));
     let pool = manager.create_pool(heap, buddies).expect("buddies");
     let size = 1001;
     let large = take(&manager, &Request::new(4096));
@@ -299,7 +299,7 @@ fn guards_stand_behind_every_kind_of_allocation<B: Backend + 'static>(world: &Wo
         ids.retain(|id| *id != one.id);
     }
     assert_eq!(ids, [], "not found");
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 fn a_guard_that_cannot_be_laid_fails_the_request<B: Backend + 'static>(world: &World<B>) {

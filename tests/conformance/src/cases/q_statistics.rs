@@ -69,7 +69,7 @@ fn parts_add_up_to_the_whole<B: Backend + 'static>(world: &World<B>) {
         assert_eq!(sum, manager.heap_use(heap).expect("exists").reserved);
     }
     drop(live);
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
 }
 
 /// Checks that what a report lists is what it counts.
@@ -162,7 +162,7 @@ fn an_empty_manager_has_defined_numbers<B: Backend + 'static>(world: &World<B>) 
     assert_eq!((report.peak_reserved_bytes, report.rungs.iter().sum::<u64>()), (0, 0));
     let pool = manager.create_pool(world.device_heap(), pool_of(1 << 20)).expect("valid");
     assert_eq!((pool.reserved(), manager.totals()), (0, Totals::default()));
-    manager.destroy_pool(pool).map_err(|(_, error)| error).expect("empty");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("empty");
     manager.validate().expect("sound");
 }
 

@@ -2,7 +2,7 @@
 use super::{kind, place_of, take};
 use crate::case::Case;
 use crate::world::{World, pool_of, timelines};
-use omniheap_core::{Backend, Copy, ErrorKind, Request, TimelineId};
+use omniheap_core::{Backend, CopyRegion, ErrorKind, Request, TimelineId};
 use omniheap_layers::CallKind;
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -36,7 +36,7 @@ fn a_lost_device_says_so_at_once_and_is_left_alone<B: Backend + 'static>(world: 
     assert_eq!(kind(one.write(0, &[1; 64])), lost);
     assert_eq!(kind(one.read(0, &mut [1; 64])), lost);
     assert_eq!(kind(one.fill(0, 64, 1)), lost);
-    let copy = Copy { from: &one, from_offset: 0, to: &other, to_offset: 0, size: 64 };
+    let copy = CopyRegion { from: &one, from_offset: 0, to: &other, to_offset: 0, size: 64 };
     assert_eq!(kind(manager.copy(MAIN, &[copy])), lost);
     assert_eq!(kind(manager.allocate(&Request::new(1 << 20).dedicated())), lost);
     assert_eq!(kind(manager.allocate(&Request::new(64 << 20))), lost);

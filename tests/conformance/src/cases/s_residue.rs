@@ -3,7 +3,9 @@ use super::{kind, take};
 use crate::case::{Case, Need};
 use crate::rng::difference;
 use crate::world::{Stack, World, in_heap, timelines};
-use omniheap_core::{Allocation, Backend, ErrorKind, HeapKind, Manager, Request, TimelineId};
+use omniheap_core::{
+    Allocation, Backend, ErrorKind, HeapKind, Limits, Manager, Request, TimelineId,
+};
 use omniheap_layers::{CallKind, Plan};
 
 const SECRET: u8 = 0xA5;
@@ -92,7 +94,7 @@ fn a_domain_within_its_reserve_is_served_whatever_others_hold<B: Backend + 'stat
     drop((taken, served));
     modest.trim().expect("empty blocks go back");
     modest.set_reserve(heap, 0).expect("promises can be taken back");
-    modest.set_budget(heap, 1 << 20, 1 << 20).expect("a quota");
+    modest.set_budget(heap, Limits::hard(1 << 20)).expect("a quota");
     assert_eq!(kind(modest.allocate(&in_heap(heap, 8 << 20))), ErrorKind::OverBudget);
 }
 

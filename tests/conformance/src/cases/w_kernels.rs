@@ -5,7 +5,7 @@ use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, timelines};
 use omniheap_core::{
     Allocation, Backend, Clear, ErrorKind, Heap, HeapKind, Kernel, Lifetime, Manager, Pattern,
-    Point, Reason, Region, Request, SharedArray, SharedLayout, TimelineId, Writer,
+    Point, Reason, Region, Request, SharedArray, SharedLayout, TimelineId, Usage, Writer,
 };
 use omniheap_extras::{Constant, ConstantHome, allocate_constants, plan_constants};
 use omniheap_shaders::{CONVOLUTION, REDUCTION, RESIDUE, SCALE};
@@ -156,7 +156,10 @@ fn constants_of_a_set_travel_with_the_launch_or_share_the_bank<B: Backend + 'sta
         let size = limits.bank.min(limits.max_bind).min(1 << 20) / 16 * sixteenths;
         Request::new(size).writer(Writer::HostOnce).pattern(Pattern::Broadcast).reuse(2)
     };
-    let small = Request::upload(12).pattern(Pattern::Broadcast).lifetime(Lifetime::Kernel);
+    let small = Request::new(12)
+        .usage(Usage::Upload)
+        .pattern(Pattern::Broadcast)
+        .lifetime(Lifetime::Kernel);
     let set = [small, table(10), table(7), table(7)];
     let plan = plan_constants(&manager, &set, 0).expect("served");
     assert_eq!(plan.benefit, plan.bound, "few constants are placed in the best way there is");

@@ -1,7 +1,7 @@
 //! One round of a soak.
 use super::{Entry, Soak, each_line, stamped};
 use crate::look::Look;
-use omniheap_core::{Backend, Copy, Point, Request, TimelineId};
+use omniheap_core::{Backend, CopyRegion, Point, Request, TimelineId};
 
 /// Operations of a round.
 pub(super) const ROUND: u64 = 512;
@@ -206,7 +206,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
         }
         pairs.sort_unstable();
         for group in pairs.chunk_by(|one, other| one.0 == other.0) {
-            let copy = |(_, a, b): &(TimelineId, usize, usize)| Copy {
+            let copy = |(_, a, b): &(TimelineId, usize, usize)| CopyRegion {
                 from: &self.live[*a].one,
                 from_offset: 0,
                 to: &self.live[*b].one,

@@ -1,7 +1,7 @@
 //! Bytes that tell allocations apart, written and compared in batches by the device itself.
 use crate::rng::{Rng, mix};
 use crate::world::{Stack, World};
-use omniheap_core::{Allocation, Backend, Copy, Manager, Request, TimelineId};
+use omniheap_core::{Allocation, Backend, CopyRegion, Manager, Request, TimelineId};
 
 /// Bytes of a stamp, unless the allocation is smaller.
 pub(super) const STAMPED: u64 = 64;
@@ -79,7 +79,7 @@ impl<B: Backend + 'static> Stamps<B> {
         for part in stamps.chunks(MOST) {
             let copies: Vec<_> = part
                 .iter()
-                .map(|stamp| Copy {
+                .map(|stamp| CopyRegion {
                     from: &self.pattern,
                     from_offset: self.place(stamp.id),
                     to: stamp.one,
@@ -106,7 +106,7 @@ impl<B: Backend + 'static> Stamps<B> {
             let copies: Vec<_> = part
                 .iter()
                 .enumerate()
-                .map(|(at, stamp)| Copy {
+                .map(|(at, stamp)| CopyRegion {
                     from: stamp.one,
                     from_offset: stamp.offset,
                     to: area,

@@ -7,7 +7,7 @@ use bug::{BUGS, Bug, Where};
 use buggy::Buggy;
 use core::ops::ControlFlow;
 use omniheap_conformance::{Account, Mode, Outcome, Rig, run, soak::soak};
-use omniheap_core::{Align, Heap, HeapKind, HostAccess, Result, SharedCaps};
+use omniheap_core::{Align, HeapKind, HostAccess, Result, SharedCaps};
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn open(bug: Bug, place: Where) -> Result<Rig<Buggy>> {
     let host = Host::builder().heap(heap(HeapKind::Device, 512 * MIB)).shared(SHARED);
     let staging = heap(HeapKind::Staging, 512 * MIB);
     let host = if place == Where::Strange {
-        host.heap(Heap { host: HostAccess::Incoherent, ..staging }).copy_align(Align::of(4))
+        host.heap(staging.host(HostAccess::Incoherent)).copy_align(Align::of(4))
     } else {
         host.heap(staging)
     };

@@ -52,7 +52,8 @@ fn holes_of_a_closed_timeline_are_slid_together_for_others() {
         for timeline in [None, Some(MAIN)] {
             let manager = Manager::with_config(host(8 * MIB), config.clone());
             let live = leave_holes(&manager);
-            let request = Request { timeline, ..Request::new(2 * MIB) };
+            let mut request = Request::new(2 * MIB);
+            request.timeline = timeline;
             let large = take(&manager, &request);
             large.fill(0, 2 * MIB, 99).expect("in range");
             live.iter().for_each(|(n, one)| assert_eq!(value(one), *n));

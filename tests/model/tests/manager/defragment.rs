@@ -327,7 +327,7 @@ fn a_slide_that_fails_half_way_goes_back() {
         let device =
             Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).open().expect("a device");
         let manager = Manager::with_config(Fault::new(device), config().plain());
-        let block = PoolConfig { block: Some(16 * MIB), lanes: Some(1), ..PoolConfig::new() };
+        let block = PoolConfig::new().block(16 * MIB).lanes(1);
         let pool = manager.create_pool(HeapId(0), block).expect("valid");
         let size = |id: u64| MIB >> (id % 2);
         let all: Live<_> =

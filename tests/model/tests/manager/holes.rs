@@ -21,8 +21,7 @@ fn manager(inside: InsideBlock, capacity: u64) -> Manager<Host> {
 }
 
 fn pool(manager: &Manager<Host>, block: u64, most: u64) -> UserPool<Host> {
-    let config =
-        PoolConfig { block: Some(block), maximum: most, lanes: Some(1), ..PoolConfig::new() };
+    let config = PoolConfig::new().block(block).maximum(most).lanes(1);
     manager.create_pool(HeapId(0), config).expect("valid")
 }
 
@@ -169,7 +168,7 @@ fn calls_that_fail_one_after_another_lose_nothing() {
                 let mut config = ManagerConfig::default().plain();
                 config.defragmentation = Defragmentation::Off;
                 let manager = Manager::with_config(Fault::new(host.expect("a device")), config);
-                let block = PoolConfig { block: Some(MIB), lanes: Some(1), ..PoolConfig::new() };
+                let block = PoolConfig::new().block(MIB).lanes(1);
                 let pool = manager.create_pool(HeapId(0), block).expect("valid");
                 // Every hole is smaller than what lies behind it, so that all of it slides over its own bytes.
                 let size = |id: u64| if id.is_multiple_of(2) { 96 << 10 } else { 32 << 10 };

@@ -73,7 +73,7 @@ fn a_resized_secret_is_still_secret() {
 #[test]
 fn a_paged_pool_keeps_its_minimum_when_it_is_trimmed() {
     let manager = Manager::new(device(1 << 30));
-    let config = PoolConfig { paged: true, minimum: 8 * MIB, ..PoolConfig::new() };
+    let config = PoolConfig::new().paged().minimum(8 * MIB);
     let pool = manager.create_pool(HeapId(0), config).expect("valid");
     drop(pool.allocate(&Request::new(16 * MIB)).expect("fits"));
     manager.trim().expect("alive");

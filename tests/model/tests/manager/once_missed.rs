@@ -3,7 +3,7 @@ use super::before::asked;
 use omniheap_core::strategy::{Strategy, Tlsf};
 use omniheap_core::{
     Align, Class, ErrorKind, Event, HeapId, HeapKind, Layout, Manager, ManagerConfig, Observer,
-    Request, Rung, Timelines,
+    Request, Rung, Timelines, Usage,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -145,7 +145,7 @@ fn a_heap_that_filled_up_is_used_again_only_when_there_is_room() {
     (window.page, window.physical) = (None, 1);
     let host = Host::builder().heap(window).heap(heap(HeapKind::Staging, 256 * MIB)).open();
     let manager = Manager::with_config(host.expect("a host device"), plain());
-    let request = Request::upload(8 * MIB);
+    let request = Request::new(8 * MIB).usage(Usage::Upload);
     let ask = || manager.allocate(&request).expect("room");
     let mut live: Vec<_> = (0..28).map(|_| ask()).collect();
     assert!(live.iter().all(|one| one.heap() == HEAP), "up to 14 sixteenths");

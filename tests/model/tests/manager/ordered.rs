@@ -1,6 +1,6 @@
 //! Pools that reuse bytes across timelines in order: what is pending reads what it should, whatever is asked for meanwhile.
 use omniheap_core::{
-    Allocation, Copy, HeapId, HeapKind, Manager, ManagerConfig, Request, Rung, TimelineId,
+    Allocation, CopyRegion, HeapId, HeapKind, Manager, ManagerConfig, Request, Rung, TimelineId,
     Timelines, Waiting,
 };
 use omniheap_host::{Host, heap};
@@ -21,7 +21,7 @@ fn ask(manager: &Manager<Host>, on: TimelineId, size: u64) -> Allocation<Host> {
 
 /// Copies the first bytes of one allocation to another, when its timeline comes to it.
 fn keep(manager: &Manager<Host>, on: TimelineId, from: &Allocation<Host>, to: &Allocation<Host>) {
-    let one = Copy { from, from_offset: 0, to, to_offset: 0, size: MIB };
+    let one = CopyRegion { from, from_offset: 0, to, to_offset: 0, size: MIB };
     manager.copy(on, &[one]).expect("both are long enough");
 }
 
@@ -137,7 +137,7 @@ impl Program {
     /// Copies a stamp away when a timeline comes to it.
     fn copy(&mut self, from: &Allocation<Host>, on: TimelineId, stamp: u8) {
         let to_offset = self.expected.len() as u64 * STAMP;
-        let one = Copy { from, from_offset: 0, to: &self.copies, to_offset, size: STAMP };
+        let one = CopyRegion { from, from_offset: 0, to: &self.copies, to_offset, size: STAMP };
         self.manager.copy(on, &[one]).expect("both are long enough");
         self.expected.push(stamp);
     }

@@ -19,7 +19,7 @@ fn manager() -> Manager<Host> {
 }
 
 fn config() -> PoolConfig {
-    PoolConfig { block: Some(BLOCK), ..PoolConfig::new() }
+    PoolConfig::new().block(BLOCK)
 }
 
 /// What a strategy does wrong.
@@ -180,7 +180,7 @@ fn a_bad_grant_is_refused_and_taken_back() {
         assert!(holds(&first, 1), "{lie:?}");
         manager.validate().expect("sound");
         drop(first);
-        manager.destroy_pool(pool).map_err(|refused| refused.1).expect("nothing is live");
+        manager.destroy_pool(pool).map_err(|refused| refused.error).expect("nothing is live");
         assert_eq!(manager.totals().reserved_bytes, 0, "{lie:?}");
     }
 }
@@ -211,6 +211,22 @@ fn a_block_with_live_spans_is_never_returned() {
 }
 
 #[test]
+fn blocks_are_returned_as_soon_as_nothing_lives_in_them() {
+    let manager = manager();
+    let make = |granularity| Subject::FirstFit.make(granularity);
+    let pool = manager.create_pool_with(HEAP, config(), make).expect("a valid pool");
+    for round in 1..4 {
+        let live: Vec<_> =
+            (0..round).map(|_| pool.allocate(&Request::new(BLOCK - 1024)).expect("fits")).collect();
+        assert_eq!(pool.reserved(), round * BLOCK);
+        assert_eq!(pool.trim().expect("alive"), 0);
+        drop(live);
+        assert_eq!(pool.trim().expect("alive"), round * BLOCK);
+        assert_eq!((pool.reserved(), manager.totals().reserved_bytes), (0, 0));
+    }
+}
+
+#[test]
 fn an_allocation_stays_where_it_was_granted() {
     let manager = manager();
     let pool = pool(&manager, Lie::Moved);
@@ -232,7 +248,7 @@ fn what_is_not_freed_is_lost_to_everybody_until_the_pool_ends() {
         .collect();
     assert_eq!(offsets, [0, 1024, 2048, 3072], "nobody gets the bytes again");
     assert_eq!((manager.totals().live, pool.trim().expect("alive")), (0, 0));
-    manager.destroy_pool(pool).map_err(|refused| refused.1).expect("nobody owns anything");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("nobody owns anything");
     assert_eq!(manager.totals().reserved_bytes, 0);
 }
 
@@ -244,7 +260,7 @@ fn each_lane_gets_a_strategy_of_its_own() {
         count.fetch_add(1, Relaxed);
         Subject::FirstFit.make(granularity)
     };
-    let config = PoolConfig { lanes: Some(4), ..config() };
+    let config = config().lanes(4);
     let pool = manager.create_pool_with(HEAP, config, make).expect("a valid pool");
     thread::scope(|scope| {
         for byte in 1..=8 {
@@ -267,15 +283,15 @@ fn each_lane_gets_a_strategy_of_its_own() {
     assert!((2..=4).contains(&made.load(Relaxed)), "{made:?}");
     manager.validate().expect("sound");
     manager.defragment().expect("alive");
-    manager.destroy_pool(pool).map_err(|refused| refused.1).expect("nothing is live");
+    manager.destroy_pool(pool).map_err(|refused| refused.error).expect("nothing is live");
 }
 
 #[test]
 fn the_kind_of_an_own_strategy_needs_the_strategy() {
-    let config = PoolConfig { strategy: StrategyKind::Custom, ..config() };
+    let config = config().strategy(StrategyKind::Custom);
     let refused = manager().create_pool(HEAP, config).expect_err("there is no strategy");
     assert_eq!(refused.kind(), ErrorKind::InvalidConfig);
-    let paged = PoolConfig { paged: true, ..config };
+    let paged = config.paged();
     let refused =
         manager().create_pool_with(HEAP, paged, |granularity| Subject::FirstFit.make(granularity));
     assert_eq!(refused.expect_err("pages need the general one").kind(), ErrorKind::InvalidConfig);
@@ -283,7 +299,7 @@ fn the_kind_of_an_own_strategy_needs_the_strategy() {
 
 /// A pool of one block whose spans the caller names.
 fn exact_pool(manager: &Manager<Host>) -> UserPool<Host> {
-    let config = PoolConfig { minimum: BLOCK, maximum: BLOCK, ..config() };
+    let config = config().minimum(BLOCK).maximum(BLOCK);
     let make = |granularity| Subject::Exact.make(granularity);
     manager.create_pool_with(HEAP, config, make).expect("a valid pool")
 }
@@ -324,13 +340,13 @@ fn spans_are_taken_only_where_the_pool_can() {
         let pool = manager.create_pool_with(HEAP, config, make).expect("a valid pool");
         pool.take_span(0, &Request::new(1)).map(drop).map_err(|error| error.kind())
     };
-    let primed = PoolConfig { minimum: BLOCK, ..config() };
+    let primed = config().minimum(BLOCK);
     assert_eq!(honest(primed, Subject::Exact), Ok(()));
     assert_eq!(honest(primed, Subject::FirstFit), Err(ErrorKind::Unsupported));
-    let lanes = PoolConfig { lanes: Some(2), ..primed };
+    let lanes = primed.lanes(2);
     assert_eq!(honest(lanes, Subject::Exact), Err(ErrorKind::Unsupported));
     assert_eq!(honest(config(), Subject::Exact), Err(ErrorKind::Stale), "there is no block");
-    let general = manager.create_pool(HEAP, PoolConfig { lanes: Some(1), ..primed });
+    let general = manager.create_pool(HEAP, primed.lanes(1));
     let refused = general.expect("a valid pool").take_span(0, &Request::new(1));
     assert_eq!(refused.expect_err("it places by itself").kind(), ErrorKind::Unsupported);
 }
@@ -342,7 +358,7 @@ fn a_strategy_that_takes_another_span_is_refused() {
         let inner = Subject::Exact.make(granularity);
         Box::new(Liar { inner, lie: Lie::NextSpan, first: None }) as Box<dyn Strategy>
     };
-    let config = PoolConfig { minimum: BLOCK, ..config() };
+    let config = config().minimum(BLOCK);
     let pool = manager.create_pool_with(HEAP, config, make).expect("a valid pool");
     for _ in 0..2 {
         let refused = pool.take_span(0, &Request::new(64)).expect_err("another span");

@@ -24,6 +24,8 @@ struct Sheets {
     orders: Mutex<Vec<(TimelineId, TimelineId)>>,
     /// Blocks, and reservations of addresses.
     blocks: AtomicU64,
+    /// What another thread does while pages are mapped.
+    meanwhile: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
 /// What the device does with work.
@@ -44,32 +46,11 @@ struct Addresses(Mutex<BTreeMap<u64, u64>>);
 impl Sheets {
     fn new(work: Work) -> Self {
         let page = Align::of(PAGE);
-        let heap = Heap {
-            kind: HeapKind::Device,
-            name: String::new(),
-            size: 8 << 30,
-            max_block: 8 << 30,
-            align: page,
-            granule: page,
-            page: Some(page),
-            mapper: Mapper::Host,
-            host: HostAccess::None,
-            use_when: Use::Normal,
-            physical: 0,
-        };
-        let caps = Caps {
-            device: DeviceInfo::default(),
-            heaps: vec![heap],
-            max_blocks: 64,
-            copy: CopyCaps { align: Align::ONE, inside_block: InsideBlock::Allowed },
-            neighbour_granularity: Align::ONE,
-            atom: Align::ONE,
-            constant: None,
-            shared: None,
-        };
+        let heap = Heap::new(HeapKind::Device, 8 << 30).align(page).granule(page).page(Some(page));
+        let caps = Caps::new(DeviceInfo::default(), vec![heap]).max_blocks(64);
         let [next, most, marks, reached, waits, blocks] = [const { AtomicU64::new(0) }; 6];
-        let (made, orders) = (Mutex::default(), Mutex::default());
-        Self { caps, next, made, most, work, marks, reached, waits, orders, blocks }
+        let (made, orders, meanwhile) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { caps, next, made, most, work, marks, reached, waits, orders, blocks, meanwhile }
     }
 
     /// Whole sheets, and nothing else.
@@ -175,6 +156,12 @@ unsafe impl Remap for Sheets {
         for (position, page) in (first..).zip(pages) {
             assert_eq!(table.insert(position, page.0), None);
         }
+        drop(table);
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(mut run) = meanwhile {
+            run();
+            *self.meanwhile.lock().unwrap() = Some(run);
+        }
         Ok(())
     }
     unsafe fn unmap_pages(&self, block: &Addresses, first: u64, count: u64) -> Result<()> {
@@ -206,6 +193,35 @@ fn sheets_move_whole_and_all_of_them_go_back() {
     manager.trim().unwrap();
     assert_eq!(manager.heap_use(HeapId(0)).unwrap().reserved, 0);
     assert!(manager.backend().made.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_request_is_served_though_another_takes_every_hole_beside_its_pages() {
+    let mut config = ManagerConfig::default();
+    config.defragmentation = Defragmentation::Off;
+    let manager = Manager::with_config(Sheets::new(Work::AtOnce), config);
+    let _first = manager.allocate(&Request::new(PAGE / 2)).unwrap();
+    let (other, mut taken) = (manager.clone(), Vec::new());
+    let calls = manager.report().driver_calls;
+    *manager.backend().meanwhile.lock().unwrap() = Some(Box::new(move || {
+        let holes = [PAGE, PAGE / 2].map(|size| other.allocate(&Request::new(size).held_only()));
+        taken.extend(holes.into_iter().flatten());
+    }));
+    let served = manager.allocate(&Request::new(PAGE + PAGE / 4));
+    *manager.backend().meanwhile.lock().unwrap() = None;
+    assert!(served.is_ok(), "{}", served.unwrap_err());
+    let calls = manager.report().driver_calls - calls;
+    assert_eq!(calls, 4, "pages are made and mapped beside a hole, and once more without one");
+}
+
+#[test]
+fn a_summary_is_a_report_without_its_blocks() {
+    let manager = Manager::new(Sheets::new(Work::AtOnce));
+    let _live = [1, 2, 3].map(|pages| manager.allocate(&Request::new(pages * PAGE)).unwrap());
+    let mut report = manager.report();
+    assert!(report.pools.iter().any(|pool| !pool.blocks.is_empty()));
+    report.pools.iter_mut().for_each(|pool| pool.blocks.clear());
+    assert_eq!(manager.summary(), report);
 }
 
 /// A manager of a device that does nothing before someone waits for it.

@@ -2,8 +2,8 @@
 use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
-    Relief, Request, Rung, StrategyKind, TimelineId, Timelines,
+    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager, ManagerConfig,
+    PoolConfig, Relief, Request, Rung, StrategyKind, TimelineId, Timelines,
 };
 use omniheap_extras::Staging;
 use omniheap_host::{Host, heap};
@@ -135,7 +135,7 @@ fn bytes_survive_a_ring_smaller_than_themselves() {
 #[test]
 fn the_soft_limit_asks_and_the_hard_limit_refuses() {
     let manager = plain(1 << 30);
-    manager.set_budget(DEVICE, 8 * MIB, 16 * MIB).expect("soft below hard");
+    manager.set_budget(DEVICE, Limits { soft: 8 * MIB, hard: 16 * MIB }).expect("soft below hard");
     let asked = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&asked);
     manager.on_pressure(move |_| {
@@ -195,7 +195,9 @@ fn a_pressure_callback_that_panics_leaks_no_request() {
     for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
         let host = Host::builder().heap(heap(HeapKind::Device, 1 << 30)).open().expect("a device");
         let manager = Manager::with_config(host, config);
-        manager.set_budget(HeapId(0), 1 << 20, 1 << 30).expect("the heap is there");
+        manager
+            .set_budget(HeapId(0), Limits { soft: 1 << 20, hard: 1 << 30 })
+            .expect("the heap is there");
         manager.on_pressure(|_| std::panic::resume_unwind(Box::new("the program's own")));
         let ask = || manager.allocate(&Request::new(8 << 20));
         assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(ask)).is_err());
@@ -220,13 +222,14 @@ fn a_loss_that_is_none_hands_no_secret_on() {
                 _ => Verdict::Forward,
             });
             let manager = Manager::with_config(device, ManagerConfig::default().plain());
-            let request = Request { timeline, ..Request::new(64 << 10) };
+            let mut request = Request::new(64 << 10);
+            request.timeline = timeline;
             let secret = manager.allocate(&request.secret()).expect("room");
             secret.fill(0, 64 << 10, 0x5e).expect("in range");
             armed.store(1, Ordering::Relaxed);
             drop(secret);
             armed.store(0, Ordering::Relaxed);
-            let rest = manager.allocate(&Request { timeline, ..Request::new(4 << 20) });
+            let rest = manager.allocate(&request.layout(Layout::new(4 << 20)));
             let small = manager.allocate(&request).expect("room");
             for one in [rest.expect("room"), small] {
                 let mut seen = vec![0; usize::try_from(one.size()).expect("small")];
@@ -383,7 +386,7 @@ fn a_resized_allocation_stays_what_it_was() {
 fn a_pool_that_cannot_grow_still_holds_its_minimum() {
     let manager = plain(64 * MIB);
     let _others = manager.allocate(&Request::new(16 * MIB).dedicated()).expect("fits");
-    let config = PoolConfig { minimum: 8 * MIB, lanes: Some(1), ..PoolConfig::new() };
+    let config = PoolConfig::new().minimum(8 * MIB).lanes(1);
     let pool = manager.create_pool(DEVICE, config).expect("valid");
     let all: Vec<_> = (0..32).map(|_| pool.allocate(&Request::new(MIB)).expect("fits")).collect();
     drop(all);
@@ -398,8 +401,7 @@ fn a_pool_that_cannot_grow_still_holds_its_minimum() {
 #[test]
 fn a_stack_pool_takes_frees_in_any_order() {
     let manager = plain(64 * MIB);
-    let config =
-        PoolConfig { strategy: StrategyKind::Stack, block: Some(MIB), ..PoolConfig::new() };
+    let config = PoolConfig::new().strategy(StrategyKind::Stack).block(MIB);
     let pool = manager.create_pool(DEVICE, config).expect("valid");
     for _ in 0..3 {
         let all: Vec<_> =
@@ -428,7 +430,7 @@ fn small_allocations_do_not_live_in_what_a_huge_one_left() {
 #[test]
 fn a_pool_of_equal_blocks_keeps_its_empty_one() {
     let manager = plain(1024 * MIB);
-    let config = PoolConfig { block: Some(256 * MIB), lanes: Some(1), ..PoolConfig::new() };
+    let config = PoolConfig::new().block(256 * MIB).lanes(1);
     let pool = manager.create_pool(DEVICE, config).expect("valid");
     drop(pool.allocate(&Request::new(MIB)).expect("fits"));
     let calls = manager.report().driver_calls;

@@ -1,7 +1,7 @@
 //! What a recall promises: bytes come back to the heap that they were meant for, or stay where they are, on host memory.
 use omniheap_core::{
-    Allocation, Backend, Budget, Decision, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig,
-    MoveOutcome, Pass, Place, Reason, Region, Request, SpanState, TimelineId,
+    Allocation, Backend, Budget, Decision, ErrorKind, HeapId, HeapKind, Limits, Manager,
+    ManagerConfig, MoveOutcome, Pass, Place, Reason, Region, Request, SpanState, TimelineId,
 };
 use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
@@ -16,7 +16,7 @@ const FAR: HeapId = HeapId(1);
 const ROOM: u64 = 16 * MIB;
 
 fn host() -> Host {
-    let far = omniheap_core::Heap { physical: 1, ..heap(HeapKind::Staging, ROOM) };
+    let far = heap(HeapKind::Staging, ROOM).physical(1);
     Host::builder().heap(heap(HeapKind::Device, ROOM)).heap(far).open().expect("a host device")
 }
 
@@ -256,7 +256,7 @@ fn the_soft_limit_of_the_heap_is_kept() {
         let (near, live) = spill(&manager, Request::new(1), &[MIB; 8]);
         drop(near);
         manager.trim().expect("alive");
-        manager.set_budget(NEAR, 5 * MIB, ROOM).expect("valid");
+        manager.set_budget(NEAR, Limits { soft: 5 * MIB, hard: ROOM }).expect("valid");
         while begin(&manager).commit().expect("alive").moved.moves > 0 {}
         let held = manager.heap_use(NEAR).expect("it is there");
         assert!(held.reserved <= 5 * MIB, "{held:?}");

@@ -16,7 +16,7 @@ const FAR_ROOM: u64 = 64 << 20;
 
 fn manager(paged: bool, with_guards: bool) -> Manager<Host> {
     let near = heap(HeapKind::Device, NEAR_ROOM);
-    let far = omniheap_core::Heap { physical: 1, ..heap(HeapKind::Staging, FAR_ROOM) };
+    let far = heap(HeapKind::Staging, FAR_ROOM).physical(1);
     let host = Host::builder().heap(near).heap(far).open().expect("a host device");
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(2);

@@ -3,7 +3,7 @@ use super::before::asked;
 use core::time::Duration;
 use omniheap_core::strategy::{Strategy as _, TakeSpan as _};
 use omniheap_core::{
-    Align, Allocation, Backend as _, ErrorKind, HeapId, HeapKind, Manager, Request, Span,
+    Align, Allocation, Backend as _, ErrorKind, HeapId, HeapKind, Limits, Manager, Request, Span,
     TimelineId, Timelines as _,
 };
 use omniheap_host::{Host, heap};
@@ -129,7 +129,7 @@ fn a_failed_request_leaves_the_schedule_where_it_stood() {
     let manager = manager(1 << 30);
     let installed = three().install(&manager, None).expect("it fits");
     let held = manager.totals().reserved_bytes;
-    manager.set_budget(HeapId(0), held, held).expect("nothing more");
+    manager.set_budget(HeapId(0), Limits::hard(held)).expect("nothing more");
     let first = installed.allocate(&ask(4 * KIB)).expect("planned");
     let second = installed.allocate(&ask(4 * KIB)).expect("planned");
     let before = installed.report();

@@ -1,7 +1,7 @@
 //! Memory that the host writes directly: what the device still reads is never overwritten, and frames cost no driver calls.
 use omniheap_core::{
-    Allocation, Backend, Copy, HeapId, HeapKind, Manager, ManagerConfig, Point, Request,
-    TimelineId, Timelines,
+    Allocation, Backend, CopyRegion, HeapId, HeapKind, Manager, ManagerConfig, Point, Request,
+    TimelineId, Timelines, Usage,
 };
 use omniheap_extras::guarded;
 use omniheap_host::{Host, heap};
@@ -38,7 +38,7 @@ fn value<B: Backend>(of: &Allocation<B>) -> u8 {
 fn send<B: Backend>(manager: &Manager<B>, from: &Allocation<B>, to: &Allocation<B>) {
     let size = to.size();
     manager
-        .copy(MAIN, &[Copy { from, from_offset: 0, to, to_offset: 0, size }])
+        .copy(MAIN, &[CopyRegion { from, from_offset: 0, to, to_offset: 0, size }])
         .expect("both are long enough");
 }
 
@@ -63,11 +63,11 @@ fn frames_behind_a_busy_device(config: ManagerConfig, frame: &Request<'_>) {
 fn a_frame_never_overwrites_what_the_device_still_reads() {
     for config in [ManagerConfig::default(), guarded(ManagerConfig::default())] {
         for request in [
-            Request::upload(4 * KIB).on(MAIN),
-            Request::upload(4 * KIB).on(MAIN).name("frame").pinned(),
-            Request::upload(4 * KIB).on(MAIN).dedicated(),
+            Request::new(4 * KIB).usage(Usage::Upload).on(MAIN),
+            Request::new(4 * KIB).usage(Usage::Upload).on(MAIN).name("frame").pinned(),
+            Request::new(4 * KIB).usage(Usage::Upload).on(MAIN).dedicated(),
             Request::new(4 * KIB).on(MAIN).heap(STAGING),
-            Request::read_back(4 * KIB).on(MAIN).heap(UNIFIED),
+            Request::new(4 * KIB).usage(Usage::Readback).on(MAIN).heap(UNIFIED),
         ] {
             frames_behind_a_busy_device(config.clone(), &request);
         }
@@ -79,14 +79,14 @@ fn a_frame_never_overwrites_what_the_device_still_reads() {
 fn a_resized_upload_is_still_the_hosts() {
     let (host, manager) = open(ManagerConfig::default());
     let sink = manager.allocate(&Request::new(4 * KIB).on(MAIN)).expect("room");
-    let old = manager.allocate(&Request::upload(KIB).on(MAIN)).expect("room");
+    let old = manager.allocate(&Request::new(KIB).usage(Usage::Upload).on(MAIN)).expect("room");
     put(&old, 7);
     let new = manager.resize(old, 4 * KIB).expect("room");
     let held = host.hold(MAIN).expect("open");
     put(&new, 8); // The copy of the old bytes is over.
     send(&manager, &new, &sink);
     drop(new);
-    put(&manager.allocate(&Request::upload(4 * KIB).on(MAIN)).expect("room"), 9);
+    put(&manager.allocate(&Request::new(4 * KIB).usage(Usage::Upload).on(MAIN)).expect("room"), 9);
     drop(held);
     assert_eq!(value(&sink), 8);
 }
@@ -94,7 +94,8 @@ fn a_resized_upload_is_still_the_hosts() {
 #[test]
 fn zeros_do_not_come_after_the_hosts_bytes() {
     let (_, manager) = open(ManagerConfig::default());
-    for request in [Request::upload(8 * MIB), Request::new(8 * MIB).heap(UNIFIED)] {
+    for request in [Request::new(8 * MIB).usage(Usage::Upload), Request::new(8 * MIB).heap(UNIFIED)]
+    {
         for _ in 0..4 {
             let one = manager.allocate(&request.on(MAIN).zeroed()).expect("room");
             put(&one, 5);
@@ -133,7 +134,8 @@ fn frames_in_flight_take_turns_without_driver_calls() {
         let mut points = Vec::new();
         let mut warm = None;
         for n in 0..200u8 {
-            let frame = manager.allocate(&Request::upload(size).on(MAIN)).expect("room");
+            let frame =
+                manager.allocate(&Request::new(size).usage(Usage::Upload).on(MAIN)).expect("room");
             put(&frame, n);
             send(&manager, &frame, &sink);
             drop(frame);

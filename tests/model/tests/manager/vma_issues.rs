@@ -18,7 +18,7 @@ fn manager() -> Manager<Host> {
 }
 
 fn pool(manager: &Manager<Host>) -> UserPool<Host> {
-    let config = PoolConfig { block: Some(256 * KIB), lanes: Some(1), ..PoolConfig::new() };
+    let config = PoolConfig::new().block(256 * KIB).lanes(1);
     manager.create_pool(HeapId(0), config).expect("valid")
 }
 

@@ -4,9 +4,9 @@
 //! the manager's business, and what is tested.
 use super::device::{Adversary, Temper, Wanted};
 use omniheap_core::{
-    Align, Allocation, Backend, Budget, Caps, Copy, CopyCaps, DeviceInfo, ErrorKind, HeapId,
-    HeapKind, InsideBlock, Manager, ManagerConfig, Pass, Point, Request, TimelineId, Timelines,
-    Transfer, Uses, Waiting,
+    Align, Allocation, Backend, Budget, Caps, CopyCaps, CopyRegion, DeviceInfo, ErrorKind, HeapId,
+    HeapKind, InsideBlock, Limits, Manager, ManagerConfig, Pass, Point, Request, TimelineId,
+    Timelines, Transfer, Usage, Uses, Waiting,
 };
 use omniheap_extras::Staging;
 use omniheap_host::heap;
@@ -80,16 +80,10 @@ fn caps(random: &mut Random) -> Caps {
         (heap.page, heap.physical) = (None, 1);
         heap
     });
-    Caps {
-        device: DeviceInfo { backend: "test", name, driver, uuid: None },
-        heaps: vec![device, staging, unified],
-        max_blocks: 4096,
-        copy: CopyCaps { align: Align::ONE, inside_block },
-        neighbour_granularity: Align::ONE,
-        atom: Align::ONE,
-        constant: None,
-        shared: None,
-    }
+    let info = DeviceInfo { backend: "test", name, driver, uuid: None };
+    Caps::new(info, vec![device, staging, unified])
+        .max_blocks(4096)
+        .copy(CopyCaps { align: Align::ONE, inside_block })
 }
 
 impl Stage {
@@ -153,22 +147,23 @@ impl<'a> Program<'a> {
     }
 
     fn step(&mut self) -> Result<(), String> {
-        match self.random.below(100) {
-            0..34 if self.live.len() < MOST => self.allocate(),
-            0..60 => self.free(),
-            60..72 => self.use_elsewhere(),
-            72..77 => self.copy(),
-            77..80 => self.resize(),
-            80..82 => self.read(),
-            82..86 => self.go_through_host(),
-            86..89 => self.go_through_staging(),
-            89..93 => self.move_together(),
-            93 => self.move_at_once(),
-            94..96 => self.tidy(),
-            96 => self.change_timelines(),
-            97 => self.wait(),
-            _ => self.limit(),
-        }
+        let (what, done) = match self.random.below(100) {
+            0..34 if self.live.len() < MOST => ("allocate", self.allocate()),
+            0..60 => ("free", self.free()),
+            60..72 => ("use_elsewhere", self.use_elsewhere()),
+            72..77 => ("copy", self.copy()),
+            77..80 => ("resize", self.resize()),
+            80..82 => ("read", self.read()),
+            82..86 => ("go_through_host", self.go_through_host()),
+            86..89 => ("go_through_staging", self.go_through_staging()),
+            89..93 => ("move_together", self.move_together()),
+            93 => ("move_at_once", self.move_at_once()),
+            94..96 => ("tidy", self.tidy()),
+            96 => ("change_timelines", self.change_timelines()),
+            97 => ("wait", self.wait()),
+            _ => ("limit", self.limit()),
+        };
+        done.map_err(|why| format!("{what}: {why}"))
     }
 
     fn line(&mut self) -> TimelineId {
@@ -331,8 +326,8 @@ impl<'a> Program<'a> {
         self.let_go(entry)
     }
 
-    /// Frees an allocation. Uses that were not declared need not have passed, but its own timeline comes after them from then
-    /// on.
+    /// Frees an allocation. Uses that were not declared need not have passed, but its own timeline comes after them before
+    /// it uses the bytes again: right after the free, or before it where other programs also allocate on that timeline.
     fn let_go(&mut self, entry: Entry) -> Result<(), String> {
         let home = entry.one.timeline();
         let undeclared = self.stage.uses == Uses::Undeclared && home.is_some();
@@ -341,16 +336,18 @@ impl<'a> Program<'a> {
         if home.is_none() {
             uses.iter().try_for_each(|point| self.stage.device.wait(*point)).map_err(said)?;
         }
+        let others = uses.iter().filter(|point| Some(point.timeline) != home);
+        let mut orders = others.zip(home.into_iter().cycle());
+        let device = &self.stage.device;
+        let mut order = |(point, home): (&Point, TimelineId)| device.order(home, *point);
+        if !self.alone && home.is_some_and(|home| self.stage.lines.contains(&home)) {
+            orders.try_for_each(&mut order).map_err(said)?;
+        }
         self.stage.manager.free(entry.one).map_err(|refused| refused.error.to_string())?;
         if undeclared && self.random.below(8) == 0 {
             self.stage.manager.trim().map_err(said)?;
         }
-        let others = uses.iter().filter(|point| Some(point.timeline) != home);
-        let orders = others.zip(home.into_iter().cycle());
-        for (point, home) in orders {
-            self.stage.device.order(home, *point).map_err(said)?;
-        }
-        Ok(())
+        orders.try_for_each(order).map_err(said)
     }
 
     /// Where uses are not declared, an allocation's own timeline comes after them before the manager uses it.
@@ -390,19 +387,18 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    fn copy_on(&self, on: TimelineId, from: &mut Entry, to: &mut Entry) -> Result<(), String> {
+    /// Copies one into another, if they are not in one block where the device forbids that; whether it did.
+    fn copy_on(&self, on: TimelineId, from: &mut Entry, to: &mut Entry) -> Result<bool, String> {
         self.order_use(on, from, Access::Read)?;
         self.order_use(on, to, Access::Write)?;
         let (size, source, target) = (to.one.size(), &from.one, &to.one);
-        let one = Copy { from: source, from_offset: 0, to: target, to_offset: 0, size };
-        let copied = self.stage.manager.copy(on, &[one]);
-        match copied.map_err(|error| error.kind()) {
+        let one = CopyRegion { from: source, from_offset: 0, to: target, to_offset: 0, size };
+        match self.stage.manager.copy(on, &[one]).map_err(|error| error.kind()) {
             Ok(()) => to.value = from.value,
-            // Both lie in one block.
-            Err(ErrorKind::Unsupported) => {}
+            Err(ErrorKind::Unsupported) => return Ok(false),
             Err(kind) => return Err(format!("{kind:?}")),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn resize(&mut self) -> Result<(), String> {
@@ -414,7 +410,7 @@ impl<'a> Program<'a> {
         let mut entry = match self.stage.manager.resize(one, new) {
             Ok(one) => Entry::new(one, value, align),
             Err(refused) if is_shortage(refused.error.kind()) => {
-                self.live.push(Entry { one: refused.allocation, value, writer, readers, align });
+                self.live.push(Entry { one: refused.given, value, writer, readers, align });
                 return Ok(());
             }
             Err(refused) => return Err(refused.error.to_string()),
@@ -456,18 +452,18 @@ impl<'a> Program<'a> {
         let (on, size) = (self.line(), entry.one.size());
         let kind = self.random.below(3);
         let request = match kind {
-            0 => Request::upload(size),
-            1 => Request::read_back(size),
+            0 => Request::new(size).usage(Usage::Upload),
+            1 => Request::new(size).usage(Usage::Readback),
             _ => Request::new(size).heap(UNIFIED),
         };
         if let Some(one) = self.ask(&request.on(on))? {
             let mut between = Entry::new(one, 0, Align::ONE);
             if kind == 1 {
-                self.copy_on(on, &mut entry, &mut between)?;
+                let copied = self.copy_on(on, &mut entry, &mut between)?;
                 self.settle(&between, Access::Write)?;
                 let mut bytes = vec![!entry.value; usize::try_from(size).expect("small")];
                 between.one.map().and_then(|view| view.read(0, &mut bytes)).map_err(said)?;
-                if !is_full_of(&bytes, entry.value) {
+                if copied && !is_full_of(&bytes, entry.value) {
                     return Err("read-back memory holds somebody else's bytes".into());
                 }
             } else {
@@ -578,7 +574,7 @@ impl<'a> Program<'a> {
 
     fn limit(&mut self) -> Result<(), String> {
         let hard = self.random.pick(&[u64::MAX, u64::MAX, 64 * MIB]);
-        self.stage.manager.set_budget(DEVICE, hard / 2, hard).map_err(said)
+        self.stage.manager.set_budget(DEVICE, Limits { soft: hard / 2, hard }).map_err(said)
     }
 }
 

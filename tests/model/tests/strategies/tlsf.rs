@@ -251,3 +251,44 @@ fn holes_of_several_users_stay_apart_until_they_have_finished() {
 fn bytes_of(span: Span) -> impl Iterator<Item = usize> {
     (span.offset..span.end()).map(|at| usize::try_from(at).expect("within the block"))
 }
+
+#[test]
+fn the_edges_of_spans_and_blocks_are_exact() {
+    let mut tlsf = Tlsf::new(Align::ONE);
+    tlsf.add_block(100).expect("a plain block");
+    let fits = |tlsf: &Tlsf, size| tlsf.would_fit(Layout::new(size), Class::Linear);
+    assert_eq!([0, 1, 100, 101].map(|size| fits(&tlsf, size)), [false, true, true, false]);
+    let key = tlsf.allocate(Layout::new(60), Class::Linear).expect("fits").key;
+    for size in [0, 60, 61] {
+        assert_eq!(tlsf.split(key, size).err(), Some(ErrorKind::OutOfRange), "{size} of 60");
+    }
+    let rest = tlsf.split(key, 59).expect("a byte is left");
+    assert_eq!(rest.span, Span { offset: 59, size: 1 });
+    tlsf.free(key).expect("live");
+    for offset in [59, 60] {
+        let slid = tlsf.slide_to(rest.key, offset);
+        assert_eq!(slid.err(), Some(ErrorKind::OutOfRange), "to {offset}, where it is or behind");
+    }
+    for offset in [58, 1, 0] {
+        let slid = tlsf.slide_to(rest.key, offset).expect("the hole reaches down to there");
+        assert_eq!((slid.span.offset, tlsf.validate()), (offset, Ok(())));
+    }
+    assert_eq!(
+        tlsf.slide_to(rest.key, 0).err(),
+        Some(ErrorKind::OutOfRange),
+        "no hole is before it"
+    );
+}
+
+#[test]
+fn blocks_add_up_to_as_many_bytes_as_a_number_holds() {
+    let mut tlsf = Tlsf::new(Align::ONE);
+    let most = 1 << 62;
+    assert_eq!(tlsf.add_block(most + 1).err(), Some(ErrorKind::ExceedsLimit));
+    for _ in 0..3 {
+        tlsf.add_block(most).expect("there is room in 64 bits");
+    }
+    assert_eq!(tlsf.add_block(most).err(), Some(ErrorKind::ExceedsLimit), "one more than 64 bits");
+    tlsf.add_block(most - 1).expect("just 64 bits");
+    assert_eq!((tlsf.total_bytes(), tlsf.free_bytes()), (u64::MAX, u64::MAX));
+}

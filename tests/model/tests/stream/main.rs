@@ -40,6 +40,53 @@ fn marks_that_wait_are_told_apart_or_joined_with_later_ones() {
     assert!(lines.reached(MAIN).expect("alive") >= points[4999].epoch);
 }
 
+/// When too many marks wait and the driver refuses the next one, each that was made can still be waited for.
+#[test]
+fn no_mark_is_lost_when_the_next_one_fails() {
+    let device = rig::open();
+    let lines = device.timelines();
+    let stream = lines.get(MAIN).and_then(|line| line.stream()).expect("open");
+    let other = lines.open().expect("streams are numbers");
+    let mut points = Vec::new();
+    for number in 0..5000 {
+        lock(&device.driver().streams).submit(stream);
+        let epoch = lines.mark(MAIN).expect("alive");
+        points.push(Point { timeline: MAIN, epoch });
+        device.driver().refuses_records.store(true, Ordering::Relaxed);
+        lines.mark(MAIN).expect_err("the driver refuses");
+        device.driver().refuses_records.store(false, Ordering::Relaxed);
+        let last = lines.order(other, points[number]);
+        assert!(last.is_ok(), "mark {number} of 5000 is gone: {last:?}");
+    }
+    for point in points {
+        lines.wait(point).expect("it was marked");
+        assert!(lines.reached(MAIN).expect("alive") >= point.epoch);
+    }
+}
+
+/// While a thread waits for an event, the mark is found reached and others are made: none of them takes that event, or the
+/// thread would wait for work that came later.
+#[test]
+fn an_event_that_somebody_waits_for_is_not_recorded_again() {
+    let device = Arc::new(rig::open());
+    let stream = device.timelines().get(MAIN).and_then(|line| line.stream()).expect("open");
+    lock(&device.driver().streams).submit(stream);
+    let point = Point { timeline: MAIN, epoch: device.timelines().mark(MAIN).expect("alive") };
+    let (later, told) = std::sync::mpsc::channel();
+    let other = Arc::clone(&device);
+    *lock(&device.driver().at_wait) = Some(Box::new(move || {
+        let (streams, lines) = (&other.driver().streams, other.timelines());
+        lock(streams).finish();
+        assert_eq!(lines.reached(MAIN).expect("alive"), point.epoch);
+        lock(streams).submit(stream);
+        later.send(lines.mark(MAIN).expect("alive")).expect("somebody listens");
+    }));
+    device.timelines().wait(point).expect("it comes");
+    let later = told.try_recv().expect("the driver was asked to wait");
+    assert!(later > point.epoch);
+    assert_eq!(device.timelines().reached(MAIN).expect("alive"), point.epoch, "it waited for more");
+}
+
 /// While copies out of a bounce have not run, the next write takes another one, and nobody waits.
 #[test]
 fn a_bounce_in_flight_is_left_alone() {

@@ -1,7 +1,7 @@
 //! Moving bytes.
 use crate::faults::scene::Scene;
 use crate::world::in_heap;
-use omniheap_core::{Allocation, Backend, Copy, Request, Result, TimelineId};
+use omniheap_core::{Allocation, Backend, CopyRegion, Request, Result, TimelineId, Usage};
 
 const MIB: u64 = 1 << 20;
 const MAIN: TimelineId = TimelineId::MAIN;
@@ -47,8 +47,13 @@ pub(super) fn copy_batch<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<(
         return Ok(());
     };
     from.fill(0, 4096, 3)?;
-    let copy =
-        |offset| Copy { from: &from, from_offset: offset, to: &to, to_offset: offset, size: 1024 };
+    let copy = |offset| CopyRegion {
+        from: &from,
+        from_offset: offset,
+        to: &to,
+        to_offset: offset,
+        size: 1024,
+    };
     scene.manager.copy(MAIN, &[copy(0), copy(1024), copy(2048), copy(3072)])?;
     let mut found = [0; 4096];
     to.read(0, &mut found)?;
@@ -58,9 +63,9 @@ pub(super) fn copy_batch<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<(
 
 pub(super) fn staging_to_device<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let Some(to) = target(scene, &Request::new(4096).dedicated())? else { return Ok(()) };
-    let from = scene.manager.allocate(&Request::upload(4096))?;
+    let from = scene.manager.allocate(&Request::new(4096).usage(Usage::Upload))?;
     from.write(0, &[5; 4096])?;
-    let copy = Copy { from: &from, from_offset: 0, to: &to, to_offset: 0, size: 4096 };
+    let copy = CopyRegion { from: &from, from_offset: 0, to: &to, to_offset: 0, size: 4096 };
     scene.manager.copy(MAIN, &[copy])?;
     let mut found = [0; 4096];
     to.read(0, &mut found)?;

@@ -2,8 +2,8 @@
 use crate::faults::scene::Scene;
 use crate::world::{in_heap, pool_of};
 use omniheap_core::{
-    Access, Align, Allocation, Backend, Budget, ErrorKind, Layout, Manager, Pattern, PoolConfig,
-    Relief, Request, Result, StrategyKind, UserPool, Writer,
+    Access, Align, Allocation, Backend, Budget, ErrorKind, Layout, Limits, Manager, Pattern,
+    PoolConfig, Relief, Request, Result, StrategyKind, Usage, UserPool, Writer,
 };
 use std::sync::{Arc, Mutex};
 
@@ -45,7 +45,7 @@ pub(super) fn many_small<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<(
 }
 
 pub(super) fn array<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
-    let array = scene.manager.buffer::<u64>(1000, &Request::new(0))?;
+    let array = scene.manager.allocate_slice::<u64>(1000, Usage::Device)?;
     if scene.world.backend().as_transfer().is_none() {
         return Ok(());
     }
@@ -89,7 +89,7 @@ pub(super) fn next_heap<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()
     let request = Request::new(2 * MIB).access(Access::Both);
     let Ok(told) = manager.explain(&request) else { return Ok(()) };
     if told.placement.heaps.as_slice().len() > 1 {
-        manager.set_budget(told.placement.heaps.as_slice()[0], 3 * MIB, 3 * MIB)?;
+        manager.set_budget(told.placement.heaps.as_slice()[0], Limits::hard(3 * MIB))?;
     }
     let _live = [manager.allocate(&request)?, manager.allocate(&request)?];
     Ok(())
@@ -98,7 +98,7 @@ pub(super) fn next_heap<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()
 pub(super) fn constants<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let table = Request::new(4096).writer(Writer::HostOnce).pattern(Pattern::Broadcast);
     let _one = scene.manager.allocate(&table)?;
-    let _two = scene.manager.allocate(&Request { layout: Layout::new(MIB), ..table })?;
+    let _two = scene.manager.allocate(&table.layout(Layout::new(MIB)))?;
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub(super) fn held_only<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()
 pub(super) fn over_budget<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let manager = scene.world.loose_manager(&scene.stack);
     let heap = scene.world.device_heap();
-    manager.set_budget(heap, 8 * MIB, 8 * MIB)?;
+    manager.set_budget(heap, Limits::hard(8 * MIB))?;
     let _one = manager.allocate(&in_heap(heap, 5 * MIB))?;
     match manager.allocate(&in_heap(heap, 5 * MIB)) {
         Ok(_) => panic!("the budget forbids it"),
@@ -143,7 +143,7 @@ pub(super) fn trim_and_grow<B: Backend + 'static>(scene: &mut Scene<B>) -> Resul
 
 fn end<B: Backend>(manager: &Manager<B>, pool: UserPool<B>) -> Result<()> {
     // A pool that comes back goes with its manager.
-    manager.destroy_pool(pool).map_err(|(_, error)| error)
+    manager.destroy_pool(pool).map_err(|refused| refused.error)
 }
 
 fn with_pool<B: Backend + 'static>(
@@ -166,12 +166,12 @@ pub(super) fn pool<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
 }
 
 pub(super) fn pool_with_minimum<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
-    with_pool(scene, PoolConfig { minimum: 8 * MIB, ..pool_of(4 * MIB) }, 3 * MIB, 3)
+    with_pool(scene, pool_of(4 * MIB).minimum(8 * MIB), 3 * MIB, 3)
 }
 
 pub(super) fn pool_to_its_maximum<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let manager = scene.world.loose_manager(&scene.stack);
-    let config = PoolConfig { maximum: 8 * MIB, ..pool_of(4 * MIB) };
+    let config = pool_of(4 * MIB).maximum(8 * MIB);
     let pool = manager.create_pool(scene.world.device_heap(), config)?;
     let full = [pool.allocate(&Request::new(4 * MIB))?, pool.allocate(&Request::new(4 * MIB))?];
     let refused = pool.allocate(&Request::new(4 * MIB)).map(drop);
@@ -185,15 +185,15 @@ pub(super) fn pool_to_its_maximum<B: Backend + 'static>(scene: &mut Scene<B>) ->
 
 pub(super) fn slab_pool<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let strategy = StrategyKind::Slab(Layout::new(4096).align(Align::of(256)));
-    with_pool(scene, PoolConfig { strategy, ..pool_of(64 << 10) }, 4000, 40)
+    with_pool(scene, pool_of(64 << 10).strategy(strategy), 4000, 40)
 }
 
 pub(super) fn ring_pool<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
-    with_pool(scene, PoolConfig { strategy: StrategyKind::Ring, ..pool_of(MIB) }, 4000, 40)
+    with_pool(scene, pool_of(MIB).strategy(StrategyKind::Ring), 4000, 40)
 }
 
 pub(super) fn buddy_pool<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
-    with_pool(scene, PoolConfig { strategy: StrategyKind::Buddy(256), ..pool_of(MIB) }, 100_000, 12)
+    with_pool(scene, pool_of(MIB).strategy(StrategyKind::Buddy(256)), 100_000, 12)
 }
 
 pub(super) fn defragment<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
@@ -216,10 +216,10 @@ pub(super) fn recall<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     }
     let manager = scene.world.loose_manager(&scene.stack);
     let heap = scene.world.device_heap();
-    manager.set_budget(heap, 0, 0)?;
+    manager.set_budget(heap, Limits::hard(0))?;
     let request = Request::new(MIB).may_spill();
     let spilled = [manager.allocate(&request)?, manager.allocate(&request)?];
-    manager.set_budget(heap, u64::MAX, u64::MAX)?;
+    manager.set_budget(heap, Limits::hard(u64::MAX))?;
     let moved = manager.begin_recall(&Budget::new())?.commit()?.moved;
     assert!(moved.moves == 0 || spilled.iter().any(|one| one.heap() == heap), "told as success");
     Ok(())

@@ -69,7 +69,7 @@ pub(super) fn two_managers<B: Backend + 'static>(scene: &mut Scene<B>) -> Result
     }
     let refused = scene.manager.free(one).expect_err("not its own");
     assert_eq!(refused.error.kind(), ErrorKind::Foreign);
-    other.free(refused.allocation).map_err(|refused| refused.error)
+    other.free(refused.given).map_err(|refused| refused.error)
 }
 
 pub(super) fn export<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Timelines.
 use crate::faults::scene::{LIMIT, Scene};
 use crate::world::in_heap;
-use omniheap_core::{Backend, Copy, ErrorKind, Point, Request, Result, TimelineId};
+use omniheap_core::{Backend, CopyRegion, ErrorKind, Point, Request, Result, TimelineId};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
@@ -45,7 +45,7 @@ pub(super) fn used_elsewhere<B: Backend + 'static>(scene: &mut Scene<B>) -> Resu
         one.use_on(line)?;
         scene.world.backend().wait_idle()?;
         let held = scene.world.hold(line);
-        let copy = Copy { from: &source, from_offset: 0, to: &one, to_offset: 0, size: MIB };
+        let copy = CopyRegion { from: &source, from_offset: 0, to: &one, to_offset: 0, size: MIB };
         let queued = scene.manager.copy(line, &[copy]);
         // Early reuse would let the copy, which is still to come, overwrite the next one. After a fault the free and the
         // next request may wait for the held timeline, and then it is let go.

@@ -1,0 +1,10 @@
+//! Names the shared library after the part of the version that its ABI depends on.
+fn main() {
+    let target = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
+    if target == "linux" || target == "android" || target == "freebsd" {
+        let [major, minor] = ["MAJOR", "MINOR"]
+            .map(|part| std::env::var(format!("CARGO_PKG_VERSION_{part}")).unwrap_or_default());
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libomniheap_c.so.{major}.{minor}");
+    }
+    println!("cargo:rerun-if-changed=build.rs");
+}

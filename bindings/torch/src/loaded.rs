@@ -1,0 +1,20 @@
+//! Symbols of libraries that the process has loaded: PyTorch's, and the C++ library that it uses.
+#![expect(unsafe_code, reason = "looks up symbols")]
+use core::ffi::{CStr, c_void};
+
+/// A library that the process has loaded.
+pub(crate) struct Loaded(*mut c_void);
+
+impl Loaded {
+    pub(crate) fn find(name: &CStr) -> Option<Self> {
+        // SAFETY: a C string; the flag forbids loading anything.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        (!handle.is_null()).then_some(Self(handle))
+    }
+
+    pub(crate) fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: a handle from `dlopen` and a C string.
+        let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        (!symbol.is_null()).then_some(symbol)
+    }
+}

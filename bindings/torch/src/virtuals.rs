@@ -1,0 +1,148 @@
+//! The one virtual function of PyTorch's allocator that programs need and that has no hook: how large a workspace may be.
+//!
+//! cuDNN asks for it when it looks for the fastest algorithm (`torch.backends.cudnn.benchmark`), and the allocator refuses. So its
+//! object gets a table of virtual functions that is a copy of its own, but for this one.
+#![expect(unsafe_code, reason = "changes the table of a C++ object")]
+use crate::guard::guarded;
+use crate::loaded::Loaded;
+use crate::state::{self, on};
+use core::ffi::{c_int, c_void};
+use core::{ptr, slice};
+
+/// The entries of a table in front of its first function: an offset, and the type.
+const FRONT: usize = 2;
+
+/// Asks the linker for a symbol's entry in its table (`RTLD_DL_SYMENT`).
+const SYMBOL_ENTRY: c_int = 1;
+
+/// Has PyTorch's current allocator answer how large a workspace may be; nothing where this PyTorch is one that this was not made for.
+///
+/// # Safety
+///
+/// PyTorch's current allocator is one that was made of this library's functions, and no other thread uses it yet.
+pub(crate) unsafe fn answer_workspaces() -> Option<()> {
+    let found = Found::find()?;
+    // SAFETY: the symbol is an atomic pointer to an object that lives as long as the process.
+    let object = unsafe { found.current.read() };
+    let answer = (workspace as *const ()).addr();
+    // SAFETY: as above; the caller promises that nobody uses it meanwhile, and `workspace` has the signature of what it replaces.
+    unsafe { replace(object, found.table, found.refuses.addr(), answer) }
+}
+
+/// Symbols of PyTorch's libraries.
+struct Found {
+    /// Where PyTorch keeps the allocator in use.
+    current: *const *mut *const usize,
+    /// The virtual functions of pluggable allocators, with what is in front of them.
+    table: &'static [usize],
+    /// The function that refuses.
+    refuses: *mut c_void,
+}
+
+impl Found {
+    fn find() -> Option<Self> {
+        let (base, torch) = (Loaded::find(c"libc10_cuda.so")?, Loaded::find(c"libtorch_cuda.so")?);
+        let current = base.symbol(c"_ZN3c104cuda20CUDACachingAllocator9allocatorE")?.cast_const();
+        let table =
+            torch.symbol(c"_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE")?;
+        let refuses = torch.symbol(
+            c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9cacheInfoEaPm",
+        )?;
+        let entries = size_of_symbol(table)? / size_of::<usize>();
+        // SAFETY: the linker says that so many bytes belong to the table, which is never written and never unloaded.
+        let table = unsafe { slice::from_raw_parts(table.cast_const().cast(), entries) };
+        Some(Self { current: current.cast(), table, refuses })
+    }
+}
+
+/// The bytes of what a symbol names.
+fn size_of_symbol(symbol: *mut c_void) -> Option<usize> {
+    let mut place = libc::Dl_info {
+        dli_fname: ptr::null(),
+        dli_fbase: ptr::null_mut(),
+        dli_sname: ptr::null(),
+        dli_saddr: ptr::null_mut(),
+    };
+    let mut entry: *mut c_void = ptr::null_mut();
+    // SAFETY: both are valid out-pointers of the types that the flag asks for.
+    let code = unsafe { libc::dladdr1(symbol, &raw mut place, &raw mut entry, SYMBOL_ENTRY) };
+    if code == 0 || entry.is_null() || place.dli_saddr != symbol {
+        return None;
+    }
+    // SAFETY: with this flag the entry is one of the library's symbol table.
+    let size = unsafe { entry.cast_const().cast::<libc::Elf64_Sym>().read_unaligned() }.st_size;
+    usize::try_from(size).ok()
+}
+
+/// Gives an object a copy of its table in which one function is another; nothing where it has another table, or no such function.
+///
+/// # Safety
+///
+/// `object` is null or a live C++ object with virtual functions that nobody else uses now; the new function has the old one's signature.
+unsafe fn replace(
+    object: *mut *const usize,
+    table: &[usize],
+    old: usize,
+    new: usize,
+) -> Option<()> {
+    let functions = table.get(FRONT..)?;
+    // SAFETY: such an object begins with the address of its first virtual function.
+    let current = unsafe { object.as_mut() }?;
+    let at = functions.iter().position(|function| *function == old)?;
+    if *current != functions.as_ptr() {
+        return None;
+    }
+    let mut copy = table.to_vec();
+    copy[FRONT + at] = new;
+    // The object lives as long as the process.
+    *current = &raw const copy.leak()[FRONT];
+    Some(())
+}
+
+/// What a workspace may have at most, in place of the function that refuses.
+unsafe extern "C" fn workspace(_: *mut c_void, device: i8, largest: *mut usize) {
+    let mut bytes = 0;
+    guarded(|| {
+        let found =
+            state::device(c_int::from(device)).map_err(crate::guard::failed("workspace"))?;
+        bytes = on!(found, it => it.largest());
+        Ok(())
+    });
+    // SAFETY: PyTorch passes where it wants the answer, or null.
+    if let Some(largest) = unsafe { largest.as_mut() } {
+        *largest = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_function_of_one_object_is_another() {
+        let table = [0, 0, 11, 22, 33];
+        let [mut changed, other] = [table[FRONT..].as_ptr(); 2];
+        // SAFETY: numbers stand for functions that nobody calls.
+        let replaced = unsafe { replace(&raw mut changed, &table, 22, 99) };
+        assert_eq!(replaced, Some(()));
+        // SAFETY: the copy is as long as the table.
+        assert_eq!(unsafe { slice::from_raw_parts(changed, 3) }, [11, 99, 33]);
+        assert_eq!((other, table), (table[FRONT..].as_ptr(), [0, 0, 11, 22, 33]));
+        // SAFETY: as above.
+        let again = unsafe { replace(&raw mut changed, &table, 22, 99) };
+        assert_eq!(again, None, "it has another table");
+        // SAFETY: as above.
+        assert_eq!(unsafe { replace(ptr::null_mut(), &table, 22, 99) }, None);
+        let mut kept = other;
+        // SAFETY: as above.
+        assert_eq!(unsafe { replace(&raw mut kept, &table, 44, 99) }, None, "no such function");
+        assert_eq!(kept, other);
+    }
+
+    #[test]
+    fn the_linker_knows_how_long_a_table_is() {
+        let Some(cpp) = Loaded::find(c"libc.so.6") else { return };
+        let symbol = cpp.symbol(c"environ").expect("every program has one");
+        assert_eq!(size_of_symbol(symbol), Some(size_of::<usize>()));
+    }
+}

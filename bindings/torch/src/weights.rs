@@ -1,0 +1,299 @@
+//! Weights files for Python: opened by a handle, listed as JSON, loaded to plain addresses of any allocator.
+#![expect(unsafe_code, reason = "exports C functions, and writes where the caller says")]
+use crate::guard::{failed, guarded, say, text};
+use crate::lock;
+use core::ffi::{c_char, c_int, c_void};
+use core::ops::{ControlFlow, Deref};
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::{ptr, slice};
+use omniheap::cuda::Cuda;
+use omniheap::hip::Hip;
+use omniheap::host::Host;
+use omniheap::seam::Place;
+use omniheap::weights::{Destination, Load, LoadWeights, Progress, WeightsFile, arrange};
+use omniheap::{Align, Backend, Manager};
+use omniheap_stream::{Block, Device, Driver};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Called with bytes that have arrived, bytes in total and the caller's word; anything but zero cancels the load.
+pub type Report = unsafe extern "C" fn(done: u64, total: u64, user: *mut c_void) -> c_int;
+
+/// Open files by handle.
+static OPEN: Mutex<BTreeMap<u64, Arc<WeightsFile>>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+fn find(handle: u64) -> Result<Arc<WeightsFile>, String> {
+    let found = lock(&OPEN).get(&handle).cloned();
+    found.ok_or_else(|| format!("{handle} is no open weights file; open it first"))
+}
+
+/// Opens weights files, named in a JSON list; returns a handle, or 0 and a text for `omniheap_torch_error`.
+///
+/// # Safety
+///
+/// `paths` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_weights_open(paths: *const c_char) -> u64 {
+    let mut handle = 0;
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let paths = unsafe { text(paths, "paths") }?;
+        let paths: Vec<String> = serde_json::from_str(paths)
+            .map_err(|error| format!("paths are no JSON list of texts: {error}"))?;
+        let file = WeightsFile::open(&paths).map_err(|error| error.to_string())?;
+        handle = NEXT.fetch_add(1, Ordering::Relaxed);
+        lock(&OPEN).insert(handle, Arc::new(file));
+        Ok(())
+    });
+    handle
+}
+
+/// Closes weights files.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_weights_close(handle: u64) -> c_int {
+    guarded(|| {
+        find(handle)?;
+        lock(&OPEN).remove(&handle);
+        Ok(())
+    })
+}
+
+/// Lists the tensors as JSON, in the order of the files: name, type, shape, bytes of a block, elements of a block, bytes. Null
+/// on failure.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_weights_list(handle: u64) -> *const c_char {
+    let mut listed = ptr::null();
+    guarded(|| {
+        let file = find(handle)?;
+        let tensor = |tensor: &omniheap::weights::Tensor| {
+            let (elements, bytes) = tensor.dtype.block();
+            json!([tensor.name, tensor.dtype.name(), tensor.shape, elements, bytes, tensor.size])
+        };
+        let tensors: Vec<_> = file.tensors().iter().map(tensor).collect();
+        listed = say(&json!(tensors).to_string());
+        Ok(())
+    });
+    listed
+}
+
+/// Arranges tensors in buffers, small ones together: JSON with the bytes of each buffer, and buffer and offset of each tensor.
+/// Null on failure.
+///
+/// # Safety
+///
+/// `tensors` points to `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_weights_arrange(
+    handle: u64,
+    tensors: *const u64,
+    count: usize,
+) -> *const c_char {
+    let mut arranged = ptr::null();
+    guarded(|| {
+        let file = find(handle)?;
+        // SAFETY: the caller's promise.
+        let numbers = unsafe { list(tensors, count) };
+        let tensors: Result<Vec<_>, _> =
+            numbers.iter().map(|number| tensor(&file, *number)).collect();
+        let found = arrange(&tensors?, Align::ONE);
+        let spots: Vec<_> =
+            found.spots.iter().map(|spot| json!([spot.group, spot.offset])).collect();
+        arranged = say(&json!([found.sizes, spots]).to_string());
+        Ok(())
+    });
+    arranged
+}
+
+fn tensor(file: &WeightsFile, number: u64) -> Result<&omniheap::weights::Tensor, String> {
+    let found = usize::try_from(number).ok().and_then(|number| file.tensors().get(number));
+    found.ok_or_else(|| format!("there is no tensor number {number}; list them first"))
+}
+
+/// # Safety
+///
+/// `start` points to `count` values that stay as they are.
+unsafe fn list<'a, T>(start: *const T, count: usize) -> &'a [T] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(start, count) }
+}
+
+/// Memory to load to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    /// First byte: an address of the device, or of the host.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A tensor to load.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Number of the tensor.
+    pub tensor: u64,
+    /// Number of the buffer.
+    pub buffer: u64,
+    /// First byte in the buffer.
+    pub offset: u64,
+}
+
+/// A request, checked.
+struct Order<'a> {
+    file: &'a WeightsFile,
+    buffers: &'a [Buffer],
+    wanted: &'a [Wanted],
+    report: Option<Report>,
+    user: *mut c_void,
+}
+
+/// Loads tensors to buffers of a device of `backend` ("cuda", "hip" or "host"). The bytes are there when it returns.
+///
+/// # Safety
+///
+/// - `backend` is null or a C string; the pointers point to as many values as their counts say.
+/// - Every buffer is live memory of the device, or of the host, that nothing else uses during the call.
+/// - `report` is null or may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_weights_load(
+    handle: u64,
+    backend: *const c_char,
+    device: c_int,
+    buffers: *const Buffer,
+    buffer_count: usize,
+    wanted: *const Wanted,
+    wanted_count: usize,
+    report: Option<Report>,
+    user: *mut c_void,
+) -> c_int {
+    guarded(|| {
+        let file = find(handle)?;
+        // SAFETY: the caller's promise.
+        let backend = unsafe { text(backend, "backend") }?;
+        // SAFETY: as above.
+        let buffers = unsafe { list(buffers, buffer_count) };
+        // SAFETY: as above.
+        let wanted = unsafe { list(wanted, wanted_count) };
+        let order = Order { file: &file, buffers, wanted, report, user };
+        order.check()?;
+        let ordinal = u32::try_from(device).map_err(|_| format!("{device} is no device"))?;
+        match backend {
+            // SAFETY: the caller's promise.
+            "cuda" => unsafe { order.load_to_device(manager(&CUDA, ordinal, Cuda::open)?) },
+            // SAFETY: as above.
+            "hip" => unsafe { order.load_to_device(manager(&HIP, ordinal, Hip::open)?) },
+            // SAFETY: as above.
+            "host" => unsafe { order.load_to_host(manager(&HOST, 0, |_| Ok(Host::new()))?) },
+            other => Err(format!("unknown backend {other:?}; choose cuda, hip or host")),
+        }
+    })
+}
+
+type Managers<B> = Mutex<BTreeMap<u32, Manager<B>>>;
+static CUDA: Managers<Cuda> = Mutex::new(BTreeMap::new());
+static HIP: Managers<Hip> = Mutex::new(BTreeMap::new());
+static HOST: Managers<Host> = Mutex::new(BTreeMap::new());
+
+/// A manager for the ring of loads to a device. It is kept, so that the next load has pinned memory at once.
+fn manager<B: Backend>(
+    managers: &Managers<B>,
+    ordinal: u32,
+    open: impl FnOnce(u32) -> omniheap::seam::Result<B>,
+) -> Result<Manager<B>, String> {
+    let mut managers = lock(managers);
+    if let Some(found) = managers.get(&ordinal) {
+        return Ok(found.clone());
+    }
+    let opened = Manager::new(open(ordinal).map_err(failed("opening the device"))?);
+    managers.insert(ordinal, opened.clone());
+    Ok(opened)
+}
+
+impl Order<'_> {
+    /// Refuses numbers that name nothing, and tensors that leave their buffer.
+    fn check(&self) -> Result<(), String> {
+        for wanted in self.wanted {
+            let tensor = tensor(self.file, wanted.tensor)?;
+            let buffer = usize::try_from(wanted.buffer).ok().and_then(|at| self.buffers.get(at));
+            let buffer =
+                buffer.ok_or_else(|| format!("there is no buffer number {}", wanted.buffer))?;
+            if wanted.offset.checked_add(tensor.size).is_none_or(|end| end > buffer.size) {
+                return Err(format!(
+                    "tensor {:?} has {} bytes, and its buffer {} from byte {} on; make it larger",
+                    tensor.name, tensor.size, buffer.size, wanted.offset
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn settings<B: Backend>(&self) -> Load<'_, B> {
+        let (report, user) = (self.report, self.user);
+        Load::new().progress(move |Progress { done, total }| match report {
+            // SAFETY: `omniheap_weights_load`'s caller promises that it may be called so.
+            Some(report) if unsafe { report(done, total, user) } != 0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        })
+    }
+
+    /// # Safety
+    ///
+    /// The buffers are live memory of the manager's device that nothing else uses.
+    unsafe fn load_to_device<B, D>(&self, manager: Manager<B>) -> Result<(), String>
+    where
+        B: Backend<Block = Block<D::Kind>> + Deref<Target = Device<D>>,
+        D: Driver,
+    {
+        let backend = manager.backend();
+        // SAFETY: the caller's promise.
+        let borrow = |buffer: &Buffer| unsafe { backend.borrow(buffer.address, buffer.size) };
+        let blocks: Result<Vec<_>, _> = self.buffers.iter().map(borrow).collect();
+        let blocks = blocks.map_err(failed("load"))?;
+        let destination = |wanted: &Wanted| {
+            let tensor = tensor(self.file, wanted.tensor)?;
+            let block = &blocks[index(wanted.buffer)];
+            let place = Place { block, offset: wanted.offset };
+            Ok((tensor.name.as_str(), Destination::Block(place, block.size() - wanted.offset)))
+        };
+        let to: Result<Vec<_>, String> = self.wanted.iter().map(destination).collect();
+        let loaded = to.and_then(|to| {
+            let loaded = manager.load_weights_to(self.file, to, &self.settings());
+            loaded.map_err(|error| error.to_string())
+        });
+        blocks.into_iter().for_each(|block| {
+            // SAFETY: the load has waited for its copies, and borrowed blocks are only counted out.
+            let _ = unsafe { backend.free(block) };
+        });
+        loaded
+    }
+
+    /// # Safety
+    ///
+    /// The buffers are live host memory that nothing else uses.
+    unsafe fn load_to_host(&self, manager: Manager<Host>) -> Result<(), String> {
+        let destination = |wanted: &Wanted| {
+            let tensor = tensor(self.file, wanted.tensor)?;
+            let address = self.buffers[index(wanted.buffer)].address + wanted.offset;
+            let start = ptr::with_exposed_provenance_mut::<u8>(index(address));
+            let bytes = match tensor.size {
+                0 => &mut [],
+                // SAFETY: `check` saw the tensor inside its buffer, which is the caller's to lend.
+                size => unsafe { slice::from_raw_parts_mut(start, index(size)) },
+            };
+            Ok((tensor.name.as_str(), Destination::Host(bytes)))
+        };
+        let to: Result<Vec<_>, String> = self.wanted.iter().map(destination).collect();
+        manager.load_weights_to(self.file, to?, &self.settings()).map_err(|error| error.to_string())
+    }
+}
+
+/// A number that was checked to lie inside memory or a list.
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

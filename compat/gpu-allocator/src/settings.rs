@@ -1,0 +1,100 @@
+//! Settings that callers pass in: where memory lies, what is logged, how large blocks may be.
+
+/// Where memory should lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryLocation {
+    /// Anywhere.
+    Unknown,
+    /// In device memory.
+    GpuOnly,
+    /// Where the host writes and the device reads.
+    CpuToGpu,
+    /// Where the device writes and the host reads.
+    GpuToCpu,
+}
+
+/// What is logged.
+#[derive(Copy, Clone, Debug)]
+#[non_exhaustive]
+pub struct AllocatorDebugSettings {
+    /// Log the heaps and memory types of the device when the allocator is created.
+    pub log_memory_information: bool,
+    /// Log allocations that are still live when the allocator is dropped, as warnings.
+    pub log_leaks_on_shutdown: bool,
+    /// Keep the stack trace of every allocation, for the log of leaks.
+    pub store_stack_traces: bool,
+    /// Log every allocation.
+    pub log_allocations: bool,
+    /// Log every free.
+    pub log_frees: bool,
+    /// Log the stack trace with `log_allocations` and `log_frees`.
+    pub log_stack_traces: bool,
+}
+
+impl Default for AllocatorDebugSettings {
+    fn default() -> Self {
+        Self {
+            log_memory_information: false,
+            log_leaks_on_shutdown: true,
+            store_stack_traces: false,
+            log_allocations: false,
+            log_frees: false,
+            log_stack_traces: false,
+        }
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+/// The largest blocks that several allocations share.
+///
+/// omniheap begins with blocks of 4 MiB and chooses larger ones by request. It uses the maximum of each kind as an upper bound, and
+/// ignores the minimum. An allocation that is larger than the bound gets a block of its own.
+///
+/// ```
+/// use gpu_allocator::AllocationSizes;
+/// let sizes = AllocationSizes::new(8 << 20, 8 << 20)
+///     .with_max_device_memblock_size(256 << 20)
+///     .with_max_host_memblock_size(64 << 20);
+/// # let _ = sizes;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct AllocationSizes {
+    device: u64,
+    host: u64,
+}
+
+impl AllocationSizes {
+    /// Bounds the blocks of device and of host memory, both between 4 and 256 MiB.
+    #[must_use]
+    pub fn new(device_memblock_size: u64, host_memblock_size: u64) -> Self {
+        Self { device: bounded(device_memblock_size), host: bounded(host_memblock_size) }
+    }
+
+    /// Raises the bound of device memory.
+    #[must_use]
+    pub fn with_max_device_memblock_size(self, size: u64) -> Self {
+        Self { device: bounded(size).max(self.device), ..self }
+    }
+
+    /// Raises the bound of host memory.
+    #[must_use]
+    pub fn with_max_host_memblock_size(self, size: u64) -> Self {
+        Self { host: bounded(size).max(self.host), ..self }
+    }
+
+    #[cfg(feature = "vulkan")]
+    pub(crate) const fn largest(self, is_host: bool) -> u64 {
+        if is_host { self.host } else { self.device }
+    }
+}
+
+impl Default for AllocationSizes {
+    fn default() -> Self {
+        Self { device: 256 * MIB, host: 64 * MIB }
+    }
+}
+
+fn bounded(size: u64) -> u64 {
+    size.clamp(4 * MIB, 256 * MIB).next_multiple_of(4 * MIB)
+}

@@ -1,0 +1,314 @@
+//! Operations on exact spans: carve, split, join, widen and slide. Pools and defragmentation use them.
+use super::bins::{BINS, bin_of};
+use super::nodes::Node;
+use super::{LastUse, Tlsf};
+use crate::{BlockId, Grant, Key};
+use core::ops::ControlFlow;
+use omniheap_seam::{Class, ErrorKind, Layout, Span};
+
+impl Tlsf {
+    /// Allocates exactly `span` of `block`.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` for an unknown block, `ZeroSize`, `OutOfRange`, `Busy` when part of the span is live.
+    pub fn carve(&mut self, block: BlockId, span: Span, class: Class) -> Result<Grant, ErrorKind> {
+        if span.size == 0 {
+            return Err(ErrorKind::ZeroSize);
+        }
+        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
+        let mut pieces = self.pieces(self.edge(block)?);
+        let at = pieces.find(|at| self.nodes.end(*at) > span.offset);
+        drop(pieces);
+        self.carve_node(at.ok_or(ErrorKind::OutOfRange)?, span.offset, end, class)
+    }
+
+    /// Allocates exactly `span` of a hole that [`holes_from_largest`](Self::holes_from_largest) or
+    /// [`for_each_in`](Self::for_each_in) visited.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the hole is gone; otherwise as for [`carve`](Self::carve), but in constant time.
+    pub fn carve_in(&mut self, hole: Key, span: Span) -> Result<Grant, ErrorKind> {
+        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
+        if hole.stamp & 1 == 1 || !self.nodes.is_latest(hole) {
+            return Err(ErrorKind::Stale);
+        }
+        if span.size == 0 || span.offset < self.nodes.offset(hole.index) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.carve_node(hole.index, span.offset, end, Class::Linear)
+    }
+
+    fn carve_node(
+        &mut self,
+        at: u32,
+        start: u64,
+        end: u64,
+        class: Class,
+    ) -> Result<Grant, ErrorKind> {
+        if !self.nodes.is_hole(at) || end > self.nodes.end(at) {
+            return Err(ErrorKind::Busy);
+        }
+        self.reserve(2)?;
+        Ok(self.take(at, start, end, class))
+    }
+
+    /// Returns the grant and the class of a live key.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    #[inline]
+    pub fn granted(&self, key: Key) -> Result<(Grant, Class), ErrorKind> {
+        let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
+        Ok((Grant { block: node.block(), span: node.span(), key }, node.class()))
+    }
+
+    /// Splits a live span: `key` keeps the first `size` bytes, the new grant has the rest.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live, `OutOfRange` when nothing would be left on one side.
+    pub fn split(&mut self, key: Key, size: u64) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        self.reserve(1)?;
+        if size == 0 || size >= self.nodes.size(index) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        let rest = self.nodes.split(index, size);
+        self.nodes.set_live(rest, self.nodes.get(index).class());
+        self.live += 1;
+        Ok(self.grant_of(rest))
+    }
+
+    /// Joins two live spans that touch: `key` grows over `next`, whose key becomes stale.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when one of them is not live, `OutOfRange` when `next` does not follow `key` directly.
+    pub fn join(&mut self, key: Key, next: Key) -> Result<Grant, ErrorKind> {
+        let (index, next) = (self.live_index(key)?, self.live_index(next)?);
+        if self.nodes.next(index) != next {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.nodes.absorb_next(index);
+        self.live -= 1;
+        Ok(self.grant_of(index))
+    }
+
+    /// Frees a live span that nobody uses, and allocates from its bytes and the holes beside it that `may` accepts.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live; `Fragmented` when the request does not fit. The live span is then free.
+    pub fn take_around(
+        &mut self,
+        key: Key,
+        layout: Layout,
+        class: Class,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        self.reserve(2)?;
+        self.nodes.set_last_use(index, LastUse::NONE);
+        self.absorb_holes(index, may);
+        self.used -= self.nodes.size(index);
+        self.live -= 1;
+        // The new hole may touch holes that `may` refused, until they are merged below.
+        let hole = self.become_hole(index, self.nodes.get(index).last_use);
+        let found = self.start_in(hole, layout, class);
+        let taken = found.map(|start| self.take(hole, start, start + layout.size, class));
+        match taken {
+            Some(Grant { key, .. }) => {
+                self.merge_or_note(self.nodes.previous(key.index));
+                self.merge_or_note(self.nodes.next(self.nodes.next(key.index)));
+            }
+            None => {
+                let whole = self.merge_or_note(hole);
+                self.merge_or_note(self.nodes.next(whole));
+            }
+        }
+        taken.ok_or(ErrorKind::Fragmented)
+    }
+
+    /// Moves a live span down to `offset` in the hole before it. The key stays.
+    ///
+    /// The bytes that the span leaves join the hole after it.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live, `OutOfRange` when there is no hole before it that reaches down to `offset`.
+    pub fn slide_to(&mut self, key: Key, offset: u64) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        let before = self.nodes.previous(index);
+        if !self.nodes.is_hole(before) {
+            return Err(ErrorKind::OutOfRange);
+        }
+        let hole = self.nodes.get(before).span();
+        if offset < hole.offset || offset >= hole.end() {
+            return Err(ErrorKind::OutOfRange);
+        }
+        self.reserve(1)?;
+        self.remove_hole(before);
+        let next = self.nodes.next(index);
+        let after = self.nodes.is_hole(next);
+        if after {
+            self.remove_hole(next);
+        }
+        if offset > hole.offset {
+            self.slide_inside(before, index, offset, after.then_some(next));
+        } else {
+            self.slide_over(before, index, after);
+        }
+        // The hole behind the span may now be mergeable with the one after it.
+        let behind = self.nodes.next(index);
+        self.merge_or_note(self.nodes.next(behind));
+        Ok(self.grant_of(index))
+    }
+
+    /// Moves a live span after `last`. The spans in between move down by its size. Keys stay.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when one of the two is not live, `OutOfRange` when `last` does not follow, or a hole is between them.
+    pub fn put_behind(&mut self, key: Key, last: Key) -> Result<Grant, ErrorKind> {
+        let (index, last) = (self.live_index(key)?, self.live_index(last)?);
+        let Node { size, .. } = self.nodes.get(index);
+        let mut at = index;
+        while at != last {
+            at = self.nodes.next(at);
+            let node = self.nodes.get(at);
+            if node.is_hole() || node.is_edge() {
+                return Err(ErrorKind::OutOfRange);
+            }
+        }
+        at = index;
+        while at != last {
+            at = self.nodes.next(at);
+            self.nodes.set_offset(at, self.nodes.offset(at) - size);
+        }
+        self.nodes.set_offset(index, self.nodes.end(last));
+        self.nodes.move_behind(index, last);
+        Ok(self.grant_of(index))
+    }
+
+    /// Leaves part of the hole before the span, and moves the rest after it.
+    fn slide_inside(&mut self, before: u32, index: u32, offset: u64, hole_behind: Option<u32>) {
+        let freed = self.nodes.end(before) - offset;
+        self.nodes.set_size(before, offset - self.nodes.offset(before));
+        self.add_hole(before);
+        self.nodes.set_offset(index, offset);
+        let behind = match hole_behind {
+            Some(next) => self.nodes.grow_down(next, freed),
+            None => self.nodes.insert_after(index, freed),
+        };
+        self.add_hole(behind);
+    }
+
+    /// Moves the whole hole after the span, where it joins the next hole.
+    fn slide_over(&mut self, before: u32, index: u32, hole_behind: bool) {
+        let (offset, size) = (self.nodes.offset(before), self.nodes.size(index));
+        let mut free = self.nodes.size(before);
+        self.nodes.swap_with_previous(before, index);
+        self.nodes.set_offset(index, offset);
+        if hole_behind {
+            free += self.nodes.size(self.nodes.next(before));
+            self.nodes.absorb_next(before);
+        }
+        self.nodes.set_offset(before, offset + size);
+        self.nodes.set_size(before, free);
+        self.add_hole(before);
+    }
+
+    /// Returns the free bytes of a live span's block, `None` when something else in the block is live.
+    #[inline]
+    #[must_use]
+    pub fn free_beside_only(&self, key: Key) -> Option<u64> {
+        let node = self.nodes.live(key)?;
+        let hole = |at: u32| {
+            let node = self.nodes.get(at);
+            node.size * u64::from(node.is_hole())
+        };
+        // Sums instead of branches: half of those would be mispredicted.
+        let free = hole(node.previous) + hole(node.next);
+        let (_, size) = self.blocks[node.block().0 as usize];
+        (free + node.size == size).then_some(free)
+    }
+
+    /// Returns the holes before and after a live span whose last use `may` accepts.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    pub fn holes_beside(
+        &self,
+        key: Key,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<[Option<Span>; 2], ErrorKind> {
+        let index = self.live_index(key)?;
+        let usable = |node: &Node| node.is_hole() && may(node.last_use);
+        let hole = |at: u32| Some(self.nodes.get(at)).filter(usable).map(|node| node.span());
+        Ok([hole(self.nodes.previous(index)), hole(self.nodes.next(index))])
+    }
+
+    /// Visits the holes of a block of at least `size` bytes with their last use, largest bins first, until `visit` breaks.
+    pub fn holes_from_largest(
+        &self,
+        block: BlockId,
+        size: u64,
+        mut visit: impl FnMut(Key, Span, LastUse) -> ControlFlow<()>,
+    ) {
+        let lowest = bin_of(size.max(1));
+        for hole in (lowest..BINS).rev().flat_map(|bin| self.bins.holes(bin)) {
+            let node = self.nodes.get(hole);
+            if node.size >= size
+                && node.block() == block
+                && visit(self.nodes.key(hole), node.span(), node.last_use).is_break()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Visits every piece of one block, lowest offset first: its key, span and class, `None` for a hole. An unknown block
+    /// has no pieces.
+    ///
+    /// The key of a live span frees it; the key of a hole is for [`carve_in`](Self::carve_in).
+    pub fn for_each_in(&self, block: BlockId, mut visit: impl FnMut(Key, Span, Option<Class>)) {
+        let Ok(edge) = self.edge(block) else { return };
+        for at in self.pieces(edge) {
+            let node = self.nodes.get(at);
+            let holds = if node.is_hole() { None } else { Some(node.class()) };
+            visit(self.nodes.key(at), node.span(), holds);
+        }
+    }
+
+    /// Grows a live span over the holes beside it, so that no search finds them until it is freed.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` when the key is not live.
+    pub fn widen(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+        let index = self.live_index(key)?;
+        self.absorb_holes(index, |_| true);
+        Ok(self.grant_of(index))
+    }
+
+    /// Grows a live span over the holes beside it whose last use `may` accepts.
+    fn absorb_holes(&mut self, index: u32, may: impl Fn(LastUse) -> bool) {
+        let usable = |node: &Node| node.is_hole() && may(node.last_use);
+        let (at, node) = (self.nodes.previous(index), self.nodes.get(self.nodes.previous(index)));
+        if usable(&node) {
+            self.remove_hole(at);
+            self.used += node.size;
+            self.nodes.absorb_previous(index, at, node);
+        }
+        let (at, node) = (self.nodes.next(index), self.nodes.get(self.nodes.next(index)));
+        if usable(&node) {
+            self.remove_hole(at);
+            self.used += node.size;
+            self.nodes.absorb_next(index);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Mutants that survived all other tests, one test for each: exact counts, exact limits, exact shortages.
+use super::before::asked;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap_core::{
+    Background, Budget, Decision, Defragmentation, HeapId, HeapKind, Manager, ManagerConfig,
+    PoolConfig, Request, Rung, Shortage, Step, TimelineId, Timelines,
+};
+use omniheap_extras::{guard_report, guarded, overwrites};
+use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+const HEAP: HeapId = HeapId(0);
+
+fn device(size: u64) -> Arc<Host> {
+    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
+}
+
+fn one_lane(mut config: ManagerConfig) -> ManagerConfig {
+    config.pool.lanes = Some(1);
+    config
+}
+
+fn plain() -> ManagerConfig {
+    one_lane(ManagerConfig::default().plain())
+}
+
+#[test]
+fn every_call_that_takes_or_returns_memory_is_counted() {
+    for config in [plain(), one_lane(ManagerConfig::default())] {
+        let (host, count) = (device(64 * MIB), Arc::new(AtomicU64::new(0)));
+        let seen = Arc::clone(&count);
+        let device = asked(&host, move |call| {
+            use CallKind::{Allocate, Create, Destroy, Free, MapPages, Reserve, UnmapPages};
+            let counts = [Allocate, Free, Reserve, Create, Destroy, MapPages, UnmapPages];
+            seen.fetch_add(u64::from(counts.contains(&call.kind)), Relaxed);
+            Verdict::Forward
+        });
+        let manager = Manager::with_config(device, config);
+        let check = |after: &str| {
+            assert_eq!(manager.report().driver_calls, count.load(Relaxed), "after {after}");
+        };
+        check("nothing");
+        let some = [1000, 3 * MIB, 9 * MIB];
+        let some = some.map(|size| manager.allocate(&Request::new(size)).expect("fits"));
+        check("three requests");
+        let alone = manager.allocate(&Request::new(5 * MIB).dedicated()).expect("fits");
+        check("a block of its own");
+        let too_much = manager.allocate(&Request::new(60 * MIB));
+        assert!(too_much.is_err());
+        check("a shortage");
+        drop((some, alone));
+        manager.trim().expect("alive");
+        check("a trim");
+        assert!(count.load(Relaxed) >= 6, "{count:?}");
+    }
+}
+
+#[test]
+fn steps_add_up_to_what_the_report_says() {
+    let mut config = plain();
+    let how = Background::new(Budget::new().moves(5)).between(1, 5);
+    config.defragmentation = Defragmentation::Background(how);
+    let manager = Manager::with_config(device(256 * MIB), config);
+    let all: Vec<_> =
+        (0..400).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
+    let _kept: Vec<_> = all.into_iter().step_by(5).collect();
+    let (mut moves, mut bytes, mut returned, mut blocks) = (0, 0, 0, 0);
+    let mut idle = 0;
+    while idle < 3 {
+        match manager.step().expect("alive") {
+            Step::Committed(outcome) => {
+                let moved = outcome.moved;
+                (moves, bytes) = (moves + moved.moves, bytes + moved.bytes);
+                (returned, blocks) =
+                    (returned + moved.returned_bytes, blocks + moved.returned_blocks);
+                idle = 0;
+            }
+            Step::Idle => idle += 1,
+            _ => std::thread::yield_now(),
+        }
+    }
+    let report = manager.report();
+    let sums = report.defragmentation;
+    assert!(moves > 20 && returned > 8 * MIB, "{sums:?}");
+    assert_eq!((sums.moves, sums.bytes, report.moved_bytes), (moves, bytes, bytes));
+    assert_eq!((sums.returned_bytes, sums.returned_blocks), (returned, blocks));
+}
+
+/// Guard bytes lie behind an allocation, and an owner that copies its bytes does not copy those.
+#[test]
+fn an_allocation_that_its_owner_moved_has_no_guard_any_more() {
+    let manager = Manager::with_config(device(64 * MIB), guarded(plain()));
+    let all: Vec<_> =
+        (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
+    let kept: Vec<_> = all.into_iter().step_by(3).collect();
+    kept.iter().for_each(|one| one.fill(0, 200_000, 0x77).expect("in range"));
+    let before = guard_report(&manager).unguarded;
+    let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    let moved = pass.run(|_| Decision::OwnerCopies).expect("alive").moved.moves;
+    assert!(moved > 0);
+    assert_eq!(guard_report(&manager).unguarded, before + moved);
+    drop(kept);
+    assert_eq!(overwrites(&manager).expect("guards are on").len(), 0, "nobody wrote there");
+}
+
+/// A timeline that was ordered behind another takes more of its bytes without a further order.
+#[test]
+fn an_order_is_made_once() {
+    let (host, orders) = (device(1 << 30), Arc::new(AtomicU64::new(0)));
+    let seen = Arc::clone(&orders);
+    let device = asked(&host, move |call| {
+        seen.fetch_add(u64::from(call.kind == CallKind::Order), Relaxed);
+        Verdict::Forward
+    });
+    let manager = Manager::with_config(device, plain());
+    let other = host.open().expect("another timeline");
+    let ask = |on| manager.allocate(&Request::new(100 * MIB).on(on)).expect("there is room");
+    let both = [ask(TimelineId::MAIN), ask(TimelineId::MAIN)];
+    let held = host.hold(TimelineId::MAIN).expect("it is open");
+    drop(both);
+    let reserved = manager.heap_use(HEAP).expect("there").reserved;
+    let taken = [ask(other), ask(other)];
+    assert_eq!(manager.heap_use(HEAP).expect("there").reserved, reserved, "nothing was grown");
+    assert_eq!(orders.load(Relaxed), 1);
+    drop(held);
+    drop(taken);
+}
+
+/// Every number of a shortage, and the first size that fits.
+#[test]
+fn a_shortage_is_exact() {
+    let manager = Manager::with_config(device(8 * MIB), plain());
+    let ask = |size| manager.allocate(&Request::new(size));
+    let [first, second, _third] = [3, 3, 2].map(|size| ask(size * MIB).expect("fits"));
+    let shortage = |requested, largest_hole, free, reserved, live| Shortage {
+        heap: HEAP,
+        requested,
+        largest_hole,
+        free,
+        reserved,
+        live,
+        deferred: 0,
+        hard_limit: u64::MAX,
+        fits_after_defragment: free >= requested,
+        fits_after_wait: free >= requested,
+        fits_after_spill: false,
+    };
+    let said = |size| *ask(size).expect_err("no room").shortage().expect("it was short");
+    assert_eq!(said(MIB), shortage(MIB, 0, 0, 8 * MIB, 8 * MIB));
+    drop(second);
+    assert_eq!(said(4 * MIB), shortage(4 * MIB, 3 * MIB, 3 * MIB, 8 * MIB, 5 * MIB));
+    drop(first);
+    // The empty block was returned, and the driver has no more than its bytes.
+    assert_eq!(said(7 * MIB), shortage(7 * MIB, 0, 0, 2 * MIB, 2 * MIB));
+    let last = ask(6 * MIB).expect("just what the driver has");
+    assert_eq!(manager.report().rungs[Rung::Driver as usize], 3);
+    drop(last);
+}
+
+/// Where staging memory has room for just as much, and one byte less.
+#[test]
+fn a_shortage_says_whether_host_memory_has_room() {
+    for (size, fits) in [(4 * MIB, true), (4 * MIB + 1, false)] {
+        let mut staging = heap(HeapKind::Staging, 4 * MIB);
+        staging.physical = 1;
+        let host = Host::builder().heap(heap(HeapKind::Device, 8 * MIB)).heap(staging).open();
+        let manager = Manager::with_config(host.expect("a host device"), plain());
+        let _held = manager.allocate(&Request::new(8 * MIB).heap(HEAP)).expect("fits");
+        let error = manager.allocate(&Request::new(size).heap(HEAP)).expect_err("it is full");
+        assert_eq!(error.shortage().map(|short| short.fits_after_spill), Some(fits), "{size}");
+    }
+}
+
+#[test]
+fn background_work_begins_above_one_share_and_ends_below_another() {
+    let mut config = plain();
+    let how = Background::new(Budget::new().moves(1)).between(25, 25);
+    config.defragmentation = Defragmentation::Background(how);
+    config.pool.block = Some(4 * MIB);
+    let manager = Manager::with_config(device(64 * MIB), config);
+    let ask = || manager.allocate(&Request::new(MIB / 4)).expect("fits");
+    let mut all: Vec<_> = (0..16).map(|_| Some(ask())).collect();
+    let mut free = |which: usize| drop(all[which].take());
+    [1, 4, 7, 10].into_iter().for_each(&mut free);
+    assert_eq!(manager.step().expect("alive"), Step::Idle, "25 of 100 are free, and not more");
+    free(13);
+    assert_ne!(manager.step().expect("alive"), Step::Idle, "more are free");
+    while !matches!(manager.step().expect("alive"), Step::Committed(_)) {
+        std::thread::yield_now();
+    }
+    let one = ask();
+    assert_ne!(manager.step().expect("alive"), Step::Idle, "25 of 100 are free, and not less");
+    while !matches!(manager.step().expect("alive"), Step::Committed(_)) {
+        std::thread::yield_now();
+    }
+    let two = ask();
+    assert_eq!(manager.step().expect("alive"), Step::Idle, "less are free");
+    drop((one, two));
+}
+
+#[test]
+fn a_request_as_large_as_its_pool_goes_without_a_guard() {
+    let config = guarded(one_lane(ManagerConfig::default()));
+    let manager = Manager::with_config(device(1 << 30), config);
+    let config = PoolConfig::new().paged().maximum(8 * MIB);
+    let pool = manager.create_pool(HEAP, config).expect("valid");
+    let before = guard_report(&manager).unguarded;
+    let whole = pool.allocate(&Request::new(8 * MIB)).expect("all of it");
+    assert_eq!(guard_report(&manager).unguarded, before + 1);
+    drop(whole);
+    drop(pool.allocate(&Request::new(4 * MIB)).expect("half of it"));
+    assert_eq!(guard_report(&manager).unguarded, before + 1, "there was room for a guard");
+}
+
+#[test]
+fn what_is_aligned_as_far_as_its_heap_allows_comes_back() {
+    let near = heap(HeapKind::Device, 16 * MIB);
+    let mut far = heap(HeapKind::Staging, 16 * MIB);
+    (far.physical, far.align) = (1, near.align);
+    let align = near.align;
+    let host = Host::builder().heap(near).heap(far).open().expect("a host device");
+    let manager = Manager::with_config(host, plain());
+    let full = manager.allocate(&Request::new(16 * MIB).heap(HEAP)).expect("fits");
+    let request = Request::new(64 << 10).align(align).may_spill();
+    let spilled = manager.allocate(&request).expect("host memory");
+    assert_eq!(spilled.heap(), HeapId(1));
+    drop(full);
+    let pass = manager.begin_recall(&Budget::new()).expect("alive");
+    assert_eq!(pass.commit().expect("alive").moved.moves, 1);
+    assert_eq!(spilled.heap(), HEAP);
+}

@@ -1,0 +1,248 @@
+//! Calls to the operating system, behind a trait so that tests can make each of them fail.
+#![expect(unsafe_code, reason = "reads into raw memory, and calls Linux directly")]
+
+use crate::error::Fault;
+use crate::file::{State, open_file};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Through the page cache.
+    Cached,
+    /// Past it, from the disk to the buffer.
+    Direct,
+}
+
+/// A buffer of raw memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Buffer {
+    pub(crate) start: *mut u8,
+    pub(crate) length: usize,
+}
+
+/// File calls.
+pub(crate) trait Disk: Sync {
+    fn open(&self, path: &Path, access: Access) -> io::Result<File>;
+
+    fn state(&self, file: &File) -> Result<State, Fault>;
+
+    /// Returns whether most of a range is in the page cache.
+    fn is_cached(&self, file: &File, offset: u64, length: u64) -> io::Result<bool>;
+
+    /// Reads into `buffer`; returns the bytes that arrived, zero at the end of the file.
+    ///
+    /// # Safety
+    ///
+    /// The buffer is valid for writes, and nothing else uses it during the call.
+    unsafe fn read(&self, file: &File, offset: u64, buffer: Buffer) -> io::Result<usize>;
+
+    /// Makes a queue for `depth` reads at a time.
+    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>>;
+}
+
+/// Reads that run by themselves. Dropping it waits for all of them.
+pub(crate) trait Queue {
+    /// Starts a read.
+    ///
+    /// # Safety
+    ///
+    /// The buffer is valid for writes, nothing else uses it, and the file stays open, until [`wait`](Self::wait) has returned
+    /// the token or the queue is dropped.
+    unsafe fn start(
+        &mut self,
+        file: &File,
+        offset: u64,
+        buffer: Buffer,
+        token: u64,
+    ) -> io::Result<()>;
+
+    /// Waits for a read; returns its token and the bytes that arrived.
+    fn wait(&mut self) -> io::Result<(u64, io::Result<usize>)>;
+}
+
+/// The operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct System;
+
+impl Disk for System {
+    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+        match access {
+            Access::Cached => open_file(path),
+            Access::Direct => open_direct(path),
+        }
+    }
+
+    fn state(&self, file: &File) -> Result<State, Fault> {
+        State::of(file)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_cached(&self, file: &File, offset: u64, length: u64) -> io::Result<bool> {
+        linux::is_cached(file, offset, length)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_cached(&self, _: &File, _: u64, _: u64) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    #[cfg(unix)]
+    unsafe fn read(&self, file: &File, offset: u64, buffer: Buffer) -> io::Result<usize> {
+        use std::os::fd::AsRawFd;
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the caller promises that the buffer may be written.
+        let read =
+            unsafe { libc::pread(file.as_raw_fd(), buffer.start.cast(), buffer.length, offset) };
+        usize::try_from(read).map_err(|_| io::Error::last_os_error())
+    }
+
+    #[cfg(not(unix))]
+    unsafe fn read(&self, mut file: &File, offset: u64, buffer: Buffer) -> io::Result<usize> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut bytes = vec![0; buffer.length];
+        file.seek(SeekFrom::Start(offset))?;
+        let read = file.read(&mut bytes)?;
+        // SAFETY: the caller promises that the buffer may be written; `read` is at most its length.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.start, read) };
+        Ok(read)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(linux::Uring::new(depth)?))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn queue(&self, _: u32) -> io::Result<Box<dyn Queue>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn open_direct(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = libc::O_DIRECT | libc::O_NONBLOCK;
+    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_direct(_: &Path) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::{Buffer, File, Queue, io};
+    use io_uring::{IoUring, opcode, types::Fd};
+    use std::os::fd::AsRawFd;
+
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        length: u64,
+    }
+
+    #[repr(C)]
+    #[derive(Default)]
+    struct Cached {
+        pages: u64,
+        others: [u64; 4],
+    }
+
+    /// `cachestat`, which libc does not wrap; the number is the same on every architecture.
+    const CACHESTAT: libc::c_long = 451;
+
+    pub(super) fn is_cached(file: &File, offset: u64, length: u64) -> io::Result<bool> {
+        let (range, mut cached) = (Range { offset, length }, Cached::default());
+        let (range, result) = (&raw const range, &raw mut cached);
+        // SAFETY: both structures are as the call documents them and outlive it; zero is the only flag.
+        let code = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range, result, 0) };
+        if code == 0 {
+            return Ok(cached.pages.saturating_mul(4096) >= length / 2);
+        }
+        probe(file, offset)
+    }
+
+    /// Asks for one page, but only if it is there: for kernels before 6.5.
+    fn probe(file: &File, offset: u64) -> io::Result<bool> {
+        let mut page = [0_u8; 4096];
+        let part = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: page.len() };
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the vector has one part, whose memory is valid for writes.
+        let read = unsafe {
+            libc::preadv2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_NOWAIT)
+        };
+        if read >= 0 {
+            return Ok(true);
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::EAGAIN) => Ok(false),
+            error => Err(error),
+        }
+    }
+
+    /// Reads through `io_uring`.
+    pub(super) struct Uring {
+        ring: IoUring,
+        running: usize,
+    }
+
+    impl Uring {
+        pub(super) fn new(depth: u32) -> io::Result<Self> {
+            Ok(Self { ring: IoUring::new(depth.next_power_of_two())?, running: 0 })
+        }
+    }
+
+    impl Queue for Uring {
+        unsafe fn start(
+            &mut self,
+            file: &File,
+            offset: u64,
+            buffer: Buffer,
+            token: u64,
+        ) -> io::Result<()> {
+            let length = u32::try_from(buffer.length).map_err(|_| io::ErrorKind::InvalidInput)?;
+            let entry = opcode::Read::new(Fd(file.as_raw_fd()), buffer.start, length)
+                .offset(offset)
+                .build()
+                .user_data(token);
+            // SAFETY: the caller promises that buffer and file stay until the read has ended.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            pushed.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
+            self.running += 1;
+            // Where the kernel cannot take it now, it stays in the queue and goes with the next wait.
+            let _ = self.ring.submit();
+            Ok(())
+        }
+
+        fn wait(&mut self) -> io::Result<(u64, io::Result<usize>)> {
+            loop {
+                if let Some(entry) = self.ring.completion().next() {
+                    self.running -= 1;
+                    let result = usize::try_from(entry.result())
+                        .map_err(|_| io::Error::from_raw_os_error(-entry.result()));
+                    return Ok((entry.user_data(), result));
+                }
+                match self.ring.submit_and_wait(1) {
+                    Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    impl Drop for Uring {
+        fn drop(&mut self) {
+            // The kernel still writes to buffers: whoever owns them frees them after this. It owes every completion, so a
+            // call that fails is repeated.
+            while self.running > 0 {
+                if self.wait().is_err() {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}

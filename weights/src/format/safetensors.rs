@@ -1,0 +1,110 @@
+//! safetensors: eight bytes of header length, a JSON header, and the tensors one behind the other.
+
+use super::Source;
+use crate::Dtype;
+use crate::error::{ErrorKind, Fault};
+use crate::tensor::{Tensor, bytes_of};
+use core::fmt;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+/// The longest header, by the format's own rule.
+const MAX_HEADER: u64 = 100_000_000;
+const LENGTH_BYTES: u64 = 8;
+
+#[derive(Deserialize)]
+struct Entry {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+/// The header's entries in order, duplicates included, which a map would lose.
+struct Entries(Vec<(String, Entry)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Header;
+        impl<'de> Visitor<'de> for Header {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        map.next_value::<IgnoredAny>()?;
+                    } else {
+                        entries.push((name, map.next_value()?));
+                    }
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(Header)
+    }
+}
+
+pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
+    let mut length = [0; 8];
+    source.read(0, &mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER {
+        return Err(Fault::at(0, ErrorKind::HeaderTooLong { length, limit: MAX_HEADER }));
+    }
+    super::inside(source, LENGTH_BYTES, length)?;
+    let mut header = vec![0; usize::try_from(length).unwrap_or(0)];
+    source.read(LENGTH_BYTES, &mut header)?;
+    let text = core::str::from_utf8(&header).map_err(|error| {
+        Fault::at(LENGTH_BYTES + error.valid_up_to() as u64, ErrorKind::NotUtf8)
+    })?;
+    let Entries(entries) = serde_json::from_str(text)
+        .map_err(|error| Fault::at(LENGTH_BYTES, ErrorKind::Header(error.to_string())))?;
+    let start = LENGTH_BYTES + length;
+    let tensors: Result<Vec<_>, _> =
+        entries.into_iter().map(|(name, entry)| tensor(name, entry, start)).collect();
+    let mut tensors = tensors?;
+    tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
+    check_cover(&tensors, start, source.size())?;
+    Ok(tensors)
+}
+
+fn tensor(name: String, entry: Entry, start: u64) -> Result<Tensor, Fault> {
+    let Entry { dtype, shape, data_offsets: [begin, end] } = entry;
+    let Some(dtype) = Dtype::from_safetensors(&dtype) else {
+        return Err(ErrorKind::UnknownDtype { name, dtype }.into());
+    };
+    let needs = bytes_of(&name, dtype, &shape)?;
+    let Some(has) = end.checked_sub(begin) else {
+        return Err(ErrorKind::Backwards(name).into());
+    };
+    if needs != has {
+        return Err(ErrorKind::SizeMismatch { name, needs, has }.into());
+    }
+    let overflow = || ErrorKind::Header("an offset exceeds 64 bits".into());
+    start.checked_add(end).ok_or_else(overflow)?;
+    Ok(Tensor { name, dtype, shape, file: 0, offset: start + begin, size: has })
+}
+
+/// Refuses tensors that overlap, leave holes, or do not end where the file does.
+fn check_cover(tensors: &[Tensor], start: u64, size: u64) -> Result<(), Fault> {
+    let mut at = start;
+    for tensor in tensors {
+        if tensor.offset < at {
+            return Err(Fault::at(tensor.offset, ErrorKind::Overlap(tensor.name.clone())));
+        }
+        if tensor.offset > at {
+            let (name, bytes) = (tensor.name.clone(), tensor.offset - at);
+            return Err(Fault::at(at, ErrorKind::Hole { name, bytes }));
+        }
+        at = tensor.end();
+    }
+    match size.checked_sub(at) {
+        Some(0) => Ok(()),
+        Some(bytes) => Err(Fault::at(at, ErrorKind::Trailing(bytes))),
+        None => Err(Fault::at(size, ErrorKind::Truncated { needs: at, has: size })),
+    }
+}

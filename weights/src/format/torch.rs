@@ -1,0 +1,338 @@
+//! Zip files of `torch.save`: a pickle that describes tensors, and one stored entry per storage. No code runs.
+
+use super::{Source, inside};
+use crate::Dtype;
+use crate::error::{ErrorKind, Fault};
+use crate::tensor::{Tensor, bytes_of};
+use omniheap_pickle::{CallResult, Cell, Data, Global, Keys, Refusal, Rules, Value};
+use std::collections::HashMap;
+use std::io::{self, Read, Seek, SeekFrom};
+use zip::result::ZipError;
+use zip::{CompressionMethod, ZipArchive};
+
+const MAX_PICKLE: u64 = 1 << 30;
+const MAX_ENTRIES: usize = 4 << 20;
+/// Dictionaries inside dictionaries: model, optimizer, state, group.
+const MAX_DEPTH: usize = 16;
+/// Bytes of names, counted with what each tensor takes beside its name.
+const MAX_NAMES: usize = 512 << 20;
+
+/// Globals that describe tensors. Their order is that of the constants below.
+const GLOBALS: &[Global] = &[
+    global("torch._utils", "_rebuild_tensor_v2", CallResult::Call),
+    global("torch._utils", "_rebuild_tensor_v3", CallResult::Call),
+    global("torch._utils", "_rebuild_parameter", CallResult::Call),
+    global("collections", "OrderedDict", CallResult::Dict),
+    global("torch", "Size", CallResult::Call),
+    global("torch.storage", "UntypedStorage", CallResult::Refused),
+    storage("FloatStorage"),
+    storage("DoubleStorage"),
+    storage("HalfStorage"),
+    storage("BFloat16Storage"),
+    storage("ByteStorage"),
+    storage("CharStorage"),
+    storage("ShortStorage"),
+    storage("IntStorage"),
+    storage("LongStorage"),
+    storage("BoolStorage"),
+    storage("ComplexFloatStorage"),
+    storage("ComplexDoubleStorage"),
+    storage("float8_e4m3fn"),
+    storage("float8_e5m2"),
+    storage("float8_e4m3fnuz"),
+    storage("float8_e5m2fnuz"),
+    storage("float8_e8m0fnu"),
+    storage("uint16"),
+    storage("uint32"),
+    storage("uint64"),
+];
+const TENSOR_V2: usize = 0;
+const TENSOR_V3: usize = 1;
+const PARAMETER: usize = 2;
+const FIRST_TYPED: usize = 6;
+/// Element types of the globals from [`FIRST_TYPED`] on.
+const TYPES: [Dtype; 20] = [
+    Dtype::F32,
+    Dtype::F64,
+    Dtype::F16,
+    Dtype::Bf16,
+    Dtype::U8,
+    Dtype::I8,
+    Dtype::I16,
+    Dtype::I32,
+    Dtype::I64,
+    Dtype::Bool,
+    Dtype::C64,
+    Dtype::C128,
+    Dtype::F8E4M3,
+    Dtype::F8E5M2,
+    Dtype::F8E4M3Fnuz,
+    Dtype::F8E5M2Fnuz,
+    Dtype::F8E8M0,
+    Dtype::U16,
+    Dtype::U32,
+    Dtype::U64,
+];
+const _: () = assert!(GLOBALS.len() == FIRST_TYPED + TYPES.len());
+
+const fn global(module: &'static str, name: &'static str, result: CallResult) -> Global {
+    Global { module, name, result }
+}
+
+const fn storage(name: &'static str) -> Global {
+    global("torch", name, CallResult::Refused)
+}
+
+/// A stored entry of the zip file.
+#[derive(Clone, Copy)]
+struct Entry {
+    offset: u64,
+    size: u64,
+}
+
+pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
+    let entries = entries(source)?;
+    let is_pickle = |name: &&String| name.ends_with("/data.pkl") || *name == "data.pkl";
+    let name = entries.keys().filter(is_pickle).min().cloned();
+    let name = name.ok_or_else(|| ErrorKind::MissingEntry("data.pkl".into()))?;
+    let root = name.trim_end_matches("data.pkl");
+    check_byte_order(source, entries.get(&format!("{root}byteorder")))?;
+    let entry = entries[&name];
+    if entry.size > MAX_PICKLE {
+        return Err(ErrorKind::OverLimit { what: "bytes of pickle", limit: MAX_PICKLE }.into());
+    }
+    let mut pickle = vec![0; usize::try_from(entry.size).unwrap_or(0)];
+    source.read(entry.offset, &mut pickle)?;
+    let rules = Rules { keys: Keys::All, globals: GLOBALS, depth: 64, expansion: 8 };
+    let (data, value) = omniheap_pickle::parse(&pickle, rules)
+        .map_err(|failure| Fault::at(entry.offset + failure.at as u64, failure.kind.into()))?;
+    let mut reader = Reader { data, entries: &entries, root, names: 0, tensors: Vec::new() };
+    reader.collect(value, "", 0)?;
+    Ok(reader.tensors)
+}
+
+impl From<Refusal> for ErrorKind {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Malformed => Self::Header("the pickle makes no sense".into()),
+            Refusal::Truncated => Self::Header("the pickle ends too early".into()),
+            Refusal::Forbidden(global) => Self::Forbidden(global),
+            Refusal::OverLimit { what, limit } => Self::OverLimit { what, limit },
+        }
+    }
+}
+
+/// Returns the entries by name; refuses those that are not stored as they are.
+fn entries(source: &dyn Source) -> Result<HashMap<String, Entry>, Fault> {
+    let damaged = |error: ZipError| match error {
+        ZipError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => ErrorKind::Io(error),
+        error => ErrorKind::Header(error.to_string()),
+    };
+    let mut archive = ZipArchive::new(Cursor { source, at: 0 }).map_err(damaged)?;
+    if archive.len() > MAX_ENTRIES {
+        let kind = ErrorKind::OverLimit { what: "zip entries", limit: MAX_ENTRIES as u64 };
+        return Err(kind.into());
+    }
+    let mut entries = HashMap::with_capacity(archive.len());
+    for index in 0..archive.len() {
+        let entry = archive.by_index_raw(index).map_err(damaged)?;
+        let name = core::str::from_utf8(entry.name_raw()).map_err(|_| ErrorKind::NotUtf8)?;
+        let name = String::from(name);
+        if entry.encrypted() {
+            return Err(ErrorKind::Encrypted(name).into());
+        }
+        if entry.compression() != CompressionMethod::Stored
+            || entry.compressed_size() != entry.size()
+        {
+            return Err(ErrorKind::Compressed(name).into());
+        }
+        let offset = entry.data_start().ok_or_else(|| ErrorKind::MissingEntry(name.clone()))?;
+        inside(source, offset, entry.size())?;
+        if entries.insert(name.clone(), Entry { offset, size: entry.size() }).is_some() {
+            return Err(ErrorKind::DuplicateName(name).into());
+        }
+    }
+    Ok(entries)
+}
+
+fn check_byte_order(source: &dyn Source, entry: Option<&Entry>) -> Result<(), Fault> {
+    // Older files have no such entry; they were written by little-endian machines.
+    let Some(entry) = entry.filter(|entry| entry.size <= 16) else { return Ok(()) };
+    let mut order = vec![0; usize::try_from(entry.size).unwrap_or(0)];
+    source.read(entry.offset, &mut order)?;
+    if order == b"little" { Ok(()) } else { Err(Fault::at(entry.offset, ErrorKind::Endianness)) }
+}
+
+/// Collects the tensors of a pickle.
+struct Reader<'a> {
+    data: Data<'a>,
+    entries: &'a HashMap<String, Entry>,
+    root: &'a str,
+    names: usize,
+    tensors: Vec<Tensor>,
+}
+
+/// Bytes of a storage, and their type where the storage says it.
+struct Storage {
+    entry: Entry,
+    dtype: Option<Dtype>,
+}
+
+impl Reader<'_> {
+    /// Adds the tensors in `cell` under `prefix`. What is no tensor and holds none is passed over.
+    fn collect(&mut self, cell: Cell, prefix: &str, depth: usize) -> Result<(), Fault> {
+        self.count(prefix, depth)?;
+        if let Some((global, arguments)) = self.data.call(cell) {
+            return match global {
+                TENSOR_V2 | TENSOR_V3 => {
+                    let tensor = self.tensor(prefix, global, arguments)?;
+                    self.tensors.push(tensor);
+                    Ok(())
+                }
+                PARAMETER => {
+                    let inner = *arguments.first().ok_or_else(damaged)?;
+                    self.collect(inner, prefix, depth + 1)
+                }
+                _ => Ok(()),
+            };
+        }
+        for (name, value) in self.children(cell)? {
+            let name = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+            self.collect(value, &name, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what no checkpoint nests: a pickle of some bytes may hold itself, or describe billions of names.
+    fn count(&mut self, name: &str, depth: usize) -> Result<(), ErrorKind> {
+        self.names += name.len() + 64;
+        if self.names > MAX_NAMES {
+            return Err(ErrorKind::OverLimit { what: "bytes of names", limit: MAX_NAMES as u64 });
+        }
+        if depth > MAX_DEPTH {
+            return Err(ErrorKind::OverLimit { what: "nested values", limit: MAX_DEPTH as u64 });
+        }
+        Ok(())
+    }
+
+    /// Returns the named values of a dictionary, or the numbered ones of a list.
+    fn children(&self, cell: Cell) -> Result<Vec<(String, Cell)>, ErrorKind> {
+        if let Some(items) = self.data.list(cell) {
+            let numbered = items.iter().enumerate();
+            return Ok(numbered.map(|(number, item)| (number.to_string(), *item)).collect());
+        }
+        let pairs = self.data.pairs(cell).unwrap_or_default().chunks_exact(2);
+        let name = |key: Cell| match key.value() {
+            Value::Int(number) => Some(Ok(number.to_string())),
+            Value::Text(..) => {
+                Some(self.data.text(key).ok_or(ErrorKind::NotUtf8).map(String::from))
+            }
+            _ => None,
+        };
+        pairs.filter_map(|pair| Some(name(pair[0])?.map(|name| (name, pair[1])))).collect()
+    }
+
+    fn tensor(&self, name: &str, global: usize, arguments: &[Cell]) -> Result<Tensor, Fault> {
+        let [storage, first, shape, strides, ..] = arguments else { return Err(damaged().into()) };
+        let storage = self.storage(*storage)?;
+        let dtype = if global == TENSOR_V3 {
+            arguments.get(6).and_then(|cell| typed(*cell))
+        } else {
+            storage.dtype
+        };
+        let dtype = dtype.ok_or_else(|| ErrorKind::UnknownDtype {
+            name: name.into(),
+            dtype: "an untyped storage".into(),
+        })?;
+        let (shape, strides) = (self.numbers(*shape)?, self.numbers(*strides)?);
+        let size = bytes_of(name, dtype, &shape)?;
+        if size > 0 && !is_contiguous(&shape, &strides) {
+            return Err(ErrorKind::NotContiguous(name.into()).into());
+        }
+        let skipped = dtype.bytes(number(*first)?).ok_or_else(damaged)?;
+        let needs = skipped.checked_add(size).ok_or_else(damaged)?;
+        if needs > storage.entry.size {
+            let (name, has) = (name.into(), storage.entry.size);
+            return Err(ErrorKind::SizeMismatch { name, needs, has }.into());
+        }
+        let offset = storage.entry.offset + skipped;
+        Ok(Tensor { name: name.into(), dtype, shape, file: 0, offset, size })
+    }
+
+    /// Finds the entry of a persistent id: `("storage", type, key, location, elements)`.
+    fn storage(&self, cell: Cell) -> Result<Storage, Fault> {
+        let parts = self.data.persistent(cell).ok_or_else(damaged)?;
+        let [kind, class, key, ..] = parts else { return Err(damaged().into()) };
+        if self.data.text(*kind) != Some("storage") {
+            return Err(damaged().into());
+        }
+        let key = self.data.text(*key).ok_or_else(damaged)?;
+        let name = format!("{}data/{key}", self.root);
+        let entry = *self.entries.get(&name).ok_or(ErrorKind::MissingEntry(name))?;
+        Ok(Storage { entry, dtype: typed(*class) })
+    }
+
+    /// Returns a tuple of numbers, plain or as `torch.Size`.
+    fn numbers(&self, cell: Cell) -> Result<Vec<u64>, Fault> {
+        let inner = self.data.call(cell).and_then(|(_, arguments)| arguments.first().copied());
+        let items = self.data.list(inner.unwrap_or(cell)).ok_or_else(damaged)?;
+        items.iter().map(|item| number(*item)).collect()
+    }
+}
+
+fn damaged() -> ErrorKind {
+    ErrorKind::Header("the pickle describes no tensor".into())
+}
+
+fn number(cell: Cell) -> Result<u64, Fault> {
+    match cell.value() {
+        Value::Int(value) => u64::try_from(value).map_err(|_| damaged().into()),
+        _ => Err(damaged().into()),
+    }
+}
+
+fn typed(cell: Cell) -> Option<Dtype> {
+    let Value::Global(index) = cell.value() else { return None };
+    TYPES.get((index as usize).checked_sub(FIRST_TYPED)?).copied()
+}
+
+fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
+    let mut expected = 1;
+    shape.len() == strides.len()
+        && shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
+            let fits = extent == 1 || stride == expected;
+            expected *= extent;
+            fits
+        })
+}
+
+/// A source as the standard library reads it.
+struct Cursor<'a> {
+    source: &'a dyn Source,
+    at: u64,
+}
+
+impl Read for Cursor<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.source.size().saturating_sub(self.at);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        self.source.read(self.at, &mut buffer[..count]).map_err(|fault| match fault.kind {
+            ErrorKind::Io(error) => error,
+            other => io::Error::other(other),
+        })?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for Cursor<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.source.size().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}

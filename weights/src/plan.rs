@@ -1,0 +1,195 @@
+//! Reads of a load, planned over all files: sorted, neighbours merged, aligned for direct I/O. Pure.
+
+/// Start and length of every read are multiples of this, so that direct I/O takes them.
+pub(crate) const ALIGN: u64 = 4096;
+/// Most bytes of one read from a disk: fewer calls, and as fast as the disk.
+pub(crate) const READ: u64 = 8 << 20;
+/// Most bytes of one read from the page cache: what was read is still in the processor's cache when the device fetches it.
+pub(crate) const WARM_READ: u64 = 2 << 20;
+/// Reading a gap of this length costs less than another read.
+const GAP: u64 = 64 << 10;
+
+/// Bytes of a file that go to a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Want {
+    pub(crate) file: usize,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    /// Number of the destination.
+    pub(crate) target: usize,
+    /// First byte there.
+    pub(crate) target_offset: u64,
+}
+
+/// Bytes of a read that go to a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// First byte inside the read.
+    pub(crate) at: u64,
+    pub(crate) size: u64,
+    pub(crate) target: usize,
+    pub(crate) target_offset: u64,
+}
+
+/// One read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) file: usize,
+    /// A multiple of [`ALIGN`].
+    pub(crate) offset: u64,
+    /// Bytes that the pieces need from `offset` on.
+    pub(crate) needs: u64,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+impl Read {
+    /// Returns the bytes to ask for: whole units of [`ALIGN`], at most [`READ`]. The end of the file may come earlier.
+    pub(crate) const fn length(&self) -> u64 {
+        self.needs.next_multiple_of(ALIGN)
+    }
+
+    /// Divides the read into reads of at most `longest` bytes.
+    pub(crate) fn split(&self, longest: u64) -> Vec<Self> {
+        let want = |piece: &Piece| Want {
+            file: self.file,
+            offset: self.offset + piece.at,
+            size: piece.size,
+            target: piece.target,
+            target_offset: piece.target_offset,
+        };
+        plan(self.pieces.iter().map(want).collect(), longest)
+    }
+
+    /// Returns the bytes that arrive at targets.
+    pub(crate) fn payload(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.size).sum()
+    }
+}
+
+/// Plans reads of at most `longest` bytes for `wants`.
+pub(crate) fn plan(mut wants: Vec<Want>, longest: u64) -> Vec<Read> {
+    wants.retain(|want| want.size > 0);
+    wants.sort_by_key(|want| (want.file, want.offset, want.target, want.target_offset));
+    let mut reads: Vec<Read> = Vec::new();
+    for mut want in wants {
+        while want.size > 0 {
+            if !reads.last().is_some_and(|read| reaches(read, &want, longest)) {
+                let offset = want.offset - want.offset % ALIGN;
+                reads.push(Read { file: want.file, offset, needs: 0, pieces: Vec::new() });
+            }
+            let read = reads.last_mut().expect("one was pushed if there was none");
+            take(read, &mut want, longest);
+        }
+    }
+    reads
+}
+
+/// Returns whether a read can take at least the first bytes of `want`.
+fn reaches(read: &Read, want: &Want, longest: u64) -> bool {
+    let end = read.offset + read.needs;
+    read.file == want.file
+        && want.offset >= read.offset
+        && want.offset <= end + GAP
+        && first_cut(read, want, longest) > 0
+}
+
+/// Returns how many bytes of `want` a read takes.
+fn first_cut(read: &Read, want: &Want, longest: u64) -> u64 {
+    let room = (read.offset + longest).saturating_sub(want.offset);
+    if want.size <= room {
+        return want.size;
+    }
+    // The rest starts at an aligned offset of its target: devices copy whole units, and fast only from aligned starts.
+    room.saturating_sub((want.target_offset + room) % ALIGN)
+}
+
+/// Moves the first bytes of `want` to a read.
+fn take(read: &mut Read, want: &mut Want, longest: u64) {
+    let size = first_cut(read, want, longest);
+    let at = want.offset - read.offset;
+    read.needs = read.needs.max(at + size);
+    match read.pieces.last_mut() {
+        // Neighbours in the file that are neighbours in the target are one copy.
+        Some(last)
+            if last.target == want.target
+                && last.at + last.size == at
+                && last.target_offset + last.size == want.target_offset =>
+        {
+            last.size += size;
+        }
+        _ => read.pieces.push(Piece {
+            at,
+            size,
+            target: want.target,
+            target_offset: want.target_offset,
+        }),
+    }
+    want.offset += size;
+    want.target_offset += size;
+    want.size -= size;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALIGN, READ, WARM_READ, Want, plan};
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn want(file: usize, offset: u64, size: u64, target: usize) -> Want {
+        Want { file, offset, size, target, target_offset: 0 }
+    }
+
+    #[test]
+    fn neighbours_are_one_read_and_one_copy() {
+        let wants = (0..50_000_u64).map(|number| Want {
+            file: 0,
+            offset: 1000 + number * 4096,
+            size: 4096,
+            target: 0,
+            target_offset: number * 4096,
+        });
+        let reads = plan(wants.collect(), READ);
+        assert!(reads.len() <= 26, "{} reads for 195 MiB", reads.len());
+        assert!(reads.iter().all(|read| read.pieces.len() == 1));
+    }
+
+    #[test]
+    fn distant_tensors_and_files_are_reads_of_their_own() {
+        let reads = plan(vec![want(0, 0, 10, 0), want(0, 1 << 20, 10, 1), want(1, 0, 10, 2)], READ);
+        assert_eq!(reads.len(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_arrives_once_and_reads_are_aligned(
+            sizes in proptest::collection::vec((0..3_usize, 0_u64..200_000, 0_u64..20_000_000), 1..20)
+        ) {
+            let mut at = HashMap::new();
+            let mut wants = Vec::new();
+            for (target, (file, gap, size)) in sizes.into_iter().enumerate() {
+                let end = at.entry(file).or_insert(0);
+                wants.push(want(file, *end + gap, size, target));
+                *end += gap + size;
+            }
+            let reads = plan(wants.clone(), READ);
+            let parts: Vec<_> = reads.iter().flat_map(|read| read.split(WARM_READ)).collect();
+            prop_assert!(parts.iter().all(|read| read.length() <= WARM_READ));
+            for reads in [reads, parts] {
+            for want in &wants {
+                let mut next = 0;
+                for read in &reads {
+                    prop_assert!(read.offset % ALIGN == 0 && read.length() <= READ);
+                    for piece in read.pieces.iter().filter(|piece| piece.target == want.target) {
+                        prop_assert_eq!(piece.target_offset, next);
+                        prop_assert_eq!(read.offset + piece.at, want.offset + next);
+                        prop_assert!(piece.at + piece.size <= read.needs);
+                        prop_assert!(next % ALIGN == 0);
+                        next += piece.size;
+                    }
+                }
+                prop_assert_eq!(next, want.size);
+            }
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A bounded ring of pinned slots. Reads fill a slot, the device copies it on, and then it is filled again.
+#![expect(unsafe_code, reason = "slots are raw memory that moves between threads")]
+
+use crate::disk::Buffer;
+use crate::error::ErrorKind;
+use crate::plan::ALIGN;
+use core::ptr::NonNull;
+use omniheap_core::{
+    Allocation, Backend, Epoch, ErrorKind as Device, Heap, HeapKind, HostAccess, Manager, Point,
+    Request, Result as DeviceResult, TimelineId, Usage,
+};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+#[expect(clippy::cast_possible_truncation, reason = "a small constant")]
+const ALIGN_BYTES: usize = ALIGN as usize;
+
+/// Memory for one read. It comes from the manager's staging pool, which keeps it for the next load until it is trimmed.
+pub(crate) struct Slot<B: Backend> {
+    allocation: Allocation<B>,
+    start: NonNull<u8>,
+    /// Bytes of the allocation before the slot.
+    skipped: u64,
+    size: u64,
+    copied: Copied,
+}
+
+/// Progress of the device's copy out of a slot.
+#[derive(Clone, Copy)]
+enum Copied {
+    /// Nothing reads the slot.
+    Idle,
+    /// Until this epoch.
+    Until(Epoch),
+    /// Unknown, because the device has no timelines or failed: until it is idle.
+    Unknown,
+}
+
+// SAFETY: the pointer is to memory of the allocation, which the slot owns and which is pinned for life.
+unsafe impl<B: Backend> Send for Slot<B> {}
+
+impl<B: Backend> Slot<B> {
+    fn new(manager: &Manager<B>, size: u64) -> Result<Self, ErrorKind> {
+        // Direct I/O needs aligned memory, which not every heap gives: the slot starts at an aligned byte inside.
+        let mut request = Request::new(size + ALIGN).usage(Usage::Upload).name("weights ring");
+        // Cached memory is filled and read at full speed; write-combined memory is neither.
+        let is_best =
+            |heap: &Heap| heap.kind == HeapKind::Staging && heap.host == HostAccess::Cached;
+        request.heap = manager.caps().heap_ids().find(|(_, heap)| is_best(heap)).map(|(id, _)| id);
+        let allocation =
+            manager.allocate(&request).map_err(|error| ErrorKind::Allocate(Box::new(error)))?;
+        allocation.pin_for_life();
+        let first = allocation.map().map_err(ErrorKind::Device)?.as_ptr();
+        let skipped = first.addr().get().next_multiple_of(ALIGN_BYTES) - first.addr().get();
+        // SAFETY: less than `ALIGN` bytes are skipped, and the allocation has as many more than the slot.
+        let start = unsafe { first.add(skipped) };
+        Ok(Self { allocation, start, skipped: skipped as u64, size, copied: Copied::Idle })
+    }
+
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Returns the slot's memory from `skip` on, up to `end`.
+    pub(crate) fn buffer(&self, skip: usize, end: usize) -> Buffer {
+        assert!(skip <= end && end as u64 <= self.size, "inside the slot");
+        // SAFETY: checked above.
+        let start = unsafe { self.start.add(skip) };
+        Buffer { start: start.as_ptr(), length: end - skip }
+    }
+
+    pub(crate) const fn allocation(&self) -> &Allocation<B> {
+        &self.allocation
+    }
+
+    /// Returns where a byte of the slot lies in the allocation.
+    pub(crate) const fn offset(&self, at: u64) -> u64 {
+        self.skipped + at
+    }
+
+    /// Makes the bytes of a read visible to the device.
+    pub(crate) fn flush(&self, manager: &Manager<B>, length: u64) -> DeviceResult<()> {
+        let heap = manager.caps().heap(self.allocation.heap());
+        if heap.is_some_and(|heap| heap.host == HostAccess::Incoherent) {
+            self.allocation.map()?.flush(self.skipped, length)?;
+        }
+        Ok(())
+    }
+}
+
+/// The slots of one load.
+pub(crate) struct Ring<'a, B: Backend> {
+    manager: &'a Manager<B>,
+    on: TimelineId,
+    /// Bytes of a slot.
+    size: u64,
+    state: Mutex<State<B>>,
+    /// Notified when a slot comes back, or the load stops.
+    changed: Condvar,
+}
+
+struct State<B: Backend> {
+    /// Slots that nobody fills, oldest copy first.
+    slots: VecDeque<Slot<B>>,
+    /// Slots that exist.
+    made: usize,
+    most: usize,
+    is_stopped: bool,
+}
+
+/// What to do for a slot.
+enum Next<B: Backend> {
+    Take(Slot<B>),
+    Make,
+    None,
+}
+
+/// Whether a caller waits until another thread gives a slot back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Wait,
+    /// For a caller that may hold all slots itself.
+    Never,
+}
+
+impl<'a, B: Backend> Ring<'a, B> {
+    pub(crate) fn new(manager: &'a Manager<B>, on: TimelineId, size: u64, most: usize) -> Self {
+        let state = State { slots: VecDeque::new(), made: 0, most, is_stopped: false };
+        Self { manager, on, size, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        // Nothing panics while it holds the lock, so the state behind a poisoned one is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a slot that may be filled. `None` once the load has stopped, and where all are in use and nobody waits.
+    pub(crate) fn take(&self, patience: Patience) -> Result<Option<Slot<B>>, ErrorKind> {
+        let mut slot = match self.next(patience) {
+            Next::Take(slot) => slot,
+            Next::None => return Ok(None),
+            Next::Make => match Slot::new(self.manager, self.size) {
+                Ok(slot) => return Ok(Some(slot)),
+                Err(error) => {
+                    self.do_with_fewer(error)?;
+                    return self.take(patience);
+                }
+            },
+        };
+        let waited = self.wait(slot.copied);
+        if let Err(error) = waited {
+            self.put(slot);
+            return Err(ErrorKind::Device(error));
+        }
+        slot.copied = Copied::Idle;
+        Ok(Some(slot))
+    }
+
+    fn next(&self, patience: Patience) -> Next<B> {
+        let mut state = self.lock();
+        loop {
+            if state.is_stopped {
+                return Next::None;
+            }
+            let is_ready = state.slots.front().is_some_and(|slot| self.is_over(slot.copied));
+            if !is_ready && state.made < state.most {
+                state.made += 1;
+                return Next::Make;
+            }
+            if let Some(slot) = state.slots.pop_front() {
+                return Next::Take(slot);
+            }
+            if patience == Patience::Never {
+                return Next::None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// After a slot could not be made: goes on with those that exist.
+    fn do_with_fewer(&self, error: ErrorKind) -> Result<(), ErrorKind> {
+        let mut state = self.lock();
+        state.made -= 1;
+        if state.made == 0 {
+            return Err(error);
+        }
+        state.most = state.made;
+        Ok(())
+    }
+
+    /// Gives a slot back that no copy reads.
+    pub(crate) fn put(&self, slot: Slot<B>) {
+        self.lock().slots.push_back(slot);
+        self.changed.notify_one();
+    }
+
+    /// Gives a slot back whose copies were submitted.
+    pub(crate) fn send(&self, mut slot: Slot<B>) -> DeviceResult<()> {
+        let marked = self.manager.backend().as_timelines().map(|lines| lines.mark(self.on));
+        let (copied, result) = match marked {
+            Some(Ok(epoch)) => (Copied::Until(epoch), Ok(())),
+            Some(Err(error)) => (Copied::Unknown, Err(error)),
+            None => (Copied::Unknown, Ok(())),
+        };
+        slot.copied = copied;
+        self.put(slot);
+        result
+    }
+
+    /// Gives a slot back whose copies failed: some of them may run.
+    pub(crate) fn abandon(&self, mut slot: Slot<B>) {
+        slot.copied = Copied::Unknown;
+        self.put(slot);
+    }
+
+    /// Ends every wait for a slot.
+    pub(crate) fn stop(&self) {
+        self.lock().is_stopped = true;
+        self.changed.notify_all();
+    }
+
+    fn is_over(&self, copied: Copied) -> bool {
+        let lines = self.manager.backend().as_timelines();
+        match copied {
+            Copied::Idle => true,
+            Copied::Until(epoch) => {
+                lines.is_some_and(|lines| lines.reached(self.on).is_ok_and(|now| now >= epoch))
+            }
+            Copied::Unknown => false,
+        }
+    }
+
+    fn wait(&self, copied: Copied) -> DeviceResult<()> {
+        let backend = self.manager.backend();
+        match (copied, backend.as_timelines()) {
+            (Copied::Idle, _) => Ok(()),
+            (Copied::Until(epoch), Some(lines)) => lines.wait(Point { timeline: self.on, epoch }),
+            _ => backend.wait_idle(),
+        }
+    }
+
+    /// Waits for every copy, and frees the slots.
+    pub(crate) fn finish(self) -> DeviceResult<()> {
+        let state = self.lock();
+        let copies: Vec<_> = state.slots.iter().map(|slot| slot.copied).collect();
+        drop(state);
+        let waited = copies.into_iter().map(|copied| self.wait(copied));
+        let result = waited.fold(Ok(()), Result::and);
+        if result.is_err_and(|error| error.kind() != Device::DeviceLost) {
+            // Copies may still run: the memory waits for them.
+            self.lock().slots.iter().for_each(|slot| slot.allocation.outlast(self.on));
+        }
+        result
+    }
+}

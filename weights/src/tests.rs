@@ -1,0 +1,290 @@
+//! Loads over a disk that fails: every call in turn, and every way round that a system may force.
+#![expect(unsafe_code, reason = "stands in for the disk")]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use crate::disk::{Access, Buffer, Disk, Queue, System};
+use crate::error::{ErrorKind, Fault};
+use crate::file::State;
+use crate::{Error, Load, LoadWeights, WeightsFile};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use omniheap_core::Manager;
+use omniheap_host::Host;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The system's disk, made to misbehave.
+#[derive(Default)]
+struct Bad {
+    /// The call that fails, from 1; 0 for none.
+    fails: u64,
+    calls: Arc<AtomicU64>,
+    /// Nothing counts as cached.
+    is_cold: bool,
+    /// Direct I/O cannot be opened.
+    no_direct: bool,
+    /// Direct I/O opens, and then refuses every read.
+    direct_refuses: bool,
+    /// There is no `io_uring`.
+    no_queue: bool,
+    /// Most bytes of a read; 0 for all.
+    short: usize,
+}
+
+const EIO: i32 = 5;
+
+fn step(calls: &AtomicU64, fails: u64) -> io::Result<()> {
+    let call = calls.fetch_add(1, Ordering::Relaxed) + 1;
+    if call == fails { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(()) }
+}
+
+impl Bad {
+    fn failing(fails: u64) -> Self {
+        Self { fails, is_cold: true, ..Self::default() }
+    }
+
+    fn step(&self) -> io::Result<()> {
+        step(&self.calls, self.fails)
+    }
+}
+
+impl Disk for Bad {
+    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+        self.step()?;
+        if access == Access::Direct && self.no_direct {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        System.open(path, access)
+    }
+
+    fn state(&self, file: &File) -> Result<State, Fault> {
+        self.step()?;
+        System.state(file)
+    }
+
+    fn is_cached(&self, file: &File, offset: u64, length: u64) -> io::Result<bool> {
+        self.step()?;
+        if self.is_cold { Ok(false) } else { System.is_cached(file, offset, length) }
+    }
+
+    unsafe fn read(&self, file: &File, offset: u64, mut buffer: Buffer) -> io::Result<usize> {
+        self.step()?;
+        if self.direct_refuses && is_direct(file) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if self.short > 0 {
+            buffer.length = buffer.length.min(self.short);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.read(file, offset, buffer) }
+    }
+
+    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
+        self.step()?;
+        if self.no_queue {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(Box::new(BadQueue {
+            inner: System.queue(depth)?,
+            calls: Arc::clone(&self.calls),
+            fails: self.fails,
+            direct_refuses: self.direct_refuses,
+            short: self.short,
+        }))
+    }
+}
+
+fn is_direct(file: &File) -> bool {
+    use std::os::fd::AsRawFd;
+    // SAFETY: asks for the flags of an open file.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    flags & libc::O_DIRECT != 0
+}
+
+struct BadQueue {
+    inner: Box<dyn Queue>,
+    calls: Arc<AtomicU64>,
+    fails: u64,
+    direct_refuses: bool,
+    short: usize,
+}
+
+impl Queue for BadQueue {
+    unsafe fn start(
+        &mut self,
+        file: &File,
+        offset: u64,
+        mut buffer: Buffer,
+        token: u64,
+    ) -> io::Result<()> {
+        step(&self.calls, self.fails)?;
+        if self.short > 0 {
+            buffer.length = buffer.length.min(self.short);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.start(file, offset, buffer, token) }
+    }
+
+    fn wait(&mut self) -> io::Result<(u64, io::Result<usize>)> {
+        let refused = step(&self.calls, self.fails);
+        let (token, arrived) = self.inner.wait()?;
+        if self.direct_refuses {
+            return Ok((token, Err(io::ErrorKind::InvalidInput.into())));
+        }
+        Ok((token, refused.and(arrived)))
+    }
+}
+
+/// Two safetensors files of some reads each, with a tensor of no bytes.
+struct Sample {
+    folder: PathBuf,
+    file: WeightsFile,
+}
+
+impl Sample {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir()
+            .join(format!("omniheap-weights-unit-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let paths: Vec<_> = (0..2)
+            .map(|shard| {
+                let path = folder.join(format!("{shard}.safetensors"));
+                std::fs::write(&path, bytes_of(shard)).unwrap();
+                path
+            })
+            .collect();
+        let file = WeightsFile::open(&paths).unwrap();
+        Self { folder, file }
+    }
+
+    /// Loads, and compares every tensor with its file.
+    fn load(&self, manager: &Manager<Host>, disk: &Bad) -> Result<(), Error> {
+        let loaded = manager.load_weights(&self.file, &Load::new().disk(disk))?;
+        assert_eq!(loaded.iter().len(), self.file.tensors().len());
+        for one in &loaded {
+            let tensor = one.tensor();
+            let whole = std::fs::read(&self.file.files()[tensor.file].path).unwrap();
+            let range =
+                usize::try_from(tensor.offset).unwrap()..usize::try_from(tensor.end()).unwrap();
+            let mut got = vec![0; range.len()];
+            if let Some(allocation) = one.allocation() {
+                allocation.read(one.span().offset, &mut got).unwrap();
+            }
+            assert!(got == whole[range], "{} differs", tensor.name);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn bytes_of(shard: usize) -> Vec<u8> {
+    let sizes = [9 << 20, 0, 1001, 3 << 20, 77, 8 << 20];
+    let (mut header, mut at) = (Vec::new(), 0);
+    for (number, size) in sizes.iter().enumerate() {
+        let end = at + size;
+        header.push(format!(
+            r#""{shard}.{number}":{{"dtype":"U8","shape":[{size}],"data_offsets":[{at},{end}]}}"#
+        ));
+        at = end;
+    }
+    let header = format!("{{{}}}", header.join(","));
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    let mut state = 7 + shard as u64;
+    bytes.extend((0..at / 8 + 1).flat_map(|_| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 8).to_le_bytes()
+    }));
+    bytes.truncate(8 + header.len() + at);
+    bytes
+}
+
+#[test]
+fn every_way_round_gives_the_same_bytes() {
+    let sample = Sample::new();
+    let manager = Manager::new(Host::new());
+    for is_cold in [false, true] {
+        for case in 0..16 {
+            let flag = |bit: u32| case >> bit & 1 == 1;
+            let disk = Bad {
+                is_cold,
+                no_direct: flag(0),
+                direct_refuses: flag(1),
+                no_queue: flag(2),
+                short: if flag(3) { 8192 + 512 } else { 0 },
+                ..Bad::default()
+            };
+            sample.load(&manager, &disk).unwrap();
+        }
+    }
+    assert_eq!(manager.report().totals.live, 0);
+}
+
+#[test]
+fn every_call_that_fails_is_named_or_gone_round() {
+    let sample = Sample::new();
+    for no_queue in [false, true] {
+        let manager = Manager::new(Host::new());
+        let dry = Bad { no_queue, ..Bad::failing(0) };
+        sample.load(&manager, &dry).unwrap();
+        let calls = dry.calls.load(Ordering::Relaxed);
+        assert!(calls > 15, "{calls} calls are no load");
+        let mut failed = 0;
+        for fails in 1..=calls {
+            match sample.load(&manager, &Bad { no_queue, ..Bad::failing(fails) }) {
+                // Gone round: without direct I/O, without the queue, or by another read.
+                Ok(()) => {}
+                Err(error) => {
+                    failed += 1;
+                    assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
+                    assert!(error.path().starts_with(&sample.folder), "{error:?}");
+                }
+            }
+            assert_eq!(manager.report().totals.live, 0, "call {fails} left something");
+        }
+        assert!(failed > 0, "no call that failed was noticed");
+    }
+}
+
+#[test]
+fn a_disk_that_dies_half_way_is_named_with_its_offset() {
+    /// Every read from the second on fails.
+    struct Dying(AtomicU64);
+    impl Disk for Dying {
+        fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+            System.open(path, access)
+        }
+        fn state(&self, file: &File) -> Result<State, Fault> {
+            System.state(file)
+        }
+        fn is_cached(&self, _: &File, _: u64, _: u64) -> io::Result<bool> {
+            Ok(true)
+        }
+        unsafe fn read(&self, file: &File, offset: u64, buffer: Buffer) -> io::Result<usize> {
+            if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Err(io::Error::from_raw_os_error(EIO));
+            }
+            // SAFETY: the caller's promise.
+            unsafe { System.read(file, offset, buffer) }
+        }
+        fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
+            System.queue(depth)
+        }
+    }
+    let sample = Sample::new();
+    let manager = Manager::new(Host::new());
+    let disk = Dying(AtomicU64::new(0));
+    let error = manager.load_weights(&sample.file, &Load::new().disk(&disk)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io(cause) if cause.raw_os_error() == Some(EIO)));
+    assert!(error.offset().is_some() && error.path().starts_with(&sample.folder), "{error}");
+    assert_eq!(manager.report().totals.live, 0);
+}

@@ -1,0 +1,105 @@
+//! The interfaces of other allocators over omniheap: `compat/`, a workspace of its own.
+use crate::step::{Outcome, status};
+use crate::{cargo, root, target};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The same wgpu program with the patch and without: its folder, and the packages to build. Every step asks for the same
+/// packages: another selection would unify features otherwise, and build the dependencies again.
+const PROGRAMS: [(&str, &str, &[&str]); 2] = [
+    ("scene", "compat", &["-p", "gpu-allocator", "-p", "scene"]),
+    ("anchor", "compat/anchor", &["-p", "anchor"]),
+];
+
+/// Tests the interface, and compares a scene with and without the patch.
+pub(crate) fn test() -> Outcome {
+    let (_, folder, packages) = PROGRAMS[0];
+    let mut tests = in_workspace(folder, &["test", "--release", "--quiet"]);
+    status("tests of compat/gpu-allocator", tests.args(packages))?;
+    compare(&["frames", "100", "mib", "512"])
+}
+
+/// Lints, compiles wgpu 29 with the patch, tests, and compares a larger scene.
+pub(crate) fn run() -> Outcome {
+    status("format", &mut in_workspace("compat", &["fmt", "--all", "--check"]))?;
+    let lint = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    status("lint", &mut in_workspace("compat", &lint))?;
+    test()?;
+    compare(&["frames", "2000", "mib", "1024"])
+}
+
+/// Cargo in another workspace, with the target folder of this one.
+fn in_workspace(folder: &str, arguments: &[&str]) -> Command {
+    let mut command = cargo(arguments);
+    command.current_dir(root().join(folder)).env("CARGO_TARGET_DIR", target());
+    command
+}
+
+/// What one program measured, and its picture.
+struct Ran {
+    measured: serde_json::Value,
+    picture: Vec<u8>,
+}
+
+impl Ran {
+    /// Returns a figure.
+    fn number(&self, name: &str) -> Result<f64, String> {
+        self.measured[name].as_f64().ok_or_else(|| format!("no `{name}` was measured"))
+    }
+}
+
+fn compare(arguments: &[&str]) -> Outcome {
+    let mut ran = Vec::new();
+    for (name, folder, packages) in PROGRAMS {
+        let mut build = in_workspace(folder, &["build", "--release", "--quiet"]);
+        status(name, build.args(packages))?;
+        match run_one(name, arguments)? {
+            Some(one) => ran.push(one),
+            None => return Ok(()),
+        }
+    }
+    let [ours, theirs] = &ran[..] else { return Err("two programs ran".into()) };
+    if ours.picture != theirs.picture {
+        return Err("the pictures with and without the patch differ".into());
+    }
+    let ratio = |name: &str| Ok::<_, String>(ours.number(name)? / theirs.number(name)?);
+    let after = ours.number("held_after")? / ours.number("live_after")?;
+    println!(
+        "    buffer and texture time {:.2} and {:.2} of gpu-allocator's",
+        ratio("buffer_ns")?,
+        ratio("texture_ns")?
+    );
+    let rows = [
+        ("bytes of a bare device, of gpu-allocator's", ratio("bare")?, 0.10),
+        ("bytes of the scene at peak, of gpu-allocator's", ratio("scene_peak")?, 0.75),
+        ("held of live bytes after nine of ten levels were dropped", after, 1.15),
+    ];
+    for (what, value, bar) in rows {
+        println!("    {what}: {value:.3}");
+        if value > bar {
+            return Err(format!("{what}: {value:.3}, more than {bar}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a program; nothing where there is no device.
+fn run_one(name: &str, arguments: &[&str]) -> Result<Option<Ran>, String> {
+    let picture: PathBuf = std::env::temp_dir().join(format!("omniheap-{name}.rgba"));
+    let program: &Path = &target().join("release").join(name);
+    let output = Command::new(program).arg(&picture).args(arguments).output();
+    let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
+    let line = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    print!("{}", String::from_utf8_lossy(&output.stderr));
+    println!("    {name}: {line}");
+    if !output.status.success() {
+        return Err(format!("{name}: {}", output.status));
+    }
+    if !line.starts_with('{') {
+        return Ok(None);
+    }
+    let picture = fs::read(&picture).map_err(|error| format!("{}: {error}", picture.display()))?;
+    let measured = serde_json::from_str(&line).map_err(|error| format!("{name}: {error}"))?;
+    Ok(Some(Ran { measured, picture }))
+}
