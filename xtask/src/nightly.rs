@@ -141,12 +141,11 @@ pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
 /// Runs the tests of the seam and of the strategies under Miri, which finds undefined behaviour.
 pub(crate) fn miri() -> Outcome {
     require()?;
-    for tests in [&["-p", "omniheap-seam"][..], &["-p", "omniheap-core", "--lib", "strategy"]] {
-        let mut command = cargo(&["miri", "test", "--quiet", "--target-dir"]);
-        command.arg(target().join("miri")).args(tests);
-        status("miri", command.current_dir(root()))?;
-    }
-    Ok(())
+    let mut command = cargo(&["miri", "test", "--quiet", "-p", "omniheap-seam"]);
+    command.args(["-p", "omniheap-strategy", "--target-dir"]).arg(target().join("miri"));
+    // Descriptors of sockets are more than Miri emulates.
+    command.args(["--", "--skip", "exported"]);
+    status("miri", command.current_dir(root()))
 }
 
 /// `ThreadSanitizer` must see the standard library's own synchronisation, so that is built too.
