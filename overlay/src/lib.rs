@@ -27,6 +27,8 @@ pub struct Overlay {
     history: VecDeque<Sample>,
     report: Option<Report>,
     frame: u64,
+    /// The frame from which on the report is too old.
+    next_report: u64,
 }
 
 impl Overlay {
@@ -43,7 +45,8 @@ impl Overlay {
         if self.history.len() == HISTORY {
             self.history.pop_front();
         }
-        self.history.push_back(Sample { held: now.totals.reserved_bytes, live: now.totals.live_bytes });
+        self.history
+            .push_back(Sample { held: now.totals.reserved_bytes, live: now.totals.live_bytes });
         egui::Window::new("omniheap").default_width(360.0).show(context, |ui| {
             ui.label(format!(
                 "{} allocations, {} of {} in {} blocks",
@@ -63,11 +66,11 @@ impl Overlay {
 
     /// Returns a report that is at most a second old.
     fn fresh_report<B: Backend>(&mut self, manager: &Manager<B>) -> &Report {
-        let is_due = self.frame.is_multiple_of(REPORT_EVERY);
-        match &mut self.report {
-            Some(report) if !is_due => report,
-            old => old.insert(manager.report()),
+        if self.frame >= self.next_report {
+            self.next_report = self.frame + REPORT_EVERY;
+            self.report = None;
         }
+        self.report.get_or_insert_with(|| manager.report())
     }
 }
 
@@ -191,7 +194,11 @@ mod tests {
         for _ in 0..HISTORY + 10 {
             let texts = frame(&mut overlay, &context, &manager);
             assert!(overlay.history.len() <= HISTORY);
-            assert!(texts.is_empty() || texts.iter().any(|text| text.contains("1 allocations, 3.0 MiB")), "{texts:?}");
+            assert!(
+                texts.is_empty()
+                    || texts.iter().any(|text| text.contains("1 allocations, 3.0 MiB")),
+                "{texts:?}"
+            );
         }
         drop(mesh);
         let texts = frame(&mut overlay, &context, &manager);
