@@ -172,12 +172,13 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omniheap_core::{ManagerConfig, Request, Tag};
-    use omniheap_host::Host;
+    use omniheap_core::{HeapKind, ManagerConfig, Request, Tag};
+    use omniheap_host::{Host, heap};
 
     /// Shows one frame and returns its texts.
     fn frame(overlay: &mut Overlay, context: &Context, manager: &Manager<Host>) -> Vec<String> {
-        let output = context.run_ui(Default::default(), |ui| overlay.show(ui.ctx(), manager));
+        let mut output = context.run_ui(Default::default(), |ui| overlay.show(ui.ctx(), manager));
+        output.textures_delta.clear();
         let text = |shape: &egui::epaint::ClippedShape| match &shape.shape {
             egui::Shape::Text(text) => Some(text.galley.text().to_owned()),
             _ => None,
@@ -187,7 +188,8 @@ mod tests {
 
     #[test]
     fn the_window_shows_what_the_manager_holds() {
-        let host = Host::builder().open().expect("host memory");
+        let device = heap(HeapKind::Device, 64 << 20);
+        let host = Host::builder().heap(device).open().expect("host memory");
         let manager = Manager::with_config(host, ManagerConfig::default().plain());
         let mesh = manager.allocate(&Request::new(3 << 20).name("mesh")).expect("fits");
         let (mut overlay, context) = (Overlay::new(), Context::default());
@@ -207,7 +209,8 @@ mod tests {
 
     #[test]
     fn the_largest_owners_come_first() {
-        let host = Host::builder().open().expect("host memory");
+        let device = heap(HeapKind::Device, 64 << 20);
+        let host = Host::builder().heap(device).open().expect("host memory");
         let manager = Manager::with_config(host, ManagerConfig::default().plain());
         let asked = [
             Request::new(1 << 20).name("small"),
