@@ -27,6 +27,8 @@ pub struct Overlay {
     history: VecDeque<Sample>,
     report: Option<Report>,
     frame: u64,
+    /// The frame from which on the report is too old.
+    next_report: u64,
 }
 
 impl Overlay {
@@ -43,7 +45,8 @@ impl Overlay {
         if self.history.len() == HISTORY {
             self.history.pop_front();
         }
-        self.history.push_back(Sample { held: now.totals.reserved_bytes, live: now.totals.live_bytes });
+        self.history
+            .push_back(Sample { held: now.totals.reserved_bytes, live: now.totals.live_bytes });
         egui::Window::new("omniheap").default_width(360.0).show(context, |ui| {
             ui.label(format!(
                 "{} allocations, {} of {} in {} blocks",
@@ -63,11 +66,11 @@ impl Overlay {
 
     /// Returns a report that is at most a second old.
     fn fresh_report<B: Backend>(&mut self, manager: &Manager<B>) -> &Report {
-        let is_due = self.frame.is_multiple_of(REPORT_EVERY);
-        match &mut self.report {
-            Some(report) if !is_due => report,
-            old => old.insert(manager.report()),
+        if self.frame >= self.next_report {
+            self.next_report = self.frame + REPORT_EVERY;
+            self.report = None;
         }
+        self.report.get_or_insert_with(|| manager.report())
     }
 }
 
@@ -169,12 +172,13 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omniheap_core::{ManagerConfig, Request, Tag};
-    use omniheap_host::Host;
+    use omniheap_core::{HeapKind, ManagerConfig, Request, Tag};
+    use omniheap_host::{Host, heap};
 
     /// Shows one frame and returns its texts.
     fn frame(overlay: &mut Overlay, context: &Context, manager: &Manager<Host>) -> Vec<String> {
-        let output = context.run_ui(Default::default(), |ui| overlay.show(ui.ctx(), manager));
+        let mut output = context.run_ui(Default::default(), |ui| overlay.show(ui.ctx(), manager));
+        output.textures_delta.clear();
         let text = |shape: &egui::epaint::ClippedShape| match &shape.shape {
             egui::Shape::Text(text) => Some(text.galley.text().to_owned()),
             _ => None,
@@ -184,14 +188,19 @@ mod tests {
 
     #[test]
     fn the_window_shows_what_the_manager_holds() {
-        let host = Host::builder().open().expect("host memory");
+        let device = heap(HeapKind::Device, 64 << 20);
+        let host = Host::builder().heap(device).open().expect("host memory");
         let manager = Manager::with_config(host, ManagerConfig::default().plain());
         let mesh = manager.allocate(&Request::new(3 << 20).name("mesh")).expect("fits");
         let (mut overlay, context) = (Overlay::new(), Context::default());
         for _ in 0..HISTORY + 10 {
             let texts = frame(&mut overlay, &context, &manager);
             assert!(overlay.history.len() <= HISTORY);
-            assert!(texts.is_empty() || texts.iter().any(|text| text.contains("1 allocations, 3.0 MiB")), "{texts:?}");
+            assert!(
+                texts.is_empty()
+                    || texts.iter().any(|text| text.contains("1 allocations, 3.0 MiB")),
+                "{texts:?}"
+            );
         }
         drop(mesh);
         let texts = frame(&mut overlay, &context, &manager);
@@ -200,7 +209,8 @@ mod tests {
 
     #[test]
     fn the_largest_owners_come_first() {
-        let host = Host::builder().open().expect("host memory");
+        let device = heap(HeapKind::Device, 64 << 20);
+        let host = Host::builder().heap(device).open().expect("host memory");
         let manager = Manager::with_config(host, ManagerConfig::default().plain());
         let asked = [
             Request::new(1 << 20).name("small"),

@@ -157,23 +157,8 @@ impl Allocator {
             let why = "AllocatorCreateDesc field `physical_device` is null.";
             return Err(AllocationError::InvalidAllocatorCreateDesc(why.into()));
         }
-        let enabled: &[Feature] =
-            if desc.buffer_device_address { &[Feature::BufferDeviceAddress] } else { &[] };
-        let bare = Bare {
-            instance: desc.instance.clone(),
-            physical_device: desc.physical_device,
-            device: desc.device.clone(),
-            enabled,
-        };
-        // SAFETY: as in the crate whose interface this is, the caller answers for handles that belong together and outlive the
-        // allocator, and frees only what the device has finished with.
-        let vulkan = unsafe { Vulkan::wrap_memory(bare, Options::default()) };
-        let vulkan = vulkan.map_err(|why| {
-            AllocationError::InvalidAllocatorCreateDesc(format!(
-                "omniheap refused the device: {why}"
-            ))
-        })?;
-        // SAFETY: as above.
+        let vulkan = wrap(desc)?;
+        // SAFETY: as in `wrap`.
         let memory =
             unsafe { desc.instance.get_physical_device_memory_properties(desc.physical_device) };
         let properties =
@@ -497,6 +482,24 @@ impl Drop for Allocator {
             self.report_memory_leaks(Level::Warn);
         }
     }
+}
+
+/// Wraps the caller's device.
+fn wrap(desc: &AllocatorCreateDesc) -> Result<Vulkan> {
+    let enabled: &[Feature] =
+        if desc.buffer_device_address { &[Feature::BufferDeviceAddress] } else { &[] };
+    let bare = Bare {
+        instance: desc.instance.clone(),
+        physical_device: desc.physical_device,
+        device: desc.device.clone(),
+        enabled,
+    };
+    // SAFETY: as in the crate whose interface this is, the caller answers for handles that belong together and outlive the
+    // allocator, and frees only what the device has finished with.
+    let vulkan = unsafe { Vulkan::wrap_memory(bare, Options::default()) };
+    vulkan.map_err(|why| {
+        AllocationError::InvalidAllocatorCreateDesc(format!("omniheap refused the device: {why}"))
+    })
 }
 
 /// Requests up to this size share blocks of 4 MiB.

@@ -197,7 +197,7 @@ fn a_dropped_allocation_stays_until_the_allocator_is_dropped() {
     let Some(engine) = Engine::open() else { return };
     let mut allocator = engine.allocator();
     let asked = engine.asks(4096);
-    drop(allocator.allocate(&desc("leaked", asked, MemoryLocation::GpuOnly)).unwrap());
+    allocator.allocate(&desc("leaked", asked, MemoryLocation::GpuOnly)).unwrap();
     let kept = allocator.allocate(&desc("kept", asked, MemoryLocation::GpuOnly)).unwrap();
     let names: Vec<_> =
         allocator.generate_report().allocations.into_iter().map(|one| one.name).collect();

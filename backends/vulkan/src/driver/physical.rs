@@ -131,7 +131,11 @@ fn details(
     };
     Details {
         info,
-        max_allocation: third.max_memory_allocation_size,
+        // An instance of version 1.0 tells nothing: then only the driver knows.
+        max_allocation: match third.max_memory_allocation_size {
+            0 => u64::MAX,
+            most => most,
+        },
         max_buffer: if fourth.max_buffer_size == 0 { u64::MAX } else { fourth.max_buffer_size },
     }
 }
