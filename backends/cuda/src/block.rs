@@ -41,7 +41,9 @@ impl BlockKind for Kind {
             Self::Constant => Memory::Constant,
             Self::Reserved(_) => Memory::Reserved,
             Self::Exportable(_) => Memory::Exportable,
-            Self::Imported(_) | Self::Opened | Self::Borrowed | Self::External(_) => Memory::Imported,
+            Self::Imported(_) | Self::Opened | Self::Borrowed | Self::External(_) => {
+                Memory::Imported
+            }
         }
     }
 

@@ -26,11 +26,16 @@ pub(crate) enum Kind {
     Constant,
     Reserved(Positions),
     Opened,
+    Borrowed,
 }
 
 impl BlockKind for Kind {
     fn opened() -> Self {
         Self::Opened
+    }
+
+    fn borrowed() -> Self {
+        Self::Borrowed
     }
 
     fn memory(&self) -> Memory {
@@ -39,7 +44,7 @@ impl BlockKind for Kind {
             Self::Pinned(_) => Memory::Pinned,
             Self::Constant => Memory::Constant,
             Self::Reserved(_) => Memory::Reserved,
-            Self::Opened => Memory::Imported,
+            Self::Opened | Self::Borrowed => Memory::Imported,
         }
     }
 
