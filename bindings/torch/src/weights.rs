@@ -10,10 +10,9 @@ use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::host::Host;
 use omniheap::seam::Place;
-use omniheap::weights::{Destination, Load, LoadWeights, Progress, WeightsFile, arrange};
+use omniheap::weights::{Destination, Load, LoadWeights, Progress, Tensor, WeightsFile, arrange};
 use omniheap::{Align, Backend, Manager};
 use omniheap_stream::{Block, Device, Driver};
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -67,12 +66,13 @@ pub extern "C" fn omniheap_weights_list(handle: u64) -> *const c_char {
     let mut listed = ptr::null();
     guarded(|| {
         let file = find(handle)?;
-        let tensor = |tensor: &omniheap::weights::Tensor| {
+        let entry = |tensor: &Tensor| {
             let (elements, bytes) = tensor.dtype.block();
-            json!([tensor.name, tensor.dtype.name(), tensor.shape, elements, bytes, tensor.size])
+            let (name, shape) = (tensor.name.clone(), tensor.shape.clone());
+            (name, tensor.dtype.name(), shape, elements, bytes, tensor.size)
         };
-        let tensors: Vec<_> = file.tensors().iter().map(tensor).collect();
-        listed = say(&json!(tensors).to_string());
+        let entries: Vec<_> = file.tensors().iter().map(entry).collect();
+        listed = say(&serde_json::to_string(&entries).map_err(|error| error.to_string())?);
         Ok(())
     });
     listed
@@ -98,15 +98,15 @@ pub unsafe extern "C" fn omniheap_weights_arrange(
         let tensors: Result<Vec<_>, _> =
             numbers.iter().map(|number| tensor(&file, *number)).collect();
         let found = arrange(&tensors?, Align::ONE);
-        let spots: Vec<_> =
-            found.spots.iter().map(|spot| json!([spot.group, spot.offset])).collect();
-        arranged = say(&json!([found.sizes, spots]).to_string());
+        let spots: Vec<_> = found.spots.iter().map(|spot| (spot.group, spot.offset)).collect();
+        let text = serde_json::to_string(&(found.sizes, spots));
+        arranged = say(&text.map_err(|error| error.to_string())?);
         Ok(())
     });
     arranged
 }
 
-fn tensor(file: &WeightsFile, number: u64) -> Result<&omniheap::weights::Tensor, String> {
+fn tensor(file: &WeightsFile, number: u64) -> Result<&Tensor, String> {
     let found = usize::try_from(number).ok().and_then(|number| file.tensors().get(number));
     found.ok_or_else(|| format!("there is no tensor number {number}; list them first"))
 }

@@ -321,3 +321,19 @@ fn a_call_that_failed_may_run_all_the_same_and_its_pinned_bytes_wait() {
     assert_eq!(read(&device, &target, 0, 100), [3; 100]);
     free(&device, target).expect("idle");
 }
+
+#[test]
+fn borrowed_memory_is_written_and_left_to_its_owner() {
+    let device = open();
+    let owned = block(&device, 4096);
+    let before = device.used(DEVICE);
+    // SAFETY: the owner lives until the end, and nothing else uses its bytes.
+    let borrowed = unsafe { device.borrow(owned.address() + 256, 512) }.expect("it has memory");
+    device.write(MAIN, at(&borrowed, 4), &[7; 8]).expect("in range");
+    let behind = device.write(MAIN, at(&borrowed, 508), &[7; 8]);
+    assert_eq!(kind(behind), Some(ErrorKind::OutOfRange));
+    assert_eq!(read(&device, &owned, 260, 8), [7; 8]);
+    device.let_go(&borrowed).expect("it is the device's own");
+    assert_eq!(device.used(DEVICE), before);
+    free(&device, owned).expect("nothing uses it");
+}
