@@ -1,12 +1,9 @@
 //! A pool with an algorithm of your own: it knows sizes and offsets, and nothing of devices.
 //!
 //! `cargo run --release --example 07_own_strategy -- --backend auto|cuda|hip|vulkan|wgpu|host`
+use omniheap::seam::{Class, Layout, Span};
 use omniheap::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
-use omniheap::{
-    Align, ErrorKind, PoolConfig, Request,
-    placement::Word as _,
-    seam::{Class, Layout, Span},
-};
+use omniheap::{Align, ErrorKind, PoolConfig, Request, placement::Word as _};
 use omniheap_examples::{Outcome, check, noise};
 
 /// The first hole that fits.
@@ -112,11 +109,10 @@ fn main() -> Outcome {
     let placed = manager.explain(&Request::new(4096))?.placement;
     println!("  pool: {} memory, because {}", placed.region.word(), placed.reason);
     let pool = manager.create_pool_with(placed.heaps.as_slice()[0], PoolConfig::new(), make)?;
-    let mut live =
-        (0..100).map(|_| pool.allocate(&Request::new(4096))).collect::<Result<Vec<_>, _>>()?;
+    let ask = || pool.allocate(&Request::new(4096));
+    let mut live = (0..100).map(|_| ask()).collect::<Result<Vec<_>, _>>()?;
     drop(live.split_off(50));
-    let again = pool.allocate(&Request::new(4096))?;
-    let (numbers, mut back) = (noise(1024), vec![0.0f32; 1024]);
+    let (again, numbers, mut back) = (ask()?, noise(1024), vec![0.0f32; 1024]);
     again.write(0, bytemuck::cast_slice(&numbers))?;
     again.read(0, bytemuck::cast_slice_mut(&mut back))?;
     check(&back, &numbers)

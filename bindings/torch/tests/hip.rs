@@ -47,7 +47,9 @@ fn stats() -> Value {
 fn allocate(size: isize) -> *mut c_void {
     // SAFETY: null is the default stream, which lives as long as the process.
     let pointer = unsafe { omniheap_torch_alloc(size, 0, ptr::null_mut()) };
-    assert!(!pointer.is_null());
+    // SAFETY: the library's texts are C strings, good until the next call.
+    let said = unsafe { CStr::from_ptr(omniheap_torch_error()) };
+    assert!(!pointer.is_null(), "{}", said.to_string_lossy());
     pointer
 }
 

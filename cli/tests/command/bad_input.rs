@@ -148,6 +148,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     ] {
         let mut child = Command::new(binary())
             .args(arguments)
+            // Drivers complain where it is not set.
+            .env("XDG_RUNTIME_DIR", folder())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
