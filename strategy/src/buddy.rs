@@ -36,7 +36,7 @@ use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 ///
 /// ```
 /// use omniheap_strategy::{Buddy, Strategy};
-/// use omniheap_core::{Align, Class, ErrorKind, Layout};
+/// use omniheap_seam::{Align, Class, ErrorKind, Layout};
 ///
 /// let mut buddy = Buddy::new(Align::of(16), Align::ONE);
 /// buddy.add_block(1024)?;

@@ -33,7 +33,7 @@ use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 ///
 /// ```
 /// use omniheap_strategy::{Bump, Strategy};
-/// use omniheap_core::{Align, Class, Layout};
+/// use omniheap_seam::{Align, Class, Layout};
 ///
 /// let mut bump = Bump::new(Align::ONE);
 /// let block = bump.add_block(1024)?;
@@ -46,7 +46,7 @@ use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 /// bump.free(b.key)?;
 /// assert!(bump.is_empty(block));
 /// assert_eq!(bump.usage().free, 1024);
-/// # Ok::<(), omniheap_core::ErrorKind>(())
+/// # Ok::<(), omniheap_seam::ErrorKind>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Bump {
@@ -295,7 +295,7 @@ impl Strategy for Bump {
 ///
 /// ```
 /// use omniheap_strategy::{Stack, Strategy};
-/// use omniheap_core::{Align, Class, ErrorKind, Layout};
+/// use omniheap_seam::{Align, Class, ErrorKind, Layout};
 ///
 /// let mut stack = Stack::new(Align::ONE);
 /// stack.add_block(1024)?;

@@ -34,7 +34,7 @@ const BLOCK: BlockId = BlockId(0);
 ///
 /// ```
 /// use omniheap_strategy::{Ring, Strategy};
-/// use omniheap_core::{Align, Class, Layout};
+/// use omniheap_seam::{Align, Class, Layout};
 ///
 /// let mut ring = Ring::new(Align::ONE);
 /// ring.add_block(100)?;
@@ -43,7 +43,7 @@ const BLOCK: BlockId = BlockId(0);
 /// ring.free(a.key)?;
 /// let c = ring.allocate(Layout::new(50), Class::Linear)?;
 /// assert_eq!((b.span.offset, c.span.offset), (60, 0));
-/// # Ok::<(), omniheap_core::ErrorKind>(())
+/// # Ok::<(), omniheap_seam::ErrorKind>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ring {

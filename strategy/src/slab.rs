@@ -33,7 +33,7 @@ use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 ///
 /// ```
 /// use omniheap_strategy::{Slab, Strategy};
-/// use omniheap_core::{Align, Class, ErrorKind, Layout};
+/// use omniheap_seam::{Align, Class, ErrorKind, Layout};
 ///
 /// let mut slab = Slab::new(Layout::new(96).align(Align::of(64)), Align::ONE)?;
 /// slab.add_block(300)?;

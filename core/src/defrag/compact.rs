@@ -7,9 +7,9 @@ use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::LanePlanner;
 use crate::lane::{Inside, MoveDown, Piece, Region, Resident};
-use crate::strategy::Key;
 use crate::{Align, Backend, Class, Span};
 use alloc::vec::Vec;
+use omniheap_strategy::Key;
 
 /// A block is compacted when at least one part in this many of its free bytes is outside the largest hole.
 ///

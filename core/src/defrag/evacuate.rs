@@ -4,9 +4,9 @@ use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::{Evacuation, LanePlanner, Role};
 use crate::lane::{MoveGuard, Region, Resident};
-use crate::strategy::{Grant, Key};
 use crate::{Backend, Layout};
 use alloc::{sync::Arc, vec::Vec};
+use omniheap_strategy::{Grant, Key};
 
 /// Bytes that may be copied for each byte of a page that becomes free.
 ///
@@ -231,8 +231,8 @@ mod tests {
     use super::*;
 
     use crate::lane::SlotId;
-    use crate::strategy::BlockId;
     use crate::{Align, Class, Span};
+    use omniheap_strategy::BlockId;
 
     fn region(number: u64, size: u64, sizes: &[u64], stays: bool) -> Region {
         let resident = |(index, size): (u32, &u64)| Resident {

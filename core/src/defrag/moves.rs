@@ -5,9 +5,9 @@ use super::stats::{Moved, Outcome};
 use crate::device::Block;
 use crate::event::AllocationId;
 use crate::lane::{Consent, Lane, MoveGuard, Owner, Presence, Reservation, Resident, SlotId};
-use crate::strategy::{BlockId, Grant};
 use crate::{Backend, Move as CopyRegion, Place, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use omniheap_strategy::{BlockId, Grant};
 
 /// The outcome of a planned move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,10 +7,10 @@ use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::LanePlanner;
 use crate::lane::{Region, Resident};
-use crate::strategy::Grant;
 use crate::{Backend, Class};
 use alloc::vec::Vec;
 use core::ops::Range;
+use omniheap_strategy::Grant;
 
 /// Limit of the pages packed in one pass: this many are needed beside those that become free.
 const MOST_PAGES: u64 = 128;

@@ -6,10 +6,10 @@ use super::evacuate::sources;
 use super::moves::{Move, MoveList};
 use super::stats::DefragStats;
 use crate::lane::{Consent, Inside, Lane, MoveGuard, Scan, SlotsByBlock, Snapshot};
-use crate::strategy::BlockId;
 use crate::sync::Mutex;
 use crate::{Backend, HeapId};
 use alloc::{sync::Arc, vec::Vec};
+use omniheap_strategy::BlockId;
 
 /// The goal of a pass.
 #[derive(Clone, Copy, Debug)]

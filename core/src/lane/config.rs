@@ -1,8 +1,8 @@
 //! How a pool is set up.
 #![forbid(unsafe_code)]
-use crate::strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy, Tlsf};
 use crate::{Align, ErrorKind, Layout, Result};
 use alloc::boxed::Box;
+use omniheap_strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy, Tlsf};
 
 /// Makes a strategy that keeps unlike neighbours so far apart.
 pub(crate) type MakeStrategy = Box<dyn Fn(Align) -> Box<dyn Strategy> + Send + Sync>;

@@ -5,9 +5,9 @@
 #![forbid(unsafe_code)]
 use super::users::User;
 use super::{Ask, State, Suballocator};
-use crate::strategy::{Grant, Key, LastUse};
 use crate::sync::{Guard, Mutex};
 use crate::{Backend, Class, ErrorKind};
+use omniheap_strategy::{Grant, Key, LastUse};
 
 /// The state of the span that was freed last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

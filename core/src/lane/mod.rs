@@ -37,7 +37,6 @@ pub(crate) use table::{Owner, SlotId};
 
 use crate::device::Block;
 use crate::event::{AllocationId, Event};
-use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf, Usage};
 use crate::sync::Signal;
 use crate::{
     Align, Backend, Class, ErrorKind, Layout, Placement, Request, Sharing, Span, TimelineId,
@@ -47,6 +46,7 @@ use blocks::{Ration, Thrift};
 use core::cell::Cell;
 use extra::SlotExtras;
 use last_freed::{LastFreed, StateLock};
+use omniheap_strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf, Usage};
 use pages::Pager;
 use remote::{FreeOutcome, RemoteSpan};
 use reuse::Deferred;
@@ -634,7 +634,7 @@ impl<B: Backend> Lane<B> {
     /// # Errors
     ///
     /// `InUse` when the bytes may still be used by another timeline; otherwise as
-    /// [`TakeSpan::take`](crate::strategy::TakeSpan::take), and `Unsupported` where the strategy does not take spans.
+    /// [`TakeSpan::take`](omniheap_strategy::TakeSpan::take), and `Unsupported` where the strategy does not take spans.
     pub(crate) fn take_span(
         &self,
         span: Span,

@@ -5,11 +5,11 @@ use super::snapshot::Resident;
 use super::table::{Owner, SlotId, Standing};
 use super::{Lane, State, Suballocator};
 use crate::device::Block;
-use crate::strategy::{BlockId, Grant, Key, Strategy};
 use crate::sync::Guard;
 use crate::{Backend, Class, Layout, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Acquire;
+use omniheap_strategy::{BlockId, Grant, Key, Strategy};
 
 /// A locked lane, for moves.
 pub(crate) struct MoveGuard<'a, B: Backend> {

@@ -8,9 +8,9 @@ use super::table::{Owner, SlotId, Standing};
 use super::users::User;
 use super::{Ask, Lane, State};
 use crate::device::Block;
-use crate::strategy::{Grant, Key};
 use crate::{Backend, ErrorKind, HeapId, Span, Tag};
 use alloc::{boxed::Box, sync::Arc};
+use omniheap_strategy::{Grant, Key};
 
 /// The key of a slot whose bytes another lane has; no strategy grants it.
 pub(crate) const REMOTE: Key = Key::new(u32::MAX, u32::MAX);

@@ -4,10 +4,10 @@ use super::extra::{Residence, SlotExtra};
 use super::table::{Slot, SlotId};
 use super::{Lane, Suballocator};
 use crate::event::BlockNumber;
-use crate::strategy::PieceState;
 use crate::{Backend, Span, Tag};
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use core::iter::Sum;
+use omniheap_strategy::PieceState;
 
 /// Sums over all pools, or over one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use super::Waiting;
 use super::table::SlotId;
 use super::users::{Pending, User};
 use super::{Ask, Lane, State};
-use crate::strategy::LastUse;
 use crate::sync::Guard;
 use crate::{Backend, Epoch, Error, ErrorKind, Point, Result, TimelineId, Timelines};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
+use omniheap_strategy::LastUse;
 
 /// Whether to wait for a timeline, or only look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use super::snapshot::{Found, SlotsByKey};
 use super::table::SlotId;
 use super::{Lane, State, Suballocator};
 use crate::device::Block;
-use crate::strategy::{BlockId, Key, Strategy, Tlsf};
 use crate::{Align, Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
+use omniheap_strategy::{BlockId, Key, Strategy, Tlsf};
 
 /// A piece of a block. The pieces of a block are adjacent and in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

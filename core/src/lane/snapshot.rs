@@ -8,10 +8,10 @@ use super::pages::Pager;
 use super::remote::REMOTE;
 use super::table::{Slot, SlotId, Standing};
 use super::{Lane, State, Suballocator};
-use crate::strategy::{BlockId, Key, Tlsf};
 use crate::{Align, Backend, Class, ErrorKind, HeapId, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
+use omniheap_strategy::{BlockId, Key, Tlsf};
 
 /// An allocation that may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

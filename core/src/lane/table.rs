@@ -1,8 +1,8 @@
 //! The live allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at.
 use super::users::User;
 use crate::ErrorKind;
-use crate::strategy::Key;
 use alloc::vec::Vec;
+use omniheap_strategy::Key;
 
 const NONE: u32 = u32::MAX;
 

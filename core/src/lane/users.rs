@@ -1,9 +1,9 @@
 //! The timelines that use a lane's bytes: who may have a hole at once, because its last users come before it or have passed.
 #![forbid(unsafe_code)]
 use super::Uses;
-use crate::strategy::LastUse;
 use crate::{Epoch, ErrorKind, TimelineId};
 use alloc::{collections::BTreeMap, vec, vec::Vec};
+use omniheap_strategy::LastUse;
 
 /// A timeline that uses bytes of a lane, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -140,7 +140,7 @@ impl<B: Backend> UserPool<B> {
     /// Takes the bytes from `offset` on of the pool's first block, as many as the request's size.
     ///
     /// For programs that know where each allocation goes. The pool needs one lane, a minimum so that it has a block, and a
-    /// strategy that takes spans ([`Strategy::as_take`](crate::strategy::Strategy::as_take)). The bytes are linear.
+    /// strategy that takes spans ([`Strategy::as_take`](omniheap_strategy::Strategy::as_take)). The bytes are linear.
     ///
     /// # Errors
     ///

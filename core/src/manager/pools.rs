@@ -3,9 +3,9 @@
 use super::{AllocateError, Allocation, GiveBack, Manager, UserPool, ladder};
 use crate::lane::{FastPathMiss, MakeStrategy, PoolConfig, StrategyKind, WaitMode};
 use crate::pool::Pool;
-use crate::strategy::Strategy;
 use crate::{Align, Backend, Class, Contents, ErrorKind, HeapId, Request, Result, Sharing, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use omniheap_strategy::Strategy;
 use std::sync::OnceLock;
 
 impl<B: Backend> Manager<B> {

@@ -1,9 +1,9 @@
 //! A strategy from outside, whose answers are checked before anything relies on them.
 #![forbid(unsafe_code)]
 use crate::lane::REMOTE;
-use crate::strategy::{BlockId, Grant, Key, Piece, Strategy, TakeSpan, Usage};
 use crate::{Class, ErrorKind, Layout, Span};
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
+use omniheap_strategy::{BlockId, Grant, Key, Piece, Strategy, TakeSpan, Usage};
 
 /// Wraps a strategy that this crate did not write.
 ///

@@ -11,12 +11,12 @@ use crate::lane::{
     general, other,
 };
 use crate::sanitizer::Watch;
-use crate::strategy::Strategy;
 use crate::sync::thread_number;
 use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use checked::Checked;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use omniheap_strategy::Strategy;
 use std::sync::OnceLock;
 
 /// Lanes for threads at most.

@@ -43,7 +43,8 @@ const SPARE: u32 = 1;
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::{Align, Class, Layout, strategy::{Strategy, Tlsf}};
+/// use omniheap_seam::{Align, Class, Layout};
+/// use omniheap_strategy::{Strategy, Tlsf};
 ///
 /// let mut offsets = Tlsf::new(Align::ONE);
 /// offsets.add_block(1 << 20)?;
@@ -51,8 +52,8 @@ const SPARE: u32 = 1;
 /// let b = offsets.allocate(Layout::new(64), Class::Linear)?;
 /// assert!(!a.span.overlaps(b.span));
 /// offsets.free(a.key)?;
-/// assert_eq!(offsets.free(a.key), Err(omniheap_core::ErrorKind::Stale));
-/// # Ok::<(), omniheap_core::ErrorKind>(())
+/// assert_eq!(offsets.free(a.key), Err(omniheap_seam::ErrorKind::Stale));
+/// # Ok::<(), omniheap_seam::ErrorKind>(())
 /// ```
 #[derive(Debug)]
 pub struct Tlsf {

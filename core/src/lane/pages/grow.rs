@@ -7,10 +7,10 @@ use crate::lane::SlotId;
 use crate::lane::WaitMode;
 use crate::lane::users::{User, Users};
 use crate::lane::{Ask, Lane, State, Suballocator};
-use crate::strategy::{Grant, LastUse, Tlsf};
 use crate::sync::Guard;
 use crate::{Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
+use omniheap_strategy::{Grant, LastUse, Tlsf};
 use std::time::Instant;
 
 /// Addresses reserved for each byte of the heap: holes in addresses cost nothing, running out of them does. A few small

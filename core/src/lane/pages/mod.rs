@@ -6,10 +6,10 @@
 mod gather;
 mod grow;
 
-use crate::strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf};
 use crate::{Class, ErrorKind, Page, Span};
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::{ControlFlow, Range};
+use omniheap_strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf};
 
 /// Stands for no page in the table.
 const NO_PAGE: Page = Page(u64::MAX);
