@@ -102,9 +102,6 @@ planted! {
     held_only_asks_the_driver caught by memory_that_must_be_held_never_comes_from_the_driver in "manager/ladder.rs":
         "Driver::Forbidden => climb.up(&Climb::HELD)," =>
         "Driver::Forbidden => if PLANTED { climb.up(&Climb::SHARED) } else { climb.up(&Climb::HELD) },";
-    other_lanes_are_not_searched caught by a_fitting_hole_of_another_timeline_is_found in "manager/ladder.rs":
-        "for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {" =>
-        "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
     other_pools_keep_their_blocks caught by empty_blocks_of_other_pools_are_given_back_first in "manager/ladder.rs":
         "bytes += other.trim()?;" => "bytes += if PLANTED { 0 } else { other.trim()? };";
     relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/budget.rs":
@@ -312,7 +309,7 @@ planted! {
         "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
     shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "lane/slides.rs":
-        "before + stretch.range.1.size);" => "if PLANTED { 0 } else { before } + stretch.run.1.size);";
+        "before + stretch.range.1.size);" => "if PLANTED { 0 } else { before } + stretch.range.1.size);";
 
     // Guards: what the manager does for a sanitizer.
     guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "lane/sanitize.rs":
@@ -405,6 +402,9 @@ planted! {
 planted! {
     /// In the core, for the model's tests of the manager: the tests had missed these.
     ONCE_MISSED:
+    other_lanes_are_not_searched caught by a_hole_in_the_lane_of_another_thread_is_found in "manager/ladder.rs":
+        "for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {" =>
+        "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
     slides_run_before_alignments_are_noted caught by nothing_slides_before_its_alignment_is_noted in "lane/moves.rs":
         "(self.shared.pending_alignments.load(Acquire) <= own).then_some(state)" =>
         "(PLANTED || self.shared.pending_alignments.load(Acquire) <= own).then_some(state)";

@@ -105,6 +105,9 @@ fn names_and_sizes_stay_until_the_free<B: Backend + 'static>(world: &World<B>) {
     assert_eq!((named(&manager.report(), "weights"), named(&manager.report(), "biases")), (0, 1));
     one.free();
     assert_eq!(named(&manager.report(), "biases"), 0);
+    let again = take(&manager, &Request::new(1000).name("again"));
+    assert_eq!(named(&manager.report(), "again"), 1, "a held hole serves a named request too");
+    drop(again);
 }
 
 fn named(report: &omniheap_core::Report, name: &str) -> usize {

@@ -2,8 +2,8 @@
 use super::before::asked;
 use omniheap_core::strategy::{Strategy, Tlsf};
 use omniheap_core::{
-    Align, Class, ErrorKind, Event, HeapId, HeapKind, Layout, Manager, ManagerConfig, Observer,
-    Request, Rung, Timelines, Usage,
+    Align, Class, Defragmentation, ErrorKind, Event, HeapId, HeapKind, Layout, Manager,
+    ManagerConfig, Observer, Request, Rung, Timelines, Usage,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -154,4 +154,25 @@ fn a_heap_that_filled_up_is_used_again_only_when_there_is_room() {
     assert_ne!(ask().heap(), HEAP, "27 of 32 are less than where it was left, and still too much");
     live.truncate(23);
     assert_eq!(ask().heap(), HEAP, "there is room again");
+}
+
+/// The blocks of one lane cannot go back, and nothing moves: only the search in other lanes serves the other threads.
+#[test]
+fn a_hole_in_the_lane_of_another_thread_is_found() {
+    let mut config = plain();
+    (config.pool.lanes, config.defragmentation) = (Some(2), Defragmentation::Off);
+    let manager = Manager::with_config(device(16 * MIB), config);
+    let mut live: Vec<_> =
+        core::iter::from_fn(|| manager.allocate(&Request::new(1 << 18)).ok()).collect();
+    let mut number = 0;
+    live.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    for _ in 0..4 {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| manager.allocate(&Request::new(1 << 18)).map(drop));
+            asked.join().expect("no panic").expect("a hole of the other lane");
+        });
+    }
 }
