@@ -16,6 +16,8 @@ enum Now {
     Free,
     /// As `Free`, and a search would find exactly this span.
     Proven,
+    /// As `Proven`, and the strategy knows its last use.
+    Known,
     /// Allocated again, and nothing else has changed since.
     Live,
 }
@@ -88,29 +90,33 @@ impl<B: Backend> State<B> {
             && !self.thrift.is_near(self.counts.granted_bytes);
         if let (true, Suballocator::General(tlsf)) = (fits, &mut self.suballocator)
             // A search for as many bytes would find this span, were it a hole.
-            && (last.now == Now::Proven || tlsf.would_come_back(last.grant.key))
+            && (last.now != Now::Free || tlsf.would_come_back(last.grant.key))
         {
+            if last.now != Now::Known {
+                tlsf.set_last_use(last.grant.key, last.last_use);
+            }
             last.now = Now::Live;
-            tlsf.set_last_use(last.grant.key, last.last_use);
             return Some(last.grant);
         }
         self.flush_last_freed();
         None
     }
 
-    /// Frees a span; the general-purpose strategy hears of it when the next one is freed, or asked for.
+    /// Frees a span and returns its size; the general-purpose strategy hears of it when the next one is freed, or asked for.
     #[inline]
-    pub(super) fn keep_last_freed(&mut self, key: Key, user: User) -> Result<Grant, ErrorKind> {
+    pub(super) fn keep_last_freed(&mut self, key: Key, user: User) -> Result<u64, ErrorKind> {
         if let Some(last_freed) = &mut self.last_freed
             && last_freed.now == Now::Live
             && last_freed.grant.key == key
             && last_freed.user == user
         {
-            last_freed.now = Now::Proven;
-            last_freed.last_use = self.users.free(user);
-            return Ok(last_freed.grant);
+            let last_use = self.users.free(user);
+            last_freed.now =
+                if last_freed.last_use == last_use { Now::Known } else { Now::Proven };
+            last_freed.last_use = last_use;
+            return Ok(last_freed.grant.span.size);
         }
-        self.keep_other(key, user)
+        self.keep_other(key, user).map(|grant| grant.span.size)
     }
 
     fn keep_other(&mut self, key: Key, user: User) -> Result<Grant, ErrorKind> {

@@ -132,11 +132,21 @@ struct Counts {
     peak_live_bytes: u64,
     /// The most that owners had at a time, without what was freed and waited for a timeline.
     peak_owned_bytes: u64,
+    /// The lower of the two peaks. What is owned is never more than what lives: up to here neither peak rises.
+    lower_peak: u64,
     allocated: u64,
     freed: u64,
 }
 
 impl Counts {
+    /// Notes new peaks; `deferred` bytes were freed and wait for a timeline.
+    fn raise_peaks(&mut self, deferred: u64) {
+        let owned = self.live_bytes.saturating_sub(deferred);
+        self.peak_live_bytes = self.peak_live_bytes.max(self.live_bytes);
+        self.peak_owned_bytes = self.peak_owned_bytes.max(owned);
+        self.lower_peak = self.peak_live_bytes.min(self.peak_owned_bytes);
+    }
+
     /// Allocations that are live or wait for a timeline.
     const fn live(&self) -> u64 {
         self.allocated - self.freed
@@ -203,7 +213,7 @@ pub(crate) enum FastPathMiss {
 }
 
 impl<B: Backend> State<B> {
-    const fn new(suballocator: Suballocator, uses: Uses) -> Self {
+    fn new(suballocator: Suballocator, uses: Uses) -> Self {
         Self {
             suballocator,
             blocks: Vec::new(),
@@ -211,14 +221,7 @@ impl<B: Backend> State<B> {
             extras: SlotExtras::new(),
             deferred: Deferred::new(),
             remote: BTreeMap::new(),
-            counts: Counts {
-                live_bytes: 0,
-                granted_bytes: 0,
-                peak_live_bytes: 0,
-                peak_owned_bytes: 0,
-                allocated: 0,
-                freed: 0,
-            },
+            counts: Counts::default(),
             ration: Ration::NEW,
             thrift: Thrift::OFF,
             pager: None,
@@ -360,9 +363,9 @@ impl<B: Backend> State<B> {
         counts.allocated += 1;
         counts.live_bytes += size;
         counts.granted_bytes += grant.span.size;
-        counts.peak_live_bytes = counts.peak_live_bytes.max(counts.live_bytes);
-        let owned = counts.live_bytes.saturating_sub(self.deferred.bytes());
-        counts.peak_owned_bytes = counts.peak_owned_bytes.max(owned);
+        if counts.live_bytes > counts.lower_peak {
+            counts.raise_peaks(self.deferred.bytes());
+        }
         self.slots.insert(grant.key, size, user)
     }
 
@@ -379,11 +382,11 @@ impl<B: Backend> State<B> {
     #[inline]
     fn free_plain(&mut self, id: SlotId) -> bool {
         let Some((key, size, user)) = self.slots.take_plain(id) else { return false };
-        let grant = self.keep_last_freed(key, user).expect("a live slot has a live span");
+        let granted = self.keep_last_freed(key, user).expect("a live slot has a live span");
         self.users.leave(user);
         self.counts.freed += 1;
         self.counts.live_bytes -= size;
-        self.counts.granted_bytes -= grant.span.size;
+        self.counts.granted_bytes -= granted;
         true
     }
 
@@ -673,6 +676,7 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn reset_peaks(&self) {
         let counts = &mut self.state.lock().counts;
         counts.peak_live_bytes = counts.live_bytes;
+        counts.lower_peak = counts.live_bytes.min(counts.peak_owned_bytes);
     }
 
     /// The name of the allocation in a slot.

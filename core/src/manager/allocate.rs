@@ -1,6 +1,6 @@
 //! A request that a held hole serves: the way that nearly all of them take.
 use super::{AllocateError, Allocation, Manager};
-use crate::{Backend, HeapId, Ranking, Request};
+use crate::{Backend, HeapId, Request};
 use alloc::vec::Vec;
 
 impl<B: Backend> Manager<B> {
@@ -18,7 +18,7 @@ impl<B: Backend> Manager<B> {
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
         if request.is_plain()
             && request.layout.align <= self.inner.config.unit
-            && let Some(heap) = self.heap_at_once(request, &self.inner.unseen)
+            && let Some(heap) = self.heap_at_once(request, self.inner.unseen)
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
             && let Ok(ask) = pool.ask(request)
             && let Some(lane) = pool.known_lane()
@@ -35,11 +35,11 @@ impl<B: Backend> Manager<B> {
         self.allocate_slowly(request)
     }
 
-    /// Returns the heap whose holes may serve a request without hints: the one that it names, else the first of `ranked`. None where
-    /// there is no fast path.
+    /// Returns the heap whose holes may serve a request without hints: the one that it names, else `first`. None where there is no
+    /// fast path.
     #[inline]
-    fn heap_at_once(&self, request: &Request<'_>, ranked: &Ranking) -> Option<HeapId> {
-        let first = *ranked.as_slice().first()?;
+    fn heap_at_once(&self, request: &Request<'_>, first: Option<HeapId>) -> Option<HeapId> {
+        let first = first?;
         let Some(named) = request.heap else { return Some(first) };
         // Memory that the host accesses may be out of its timeline's order: the ladder decides that.
         let about = self.caps().heap(named).filter(|_| request.timeline.is_none())?;
@@ -68,7 +68,7 @@ impl<B: Backend> Manager<B> {
         {
             return None;
         }
-        let heap = self.heap_at_once(request, &self.inner.plain)?;
+        let heap = self.heap_at_once(request, self.inner.plain)?;
         let pool = self.inner.pools[usize::from(heap.0)].get()?;
         let ask = pool.ask(request).ok()?;
         let lane = pool.known_lane()?;

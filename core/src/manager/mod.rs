@@ -35,7 +35,7 @@ use crate::lane::{WaitMode, Waiting};
 use crate::pool::{Names, Pool};
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
-use crate::{Backend, Caps, HeapId, Ranking, Request, Result, TimelineId};
+use crate::{Backend, Caps, HeapId, Request, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -79,10 +79,10 @@ struct Inner<B: Backend> {
     /// The sanitizer, if there is one.
     watch: Option<Arc<Watch<B>>>,
     config: ManagerConfig,
-    /// Heaps for requests without hints.
-    plain: Ranking,
-    /// Heaps the fast path may use; empty when an observer or a sanitizer forces every request onto the slow path.
-    unseen: Ranking,
+    /// The first heap for requests without hints.
+    plain: Option<HeapId>,
+    /// The heap that the fast path may use; none when an observer or a sanitizer forces every request onto the slow path.
+    unseen: Option<HeapId>,
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,
     user_pools: Mutex<Vec<Arc<Pool<B>>>>,
@@ -129,11 +129,11 @@ impl<B: Backend> Manager<B> {
             Arc::new(device.observed(config.observer.clone()).limited(config.driver_limit));
         let caps = device.backend().caps();
         let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
-        let plain = plain.map_or(Ranking::new(), |placement| placement.heaps);
+        let plain = plain.ok().and_then(|placement| placement.heaps.as_slice().first().copied());
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
         let defrag_stats = Arc::new(DefragStats::default());
         let windows = placed::Windows::new(caps);
-        let first = plain.as_slice().first().copied().unwrap_or(HeapId(0));
+        let first = plain.unwrap_or(HeapId(0));
         let sanitizer = config.sanitizer.as_ref().map(|sanitize| sanitize.start());
         let watch = sanitizer.map(|each| Arc::new(Watch::new(each, Arc::clone(&device), first)));
         let is_seen = config.observer.is_some() || watch.is_some();
@@ -142,7 +142,7 @@ impl<B: Backend> Manager<B> {
                 device,
                 watch,
                 names: Arc::new(Names::new(NEXT.fetch_add(1, Relaxed))),
-                unseen: if is_seen { Ranking::new() } else { plain },
+                unseen: plain.filter(|_| !is_seen),
                 config,
                 plain,
                 pools,
