@@ -296,6 +296,8 @@ pub(crate) struct Thrift {
     huge: u64,
     /// Whether a block has that many bytes.
     has_huge: bool,
+    /// What a new block would be.
+    growth: Growth,
 }
 
 /// Requests of this size and larger get all of a new block.
@@ -307,8 +309,13 @@ const HUGE_REST: u64 = 8;
 
 impl Thrift {
     /// Breaks whatever fits.
-    pub(super) const OFF: Self =
-        Self { live_above: u64::MAX, left_above: u64::MAX, huge: u64::MAX, has_huge: false };
+    pub(super) const OFF: Self = Self {
+        live_above: u64::MAX,
+        left_above: u64::MAX,
+        huge: u64::MAX,
+        has_huge: false,
+        growth: Growth { smallest: 0, largest: 0, granule: Align::ONE, shared_up_to: 0 },
+    };
 
     /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more; for blocks
     /// of 25 % of it and more, always, unless all blocks have one size.
@@ -316,7 +323,7 @@ impl Thrift {
         let has_one_size = growth.smallest == growth.largest;
         let huge = if has_one_size { u64::MAX } else { LEAST_HUGE.max(high / 4) };
         let (live_above, left_above) = (high / 10 * 7, high / 50);
-        Self { live_above, left_above, huge, has_huge: largest_block >= huge }
+        Self { live_above, left_above, huge, has_huge: largest_block >= huge, growth: *growth }
     }
 
     #[inline]
@@ -330,10 +337,12 @@ impl Thrift {
         live > self.live_above
     }
 
-    /// Whether a request of `size` that would leave `left` of an empty block over should have a block of its own.
-    pub(super) const fn keeps_whole(&self, size: u64, left: u64, live: u64) -> bool {
-        (self.is_near(live) && left > self.left_above && left > size / 10)
-            || (left >= self.huge && left > size / HUGE_REST)
+    /// Whether a request of `size` that would leave `left` of an empty block over should have a block of its own. Not where a new
+    /// block would have as much left over.
+    pub(super) fn keeps_whole(&self, size: u64, left: u64, live: u64) -> bool {
+        let is_worth_it = (self.is_near(live) && left > self.left_above && left > size / 10)
+            || (left >= self.huge && left > size / HUGE_REST);
+        is_worth_it && self.growth.block_for(size).is_some_and(|fresh| fresh - size < left)
     }
 }
 
@@ -367,6 +376,15 @@ mod tests {
         assert_eq!(growth.block_for(65_536), Some(65_536));
         assert_eq!(growth.block_for(65_537), None);
         assert_eq!(growth.block_for(u64::MAX), None);
+    }
+
+    #[test]
+    fn an_empty_block_stays_whole_only_for_a_better_one() {
+        let growth = Growth::new(1 << 40, Align::of(2 << 20));
+        let (thrift, live) = (Thrift::new(100 * MIB, 8 * MIB, &growth), 90 * MIB);
+        assert!(thrift.keeps_whole(MIB, 7 * MIB, live), "a new block has 4 MiB");
+        assert!(!thrift.keeps_whole(MIB, 3 * MIB, live), "a new block would be the same");
+        assert!(!thrift.keeps_whole(MIB, 7 * MIB, 60 * MIB), "far from the peak");
     }
 
     #[test]

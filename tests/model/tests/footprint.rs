@@ -55,6 +55,29 @@ fn reuse_costs_no_driver_call_and_no_host_memory() {
 }
 
 #[test]
+fn rounds_of_other_sizes_settle_on_what_is_held() {
+    let manager = manager(ManagerConfig::default().plain());
+    let mut state = 5_u64;
+    let mut random = |limit: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % limit
+    };
+    let mut take = |unit: u64| {
+        let request = Request::new((1 + random(64)) * unit);
+        manager.allocate(&request).expect("fits")
+    };
+    let _live: Vec<_> = (0..1000).map(|_| take(1 << 10)).collect();
+    let mut round = || drop((0..200).map(|_| take(1 << 12)).collect::<Vec<_>>());
+    (0..5).for_each(|_| round());
+    let before = manager.report().driver_calls;
+    (0..50).for_each(|_| round());
+    let calls = manager.report().driver_calls - before;
+    assert!(calls <= 10, "{calls} driver calls in 50 rounds of as many bytes, give or take");
+}
+
+#[test]
 fn bookkeeping_is_small() {
     const LIVE: usize = 100_000;
     let manager = manager(ManagerConfig::default().plain());

@@ -1,13 +1,13 @@
 //! The memory objects that allocations lie in, and when empty ones go back to the driver.
 use ash::vk;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Empty bytes that may be held: a tenth of what is live, and this much at least.
 const LEAST_SLACK: u64 = 8 << 20;
-/// Frees that a trim is put off at most.
-const MOST_PATIENCE: u32 = 4096;
-/// A program that grows within this many operations after a trim needed its empty blocks.
-const SOON: u32 = 256;
+/// The most that is held besides because the program took it again soon.
+const MOST_MISSED: u64 = 64 << 20;
+/// A program that grows before it has allocated this many times what was returned needed its empty blocks.
+const SOON: u64 = 4;
 
 #[derive(Debug)]
 struct Block {
@@ -16,28 +16,16 @@ struct Block {
 }
 
 /// Counts of every memory object that an allocation ever lay in, until it is trimmed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Blocks {
-    by_memory: HashMap<vk::DeviceMemory, Block>,
+    by_memory: BTreeMap<vk::DeviceMemory, Block>,
     live_bytes: u64,
     empty_bytes: u64,
-    /// Frees to wait before empty blocks are returned. Grows where the program takes them again at once.
-    patience: u32,
-    waited: u32,
-    since_trim: u32,
-}
-
-impl Default for Blocks {
-    fn default() -> Self {
-        Self {
-            by_memory: HashMap::new(),
-            live_bytes: 0,
-            empty_bytes: 0,
-            patience: 1,
-            waited: 0,
-            since_trim: SOON,
-        }
-    }
+    /// Empty bytes to hold besides, because they were returned too soon before. Halved each time when returning them was right.
+    missed: u64,
+    /// Bytes that were returned last, and how many may be allocated until that counts as right.
+    returned: u64,
+    on_trial: u64,
 }
 
 impl Blocks {
@@ -55,36 +43,30 @@ impl Blocks {
             self.empty_bytes = self.empty_bytes.saturating_sub(if is_new { 0 } else { known });
         }
         block.live += 1;
-        if is_new && self.since_trim < SOON {
-            self.patience = (self.patience * 4).min(MOST_PATIENCE);
-            self.since_trim = SOON;
+        if is_new && self.on_trial > 0 {
+            self.missed = (self.missed * 2).max(self.returned).min(MOST_MISSED);
+            self.on_trial = 0;
+        } else if self.on_trial > 0 {
+            self.on_trial = self.on_trial.saturating_sub(bytes);
+            self.missed /= if self.on_trial == 0 { 2 } else { 1 };
         }
-        self.since_trim = self.since_trim.saturating_add(1);
     }
 
     /// Notes a free; returns whether it is time to return empty blocks.
     pub(super) fn freed(&mut self, memory: vk::DeviceMemory, bytes: u64) -> bool {
         self.live_bytes -= bytes;
-        self.since_trim = self.since_trim.saturating_add(1);
         if let Some(block) = self.by_memory.get_mut(&memory) {
             block.live -= 1;
             self.empty_bytes += if block.live == 0 { block.size } else { 0 };
         }
-        if self.empty_bytes <= LEAST_SLACK.max(self.live_bytes / 10) {
-            self.waited = 0;
-            return false;
-        }
-        self.waited += 1;
-        self.waited >= self.patience
+        self.empty_bytes > LEAST_SLACK.max(self.live_bytes / 10) + self.missed
     }
 
     /// Forgets the empty blocks, which were returned.
     pub(super) fn trimmed(&mut self) {
-        if self.since_trim >= SOON {
-            self.patience = (self.patience / 2).max(1);
-        }
+        (self.returned, self.on_trial) = (self.empty_bytes, self.empty_bytes.saturating_mul(SOON));
         self.by_memory.retain(|_, block| block.live > 0);
-        (self.empty_bytes, self.waited, self.since_trim) = (0, 0, 0);
+        self.empty_bytes = 0;
     }
 
     /// Returns the memory objects with something live, and their sizes.
