@@ -74,6 +74,27 @@ fn a_frame_never_overwrites_what_the_device_still_reads() {
     }
 }
 
+/// What was freed last is lent again at once, and the host still waits for what its earlier owner does.
+#[test]
+fn a_span_that_comes_back_at_once_is_mapped_after_its_earlier_work() {
+    let host = Host::builder().heap(heap(HeapKind::Unified, 1 << 30)).open().expect("a host device");
+    let host = Arc::new(host);
+    let manager = Manager::with_config(Arc::clone(&host), ManagerConfig::default().plain());
+    let request = Request::new(4 * KIB).on(MAIN);
+    let first = manager.allocate(&request).expect("room");
+    let (place, held) = (first.binding().span(), host.hold(MAIN).expect("open"));
+    first.fill(0, 4 * KIB, 1).expect("inside");
+    drop(first);
+    let second = manager.allocate(&request).expect("room");
+    assert_eq!(second.binding().span(), place, "the span that was freed last");
+    std::thread::scope(|scope| {
+        scope.spawn(|| put(&second, 2));
+        std::thread::sleep(core::time::Duration::from_millis(50));
+        drop(held);
+    });
+    assert_eq!(value(&second), 2, "the work of its earlier owner came later");
+}
+
 /// A resized upload is one still: its next map does not wait either.
 #[test]
 fn a_resized_upload_is_still_the_hosts() {
