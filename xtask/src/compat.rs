@@ -5,19 +5,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The same wgpu program with the patch and without: its folder, and the packages to build. Every step asks for the same
-/// packages: another selection would unify features otherwise, and build the dependencies again.
-const PROGRAMS: [(&str, &str, &[&str]); 2] = [
+/// The same program with the patch and without: its name, its folder, and the packages to build.
+type Programs = [(&'static str, &'static str, &'static [&'static str]); 2];
+
+/// A small wgpu program. Every step asks for the same packages: another selection would unify features otherwise, and build the
+/// dependencies again.
+const WGPU: Programs = [
     ("scene", "compat", &["-p", "gpu-allocator", "-p", "scene"]),
     ("anchor", "compat/anchor", &["-p", "anchor"]),
 ];
+/// A headless Bevy program.
+const BEVY: Programs =
+    [("bevy-on-omniheap", "examples/bevy", &[]), ("bevy-without", "examples/bevy/without", &[])];
 
 /// Tests the interface, and compares a scene with and without the patch.
 pub(crate) fn test() -> Outcome {
-    let (_, folder, packages) = PROGRAMS[0];
+    let (_, folder, packages) = WGPU[0];
     let mut tests = in_workspace(folder, &["test", "--release", "--quiet"]);
     status("tests of compat/gpu-allocator", tests.args(packages))?;
-    compare(&["frames", "100", "mib", "512"])
+    compare(&WGPU, &["frames", "100", "mib", "512"])
 }
 
 /// Lints, compiles wgpu 29 with the patch, tests, and compares a larger scene.
@@ -26,7 +32,12 @@ pub(crate) fn run() -> Outcome {
     let lint = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
     status("lint", &mut in_workspace("compat", &lint))?;
     test()?;
-    compare(&["frames", "2000", "mib", "1024"])
+    compare(&WGPU, &["frames", "2000", "mib", "1024"])
+}
+
+/// Builds Bevy with the patch and without, and compares a scene.
+pub(crate) fn bevy() -> Outcome {
+    compare(&BEVY, &["frames", "2000", "mib", "512"])
 }
 
 /// Cargo in another workspace, with the target folder of this one.
@@ -49,9 +60,9 @@ impl Ran {
     }
 }
 
-fn compare(arguments: &[&str]) -> Outcome {
+fn compare(programs: &Programs, arguments: &[&str]) -> Outcome {
     let mut ran = Vec::new();
-    for (name, folder, packages) in PROGRAMS {
+    for (name, folder, packages) in *programs {
         let mut build = in_workspace(folder, &["build", "--release", "--quiet"]);
         status(name, build.args(packages))?;
         match run_one(name, arguments)? {
@@ -65,11 +76,9 @@ fn compare(arguments: &[&str]) -> Outcome {
     }
     let ratio = |name: &str| Ok::<_, String>(ours.number(name)? / theirs.number(name)?);
     let after = ours.number("held_after")? / ours.number("live_after")?;
-    println!(
-        "    buffer and texture time {:.2} and {:.2} of gpu-allocator's",
-        ratio("buffer_ns")?,
-        ratio("texture_ns")?
-    );
+    if let (Ok(buffers), Ok(textures)) = (ratio("buffer_ns"), ratio("texture_ns")) {
+        println!("    buffer and texture time {buffers:.2} and {textures:.2} of gpu-allocator's");
+    }
     let rows = [
         ("bytes of a bare device, of gpu-allocator's", ratio("bare")?, 0.10),
         ("bytes of the scene at peak, of gpu-allocator's", ratio("scene_peak")?, 0.75),

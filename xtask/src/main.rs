@@ -49,6 +49,7 @@ usage: cargo xtask TASK
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
   compat                 test compat/ (other allocators' interfaces over omniheap), and measure wgpu with and without it
+  bevy                   build a Bevy program with omniheap under wgpu and without (several minutes), and compare both
   header                 write bindings/c/include/omniheap.h
   install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files
   gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         ("miri", []) => nightly::miri(),
         ("bench", rest) => bench(rest),
         ("compat", []) => compat::run(),
+        ("bevy", []) => compat::bevy(),
         ("header", []) => header::write(),
         ("install-c", [prefix]) => install::run(prefix),
         ("gpu-bundle", rest) => bundle::run(rest),

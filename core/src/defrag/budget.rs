@@ -136,6 +136,7 @@ impl BudgetMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Cost;
 
     #[test]
     fn no_limit_is_exceeded_and_a_refund_restores_it() {
@@ -154,5 +155,19 @@ mod tests {
         let each = Duration::from_secs_f64(Rates::FIRST.of(1, 1 << 20) * 1.001e-9);
         let mut meter = BudgetMeter::new(&Budget::new().time(each * 3), Instant::now());
         assert_eq!((0..10).filter(|_| meter.pay(1 << 20)).count(), 3);
+    }
+
+    #[test]
+    fn half_of_the_time_is_for_submitting() {
+        let cost = Cost::default();
+        (0..100).for_each(|_| cost.learn_submitting(100, Duration::from_secs(1)));
+        let rates = cost.rates();
+        let time = Duration::from_secs_f64(rates.of_submitting() * 2.0 * 2.5e-9);
+        let mut meter = BudgetMeter::new(&Budget::new().time(time), Instant::now());
+        meter.set_rates(rates);
+        assert!(rates.of(3, 0) < time.as_secs_f64() * 1e9, "the device has time for more");
+        assert_eq!((0..10).filter(|_| meter.pay(0)).count(), 2);
+        meter.refund(0);
+        assert!(meter.pay(0) && !meter.pay(0), "what is not submitted costs nothing");
     }
 }

@@ -239,4 +239,14 @@ mod tests {
         );
         assert_eq!(PoolConfig::new().check(64, 64), Ok(()));
     }
+
+    #[test]
+    fn a_pool_may_hold_all_of_its_heap_and_no_more() {
+        let config = |minimum| PoolConfig::new().minimum(minimum).block(64);
+        assert_eq!(config(64).check(64, 64), Ok(()));
+        let refused = [config(65).check(64, 64), config(64).check(64, 63)];
+        for why in refused.map(|check| check.expect_err("more than there is")) {
+            assert_eq!(why.kind(), ErrorKind::ExceedsLimit);
+        }
+    }
 }
