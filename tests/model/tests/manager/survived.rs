@@ -231,3 +231,24 @@ fn what_is_aligned_as_far_as_its_heap_allows_comes_back() {
     assert_eq!(pass.commit().expect("alive").moved.moves, 1);
     assert_eq!(spilled.heap(), HEAP);
 }
+
+#[test]
+fn what_moves_take_is_learnt_from_those_that_were_made() {
+    let manager = Manager::with_config(device(64 * MIB), plain());
+    let all: Vec<_> =
+        (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
+    let kept: Vec<_> = all.into_iter().step_by(3).collect();
+    assert_eq!(manager.report().move_costs[0].per_copy, None, "nothing was copied yet");
+    let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    assert!(pass.moves().len() > 0);
+    pass.start().expect("alive");
+    pass.commit().expect("alive");
+    assert!(manager.report().move_costs[0].per_copy.is_some());
+    drop(kept);
+
+    let manager = Manager::with_config(device(64 * MIB), ManagerConfig::default());
+    drop(manager.allocate(&Request::new(MIB)).expect("fits"));
+    assert_eq!(manager.report().move_costs[0].per_remap, None, "nothing was unmapped yet");
+    manager.trim().expect("alive");
+    assert!(manager.report().move_costs[0].per_remap.is_some());
+}
