@@ -111,8 +111,7 @@ impl<B: Backend> State<B> {
             && last_freed.user == user
         {
             let last_use = self.users.free(user);
-            last_freed.now =
-                if last_freed.last_use == last_use { Now::Known } else { Now::Proven };
+            last_freed.now = if last_freed.last_use == last_use { Now::Known } else { Now::Proven };
             last_freed.last_use = last_use;
             return Ok(last_freed.grant.span.size);
         }

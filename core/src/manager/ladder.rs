@@ -294,6 +294,8 @@ impl<'a, B: Backend> Climb<'a, B> {
                     let span = tracing::debug_span!(target: "omniheap", "omniheap.ladder", size);
                     refused = Some((error, span.entered()));
                 }
+                // A device that is busy, with a capture say, keeps one rung from being used; the next ones may do.
+                Err(error) if error.kind() == ErrorKind::Busy && refused.is_some() => {}
                 Err(error) => return Err(error),
                 Ok(None) => {}
             }

@@ -2,8 +2,8 @@
 use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Background, Budget, Decision, Defragmentation, HeapId, HeapKind, Manager, ManagerConfig,
-    PoolConfig, Request, Rung, Shortage, Step, TimelineId, Timelines,
+    Backend, Background, Budget, Decision, Defragmentation, ErrorKind, HeapId, HeapKind, Manager,
+    ManagerConfig, PoolConfig, Relief, Request, Rung, Shortage, Step, TimelineId, Timelines,
 };
 use omniheap_extras::{guard_report, guarded, overwrites};
 use omniheap_host::{Host, heap};
@@ -251,4 +251,48 @@ fn what_moves_take_is_learnt_from_those_that_were_made() {
     assert_eq!(manager.report().move_costs[0].per_remap, None, "nothing was unmapped yet");
     manager.trim().expect("alive");
     assert!(manager.report().move_costs[0].per_remap.is_some());
+}
+
+#[test]
+fn a_rung_that_is_busy_is_no_answer() {
+    let host = device(16 * MIB);
+    let busy = |call: &omniheap_layers::Call| match call.kind {
+        CallKind::Wait | CallKind::WaitIdle => Verdict::Refuse(ErrorKind::Busy.into()),
+        _ => Verdict::Forward,
+    };
+    let manager = Manager::with_config(asked(&host, busy), plain());
+    let timeline = host.open().expect("another timeline");
+    let first = manager.allocate(&Request::new(12 * MIB).on(timeline)).expect("fits");
+    let held = host.hold(timeline).expect("it is open");
+    first.fill(0, MIB, 1).expect("inside");
+    drop(first);
+    let asked = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&asked);
+    manager.on_pressure(move |_| {
+        seen.fetch_add(1, Relaxed);
+        Relief::Nothing
+    });
+    let refused = manager.allocate(&Request::new(12 * MIB)).expect_err("in use");
+    assert!(refused.kind().is_out_of_memory(), "{refused:?}");
+    assert_eq!(asked.load(Relaxed), 1, "the program was asked all the same");
+    drop(held);
+}
+
+#[test]
+fn a_block_that_the_driver_refuses_does_not_count_against_its_limit() {
+    let mut caps = device(16 * MIB).caps().clone();
+    caps.max_blocks = 1;
+    let host = Arc::new(Host::like(caps).expect("a host device"));
+    let refusals = AtomicU64::new(0);
+    let manager = Manager::with_config(
+        asked(&host, move |call| match call.kind {
+            CallKind::Allocate if refusals.fetch_add(1, Relaxed) < 8 => {
+                Verdict::Refuse(ErrorKind::OutOfDeviceMemory.into())
+            }
+            _ => Verdict::Forward,
+        }),
+        plain(),
+    );
+    let served = (0..9).find_map(|_| manager.allocate(&Request::new(MIB)).ok());
+    assert!(served.is_some(), "the driver has room for one block");
 }

@@ -77,7 +77,8 @@ fn a_frame_never_overwrites_what_the_device_still_reads() {
 /// What was freed last is lent again at once, and the host still waits for what its earlier owner does.
 #[test]
 fn a_span_that_comes_back_at_once_is_mapped_after_its_earlier_work() {
-    let host = Host::builder().heap(heap(HeapKind::Unified, 1 << 30)).open().expect("a host device");
+    let host =
+        Host::builder().heap(heap(HeapKind::Unified, 1 << 30)).open().expect("a host device");
     let host = Arc::new(host);
     let manager = Manager::with_config(Arc::clone(&host), ManagerConfig::default().plain());
     let request = Request::new(4 * KIB).on(MAIN);
