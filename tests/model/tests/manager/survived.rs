@@ -296,3 +296,27 @@ fn a_block_that_the_driver_refuses_does_not_count_against_its_limit() {
     let served = (0..9).find_map(|_| manager.allocate(&Request::new(MIB)).ok());
     assert!(served.is_some(), "the driver has room for one block");
 }
+
+/// What one domain leaves in the driver's memory is cleared before another gets it; alone, nobody pays for that.
+#[test]
+fn memory_is_cleared_for_a_domain_that_has_neighbours() {
+    for config in [plain(), one_lane(ManagerConfig::default())] {
+        let host = device(64 * MIB);
+        let cleared = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&cleared);
+        let backend = asked(&host, move |call| {
+            if call.kind == CallKind::Fill {
+                seen.fetch_add(call.size, Relaxed);
+            }
+            Verdict::Forward
+        });
+        let manager = Manager::with_config(backend, config.clone());
+        drop(manager.allocate(&Request::new(MIB)).expect("fits"));
+        assert_eq!(cleared.load(Relaxed), 0, "nobody else was there");
+        manager.trim().expect("alive");
+        let other = manager.domain(config).expect("host memory can be cleared");
+        let _theirs = other.allocate(&Request::new(MIB)).expect("fits");
+        let held = other.heap_use(HEAP).expect("there").reserved;
+        assert_eq!(cleared.load(Relaxed), held, "all that it got");
+    }
+}

@@ -292,3 +292,26 @@ fn blocks_add_up_to_as_many_bytes_as_a_number_holds() {
     tlsf.add_block(most - 1).expect("just 64 bits");
     assert_eq!((tlsf.total_bytes(), tlsf.free_bytes()), (u64::MAX, u64::MAX));
 }
+
+/// Whichever of two neighbours is freed first, their hole is free when the later of them is.
+#[test]
+fn a_joined_hole_is_in_use_as_long_as_any_part_of_it() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut tlsf = Tlsf::new(Align::ONE);
+        tlsf.add_block(30).expect("a plain block");
+        let keys =
+            [(); 3].map(|()| tlsf.allocate(Layout::new(10), Class::Linear).expect("fits").key);
+        for (time, at) in (1..).zip(order) {
+            tlsf.free_used(keys[at], LastUse::new(1, time)).expect("live");
+        }
+        for passed in [1, 2] {
+            tlsf.set_passed(passed);
+            let may = |last: LastUse| last.user() == Some(2) || last.time() <= passed;
+            let taken = tlsf.allocate_where(Layout::new(30), Class::Linear, may);
+            assert!(taken.is_err(), "{order:?}: the last of them is in use until 3");
+        }
+        tlsf.set_passed(3);
+        let taken = tlsf.allocate_where(Layout::new(30), Class::Linear, |last| last.time() <= 3);
+        assert!(taken.is_ok(), "{order:?}");
+    }
+}
