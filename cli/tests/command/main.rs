@@ -5,6 +5,7 @@ mod conformance;
 mod others;
 mod plan;
 mod planned;
+mod ranks;
 mod replay;
 mod support;
 mod trace;
