@@ -31,6 +31,7 @@
 //! | [`guards`] | finding out-of-bounds writes |
 //! | [`seam`] | the traits that a backend implements, and the words they use |
 //! | [`layers`] | backends that limit, record or fail another one |
+//! | [`limits`] | limits that are set for the process from outside |
 //! | [`host`], `cuda`, `hip`, `vulkan`, `wgpu` | the backends; all but the first are features |
 //!
 //! The folder `docs/` has a page for each task.
@@ -40,6 +41,7 @@ pub use omniheap_cuda as cuda;
 pub use omniheap_hip as hip;
 pub use omniheap_host as host;
 pub use omniheap_layers as layers;
+pub use omniheap_limits as limits;
 pub use omniheap_seam as seam;
 pub use omniheap_shaders as shaders;
 #[cfg(feature = "trace")]
@@ -112,9 +114,9 @@ pub mod report {
     #[cfg(feature = "trace")]
     pub use crate::picture::picture;
     pub use omniheap_core::{
-        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapOverlay, HeapUse,
-        Observer, Overlay, Plan, PoolReport, Report, Rung, Shortage, Source, SpanReport, SpanState,
-        Totals, Verdict,
+        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapLimit,
+        HeapOverlay, HeapUse, LimitKind, LimitValue, Observer, Overlay, Plan, PoolReport, Report, Rung, Shortage, Source, SpanReport, SpanState,
+        SystemLimit, Totals, Verdict,
     };
 }
 
