@@ -151,6 +151,13 @@ impl Books {
         Ok(())
     }
 
+    /// Takes over what a tenant says that it holds, after its connection broke.
+    pub fn correct(&mut self, tenant: TenantId, held: u64) {
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.held = held;
+        }
+    }
+
     /// Asks for bytes. The answer is an action, now or later.
     pub fn take(
         &mut self,
