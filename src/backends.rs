@@ -74,7 +74,7 @@ impl FromStr for BackendKind {
 ///
 /// `Unsupported` when the backend is not built in, its driver is not here, or it has no device of that number; what
 /// the driver says otherwise. `InvalidConfig` when `OMNIHEAP_LIMIT` is set and is no size: a limit that cannot be read must not be
-/// ignored.
+/// ignored. The same when `OMNIHEAP_ARBITER` is set and no arbiter accepts this process there.
 pub fn open(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
     if !backend.is_built_in() {
         return Err(ErrorKind::Unsupported.because(
@@ -82,6 +82,11 @@ pub fn open(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
         ));
     }
     check_limit(ordinal)?;
+    crate::sharing::arbitrated(open_alone(backend, ordinal)?, ordinal)
+}
+
+/// Opens a device whatever other processes do with it.
+fn open_alone(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
     match backend {
         BackendKind::Host if ordinal == 0 => Ok(erase(Host::new())),
         #[cfg(feature = "cuda")]
@@ -100,8 +105,9 @@ pub fn open(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
 fn check_limit(ordinal: u32) -> Result<()> {
     let limits = SystemLimits::new(Vendor::Any, ordinal).read();
     if limits.iter().any(|limit| matches!(limit.value, LimitValue::Unreadable(_))) {
-        return Err(ErrorKind::InvalidConfig
-            .because("OMNIHEAP_LIMIT is no size; set it as in 8GiB or 0=8GiB,1=4GiB, or unset it"));
+        return Err(ErrorKind::InvalidConfig.because(
+            "OMNIHEAP_LIMIT is no size; set it as in 8GiB or 0=8GiB,1=4GiB, or unset it",
+        ));
     }
     Ok(())
 }

@@ -31,10 +31,12 @@
 //! | [`guards`] | finding out-of-bounds writes |
 //! | [`seam`] | the traits that a backend implements, and the words they use |
 //! | [`layers`] | backends that limit, record or fail another one |
+//! | [`arbiter`] | one device's memory, divided among processes |
 //! | [`limits`] | limits that are set for the process from outside |
 //! | [`host`], `cuda`, `hip`, `vulkan`, `wgpu` | the backends; all but the first are features |
 //!
 //! The folder `docs/` has a page for each task.
+pub use omniheap_arbiter as arbiter;
 #[cfg(feature = "cuda")]
 pub use omniheap_cuda as cuda;
 #[cfg(feature = "hip")]
@@ -61,6 +63,10 @@ mod profile;
 mod requests;
 #[cfg(all(feature = "plan", feature = "trace"))]
 mod schedule;
+mod sharing;
+
+#[cfg(target_os = "linux")]
+pub use sharing::{Attending, attend};
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
 pub use omniheap_core::{
@@ -115,8 +121,8 @@ pub mod report {
     pub use crate::picture::picture;
     pub use omniheap_core::{
         AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapLimit,
-        HeapOverlay, HeapUse, LimitKind, LimitValue, Observer, Overlay, Plan, PoolReport, Report, Rung, Shortage, Source, SpanReport, SpanState,
-        SystemLimit, Totals, Verdict,
+        HeapOverlay, HeapUse, LimitKind, LimitValue, Observer, Overlay, Plan, PoolReport, Report,
+        Rung, Shortage, Source, SpanReport, SpanState, SystemLimit, Totals, Verdict,
     };
 }
 

@@ -72,10 +72,10 @@ fn takes_turns() {
     let Some((socket, pattern)) = role() else { return };
     let (manager, _) = manager(&socket);
     let pattern: u8 = pattern.parse().expect("a number");
-    let mut bytes = vec![0_u8; usize::try_from(8 * MIB).expect("small")];
+    let mut bytes = vec![0_u8; usize::try_from(2 * MIB).expect("small")];
     let mut turns = 0;
-    while turns < 250 {
-        let Ok(live) = manager.allocate(&request(8)) else { continue };
+    while turns < 100 {
+        let Ok(live) = manager.allocate(&request(2)) else { continue };
         live.read(0, &mut bytes).expect("it is memory");
         // What this process left itself may come back to it; what others left may not.
         if let Some(at) = bytes.iter().position(|byte| *byte != 0 && *byte != pattern) {
@@ -95,7 +95,7 @@ fn takes_turns() {
 #[test]
 fn no_byte_of_one_user_is_seen_by_another() {
     // Room for one of them at a time: every turn is a hand-over.
-    let arbiter = Arbiter::start("residue.sock", "capacity = \"10MiB\"\npatience_ms = 20\n");
+    let arbiter = Arbiter::start("residue.sock", "capacity = \"3MiB\"\npatience_ms = 2\n");
     let uids = if is_root() { [Some(2001), Some(2002)] } else { [None, None] };
     let start = |(uid, pattern)| Process::start("memory::takes_turns", &arbiter.path, uid, pattern);
     let mut processes = [(uids[0], "170"), (uids[1], "85")].map(start);

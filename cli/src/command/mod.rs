@@ -19,6 +19,8 @@ mod replay;
 mod report;
 mod request;
 mod selftest;
+mod serve;
+mod tenants;
 mod weights;
 
 use clap::{Parser, Subcommand};
@@ -70,6 +72,8 @@ enum Command {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         ignored: Vec<std::ffi::OsString>,
     },
+    Serve(serve::Arguments),
+    Tenants(tenants::Arguments),
     Weights(weights::Arguments),
 }
 
@@ -92,6 +96,8 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         )),
         Command::Report(arguments) => report::run(&arguments, format),
         Command::Replay(arguments) => replay::run(&arguments, format),
+        Command::Serve(arguments) => serve::run(&arguments, format),
+        Command::Tenants(arguments) => tenants::run(&arguments, format),
         Command::Weights(arguments) => weights::run(&arguments, format),
     }
 }

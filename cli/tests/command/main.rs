@@ -1,4 +1,5 @@
 //! The command `omniheap` from the outside: what it prints, what it exits with, what it leaves behind.
+mod arbiter;
 mod bad_input;
 #[cfg(feature = "conformance")]
 mod conformance;
