@@ -40,13 +40,16 @@ fn an_arbiter_serves_lists_and_limits_a_program() {
     refuses(&["tenants", "--socket", socket, "sleep", "1"], 2, "no tenant");
     refuses(&["tenants", "set", "1", "quota=2G", "--socket", socket], 2, "no tenant");
     refuses(&["serve", "--socket", socket, "--capacity", "1G"], 1, "another arbiter");
-    // The demo of the command itself becomes a tenant by the variable, and needs more than its quota nowhere.
+    // The demo of the command itself becomes a tenant by the variable: too much for this quota, and not for the next one.
     let demo = |socket: &str| {
         let mut command = Command::new(binary());
         command.args(["demo", "--backend", "host"]).env("OMNIHEAP_ARBITER", socket);
         command.current_dir(folder()).output().expect("the command starts")
     };
-    let done = demo(socket);
+    let refused = demo(socket);
+    assert!(text(&refused.stderr).contains("quota"), "{}", text(&refused.stderr));
+    let wide = serve("wide.sock", &["--capacity", "64G"]);
+    let done = demo(wide.socket.to_str().expect("a plain name"));
     assert!(done.status.success(), "{}", text(&done.stderr));
     let nobody = demo("/nowhere/0.sock");
     assert!(!nobody.status.success());
