@@ -176,6 +176,10 @@ mod documents {
     #[doc = include_str!("../docs/recording.md")]
     mod recording {}
 
+    #[cfg(feature = "trace")]
+    #[doc = include_str!("../docs/sharing.md")]
+    mod sharing {}
+
     #[doc = include_str!("../docs/streams.md")]
     mod streams {}
 

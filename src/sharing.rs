@@ -54,7 +54,7 @@ mod here {
         let (tenant, manager) = (Tenant::shared(&path)?, manager.clone());
         let press = move |bytes| {
             // A lost device is reported by the calls that meet it.
-            let _ = manager.give_back(bytes);
+            let _ = manager.return_memory(bytes);
         };
         Ok(Some(Attending { _attending: tenant.on_press(Arc::new(press)) }))
     }

@@ -101,7 +101,6 @@ impl Tenant {
     }
 
     /// Calls `on_press` when the arbiter asks for memory, on a thread of its own, until the guard is dropped.
-    #[must_use]
     pub fn on_press(self: &Arc<Self>, on_press: OnPress) -> Attending {
         let number = {
             let mut state = lock(&self.shared.state);

@@ -21,7 +21,7 @@ const HAMI: &str = "CUDA_DEVICE_MEMORY_LIMIT";
 pub enum Vendor {
     /// `OMNIHEAP_LIMIT` alone.
     Any,
-    /// Also MPS, HAMi, and the regions of NVIDIA's driver in `dmem`.
+    /// Also MPS, `HAMi`, and the regions of NVIDIA's driver in `dmem`.
     Nvidia,
     /// Also the regions of AMD's driver in `dmem`.
     Amd,

@@ -1,7 +1,7 @@
 //! Sizes as the variables of several programs write them.
 
 /// Reads bytes with an optional binary suffix: `4096`, `512M`, `8g`, `8GB`, `8GiB`. All suffixes count in powers of 1,024, as MPS and
-/// HAMi count theirs. `None` for anything else, for zero, and for more than 64 bits.
+/// `HAMi` count theirs. `None` for anything else, for zero, and for more than 64 bits.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();

@@ -2,7 +2,6 @@
 use crate::support::{Arbiter, MIB, Process, Raw, listen, path, role, say};
 use omniheap_arbiter::frame::{Ask, Tell};
 use omniheap_arbiter::{ArbiterError, Policy, Server, Tenant};
-use rustix::process::{Pid, Signal, kill_process};
 
 /// What a tenant may send, with what it waits for after each.
 const SCRIPT: [Ask; 7] = [
@@ -88,8 +87,7 @@ fn a_stopped_tenant_becomes_a_debtor_and_the_other_one_hears_so() {
     let arbiter = Arbiter::start("stop.sock", "capacity = \"100MiB\"\npatience_ms = 50\n");
     let mut process = Process::start("lives::takes_everything", &arbiter.path, None, "");
     assert_eq!(process.hear(), "taken");
-    let pid = Pid::from_raw(i32::try_from(process.id()).expect("a process")).expect("a process");
-    kill_process(pid, Signal::STOP).expect("it runs");
+    process.stop();
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     let refused = tenant.take(10 * MIB).expect_err("nobody returns anything");
     assert!(matches!(refused, ArbiterError::Refused(_)), "{refused}");
@@ -108,8 +106,7 @@ fn debtors_are_ended_where_the_policy_says_so() {
     let arbiter = Arbiter::start("end.sock", policy);
     let mut process = Process::start("lives::takes_everything", &arbiter.path, None, "");
     assert_eq!(process.hear(), "taken");
-    let pid = Pid::from_raw(i32::try_from(process.id()).expect("a process")).expect("a process");
-    kill_process(pid, Signal::STOP).expect("it runs");
+    process.stop();
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     // The request may be refused before the process is gone; then there is room.
     let _ = tenant.take(10 * MIB);

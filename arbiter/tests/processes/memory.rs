@@ -50,7 +50,7 @@ fn hoards() {
     });
     let pressed = manager.clone();
     let _attending = tenant.on_press(Arc::new(move |bytes| {
-        pressed.give_back(bytes).expect("host memory");
+        pressed.return_memory(bytes).expect("host memory");
     }));
     say("hoarding");
     listen();

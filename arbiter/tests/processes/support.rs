@@ -5,6 +5,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
@@ -111,6 +112,21 @@ impl Process {
     pub(crate) fn tell(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().expect("piped");
         writeln!(input, "{line}").expect("it listens");
+    }
+
+    /// Stops the process, and waits until every thread of it stands still.
+    pub(crate) fn stop(&self) {
+        let id = i32::try_from(self.child.id()).expect("a process");
+        kill_process(Pid::from_raw(id).expect("a process"), Signal::STOP).expect("it runs");
+        let is_stopped = |task: std::io::Result<fs::DirEntry>| {
+            let stat = fs::read_to_string(task.expect("a thread").path().join("stat"));
+            stat.is_ok_and(|stat| {
+                stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
+            })
+        };
+        while !fs::read_dir(format!("/proc/{id}/task")).expect("a process").all(is_stopped) {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn kill(&mut self) {

@@ -111,7 +111,7 @@ impl<B: Backend> Manager<B> {
     /// # Errors
     ///
     /// `DeviceLost`.
-    pub fn give_back(&self, bytes: u64) -> Result<u64> {
+    pub fn return_memory(&self, bytes: u64) -> Result<u64> {
         let mut returned = self.trim()?;
         let device = |heap: &crate::Heap| heap.kind == crate::HeapKind::Device;
         for (heap, _) in self.caps().heap_ids().filter(|(_, heap)| device(heap)) {
