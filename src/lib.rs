@@ -31,15 +31,19 @@
 //! | [`guards`] | finding out-of-bounds writes |
 //! | [`seam`] | the traits that a backend implements, and the words they use |
 //! | [`layers`] | backends that limit, record or fail another one |
+//! | [`arbiter`] | one device's memory, divided among processes |
+//! | [`limits`] | limits that are set for the process from outside |
 //! | [`host`], `cuda`, `hip`, `vulkan`, `wgpu` | the backends; all but the first are features |
 //!
 //! The folder `docs/` has a page for each task.
+pub use omniheap_arbiter as arbiter;
 #[cfg(feature = "cuda")]
 pub use omniheap_cuda as cuda;
 #[cfg(feature = "hip")]
 pub use omniheap_hip as hip;
 pub use omniheap_host as host;
 pub use omniheap_layers as layers;
+pub use omniheap_limits as limits;
 pub use omniheap_seam as seam;
 pub use omniheap_shaders as shaders;
 #[cfg(feature = "trace")]
@@ -59,6 +63,10 @@ mod profile;
 mod requests;
 #[cfg(all(feature = "plan", feature = "trace"))]
 mod schedule;
+mod sharing;
+
+#[cfg(target_os = "linux")]
+pub use sharing::{Attending, attend};
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
 pub use omniheap_core::{
@@ -112,9 +120,9 @@ pub mod report {
     #[cfg(feature = "trace")]
     pub use crate::picture::picture;
     pub use omniheap_core::{
-        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapOverlay, HeapUse,
-        Observer, Overlay, Plan, PoolReport, Report, Rung, Shortage, Source, SpanReport, SpanState,
-        Totals, Verdict,
+        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapLimit,
+        HeapOverlay, HeapUse, LimitKind, LimitValue, Observer, Overlay, Plan, PoolReport, Report,
+        Rung, Shortage, Source, SpanReport, SpanState, SystemLimit, Totals, Verdict,
     };
 }
 
@@ -167,6 +175,10 @@ mod documents {
     #[cfg(feature = "trace")]
     #[doc = include_str!("../docs/recording.md")]
     mod recording {}
+
+    #[cfg(feature = "trace")]
+    #[doc = include_str!("../docs/sharing.md")]
+    mod sharing {}
 
     #[doc = include_str!("../docs/streams.md")]
     mod streams {}

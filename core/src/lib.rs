@@ -30,13 +30,14 @@ pub use omniheap_seam::{
     Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, Caps, Class, ConstantCaps,
     CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export, Exported,
     Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, InsideBlock, Kernel, KernelAccess,
-    Launch, Layout, Map, Mapper, Move, Page, Place, Point, ProgramId, Remap, Result, SharedCaps,
-    Slot, Span, TimelineId, Timelines, Transfer, Use, bytes, erase,
+    Launch, Layout, LimitKind, LimitValue, Map, Mapper, Move, Page, Place, Point, ProgramId, Remap,
+    Result, SharedCaps, Slot, Span, SystemLimit, TimelineId, Timelines, Transfer, Use, bytes,
+    erase,
 };
 
 pub use {
     defrag::{Budget, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
-    device::{DriverLimit, HeapUse, MoveCost},
+    device::{DriverLimit, HeapLimit, HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     lane::{
         BlockReport, Growth, PoolConfig, SpanReport, SpanState, StrategyKind, Totals, Uses, Waiting,

@@ -4,8 +4,8 @@ use crate::{Call, CallKind, Hooks, Layer, Wrapped};
 use core::ptr::NonNull;
 use omniheap_seam::{
     Address, Argument, Backend, Caps, DriverBudget, Epoch, Export, Exported, HeapBudget, HeapId,
-    Kernel, Launch, Map, Move, Page, Place, Point, ProgramId, Remap, Result, TimelineId, Timelines,
-    Transfer,
+    Kernel, Launch, Map, Move, Page, Place, Point, ProgramId, Remap, Result, SystemLimit,
+    TimelineId, Timelines, Transfer,
 };
 
 const fn place<'a, T>(place: &Place<'a, Wrapped<T>>) -> Place<'a, T> {
@@ -210,6 +210,9 @@ impl<B: Backend, H: Hooks> DriverBudget for Layer<B, H> {
         let call = Call::new(CallKind::Budget).heap(heap);
         let budget = self.around(&call, || inner.budget(heap))?;
         Ok(self.hooks.budget(heap, budget))
+    }
+    fn limits(&self, heap: HeapId) -> Vec<SystemLimit> {
+        self.inner.as_budget().map_or_else(Vec::new, |inner| inner.limits(heap))
     }
 }
 

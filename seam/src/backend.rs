@@ -6,6 +6,7 @@ mod place;
 mod remap;
 
 use crate::{Argument, Caps, Epoch, HeapId, Kernel, Point, ProgramId, Result, TimelineId};
+use alloc::{string::String, vec::Vec};
 use core::ptr::NonNull;
 
 pub use exported::{Descriptor, Exported};
@@ -285,6 +286,38 @@ pub struct HeapBudget {
     pub used: u64,
 }
 
+/// Whether a limit refuses memory or only asks for thrift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitKind {
+    /// More is refused.
+    Hard,
+    /// Above it, empty memory is returned early.
+    Soft,
+}
+
+/// Value of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitValue {
+    /// Bytes that this process may hold of the device.
+    Bytes(u64),
+    /// The source is there and sets no limit.
+    Unlimited,
+    /// The source is there and cannot be read, for this reason.
+    Unreadable(String),
+}
+
+/// A limit that somebody outside of the process has set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemLimit {
+    /// Name of the source: a variable, or a file and its entry.
+    pub source: String,
+    /// Hard or soft.
+    pub kind: LimitKind,
+    /// Its value.
+    pub value: LimitValue,
+}
+
 /// Capability: the driver tells how much memory is left.
 pub trait DriverBudget: Send + Sync {
     /// Queries the driver's budget of one heap.
@@ -293,6 +326,12 @@ pub trait DriverBudget: Send + Sync {
     ///
     /// `NoSuchHeap`, `DeviceLost`.
     fn budget(&self, heap: HeapId) -> Result<HeapBudget>;
+
+    /// Reads the limits that are set for this process from outside, such as by a variable or a cgroup. Asks no driver.
+    fn limits(&self, heap: HeapId) -> Vec<SystemLimit> {
+        let _ = heap;
+        Vec::new()
+    }
 }
 
 /// Capability: a block can be shared with another API or process.

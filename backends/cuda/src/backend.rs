@@ -12,6 +12,7 @@ use crate::{
     timeline::owner_of,
 };
 use core::{fmt, ops::Deref};
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, Export, HeapId, Launch, Map, Remap, Result, Timelines,
     Transfer,
@@ -88,9 +89,10 @@ impl Cuda {
         let Outcome { usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: attributes.max_pitch };
+        let limits = SystemLimits::new(Vendor::Nvidia, driver.ordinal());
         let cuda = Self {
             bank: Bank::new(&driver, config.bank_kernels),
-            device: Device::new(driver, timelines, described),
+            device: Device::new(driver, timelines, described).limited_by(limits),
             pool,
             has_fd_handles: attributes.has_fd_handles,
         };

@@ -12,9 +12,10 @@ use crate::{
     timeline::owner_of,
 };
 use core::{fmt, ops::Deref};
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, Export, HeapBudget, HeapId, Launch, Map, Remap, Result,
-    Timelines, Transfer,
+    SystemLimit, Timelines, Transfer,
 };
 use omniheap_stream::{
     Caching, Described, Device, IpcDriver, MemoryDriver, Registry, Source, StreamDriver,
@@ -84,7 +85,9 @@ impl Hip {
         let Outcome { usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: MOST_PITCH };
-        let device = Device::new(driver, timelines, described);
+        let ordinal = u32::try_from(driver.ordinal()).unwrap_or(0);
+        let limits = SystemLimits::new(Vendor::Amd, ordinal);
+        let device = Device::new(driver, timelines, described).limited_by(limits);
         Ok(Self { device, pages: Pages::default(), pool, config })
     }
 
@@ -178,6 +181,9 @@ impl DriverBudget for Hip {
         let told = self.device.budget(heap)?;
         // The runtime does not count managed memory that is not on the device now.
         Ok(HeapBudget { used: told.used.max(self.device.used(heap)), ..told })
+    }
+    fn limits(&self, heap: HeapId) -> Vec<SystemLimit> {
+        self.device.limits(heap)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::device::Host;
 use crate::driver::Memory;
 use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId, Launch, Map, Result,
-    Timelines, Transfer,
+    SystemLimit, Timelines, Transfer,
 };
 #[cfg(target_os = "linux")]
 use omniheap_seam::{Export, Remap};
@@ -142,5 +142,8 @@ impl DriverBudget for Host {
     fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
         self.check_alive()?;
         self.ledger.budget(heap)
+    }
+    fn limits(&self, _: HeapId) -> Vec<SystemLimit> {
+        self.limits.read()
     }
 }

@@ -11,6 +11,7 @@ use crate::timeline::Line;
 use crate::work::{Job, Task};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{Caps, Epoch, ErrorKind, Result, TimelineId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -38,6 +39,7 @@ pub struct Host {
     pub(crate) lines: RwLock<BTreeMap<TimelineId, Arc<Line>>>,
     pub(crate) next_line: AtomicU32,
     pub(crate) programs: Programs,
+    pub(crate) limits: SystemLimits,
 }
 
 impl Host {
@@ -79,8 +81,16 @@ impl Host {
             lines: RwLock::default(),
             next_line: AtomicU32::new(TimelineId::MAIN.0 + 1),
             programs: Programs::default(),
+            limits: SystemLimits::new(Vendor::Any, 0),
             caps,
         })
+    }
+
+    /// The same device, limited from outside as another one would be: for tests of limits.
+    #[must_use]
+    pub fn limited_by(mut self, limits: SystemLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Holds a timeline back: what is submitted to it from now on waits until the guard is dropped.

@@ -11,6 +11,7 @@ use core::{
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
     Caps, Epoch, ErrorKind, Heap, HeapId, HeapKind, Place, Point, Result, TimelineId, Timelines,
 };
@@ -41,6 +42,7 @@ pub struct Device<D: Driver> {
     pub(crate) programs: Programs<D>,
     pub(crate) compactor: Compactor<D>,
     driver: Arc<D>,
+    limits: SystemLimits,
 }
 
 impl<D: Driver> Device<D> {
@@ -58,7 +60,19 @@ impl<D: Driver> Device<D> {
             programs: Programs::default(),
             compactor: Compactor::default(),
             driver,
+            limits: SystemLimits::new(Vendor::Any, 0),
         }
+    }
+
+    /// The same device with the limits that its vendor's tools set.
+    #[must_use]
+    pub fn limited_by(mut self, limits: SystemLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    pub(crate) const fn system_limits(&self) -> &SystemLimits {
+        &self.limits
     }
 
     /// Returns its driver.

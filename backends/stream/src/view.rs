@@ -2,7 +2,9 @@
 #![expect(unsafe_code, reason = "signs the contracts of Map and Address")]
 use crate::{Block, BlockKind, Device, Driver, Memory, Source};
 use core::ptr::{self, NonNull};
-use omniheap_seam::{Address, DriverBudget, ErrorKind, HeapBudget, HeapId, Map, Place, Result};
+use omniheap_seam::{
+    Address, DriverBudget, ErrorKind, HeapBudget, HeapId, Map, Place, Result, SystemLimit,
+};
 
 // SAFETY: pinned and managed memory is mapped as long as it exists, at one address. Every host-visible heap is coherent, so
 // flushing touches nothing.
@@ -43,6 +45,9 @@ unsafe impl<D: Driver> Address for Device<D> {
 }
 
 impl<D: Driver> DriverBudget for Device<D> {
+    fn limits(&self, _: HeapId) -> Vec<SystemLimit> {
+        self.system_limits().read()
+    }
     fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
         let (source, described) = self.source(heap)?;
         match source {

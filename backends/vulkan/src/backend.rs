@@ -18,9 +18,10 @@ use crate::{
 };
 use ash::vk;
 use core::{fmt, ptr::NonNull};
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapBudget, HeapId, HostAccess,
-    Launch, Map, Remap, Result, Timelines, Transfer,
+    Launch, Map, Remap, Result, SystemLimit, Timelines, Transfer,
 };
 use std::sync::Arc;
 
@@ -357,5 +358,8 @@ impl DriverBudget for Vulkan {
         Ok(unsafe {
             physical::budget(&self.device.instance, self.device.physical, described.physical)
         })
+    }
+    fn limits(&self, _: HeapId) -> Vec<SystemLimit> {
+        SystemLimits::new(Vendor::Any, 0).read()
     }
 }

@@ -6,6 +6,7 @@ use crate::state::{self, on};
 use crate::{lock, record};
 use core::ffi::{c_char, c_int};
 use core::ptr;
+use omniheap::trace::ranks::{self, Digest, Job, Problem};
 use std::io::Write as _;
 
 /// Bytes of a device, without opening it; 0 where there is none.
@@ -89,6 +90,48 @@ pub unsafe extern "C" fn omniheap_torch_report(device: c_int, path: *const c_cha
         let written = || {
             let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
             omniheap::trace::report::write_html(&data, &mut file)?;
+            file.flush()
+        };
+        written().map_err(|error| format!("{path}: {error}"))
+    })
+}
+
+/// Figures of a device for a picture of all ranks, as JSON of at most 64 KiB; null on failure. Good until the thread's next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_digest(device: c_int, rank: u32, world: u32) -> *const c_char {
+    let mut shown = String::new();
+    let code = guarded(|| {
+        let found = state::device(device).map_err(failed("digest"))?;
+        let mut digest = Digest::of_report(&on!(found, it => it.picture()))
+            .map_err(|error| format!("digest: {error}"))?;
+        (digest.rank, digest.world) = (Some(rank), Some(world));
+        digest.origin = format!("rank {rank}");
+        shown = serde_json::to_string(&digest).map_err(|error| format!("digest: {error}"))?;
+        Ok(())
+    });
+    if code == 0 { say(&shown) } else { ptr::null() }
+}
+
+/// Writes the page of a job from digests, one a line.
+///
+/// # Safety
+///
+/// Both are null or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_job(digests: *const c_char, path: *const c_char) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let digests = unsafe { text(digests, "digests") }?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { text(path, "path") }?;
+        let read = |line: &str| {
+            let problem = |why: String| Problem { file: "a rank".into(), why };
+            Digest::read(line.as_bytes(), "").map_err(|error| problem(error.to_string()))
+        };
+        let job = Job::new(digests.lines().map(read));
+        let written = || {
+            let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+            ranks::write_html(&job, "omniheap: all ranks", &mut file)?;
             file.flush()
         };
         written().map_err(|error| format!("{path}: {error}"))

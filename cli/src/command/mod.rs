@@ -14,10 +14,13 @@ mod file;
 mod output;
 mod plan;
 mod portfolio;
+mod ranks;
 mod replay;
 mod report;
 mod request;
 mod selftest;
+mod serve;
+mod tenants;
 mod weights;
 
 use clap::{Parser, Subcommand};
@@ -44,6 +47,7 @@ Examples:
   omniheap replay run.csv.gz --capacity min        in how little memory does it complete?
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
   omniheap weights model.safetensors               what is in it, and where does it fit?
+  omniheap ranks traces/ --report job.html         which rank of a job needs the most, and why?
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
 Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible, 130 interrupted by Ctrl-C.";
@@ -58,6 +62,7 @@ enum Command {
     Compare(compare::Arguments),
     Report(report::Arguments),
     Plan(plan::Arguments),
+    Ranks(ranks::Arguments),
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
     /// The conformance suite, which is not built in: build with `--features conformance`
@@ -67,6 +72,8 @@ enum Command {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         ignored: Vec<std::ffi::OsString>,
     },
+    Serve(serve::Arguments),
+    Tenants(tenants::Arguments),
     Weights(weights::Arguments),
 }
 
@@ -80,6 +87,7 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Calibrate(arguments) => calibrate::run(&arguments, format),
         Command::Compare(arguments) => compare::run(&arguments, format),
         Command::Plan(arguments) => plan::run(&arguments, format),
+        Command::Ranks(arguments) => ranks::run(&arguments, format),
         #[cfg(feature = "conformance")]
         Command::Conformance(arguments) => conformance::run(&arguments, format),
         #[cfg(not(feature = "conformance"))]
@@ -88,6 +96,8 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         )),
         Command::Report(arguments) => report::run(&arguments, format),
         Command::Replay(arguments) => replay::run(&arguments, format),
+        Command::Serve(arguments) => serve::run(&arguments, format),
+        Command::Tenants(arguments) => tenants::run(&arguments, format),
         Command::Weights(arguments) => weights::run(&arguments, format),
     }
 }

@@ -1,10 +1,12 @@
 //! The command `omniheap` from the outside: what it prints, what it exits with, what it leaves behind.
+mod arbiter;
 mod bad_input;
 #[cfg(feature = "conformance")]
 mod conformance;
 mod others;
 mod plan;
 mod planned;
+mod ranks;
 mod replay;
 mod support;
 mod trace;

@@ -4,10 +4,12 @@ mod cost;
 mod driver_budget;
 mod in_flight;
 mod opened;
+mod system_limits;
 
 pub use cost::MoveCost;
 pub(crate) use cost::{Cost, Rates};
 pub use driver_budget::DriverLimit;
+pub use system_limits::HeapLimit;
 
 use crate::event::{Backing, BlockNumber, Event, Observer, say};
 use crate::{
@@ -39,7 +41,7 @@ pub struct HeapUse {
     pub reserved: u64,
     /// The most that was held since the peaks were last reset.
     pub peak_reserved: u64,
-    /// More than this is refused.
+    /// More than this is refused: the least of the budget and the limits of the process.
     pub hard_limit: u64,
     /// Above this, empty blocks are given back and pressure callbacks run.
     pub soft_limit: u64,
@@ -151,6 +153,23 @@ impl<B: Backend> Device<B> {
         }
     }
 
+    /// Reads the limits of the process anew, and says so where less may be held now than is held. Returns whether more of the heap may
+    /// be held than before.
+    pub(crate) fn read_limits(&self, heap: HeapId) -> bool {
+        let before = self.opened.system_limits.hard(heap);
+        self.opened.system_limits.read(self.backend());
+        let (most, held) = (self.opened.system_limits.hard(heap), self.opened.held_beside(heap));
+        if most < held {
+            tracing::warn!(target: "omniheap", heap = heap.0, most, held, "more memory is held than the limit allows");
+        }
+        most > before
+    }
+
+    /// Returns the limits of the process as they were last read.
+    pub(crate) fn limits(&self) -> Vec<HeapLimit> {
+        self.opened.system_limits.told()
+    }
+
     /// Who sees what happens, if anyone does.
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
         self.observer.as_deref()
@@ -195,8 +214,8 @@ impl<B: Backend> Device<B> {
         Ok(HeapUse {
             reserved: account.reserved.load(Relaxed),
             peak_reserved: account.peak.load(Relaxed),
-            hard_limit: account.hard.load(Relaxed),
-            soft_limit: account.soft.load(Relaxed),
+            hard_limit: account.hard.load(Relaxed).min(self.opened.system_limits.hard(heap)),
+            soft_limit: account.soft.load(Relaxed).min(self.opened.system_limits.soft(heap)),
             driver: self.opened.driver_budgets.last(
                 self.backend(),
                 heap,
@@ -253,7 +272,8 @@ impl<B: Backend> Device<B> {
         let sum = sum.ok_or(ErrorKind::OverBudget)?;
         let promised = account.promised.load(Relaxed);
         let (before, after) = (promised.saturating_sub(held), promised.saturating_sub(sum));
-        all.claim(bytes, before, after, self.heap(heap)?.size)?;
+        let most = self.opened.system_limits.hard(heap);
+        all.claim(bytes, before, after, self.heap(heap)?.size, most)?;
         account.reserved.store(sum, Relaxed);
         Ok(())
     }

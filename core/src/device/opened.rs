@@ -1,6 +1,7 @@
 //! What all domains of one device share: the backend, its limits, and what each domain was promised.
 #![forbid(unsafe_code)]
 use super::driver_budget::DriverBudgets;
+use super::system_limits::SystemLimits;
 use crate::sync::{Guard, Mutex};
 use crate::{Backend, Error, ErrorKind, HeapId, Result};
 use alloc::vec::Vec;
@@ -16,16 +17,21 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Books bytes of one domain, whose own unheld promise goes from `before` to `after`.
+    /// Books bytes of one domain, whose own unheld promise goes from `before` to `after`. All domains together hold at most
+    /// `most`.
     pub(super) const fn claim(
         &mut self,
         bytes: u64,
         before: u64,
         after: u64,
         size: u64,
+        most: u64,
     ) -> Result<(), ErrorKind> {
         let others = self.promised - before;
         let held = self.held.saturating_add(bytes);
+        if held > most {
+            return Err(ErrorKind::OverBudget);
+        }
         // Without promises only the driver knows what fits: heaps are often larger than they say.
         if others > 0 && held.saturating_add(others) > size {
             return Err(ErrorKind::OverBudget);
@@ -60,13 +66,16 @@ pub(super) struct Opened<B> {
     blocks: AtomicU64,
     domains: AtomicU32,
     pub(super) driver_budgets: DriverBudgets,
+    pub(super) system_limits: SystemLimits,
 }
 
 impl<B: Backend> Opened<B> {
     pub(super) fn new(backend: B) -> Self {
         let heaps = backend.caps().heaps.iter().map(|_| Mutex::new(Sum::default())).collect();
         let (blocks, domains) = (AtomicU64::new(0), AtomicU32::new(0));
-        Self { backend, heaps, blocks, domains, driver_budgets: DriverBudgets::new() }
+        let system_limits = SystemLimits::new(&backend);
+        let driver_budgets = DriverBudgets::new();
+        Self { backend, heaps, blocks, domains, driver_budgets, system_limits }
     }
 
     pub(super) fn heap(&self, heap: HeapId) -> Result<Guard<'_, Sum>> {
@@ -112,11 +121,16 @@ mod tests {
     fn less_is_never_refused_even_where_more_is_held_than_the_heap_says() {
         let (mut all, size) = (Sum::default(), 64);
         all.promise(0, 64, size).expect("all of it");
-        all.claim(100, 64, 0, size).expect("the driver has more than it says");
-        all.claim(50, 0, 0, size).expect("another domain: nothing is promised that is not held");
+        all.claim(100, 64, 0, size, u64::MAX).expect("the driver has more than it says");
+        all.claim(50, 0, 0, size, u64::MAX)
+            .expect("another domain: nothing is promised that is not held");
         all.release(90, 0, 54);
         assert_eq!((all.held, all.promised), (60, 54));
-        assert_eq!(all.claim(1, 0, 0, size), Err(ErrorKind::OverBudget), "it is promised");
+        assert_eq!(
+            all.claim(1, 0, 0, size, u64::MAX),
+            Err(ErrorKind::OverBudget),
+            "it is promised"
+        );
         assert_eq!(all.promise(54, 55, size), Err(ErrorKind::ExceedsLimit));
         assert_eq!((all.held, all.promised), (60, 54), "a refusal changes nothing");
         for (before, after) in [(54, 54), (54, 30), (30, 0)] {
@@ -129,13 +143,13 @@ mod tests {
     fn a_domain_takes_what_it_was_promised_and_others_all_but_that() {
         let (mut all, size) = (Sum::default(), 64);
         all.promise(0, 24, size).expect("it is free");
-        assert_eq!(all.claim(41, 0, 0, size), Err(ErrorKind::OverBudget));
-        all.claim(40, 0, 0, size).expect("just beside the promise");
+        assert_eq!(all.claim(41, 0, 0, size, u64::MAX), Err(ErrorKind::OverBudget));
+        all.claim(40, 0, 0, size, u64::MAX).expect("just beside the promise");
         assert_eq!(all.promise(0, 1, size), Err(ErrorKind::ExceedsLimit));
-        all.claim(24, 24, 0, size).expect("its own");
+        all.claim(24, 24, 0, size, u64::MAX).expect("its own");
         assert_eq!((all.held, all.promised), (64, 0));
         all.release(24, 0, 24);
         assert_eq!((all.held, all.promised), (40, 24), "promised again once it is returned");
-        assert_eq!(all.claim(1, 0, 0, size), Err(ErrorKind::OverBudget));
+        assert_eq!(all.claim(1, 0, 0, size, u64::MAX), Err(ErrorKind::OverBudget));
     }
 }

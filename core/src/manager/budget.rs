@@ -104,6 +104,25 @@ impl<B: Backend> Manager<B> {
     }
 }
 
+impl<B: Backend> Manager<B> {
+    /// Returns memory to the driver because somebody else needs `bytes`: empty memory first, then what pressure callbacks free. Returns
+    /// how many bytes were returned, which may be more or less.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn return_memory(&self, bytes: u64) -> Result<u64> {
+        let mut returned = self.trim()?;
+        let device = |heap: &crate::Heap| heap.kind == crate::HeapKind::Device;
+        for (heap, _) in self.caps().heap_ids().filter(|(_, heap)| device(heap)) {
+            if returned < bytes && self.relieve(heap, bytes - returned) == Relief::Freed {
+                returned += self.trim()?;
+            }
+        }
+        Ok(returned)
+    }
+}
+
 std::thread_local! {
     /// The managers whose callbacks this thread runs now, by number.
     static ASKING: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };

@@ -287,7 +287,7 @@ impl<'a, B: Backend> Climb<'a, B> {
     pub(super) fn up(&mut self, rungs: &[(Option<Rung>, Step<'a, B>)]) -> Result<Served<B>> {
         let mut refused = None;
         for (rung, step) in rungs {
-            match step(self) {
+            match self.try_step(*step, refused.is_none()) {
                 Ok(Some((how, taken))) => return Ok((rung.or(how), taken)),
                 Err(error) if error.kind().is_out_of_memory() && refused.is_none() => {
                     let size = self.ask.size;
@@ -301,6 +301,16 @@ impl<'a, B: Backend> Climb<'a, B> {
             }
         }
         Err(refused.map_or_else(|| ErrorKind::OutOfDeviceMemory.into(), |(error, _)| error))
+    }
+
+    /// Tries a rung. The first refusal reads the limits of the process anew, and one that has risen is tried again.
+    fn try_step(&mut self, step: Step<'a, B>, is_first: bool) -> Result<Option<Served<B>>> {
+        let tried = step(self);
+        let is_refused = tried.as_ref().is_err_and(|error| error.kind().is_out_of_memory());
+        if is_first && is_refused && self.manager.inner.device.read_limits(self.pool.shared.heap) {
+            return step(self);
+        }
+        tried
     }
 
     /// A hole that is free, or that is found out to be: in the request's lane, then in others.

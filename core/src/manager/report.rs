@@ -1,11 +1,11 @@
 //! A snapshot for people and tools.
 use super::Manager;
 use crate::defrag::Moved;
-use crate::device::MoveCost;
+use crate::device::{HeapLimit, MoveCost};
 use crate::event::Rung;
 use crate::lane::{BlockReport, Totals};
 use crate::pool::Pool;
-use crate::{Backend, HeapId};
+use crate::{Backend, HeapId, LimitKind, LimitValue, SystemLimit};
 use alloc::vec::Vec;
 
 /// One pool's part of a report.
@@ -41,6 +41,8 @@ pub struct Report {
     pub defragmentation: Moved,
     /// What copies and remaps take, heap by heap: the cheaper is chosen.
     pub move_costs: Vec<MoveCost>,
+    /// Limits that were set from outside, each with its source, and the driver's budget where the manager stays within it.
+    pub limits: Vec<HeapLimit>,
     /// Pool by pool.
     pub pools: Vec<PoolReport>,
 }
@@ -83,8 +85,22 @@ impl<B: Backend> Manager<B> {
                 .heap_ids()
                 .map(|(heap, _)| device.cost(heap).rates().tell(heap))
                 .collect(),
+            limits: self.limits(),
             pools,
         }
+    }
+
+    fn limits(&self) -> Vec<HeapLimit> {
+        let device = &self.inner.device;
+        let budget = |(heap, _): (HeapId, &crate::Heap)| {
+            let budget = device.heap_use(heap).ok()?.driver?.budget;
+            let (source, kind) = ("the driver's budget".into(), LimitKind::Hard);
+            let limit = SystemLimit { source, kind, value: LimitValue::Bytes(budget) };
+            Some(HeapLimit { heap, limit })
+        };
+        let mut limits = device.limits();
+        limits.extend(self.caps().heap_ids().filter_map(budget));
+        limits
     }
 
     /// Sums over all pools, without the map of blocks: cheap enough for every frame.

@@ -49,12 +49,23 @@ const POLICY: &str =
 ///
 /// # Errors
 /// What `sink` returns.
-pub fn write_html(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
+pub fn write_html(data: &ReportData, sink: impl Write) -> io::Result<()> {
     let json = serde_json::to_string(data).map_err(io::Error::other)?;
+    let scripts: Vec<&str> = PROGRAM.into_iter().chain(PANELS).chain([MAIN]).collect();
+    write_page(&data.title, &json, &scripts, sink)
+}
+
+/// Writes a page of this style that runs `scripts` over `json`.
+pub(crate) fn write_page(
+    title: &str,
+    json: &str,
+    scripts: &[&str],
+    mut sink: impl Write,
+) -> io::Result<()> {
     write!(sink, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n")?;
     writeln!(sink, "<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">")?;
     writeln!(sink, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")?;
-    writeln!(sink, "<title>{}</title>", escape(&data.title))?;
+    writeln!(sink, "<title>{}</title>", escape(title))?;
     writeln!(sink, "<style>\n{STYLE}</style>\n</head>\n<body>\n{BODY}")?;
     // Names come from programs; `<` must not end the element early. JSON has `<` inside strings only.
     writeln!(
@@ -63,7 +74,7 @@ pub fn write_html(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
         json.replace('<', "\\u003c")
     )?;
     writeln!(sink, "<script>\n\"use strict\";\n(() => {{")?;
-    for part in PROGRAM.into_iter().chain(PANELS).chain([MAIN]) {
+    for part in scripts {
         sink.write_all(part.as_bytes())?;
     }
     writeln!(sink, "}})();\n</script>\n</body>\n</html>")?;

@@ -25,6 +25,7 @@ mod json;
 mod live;
 mod post_mortem;
 mod state;
+mod unpack;
 
 pub use build::{bind_by_model, from_trace, from_trace_by_model};
 pub use columns::{Columns, Curve};
@@ -33,5 +34,6 @@ pub use data::{
     MapBlock, MapSpan, Moment, Origin, PostMortem, ReportData, SpanState,
 };
 pub use html::write_html;
+pub(crate) use html::write_page;
 pub use json::{read_json, write_json};
 pub use live::from_manager;

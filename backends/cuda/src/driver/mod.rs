@@ -126,6 +126,11 @@ impl Driver {
         Ok(this)
     }
 
+    /// Returns the device's number in this process: handles of devices are their ordinals.
+    pub(crate) fn ordinal(&self) -> u32 {
+        u32::try_from(self.device).unwrap_or(0)
+    }
+
     fn enter_code(&self) -> core::result::Result<Current<'_>, Code> {
         let mut current = core::ptr::null_mut();
         // SAFETY: `current` is a valid out-pointer.

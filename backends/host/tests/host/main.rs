@@ -6,6 +6,8 @@ mod heaps;
 mod kernels;
 #[cfg(target_os = "linux")]
 mod layers;
+#[cfg(target_os = "linux")]
+mod limits;
 mod loss;
 mod mapping;
 mod placement;

@@ -63,6 +63,8 @@ def _declare(lib):
         ("hold_pool", number, [number, ctypes.c_uint64, ctypes.c_uint64, number]),
         ("pool_users", number, [number, ctypes.c_uint64, ctypes.c_uint64]),
         ("report", number, [number, text]),
+        ("digest", text, [number, ctypes.c_uint32, ctypes.c_uint32]),
+        ("job", number, [text, text]),
         ("reset_peaks", number, [number]),
         ("trace", number, [text]),
         ("set_limit", number, [number, ctypes.c_uint64]),

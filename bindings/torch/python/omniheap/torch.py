@@ -11,9 +11,10 @@ import re
 
 from . import _history, _library, _pools, _stats
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
+from ._ranks import gather
 from .weights import load_into, load_safetensors
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "is_enabled", "load_into", "load_safetensors", "pool", "report", "set_limit", "stats", "trace"]
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "gather", "is_enabled", "load_into", "load_safetensors", "pool", "report", "set_limit", "stats", "trace"]
 
 _OLDEST = (2, 3)
 _HOOKS = (

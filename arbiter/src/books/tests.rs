@@ -1,0 +1,264 @@
+use super::*;
+use proptest::prelude::*;
+
+const PATIENCE: Duration = Duration::from_millis(10);
+const NOW: Duration = Duration::ZERO;
+
+fn rules(weight: u32) -> Rules {
+    Rules { quota: 600, reserve: 0, weight, priority: 0 }
+}
+
+/// Books of 600 bytes with tenants of these weights, numbered from 0.
+fn books(weights: &[u32]) -> Books {
+    let mut books = Books::new(600, PATIENCE);
+    for (tenant, weight) in (0..).zip(weights) {
+        books.join(TenantId(tenant), rules(*weight), 0).expect("no reserves");
+    }
+    books
+}
+
+fn take(books: &mut Books, tenant: u64, bytes: u64) -> Vec<Action> {
+    let mut actions = Vec::new();
+    books.take(TenantId(tenant), 1, bytes, NOW, &mut actions);
+    actions
+}
+
+fn is_granted(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Grant { .. }))
+}
+
+fn refusal(actions: &[Action]) -> Option<Refusal> {
+    actions.iter().find_map(|action| match action {
+        Action::Refuse { why, .. } => Some(*why),
+        _ => None,
+    })
+}
+
+/// Returns what was pressed for, as an obedient tenant does.
+fn obey(books: &mut Books, actions: &[Action]) -> Vec<Action> {
+    let mut more = Vec::new();
+    for action in actions {
+        if let Action::Press { tenant, press, bytes } = *action {
+            books.give(tenant, bytes, NOW, &mut more).expect("it is held");
+            books.answer(tenant, press, NOW, &mut more);
+        }
+    }
+    more
+}
+
+#[test]
+fn free_memory_is_granted_whatever_the_share() {
+    let mut books = books(&[1, 1]);
+    assert!(is_granted(&take(&mut books, 0, 600)));
+    assert_eq!((books.free(), books.held(TenantId(0))), (0, 600));
+}
+
+#[test]
+fn greedy_tenants_end_with_the_shares_of_their_weights() {
+    let mut books = books(&[1, 2, 3]);
+    for round in 0..4000_u64 {
+        let actions = take(&mut books, round % 3, 2);
+        obey(&mut books, &actions);
+    }
+    let held = [0, 1, 2].map(|tenant| books.held(TenantId(tenant)));
+    assert_eq!(held.iter().sum::<u64>(), 600);
+    for (held, share) in held.into_iter().zip([100, 200, 300_u64]) {
+        assert!(held.abs_diff(share) <= 2, "{held} of {share}");
+    }
+}
+
+#[test]
+fn a_request_above_its_share_presses_nobody() {
+    let mut books = books(&[1, 1]);
+    take(&mut books, 0, 300);
+    take(&mut books, 1, 300);
+    assert_eq!(refusal(&take(&mut books, 1, 1)), Some(Refusal::Shortage));
+    assert_eq!(take(&mut books, 0, 1).len(), 1, "a refusal and nothing else");
+}
+
+#[test]
+fn low_priority_is_pressed_first_and_nobody_below_its_share() {
+    let mut books = books(&[1, 1, 1, 1]);
+    books.accounts.get_mut(&TenantId(0)).expect("there").rules.priority = 1;
+    take(&mut books, 0, 250);
+    take(&mut books, 1, 250);
+    take(&mut books, 2, 100);
+    let actions = take(&mut books, 3, 40);
+    assert_eq!(actions, [Action::Press { tenant: TenantId(1), press: 1, bytes: 40 }]);
+    let served = obey(&mut books, &actions);
+    assert!(is_granted(&served));
+}
+
+#[test]
+fn quota_and_nonsense_are_refused_at_once() {
+    let mut books = books(&[1]);
+    books.set_quota(TenantId(0), 50).expect("a tenant");
+    assert_eq!(refusal(&take(&mut books, 0, 51)), Some(Refusal::OverQuota));
+    assert_eq!(refusal(&take(&mut books, 0, 601)), Some(Refusal::Never));
+    assert_eq!(refusal(&take(&mut books, 0, u64::MAX)), Some(Refusal::Never));
+    assert_eq!(refusal(&take(&mut books, 0, 0)), Some(Refusal::Contradiction));
+    assert_eq!(refusal(&take(&mut books, 9, 1)), Some(Refusal::NoTenant));
+    let mut actions = Vec::new();
+    assert_eq!(books.give(TenantId(0), 1, NOW, &mut actions), Err(Refusal::Contradiction));
+    assert_eq!(books.set_quota(TenantId(0), 601), Err(Refusal::Never));
+}
+
+#[test]
+fn reserves_are_left_to_their_tenant() {
+    let mut books = Books::new(600, PATIENCE);
+    books.join(TenantId(0), Rules { reserve: 400, ..rules(1) }, 0).expect("it fits");
+    books.join(TenantId(1), rules(1), 0).expect("no reserve");
+    assert_eq!(
+        books.join(TenantId(2), Rules { reserve: 201, ..rules(1) }, 0),
+        Err(Refusal::Reserve)
+    );
+    assert!(is_granted(&take(&mut books, 1, 200)));
+    assert_eq!(refusal(&take(&mut books, 1, 1)), Some(Refusal::Shortage));
+    assert!(is_granted(&take(&mut books, 0, 400)), "the reserve is there");
+}
+
+#[test]
+fn who_does_not_answer_is_a_debtor_until_it_returns_the_bytes() {
+    let mut books = books(&[1, 1]);
+    take(&mut books, 0, 600);
+    let actions = take(&mut books, 1, 100);
+    assert_eq!(actions.len(), 1, "a press");
+    let mut late = Vec::new();
+    books.tick(PATIENCE, &mut late);
+    assert_eq!(late[0], Action::Overdue { tenant: TenantId(0) });
+    assert_eq!((refusal(&late), books.owed(TenantId(0))), (Some(Refusal::Shortage), 100));
+    books.give(TenantId(0), 50, NOW, &mut late).expect("it is held");
+    assert_eq!(refusal(&take(&mut books, 0, 1)), Some(Refusal::Debtor));
+    books.give(TenantId(0), 50, NOW, &mut late).expect("it is held");
+    assert!(is_granted(&take(&mut books, 0, 1)));
+}
+
+#[test]
+fn who_answers_with_nothing_is_no_debtor_and_the_request_is_refused() {
+    let mut books = books(&[1, 1]);
+    take(&mut books, 0, 600);
+    take(&mut books, 1, 100);
+    let mut actions = Vec::new();
+    books.answer(TenantId(1), 1, NOW, &mut actions);
+    assert_eq!(actions, [], "somebody else's answer changes nothing");
+    books.answer(TenantId(0), 1, NOW, &mut actions);
+    assert_eq!((refusal(&actions), books.owed(TenantId(0))), (Some(Refusal::Shortage), 0));
+}
+
+#[test]
+fn a_tenant_that_ends_serves_those_who_wait() {
+    let mut books = books(&[1, 1]);
+    take(&mut books, 0, 600);
+    take(&mut books, 1, 100);
+    let mut actions = Vec::new();
+    books.hang_up(TenantId(0), NOW, &mut actions);
+    assert!(!is_granted(&actions), "the process still has the memory");
+    books.leave(TenantId(0), NOW, &mut actions);
+    assert!(is_granted(&actions));
+    assert_eq!((books.free(), books.next_deadline()), (500, None));
+}
+
+#[test]
+fn after_a_restart_what_tenants_hold_is_believed_and_nothing_is_granted_beyond_the_device() {
+    let mut books = Books::new(600, PATIENCE);
+    for tenant in 0..3 {
+        books.join(TenantId(tenant), rules(1), 300).expect("no reserves");
+    }
+    assert_eq!(books.free(), 0);
+    assert_eq!(refusal(&take(&mut books, 0, 1)), Some(Refusal::Shortage));
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Join(u64, u64, u32, u32),
+    Take(u64, u64),
+    Give(u64, u64),
+    Answer(u64, u64),
+    Leave(u64),
+    HangUp(u64),
+    Sleep(u64),
+    Tick(u64),
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let tenant = 0_u64..4;
+    prop_oneof![
+        (tenant.clone(), 0_u64..300, 1_u32..5, 0_u32..3)
+            .prop_map(|(a, b, c, d)| Op::Join(a, b, c, d)),
+        (tenant.clone(), 0_u64..700).prop_map(|(a, b)| Op::Take(a, b)),
+        (tenant.clone(), 0_u64..400).prop_map(|(a, b)| Op::Give(a, b)),
+        (tenant.clone(), 0_u64..40).prop_map(|(a, b)| Op::Answer(a, b)),
+        tenant.clone().prop_map(Op::Leave),
+        tenant.clone().prop_map(Op::HangUp),
+        tenant.prop_map(Op::Sleep),
+        (0_u64..30).prop_map(Op::Tick),
+    ]
+}
+
+proptest! {
+    /// Whatever happens: the device is never overdrawn, quotas and reserves hold, and every request is answered exactly once.
+    #[test]
+    fn the_books_are_never_overdrawn(ops in prop::collection::vec(ops(), 1..120)) {
+        let mut books = Books::new(600, PATIENCE);
+        let (mut now, mut request) = (NOW, 0);
+        let mut open = BTreeMap::new();
+        for op in ops {
+            let mut actions = Vec::new();
+            match op {
+                Op::Join(tenant, reserve, weight, priority) => {
+                    if books.rules(TenantId(tenant)).is_none() {
+                        let _ = books.join(TenantId(tenant), Rules { quota: 500, reserve, weight, priority }, 0);
+                    }
+                }
+                Op::Take(tenant, bytes) => {
+                    request += 1;
+                    open.insert(request, tenant);
+                    books.take(TenantId(tenant), request, bytes, now, &mut actions);
+                }
+                Op::Give(tenant, bytes) => drop(books.give(TenantId(tenant), bytes, now, &mut actions)),
+                Op::Answer(tenant, press) => books.answer(TenantId(tenant), press, now, &mut actions),
+                Op::Leave(tenant) => {
+                    open.retain(|_, other| *other != tenant);
+                    books.leave(TenantId(tenant), now, &mut actions);
+                }
+                Op::HangUp(tenant) => {
+                    open.retain(|_, other| *other != tenant);
+                    books.hang_up(TenantId(tenant), now, &mut actions);
+                }
+                Op::Sleep(tenant) => drop(books.sleep(TenantId(tenant), now, &mut actions)),
+                Op::Tick(ms) => {
+                    now += Duration::from_millis(ms);
+                    books.tick(now, &mut actions);
+                }
+            }
+            let granted: Vec<_> = actions.iter().filter_map(|action| match action {
+                Action::Grant { tenant, .. } => Some(*tenant),
+                _ => None,
+            }).collect();
+            for action in actions {
+                if let Action::Grant { request, .. } | Action::Refuse { request, .. } = action {
+                    prop_assert!(open.remove(&request).is_some(), "request {} was answered twice", request);
+                }
+            }
+            let held: u64 = books.accounts.values().map(|it| it.held).sum();
+            prop_assert!(held <= 600);
+            prop_assert!(books.accounts.values().all(|it| it.held <= it.rules.quota));
+            if let [tenant] = *granted {
+                let others = books.accounts.iter().filter(|(other, _)| **other != tenant);
+                let unheld: u64 = others.map(|(_, it)| it.rules.reserve.saturating_sub(it.held)).sum();
+                prop_assert!(held + unheld <= 600, "{} held, {} promised", held, unheld);
+            }
+            prop_assert!(books.shares().values().sum::<u64>() <= 600);
+        }
+        // Everything that waits ends: nobody is forgotten.
+        let mut actions = Vec::new();
+        books.tick(now + PATIENCE * 3, &mut actions);
+        books.tick(now + PATIENCE * 6, &mut actions);
+        for action in actions {
+            if let Action::Grant { request, .. } | Action::Refuse { request, .. } = action {
+                open.remove(&request);
+            }
+        }
+        prop_assert!(open.is_empty(), "never answered: {:?}", open);
+    }
+}

@@ -1,0 +1,75 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+pub mod books;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+pub mod frame;
+#[cfg(target_os = "linux")]
+mod peer;
+mod policy;
+#[cfg(target_os = "linux")]
+mod server;
+#[cfg(target_os = "linux")]
+mod socket;
+#[cfg(target_os = "linux")]
+mod tenancy;
+#[cfg(target_os = "linux")]
+mod tenant;
+
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{Order, Server, order, tenants};
+pub use policy::{Policy, PolicyError};
+#[cfg(target_os = "linux")]
+pub use server::Server;
+#[cfg(target_os = "linux")]
+pub use tenancy::{Tenancy, arbitrated};
+#[cfg(target_os = "linux")]
+pub use tenant::{Attending, OnPress, Order, Tenant, order, tenants};
+
+use std::path::PathBuf;
+
+/// The variable that names the arbiter's socket. `%d` in it stands for the number of the device.
+pub const VARIABLE: &str = "OMNIHEAP_ARBITER";
+
+/// A backend whose device memory an arbiter divides among processes.
+#[cfg(target_os = "linux")]
+pub type Arbitrated<B> = omniheap_layers::Layer<B, Tenancy>;
+
+/// What went wrong between a process and the arbiter.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArbiterError {
+    /// The arbiter needs Linux.
+    #[error("the arbiter runs on Linux only")]
+    NotHere,
+    /// Another arbiter has the socket.
+    #[error("{0}: another arbiter serves this socket; stop it, or choose another path")]
+    Served(PathBuf),
+    /// The path is there and no socket.
+    #[error("{0}: is there and is no socket; remove it, or choose another path")]
+    Occupied(PathBuf),
+    /// The system refused something.
+    #[error("{path}: {error}; is `omniheap serve` running, and may this user use the socket?")]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The arbiter refused a request.
+    #[error("the arbiter refused: {0}")]
+    Refused(frame::Refusal),
+    /// The connection ended before an answer came.
+    #[error("{0}: the arbiter hung up; start `omniheap serve` again")]
+    Lost(PathBuf),
+}
+
+#[cfg(target_os = "linux")]
+fn failed(path: &std::path::Path, error: &std::io::Error) -> ArbiterError {
+    let error = match error.raw_os_error() {
+        Some(code) => std::io::Error::from_raw_os_error(code),
+        None => std::io::Error::other(error.to_string()),
+    };
+    ArbiterError::System { path: path.to_owned(), error }
+}

@@ -1,0 +1,189 @@
+//! The policy file: what each user's processes may hold.
+#![forbid(unsafe_code)]
+
+use crate::books::Rules;
+use core::time::Duration;
+use omniheap_limits::parse_size;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Why a policy was refused: what is wrong and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("policy: {0}")]
+pub struct PolicyError(String);
+
+/// Rules of the arbiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Bytes that are divided.
+    pub capacity: u64,
+    /// Time that a tenant has to answer a press.
+    pub patience: Duration,
+    /// Whether debtors are ended.
+    pub end_debtors: bool,
+    /// Processes of one user that may be tenants at once.
+    pub processes: usize,
+    rules: BTreeMap<u32, Rules>,
+    others: Rules,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    capacity: Option<String>,
+    patience_ms: Option<u64>,
+    #[serde(default)]
+    end_debtors: bool,
+    processes: Option<usize>,
+    #[serde(default)]
+    default: Entry,
+    #[serde(default)]
+    tenant: BTreeMap<String, Entry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    quota: Option<String>,
+    reserve: Option<String>,
+    weight: Option<u32>,
+    priority: Option<u32>,
+}
+
+impl Policy {
+    /// Divides this many bytes equally, without quotas and reserves.
+    #[must_use]
+    pub fn equal(capacity: u64) -> Self {
+        let others = Rules { quota: capacity, reserve: 0, weight: 1, priority: 0 };
+        Self {
+            capacity,
+            patience: Duration::from_millis(500),
+            end_debtors: false,
+            processes: 64,
+            rules: BTreeMap::new(),
+            others,
+        }
+    }
+
+    /// Reads a policy file. `capacity` stands above what the file says.
+    ///
+    /// # Errors
+    /// For text that is no TOML, unknown keys, names that are not `uid:<number>`, sizes that are none, weights of 0, quotas above the
+    /// capacity, reserves above their quota, and reserves that do not fit together.
+    ///
+    /// # Examples
+    /// ```
+    /// use omniheap_arbiter::Policy;
+    /// let policy = Policy::parse("[tenant.\"uid:1001\"]\nquota = \"60GiB\"\nweight = 2\n", Some(80 << 30))?;
+    /// assert_eq!((policy.rules(1001).quota, policy.rules(7).quota), (60 << 30, 80 << 30));
+    /// # Ok::<(), omniheap_arbiter::PolicyError>(())
+    /// ```
+    pub fn parse(text: &str, capacity: Option<u64>) -> Result<Self, PolicyError> {
+        let file: File = toml::from_str(text)
+            .map_err(|error| PolicyError(error.to_string().replace('\n', " ")))?;
+        let written = file.capacity.as_deref().map(|text| size(text, "capacity")).transpose()?;
+        let capacity = capacity.or(written).ok_or_else(|| {
+            PolicyError("no capacity; write capacity = \"80GiB\" or pass --capacity".into())
+        })?;
+        let mut policy = Self::equal(capacity);
+        if let Some(patience) = file.patience_ms {
+            policy.patience = Duration::from_millis(patience.clamp(1, 3_600_000));
+        }
+        policy.end_debtors = file.end_debtors;
+        policy.processes = file.processes.unwrap_or(policy.processes);
+        policy.others = rules(&file.default, policy.others, "default")?;
+        for (name, entry) in &file.tenant {
+            let uid = name.strip_prefix("uid:").and_then(|uid| uid.parse().ok());
+            let uid = uid.ok_or_else(|| {
+                PolicyError(format!("tenant {name:?} is not of the form \"uid:1001\""))
+            })?;
+            policy.rules.insert(uid, rules(entry, policy.others, name)?);
+        }
+        policy.check()?;
+        Ok(policy)
+    }
+
+    fn check(&self) -> Result<(), PolicyError> {
+        let reserves = self.rules.values().map(|rules| rules.reserve);
+        let sum = reserves.fold(0_u64, u64::saturating_add);
+        if sum > self.capacity {
+            let capacity = self.capacity;
+            return Err(PolicyError(format!("reserves of {sum} bytes do not fit {capacity}")));
+        }
+        let mut all = self.rules.values().chain([&self.others]);
+        if let Some(rules) = all.find(|rules| rules.quota > self.capacity) {
+            let (quota, capacity) = (rules.quota, self.capacity);
+            return Err(PolicyError(format!("a quota of {quota} bytes is above {capacity}")));
+        }
+        Ok(())
+    }
+
+    /// Returns the rules for the processes of a user; each process has them for itself.
+    #[must_use]
+    pub fn rules(&self, uid: u32) -> Rules {
+        self.rules.get(&uid).copied().unwrap_or(self.others)
+    }
+}
+
+fn size(text: &str, what: &str) -> Result<u64, PolicyError> {
+    parse_size(text).ok_or_else(|| PolicyError(format!("{what}: {text:?} is no size such as 8GiB")))
+}
+
+fn rules(entry: &Entry, base: Rules, name: &str) -> Result<Rules, PolicyError> {
+    let of = |text: &Option<String>, base, what: &str| match text {
+        Some(text) if what == "reserve" && text == "0" => Ok(0),
+        Some(text) => size(text, &format!("{name}: {what}")),
+        None => Ok(base),
+    };
+    let rules = Rules {
+        quota: of(&entry.quota, base.quota, "quota")?,
+        reserve: of(&entry.reserve, base.reserve, "reserve")?,
+        weight: entry.weight.unwrap_or(base.weight),
+        priority: entry.priority.unwrap_or(base.priority),
+    };
+    if rules.weight == 0 {
+        return Err(PolicyError(format!("{name}: a weight of 0; use a quota to keep a user out")));
+    }
+    if rules.reserve > rules.quota {
+        return Err(PolicyError(format!("{name}: the reserve is above the quota")));
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_policies_say_what_is_wrong() {
+        for (text, word) in [
+            ("", "no capacity"),
+            ("capacity = \"much\"", "no size"),
+            ("capacity = \"8G\"\nsped = 1", "unknown field"),
+            ("capacity = \"8G\"\n[tenant.bob]\nweight = 1", "uid:1001"),
+            ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nquota = \"9G\"", "above"),
+            ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nweight = 0", "weight of 0"),
+            (
+                "capacity = \"8G\"\n[tenant.\"uid:1\"]\nquota = \"1G\"\nreserve = \"2G\"",
+                "above the quota",
+            ),
+            (
+                "capacity = \"8G\"\n[tenant.\"uid:1\"]\nreserve = \"5G\"\n[tenant.\"uid:2\"]\nreserve = \"5G\"",
+                "do not fit",
+            ),
+            ("capacity = ", "TOML"),
+        ] {
+            let error = Policy::parse(text, None).expect_err(text).to_string();
+            assert!(error.contains(word) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn users_without_an_entry_get_the_default() {
+        let text = "capacity = \"8G\"\n[default]\nquota = \"2G\"\n[tenant.\"uid:5\"]\nweight = 3\n";
+        let policy = Policy::parse(text, None).expect("a policy");
+        let gib = 1 << 30;
+        assert_eq!(policy.rules(5), Rules { quota: 2 * gib, reserve: 0, weight: 3, priority: 0 });
+        assert_eq!(policy.rules(6), Rules { quota: 2 * gib, reserve: 0, weight: 1, priority: 0 });
+    }
+}

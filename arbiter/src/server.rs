@@ -1,0 +1,422 @@
+//! The arbiter: one thread, one socket, and the books.
+#![forbid(unsafe_code)]
+
+use crate::books::{Action, Books, TenantId};
+use crate::frame::{Ask, LISTED, MAX_FRAME, Refusal, Tell, TenantInfo};
+use crate::peer::Peer;
+use crate::policy::Policy;
+use crate::socket::{self, Mode};
+use crate::{ArbiterError, failed};
+use core::time::Duration;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Gid, chown, flock};
+use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen};
+use rustix::process::{Signal, geteuid, pidfd_send_signal};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Connections at once; with the descriptors of their processes they stay below the usual limit of 1,024.
+const CONNECTIONS: usize = 400;
+/// Packets that wait for one slow reader before its connection is closed.
+const UNSENT: usize = 256;
+/// Frames of one connection that are read before the next connection has its turn.
+const TURN: usize = 16;
+/// Longest sleep, so that a wish to stop is seen.
+const NAP: Duration = Duration::from_millis(100);
+
+struct Connection {
+    socket: OwnedFd,
+    pid: u32,
+    uid: u32,
+    tenant: Option<TenantId>,
+    /// Until the first frame says whether it is a tenant.
+    pidfd: Option<OwnedFd>,
+    unsent: VecDeque<Vec<u8>>,
+}
+
+struct Tenant {
+    pid: u32,
+    uid: u32,
+    pidfd: OwnedFd,
+    connection: Option<u64>,
+}
+
+/// Divides the memory of one device among the processes that connect.
+pub struct Server {
+    listener: OwnedFd,
+    path: PathBuf,
+    /// Held for life: two arbiters of one socket are impossible.
+    _lock: File,
+    policy: Policy,
+    books: Books,
+    connections: BTreeMap<u64, Connection>,
+    tenants: BTreeMap<TenantId, Tenant>,
+    next: u64,
+    start: Instant,
+    buffer: Vec<u8>,
+}
+
+impl core::fmt::Debug for Server {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Server")
+            .field("path", &self.path)
+            .field("books", &self.books)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A file that stays is recognised as stale by the next arbiter.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Server {
+    /// Opens the socket: for its own user alone, or also for a group.
+    ///
+    /// # Errors
+    /// When another arbiter serves the socket, when the path is something else than a socket, and what the system says.
+    pub fn bind(path: &Path, policy: Policy, group: Option<u32>) -> Result<Self, ArbiterError> {
+        let lock = lock(path)?;
+        remove_stale(path)?;
+        let at = |error: io::Error| failed(path, &error);
+        let listener = socket::make(Mode::Polling).map_err(at)?;
+        let address = SocketAddrUnix::new(path).map_err(|error| at(error.into()))?;
+        // Nobody can connect before it listens, so that the permissions are set in time.
+        bind(&listener, &address).map_err(|error| at(error.into()))?;
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(at)?;
+        if let Some(group) = group {
+            chown(path, None, Some(Gid::from_raw(group))).map_err(|error| at(error.into()))?;
+        }
+        listen(&listener, 128).map_err(|error| at(error.into()))?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            _lock: lock,
+            books: Books::new(policy.capacity, policy.patience),
+            policy,
+            connections: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            next: 1,
+            start: Instant::now(),
+            buffer: vec![0; MAX_FRAME + 1],
+        })
+    }
+
+    /// Serves until `stop` returns true.
+    ///
+    /// # Errors
+    /// When the system cannot wait for sockets.
+    pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), ArbiterError> {
+        while !stop() {
+            let ready = self.wait().map_err(|error| failed(&self.path, &error))?;
+            if ready.listener {
+                self.accept();
+            }
+            // Processes that are gone come last: what they sent before still counts.
+            ready.connections.into_iter().for_each(|id| self.serve(id));
+            ready.gone.into_iter().for_each(|tenant| self.bury(tenant));
+            let (now, mut actions) = (self.now(), Vec::new());
+            self.books.tick(now, &mut actions);
+            self.act(&actions);
+            let ids: Vec<u64> = self.connections.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.flush(id));
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn wait(&self) -> io::Result<Ready> {
+        let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        for connection in self.connections.values() {
+            let out =
+                if connection.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            polled.push(PollFd::new(&connection.socket, PollFlags::IN | out));
+        }
+        polled.extend(self.tenants.values().map(|it| PollFd::new(&it.pidfd, PollFlags::IN)));
+        let due = self.books.next_deadline().map(|due| due.saturating_sub(self.now()));
+        let nap = due.unwrap_or(NAP).min(NAP).max(Duration::from_millis(1));
+        let nap = Timespec::try_from(nap).map_err(io::Error::other)?;
+        match poll(&mut polled, Some(&nap)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut is_ready = polled.iter().map(|each| !each.revents().is_empty());
+        let listener = is_ready.next().unwrap_or(false);
+        let readable = self.connections.keys().filter(|_| is_ready.next().unwrap_or(false));
+        let connections = readable.copied().collect();
+        let gone = self.tenants.keys().filter(|_| is_ready.next().unwrap_or(false));
+        Ok(Ready { listener, connections, gone: gone.copied().collect() })
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..TURN {
+            let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            // Who comes when there is no room, or cannot be identified, is hung up on.
+            let Ok(peer) = Peer::of(&socket) else { continue };
+            let same = self.connections.values().filter(|other| other.uid == peer.uid);
+            if self.connections.len() >= CONNECTIONS || same.count() >= CONNECTIONS / 2 {
+                continue;
+            }
+            let connection = Connection {
+                socket,
+                pid: peer.pid,
+                uid: peer.uid,
+                tenant: None,
+                pidfd: Some(peer.pidfd),
+                unsent: VecDeque::new(),
+            };
+            self.connections.insert(self.next, connection);
+            self.next += 1;
+        }
+    }
+
+    /// Reads the frames of one connection; an end or a wrong frame closes it.
+    fn serve(&mut self, id: u64) {
+        for _ in 0..TURN {
+            let Some(connection) = self.connections.get(&id) else { return };
+            let ask = match socket::receive(&connection.socket, &mut self.buffer) {
+                Ok([]) => return self.hang_up(id),
+                Ok(packet) => Ask::decode(packet),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return self.hang_up(id),
+            };
+            let Ok(ask) = ask else { return self.hang_up(id) };
+            if let Err(why) = self.obey(id, ask) {
+                self.refuse(id, 0, why);
+            }
+        }
+    }
+
+    fn obey(&mut self, id: u64, ask: Ask) -> Result<(), Refusal> {
+        let (now, mut actions) = (self.now(), Vec::new());
+        let tenant = self.connections.get(&id).and_then(|connection| connection.tenant);
+        let own = tenant.ok_or(Refusal::NoTenant);
+        match ask {
+            Ask::Hello { held } => self.hello(id, held)?,
+            Ask::Take { request, bytes } => {
+                self.books.take(own?, request, bytes, now, &mut actions);
+            }
+            Ask::Give { bytes } => self.books.give(own?, bytes, now, &mut actions)?,
+            Ask::Answer { press } => self.books.answer(own?, press, now, &mut actions),
+            Ask::List => self.list(id),
+            Ask::SetQuota { pid, quota } => {
+                let tenant = self.governed(id, pid)?;
+                self.books.set_quota(tenant, quota)?;
+                self.tell(id, &Tell::Done);
+            }
+            Ask::Sleep { pid } => {
+                let tenant = self.governed(id, pid)?;
+                self.books.sleep(tenant, now, &mut actions)?;
+                self.tell(id, &Tell::Done);
+            }
+        }
+        self.act(&actions);
+        Ok(())
+    }
+
+    /// Makes the peer a tenant, or gives it back the account that its process has.
+    fn hello(&mut self, id: u64, held: u64) -> Result<(), Refusal> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let (pid, uid) = (connection.pid, connection.uid);
+        if connection.tenant.is_some() {
+            return Err(Refusal::Contradiction);
+        }
+        let known = self.tenants.iter_mut().find(|(_, it)| it.pid == pid && it.uid == uid);
+        let tenant = match known {
+            // One process is one tenant, whose connection is the latest.
+            Some((tenant, account)) if account.connection.is_none() => {
+                account.connection = Some(id);
+                // What was on its way when the connection broke, only the tenant knows.
+                self.books.correct(*tenant, held);
+                *tenant
+            }
+            Some(_) => return Err(Refusal::TooMany),
+            None => {
+                let processes = self.tenants.values().filter(|it| it.uid == uid).count();
+                if processes >= self.policy.processes {
+                    return Err(Refusal::TooMany);
+                }
+                let pidfd = connection.pidfd.take().ok_or(Refusal::Contradiction)?;
+                let tenant = TenantId(id);
+                self.books.join(tenant, self.policy.rules(uid), held)?;
+                self.tenants.insert(tenant, Tenant { pid, uid, pidfd, connection: Some(id) });
+                tenant
+            }
+        };
+        connection.tenant = Some(tenant);
+        let rules = self.books.rules(tenant).ok_or(Refusal::NoTenant)?;
+        let (capacity, quota, reserve) = (self.books.capacity(), rules.quota, rules.reserve);
+        self.tell(id, &Tell::Limits { capacity, quota, reserve });
+        Ok(())
+    }
+
+    /// Returns a tenant that the peer may give orders about: root's and the arbiter's own user may.
+    fn governed(&self, id: u64, pid: u64) -> Result<TenantId, Refusal> {
+        let uid = self.connections.get(&id).map(|connection| connection.uid);
+        if uid != Some(0) && uid != Some(geteuid().as_raw()) {
+            return Err(Refusal::Forbidden);
+        }
+        let found = self.tenants.iter().find(|(_, tenant)| u64::from(tenant.pid) == pid);
+        found.map(|(tenant, _)| *tenant).ok_or(Refusal::NoTenant)
+    }
+
+    fn list(&mut self, id: u64) {
+        let shares = self.books.shares();
+        let info = |(tenant, it): (&TenantId, &Tenant)| {
+            let rules = self.books.rules(*tenant)?;
+            Some(TenantInfo {
+                pid: it.pid.into(),
+                uid: it.uid.into(),
+                held: self.books.held(*tenant),
+                quota: rules.quota,
+                reserve: rules.reserve,
+                weight: rules.weight.into(),
+                priority: rules.priority.into(),
+                share: shares.get(tenant).copied().unwrap_or(0),
+                owed: self.books.owed(*tenant),
+                connected: it.connection.is_some().into(),
+            })
+        };
+        let all: Vec<TenantInfo> = self.tenants.iter().filter_map(info).collect();
+        let mut parts = all.chunks(LISTED).peekable();
+        if parts.peek().is_none() {
+            self.tell(id, &Tell::Tenants { more: false, tenants: Vec::new() });
+        }
+        while let Some(part) = parts.next() {
+            let more = parts.peek().is_some();
+            self.tell(id, &Tell::Tenants { more, tenants: part.to_vec() });
+        }
+    }
+
+    /// Tells tenants what the books decided.
+    fn act(&mut self, actions: &[Action]) {
+        for action in actions {
+            match *action {
+                Action::Grant { tenant, request } => {
+                    self.tell_tenant(tenant, &Tell::Grant { request });
+                }
+                Action::Refuse { tenant, request, why } => {
+                    let connection = self.tenants.get(&tenant).and_then(|it| it.connection);
+                    if let Some(id) = connection {
+                        self.refuse(id, request, why);
+                    }
+                }
+                Action::Press { tenant, press, bytes } => {
+                    let within = self.policy.patience.as_millis();
+                    let within_ms = u64::try_from(within).unwrap_or(u64::MAX);
+                    self.tell_tenant(tenant, &Tell::Press { press, bytes, within_ms });
+                }
+                Action::Overdue { tenant } => self.overdue(tenant),
+            }
+        }
+    }
+
+    fn overdue(&self, tenant: TenantId) {
+        if let Some(tenant) = self.tenants.get(&tenant).filter(|_| self.policy.end_debtors) {
+            // One that is gone already is what was wanted.
+            let _ = pidfd_send_signal(&tenant.pidfd, Signal::KILL);
+        }
+    }
+
+    fn refuse(&mut self, id: u64, request: u64, why: Refusal) {
+        let tenant = self.connections.get(&id).and_then(|connection| connection.tenant);
+        let share = tenant.and_then(|tenant| self.books.shares().get(&tenant).copied());
+        let (free, share) = (self.books.free(), share.unwrap_or(0));
+        self.tell(id, &Tell::Refuse { request, why, free, share });
+    }
+
+    fn tell_tenant(&mut self, tenant: TenantId, tell: &Tell) {
+        if let Some(id) = self.tenants.get(&tenant).and_then(|it| it.connection) {
+            self.tell(id, tell);
+        }
+    }
+
+    fn tell(&mut self, id: u64, tell: &Tell) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.unsent.push_back(tell.encode());
+        }
+    }
+
+    /// Sends what waits. A peer that does not read is hung up on: its bytes stay counted as long as it lives.
+    fn flush(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        while let Some(packet) = connection.unsent.front() {
+            match socket::post(&connection.socket, packet) {
+                Ok(()) => drop(connection.unsent.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return self.hang_up(id),
+            }
+        }
+        if connection.unsent.len() > UNSENT {
+            self.hang_up(id);
+        }
+    }
+
+    fn hang_up(&mut self, id: u64) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        let Some(tenant) = connection.tenant else { return };
+        if let Some(account) = self.tenants.get_mut(&tenant) {
+            account.connection = None;
+        }
+        let (now, mut actions) = (self.now(), Vec::new());
+        self.books.hang_up(tenant, now, &mut actions);
+        self.act(&actions);
+    }
+
+    /// Closes the account of a process that is gone. The driver has taken its memory back by then.
+    fn bury(&mut self, tenant: TenantId) {
+        let Some(gone) = self.tenants.remove(&tenant) else { return };
+        if let Some(id) = gone.connection {
+            self.connections.remove(&id);
+        }
+        let (now, mut actions) = (self.now(), Vec::new());
+        self.books.leave(tenant, now, &mut actions);
+        self.act(&actions);
+    }
+}
+
+/// What there is to do.
+struct Ready {
+    listener: bool,
+    connections: Vec<u64>,
+    gone: Vec<TenantId>,
+}
+
+/// Takes the lock of a socket, in a file beside it.
+fn lock(path: &Path) -> Result<File, ArbiterError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let beside = PathBuf::from(name);
+    let file = File::options().create(true).append(true).open(&beside);
+    let file = file.map_err(|error| failed(&beside, &error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(ArbiterError::Served(path.to_owned())),
+        Err(error) => Err(failed(&beside, &error.into())),
+    }
+}
+
+/// Removes the socket of an arbiter that is gone: with the lock in hand, there is no other.
+fn remove_stale(path: &Path) -> Result<(), ArbiterError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(path, &error)),
+        Ok(about) if about.file_type().is_socket() => {
+            fs::remove_file(path).map_err(|error| failed(path, &error))
+        }
+        Ok(_) => Err(ArbiterError::Occupied(path.to_owned())),
+    }
+}

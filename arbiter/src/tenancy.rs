@@ -1,0 +1,84 @@
+//! A backend that asks the arbiter before it takes device memory from the driver.
+#![expect(unsafe_code, reason = "signs the contract of Hooks")]
+
+use crate::frame::Refusal;
+use crate::tenant::Tenant;
+use crate::{ArbiterError, Arbitrated};
+use omniheap_layers::{Call, CallKind, Hooks, Layer, Verdict};
+use omniheap_seam::{Backend, Error, ErrorKind, HeapKind, Result};
+use std::sync::Arc;
+
+/// What [`Arbitrated`] does: asks, and gives back.
+#[derive(Debug)]
+pub struct Tenancy {
+    tenant: Arc<Tenant>,
+    /// By heap: whether it is device memory, which alone is divided.
+    divided: Vec<bool>,
+}
+
+/// Makes a backend take its device memory with the arbiter's permission only.
+pub fn arbitrated<B: Backend>(backend: B, tenant: Arc<Tenant>) -> Arbitrated<B> {
+    let heaps = backend.caps().heaps.iter();
+    let divided = heaps.map(|heap| heap.kind == HeapKind::Device).collect();
+    Layer::wrap(backend, Tenancy { tenant, divided })
+}
+
+impl Tenancy {
+    /// Returns this process as the arbiter knows it.
+    #[must_use]
+    pub const fn tenant(&self) -> &Arc<Tenant> {
+        &self.tenant
+    }
+
+    fn is_divided(&self, call: &Call) -> bool {
+        let heap = call.heap.map(|heap| usize::from(heap.0));
+        heap.and_then(|heap| self.divided.get(heap)).copied().unwrap_or(false)
+    }
+
+    fn take(&self, bytes: u64) -> Result<()> {
+        // In a forked child neither the memory nor the connection is its own.
+        if !self.tenant.is_own() {
+            return Err(ErrorKind::DeviceLost.into());
+        }
+        self.tenant.take(bytes).map_err(|error| error_of(&error))
+    }
+}
+
+fn error_of(error: &ArbiterError) -> Error {
+    match error {
+        ArbiterError::Refused(Refusal::Never) => ErrorKind::ExceedsLimit.into(),
+        ArbiterError::Refused(Refusal::OverQuota) => ErrorKind::OutOfDeviceMemory
+            .because("the arbiter's quota for this process; see `omniheap tenants`"),
+        ArbiterError::Refused(_) => ErrorKind::OutOfDeviceMemory
+            .because("other tenants hold the memory; see `omniheap tenants`"),
+        _ => ErrorKind::OutOfDeviceMemory
+            .because("the arbiter does not answer; start `omniheap serve` again"),
+    }
+}
+
+/// Whether a call takes memory from the driver. Imported memory was taken by its exporter.
+const fn takes(kind: CallKind) -> bool {
+    matches!(kind, CallKind::Allocate | CallKind::AllocateExportable | CallKind::Create)
+}
+
+// SAFETY: caps, sizes, addresses and epochs pass unchanged.
+unsafe impl Hooks for Tenancy {
+    fn before(&self, call: &Call) -> Verdict {
+        if call.size == 0 || !takes(call.kind) || !self.is_divided(call) {
+            return Verdict::Forward;
+        }
+        self.take(call.size).map_or_else(Verdict::Refuse, |()| Verdict::Forward)
+    }
+
+    fn after(&self, call: &Call, result: Result<()>) {
+        let gives = match call.kind {
+            kind if takes(kind) => result.is_err(),
+            CallKind::Free => call.origin.is_some_and(takes),
+            CallKind::Destroy => true,
+            _ => false,
+        };
+        if gives && call.size > 0 && self.is_divided(call) && self.tenant.is_own() {
+            self.tenant.give(call.size);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! A process's side of the connection.
+#![forbid(unsafe_code)]
+
+use crate::frame::{Ask, MAX_FRAME, Refusal, Tell, TenantInfo};
+use crate::socket;
+use crate::{ArbiterError, failed};
+use core::time::Duration;
+use rustix::net::{Shutdown, shutdown};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+/// Longest wait for an answer. The arbiter answers far earlier; one that was stopped does not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Returns memory to the driver when the arbiter asks for so many bytes.
+pub type OnPress = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// This process as a tenant of an arbiter.
+///
+/// A process is one tenant: [`Tenant::shared`] returns the same one for the same socket. A connection that breaks is made anew by the
+/// next request, which tells the arbiter what is held.
+#[derive(Debug)]
+pub struct Tenant {
+    path: PathBuf,
+    /// The process that connected; a forked child is another one.
+    process: u32,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    on_press: Mutex<Vec<(u64, OnPress)>>,
+}
+
+impl core::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shared").field("held", &lock(&self.state).held).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    socket: Option<Arc<OwnedFd>>,
+    /// Requests that wait, and their answers once they are there.
+    requests: HashMap<u64, Option<Result<(), Refusal>>>,
+    next: u64,
+    held: u64,
+    quota: Option<u64>,
+    /// Why the arbiter did not accept this process.
+    unwelcome: Option<Refusal>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing here panics while it holds a lock, so what lies behind a poisoned one is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tenant {
+    /// Connects this process to the arbiter at a socket, or returns the connection that it has.
+    ///
+    /// # Errors
+    /// When nobody listens there, or the arbiter refuses this process.
+    pub fn shared(path: &Path) -> Result<Arc<Self>, ArbiterError> {
+        static ALL: Mutex<Vec<Weak<Tenant>>> = Mutex::new(Vec::new());
+        let mut all = lock(&ALL);
+        all.retain(|tenant| tenant.strong_count() > 0);
+        let mut known = all.iter().filter_map(Weak::upgrade);
+        if let Some(known) = known.find(|it| it.path == path && it.process == std::process::id()) {
+            return Ok(known);
+        }
+        let tenant = Arc::new(Self::connect(path)?);
+        all.push(Arc::downgrade(&tenant));
+        Ok(tenant)
+    }
+
+    fn connect(path: &Path) -> Result<Self, ArbiterError> {
+        let shared =
+            Shared { state: Mutex::default(), changed: Condvar::new(), on_press: Mutex::default() };
+        let process = std::process::id();
+        let tenant = Self { path: path.to_owned(), process, shared: Arc::new(shared) };
+        drop(tenant.link(lock(&tenant.shared.state))?);
+        Ok(tenant)
+    }
+
+    /// Returns the bytes that the arbiter has granted and that were not given back.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        lock(&self.shared.state).held
+    }
+
+    /// Returns whether this is the process that connected.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Calls `on_press` when the arbiter asks for memory, on a thread of its own, until the guard is dropped.
+    pub fn on_press(self: &Arc<Self>, on_press: OnPress) -> Attending {
+        let number = {
+            let mut state = lock(&self.shared.state);
+            state.next += 1;
+            state.next
+        };
+        lock(&self.shared.on_press).push((number, on_press));
+        Attending { tenant: Arc::clone(self), number }
+    }
+
+    /// Asks for bytes before they are taken from the driver; waits for the answer.
+    ///
+    /// # Errors
+    /// [`ArbiterError::Refused`]; what [`Tenant::shared`] returns where the connection has to be made anew.
+    pub fn take(&self, bytes: u64) -> Result<(), ArbiterError> {
+        let mut state = self.link(lock(&self.shared.state))?;
+        state.next += 1;
+        let request = state.next;
+        state.requests.insert(request, None);
+        let mut state = self.send(state, &Ask::Take { request, bytes })?;
+        while let Some(None) = state.requests.get(&request) {
+            if state.socket.is_none() {
+                break;
+            }
+            let waited = self.shared.changed.wait_timeout(state, PATIENCE);
+            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            if timeout.timed_out() {
+                state.hang_up();
+            }
+        }
+        match state.requests.remove(&request).flatten() {
+            Some(Ok(())) => state.held = state.held.saturating_add(bytes),
+            Some(Err(why)) => return Err(ArbiterError::Refused(why)),
+            None => return Err(ArbiterError::Lost(self.path.clone())),
+        }
+        Ok(())
+    }
+
+    /// Says that bytes were returned to the driver. An arbiter that is gone learns of it when it is back.
+    pub fn give(&self, bytes: u64) {
+        let mut state = lock(&self.shared.state);
+        state.held = state.held.saturating_sub(bytes);
+        if state.socket.is_some() {
+            drop(self.send(state, &Ask::Give { bytes }));
+        }
+    }
+
+    /// Makes sure that there is a connection over which the arbiter has welcomed this process.
+    fn link<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<MutexGuard<'a, State>, ArbiterError> {
+        if state.socket.is_none() {
+            let socket = socket::open(&self.path).map_err(|error| failed(&self.path, &error))?;
+            let socket = Arc::new(socket);
+            self.listen(&socket).map_err(|error| failed(&self.path, &error))?;
+            state.socket = Some(socket);
+            (state.quota, state.unwelcome) = (None, None);
+            let hello = Ask::Hello { held: state.held };
+            state = self.send(state, &hello)?;
+        }
+        while state.quota.is_none() && state.unwelcome.is_none() && state.socket.is_some() {
+            let waited = self.shared.changed.wait_timeout(state, PATIENCE);
+            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            if timeout.timed_out() {
+                state.hang_up();
+            }
+        }
+        if let Some(why) = state.unwelcome {
+            state.hang_up();
+            return Err(ArbiterError::Refused(why));
+        }
+        if state.socket.is_some() { Ok(state) } else { Err(ArbiterError::Lost(self.path.clone())) }
+    }
+
+    fn send<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        ask: &Ask,
+    ) -> Result<MutexGuard<'a, State>, ArbiterError> {
+        let lost = || ArbiterError::Lost(self.path.clone());
+        let socket = state.socket.clone().ok_or_else(lost)?;
+        if socket::post(&socket, &ask.encode()).is_err() {
+            state.hang_up();
+            return Err(lost());
+        }
+        Ok(state)
+    }
+
+    /// Starts the threads of a connection; both end with it.
+    fn listen(&self, socket: &Arc<OwnedFd>) -> io::Result<()> {
+        let (presses, pressed) = channel();
+        let (shared, link) = (Arc::clone(&self.shared), Arc::clone(socket));
+        let read = move || shared.read(&link, &presses);
+        thread::Builder::new().name("omniheap-arbiter".into()).spawn(read)?;
+        let (shared, link) = (Arc::clone(&self.shared), Arc::clone(socket));
+        let press = move || shared.answer_presses(&link, &pressed);
+        thread::Builder::new().name("omniheap-press".into()).spawn(press)?;
+        Ok(())
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        // A forked child must not end the connection of its parent.
+        if self.is_own() {
+            lock(&self.shared.state).hang_up();
+        }
+    }
+}
+
+impl State {
+    fn hang_up(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            // The thread that reads it sees its end.
+            let _ = shutdown(&socket, Shutdown::Both);
+        }
+    }
+
+    fn is_current(&self, socket: &Arc<OwnedFd>) -> bool {
+        self.socket.as_ref().is_some_and(|own| Arc::ptr_eq(own, socket))
+    }
+}
+
+impl Shared {
+    /// Reads what the arbiter tells, until the connection ends.
+    fn read(&self, socket: &Arc<OwnedFd>, presses: &Sender<(u64, u64)>) {
+        let mut buffer = vec![0; MAX_FRAME + 1];
+        loop {
+            let tell = match socket::receive(socket, &mut buffer) {
+                Ok([]) => break,
+                Ok(packet) => Tell::decode(packet),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            match tell {
+                Ok(Tell::Press { press, bytes, .. }) => drop(presses.send((press, bytes))),
+                Ok(tell) => self.heard(&tell),
+                Err(_) => break,
+            }
+        }
+        let mut state = lock(&self.state);
+        if state.is_current(socket) {
+            state.hang_up();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn heard(&self, tell: &Tell) {
+        let mut state = lock(&self.state);
+        match *tell {
+            Tell::Limits { quota, .. } => state.quota = Some(quota),
+            Tell::Refuse { request: 0, why, .. } if state.quota.is_none() => {
+                state.unwelcome = Some(why);
+            }
+            Tell::Grant { request } => state.settle(request, Ok(())),
+            Tell::Refuse { request, why, .. } => state.settle(request, Err(why)),
+            _ => {}
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Runs the callbacks for each press, then answers it.
+    fn answer_presses(&self, socket: &OwnedFd, pressed: &Receiver<(u64, u64)>) {
+        while let Ok((press, bytes)) = pressed.recv() {
+            let callbacks: Vec<OnPress> =
+                lock(&self.on_press).iter().map(|(_, each)| Arc::clone(each)).collect();
+            callbacks.iter().for_each(|callback| callback(bytes));
+            if socket::post(socket, &Ask::Answer { press }.encode()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl State {
+    fn settle(&mut self, request: u64, answer: Result<(), Refusal>) {
+        if let Some(waiting) = self.requests.get_mut(&request) {
+            *waiting = Some(answer);
+        }
+    }
+}
+
+/// While it lives, a callback answers the arbiter's presses.
+#[derive(Debug)]
+#[must_use = "presses are answered only while it lives"]
+pub struct Attending {
+    tenant: Arc<Tenant>,
+    number: u64,
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        lock(&self.tenant.shared.on_press).retain(|(number, _)| *number != self.number);
+    }
+}
+
+/// An order to an arbiter, from its administrator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Sets the quota of a process.
+    SetQuota {
+        /// Process id.
+        pid: u32,
+        /// Bytes.
+        quota: u64,
+    },
+    /// Asks a process to return everything that it can.
+    Sleep {
+        /// Process id.
+        pid: u32,
+    },
+}
+
+/// Returns the tenants of the arbiter at a socket.
+///
+/// # Errors
+/// When nobody listens there, or the answer is not one.
+pub fn tenants(path: &Path) -> Result<Vec<TenantInfo>, ArbiterError> {
+    let (socket, mut all) = (ask(path, &Ask::List)?, Vec::new());
+    loop {
+        match hear(path, &socket)? {
+            Tell::Tenants { more, tenants } => {
+                all.extend(tenants);
+                if !more {
+                    return Ok(all);
+                }
+            }
+            Tell::Refuse { why, .. } => return Err(ArbiterError::Refused(why)),
+            _ => {}
+        }
+    }
+}
+
+/// Gives an order to the arbiter at a socket.
+///
+/// # Errors
+/// As for [`tenants`]; [`ArbiterError::Refused`] with `Forbidden` or `NoTenant`.
+pub fn order(path: &Path, order: Order) -> Result<(), ArbiterError> {
+    let asked = match order {
+        Order::SetQuota { pid, quota } => Ask::SetQuota { pid: pid.into(), quota },
+        Order::Sleep { pid } => Ask::Sleep { pid: pid.into() },
+    };
+    let socket = ask(path, &asked)?;
+    match hear(path, &socket)? {
+        Tell::Done => Ok(()),
+        Tell::Refuse { why, .. } => Err(ArbiterError::Refused(why)),
+        _ => Err(ArbiterError::Lost(path.to_owned())),
+    }
+}
+
+fn ask(path: &Path, ask: &Ask) -> Result<OwnedFd, ArbiterError> {
+    let socket = socket::open(path).map_err(|error| failed(path, &error))?;
+    socket::post(&socket, &ask.encode()).map_err(|error| failed(path, &error))?;
+    Ok(socket)
+}
+
+fn hear(path: &Path, socket: &OwnedFd) -> Result<Tell, ArbiterError> {
+    let mut buffer = vec![0; MAX_FRAME + 1];
+    let packet = socket::receive(socket, &mut buffer).map_err(|error| failed(path, &error))?;
+    Tell::decode(packet).map_err(|_| ArbiterError::Lost(path.to_owned()))
+}

@@ -1,0 +1,105 @@
+//! Managers over host memory as tenants: real pages, in real processes.
+use crate::support::{Arbiter, MIB, Process, is_root, listen, role, say};
+use omniheap_arbiter::{Arbitrated, Tenant, arbitrated};
+use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
+use omniheap_host::Host;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+const HEAP: HeapId = HeapId(0);
+
+fn manager(socket: &Path) -> (Manager<Arbitrated<Host>>, Arc<Tenant>) {
+    let tenant = Tenant::shared(socket).expect("a tenant");
+    (Manager::new(arbitrated(Host::new(), Arc::clone(&tenant))), tenant)
+}
+
+fn request(mib: u64) -> Request<'static> {
+    Request::new(mib * MIB).heap(HEAP)
+}
+
+#[test]
+fn what_a_manager_holds_is_what_the_arbiter_counts() {
+    let arbiter = Arbiter::start("manager.sock", "capacity = \"64MiB\"\n");
+    let (manager, tenant) = manager(&arbiter.path);
+    let live = manager.allocate(&request(24)).expect("it fits");
+    assert_eq!(tenant.held(), manager.heap_use(HEAP).expect("a heap").reserved);
+    let refused = manager.allocate(&request(48)).expect_err("the device is smaller");
+    assert_eq!(refused.kind(), ErrorKind::OutOfDeviceMemory);
+    drop(live);
+    manager.trim().expect("host memory");
+    assert_eq!(tenant.held(), manager.heap_use(HEAP).expect("a heap").reserved);
+    let again = manager.allocate(&request(48)).expect("the books are as they were");
+    drop((again, manager));
+    assert_eq!(tenant.held(), 0, "everything was given back");
+    arbiter.await_tenants(|all| all.iter().all(|it| it.held == 0));
+}
+
+/// Holds everything in a pool that is empty, and returns it when it is asked to.
+#[test]
+fn hoards() {
+    let Some((socket, _)) = role() else { return };
+    let (manager, tenant) = manager(&socket);
+    let live = Arc::new(Mutex::new(Some(manager.allocate(&request(56)).expect("it fits"))));
+    let kept = Arc::clone(&live);
+    manager.on_pressure(move |_| match kept.lock().expect("whole").take() {
+        Some(live) => {
+            drop(live);
+            Relief::Freed
+        }
+        None => Relief::Nothing,
+    });
+    let pressed = manager.clone();
+    let _attending = tenant.on_press(Arc::new(move |bytes| {
+        pressed.return_memory(bytes).expect("host memory");
+    }));
+    say("hoarding");
+    listen();
+}
+
+#[test]
+fn pressed_memory_reaches_the_other_tenant() {
+    let arbiter = Arbiter::start("press.sock", "capacity = \"64MiB\"\npatience_ms = 20000\n");
+    let mut hoarder = Process::start("memory::hoards", &arbiter.path, None, "");
+    assert_eq!(hoarder.hear(), "hoarding");
+    let (manager, _) = manager(&arbiter.path);
+    let live = manager.allocate(&request(24)).expect("the other one gave it back");
+    live.write(0, &[7; 64]).expect("it is memory");
+}
+
+/// Takes turns with another process: looks for the other's pattern, leaves its own, and gives the memory back.
+#[test]
+fn takes_turns() {
+    let Some((socket, pattern)) = role() else { return };
+    let (manager, _) = manager(&socket);
+    let pattern: u8 = pattern.parse().expect("a number");
+    let mut bytes = vec![0_u8; usize::try_from(2 * MIB).expect("small")];
+    let mut turns = 0;
+    while turns < 100 {
+        let Ok(live) = manager.allocate(&request(2)) else { continue };
+        live.read(0, &mut bytes).expect("it is memory");
+        // What this process left itself may come back to it; what others left may not.
+        if let Some(at) = bytes.iter().position(|byte| *byte != 0 && *byte != pattern) {
+            say(&format!("{} at {at}", bytes[at]));
+            return;
+        }
+        bytes.fill(pattern);
+        live.write(0, &bytes).expect("it is memory");
+        drop(live);
+        manager.trim().expect("host memory");
+        turns += 1;
+    }
+    say("clean");
+    listen();
+}
+
+#[test]
+fn no_byte_of_one_user_is_seen_by_another() {
+    // Room for one of them at a time: every turn is a hand-over.
+    let arbiter = Arbiter::start("residue.sock", "capacity = \"3MiB\"\npatience_ms = 2\n");
+    let uids = if is_root() { [Some(2001), Some(2002)] } else { [None, None] };
+    let start = |(uid, pattern)| Process::start("memory::takes_turns", &arbiter.path, uid, pattern);
+    let mut processes = [(uids[0], "170"), (uids[1], "85")].map(start);
+    for process in &mut processes {
+        assert_eq!(process.hear(), "clean");
+    }
+}

@@ -1,0 +1,109 @@
+//! Who gets how much.
+use crate::support::{Arbiter, MIB, Process, is_root, listen, role, say};
+use core::sync::atomic::{AtomicU64, Ordering};
+use omniheap_arbiter::frame::{Refusal, TenantInfo};
+use omniheap_arbiter::{ArbiterError, Order, Tenant, order};
+use std::sync::Arc;
+
+/// Takes 1 MiB at a time, as much as it gets, and returns whatever it is asked for.
+#[test]
+fn greedy() {
+    let Some((socket, _)) = role() else { return };
+    let tenant = Tenant::shared(&socket).expect("a tenant");
+    let giver = Arc::downgrade(&tenant);
+    let _attending = tenant.on_press(Arc::new(move |bytes| {
+        if let Some(tenant) = giver.upgrade() {
+            tenant.give(bytes.next_multiple_of(MIB).min(tenant.held()));
+        }
+    }));
+    say("ready");
+    listen();
+    loop {
+        let _ = tenant.take(MIB);
+    }
+}
+
+fn held(tenants: &[TenantInfo], uid: u64) -> u64 {
+    tenants.iter().find(|tenant| tenant.uid == uid).map_or(0, |tenant| tenant.held)
+}
+
+#[test]
+fn three_greedy_tenants_share_by_their_weights() {
+    if !is_root() {
+        eprintln!("not run: other users' processes need root");
+        return;
+    }
+    let policy = "capacity = \"600MiB\"\n[tenant.\"uid:2001\"]\nweight = 1\n\
+                  [tenant.\"uid:2002\"]\nweight = 2\n[tenant.\"uid:2003\"]\nweight = 3\n";
+    let arbiter = Arbiter::start("weights.sock", policy);
+    let start = |uid| Process::start("shares::greedy", &arbiter.path, Some(uid), "");
+    let mut tenants = [2001, 2002, 2003].map(start);
+    tenants.iter_mut().for_each(|tenant| drop(tenant.hear()));
+    // One after the other, so that the first has everything when the others come.
+    for (index, tenant) in tenants.iter_mut().enumerate() {
+        tenant.tell("go");
+        arbiter.await_tenants(|all| held(all, 2001 + index as u64) >= 50 * MIB);
+    }
+    let is_fair = |all: &[TenantInfo]| {
+        let shares = [(2001, 100), (2002, 200), (2003, 300)];
+        // Two of a hundred, in whole MiB.
+        shares.iter().all(|(uid, mib)| held(all, *uid).abs_diff(mib * MIB) <= 2 * mib * MIB / 100)
+    };
+    arbiter.await_tenants(is_fair);
+    // And it stays so.
+    for _ in 0..50 {
+        let all = arbiter.tenants();
+        assert!(is_fair(&all), "{all:?}");
+        assert!(all.iter().map(|tenant| tenant.held).sum::<u64>() <= 600 * MIB);
+    }
+}
+
+#[test]
+fn quotas_are_kept_and_set_and_orders_need_the_right_user() {
+    let arbiter =
+        Arbiter::start("quota.sock", "capacity = \"100MiB\"\n[default]\nquota = \"40MiB\"\n");
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    tenant.take(40 * MIB).expect("within the quota");
+    let refused = tenant.take(1).expect_err("over the quota");
+    assert!(matches!(refused, ArbiterError::Refused(Refusal::OverQuota)), "{refused}");
+    let pid = std::process::id();
+    order(&arbiter.path, Order::SetQuota { pid, quota: 60 * MIB }).expect("the same user");
+    tenant.take(20 * MIB).expect("the quota is larger now");
+    let wrong = [Order::SetQuota { pid, quota: 101 * MIB }, Order::Sleep { pid: 1 }];
+    for wrong in wrong {
+        assert!(matches!(order(&arbiter.path, wrong), Err(ArbiterError::Refused(_))), "{wrong:?}");
+    }
+    if is_root() {
+        let mut other =
+            Process::start("shares::gives_orders", &arbiter.path, Some(2001), &pid.to_string());
+        assert_eq!(other.hear(), "Forbidden");
+    }
+    assert_eq!(tenant.held(), 60 * MIB);
+}
+
+/// Gives an order that it may not give.
+#[test]
+fn gives_orders() {
+    let Some((socket, pid)) = role() else { return };
+    match order(&socket, Order::Sleep { pid: pid.parse().expect("a number") }) {
+        Err(ArbiterError::Refused(why)) => say(&format!("{why:?}")),
+        other => say(&format!("{other:?}")),
+    }
+}
+
+#[test]
+fn sleep_presses_for_everything_and_a_press_reaches_the_callback() {
+    let arbiter = Arbiter::start("sleep.sock", "capacity = \"100MiB\"\n");
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    let asked = Arc::new(AtomicU64::new(0));
+    let (seen, giver) = (Arc::clone(&asked), Arc::downgrade(&tenant));
+    let attending = tenant.on_press(Arc::new(move |bytes| {
+        seen.fetch_add(bytes, Ordering::Relaxed);
+        giver.upgrade().expect("it is there").give(bytes);
+    }));
+    tenant.take(30 * MIB).expect("it is free");
+    order(&arbiter.path, Order::Sleep { pid: std::process::id() }).expect("a tenant");
+    arbiter.await_tenants(|all| all.iter().all(|tenant| tenant.held == 0));
+    assert_eq!((asked.load(Ordering::Relaxed), tenant.held()), (30 * MIB, 0));
+    drop(attending);
+}

@@ -1,0 +1,197 @@
+//! An arbiter on a thread, and tenants as processes.
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use omniheap_arbiter::frame::{Ask, TenantInfo};
+use omniheap_arbiter::{Policy, Server, tenants};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// An arbiter that ends with the test.
+pub(crate) struct Arbiter {
+    pub(crate) path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A path for a socket, short enough for one.
+pub(crate) fn path(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("omniheap-arbiter-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for tests");
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("a folder for tests");
+    folder.join(name)
+}
+
+impl Arbiter {
+    pub(crate) fn start(name: &str, policy: &str) -> Self {
+        let path = path(name);
+        let policy = Policy::parse(policy, None).expect("a policy");
+        let mut server = Server::bind(&path, policy, None).expect("a socket");
+        // Tenants of other users take part in the tests.
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("a socket");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let run = move || server.run(|| stopped.load(Ordering::Relaxed)).expect("it serves");
+        Self { path, stop, thread: Some(thread::spawn(run)) }
+    }
+
+    pub(crate) fn tenants(&self) -> Vec<TenantInfo> {
+        tenants(&self.path).expect("the arbiter answers")
+    }
+
+    /// Waits until the tenants are as they should be.
+    pub(crate) fn await_tenants(&self, are: impl Fn(&[TenantInfo]) -> bool) {
+        for _ in 0..5000 {
+            if are(&self.tenants()) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        panic!("never came: {:?}", self.tenants());
+    }
+}
+
+impl Drop for Arbiter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
+    }
+}
+
+/// A process that runs one function of this program.
+pub(crate) struct Process {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts `role`, which is a test that does nothing unless it is started so.
+    pub(crate) fn start(role: &str, socket: &Path, uid: Option<u32>, argument: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args([role, "--exact", "--nocapture", "--test-threads=1"]);
+        command.env("OMNIHEAP_TEST_SOCKET", socket).env("OMNIHEAP_TEST_ARGUMENT", argument);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(uid) = uid {
+            command.uid(uid).gid(uid);
+        }
+        let mut child = command.spawn().expect("a process");
+        let lines = BufReader::new(child.stdout.take().expect("piped"));
+        Self { child, lines }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.child.id().into()
+    }
+
+    /// Returns the next line that the role says.
+    pub(crate) fn hear(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.lines.read_line(&mut line).expect("text"), 0, "the process ended");
+            // libtest says which test runs on the same line.
+            if let Some((_, said)) = line.split_once("say:") {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    pub(crate) fn tell(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("piped");
+        writeln!(input, "{line}").expect("it listens");
+    }
+
+    /// Stops the process, and waits until every thread of it stands still.
+    pub(crate) fn stop(&self) {
+        let id = i32::try_from(self.child.id()).expect("a process");
+        kill_process(Pid::from_raw(id).expect("a process"), Signal::STOP).expect("it runs");
+        let is_stopped = |task: std::io::Result<fs::DirEntry>| {
+            let stat = fs::read_to_string(task.expect("a thread").path().join("stat"));
+            stat.is_ok_and(|stat| {
+                stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
+            })
+        };
+        while !fs::read_dir(format!("/proc/{id}/task")).expect("a process").all(is_stopped) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// For roles: the socket and the argument; `None` when the test is not a role.
+pub(crate) fn role() -> Option<(PathBuf, String)> {
+    let socket = std::env::var_os("OMNIHEAP_TEST_SOCKET")?;
+    Some((socket.into(), std::env::var("OMNIHEAP_TEST_ARGUMENT").unwrap_or_default()))
+}
+
+/// For roles: says a line to the test.
+pub(crate) fn say(line: &str) {
+    println!("say:{line}");
+}
+
+/// For roles: waits for a line from the test; ends with the test.
+pub(crate) fn listen() -> String {
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line).unwrap_or(0) == 0 {
+        std::process::exit(0);
+    }
+    line.trim().to_owned()
+}
+
+/// Whether processes of other users can be started.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A connection without a client around it.
+pub(crate) struct Raw(pub(crate) OwnedFd);
+
+impl Raw {
+    pub(crate) fn open(path: &Path) -> Self {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let socket = socket.expect("a socket");
+        connect(&socket, &SocketAddrUnix::new(path).expect("a short path")).expect("it listens");
+        Self(socket)
+    }
+
+    pub(crate) fn send(&self, packet: &[u8]) -> bool {
+        send(&self.0, packet, SendFlags::NOSIGNAL).is_ok()
+    }
+
+    pub(crate) fn ask(&self, ask: Ask) -> bool {
+        self.send(&ask.encode())
+    }
+
+    /// Returns the next packet; nothing at the end.
+    pub(crate) fn hear(&self) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; 65 << 10];
+        let (_, length) = recv(&self.0, &mut *buffer, RecvFlags::empty()).ok()?;
+        buffer.truncate(length);
+        (length > 0).then_some(buffer)
+    }
+}

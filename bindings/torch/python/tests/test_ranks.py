@@ -1,0 +1,113 @@
+"""Ranks without PyTorch: what the launchers' names mean, and a gather over a store in memory."""
+
+import os
+import sys
+import tempfile
+import threading
+import types
+import unittest
+
+import omniheap.torch
+from omniheap import _library, _ranks
+
+
+
+class Store:
+    """As much of a c10d store as gather uses."""
+
+    def __init__(self):
+        self.values, self.changed = {}, threading.Condition()
+
+    def set(self, key, value):
+        with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def wait(self, keys, timeout):
+        with self.changed:
+            if not self.changed.wait_for(lambda: all(key in self.values for key in keys), timeout.total_seconds()):
+                raise RuntimeError("wait timeout")
+
+    def get(self, key):
+        return self.values[key]
+
+    def delete_key(self, key):
+        return self.values.pop(key, None) is not None
+
+
+def fake_torch(store, rank, world, initialized=True):
+    inner = types.SimpleNamespace(_get_default_store=lambda: store, _get_process_group_store=lambda group: store)
+    distributed = types.ModuleType("torch.distributed")
+    distributed.distributed_c10d = inner
+    distributed.is_available = lambda: True
+    distributed.is_initialized = lambda: initialized
+    distributed.get_rank = lambda group: rank
+    distributed.get_world_size = lambda group: world
+    torch = types.ModuleType("torch")
+    torch.distributed = distributed
+    sys.modules["torch"], sys.modules["torch.distributed"] = torch, distributed
+
+
+class Places(unittest.TestCase):
+    def test_every_launcher_is_known_and_the_inner_one_wins(self):
+        self.assertEqual(_ranks.place({"RANK": "5", "WORLD_SIZE": "8"}), (5, 8))
+        self.assertEqual(_ranks.place({"OMPI_COMM_WORLD_RANK": "1"}), (1, None))
+        self.assertEqual(_ranks.place({"PMI_RANK": "2", "PMI_SIZE": "3"}), (2, 3))
+        self.assertEqual(_ranks.place({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "PMI_RANK": "6"}), (6, None))
+        self.assertIsNone(_ranks.place({}))
+
+    def test_nonsense_counts_as_not_set(self):
+        self.assertIsNone(_ranks.place({"RANK": "8", "WORLD_SIZE": "8"}))
+        self.assertIsNone(_ranks.place({"RANK": "-1"}))
+        self.assertEqual(_ranks.place({"RANK": "", "SLURM_PROCID": " 4 "}), (4, None))
+
+
+class Gathering(unittest.TestCase):
+    def setUp(self):
+        _library.configure("host", "64MiB", True)
+        _ranks._gathered = 0
+
+    def tearDown(self):
+        sys.modules.pop("torch", None)
+        sys.modules.pop("torch.distributed", None)
+
+    def test_rank_0_writes_one_page_and_names_the_dead(self):
+        store = Store()
+        lib = _library.load()
+        held = lib.omniheap_torch_alloc(1 << 20, 0, None)
+        for rank in (1, 2):
+            fake_torch(store, rank, 4)
+            _ranks._gathered = 0
+            self.assertIsNone(omniheap.torch.gather())
+        self.assertTrue(all(len(value) <= 64 << 10 for value in store.values.values()))
+        fake_torch(store, 0, 4)
+        _ranks._gathered = 0
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.html")
+            self.assertEqual(omniheap.torch.gather(path=path, timeout=0.2), [3])
+            with open(path, encoding="utf-8") as page:
+                text = page.read()
+        self.assertIn('"missing":[3]', text)
+        self.assertIn('"ranks":3', text)
+        self.assertEqual(store.values, {}, "nothing is left in the store")
+        lib.omniheap_torch_free(held, 1 << 20, 0, None)
+
+    def test_without_a_process_group_it_says_what_to_do(self):
+        fake_torch(Store(), 0, 1, initialized=False)
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            omniheap.torch.gather()
+        self.assertIn("init_process_group", str(caught.exception))
+
+    def test_a_damaged_answer_is_a_problem_on_the_page(self):
+        store = Store()
+        store.set("omniheap/gather/1/1", b'{"rank_schema":1,')
+        fake_torch(store, 0, 2)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.html")
+            self.assertEqual(omniheap.torch.gather(path=path, timeout=1), [])
+            with open(path, encoding="utf-8") as page:
+                self.assertIn("not whole", page.read())
+
+
+if __name__ == "__main__":
+    unittest.main()

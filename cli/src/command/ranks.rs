@@ -1,0 +1,208 @@
+//! `omniheap ranks`: one picture of all ranks of a job.
+use super::Failure;
+use super::file::NewFile;
+use super::output::{self, Format};
+use omniheap::trace::ranks::{self, At, Doubled, Failure as Failed, Job, LabelBytes, Parting};
+use omniheap::trace::ranks::{Problem, Spread, World};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// One picture of all ranks of a job, from a folder with one file per rank
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// A folder of traces, PyTorch snapshots, reports in JSON or gathered digests, one for each rank
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Write a page with one band per rank
+    #[arg(long, value_name = "JOB.html")]
+    report: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+The rank is that of the file's content, otherwise the number after `rank` in its name, otherwise the last number in its name.
+
+Examples:
+  omniheap ranks snapshots/
+  omniheap ranks traces/ --report job.html
+  omniheap ranks traces/ --json | jq .worst";
+
+/// Lines of one kind that the text shows.
+const SHOWN: usize = 5;
+
+#[derive(Serialize)]
+struct Found<'a> {
+    ranks: usize,
+    spreads: Vec<Spread>,
+    worst: Option<Worst<'a>>,
+    parting: Option<Parting>,
+    failure_count: u64,
+    failures: Vec<Failed>,
+    worlds: Vec<World>,
+    missing_count: u64,
+    missing: Vec<u32>,
+    doubled: &'a [Doubled],
+    problems: &'a [Problem],
+    report: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Worst<'a> {
+    rank: u32,
+    peak_live_bytes: u64,
+    label: Option<&'a LabelBytes>,
+}
+
+/// Reads the folder, prints the figures, writes the page.
+pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let page = arguments.report.as_deref().map(NewFile::create).transpose()?;
+    let job = open(&arguments.folder, format)?;
+    if let Some(page) = page {
+        let title = arguments.folder.display().to_string();
+        page.write(|sink| ranks::write_html(&job, &title, sink))?;
+    }
+    let found = found(&job, arguments.report.as_deref());
+    match format {
+        Format::Json => output::print_json(&found),
+        Format::Text => output::print_line(&text(&found)),
+    }
+}
+
+fn open(folder: &Path, format: Format) -> Result<Job, Failure> {
+    let shown = folder.display();
+    let bar = output::progress(format, 0);
+    let progress = |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let job = Job::open(folder, progress);
+    bar.finish_and_clear();
+    let job = job.map_err(|error| {
+        Failure::input(format!("{shown}: cannot list: {error}; name a folder of ranks' files"))
+    })?;
+    if job.ranks().len() > 0 {
+        return Ok(job);
+    }
+    let why = job.problems().first().map_or_else(
+        || "there is no file in it".to_owned(),
+        |problem| format!("{}: {}", problem.file, problem.why),
+    );
+    Err(Failure::input(format!("{shown}: no rank could be read: {why}")))
+}
+
+fn found<'a>(job: &'a Job, report: Option<&Path>) -> Found<'a> {
+    let (missing_count, missing) = job.missing();
+    let (failure_count, failures) = job.failures();
+    let worst = |(at, label): (At, Option<&'a LabelBytes>)| Worst {
+        rank: at.rank,
+        peak_live_bytes: at.value,
+        label,
+    };
+    Found {
+        ranks: job.ranks().len(),
+        spreads: job.spreads(),
+        worst: job.worst().map(worst),
+        parting: job.parting(),
+        failure_count,
+        failures,
+        worlds: job.worlds(),
+        missing_count,
+        missing,
+        doubled: job.doubled(),
+        problems: job.problems(),
+        report: report.map(|path| path.display().to_string()),
+    }
+}
+
+fn text(found: &Found<'_>) -> String {
+    let amount = |spread: &Spread, value: u64| {
+        if spread.is_bytes { output::bytes(value) } else { value.to_string() }
+    };
+    let rows = found.spreads.iter().map(|it| {
+        let at = |at: At| format!("{} (rank {})", amount(it, at.value), at.rank);
+        vec![it.name.clone(), at(it.min), at(it.median), at(it.max), amount(it, it.total)]
+    });
+    let header = format!("{} ranks", found.ranks);
+    let rows: Vec<_> = rows.collect();
+    let mut lines = vec![output::table(&[&header, "smallest", "median", "largest", "sum"], &rows)];
+    lines.extend(found.worst.as_ref().map(worst_line));
+    lines.push(parting_line(found.parting.as_ref()));
+    lines.extend(shortened(&found.failures, found.failure_count, failure_line));
+    lines.extend(gaps(found));
+    lines.extend(found.report.as_ref().map(|file| format!("page: {file}")));
+    lines.join("\n")
+}
+
+fn worst_line(worst: &Worst<'_>) -> String {
+    let label = worst.label.map_or_else(String::new, |label| {
+        format!("; {} of it in {}", output::bytes(label.bytes), label.label)
+    });
+    format!("worst: rank {}, peak {}{label}", worst.rank, output::bytes(worst.peak_live_bytes))
+}
+
+fn parting_line(parting: Option<&Parting>) -> String {
+    let Some(parting) = parting else { return "all recorded ranks make the same requests".into() };
+    let (after, before) = (parting.after, parting.before);
+    let apart = listed(&parting.apart, parting.apart_count);
+    format!(
+        "ranks part between requests {after} and {before}: {} together, apart: {apart}",
+        parting.together
+    )
+}
+
+fn failure_line(it: &Failed) -> String {
+    let (request, size) = (&it.request, output::bytes);
+    let others = |name: &str, spread: &Option<Spread>| {
+        spread.as_ref().map_or_else(String::new, |it| {
+            let (min, median, max) = (it.min.value, it.median.value, it.max.value);
+            format!("; {name} in the others {}, {}, {}", size(min), size(median), size(max))
+        })
+    };
+    format!(
+        "rank {} failed after {} µs: asked for {}, missed {}, had {} live{}{}",
+        it.rank,
+        request.time_us,
+        size(request.requested),
+        size(it.missing),
+        size(request.live),
+        others("live", &it.others_live),
+        others("free", &it.others_free)
+    )
+}
+
+/// Lines on what the picture lacks.
+fn gaps(found: &Found<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if found.missing_count > 0 {
+        lines.push(format!("missing ranks: {}", listed(&found.missing, found.missing_count)));
+    }
+    if found.worlds.len() > 1 {
+        let world = |it: &World| format!("{} ({} ranks)", it.size, it.ranks);
+        let worlds: Vec<_> = found.worlds.iter().map(world).collect();
+        lines.push(format!("the world size changed: {}", worlds.join(", ")));
+    }
+    let doubled = |it: &Doubled| {
+        format!("rank {} twice: {} counts, {} does not", it.rank, it.kept, it.left_out)
+    };
+    lines.extend(shortened(found.doubled, found.doubled.len() as u64, doubled));
+    let problem = |it: &Problem| format!("not used: {}: {}", it.file, it.why);
+    lines.extend(shortened(found.problems, found.problems.len() as u64, problem));
+    lines
+}
+
+fn listed(ranks: &[u32], count: u64) -> String {
+    let named: Vec<_> = ranks.iter().take(16).map(u32::to_string).collect();
+    let more =
+        if count > named.len() as u64 { format!(", … ({count} in all)") } else { "".into() };
+    named.join(", ") + &more
+}
+
+/// The first lines, and how many more there are.
+fn shortened<T>(items: &[T], count: u64, line: impl Fn(&T) -> String) -> Vec<String> {
+    let mut lines: Vec<String> = items.iter().take(SHOWN).map(line).collect();
+    let rest = count.saturating_sub(lines.len() as u64);
+    if rest > 0 {
+        lines.push(format!("  … and {rest} more; --json lists them"));
+    }
+    lines
+}

@@ -1,0 +1,106 @@
+//! `omniheap tenants`: what an arbiter's tenants hold, and orders about them.
+use super::Failure;
+use super::output::{self, Format};
+use super::serve::failure;
+use omniheap::arbiter::frame::TenantInfo;
+use omniheap::arbiter::{self, Order};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// The tenants of an arbiter: what each holds and may hold
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The arbiter's socket
+    #[arg(long, value_name = "PATH", env = "OMNIHEAP_ARBITER", global = true)]
+    socket: Option<PathBuf>,
+    #[command(subcommand)]
+    order: Option<Command>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  omniheap tenants --socket /run/omniheap/0.sock
+  omniheap tenants set 4711 quota=8GiB
+  omniheap tenants sleep 4711";
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Set a tenant's quota until it ends
+    Set {
+        /// Process id
+        pid: u32,
+        /// Such as quota=8GiB
+        #[arg(value_name = "quota=BYTES", value_parser = quota)]
+        quota: u64,
+    },
+    /// Ask a tenant to return all memory that it can
+    Sleep {
+        /// Process id
+        pid: u32,
+    },
+}
+
+fn quota(text: &str) -> Result<u64, String> {
+    let bytes = text.strip_prefix("quota=").ok_or("expected quota=BYTES, such as quota=8GiB")?;
+    output::bytes_argument(bytes)
+}
+
+#[derive(Serialize)]
+struct Row {
+    pid: u64,
+    uid: u64,
+    held_bytes: u64,
+    share_bytes: u64,
+    quota_bytes: u64,
+    reserve_bytes: u64,
+    owed_bytes: u64,
+    weight: u64,
+    priority: u64,
+    is_connected: bool,
+}
+
+impl From<&TenantInfo> for Row {
+    fn from(it: &TenantInfo) -> Self {
+        Self {
+            pid: it.pid,
+            uid: it.uid,
+            held_bytes: it.held,
+            share_bytes: it.share,
+            quota_bytes: it.quota,
+            reserve_bytes: it.reserve,
+            owed_bytes: it.owed,
+            weight: it.weight,
+            priority: it.priority,
+            is_connected: it.connected == 1,
+        }
+    }
+}
+
+/// Lists the tenants, or gives an order.
+pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let missing = || Failure::input("pass --socket, or set OMNIHEAP_ARBITER");
+    let socket = arguments.socket.as_deref().ok_or_else(missing)?;
+    let order = match arguments.order {
+        Some(Command::Set { pid, quota }) => Order::SetQuota { pid, quota },
+        Some(Command::Sleep { pid }) => Order::Sleep { pid },
+        None => return list(&arbiter::tenants(socket).map_err(failure)?, format),
+    };
+    arbiter::order(socket, order).map_err(failure)
+}
+
+fn list(tenants: &[TenantInfo], format: Format) -> Result<(), Failure> {
+    if format == Format::Json {
+        return tenants.iter().map(Row::from).try_for_each(|row| output::print_json(&row));
+    }
+    let row = |it: &TenantInfo| {
+        let sizes = [it.held, it.share, it.quota, it.reserve, it.owed].map(output::bytes);
+        let numbers = [it.weight, it.priority].map(|number| number.to_string());
+        let state = if it.connected == 1 { "connected" } else { "away" };
+        let ids = [it.pid, it.uid].map(|number| number.to_string());
+        ids.into_iter().chain(sizes).chain(numbers).chain([state.to_owned()]).collect()
+    };
+    let header =
+        ["pid", "uid", "held", "share", "quota", "reserve", "owed", "weight", "priority", ""];
+    output::print_line(&output::table(&header, &tenants.iter().map(row).collect::<Vec<_>>()))
+}

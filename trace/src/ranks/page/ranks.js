@@ -1,0 +1,121 @@
+// One page for all ranks of a job: figures, failures, one band per rank.
+const data = JSON.parse($("data").textContent);
+const amount = (spread, value) => (spread.is_bytes ? bytes(value) : whole(value));
+const BAND_HEIGHT = 14;
+
+function section(title) {
+  const made = make("section");
+  made.append(make("h2", title));
+  $("main").append(made);
+  return made;
+}
+
+function table(into, header, rows) {
+  const made = make("table");
+  row(made, header, "th");
+  rows.forEach((cells) => row(made, cells));
+  into.append(made);
+  return made;
+}
+
+const list = (ranks, count) => ranks.join(", ") + (count > ranks.length ? `, … (${whole(count)} in all)` : "");
+
+function showFigures() {
+  const at = (spread, point) => `${amount(spread, point.value)} (rank ${point.rank})`;
+  const rows = data.spreads.map((spread) =>
+    [spread.name, at(spread, spread.min), at(spread, spread.median), at(spread, spread.max), amount(spread, spread.total)]);
+  table(section(`${counted(data.ranks, "rank")}`), ["", "smallest", "median", "largest", "sum"], rows);
+}
+
+function showParting() {
+  const into = section("Do all ranks make the same requests?");
+  const { parting } = data;
+  const text = parting
+    ? `They part between requests ${whole(parting.after)} and ${whole(parting.before)}: ${counted(parting.together, "rank")} stay together, ` +
+      `apart are ${list(parting.apart, parting.apart_count)}.`
+    : "As far as they were recorded, yes.";
+  into.append(make("p", text));
+}
+
+function showFailures() {
+  if (!data.failure_count) return;
+  const into = section(`${counted(data.failure_count, "failed request")}`);
+  const others = (spread) => (spread ? `${bytes(spread.min.value)} … ${bytes(spread.median.value)} … ${bytes(spread.max.value)}` : "not recorded");
+  const rows = data.failures.map((it) => [`rank ${it.rank}`, duration(it.request.time_us), bytes(it.request.requested), bytes(it.missing),
+    bytes(it.request.live), others(it.others_live), others(it.others_free)]);
+  table(into, ["", "after", "asked for", "missed", "live here", "live in the others", "free in the others"], rows);
+  into.append(make("p", "Times count from the start of each rank's recording: clocks of hosts are not compared.", "hint"));
+}
+
+function showProblems() {
+  const lines = [];
+  if (data.missing_count) lines.push(`Missing: ${list(data.missing, data.missing_count)}.`);
+  if (data.worlds.length > 1) lines.push(`The world size changed: ${data.worlds.map((it) => `${it.size} (${counted(it.ranks, "rank")})`).join(", ")}.`);
+  for (const it of data.doubled) lines.push(`Rank ${it.rank} is in ${it.kept} and in ${it.left_out}, which was left out.`);
+  if (data.doubled_count > data.doubled.length) lines.push(`${whole(data.doubled_count)} files were left out because their rank is there twice.`);
+  for (const it of data.problems) lines.push(`${it.file}: ${it.why}`);
+  if (data.problem_count > data.problems.length) lines.push(`${whole(data.problem_count)} files could not be used.`);
+  if (!lines.length) return;
+  const into = section("What is missing from this picture");
+  lines.forEach((line) => into.append(make("p", line, "line warn")));
+}
+
+const level = (row, part) => parseInt(row.band.slice(2 * part, 2 * part + 2), 16);
+
+function describe(row, part) {
+  const now = row.band ? `, about ${bytes(level(row, part) / 255 * data.scale)} here` : ", one moment only";
+  const label = row.label ? `\nlargest: ${row.label} (${bytes(row.label_bytes)})` : "";
+  const reserved = row.peak_reserved === null ? "" : `, reserved ${bytes(row.peak_reserved)}`;
+  const failed = row.failures ? `\n${counted(row.failures, "failed request")}` : "";
+  return `rank ${row.rank}${row.cut_off ? " (cut off)" : ""}: peak ${bytes(row.peak_live)}${reserved}${now}${label}${failed}\n${row.origin}`;
+}
+
+function drawBands(canvas) {
+  const { context, width } = surface(canvas, data.rows.length * BAND_HEIGHT);
+  const [empty, full, warn] = [style("--free"), style("--accent"), style("--warn")];
+  data.rows.forEach((row, index) => {
+    const y = index * BAND_HEIGHT;
+    context.fillStyle = row.failures ? warn : style("--soft");
+    context.fillText(String(row.rank), 0, y + BAND_HEIGHT - 3);
+    const parts = row.band.length / 2;
+    for (let part = 0; part < parts; part += 1) {
+      context.fillStyle = mix(empty, full, level(row, part) / 255);
+      context.fillRect(60 + part * (width - 60) / parts, y + 1, (width - 60) / parts + 0.5, BAND_HEIGHT - 2);
+    }
+  });
+}
+
+function showBands() {
+  const into = section("Live memory over time, one band per rank");
+  if (data.rows.length < data.ranks) into.append(make("p", `${whole(data.rows.length)} of ${whole(data.ranks)} ranks are drawn.`, "hint"));
+  const canvas = make("canvas");
+  canvas.id = "bands";
+  into.append(canvas);
+  const draw = framed(() => drawBands(canvas));
+  canvas.addEventListener("pointermove", (event) => {
+    const [x, y] = within(canvas, event);
+    const row = data.rows[Math.floor(y / BAND_HEIGHT)];
+    const parts = row ? row.band.length / 2 : 0;
+    const part = Math.max(0, Math.min(parts - 1, Math.floor((x - 60) / (canvas.clientWidth - 60) * parts)));
+    tip(event, row ? describe(row, part) : "");
+  });
+  canvas.addEventListener("pointerleave", (event) => tip(event, ""));
+  addEventListener("resize", draw);
+  return draw;
+}
+
+$("title").textContent = data.title;
+$("facts").textContent = `omniheap: ${counted(data.ranks, "rank")}`;
+showFigures();
+showParting();
+showFailures();
+showProblems();
+const drawAll = showBands();
+$("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  forgetTheme();
+  drawAll();
+});
+$("notice").hidden = true;
+$("main").hidden = false;
+drawAll();
