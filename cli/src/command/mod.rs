@@ -11,6 +11,7 @@ mod endurance;
 mod explain;
 mod failure;
 mod file;
+mod fit;
 mod output;
 mod plan;
 mod portfolio;
@@ -43,6 +44,7 @@ Examples:
   omniheap replay run.csv.gz                       how much memory would omniheap have needed?
   omniheap replay run.csv.gz --capacity min        in how little memory does it complete?
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
+  omniheap fit step.omt --capacity 24G             will this training step fit, and what would help?
   omniheap weights model.safetensors               what is in it, and where does it fit?
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
@@ -58,6 +60,7 @@ enum Command {
     Compare(compare::Arguments),
     Report(report::Arguments),
     Plan(plan::Arguments),
+    Fit(fit::Arguments),
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
     /// The conformance suite, which is not built in: build with `--features conformance`
@@ -80,6 +83,7 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Calibrate(arguments) => calibrate::run(&arguments, format),
         Command::Compare(arguments) => compare::run(&arguments, format),
         Command::Plan(arguments) => plan::run(&arguments, format),
+        Command::Fit(arguments) => fit::run(&arguments, format),
         #[cfg(feature = "conformance")]
         Command::Conformance(arguments) => conformance::run(&arguments, format),
         #[cfg(not(feature = "conformance"))]

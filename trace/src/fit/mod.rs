@@ -103,6 +103,22 @@ pub struct CategoryBytes {
 }
 
 impl Moment {
+    /// Adds up what is live when most bytes are.
+    pub fn busiest(trace: &Trace) -> Self {
+        let (mut live, mut most, mut at) = (0_u64, 0, 0);
+        for (index, event) in trace.events().iter().enumerate() {
+            match event.op {
+                Op::Allocate { size, .. } => live += size,
+                Op::FreeCompleted { size, .. } => live -= size,
+                _ => {}
+            }
+            if live > most {
+                (most, at) = (live, index);
+            }
+        }
+        Self::at(trace, at)
+    }
+
     /// Adds up what is live after event `index` of `trace`.
     pub fn at(trace: &Trace, index: usize) -> Self {
         let names = Names::new(trace.labels());
@@ -129,6 +145,7 @@ impl Moment {
     }
 }
 
+/// Returns the whole label of the allocation that an event is about; `None` for other events.
 fn label(trace: &Trace, op: &Op) -> Option<String> {
     match *op {
         Op::Allocate { id, .. } | Op::FreeCompleted { id, .. } => {
