@@ -1,4 +1,5 @@
 //! The command line: one file for each command.
+mod batch;
 mod calibrate;
 mod choice;
 mod compare;
@@ -61,6 +62,7 @@ enum Command {
     Report(report::Arguments),
     Plan(plan::Arguments),
     Fit(fit::Arguments),
+    Batch(batch::Arguments),
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
     /// The conformance suite, which is not built in: build with `--features conformance`
@@ -84,6 +86,7 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Compare(arguments) => compare::run(&arguments, format),
         Command::Plan(arguments) => plan::run(&arguments, format),
         Command::Fit(arguments) => fit::run(&arguments, format),
+        Command::Batch(arguments) => batch::run(&arguments, format),
         #[cfg(feature = "conformance")]
         Command::Conformance(arguments) => conformance::run(&arguments, format),
         #[cfg(not(feature = "conformance"))]

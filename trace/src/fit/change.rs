@@ -221,7 +221,20 @@ impl Step<'_> {
             };
             self.lives[number].size = size;
         }
+        if optimizer == Optimizer::Sgd {
+            self.scale_updates(|_| 0);
+        }
         Ok(())
+    }
+
+    /// Changes what the optimizer's step makes for itself.
+    fn scale_updates(&mut self, scale: impl Fn(u64) -> u64) {
+        let names = self.names;
+        let made = self.lives.iter_mut().filter(|life| {
+            let name = names.of(life.label);
+            name.is_update && name.category == Category::Temporary
+        });
+        made.for_each(|life| life.size = scale(life.size));
     }
 
     fn optimizer(&self) -> Result<Vec<usize>, NotKnown> {
@@ -232,6 +245,7 @@ impl Step<'_> {
         for number in self.optimizer()? {
             self.lives[number].size = 0;
         }
+        self.scale_updates(|_| 0);
         Ok(())
     }
 
@@ -305,6 +319,7 @@ impl Step<'_> {
         optimizer.into_iter().for_each(|number| {
             self.lives[number].size = self.lives[number].size.div_ceil(ranks);
         });
+        self.scale_updates(|bytes| bytes.div_ceil(ranks));
         self.shard_gradients(&passes, ranks);
         self.gather(&passes, &blocks, rest);
         Ok(())

@@ -9,8 +9,8 @@
 //! temporary/transformer/h/0/mlp/aten.mm.default[backward] float32
 //! ```
 //!
-//! Categories are those of [`Category`]; marks are `[output]` (of a numbered block), `[backward]` and `[layout]` (a copy
-//! that changes the memory layout); the shape is there where it does not depend on the batch.
+//! Categories are those of [`Category`]; marks are `[output]` (of a numbered block), `[backward]`, `[optimizer]` (made
+//! by the optimizer's step) and `[layout]` (a copy that changes the memory layout); the shape is there where it does not depend on the batch.
 //!
 //! [`omniheap.torch.record_step`]: https://docs.rs/omniheap
 

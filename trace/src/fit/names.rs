@@ -74,6 +74,8 @@ pub(super) struct Name {
     pub(super) is_output: bool,
     /// It was made by the backward pass.
     pub(super) is_backward: bool,
+    /// It was made by the step of the optimizer.
+    pub(super) is_update: bool,
     /// It is the same data in another memory layout.
     pub(super) is_layout_copy: bool,
     /// The label above: equal for all state of one parameter.
@@ -123,6 +125,7 @@ fn name(labels: &Labels, id: LabelId, blocks: &mut HashMap<String, u32>) -> Name
         shape,
         is_output: last.contains("[output]"),
         is_backward: last.contains("[backward]"),
+        is_update: last.contains("[optimizer]"),
         is_layout_copy: last.contains("[layout]"),
         parent: labels.parent(id),
     }

@@ -65,6 +65,8 @@ fn step(batch: u64) -> Trace {
         let path = format!("optimizer/h/{block}/weight/exp_avg_sq float32[1024x256]");
         script.allocate(id + 1, MIB, &path);
     }
+    script.allocate(40, MIB, "temporary/AdamW/sqrt[optimizer] float32");
+    script.free(&[40]);
     script.trace()
 }
 
@@ -117,6 +119,25 @@ fn two_of_four_keeps_half_and_two_bits() {
     script.allocate(1, 80, "parameter/h/0/bias bfloat16[40]");
     let changed = Change::Sparse24.apply(&script.trace()).unwrap();
     assert_eq!(changed.summary().peak_live_bytes, 1600 * 9 / 16 + 80);
+}
+
+#[test]
+fn an_optimizer_elsewhere_makes_nothing_here() {
+    let last = |change: Change| {
+        let trace = change.apply(&step(1)).unwrap();
+        Moment::at(&trace, trace.events().len() - 2).live_bytes
+    };
+    assert_eq!(last(Change::OneLayout), 10 * MIB);
+    assert_eq!(last(Change::Optimizer(Optimizer::AdamW8Bit)), 6 * MIB + 2 * (MIB / 2 + 8 * 1024));
+    let labels = |change: Change| {
+        let trace = change.apply(&step(1)).unwrap();
+        let ids = (0..trace.allocations()).map(omniheap_trace::AllocationId);
+        ids.map(|id| trace.labels().path(trace.label_of(id))).collect::<Vec<_>>()
+    };
+    for change in [Change::OffloadOptimizer, Change::Optimizer(Optimizer::Sgd)] {
+        assert!(labels(change).iter().all(|path| !path.contains("optimizer")), "{change}");
+    }
+    assert_eq!(last(Change::FullyShard(2)), 5 * MIB);
 }
 
 #[test]

@@ -37,9 +37,10 @@ class Ledger:
             self.backwards += 1
         self._was_backward = is_backward
 
-    def born(self, key, size, category, path, operator, type, is_forward):
+    def born(self, key, size, category, path, operator, type, is_forward, marks=()):
         """A storage begins to live."""
         life = Life(size, category, tuple(path), operator, type, self.backwards, is_forward)
+        life.marks.update(marks)
         if self._was_backward:
             life.marks.add("backward")
         life.label = life.name()

@@ -199,7 +199,7 @@ def _recorder(torch):
             super().__init__()
             self._ledger, self._fake, self._device = ledger, fake, device
             self._references, self._modules, self._parameters, self._roots = {}, {}, {}, 0
-            self._stack, self._optimizer, self._paths, self._keeps_grad = [], None, {}, False
+            self._stack, self._optimizer, self._paths = [], None, {}
             self._stopped = False
 
         def stop(self):
@@ -257,10 +257,10 @@ def _recorder(torch):
             is_forward = node is None and not self._optimizer and not is_input
             category = "input" if is_input else "activation" if is_forward else "temporary"
             self._references[key] = weakref.ref(storage, lambda _: self._died(key))
-            life = self._ledger.born(key, size, category, path, str(function), _dtype(tensor), is_forward)
+            marks = ["optimizer"] if self._optimizer else []
             if function in copies and _changes_layout(torch, arguments[0], tensor):
-                life.marks.add("layout")
-            return life
+                marks.append("layout")
+            return self._ledger.born(key, size, category, path, str(function), _dtype(tensor), is_forward, marks)
 
         def _has_tensor(self, arguments):
             """Whether an operator reads a tensor of the device; a copy from the host does not."""
