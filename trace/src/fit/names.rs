@@ -21,6 +21,8 @@ pub enum Category {
     Activation,
     /// Everything else that operators make.
     Temporary,
+    /// Keys and values of a context.
+    Cache,
     /// Data that the step begins with.
     Input,
     /// The label says nothing of it, or there is none.
@@ -29,13 +31,14 @@ pub enum Category {
 
 impl Category {
     /// Every category, in the order of reports.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Parameter,
         Self::Buffer,
         Self::Gradient,
         Self::Optimizer,
         Self::Activation,
         Self::Temporary,
+        Self::Cache,
         Self::Input,
         Self::Unlabelled,
     ];
@@ -49,6 +52,7 @@ impl Category {
             Self::Optimizer => "optimizer",
             Self::Activation => "activation",
             Self::Temporary => "temporary",
+            Self::Cache => "cache",
             Self::Input => "input",
             Self::Unlabelled => "unlabelled",
         }

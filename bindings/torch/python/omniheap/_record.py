@@ -9,6 +9,7 @@ import contextlib
 import gc
 import importlib
 import os
+import warnings
 import weakref
 
 from ._ledger import Ledger
@@ -120,68 +121,133 @@ def _faked(torch, device):
 
     # By module: the packages above do not show them all.
     named = importlib.import_module
-    patches = [(torch.utils, "swap_tensors", swap), (named("torch.cuda.amp.common"), "amp_definitely_not_available", lambda: False)]
+    patches = [
+        (torch.utils, "swap_tensors", swap),
+        (named("torch.cuda.amp.common"), "amp_definitely_not_available", lambda: False),
+        (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+    ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
+    patches += _gpu_choices(torch, device)
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
     try:
-        with FakeTensorMode(), _gpu_choices(torch)(device):
+        with _autocast(torch), FakeTensorMode():
             yield
     finally:
         for owner, name, value in before:
             setattr(owner, name, value)
 
 
-def _gpu_choices(torch):
-    """A function mode that chooses the operators a GPU would get, where PyTorch chooses by the device in C++."""
+# What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
+_IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matmul linalg_multi_dot prelu conv1d conv2d conv3d conv_tbc
+    conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution _convolution einsum""".split()
+_IN_FLOAT = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus
+    layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
+    nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
+    softmax.int log_softmax.int cumprod cumsum prod prod.dim_int sum sum.dim_IntList""".split()
+
+
+@contextlib.contextmanager
+def _autocast(torch):
+    """Autocast's kernels of a GPU in Python: the original ones ask the device, and are told another one."""
+    key = torch._C.DispatchKey.AutocastCUDA
+    cache = {}
+
+    def cast(value, dtype):
+        if isinstance(value, (list, tuple)):
+            return type(value)(cast(each, dtype) for each in value)
+        is_cast = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype not in (dtype, torch.float64) and value.device.type == "cuda"
+        if not is_cast:
+            return value
+        # As the original: leaves are cast once while the outermost context lasts.
+        is_kept = dtype != torch.float32 and value.dtype == torch.float32 and value.requires_grad and value.is_leaf and torch.is_autocast_cache_enabled()
+        if not is_kept:
+            return value.to(dtype)
+        if id(value) not in cache:
+            cache[id(value)] = (value, value.to(dtype))
+        return cache[id(value)][1]
+
+    def kernel(operator, is_half):
+        def call(*arguments, **options):
+            with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+                dtype = torch.get_autocast_dtype("cuda") if is_half else torch.float32
+                options = {name: cast(value, dtype) for name, value in options.items()}
+                return operator(*(cast(value, dtype) for value in arguments), **options)
+
+        return call
+
+    leave = torch.amp.autocast_mode.autocast.__exit__
+
+    def leaves(self, *rest):
+        result = leave(self, *rest)
+        if not torch.is_autocast_enabled("cuda"):
+            cache.clear()
+        return result
+
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            # That these kernels replace others for a while is what is wanted.
+            warnings.simplefilter("ignore")
+            for names, is_half in ((_IN_HALF, True), (_IN_FLOAT, False)):
+                for name in names:
+                    base, _, overload = name.partition(".")
+                    packet = getattr(torch.ops.aten, base, None)
+                    if packet is not None and (overload or "default") in packet.overloads():
+                        operator = getattr(packet, overload or "default")
+                        library.impl(name, kernel(operator, is_half), "AutocastCUDA", allow_override=True)
+        torch.amp.autocast_mode.autocast.__exit__ = leaves
+        yield
+    finally:
+        torch.amp.autocast_mode.autocast.__exit__ = leave
+        library._destroy()
+
+
+def _gpu_choices(torch, device):
+    """Functions that PyTorch makes of other operators on a GPU than elsewhere, which it decides by the device in C++."""
     functional, aten = torch.nn.functional, torch.ops.aten
     halves = (torch.float16, torch.bfloat16)
 
-    class Choices(torch.overrides.TorchFunctionMode):
-        def __init__(self, device):
-            super().__init__()
-            self._device = device.type
+    def dropout(input, p=0.5, training=True, inplace=False):
+        if not training or inplace or not 0.0 < p < 1.0:
+            return NotImplemented
+        return torch.native_dropout(input, p, True)[0]
 
-        def __torch_function__(self, function, types, arguments=(), options=None):
-            options = options or {}
-            chosen = self._chosen.get(function)
-            if chosen is not None and arguments and isinstance(arguments[0], torch.Tensor) and arguments[0].device.type == self._device:
-                result = chosen(*arguments, **options)
-                if result is not NotImplemented:
-                    return result
-            return function(*arguments, **options)
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if query.dim() != 4 or key.size(-1) != value.size(-1):
+            return NotImplemented
+        if torch.is_autocast_enabled(device.type):
+            query, key, value = (each.to(torch.get_autocast_dtype(device.type)) for each in (query, key, value))
+        if attn_mask is None and query.dtype in halves and query.size(-1) <= 256 and query.size(-1) % 8 == 0:
+            return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+        if enable_gqa:
+            key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
+        if attn_mask is not None:
+            if attn_mask.dtype == torch.bool:
+                attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
+            attn_mask = attn_mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))
+        wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+        return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, scale=scale)[0]
 
-        @staticmethod
-        def _dropout(input, p=0.5, training=True, inplace=False):
-            if not training or inplace or not 0.0 < p < 1.0:
-                return NotImplemented
-            return torch.native_dropout(input, p, True)[0]
+    def rms_norm(input, normalized_shape, weight=None, eps=None):
+        return aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
 
-        @staticmethod
-        def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-            if query.dim() != 4 or key.size(-1) != value.size(-1):
-                return NotImplemented
-            if attn_mask is None and query.dtype in halves and query.size(-1) <= 256 and query.size(-1) % 8 == 0:
-                return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
-            if enable_gqa:
-                key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
-            if attn_mask is not None:
-                if attn_mask.dtype == torch.bool:
-                    attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
-                attn_mask = attn_mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))
-            wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
-            return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, scale=scale)[0]
+    def instead(original, chosen):
+        def call(input, *arguments, **options):
+            result = NotImplemented
+            if isinstance(input, torch.Tensor) and input.device.type == device.type:
+                result = chosen(input, *arguments, **options)
+            return original(input, *arguments, **options) if result is NotImplemented else result
 
-        @staticmethod
-        def _rms_norm(input, normalized_shape, weight=None, eps=None):
-            return aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
+        return call
 
-    Choices._chosen = {functional.dropout: Choices._dropout, torch.dropout: Choices._dropout, functional.scaled_dot_product_attention: Choices._attention}
+    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention)]
     if hasattr(aten, "_fused_rms_norm"):
-        Choices._chosen.update({functional.rms_norm: Choices._rms_norm, torch.rms_norm: Choices._rms_norm})
-    return Choices
+        choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
+    return [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in choices]
 
 
 def _recorder(torch):

@@ -1,5 +1,6 @@
 //! `omniheap fit`: will a step fit on a device, what is in the way, and what would help.
 mod allocator;
+mod model;
 mod page;
 
 use super::Failure;
@@ -16,9 +17,12 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Traces of `omniheap.torch.record_step` or of any other recorder, or PyTorch snapshots
-    #[arg(required = true, value_name = "TRACE")]
-    traces: Vec<PathBuf>,
+    /// Traces of `omniheap.torch.record_step` or of any other recorder, or PyTorch snapshots; or the files of one
+    /// model: .safetensors, .index.json or .gguf
+    #[arg(required = true, value_name = "TRACE|MODEL")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    context: model::Context,
     #[command(flatten)]
     room: Room,
     /// Ranks of the table's line about FSDP
@@ -62,6 +66,7 @@ Examples:
   omniheap fit step.omt --capacity 24G
   omniheap fit step.omt --capacity 24G --allocator expandable --report step.html
   omniheap fit snapshot.pickle --capacity 80G --fixed 523M --json
+  omniheap fit model.gguf --context 8192 --capacity 24G
 
 Exit codes: 0 fits, 1 does not fit, 2 bad input, 3 what is live exceeds the capacity, whatever the allocator.";
 
@@ -92,8 +97,10 @@ pub(super) struct Answer {
 pub(super) struct Row {
     pub(super) change: String,
     pub(super) peak_reserved_bytes: Option<u64>,
-    /// Negative when the change needs more.
+    /// Of reserved bytes; negative when the change needs more.
     pub(super) gained_bytes: Option<i64>,
+    /// Of live bytes: what is left of the gain when the allocator wastes nothing.
+    gained_live_bytes: Option<i64>,
     pub(super) fits: Option<bool>,
     /// Why the trace does not tell.
     pub(super) not_known: Option<String>,
@@ -101,15 +108,13 @@ pub(super) struct Row {
 
 /// Answers for every trace; all are read before the first answer.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
-    let mut traces = Vec::new();
-    for path in &arguments.traces {
-        traces.push((name_of(path), not_empty(path, open_trace(path)?)?));
-    }
+    let traces = open(arguments)?;
     let page = arguments.report.as_deref().map(|path| {
         if traces.len() > 1 {
             return Err(Failure::input("--report draws one trace; name one"));
         }
-        output::keep_apart(path, &[Some(&arguments.traces[0])])?;
+        let others: Vec<_> = arguments.files.iter().map(|file| Some(file.as_path())).collect();
+        output::keep_apart(path, &others)?;
         NewFile::create(path)
     });
     let page = page.transpose()?;
@@ -126,6 +131,21 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         page::write(file, &traces[0].1, &answers[0])?;
     }
     answers.iter().map(verdict).find(Result::is_err).unwrap_or(Ok(()))
+}
+
+/// Reads traces, or the files of one model.
+fn open(arguments: &Arguments) -> Result<Vec<(String, Trace)>, Failure> {
+    let models = arguments.files.iter().filter(|path| model::is_named(path)).count();
+    if models == arguments.files.len() {
+        let name = name_of(&arguments.files[0]);
+        return Ok(vec![(name, model::open(&arguments.files, &arguments.context)?)]);
+    }
+    if models > 0 || arguments.context.is_given() {
+        let why = "--context and model files do not go with traces; a trace says what was cached";
+        return Err(Failure::input(why));
+    }
+    let read = |path: &PathBuf| Ok((name_of(path), not_empty(path, open_trace(path)?)?));
+    arguments.files.iter().map(read).collect()
 }
 
 /// Refuses a trace that would fit anywhere.
@@ -173,16 +193,19 @@ fn row(
                 change: shown,
                 peak_reserved_bytes: None,
                 gained_bytes: None,
+                gained_live_bytes: None,
                 fits: None,
                 not_known: Some(why.to_string()),
             });
         }
     };
     let peak = room.allocator.peak(name, &changed)?;
+    let live = |trace: &Trace| trace.summary().peak_live_bytes;
     Ok(Row {
         change: shown,
         peak_reserved_bytes: Some(peak.reserved_bytes),
         gained_bytes: Some(difference(before.reserved_bytes, peak.reserved_bytes)),
+        gained_live_bytes: Some(difference(live(trace), live(&changed))),
         fits: Some(room.allocator.fits(&changed, &peak, room.left())?),
         not_known: None,
     })
@@ -247,14 +270,16 @@ fn text(answer: &Answer) -> String {
         named(&answer.peak.label),
         named(&answer.grown_for),
         output::table(&["at the peak", "bytes", "share"], &rows),
-        output::table(&["change", "gains", "then"], &changes),
+        output::table(&["change", "gains", "of live", "then"], &changes),
     )
 }
 
 fn cells(row: &Row) -> Vec<String> {
     let Some(gained) = row.gained_bytes else {
-        return vec![row.change.clone(), "-".into(), row.not_known.clone().unwrap_or_default()];
+        let why = row.not_known.clone().unwrap_or_default();
+        return vec![row.change.clone(), "-".into(), "-".into(), why];
     };
     let then = if row.fits == Some(true) { "fits" } else { "does not fit" };
-    vec![row.change.clone(), signed(gained), then.into()]
+    let live = signed(row.gained_live_bytes.unwrap_or(0));
+    vec![row.change.clone(), signed(gained), live, then.into()]
 }
