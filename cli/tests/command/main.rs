@@ -2,6 +2,7 @@
 mod bad_input;
 #[cfg(feature = "conformance")]
 mod conformance;
+mod fit;
 mod others;
 mod plan;
 mod planned;

@@ -382,7 +382,8 @@ def _recorder(torch):
             if not self._stack:
                 return
             path = self._stack.pop()
-            if path and path[-1].isdigit():
+            # The first number on a path is that of a block; modules inside of it may be numbered as well.
+            if path and path[-1].isdigit() and not any(part.isdigit() for part in path[:-1]):
                 for tensor in pytree.tree_leaves(result):
                     life = self._ledger.get(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
                     if life is not None and life.is_forward:
