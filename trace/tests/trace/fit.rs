@@ -70,6 +70,26 @@ fn step(batch: u64) -> Trace {
     script.trace()
 }
 
+/// The file that Python's writer is tested to write.
+#[test]
+fn a_recording_of_pythons_is_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/step.omt");
+    let trace = Trace::open(path).unwrap();
+    let ids = (0..trace.allocations()).map(omniheap_trace::AllocationId);
+    let labels: Vec<_> = ids.map(|id| trace.labels().path(trace.label_of(id))).collect();
+    let expected = [
+        "parameter/h/0/weight float32[32x32]",
+        "temporary/h/0/aten.mm.default float32",
+        "activation/h/0/aten.gelu.default[output] float32",
+        "temporary/h/0/aten.mm.default[backward] float32",
+    ];
+    assert_eq!(labels, expected);
+    assert_eq!(trace.meta().title, "a step");
+    let summary = trace.summary();
+    assert_eq!((summary.peak_live_bytes, summary.final_live_bytes), ((1 << 40) + 4296, 4096));
+    assert_eq!(summary.duration_us, 3);
+}
+
 fn live(change: Change) -> (u64, u64) {
     let summary = change.apply(&step(1)).unwrap().summary();
     (summary.peak_live_bytes, summary.final_live_bytes)
