@@ -131,46 +131,42 @@ fn model(name: &str, tensors: &[(&str, &[u64])]) -> String {
     file(name, bytes)
 }
 
+/// A model of two layers, one with projections of its own, one with fused ones; and its bytes.
+fn attention(name: &str) -> (String, u64) {
+    let tensors: [(&str, &[u64]); 4] = [
+        ("model.layers.0.self_attn.k_proj.weight", &[128, 512]),
+        ("model.layers.0.self_attn.v_proj.weight", &[128, 512]),
+        ("h.1.attn.c_attn.weight", &[512, 1536]),
+        ("h.1.attn.c_proj.weight", &[512, 512]),
+    ];
+    let bytes = tensors.iter().map(|(_, shape)| 2 * shape.iter().product::<u64>()).sum();
+    (model(name, &tensors), bytes)
+}
+
 #[test]
 fn a_model_has_weights_and_a_cache() {
-    let path = model(
-        "fit.safetensors",
-        &[
-            ("model.layers.0.self_attn.k_proj.weight", &[128, 512]),
-            ("model.layers.0.self_attn.v_proj.weight", &[128, 512]),
-            ("h.1.attn.c_attn.weight", &[512, 1536]),
-            ("h.1.attn.c_proj.weight", &[512, 512]),
-        ],
-    );
-    let weights: u64 = 2 * (2 * 128 * 512 + 512 * 1536 + 512 * 512);
-    let answer = answers(&["fit", &path, "--capacity", "1G", "--context", "1000"], 0);
-    let categories = answer["peak"]["categories"].as_array().expect("a list");
-    assert_eq!(
-        (&categories[0]["category"], &categories[0]["bytes"]),
-        (&"parameter".into(), &weights.into())
-    );
+    let (path, weights) = attention("fit.safetensors");
+    let context = ["fit", &path, "--capacity", "1G", "--context", "1000"];
+    let categories = |options: &[&str]| {
+        let answer = answers(&[&context, options].concat(), 0);
+        let of = |at: usize| answer["peak"]["categories"][at].clone();
+        assert_eq!((&of(0)["category"], &of(0)["bytes"]), (&"parameter".into(), &weights.into()));
+        assert_eq!(of(1)["category"], "cache");
+        of(1)["bytes"].as_u64().expect("bytes")
+    };
     // Per token 128 keys and values in one layer, 512 in the other, of two bytes each.
     let cache = 1000 * 2 * (2 * 128 + 2 * 512);
-    assert_eq!(
-        (&categories[1]["category"], &categories[1]["bytes"]),
-        (&"cache".into(), &cache.into())
-    );
-    let answer = answers(
-        &[
-            "fit",
-            &path,
-            "--capacity",
-            "1G",
-            "--context",
-            "1000",
-            "--sequences",
-            "3",
-            "--cache-bits",
-            "8",
-        ],
-        0,
-    );
-    assert_eq!(answer["peak"]["categories"][1]["bytes"], cache * 3 / 2);
+    assert_eq!(categories(&[]), cache);
+    assert_eq!(categories(&["--sequences", "3", "--cache-bits", "8"]), cache * 3 / 2);
+    answers(&["fit", &path, "--capacity", "1M"], 3);
+    let other = model("fit-other.safetensors", &[("w", &[4])]);
+    refuses(&["fit", &other, "--capacity", "1G", "--context", "10"], 2, "leave --context out");
+}
+
+#[test]
+fn a_models_weights_can_be_smaller() {
+    let (path, weights) = attention("fit-small.safetensors");
+    let answer = answers(&["fit", &path, "--capacity", "1G"], 0);
     let row = |change: &str| {
         let rows = answer["changes"].as_array().expect("a table");
         rows.iter().find(|row| row["change"] == change).expect("it is there").clone()
@@ -178,9 +174,6 @@ fn a_model_has_weights_and_a_cache() {
     let gained = weights - (weights / 4 + 2 * (weights / 2).div_ceil(128));
     assert_eq!(row("weights in 4 bits, groups of 128")["gained_live_bytes"], gained);
     assert!(row("optimizer SGD")["not_known"].is_string(), "a file of weights has no optimizer");
-    answers(&["fit", &path, "--capacity", "1M"], 3);
-    let other = model("fit-other.safetensors", &[("w", &[4])]);
-    refuses(&["fit", &other, "--capacity", "1G", "--context", "10"], 2, "leave --context out");
 }
 
 /// A trace with a fixed allocation and one that grows with the batch.

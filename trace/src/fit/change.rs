@@ -81,7 +81,7 @@ impl Change {
         let names = Names::new(trace.labels());
         let mut step = Step { lives: lives::of(trace), names: &names };
         match self {
-            Self::Bfloat16 => step.to_bfloat16()?,
+            Self::Bfloat16 => step.halve_floats()?,
             Self::Quantized { bits, group } => step.quantize(bits, group)?,
             Self::Optimizer(optimizer) => step.replace_optimizer(optimizer)?,
             Self::Sparse24 => step.keep_two_of_four()?,
@@ -157,7 +157,7 @@ impl Step<'_> {
         self.of(Category::Parameter, "no allocation is labelled as a parameter")
     }
 
-    fn to_bfloat16(&mut self) -> Result<(), NotKnown> {
+    fn halve_floats(&mut self) -> Result<(), NotKnown> {
         let is_typed = |life: &Life| self.name(life).element.is_some();
         if !self.lives.iter().any(is_typed) {
             return Err(NotKnown("no label names an element type"));
