@@ -40,33 +40,28 @@ impl Script {
 /// A training step of an embedding and two blocks. At batch 1, in MiB: weights 1 each, in each block 4 for a moment,
 /// 8 saved, 2 returned; in each backward pass 4 for a moment and 1 of gradients; then 2 of state for each block.
 fn step(batch: u64) -> Trace {
+    steps(batch, 1)
+}
+
+/// Several such steps; the state is made after the last.
+fn steps(batch: u64, count: u64) -> Trace {
     let mut script = Script::new("step");
-    let weight = "weight float32[1024x256]";
-    script.allocate(0, MIB, &format!("parameter/wte/{weight}"));
-    script.allocate(1, MIB, &format!("parameter/h/0/{weight}"));
-    script.allocate(2, MIB, &format!("parameter/h/1/{weight}"));
-    for block in [0, 1] {
-        let id = 10 * (block + 1);
-        script.allocate(id, 4 * MIB * batch, &format!("temporary/h/{block}/mm float32"));
-        script.allocate(id + 1, 8 * MIB * batch, &format!("activation/h/{block}/gelu float32"));
-        script.free(&[id]);
-        let path = format!("activation/h/{block}/add[output] float32");
-        script.allocate(id + 2, 2 * MIB * batch, &path);
+    for (id, name) in [(0, "wte"), (1, "h/0"), (2, "h/1")] {
+        script.allocate(id, MIB, &format!("parameter/{name}/weight float32[1024x256]"));
     }
-    for block in [1, 0] {
-        let id = 10 * (block + 1);
-        let path = format!("temporary/h/{block}/mm[backward] float32");
-        script.allocate(id + 3, 4 * MIB * batch, &path);
-        script.allocate(id + 4, MIB, &format!("gradient/h/{block}/{weight}"));
-        script.free(&[id + 3, id + 1, id + 2]);
+    for number in 0..count {
+        passes(&mut script, batch, 100 * number);
+        if number + 1 < count {
+            script.free(&[100 * number + 14, 100 * number + 24]);
+        }
     }
-    for (id, block) in [(30, 0), (32, 1)] {
+    for (id, block) in [(8000, 0), (8002, 1)] {
         script.allocate(id, MIB, &format!("optimizer/h/{block}/weight/exp_avg float32[1024x256]"));
         let path = format!("optimizer/h/{block}/weight/exp_avg_sq float32[1024x256]");
         script.allocate(id + 1, MIB, &path);
     }
-    script.allocate(40, MIB, "temporary/AdamW/sqrt[optimizer] float32");
-    script.free(&[40]);
+    script.allocate(9000, MIB, "temporary/AdamW/sqrt[optimizer] float32");
+    script.free(&[9000]);
     script.trace()
 }
 
@@ -88,6 +83,25 @@ fn a_recording_of_pythons_is_read() {
     let summary = trace.summary();
     assert_eq!((summary.peak_live_bytes, summary.final_live_bytes), ((1 << 40) + 4296, 4096));
     assert_eq!(summary.duration_us, 3);
+}
+
+/// The forward and the backward pass of both blocks.
+fn passes(script: &mut Script, batch: u64, base: u64) {
+    for block in [0, 1] {
+        let id = base + 10 * (block + 1);
+        script.allocate(id, 4 * MIB * batch, &format!("temporary/h/{block}/mm float32"));
+        script.allocate(id + 1, 8 * MIB * batch, &format!("activation/h/{block}/gelu float32"));
+        script.free(&[id]);
+        let path = format!("activation/h/{block}/add[output] float32");
+        script.allocate(id + 2, 2 * MIB * batch, &path);
+    }
+    for block in [1, 0] {
+        let id = base + 10 * (block + 1);
+        let path = format!("temporary/h/{block}/mm[backward] float32");
+        script.allocate(id + 3, 4 * MIB * batch, &path);
+        script.allocate(id + 4, MIB, &format!("gradient/h/{block}/weight float32[1024x256]"));
+        script.free(&[id + 3, id + 1, id + 2]);
+    }
 }
 
 fn live(change: Change) -> (u64, u64) {
@@ -174,6 +188,10 @@ fn checkpointed_blocks_run_forward_again() {
     assert_eq!(live(Change::CheckpointBlocks), (20 * MIB, 9 * MIB));
     let changed = Change::CheckpointBlocks.apply(&step(1)).unwrap();
     assert_eq!(changed.allocations(), step(1).allocations() + 6, "three of each block again");
+    // Each step is a pass of its own.
+    let changed = Change::CheckpointBlocks.apply(&steps(1, 3)).unwrap();
+    assert_eq!(changed.summary().peak_live_bytes, 20 * MIB);
+    assert_eq!(changed.allocations(), steps(1, 3).allocations() + 18);
     // Offloaded activations come back without the rest of the forward pass.
     assert_eq!(live(Change::OffloadActivations).0, 20 * MIB);
     let changed = Change::OffloadActivations.apply(&step(1)).unwrap();
@@ -222,6 +240,14 @@ fn sizes_are_lines_in_the_batch() {
     for batch in [1, 3, 8, 100] {
         assert_eq!(lines.at(batch).unwrap().events(), step(batch).events(), "{batch}");
     }
+    // Between the traces a line need not pass through whole bytes.
+    let sizes = [(2, 10), (5, 15), (8, 20)].map(|(batch, size)| {
+        let mut script = Script::new("");
+        script.allocate(0, size, "temporary/x");
+        (batch, script.trace())
+    });
+    let at = |batch| Lines::new(&sizes).unwrap().at(batch).unwrap().summary().peak_live_bytes;
+    assert_eq!([3, 4, 5].map(at), [12, 14, 15], "rounded up");
     let fits = |batch| Ok::<_, BatchError>(lines.at(batch)?.summary().peak_live_bytes <= 100 * MIB);
     assert_eq!(largest(1 << 20, fits).unwrap(), Some(4));
     let least = |batch: u64| Ok::<_, ()>(batch <= 1000);
