@@ -132,7 +132,7 @@ fn on_lines(lines: &Lines<'_>, room: Room, most: u64) -> Result<Option<(u64, u64
     let at = |batch: u64| match lines.at(batch) {
         Ok(trace) => replayed(&trace, room).map(Some),
         // Beyond what the lines describe there is nothing to say.
-        Err(BatchError::OffTheLine { .. }) => Ok(None),
+        Err(BatchError::OffTheLine { .. } | BatchError::TooLarge(_)) => Ok(None),
         Err(other) => Err(Failure::input(other.to_string())),
     };
     let fits = |batch| at(batch).map(|found| found.is_some_and(|(_, fits)| fits));

@@ -75,6 +75,15 @@ fn the_exit_code_says_whether_it_fits() {
 }
 
 #[test]
+fn what_no_device_can_address_does_not_fit() {
+    let path = file("fit-vast.csv", "op,id,size,stream,time_us\na,0,9223372036854775808,0,0\n");
+    for allocator in ["torch", "expandable", "async"] {
+        let arguments = ["fit", &path, "--capacity", "1G", "--allocator", allocator];
+        assert_eq!(answers(&arguments, 3)["fits"], false, "{allocator}");
+    }
+}
+
+#[test]
 fn what_a_trace_does_not_tell_is_not_known() {
     let path = file("fit-unknown.csv", PLAIN);
     let answer = &json(&["fit", &path, "--capacity", "1G"])[0];

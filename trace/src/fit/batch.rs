@@ -22,7 +22,10 @@ pub enum BatchError {
     /// The traces are not of one program.
     #[error("{0}")]
     Differs(Box<Difference>),
-    /// At this batch an allocation would have no bytes or fewer.
+    /// At this batch more bytes are live than 64 bits count.
+    #[error("at batch {0} live bytes exceed 64 bits; ask for a smaller batch")]
+    TooLarge(u64),
+    /// At this batch an allocation would have no bytes, or more than 64 bits count.
     #[error(
         "at batch {batch} {label:?} would have {bytes} bytes; ask for a batch nearer to those traced"
     )]
@@ -119,7 +122,8 @@ impl<'t> Lines<'t> {
     /// Returns the trace of the step at another batch.
     ///
     /// # Errors
-    /// [`BatchError::OffTheLine`] when an allocation would have no bytes.
+    /// [`BatchError::OffTheLine`] when an allocation would have no bytes or too many, [`BatchError::TooLarge`] when all
+    /// together have too many.
     pub fn at(&self, batch: u64) -> Result<Trace, BatchError> {
         let mut lives = lives::of(self.trace);
         for (life, line) in lives.iter_mut().zip(&self.lines) {
@@ -129,7 +133,7 @@ impl<'t> Lines<'t> {
                 BatchError::OffTheLine { batch, label, bytes }
             })?;
         }
-        Ok(lives::to_trace(&lives, self.trace))
+        lives::to_trace(&lives, self.trace).ok_or(BatchError::TooLarge(batch))
     }
 
     fn check(&self, ends: (u64, u64), batch: u64, trace: &Trace) -> Result<(), BatchError> {

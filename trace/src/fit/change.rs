@@ -7,6 +7,7 @@ use crate::event::{Alignment, StreamId};
 use crate::label::LabelId;
 use crate::trace::Trace;
 use core::fmt;
+use std::collections::{BTreeMap, HashSet};
 
 /// A change of the program that made a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl Change {
             Self::OffloadActivations => step.leave_out_saved(Saved::BringBack)?,
             Self::FullyShard(ranks) => step.shard(ranks.max(1))?,
         }
-        Ok(lives::to_trace(&step.lives, trace))
+        lives::to_trace(&step.lives, trace).ok_or(NotKnown("live bytes would exceed 64 bits"))
     }
 }
 
@@ -211,7 +212,7 @@ impl Step<'_> {
 
     /// Gives the whole state of a parameter to the first allocation of it; the others go.
     fn replace_optimizer(&mut self, optimizer: Optimizer) -> Result<(), NotKnown> {
-        let mut served = std::collections::HashSet::new();
+        let mut served = HashSet::new();
         for number in self.optimizer()? {
             let name = self.name(&self.lives[number]);
             let size = match &name.shape {
@@ -310,8 +311,11 @@ impl Step<'_> {
         for number in parameters {
             let life = self.lives[number];
             match self.name(&life).block {
-                Some(block) => blocks[block as usize] += life.size,
-                None => rest += life.size,
+                Some(block) => {
+                    let sum = &mut blocks[block as usize];
+                    *sum = sum.saturating_add(life.size);
+                }
+                None => rest = rest.saturating_add(life.size),
             }
             self.lives[number].size = life.size.div_ceil(ranks);
         }
@@ -351,7 +355,7 @@ impl Step<'_> {
         let ends =
             passes.iter().filter_map(|pass| Some((pass, *pass.backward_events.as_ref()?.end())));
         let ends: Vec<_> = ends.map(|(pass, end)| (pass.block, end)).collect();
-        let mut reduced = std::collections::BTreeMap::<u32, u64>::new();
+        let mut reduced = BTreeMap::<u32, u64>::new();
         for number in self.of(Category::Gradient, "").unwrap_or_default() {
             let life = self.lives[number];
             let block = self.name(&life).block;
@@ -362,7 +366,8 @@ impl Step<'_> {
             // What belongs to no block is reduced when all have run.
             let end = if block.is_some() { own.min() } else { own.max() };
             let Some(end) = end.filter(|end| life.survives(end + 1)) else { continue };
-            *reduced.entry(end).or_default() += life.size;
+            let sum = reduced.entry(end).or_default();
+            *sum = sum.saturating_add(life.size);
             self.lives[number].death = Some(Point::after(end, 2));
             let (birth, size) = (Point::after(end, 1), life.size.div_ceil(ranks));
             self.lives.push(Life { birth, size, ..life });

@@ -68,8 +68,9 @@ pub(super) fn of(trace: &Trace) -> Vec<Life> {
     lives
 }
 
-/// Returns the trace of changed lives, with the labels and the times of the trace they came from.
-pub(super) fn to_trace(lives: &[Life], from: &Trace) -> Trace {
+/// Returns the trace of changed lives, with the labels and the times of the trace they came from; `None` when more bytes
+/// are live at once than 64 bits count.
+pub(super) fn to_trace(lives: &[Life], from: &Trace) -> Option<Trace> {
     let mut points = Vec::with_capacity(2 * lives.len());
     for (life, number) in lives.iter().zip(0_u32..).filter(|(life, _)| life.size > 0) {
         points.push((life.birth, true, number));
@@ -80,21 +81,24 @@ pub(super) fn to_trace(lives: &[Life], from: &Trace) -> Trace {
     let mut ids = vec![AllocationId(0); lives.len()];
     let mut trace =
         Trace { labels: from.labels.clone(), meta: from.meta.clone(), ..Trace::default() };
+    let mut live = 0_u64;
     for (point, is_birth, number) in points {
         let Life { size, stream, align, label, .. } = lives[number as usize];
         let id = &mut ids[number as usize];
         let op = if is_birth {
+            live = live.checked_add(size)?;
             *id = AllocationId(trace.allocations);
             trace.allocations += 1;
             trace.allocation_labels.push(label);
             Op::Allocate { id: *id, size, stream, align }
         } else {
+            live -= size;
             Op::FreeCompleted { id: *id, size, stream }
         };
         let time_us = from.events[point.event as usize].time_us;
         trace.events.push(Event { time_us, op });
     }
-    trace
+    Some(trace)
 }
 
 fn narrow(rank: usize) -> u32 {

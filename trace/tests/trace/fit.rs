@@ -282,6 +282,29 @@ fn what_is_no_line_names_its_operator() {
 }
 
 #[test]
+fn sizes_beyond_64_bits_are_refused() {
+    let [low, high] = [1_u64 << 62, 1 << 63].map(|size| (size, size - 1));
+    let mut traces = Vec::new();
+    for (batch, size) in [(2, low.0), (3, low.0 + (1 << 61)), (4, high.0)] {
+        let mut script = Script::new("");
+        script.allocate(0, size, "activation/a float32");
+        script.allocate(1, 1, "activation/b float32");
+        traces.push((batch, script.trace()));
+    }
+    let lines = Lines::new(&traces).unwrap();
+    assert!(matches!(lines.at(8), Err(BatchError::OffTheLine { batch: 8, .. })));
+    let mut script = Script::new("");
+    script.allocate(0, high.1, "parameter/h/0/weight float32[2x2]");
+    script.free(&[0]);
+    script.allocate(1, high.1, "parameter/h/0/weight float32[2x2]");
+    script.allocate(2, 100, "activation/h/0/mm float32");
+    let trace = script.trace();
+    let error = Change::FullyShard(2).apply(&trace).unwrap_err();
+    assert!(error.to_string().contains("exceed 64 bits"), "{error}");
+    assert_eq!(Peak::of(&trace, Expandable::unlimited()).refused, 2);
+}
+
+#[test]
 fn traces_of_different_programs_are_refused() {
     assert_eq!(Lines::new(&[(2, step(2)), (2, step(2))]).unwrap_err(), BatchError::TooFew(1));
     assert_eq!(Lines::new(&[(2, step(2)), (4, step(4))]).unwrap_err(), BatchError::TooFew(2));

@@ -74,7 +74,7 @@ impl Allocator {
         peak: &Peak,
         capacity: u64,
     ) -> Result<bool, Failure> {
-        if peak.reserved_bytes <= capacity {
+        if peak.refused == 0 && peak.reserved_bytes <= capacity {
             return Ok(true);
         }
         Ok(match self {
