@@ -8,6 +8,7 @@ pub mod csv;
 mod error;
 mod event;
 pub mod export;
+pub mod fit;
 mod ids;
 mod index;
 mod input;

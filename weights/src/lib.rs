@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 mod arrange;
+mod cache;
 mod disk;
 mod dtype;
 mod error;
@@ -14,6 +15,7 @@ mod run;
 mod tensor;
 
 pub use arrange::{Arrangement, Spot, arrange};
+pub use cache::CacheLayer;
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind};
 pub use file::{Part, WeightsFile};

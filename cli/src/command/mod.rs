@@ -1,4 +1,5 @@
 //! The command line: one file for each command.
+mod batch;
 mod calibrate;
 mod choice;
 mod compare;
@@ -11,6 +12,7 @@ mod endurance;
 mod explain;
 mod failure;
 mod file;
+mod fit;
 mod output;
 mod plan;
 mod portfolio;
@@ -46,6 +48,7 @@ Examples:
   omniheap replay run.csv.gz                       how much memory would omniheap have needed?
   omniheap replay run.csv.gz --capacity min        in how little memory does it complete?
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
+  omniheap fit step.omt --capacity 24G             will this training step fit, and what would help?
   omniheap weights model.safetensors               what is in it, and where does it fit?
   omniheap ranks traces/ --report job.html         which rank of a job needs the most, and why?
   omniheap conformance --backend vulkan            does a backend keep its promises?
@@ -63,6 +66,8 @@ enum Command {
     Report(report::Arguments),
     Plan(plan::Arguments),
     Ranks(ranks::Arguments),
+    Fit(fit::Arguments),
+    Batch(batch::Arguments),
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
     /// The conformance suite, which is not built in: build with `--features conformance`
@@ -88,6 +93,8 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Compare(arguments) => compare::run(&arguments, format),
         Command::Plan(arguments) => plan::run(&arguments, format),
         Command::Ranks(arguments) => ranks::run(&arguments, format),
+        Command::Fit(arguments) => fit::run(&arguments, format),
+        Command::Batch(arguments) => batch::run(&arguments, format),
         #[cfg(feature = "conformance")]
         Command::Conformance(arguments) => conformance::run(&arguments, format),
         #[cfg(not(feature = "conformance"))]

@@ -161,7 +161,7 @@ fn is_placed(trace: &Trace) -> bool {
 }
 
 /// Returns the recording, and what PyTorch's policy and omniheap reserve for the same events.
-fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Error> {
+pub(super) fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Error> {
     let mut data = if is_placed(trace) {
         report::from_trace(trace, name)
     } else {
@@ -179,7 +179,7 @@ fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Err
 /// Returns a replay through omniheap's own manager, on a device that keeps accounts only. `None` when it cannot serve the trace.
 fn omniheap(trace: &Trace) -> Option<Comparison> {
     let (device, program) = (Device::open(None, 0).ok()?, Program::new(trace));
-    let (played, curve) = device.reserved_curve(&program, Paging::Wanted).ok()?;
+    let (played, curve) = device.reserved_curve(&program, Paging::Wanted, 0).ok()?;
     played.failed.is_empty().then(|| Comparison {
         name: "omniheap, paged pools".into(),
         origin: Origin::Replay,

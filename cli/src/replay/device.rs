@@ -143,13 +143,14 @@ impl Device {
     }
 
     /// Replays on a fresh manager of a null device, and returns the bytes reserved over time: each change as the number of
-    /// steps before it and the bytes from then on.
+    /// steps before it and the bytes from then on. The device has at least `room` bytes.
     pub(crate) fn reserved_curve(
         &self,
         program: &Program,
         paging: Paging,
+        room: u64,
     ) -> Result<(Played, Vec<(u64, u64)>)> {
-        let (config, null) = (config(paging, Capacity::Whole), self.null(WIDE)?);
+        let (config, null) = (config(paging, Capacity::Whole), self.null(WIDE.max(room))?);
         let mut curve: Vec<(u64, u64)> = Vec::new();
         let played =
             play(erase(null), Clock::new(None), config, program, Until::End, |step, device| {

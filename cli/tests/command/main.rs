@@ -3,6 +3,7 @@ mod arbiter;
 mod bad_input;
 #[cfg(feature = "conformance")]
 mod conformance;
+mod fit;
 mod others;
 mod plan;
 mod planned;

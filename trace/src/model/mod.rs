@@ -1,11 +1,17 @@
 //! Models of other allocators' policies: what they would have reserved for a trace. Numbers only, no memory.
 
+mod expandable;
 mod pytorch;
+mod ranges;
+mod stream_ordered;
 
-use crate::event::{AllocationId, Op};
+use crate::event::{AllocationId, Op, StreamId};
 use crate::trace::Trace;
+pub use expandable::Expandable;
+use pytorch::Place;
 pub use pytorch::PyTorch;
 use serde::Serialize;
+pub use stream_ordered::StreamOrdered;
 
 /// Result of replaying a trace with a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -32,6 +38,8 @@ impl Outcome {
 }
 
 /// Sees what a model decides, while it decides; every method does nothing unless it is implemented.
+///
+/// [`PyTorch`] tells blocks and places; the other models tell only what they reserve and refuse.
 pub trait Observe {
     /// Block `block` of `size` bytes was taken from the driver.
     fn block_allocated(&mut self, block: u32, size: u64) {
@@ -48,6 +56,10 @@ pub trait Observe {
     /// The allocation of `size` bytes failed.
     fn refused(&mut self, id: AllocationId, size: u64) {
         let _ = (id, size);
+    }
+    /// Bytes held from the driver changed to this sum.
+    fn reserved(&mut self, bytes: u64) {
+        let _ = bytes;
     }
     /// The event of this index was replayed; comes after the others.
     fn replayed(&mut self, index: usize) {
@@ -72,8 +84,32 @@ pub fn pytorch(trace: &Trace) -> Outcome {
     replay(trace, PyTorch::unlimited(), &mut ())
 }
 
+/// A policy that [`replay`] can follow; implemented by this module's models alone.
+pub trait Model: sealed::Policy {}
+
+impl<P: sealed::Policy> Model for P {}
+
+mod sealed {
+    use super::{Observe, Place, StreamId};
+
+    /// The calls of a policy. Private, so that a model can change without breaking its users.
+    pub trait Policy {
+        fn allocate(
+            &mut self,
+            size: u64,
+            stream: StreamId,
+            observer: &mut impl Observe,
+        ) -> Option<Place>;
+        fn free(&mut self, place: Place);
+        /// Block and offset of a place, where the policy has blocks.
+        fn locate(&self, place: Place) -> Option<(u32, u64)>;
+        fn peak_reserved_bytes(&self) -> u64;
+        fn driver_calls(&self) -> u64;
+    }
+}
+
 /// Replays `trace` through `model` and tells `observer` each decision.
-pub fn replay(trace: &Trace, mut model: PyTorch, observer: &mut impl Observe) -> Outcome {
+pub fn replay(trace: &Trace, mut model: impl Model, observer: &mut impl Observe) -> Outcome {
     let mut outcome = Outcome::default();
     let mut places = vec![None; trace.allocations() as usize];
     let mut live = 0_u64;
@@ -84,8 +120,9 @@ pub fn replay(trace: &Trace, mut model: PyTorch, observer: &mut impl Observe) ->
                     places[id.0 as usize] = Some(place);
                     live += size;
                     outcome.peak_live_bytes = outcome.peak_live_bytes.max(live);
-                    let (block, offset) = model.locate(place);
-                    observer.bound(id, block, offset);
+                    if let Some((block, offset)) = model.locate(place) {
+                        observer.bound(id, block, offset);
+                    }
                 }
                 None => {
                     outcome.oom += 1;

@@ -1,22 +1,23 @@
 //! PyTorch's default caching allocator as a policy over offsets.
 
 use super::Observe;
+use super::sealed::Policy;
 use crate::event::StreamId;
 use std::collections::BTreeSet;
 
 /// Every size is rounded up to a multiple of this.
-const ROUNDING: u64 = 512;
+pub(super) const ROUNDING: u64 = 512;
 /// Largest rounded size that goes to the small pool.
-const SMALL: u64 = 1 << 20;
+pub(super) const SMALL: u64 = 1 << 20;
 /// Block size of the small pool.
-const SMALL_BLOCK: u64 = 2 << 20;
+pub(super) const SMALL_BLOCK: u64 = 2 << 20;
 /// Block size for requests between [`SMALL`] and [`LARGE`].
-const LARGE_BLOCK: u64 = 20 << 20;
+pub(super) const LARGE_BLOCK: u64 = 20 << 20;
 /// From here on a request has a block of its own size, rounded to [`LARGE_ROUNDING`].
 const LARGE: u64 = 10 << 20;
 const LARGE_ROUNDING: u64 = 2 << 20;
 
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// One piece of a block: allocated, or free and listed.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +67,7 @@ pub struct PyTorch {
 
 /// Place of a live allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub struct Place(pub(super) u32);
 
 impl PyTorch {
     /// Creates a device that never runs out.
@@ -88,56 +89,6 @@ impl PyTorch {
             peak_reserved: 0,
             driver_calls: 0,
         }
-    }
-
-    pub(super) fn peak_reserved_bytes(&self) -> u64 {
-        self.peak_reserved
-    }
-
-    pub(super) fn driver_calls(&self) -> u64 {
-        self.driver_calls
-    }
-
-    /// Returns the block of `place` and the offset in it.
-    pub(super) fn locate(&self, place: Place) -> (u32, u64) {
-        let piece = self.piece(place.0);
-        (piece.block, piece.address - self.block_starts[piece.block as usize])
-    }
-
-    pub(super) fn allocate(
-        &mut self,
-        size: u64,
-        stream: StreamId,
-        observer: &mut impl Observe,
-    ) -> Option<Place> {
-        let size = size.checked_next_multiple_of(ROUNDING)?;
-        let pool = u8::from(size > SMALL);
-        let found = match self.best_fit(pool, stream.0, size) {
-            Some(found) => found,
-            None => self.grow(pool, stream.0, size, observer)?,
-        };
-        let left = self.piece(found).size - size;
-        if if pool == 0 { left >= ROUNDING } else { left > SMALL } {
-            self.split(found, size);
-        }
-        self.pieces[found as usize].allocated = true;
-        Some(Place(found))
-    }
-
-    pub(super) fn free(&mut self, place: Place) {
-        let mut at = place.0;
-        self.pieces[at as usize].allocated = false;
-        let Piece { before, after, .. } = self.piece(at);
-        if self.is_free(after) {
-            self.absorb_next(at);
-        }
-        if self.is_free(before) {
-            self.unlist(before);
-            // Absorbing expects a listed neighbour; the one absorbed here was never listed.
-            self.merge(before, at);
-            at = before;
-        }
-        self.list(at);
     }
 
     fn piece(&self, index: u32) -> Piece {
@@ -240,6 +191,7 @@ impl PyTorch {
         self.driver_calls += 1;
         let block = self.number_block(address);
         observer.block_allocated(block, block_size);
+        observer.reserved(self.reserved);
         let (before, after, allocated) = (NONE, NONE, false);
         Some(self.add(Piece {
             address,
@@ -279,8 +231,60 @@ impl PyTorch {
                 self.vacant_blocks.push(piece.block);
                 self.vacant_pieces.push(key.3);
                 observer.block_freed(piece.block);
+                observer.reserved(self.reserved);
             }
         }
+    }
+}
+
+impl Policy for PyTorch {
+    fn peak_reserved_bytes(&self) -> u64 {
+        self.peak_reserved
+    }
+
+    fn driver_calls(&self) -> u64 {
+        self.driver_calls
+    }
+
+    fn locate(&self, place: Place) -> Option<(u32, u64)> {
+        let piece = self.piece(place.0);
+        Some((piece.block, piece.address - self.block_starts[piece.block as usize]))
+    }
+
+    fn allocate(
+        &mut self,
+        size: u64,
+        stream: StreamId,
+        observer: &mut impl Observe,
+    ) -> Option<Place> {
+        let size = size.checked_next_multiple_of(ROUNDING)?;
+        let pool = u8::from(size > SMALL);
+        let found = match self.best_fit(pool, stream.0, size) {
+            Some(found) => found,
+            None => self.grow(pool, stream.0, size, observer)?,
+        };
+        let left = self.piece(found).size - size;
+        if if pool == 0 { left >= ROUNDING } else { left > SMALL } {
+            self.split(found, size);
+        }
+        self.pieces[found as usize].allocated = true;
+        Some(Place(found))
+    }
+
+    fn free(&mut self, place: Place) {
+        let mut at = place.0;
+        self.pieces[at as usize].allocated = false;
+        let Piece { before, after, .. } = self.piece(at);
+        if self.is_free(after) {
+            self.absorb_next(at);
+        }
+        if self.is_free(before) {
+            self.unlist(before);
+            // Absorbing expects a listed neighbour; the one absorbed here was never listed.
+            self.merge(before, at);
+            at = before;
+        }
+        self.list(at);
     }
 }
 

@@ -13,7 +13,6 @@ use crate::label::LabelId;
 use crate::limits::Limits;
 use crate::model::{self, Observe, PyTorch};
 use crate::trace::{Ending, Source, Trace};
-use std::collections::HashMap;
 
 /// Failed requests and passes that a report explains; later ones are counted only.
 const MAX_EXPLAINED: usize = 64;
@@ -92,7 +91,6 @@ impl Comparison {
 /// Collects the bytes that a model holds from the driver over time.
 struct ReservedCurve<'t> {
     trace: &'t Trace,
-    sizes: HashMap<u32, u64>,
     held: u64,
     /// Allocations and completed frees so far.
     requests: u64,
@@ -101,17 +99,13 @@ struct ReservedCurve<'t> {
 
 impl<'t> ReservedCurve<'t> {
     fn new(trace: &'t Trace) -> Self {
-        Self { trace, sizes: HashMap::new(), held: 0, requests: 0, points: Vec::new() }
+        Self { trace, held: 0, requests: 0, points: Vec::new() }
     }
 }
 
 impl Observe for ReservedCurve<'_> {
-    fn block_allocated(&mut self, block: u32, size: u64) {
-        self.sizes.insert(block, size);
-        self.held += size;
-    }
-    fn block_freed(&mut self, block: u32) {
-        self.held -= self.sizes.remove(&block).unwrap_or(0);
+    fn reserved(&mut self, bytes: u64) {
+        self.held = bytes;
     }
     fn replayed(&mut self, index: usize) {
         if self.points.last().map_or(0, |&(_, held)| held) != self.held {

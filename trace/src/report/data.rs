@@ -32,6 +32,9 @@ pub struct ReportData {
     pub out_of_memory: Vec<PostMortem>,
     /// Passes that moved allocations.
     pub defragmentation: Vec<Defragmentation>,
+    /// Changes of the program, and the reserved bytes that each would gain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gains: Vec<Gain>,
 }
 
 impl ReportData {
@@ -251,6 +254,20 @@ pub struct PostMortem {
     pub fits_after_defragment: bool,
     /// The map of that moment, by its index in `moments`.
     pub moment: Option<u32>,
+}
+
+/// Bytes that a change of the program would gain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gain {
+    /// The change, in words.
+    pub change: String,
+    /// Reserved bytes at peak that it saves; negative when it needs more. `None` where the trace does not tell.
+    pub gained_bytes: Option<i64>,
+    /// Whether the program fits then.
+    pub fits: Option<bool>,
+    /// Why the trace does not tell.
+    pub not_known: Option<String>,
 }
 
 /// One pass that moved allocations.

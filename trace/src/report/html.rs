@@ -26,7 +26,7 @@ const PROGRAM: [&str; 17] = [
     include_str!("page/timeline/input.js"),
 ];
 /// One file each; the page shows them in this order.
-const PANELS: [&str; 10] = [
+const PANELS: [&str; 11] = [
     include_str!("page/panels/figures.js"),
     include_str!("page/panels/search.js"),
     include_str!("page/panels/timeline.js"),
@@ -34,6 +34,7 @@ const PANELS: [&str; 10] = [
     include_str!("page/panels/events.js"),
     include_str!("page/panels/map.js"),
     include_str!("page/panels/flame.js"),
+    include_str!("page/panels/gains.js"),
     include_str!("page/panels/comparison.js"),
     include_str!("page/panels/failures.js"),
     include_str!("page/panels/passes.js"),

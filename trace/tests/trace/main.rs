@@ -11,6 +11,7 @@ mod crash;
 mod csv;
 mod exact;
 mod export;
+mod fit;
 mod hostile;
 mod imports;
 mod model;

@@ -10,11 +10,13 @@ Call `enable()` before anything touches the GPU: PyTorch cannot change its alloc
 import re
 
 from . import _history, _library, _pools, _stats
+from ._fit import fit, largest_batch
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 from ._ranks import gather
+from ._record import record_step
 from .weights import load_into, load_safetensors
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "gather", "is_enabled", "load_into", "load_safetensors", "pool", "report", "set_limit", "stats", "trace"]
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "pool", "record_step", "report", "set_limit", "stats", "trace"]
 
 _OLDEST = (2, 3)
 _HOOKS = (

@@ -1,0 +1,125 @@
+"""Will a step fit, and up to which batch: records steps and asks the command `omniheap`, which replays allocators exactly."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+from ._library import OmniheapError
+from ._record import record_step
+
+_ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
+_FIRST = (2, 4, 8)
+
+
+def fit(step, capacity, allocator="torch", fixed=0, **options):
+    """Says whether a step fits: the answer of `omniheap fit --json` as a dict (docs/fit.schema.json).
+
+    step, options: as for `record_step`.
+    capacity: bytes of the device: a number, or a text such as "24GiB".
+    allocator: "torch", "expandable", "async", "omniheap" or "plan".
+    fixed: bytes that the driver's context and libraries take.
+    """
+    room = _room(capacity, allocator, fixed)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "step.omt")
+        recording = record_step(step, path, **options)
+        return {**_ask("fit", path, *room), "leaked_bytes": recording.leaked_bytes}
+
+
+class LargestBatch:
+    """The largest batch that fits, and how that is known."""
+
+    def __init__(self, batch, peak_reserved_bytes, by, difference, traced):
+        self.batch, self.peak_reserved_bytes, self.by, self.difference, self.traced = batch, peak_reserved_bytes, by, difference, traced
+
+    def __repr__(self):
+        return f"LargestBatch(batch={self.batch}, peak_reserved_bytes={self.peak_reserved_bytes}, by={self.by!r}, traced={self.traced})"
+
+
+def largest_batch(make_step, capacity, allocator="torch", fixed=0, most=1 << 16, **options):
+    """Finds the largest batch that fits. `.batch` is 0 when 1 does not fit.
+
+    make_step: a function of a batch that returns a step as `record_step` takes it.
+    most: look no farther than this.
+
+    Three small batches are traced; where every size is a line in the batch the answer follows from the lines. It is traced
+    once more before it is said. Where sizes are no lines, every candidate is traced, and `.difference` names the operator.
+    """
+    if not callable(make_step):
+        raise OmniheapError(f"make_step is {make_step!r}; pass a function of a batch that returns a step")
+    if not isinstance(most, int) or most < 1:
+        raise OmniheapError(f"most is {most!r}; pass a whole number from 1 on")
+    room = _room(capacity, allocator, fixed)
+    with tempfile.TemporaryDirectory() as folder:
+        search = _Search(make_step, room, folder, options)
+        traces = [f"--trace={batch}:{search.record(batch)}" for batch in _FIRST]
+        guess = _ask("batch", *traces, *room, f"--most={most}")
+        if guess["by"] == "lines":
+            found = search.confirm(guess["largest_batch"] or 0)
+        else:
+            found = search.bisect(most)
+        return LargestBatch(found, search.peaks.get(found), guess["by"], guess["difference"], sorted(search.peaks))
+
+
+class _Search:
+    def __init__(self, make_step, room, folder, options):
+        self._make_step, self._room, self._folder, self._options = make_step, room, folder, options
+        # Peaks of batches that were traced and replayed.
+        self.peaks = {}
+
+    def record(self, batch):
+        path = os.path.join(self._folder, f"{batch}.omt")
+        if not os.path.exists(path):
+            step = self._make_step(batch)
+            if not callable(step):
+                raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
+            record_step(step, path, **self._options)
+        return path
+
+    def fits(self, batch):
+        answer = _ask("fit", self.record(batch), *self._room)
+        self.peaks[batch] = answer["peak_reserved_bytes"]
+        return answer["fits"]
+
+    def confirm(self, batch):
+        """The batch itself where its own trace fits; else the next lower one that does."""
+        while batch > 0 and not self.fits(batch):
+            batch -= max(1, batch // 64)
+        return batch
+
+    def bisect(self, most):
+        low, high = 0, 1
+        while high <= most and self.fits(high):
+            low, high = high, 2 * high
+        high = min(high, most + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.fits(middle) else (low, middle)
+        return low
+
+
+def _room(capacity, allocator, fixed):
+    if allocator not in _ALLOCATORS:
+        raise OmniheapError(f"allocator is {allocator!r}; choose one of {', '.join(_ALLOCATORS)}")
+    return f"--capacity={_bytes('capacity', capacity)}", f"--fixed={_bytes('fixed', fixed)}", f"--allocator={allocator}"
+
+
+def _bytes(name, value):
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not is_number and not (isinstance(value, str) and value.strip()):
+        raise OmniheapError(f"{name} is {value!r}; pass bytes, or a text such as '24GiB'")
+    return str(value).replace(" ", "")
+
+
+def _ask(*arguments):
+    """What the command answers; a step that does not fit is an answer."""
+    command = os.environ.get("OMNIHEAP_COMMAND") or shutil.which("omniheap")
+    if command is None:
+        raise OmniheapError("the command `omniheap` is not found; install it with `cargo install --path cli`, or set OMNIHEAP_COMMAND to it")
+    done = subprocess.run([command, *arguments, "--json"], capture_output=True, text=True)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        raise OmniheapError(done.stderr.strip() or f"{command}: ended with code {done.returncode}") from None

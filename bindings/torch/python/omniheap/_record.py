@@ -1,0 +1,439 @@
+"""Records one training or inference step operator by operator, on fake tensors: no GPU is needed and nothing is computed.
+
+A dispatch mode sees every operator below autograd. Storages are born when an operator returns one that is new, and die when
+their weak reference does. On fake tensors the autograd engine would ask a driver for streams, so it is told that tensors are
+of the device "meta"; everything that Python sees has the device that the program asked for.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import warnings
+import weakref
+
+from ._ledger import Ledger
+from ._library import OmniheapError
+from ._trace import Writer
+
+_REAL = "record it on a GPU with fake=False, or leave it out of the step"
+
+
+class Recording:
+    """What was recorded, and where."""
+
+    def __init__(self, path, ledger, leaked):
+        self.path, self.allocations, self.peak_live_bytes, self.leaked_bytes = path, ledger.allocations, ledger.peak_live_bytes, leaked
+
+    def __repr__(self):
+        return f"Recording({self.path!r}, allocations={self.allocations}, peak_live_bytes={self.peak_live_bytes}, leaked_bytes={self.leaked_bytes})"
+
+
+def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
+    """Records what a step allocates into a trace that `omniheap fit` reads.
+
+    step: a function without arguments. With fake=True it makes the model, its optimizer and its data itself, because whatever
+        exists already is not fake. If it returns a function, that one is the step and is called `steps` times; the first
+        call then shows what an optimizer makes once, the second what every later step does.
+    path: the file to write.
+    fake: run on fake tensors, which have shapes and no bytes.
+    device: the device whose memory is recorded.
+    """
+    import torch
+
+    if not callable(step):
+        raise OmniheapError(f"step is {step!r}; pass a function without arguments")
+    if not isinstance(steps, int) or steps < 1:
+        raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
+    writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
+    try:
+        ledger = Ledger(writer)
+        leaked = _run(torch, step, ledger, fake, torch.device(device), steps)
+        if not ledger.allocations:
+            raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
+        ledger.finish()
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    return Recording(os.fspath(path), ledger, leaked)
+
+
+def _run(torch, step, ledger, fake, device, steps):
+    """Runs the step under the recorder; returns the bytes by which the last call left more behind than the one before."""
+    recorder = _recorder(torch)(ledger, fake, device)
+    gc.collect()
+    was_enabled = gc.isenabled()
+    # Cycles would be found at other operators each time; traces of two batches must match.
+    gc.disable()
+    try:
+        with contextlib.ExitStack() as stack:
+            if fake:
+                stack.enter_context(_faked(torch, device))
+            stack.enter_context(recorder.watching())
+            stack.enter_context(_explained(torch))
+            stack.enter_context(recorder)
+            made = step()
+            left = []
+            for _ in range(steps if callable(made) else 0):
+                made()
+                gc.collect()
+                left.append(ledger.live_bytes)
+            recorder.stop()
+            del made
+    finally:
+        if was_enabled:
+            gc.enable()
+    return max(0, left[-1] - left[-2]) if len(left) > 1 else 0
+
+
+@contextlib.contextmanager
+def _explained(torch):
+    """Says what to do about what fake tensors cannot."""
+    from torch._subclasses import fake_tensor
+
+    try:
+        yield
+    except fake_tensor.DataDependentOutputException as error:
+        raise OmniheapError(f"{error.func} needs a value, and fake tensors have none (.item(), a scaler's check, a condition on data); {_REAL}") from error
+    except fake_tensor.DynamicOutputShapeException as error:
+        raise OmniheapError(f"the shape that {error.func} returns depends on data, and fake tensors have none; {_REAL}") from error
+    except fake_tensor.UnsupportedOperatorException as error:
+        raise OmniheapError(f"{error.func} has no fake kernel; register one with torch.library.register_fake, or {_REAL}") from error
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        text = str(error)
+        if "convert all Tensors to FakeTensors" in text or "Mixing fake modes" in text:
+            raise OmniheapError("the step uses a tensor that exists already; make the model, the optimizer and the data inside of the step, or pass fake=False") from error
+        if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
+            raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
+        raise
+
+
+@contextlib.contextmanager
+def _faked(torch, device):
+    """Fake tensors, and the places of PyTorch that look at types or drivers where a fake tensor of a GPU should pass."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    def swap(one, other):
+        # The original refuses tensors with weak references, which every fake one has.
+        torch._C._swap_tensor_impl(one, other)
+        one.__dict__, other.__dict__ = other.__dict__, one.__dict__
+
+    # By module: the packages above do not show them all.
+    named = importlib.import_module
+    patches = [
+        (torch.utils, "swap_tensors", swap),
+        (named("torch.cuda.amp.common"), "amp_definitely_not_available", lambda: False),
+        (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+    ]
+    for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
+        patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
+    patches += _gpu_choices(torch, device)
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
+    for owner, name, value in patches:
+        setattr(owner, name, value)
+    try:
+        with _autocast(torch), FakeTensorMode():
+            yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+# What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
+_IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matmul linalg_multi_dot prelu conv1d conv2d conv3d conv_tbc
+    conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution _convolution einsum""".split()
+_IN_FLOAT = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus
+    layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
+    nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
+    softmax.int log_softmax.int cumprod cumsum prod prod.dim_int sum sum.dim_IntList""".split()
+
+
+@contextlib.contextmanager
+def _autocast(torch):
+    """Autocast's kernels of a GPU in Python: the original ones ask the device, and are told another one."""
+    key = torch._C.DispatchKey.AutocastCUDA
+    cache = {}
+
+    def cast(value, dtype):
+        if isinstance(value, (list, tuple)):
+            return type(value)(cast(each, dtype) for each in value)
+        is_cast = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype not in (dtype, torch.float64) and value.device.type == "cuda"
+        if not is_cast:
+            return value
+        # As the original: leaves are cast once while the outermost context lasts.
+        is_kept = dtype != torch.float32 and value.dtype == torch.float32 and value.requires_grad and value.is_leaf and torch.is_autocast_cache_enabled()
+        if not is_kept:
+            return value.to(dtype)
+        if id(value) not in cache:
+            cache[id(value)] = (value, value.to(dtype))
+        return cache[id(value)][1]
+
+    def kernel(operator, is_half):
+        def call(*arguments, **options):
+            with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+                dtype = torch.get_autocast_dtype("cuda") if is_half else torch.float32
+                options = {name: cast(value, dtype) for name, value in options.items()}
+                return operator(*(cast(value, dtype) for value in arguments), **options)
+
+        return call
+
+    leave = torch.amp.autocast_mode.autocast.__exit__
+
+    def leaves(self, *rest):
+        result = leave(self, *rest)
+        if not torch.is_autocast_enabled("cuda"):
+            cache.clear()
+        return result
+
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            # That these kernels replace others for a while is what is wanted.
+            warnings.simplefilter("ignore")
+            for names, is_half in ((_IN_HALF, True), (_IN_FLOAT, False)):
+                for name in names:
+                    base, _, overload = name.partition(".")
+                    packet = getattr(torch.ops.aten, base, None)
+                    if packet is not None and (overload or "default") in packet.overloads():
+                        operator = getattr(packet, overload or "default")
+                        library.impl(name, kernel(operator, is_half), "AutocastCUDA", allow_override=True)
+        torch.amp.autocast_mode.autocast.__exit__ = leaves
+        yield
+    finally:
+        torch.amp.autocast_mode.autocast.__exit__ = leave
+        library._destroy()
+
+
+def _gpu_choices(torch, device):
+    """Functions that PyTorch makes of other operators on a GPU than elsewhere, which it decides by the device in C++."""
+    functional, aten = torch.nn.functional, torch.ops.aten
+    halves = (torch.float16, torch.bfloat16)
+
+    def dropout(input, p=0.5, training=True, inplace=False):
+        if not training or inplace or not 0.0 < p < 1.0:
+            return NotImplemented
+        return torch.native_dropout(input, p, True)[0]
+
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if query.dim() != 4 or key.size(-1) != value.size(-1):
+            return NotImplemented
+        if torch.is_autocast_enabled(device.type):
+            query, key, value = (each.to(torch.get_autocast_dtype(device.type)) for each in (query, key, value))
+        if attn_mask is None and query.dtype in halves and query.size(-1) <= 256 and query.size(-1) % 8 == 0:
+            return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+        if enable_gqa:
+            key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
+        if attn_mask is not None:
+            if attn_mask.dtype == torch.bool:
+                attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
+            attn_mask = attn_mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))
+        wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+        return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, scale=scale)[0]
+
+    def rms_norm(input, normalized_shape, weight=None, eps=None):
+        return aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
+
+    def instead(original, chosen):
+        def call(input, *arguments, **options):
+            result = NotImplemented
+            if isinstance(input, torch.Tensor) and input.device.type == device.type:
+                result = chosen(input, *arguments, **options)
+            return original(input, *arguments, **options) if result is NotImplemented else result
+
+        return call
+
+    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention)]
+    if hasattr(aten, "_fused_rms_norm"):
+        choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
+    return [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in choices]
+
+
+def _recorder(torch):
+    """The dispatch mode; a function, because its base class is PyTorch's."""
+    from torch.utils import _pytree as pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    asks_device = torch.ops.prim.device.default
+    meta = torch.device("meta")
+    copies = (aten.clone.default, aten._to_copy.default)
+
+    class Recorder(TorchDispatchMode):
+        def __init__(self, ledger, fake, device):
+            super().__init__()
+            self._ledger, self._fake, self._device = ledger, fake, device
+            self._references, self._modules, self._parameters, self._roots = {}, {}, {}, 0
+            self._stack, self._optimizer, self._paths = [], None, {}
+            self._stopped = False
+
+        def stop(self):
+            """Ends the recording: what dies from now on lives to the end of the trace."""
+            self._stopped = True
+
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            options = options or {}
+            if self._fake:
+                if function is asks_device:
+                    known = arguments[0].fake_device
+                    return meta if known.type == self._device.type else known
+                if options.get("device") is not None and options["device"].type == "meta":
+                    options = {**options, "device": self._device}
+                if function is aten._to_copy.default and self._is_same(arguments[0], options):
+                    return aten.alias.default(arguments[0])
+            result = function(*arguments, **options)
+            if not self._stopped:
+                self._ran(function, arguments, result)
+            return result
+
+        def _is_same(self, tensor, options):
+            """Whether a copy to a device would not be made, were the tensor's device known where that is decided."""
+            wanted, others = options.get("device"), {"device", "dtype", "non_blocking", "layout", "pin_memory"}
+            is_there = wanted is not None and torch.device(wanted).type == tensor.device.type
+            is_same_type = options.get("dtype") in (None, tensor.dtype)
+            return is_there and is_same_type and not any(value is not None for name, value in options.items() if name not in others)
+
+        def _ran(self, function, arguments, result):
+            ledger = self._ledger
+            node = torch._C._current_autograd_node()
+            ledger.tick()
+            ledger.enters(node is not None)
+            path = self._path(node)
+            gathers = node.variable if node is not None and hasattr(node, "variable") else None
+            for tensor in pytree.tree_leaves(result):
+                if isinstance(tensor, torch.Tensor) and tensor.device.type == self._device.type:
+                    self._sees(tensor, function, arguments, path, node, gathers)
+
+        def _sees(self, tensor, function, arguments, path, node, gathers):
+            storage = tensor.untyped_storage()
+            key, size = storage._cdata, storage.nbytes()
+            life = self._ledger.get(key)
+            if life is None and size:
+                life = self._born(storage, key, size, tensor, function, arguments, path, node)
+            elif life is not None:
+                self._ledger.resized(key, size)
+            if gathers is not None and life is not None and life.category in ("temporary", "activation"):
+                owner = self._parameters.get(id(gathers))
+                if owner is not None:
+                    self._ledger.becomes(key, "gradient", owner[:-1], owner[-1], _typed(gathers))
+
+        def _born(self, storage, key, size, tensor, function, arguments, path, node):
+            is_input = not self._stack and node is None and not self._optimizer and not self._has_tensor(arguments)
+            is_forward = node is None and not self._optimizer and not is_input
+            category = "input" if is_input else "activation" if is_forward else "temporary"
+            self._references[key] = weakref.ref(storage, lambda _: self._died(key))
+            marks = ["optimizer"] if self._optimizer else []
+            if function in copies and _changes_layout(torch, arguments[0], tensor):
+                marks.append("layout")
+            return self._ledger.born(key, size, category, path, str(function), _dtype(tensor), is_forward, marks)
+
+        def _has_tensor(self, arguments):
+            """Whether an operator reads a tensor of the device; a copy from the host does not."""
+            return any(isinstance(each, torch.Tensor) and each.device.type == self._device.type for each in pytree.tree_leaves(arguments))
+
+        def _died(self, key):
+            self._references.pop(key, None)
+            if not self._stopped:
+                self._ledger.died(key)
+
+        def _path(self, node):
+            """The module that an operator runs for: the innermost one, or in a backward pass the one that made the node."""
+            if self._stack:
+                path = self._stack[-1]
+            elif self._optimizer:
+                return (self._optimizer,)
+            elif node is not None:
+                return self._paths.get(node._sequence_nr(), ())
+            else:
+                path = ()
+            made = torch.autograd._get_sequence_nr() - 1
+            if node is not None:
+                # A checkpoint runs forward inside of a backward pass, on numbers that were given before.
+                self._paths[made] = path
+            else:
+                self._paths.setdefault(made, path)
+            return path
+
+        @contextlib.contextmanager
+        def watching(self):
+            """Follows modules and optimizers."""
+            module, optimizer = (importlib.import_module(name) for name in ("torch.nn.modules.module", "torch.optim.optimizer"))
+            hooks = [
+                module.register_module_forward_pre_hook(self._enters_module),
+                module.register_module_forward_hook(self._leaves_module, always_call=True),
+                optimizer.register_optimizer_step_pre_hook(self._enters_optimizer),
+                optimizer.register_optimizer_step_post_hook(self._leaves_optimizer),
+            ]
+            try:
+                yield
+            finally:
+                for hook in hooks:
+                    hook.remove()
+
+        def _enters_module(self, module, _):
+            if type(module).__name__ == "OptimizedModule":
+                raise OmniheapError("the model is compiled, and its compiler plans memory itself; record the model as it was, or run it under omniheap.torch.enable() and omniheap.torch.trace()")
+            if not self._stack or module not in self._modules:
+                self._learn(module)
+            self._stack.append(self._modules[module])
+
+        def _leaves_module(self, module, _, result):
+            if not self._stack:
+                return
+            path = self._stack.pop()
+            # The first number on a path is that of a block; modules inside of it may be numbered as well.
+            if path and path[-1].isdigit() and not any(part.isdigit() for part in path[:-1]):
+                for tensor in pytree.tree_leaves(result):
+                    life = self._ledger.get(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
+                    if life is not None and life.is_forward:
+                        life.marks.add("output")
+
+        def _learn(self, root):
+            """Names the modules below one that was called by nobody, and what they hold."""
+            above = self._stack[-1] if self._stack else ()
+            if root not in self._modules:
+                if self._roots or above:
+                    above = (*above, type(root).__name__)
+                self._roots += 1
+            else:
+                above = self._modules[root]
+            for name, module in root.named_modules():
+                self._modules.setdefault(module, above + tuple(filter(None, name.split("."))))
+            for category, named in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
+                for name, tensor in named:
+                    path = above + tuple(name.split("."))
+                    self._parameters[id(tensor)] = path
+                    self._ledger.becomes(tensor.untyped_storage()._cdata, category, path[:-1], path[-1], _typed(tensor))
+
+        def _enters_optimizer(self, optimizer, *_):
+            self._optimizer = type(optimizer).__name__
+
+        def _leaves_optimizer(self, optimizer, *_):
+            self._optimizer = None
+            for number, (parameter, state) in enumerate(optimizer.state.items()):
+                path = self._parameters.get(id(parameter), ("parameters", str(number)))
+                for name, value in state.items():
+                    if isinstance(value, torch.Tensor):
+                        self._ledger.becomes(value.untyped_storage()._cdata, "optimizer", path, name, _typed(value))
+
+    return Recorder
+
+
+def _dtype(tensor):
+    return str(tensor.dtype).removeprefix("torch.") if hasattr(str, "removeprefix") else str(tensor.dtype)[len("torch."):]
+
+
+def _typed(tensor):
+    """Element type and shape, for what does not depend on the batch."""
+    shape = "x".join(str(int(size)) for size in tensor.shape)
+    return f"{_dtype(tensor)}[{shape}]" if shape else _dtype(tensor)
+
+
+def _changes_layout(torch, before, after):
+    """Whether a copy goes between the layouts of images, NCHW and NHWC."""
+    if not isinstance(before, torch.Tensor) or before.dim() != 4 or before.shape != after.shape:
+        return False
+    last = torch.channels_last
+    is_last = [each.is_contiguous(memory_format=last) and not each.is_contiguous() for each in (before, after)]
+    return is_last[0] != is_last[1]

@@ -1,0 +1,89 @@
+"""Writes omniheap's binary trace format, version 1 (docs/trace-format.md). Needs neither PyTorch nor the library."""
+
+import os
+import struct
+import zlib
+
+_MAGIC = b"OMNITRC\n" + struct.pack("<H6x", 1)
+_CHUNK = 64 << 10
+_ALLOCATE, _FREE, _LABEL, _TITLE, _RENAME = 1, 3, 10, 11, 16
+_LONGEST_TEXT = 60_000
+
+
+def _varint(number):
+    parts = bytearray()
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+class Writer:
+    """A trace under way. It has its name only once `close` was called; without that the file is removed."""
+
+    def __init__(self, path, title):
+        self._path = os.fspath(path)
+        self._part = f"{self._path}.{os.getpid()}.part"
+        self._file = open(self._part, "wb")
+        self._file.write(_MAGIC)
+        self._payload, self._records = bytearray(), 0
+        self._labels, self._ids, self._now, self._written = {(): 0}, 0, 0, 0
+        self._record(_TITLE, title.encode()[:_LONGEST_TEXT])
+
+    def allocate(self, time, size, label):
+        """Notes an allocation at a time in microseconds, never less than before; returns its number."""
+        label = self._label(label)
+        number = self._ids
+        self._ids += 1
+        self._record(_ALLOCATE, _varint(number) + _varint(size) + b"\0\0" + _varint(label), time)
+        return number
+
+    def free(self, time, number):
+        """Notes that an allocation's bytes may be reused."""
+        self._record(_FREE, _varint(number) + b"\0", time)
+
+    def rename(self, number, label):
+        """Gives an allocation another label, from its beginning on."""
+        label = self._label(label)
+        self._record(_RENAME, _varint(number) + _varint(label))
+
+    def close(self):
+        """Finishes the file and puts it in its place."""
+        self._flush()
+        self._chunk(b"", 0xFFFFFFFF)
+        self._file.close()
+        os.replace(self._part, self._path)
+
+    def abandon(self):
+        """Removes what was written."""
+        self._file.close()
+        if os.path.exists(self._part):
+            os.remove(self._part)
+
+    def _label(self, path):
+        """The number of a label: a tuple of texts, written once with everything above it."""
+        known = self._labels.get(path)
+        if known is None:
+            parent = self._label(path[:-1])
+            self._record(_LABEL, _varint(parent) + path[-1].encode()[:_LONGEST_TEXT])
+            known = self._labels[path] = len(self._labels)
+        return known
+
+    def _record(self, kind, fields, time=None):
+        step = 0 if time is None else time - self._now
+        self._now += step
+        body = bytes([kind]) + _varint(step) + fields
+        self._payload += struct.pack("<H", len(body)) + body
+        self._records += 1
+        if len(self._payload) >= _CHUNK:
+            self._flush()
+
+    def _flush(self):
+        if self._records:
+            self._chunk(bytes(self._payload), self._records)
+            self._payload, self._records = bytearray(), 0
+
+    def _chunk(self, payload, records):
+        head = struct.pack("<II", len(payload), records)
+        self._file.write(head + struct.pack("<I", zlib.crc32(head + payload)) + payload)

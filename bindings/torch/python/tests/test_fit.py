@@ -1,0 +1,323 @@
+"""Recording steps and asking whether they fit. What needs PyTorch is left out where it is not installed."""
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import omniheap.torch
+from omniheap import OmniheapError, _fit
+from omniheap._ledger import Ledger
+from omniheap._trace import Writer
+
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+_SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../trace/tests/data/step.omt")
+
+
+class Written:
+    """A writer that keeps what it is told."""
+
+    def __init__(self):
+        self.labels, self.events = [], []
+
+    def allocate(self, time, size, label):
+        self.labels.append(label)
+        self.events.append(("a", time, len(self.labels) - 1, size))
+        return len(self.labels) - 1
+
+    def free(self, time, number):
+        self.events.append(("f", time, number))
+
+    def rename(self, number, label):
+        self.labels[number] = label
+
+
+def write_sample(path):
+    """A step of three storages: a parameter, what is kept of the forward pass, and what is not."""
+    ledger = Ledger(Writer(path, "a step"))
+    ledger.tick()
+    ledger.born("w", 4096, "input", (), "aten.empty.memory_format", "float32", False)
+    ledger.becomes("w", "parameter", ("h", "0"), "weight", "float32[32x32]")
+    ledger.tick()
+    ledger.born("t", 300, "activation", ("h", "0"), "aten.mm.default", "float32", True)
+    ledger.born("y", 200, "activation", ("h", "0"), "aten.gelu.default", "float32", True).marks.add("output")
+    ledger.died("t")
+    ledger.tick()
+    ledger.enters(True)
+    ledger.born("g", 1 << 40, "temporary", ("h", "0"), "aten.mm.default", "float32", False)
+    ledger.died("g")
+    ledger.died("y")
+    ledger.finish()
+    ledger._writer.close()
+
+
+class Traces(unittest.TestCase):
+    def test_bytes_are_those_that_the_reader_is_tested_with(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "step.omt")
+            write_sample(path)
+            self.assertEqual(os.listdir(folder), ["step.omt"])
+            with open(path, "rb") as written, open(_SAMPLE, "rb") as expected:
+                self.assertEqual(written.read(), expected.read())
+
+    def test_what_is_abandoned_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            writer = Writer(os.path.join(folder, "step.omt"), "")
+            writer.allocate(0, 1, ("x",))
+            writer.abandon()
+            self.assertEqual(os.listdir(folder), [])
+
+
+class Ledgers(unittest.TestCase):
+    def setUp(self):
+        self.written = Written()
+        self.ledger = Ledger(self.written)
+
+    def born(self, key, category="activation", is_forward=True, size=10):
+        return self.ledger.born(key, size, category, ("h",), "op", "float32", is_forward)
+
+    def test_what_dies_before_the_backward_pass_was_temporary(self):
+        for key in "abc":
+            self.born(key)
+        self.ledger.get("c").marks.add("output")
+        self.ledger.died("a")
+        self.ledger.died("c")
+        self.ledger.enters(True)
+        self.ledger.died("b")
+        self.assertEqual([label[0] for label in self.written.labels], ["temporary", "activation", "activation"])
+
+    def test_each_backward_pass_counts(self):
+        for is_backward in (True, True, False, True):
+            self.ledger.enters(is_backward)
+        self.assertEqual(self.ledger.backwards, 2)
+        self.assertEqual(self.born("g", "temporary", False).name()[-1], "op[backward] float32")
+
+    def test_a_storage_that_grows_is_another_allocation(self):
+        self.born("a")
+        self.ledger.resized("a", 10)
+        self.assertEqual(self.ledger.live_bytes, 10)
+        self.ledger.resized("a", 0)
+        self.assertEqual(self.ledger.live_bytes, 0)
+        self.ledger.resized("a", 30)
+        self.ledger.died("a")
+        self.assertEqual(self.ledger.live_bytes, 0)
+        self.assertEqual([event[0] for event in self.written.events], ["a", "f", "a", "f"])
+        self.assertEqual(self.ledger.peak_live_bytes, 30)
+
+    def test_strangers_are_left_alone(self):
+        self.ledger.died("x")
+        self.ledger.resized("x", 5)
+        self.ledger.becomes("x", "gradient", (), "w", "float32")
+        self.assertEqual(self.written.events, [])
+
+
+class Asking(unittest.TestCase):
+    """The search for a batch, with a step whose peak is a function of the batch."""
+
+    def search(self, peak, lines=True, guess=None, **options):
+        def record(step, path, **_):
+            with open(path, "w") as file:
+                file.write(str(step()))
+
+        def ask(command, *arguments):
+            capacity = int(next(each for each in arguments if each.startswith("--capacity=")).partition("=")[2])
+            if command == "batch":
+                return {"by": "lines" if lines else "traces", "difference": None if lines else "conv", "largest_batch": guess}
+            with open(arguments[0]) as file:
+                bytes = int(file.read())
+            return {"peak_reserved_bytes": bytes, "fits": bytes <= capacity}
+
+        with mock.patch.object(_fit, "record_step", record), mock.patch.object(_fit, "_ask", ask):
+            return omniheap.torch.largest_batch(lambda batch: lambda: peak(batch), 1000, **options)
+
+    def test_an_answer_on_the_lines_is_traced_once_more(self):
+        found = self.search(lambda batch: 10 * batch, guess=100)
+        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (100, 1000, [100]))
+
+    def test_a_guess_that_does_not_fit_is_not_said(self):
+        found = self.search(lambda batch: 10 * batch + (50 if batch > 50 else 0), guess=100)
+        self.assertEqual((found.batch, found.by), (95, "lines"))
+        self.assertEqual(self.search(lambda batch: 2000, guess=None).batch, 0)
+
+    def test_without_lines_candidates_are_traced(self):
+        for largest in (0, 1, 2, 7, 63, 64, 65):
+            found = self.search(lambda batch: 1000 if batch <= largest else 1001, lines=False, most=100)
+            self.assertEqual((found.batch, found.difference), (largest, "conv"))
+        self.assertEqual(self.search(lambda batch: 1, lines=False, most=100).batch, 100)
+
+    def test_bad_arguments_are_refused(self):
+        step = lambda: None
+        for call, word in (
+            (lambda: omniheap.torch.fit(step, 2.5), "capacity"),
+            (lambda: omniheap.torch.fit(step, True), "capacity"),
+            (lambda: omniheap.torch.fit(step, "24GiB", allocator="malloc"), "expandable"),
+            (lambda: omniheap.torch.fit(step, "24GiB", fixed=-1), "fixed"),
+            (lambda: omniheap.torch.largest_batch(step, "24GiB", most=0), "most"),
+            (lambda: omniheap.torch.largest_batch(3, "24GiB"), "make_step"),
+            (lambda: self.search(lambda batch: 1, lines=False, most=1) and _fit._Search(lambda batch: 5, (), "/nowhere", {}).record(1), "returned 5"),
+        ):
+            with self.assertRaises(OmniheapError) as caught:
+                call()
+            self.assertIn(word, str(caught.exception))
+
+    def test_the_command_is_asked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = os.path.join(folder, "omniheap")
+            with open(command, "w") as file:
+                file.write(f"#!{sys.executable}\nimport json, sys\nif 'bad' in sys.argv: sys.exit('omniheap: no such thing')\nprint(json.dumps(sys.argv[1:]))\nsys.exit(1)\n")
+            os.chmod(command, 0o755)
+            with mock.patch.dict(os.environ, OMNIHEAP_COMMAND=command):
+                self.assertEqual(_fit._ask("fit", "x"), ["fit", "x", "--json"])
+                with self.assertRaises(OmniheapError) as caught:
+                    _fit._ask("bad")
+                self.assertIn("no such thing", str(caught.exception))
+            with mock.patch.dict(os.environ, {"PATH": folder + "/none"}, clear=True), self.assertRaises(OmniheapError) as caught:
+                _fit._ask("fit")
+            self.assertIn("cargo install", str(caught.exception))
+
+
+@unittest.skipUnless(_HAS_TORCH, "PyTorch is not installed")
+class Steps(unittest.TestCase):
+    """Steps on fake tensors; no GPU is needed."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "step.omt")
+
+    def labels(self, step, **options):
+        """Records, and returns for each allocation its label and size, in order of birth."""
+        kept = []
+        born = Ledger.born
+        with mock.patch.object(Ledger, "born", lambda *arguments, **more: kept.append(born(*arguments, **more)) or kept[-1]):
+            self.recording = omniheap.torch.record_step(step, self.path, **options)
+        return [("/".join(life.name()), life.size) for life in kept]
+
+    def step(self, device="cuda"):
+        import torch
+
+        def setup():
+            blocks = [torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)) for _ in range(2)]
+            model = torch.nn.Sequential(*blocks).to(device)
+            optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+
+            def step():
+                model(torch.ones(32, 64, device=device)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+            return step
+
+        return setup
+
+    def test_labels_say_what_a_storage_was_for(self):
+        labels = self.labels(self.step())
+        by = lambda start: [label for label, _ in labels if label.startswith(start)]
+        self.assertEqual(len(by("parameter/")), 8)
+        self.assertIn("parameter/0/0/weight float32[256x64]", by("parameter/"))
+        self.assertEqual(len(by("gradient/")), 16, "of two steps")
+        self.assertIn("optimizer/1/2/weight/exp_avg_sq float32[64x256]", by("optimizer/"))
+        self.assertIn("activation/0/1/aten.gelu.default float32", by("activation/"))
+        outputs = {label for label in by("activation/") if "[output]" in label}
+        self.assertEqual(outputs, {f"activation/{block}/2/aten.addmm.default[output] float32" for block in (0, 1)})
+        self.assertTrue(any("[backward]" in label for label in by("temporary/0/")))
+        self.assertTrue(any("_foreach_sqrt" in label and "[optimizer]" in label for label in by("temporary/AdamW/")))
+        self.assertEqual(self.recording.leaked_bytes, 0)
+
+    def test_fake_tensors_live_as_real_ones_do(self):
+        fake = self.labels(self.step())
+        fakes_peak = self.recording.peak_live_bytes
+        real = self.labels(self.step("cpu"), fake=False, device="cpu")
+        # Copies from the host to the device are made once, and only on the fake device.
+        made = len([label for label, _ in fake if label.startswith("parameter/")])
+        self.assertEqual(made, len([label for label, _ in real if label.startswith("parameter/")]))
+        # On the host the optimizer's scalars live there too.
+        of_steps = lambda labels: [each for each in labels if not each[0].startswith(("parameter/", "optimizer/", "input/")) and each[1] > 4]
+        self.assertEqual([size for _, size in of_steps(fake)], [size for _, size in of_steps(real)])
+        self.assertAlmostEqual(fakes_peak, self.recording.peak_live_bytes, delta=256)
+
+    def test_autocast_and_checkpoints_are_followed(self):
+        import torch
+        from torch.utils.checkpoint import checkpoint
+
+        def setup():
+            blocks = [torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Dropout(0.5)).cuda() for _ in range(2)]
+
+            def step():
+                with torch.autocast("cuda", dtype=torch.bfloat16):
+                    for block in blocks:
+                        value = checkpoint(block, torch.ones(8, 64, device="cuda"), use_reentrant=False)
+                value.sum().backward()
+
+            return step
+
+        labels = [label for label, _ in self.labels(setup)]
+        self.assertTrue(any(label.endswith("aten.addmm.default[backward] bfloat16") for label in labels), labels)
+        self.assertTrue(any("native_dropout" in label and label.endswith("bool") for label in labels), labels)
+
+    def test_pytorch_is_as_it_was(self):
+        import torch
+
+        before = (torch.nn.functional.dropout, torch.utils.swap_tensors, torch.cuda.is_bf16_supported, torch.amp.autocast_mode.autocast.__exit__)
+        omniheap.torch.record_step(self.step(), self.path, steps=1)
+        after = (torch.nn.functional.dropout, torch.utils.swap_tensors, torch.cuda.is_bf16_supported, torch.amp.autocast_mode.autocast.__exit__)
+        self.assertEqual(before, after)
+
+    def test_a_leak_between_steps_is_counted(self):
+        import torch
+
+        kept = []
+        step = lambda: lambda: kept.append(torch.ones(256, device="cuda"))
+        self.assertEqual(omniheap.torch.record_step(step, self.path, steps=3).leaked_bytes, 1024)
+
+    def test_what_fake_tensors_cannot_is_explained(self):
+        import torch
+
+        outside = torch.nn.Linear(4, 4)
+        ones = lambda: torch.ones(4, 4, device="cuda")
+
+        class OptimizedModule(torch.nn.Module):
+            def forward(self, value):
+                return value
+
+        for step, word in (
+            (lambda: ones().sum().item(), "needs a value"),
+            (lambda: ones()[ones() > 0], "depends on data"),
+            (lambda: outside(torch.ones(4, 4)), "inside of the step"),
+            (lambda: OptimizedModule()(ones()), "compiled"),
+            (lambda: torch.ones(4), "allocates nothing"),
+            ("step", "pass a function"),
+        ):
+            with self.assertRaises(OmniheapError) as caught:
+                omniheap.torch.record_step(step, self.path)
+            self.assertIn(word, str(caught.exception))
+            self.assertFalse(os.path.exists(self.path), "nothing half done")
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), [])
+
+    @unittest.skipUnless(os.environ.get("OMNIHEAP_COMMAND"), "OMNIHEAP_COMMAND names no command")
+    def test_the_command_answers(self):
+        answer = omniheap.torch.fit(self.step(), "1GiB")
+        self.assertTrue(answer["fits"])
+        known = {row["change"] for row in answer["changes"] if row["not_known"] is None}
+        self.assertEqual(len(known), len(answer["changes"]), json.dumps(answer["changes"]))
+
+        def make_step(batch):
+            import torch
+
+            def setup():
+                model = torch.nn.Linear(1024, 1024).cuda()
+                return lambda: model(torch.ones(batch * 256, 1024, device="cuda")).sum().backward()
+
+            return setup
+
+        found = omniheap.torch.largest_batch(make_step, "256MiB", allocator="plan")
+        self.assertEqual(found.by, "lines")
+        self.assertGreater(found.batch, 8)
+        self.assertLessEqual(found.peak_reserved_bytes, 256 << 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,172 @@
+//! `omniheap batch`: the largest batch that fits, from traces of a step at three batches.
+use super::Failure;
+use super::fit::{Allocator, Room, not_empty};
+use super::output::{self, Format};
+use super::replay::open_trace;
+use omniheap::trace::Trace;
+use omniheap::trace::fit::{BatchError, Lines, Peak, largest};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Find the largest batch that fits: sizes are lines in the batch, checked on a third trace
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The batch, and a trace of the step at that batch; three or more. Sequence lengths work as well
+    #[arg(long = "trace", required = true, value_name = "BATCH:TRACE", value_parser = parse_trace)]
+    traces: Vec<(u64, PathBuf)>,
+    #[command(flatten)]
+    room: Room,
+    /// Look no farther than this batch
+    #[arg(long, value_name = "BATCH", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    most: u64,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  omniheap batch --trace 2:a.omt --trace 4:b.omt --trace 8:c.omt --capacity 24G
+
+Trace the answer once more before you rely on it; omniheap.torch.largest_batch does.
+
+Exit codes: 0 found, 1 not even the smallest batch fits, 2 bad input.";
+
+fn parse_trace(text: &str) -> Result<(u64, PathBuf), String> {
+    let parts = text.split_once(':').and_then(|(batch, path)| Some((batch.parse().ok()?, path)));
+    match parts {
+        Some((batch, path)) if batch > 0 && !path.is_empty() => Ok((batch, path.into())),
+        _ => Err("expected a batch from 1 on and a file, such as 8:step.omt".into()),
+    }
+}
+
+/// One result: the contract of `--json`.
+#[derive(Debug, Serialize)]
+struct Found {
+    allocator: Allocator,
+    capacity_bytes: u64,
+    fixed_bytes: u64,
+    /// `None` when not even the smallest batch fits.
+    largest_batch: Option<u64>,
+    peak_reserved_bytes: Option<u64>,
+    by: By,
+    /// Why sizes are no lines in the batch: the first operator that differs.
+    difference: Option<String>,
+    /// Larger batches need less somewhere among the traces.
+    falls: bool,
+    traces: Vec<Traced>,
+}
+
+/// How the answer was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum By {
+    /// From lines through every allocation's size.
+    Lines,
+    /// The largest of the traces that fits.
+    Traces,
+}
+
+/// One of the traces.
+#[derive(Debug, Serialize)]
+struct Traced {
+    batch: u64,
+    peak_reserved_bytes: u64,
+    fits: bool,
+}
+
+/// Reads every trace, then answers.
+pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let mut traces = Vec::new();
+    for (batch, path) in &arguments.traces {
+        traces.push((*batch, not_empty(path, open_trace(path)?)?));
+    }
+    traces.sort_by_key(|(batch, _)| *batch);
+    let found = find(&traces, arguments.room, arguments.most)?;
+    match format {
+        Format::Json => output::print_json(&found)?,
+        Format::Text => output::print_line(&text(&found))?,
+    }
+    match found.largest_batch {
+        Some(_) => Ok(()),
+        None => Err(Failure::failed("not even the smallest batch fits; `omniheap fit` says why")),
+    }
+}
+
+fn find(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Found, Failure> {
+    let mut traced = Vec::new();
+    for (batch, trace) in traces {
+        let (peak, fits) = replayed(trace, room)?;
+        traced.push(Traced { batch: *batch, peak_reserved_bytes: peak.reserved_bytes, fits });
+    }
+    let falls =
+        traced.windows(2).any(|two| two[1].peak_reserved_bytes < two[0].peak_reserved_bytes);
+    let (by, answer, difference) = match Lines::new(traces) {
+        Ok(lines) => (By::Lines, on_lines(&lines, room, most)?, None),
+        Err(BatchError::Differs(found)) => {
+            let fitting = traced.iter().filter(|one| one.fits).max_by_key(|one| one.batch);
+            let answer = fitting.map(|one| (one.batch, one.peak_reserved_bytes));
+            (By::Traces, answer, Some(found.to_string()))
+        }
+        Err(other) => return Err(Failure::input(other.to_string())),
+    };
+    Ok(Found {
+        allocator: room.allocator,
+        capacity_bytes: room.capacity,
+        fixed_bytes: room.fixed,
+        largest_batch: answer.map(|(batch, _)| batch),
+        peak_reserved_bytes: answer.map(|(_, peak)| peak),
+        by,
+        difference,
+        falls,
+        traces: traced,
+    })
+}
+
+fn replayed(trace: &Trace, room: Room) -> Result<(Peak, bool), Failure> {
+    let peak = room.allocator.peak("the trace", trace)?;
+    let fits = room.allocator.fits(trace, &peak, room.left())?;
+    Ok((peak, fits))
+}
+
+/// Returns the largest batch on the lines, and its peak.
+fn on_lines(lines: &Lines<'_>, room: Room, most: u64) -> Result<Option<(u64, u64)>, Failure> {
+    let at = |batch: u64| match lines.at(batch) {
+        Ok(trace) => replayed(&trace, room).map(Some),
+        // Beyond what the lines describe there is nothing to say.
+        Err(BatchError::OffTheLine { .. } | BatchError::TooLarge(_)) => Ok(None),
+        Err(other) => Err(Failure::input(other.to_string())),
+    };
+    let fits = |batch| at(batch).map(|found| found.is_some_and(|(_, fits)| fits));
+    let Some(batch) = largest(most, fits)? else { return Ok(None) };
+    Ok(at(batch)?.map(|(peak, _)| (batch, peak.reserved_bytes)))
+}
+
+fn text(found: &Found) -> String {
+    let room = output::bytes(found.capacity_bytes.saturating_sub(found.fixed_bytes));
+    let who = found.allocator.title();
+    let mut lines = match (found.largest_batch, found.peak_reserved_bytes) {
+        (Some(batch), Some(peak)) => {
+            vec![format!("largest batch {batch}: {who} needs {} of {room}", output::bytes(peak))]
+        }
+        _ => vec![format!("no batch fits {room} with {who}")],
+    };
+    lines.extend(match (found.by, &found.difference) {
+        (By::Lines, _) => Some(
+            "every size is a line in the batch; trace this batch once more before you rely on it"
+                .into(),
+        ),
+        (By::Traces, why) => why.as_ref().map(|why| format!("the largest that was traced: {why}")),
+    });
+    if found.falls {
+        lines.push(
+            "a larger batch needs less memory than a smaller one: an operator chooses by size"
+                .into(),
+        );
+    }
+    let row = |one: &Traced| {
+        let fits = if one.fits { "fits" } else { "does not fit" };
+        vec![one.batch.to_string(), output::bytes(one.peak_reserved_bytes), fits.to_owned()]
+    };
+    let rows: Vec<_> = found.traces.iter().map(row).collect();
+    lines.extend([String::new(), output::table(&["batch", "peak reserved", ""], &rows)]);
+    lines.join("\n")
+}

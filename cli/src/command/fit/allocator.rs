@@ -1,0 +1,121 @@
+//! Allocators that `fit` and `batch` replay a trace through.
+use crate::command::Failure;
+use crate::replay::{Device, Paging, Program, planned};
+use clap::ValueEnum;
+use omniheap::trace::fit::Peak;
+use omniheap::trace::model::{Expandable, PyTorch, StreamOrdered};
+use omniheap::trace::{Op, Trace};
+use serde::Serialize;
+
+/// An allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::command) enum Allocator {
+    /// PyTorch's caching allocator, default settings: exact model
+    Torch,
+    /// PyTorch's caching allocator, `expandable_segments:True`: exact model
+    Expandable,
+    /// `cudaMallocAsync`: an estimate, because the driver's policy is not published
+    Async,
+    /// omniheap's manager, paged pools: the manager itself, on accounts
+    Omniheap,
+    /// Every allocation placed ahead of time by omniheap's planner
+    Plan,
+}
+
+/// Origin of an allocator's figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::command) enum Origin {
+    /// A model that reserves what the allocator reserves.
+    Model,
+    /// A model that shares the allocator's granularity, not all of its rules.
+    Estimate,
+    /// The allocator itself.
+    Replay,
+}
+
+impl Allocator {
+    pub(in crate::command) const fn title(self) -> &'static str {
+        match self {
+            Self::Torch => "PyTorch's default policy",
+            Self::Expandable => "PyTorch's expandable segments",
+            Self::Async => "cudaMallocAsync (estimate)",
+            Self::Omniheap => "omniheap, paged pools",
+            Self::Plan => "omniheap, planned ahead",
+        }
+    }
+
+    pub(in crate::command) const fn origin(self) -> Origin {
+        match self {
+            Self::Torch | Self::Expandable => Origin::Model,
+            Self::Async => Origin::Estimate,
+            Self::Omniheap | Self::Plan => Origin::Replay,
+        }
+    }
+
+    /// Replays on a device without limit.
+    pub(in crate::command) fn peak(self, name: &str, trace: &Trace) -> Result<Peak, Failure> {
+        match self {
+            Self::Torch => Ok(Peak::of(trace, PyTorch::unlimited())),
+            Self::Expandable => Ok(Peak::of(trace, Expandable::unlimited())),
+            Self::Async => Ok(Peak::of(trace, StreamOrdered::unlimited())),
+            Self::Omniheap => managed(trace),
+            Self::Plan => placed(name, trace),
+        }
+    }
+
+    /// Says whether the trace completes in `capacity` bytes, given its peak without a limit.
+    ///
+    /// An allocator that is full returns what nobody uses to the driver, so a trace may fit below its peak.
+    pub(in crate::command) fn fits(
+        self,
+        trace: &Trace,
+        peak: &Peak,
+        capacity: u64,
+    ) -> Result<bool, Failure> {
+        if peak.refused == 0 && peak.reserved_bytes <= capacity {
+            return Ok(true);
+        }
+        Ok(match self {
+            Self::Torch => Peak::of(trace, PyTorch::with_capacity(capacity)).refused == 0,
+            Self::Expandable => Peak::of(trace, Expandable::with_capacity(capacity)).refused == 0,
+            Self::Async => Peak::of(trace, StreamOrdered::with_capacity(capacity)).refused == 0,
+            Self::Omniheap => {
+                let device = Device::open(None, 0)?;
+                device.completes(&Program::new(trace), capacity, Paging::Wanted)?.is_some()
+            }
+            Self::Plan => false,
+        })
+    }
+}
+
+/// Replays through a manager whose device has room for everything.
+fn managed(trace: &Trace) -> Result<Peak, Failure> {
+    let (device, program) = (Device::open(None, 0)?, Program::new(trace));
+    let room = program.peak_live(&[]).saturating_mul(4);
+    let (played, curve) = device.reserved_curve(&program, Paging::Wanted, room)?;
+    let step = curve.iter().find(|(_, bytes)| *bytes == played.peak_reserved);
+    let step = step.map_or(0, |&(step, _)| step);
+    let event = event_of(trace, step);
+    let refused = played.failed.len() as u64;
+    Ok(Peak { reserved_bytes: played.peak_reserved, event, refused })
+}
+
+/// Returns the event of a step of a replay, which leaves other events out.
+fn event_of(trace: &Trace, step: u64) -> usize {
+    let steps =
+        trace.events().iter().enumerate().filter(|(_, event)| {
+            matches!(event.op, Op::Allocate { .. } | Op::FreeCompleted { .. })
+        });
+    let step = usize::try_from(step).unwrap_or(usize::MAX);
+    steps.map(|(event, _)| event).nth(step).unwrap_or(0)
+}
+
+/// Plans the trace; all of the plan is reserved from the start.
+fn placed(name: &str, trace: &Trace) -> Result<Peak, Failure> {
+    let schedule = planned(trace).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+    let regions = schedule.iter().flat_map(|schedule| schedule.regions());
+    let reserved_bytes = regions.map(|region| region.size).sum();
+    Ok(Peak { reserved_bytes, event: 0, refused: 0 })
+}

@@ -1,0 +1,156 @@
+//! Will it fit? Peaks of a trace by allocator, what they consist of, and what changes of the program would gain.
+//!
+//! Labels carry what is known of an allocation. [`omniheap.torch.record_step`] writes them so, and other recorders may:
+//!
+//! ```text
+//! category / module path / operator[marks] type[shape]
+//! parameter/transformer/h/0/attn/weight float32[768x2304]
+//! activation/transformer/h/0/aten.add.Tensor[output] float32
+//! temporary/transformer/h/0/mlp/aten.mm.default[backward] float32
+//! ```
+//!
+//! Categories are those of [`Category`]; marks are `[output]` (of a numbered block), `[backward]`, `[optimizer]` (made
+//! by the optimizer's step) and `[layout]` (a copy that changes the memory layout); the shape is there where it does not depend on the batch.
+//!
+//! [`omniheap.torch.record_step`]: https://docs.rs/omniheap
+
+mod batch;
+mod change;
+mod lives;
+mod names;
+mod passes;
+
+pub use batch::{BatchError, Difference, Lines, largest};
+pub use change::{Change, NotKnown, Optimizer};
+pub use names::Category;
+
+use crate::event::{AllocationId, Op};
+use crate::model::{self, Model, Observe};
+use crate::trace::Trace;
+use names::Names;
+use serde::Serialize;
+
+/// The most that an allocator holds from the driver for a trace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// Bytes held from the driver at peak.
+    pub reserved_bytes: u64,
+    /// The event that raised reserved bytes to their peak.
+    pub event: usize,
+    /// Requests that failed.
+    pub refused: u64,
+}
+
+impl Peak {
+    /// Replays `trace` through a model.
+    ///
+    /// # Examples
+    /// ```
+    /// use omniheap_trace::{Limits, Trace, fit::Peak, model::Expandable};
+    /// let text = b"op,id,size,stream,time_us\na,0,100,0,0\na,1,5000000,0,1\n";
+    /// let trace = Trace::read(&text[..], &Limits::default())?;
+    /// let peak = Peak::of(&trace, Expandable::unlimited());
+    /// assert_eq!((peak.reserved_bytes, peak.event), (22 << 20, 1));
+    /// # Ok::<(), omniheap_trace::Error>(())
+    /// ```
+    pub fn of(trace: &Trace, model: impl Model) -> Self {
+        let mut watch = Watch::default();
+        let outcome = model::replay(trace, model, &mut watch);
+        Self { refused: outcome.oom, ..watch.peak }
+    }
+}
+
+/// Remembers when reserved bytes were highest.
+#[derive(Default)]
+struct Watch {
+    peak: Peak,
+    held: u64,
+}
+
+impl Observe for Watch {
+    fn reserved(&mut self, bytes: u64) {
+        self.held = bytes;
+    }
+    fn replayed(&mut self, index: usize) {
+        if self.held > self.peak.reserved_bytes {
+            (self.peak.reserved_bytes, self.peak.event) = (self.held, index);
+        }
+    }
+}
+
+/// What is live after one event of a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Moment {
+    /// The event, by its index.
+    pub event: u64,
+    /// When it happened.
+    pub time_us: u64,
+    /// Whole label of the allocation that the event is about; empty for none.
+    pub label: String,
+    /// Bytes live then.
+    pub live_bytes: u64,
+    /// Those bytes by category, without categories that have none.
+    pub categories: Vec<CategoryBytes>,
+}
+
+/// Bytes of one category.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CategoryBytes {
+    /// The category.
+    pub category: Category,
+    /// Live bytes.
+    pub bytes: u64,
+}
+
+impl Moment {
+    /// Adds up what is live when most bytes are.
+    pub fn busiest(trace: &Trace) -> Self {
+        let (mut live, mut most, mut at) = (0_u64, 0, 0);
+        for (index, event) in trace.events().iter().enumerate() {
+            match event.op {
+                Op::Allocate { size, .. } => live += size,
+                Op::FreeCompleted { size, .. } => live -= size,
+                _ => {}
+            }
+            if live > most {
+                (most, at) = (live, index);
+            }
+        }
+        Self::at(trace, at)
+    }
+
+    /// Adds up what is live after event `index` of `trace`.
+    pub fn at(trace: &Trace, index: usize) -> Self {
+        let names = Names::new(trace.labels());
+        let mut bytes = [0_u64; Category::ALL.len()];
+        let of = |id: AllocationId| names.of(trace.label_of(id)).category as usize;
+        for event in trace.events().iter().take(index.saturating_add(1)) {
+            match event.op {
+                Op::Allocate { id, size, .. } => bytes[of(id)] += size,
+                Op::FreeCompleted { id, size, .. } => bytes[of(id)] -= size,
+                _ => {}
+            }
+        }
+        let with_bytes = Category::ALL.into_iter().zip(bytes).filter(|(_, bytes)| *bytes > 0);
+        let event = trace.events().get(index);
+        Self {
+            event: index as u64,
+            time_us: event.map_or(0, |event| event.time_us),
+            label: event.and_then(|event| label(trace, &event.op)).unwrap_or_default(),
+            live_bytes: bytes.iter().sum(),
+            categories: with_bytes
+                .map(|(category, bytes)| CategoryBytes { category, bytes })
+                .collect(),
+        }
+    }
+}
+
+/// Returns the whole label of the allocation that an event is about; `None` for other events.
+fn label(trace: &Trace, op: &Op) -> Option<String> {
+    match *op {
+        Op::Allocate { id, .. } | Op::FreeCompleted { id, .. } => {
+            Some(trace.labels().path(trace.label_of(id)))
+        }
+        _ => None,
+    }
+}
