@@ -80,11 +80,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Bevy without windows, ready for its first frame.
 fn app() -> App {
     let mut app = App::new();
-    let window = WindowPlugin {
-        primary_window: None,
-        exit_condition: ExitCondition::DontExit,
-        ..default()
-    };
+    let window =
+        WindowPlugin { primary_window: None, exit_condition: ExitCondition::DontExit, ..default() };
     // Otherwise a picture depends on when the compiler of shaders ends.
     let render = RenderPlugin { synchronous_pipeline_compilation: true, ..default() };
     app.add_plugins(DefaultPlugins.set(window).set(render))
@@ -104,8 +101,7 @@ fn held(app: &App) -> Held {
 }
 
 fn set_up(mut commands: Commands, mut images: ResMut<Assets<Image>>) {
-    let mut image =
-        Image::new_target_texture(WIDTH, HEIGHT, TextureFormat::Rgba8UnormSrgb, None);
+    let mut image = Image::new_target_texture(WIDTH, HEIGHT, TextureFormat::Rgba8UnormSrgb, None);
     image.texture_descriptor.usage |= TextureUsages::COPY_SRC;
     let image = images.add(image);
     commands.spawn((
@@ -145,7 +141,8 @@ fn thing(
     let bytes = u64::from(side * side * 4) + mesh.get_vertex_buffer_size() as u64;
     let material = StandardMaterial { base_color_texture: Some(images.add(image)), ..default() };
     let mut at = || random.below(1000) as f32 / 125.0 - 4.0;
-    let place = Transform::from_xyz(at(), at() / 4.0, at()).with_rotation(Quat::from_rotation_y(at() * FRAC_PI_2));
+    let place = Transform::from_xyz(at(), at() / 4.0, at())
+        .with_rotation(Quat::from_rotation_y(at() * FRAC_PI_2));
     ((Mesh3d(meshes.add(mesh)), MeshMaterial3d(materials.add(material)), place), bytes)
 }
 
