@@ -15,6 +15,7 @@ mod manager;
 mod models;
 mod pool;
 mod sanitizer;
+mod sleep;
 mod sync;
 
 pub use omniheap_strategy as strategy;
@@ -46,6 +47,10 @@ pub use {
         Defragmentation, Explanation, GiveBack, HeapOverlay, Limits, Manager, ManagerConfig,
         Mapped, Mapping, Overlay, Pinned, Plan, PoolReport, Pressure, Program, Relief, Remapping,
         Report, Shortage, Source, Step, UserPool, Verdict,
+    },
+    sleep::{
+        AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,
+        Slept, Wake,
     },
     sanitizer::{
         Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,

@@ -69,6 +69,12 @@ pub enum OmniheapStatus {
     Overlap = 27,
     /// A pool's own strategy broke its contract; pools that C makes have none.
     BadStrategy = 28,
+    /// The pool is asleep: wake it first.
+    Asleep = 29,
+    /// The pool sleeps already; nothing was changed.
+    AlreadyAsleep = 30,
+    /// The pool is awake already; nothing was changed.
+    AlreadyAwake = 31,
 }
 
 impl From<ErrorKind> for OmniheapStatus {
@@ -95,6 +101,9 @@ impl From<ErrorKind> for OmniheapStatus {
             ErrorKind::Unsupported => Self::Unsupported,
             ErrorKind::InvalidConfig => Self::InvalidConfig,
             ErrorKind::BadStrategy => Self::BadStrategy,
+            ErrorKind::Asleep => Self::Asleep,
+            ErrorKind::AlreadyAsleep => Self::AlreadyAsleep,
+            ErrorKind::AlreadyAwake => Self::AlreadyAwake,
             ErrorKind::DeviceLost => Self::DeviceLost,
             _ => Self::Driver,
         }
