@@ -15,6 +15,16 @@ pub type GetPiece<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
 /// Several threads may call it, and `forget` may come while `get` of the same id runs. The store chooses the pieces: they lie
 /// side by side, in order, and each but the last is a multiple of 4 KiB long.
 pub trait BackingStore: fmt::Debug + Send + Sync {
+    /// Makes room for so many bytes that are about to come, before any of them is copied.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfHostMemory` where there is none: the pool stays awake.
+    fn prepare(&self, bytes: u64) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
+
     /// Keeps `size` bytes under `id`. `copy` fills each piece.
     ///
     /// # Errors
@@ -198,9 +208,21 @@ impl SleepError {
     }
 }
 
-impl<E: Into<Error>> From<E> for SleepError {
-    fn from(error: E) -> Self {
-        Self { error: error.into(), refused: Vec::new() }
+impl From<Error> for SleepError {
+    fn from(error: Error) -> Self {
+        Self { error, refused: Vec::new() }
+    }
+}
+
+impl From<ErrorKind> for SleepError {
+    fn from(kind: ErrorKind) -> Self {
+        Error::new(kind).into()
+    }
+}
+
+impl From<SleepError> for Error {
+    fn from(error: SleepError) -> Self {
+        error.error
     }
 }
 

@@ -65,6 +65,9 @@ impl<B: Backend> Pool<B> {
                 return Err(SleepError::refused_by(deferred));
             }
         }
+        if sleep.store.keeps_bytes() {
+            sleep.store.prepare(lanes.iter().map(|lane| lane.away_bytes().1).sum())?;
+        }
         let mut slept = Slept::default();
         for lane in &lanes {
             slept.copied += lane.store(on)?;
