@@ -48,11 +48,11 @@ pub use {
         Mapped, Mapping, Overlay, Pinned, Plan, PoolReport, Pressure, Program, Relief, Remapping,
         Report, Shortage, Source, Step, UserPool, Verdict,
     },
+    sanitizer::{
+        Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
+    },
     sleep::{
         AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,
         Slept, Wake,
-    },
-    sanitizer::{
-        Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
     },
 };

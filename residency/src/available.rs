@@ -27,9 +27,8 @@ fn left_in(root: &Path, group: &str) -> Option<u64> {
     let mut folder: PathBuf = root.join(group);
     let mut least = None;
     while folder.starts_with(root) {
-        let read = |name: &str| {
-            fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok()
-        };
+        let read =
+            |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
         // `max` is no number, and no limit.
         if let (Some(most), Some(used)) = (read("memory.max"), read("memory.current")) {
             let left = most.saturating_sub(used);

@@ -2,12 +2,8 @@
 #![forbid(unsafe_code)]
 
 /// Odd numbers without a pattern, one for each lane.
-const FACTORS: [u64; 4] = [
-    0x9e37_79b9_7f4a_7c15,
-    0xbf58_476d_1ce4_e5b9,
-    0x94d0_49bb_1331_11eb,
-    0xd6e8_feb8_6659_fd93,
-];
+const FACTORS: [u64; 4] =
+    [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xd6e8_feb8_6659_fd93];
 
 /// Sums up bytes; the same bytes give the same sum, on every machine.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {

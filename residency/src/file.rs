@@ -64,8 +64,12 @@ impl FileStore {
     pub fn open(directory: impl AsRef<Path>) -> Result<Arc<Self>> {
         let directory = directory.as_ref();
         let flags = libc::O_TMPFILE | libc::O_CLOEXEC;
-        let opened =
-            OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(directory);
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(directory);
         let file = opened.map_err(|error| refused(directory, &error))?;
         let in_memory = is_in_memory(&file);
         if in_memory {
@@ -198,9 +202,7 @@ fn failed(error: &io::Error) -> Error {
     let is_full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
     let error = match error.kind() {
         _ if is_full => ErrorKind::OutOfHostMemory.because("the backing file's disk is full"),
-        io::ErrorKind::UnexpectedEof => {
-            ErrorKind::Driver.because("the backing file was cut short")
-        }
+        io::ErrorKind::UnexpectedEof => ErrorKind::Driver.because("the backing file was cut short"),
         _ => ErrorKind::Driver.because("the backing file could not be read or written"),
     };
     error.with_native(native)

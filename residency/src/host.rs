@@ -2,9 +2,7 @@
 #![forbid(unsafe_code)]
 use crate::arena::{Arena, Stretch};
 use crate::lock;
-use omniheap_core::{
-    AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result,
-};
+use omniheap_core::{AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

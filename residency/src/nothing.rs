@@ -1,8 +1,6 @@
 //! The store that keeps nothing.
 #![forbid(unsafe_code)]
-use omniheap_core::{
-    AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result,
-};
+use omniheap_core::{AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result};
 use std::sync::Arc;
 
 /// Drops the bytes: allocations wake up zeroed. For what a program fills again itself.

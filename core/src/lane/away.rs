@@ -4,7 +4,7 @@
 //! way to the store, there, or on their way back. The strategy keeps its spans, so holes may be without memory meanwhile.
 //! Owners free what they like at any time; a pass skips what is gone.
 #![forbid(unsafe_code)]
-use super::extra::Residence;
+use super::extra::{Residence, SlotExtra};
 use super::pages::{Pager, without};
 use super::remote::{FreeOutcome, REMOTE};
 use super::table::{Slot, SlotId};
@@ -66,18 +66,28 @@ impl<B: Backend> State<B> {
         self.slots.iter().filter(|(_, slot)| slot.key != REMOTE)
     }
 
-    /// Why an allocation keeps the lane awake, if it does.
+    /// What is known of an allocation beyond its bytes.
+    fn extra(&self, id: SlotId, slot: &Slot) -> Option<&SlotExtra> {
+        self.extras.get(id.index).filter(|_| slot.has_extra())
+    }
+
+    /// Whether an allocation's bytes must not outlive it.
+    fn privacy(&self, id: SlotId, slot: &Slot) -> Privacy {
+        self.extra(id, slot).map_or(Privacy::Open, |extra| extra.privacy)
+    }
+
+    /// Why an allocation keeps the lane awake, if it does, whatever becomes of its pins.
     fn keeps_awake(&self, id: SlotId, slot: &Slot, sleep: &Sleep) -> Option<AwakeReason> {
-        let extra = self.extras.get(id.index).filter(|_| slot.has_extra());
-        let is_secret = extra.is_some_and(|extra| extra.privacy == Privacy::Secret);
+        let extra = self.extra(id, slot);
         let serves_another = extra.is_some_and(|extra| extra.residence == Residence::ForRemote);
-        // A secret is pinned once for life, so that no move leaves a copy of it behind.
-        let is_pinned = slot.pins() > u32::from(is_secret);
         let reasons = [
             (slot.is_moving(), AwakeReason::Moving),
-            (extra.is_some_and(|extra| extra.sharing == Sharing::Dedicated), AwakeReason::Dedicated),
-            (serves_another || (is_pinned && !sleep.over_pins), AwakeReason::Pinned),
-            (is_secret && !sleep.store.accepts(Privacy::Secret), AwakeReason::Secret),
+            (
+                extra.is_some_and(|extra| extra.sharing == Sharing::Dedicated),
+                AwakeReason::Dedicated,
+            ),
+            (serves_another, AwakeReason::Pinned),
+            (!sleep.store.accepts(self.privacy(id, slot)), AwakeReason::Secret),
         ];
         reasons.into_iter().find_map(|(applies, why)| applies.then_some(why))
     }
@@ -86,9 +96,7 @@ impl<B: Backend> State<B> {
     fn sleepers(&self) -> Vec<Sleeper> {
         let sleeper = |(id, slot): (SlotId, &Slot)| {
             let span = self.suballocator.as_strategy().grant(slot.key).ok()?.span;
-            let extra = self.extras.get(id.index).filter(|_| slot.has_extra());
-            let privacy = extra.map_or(Privacy::Open, |extra| extra.privacy);
-            Some(Sleeper { slot: id, span, privacy })
+            Some(Sleeper { slot: id, span, privacy: self.privacy(id, slot) })
         };
         let mut all: Vec<_> = self.here().filter_map(sleeper).collect();
         all.sort_unstable_by_key(|one| one.span.offset);
@@ -101,7 +109,7 @@ impl<B: Backend> State<B> {
         for (id, slot) in self.here() {
             // Transfers of allocations without a timeline run on the main one.
             all.push(self.users.timeline(slot.user).unwrap_or(TimelineId::MAIN));
-            let extra = self.extras.get(id.index).filter(|_| slot.has_extra());
+            let extra = self.extra(id, slot);
             all.extend(extra.into_iter().flat_map(|extra| &extra.used_on));
         }
         all.sort_unstable();
@@ -119,8 +127,8 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> Lane<B> {
-    /// Serves no request any more, and counts every allocation as away. Returns the timelines that may use their bytes.
-    pub(crate) fn close(&self, sleep: &Sleep) -> Result<Vec<TimelineId>, SleepError> {
+    /// Serves no request any more, and counts every allocation as away: nobody accesses its bytes but who has it pinned.
+    pub(crate) fn close(&self, sleep: &Sleep) -> Result<(), SleepError> {
         let mut state = self.state.lock();
         let refused = self.named(&state, |id, slot| state.keeps_awake(id, slot, sleep));
         if !refused.is_empty() {
@@ -134,7 +142,22 @@ impl<B: Backend> Lane<B> {
         let (store, lane) = (Arc::clone(&sleep.store), (self.manager, self.number));
         state.away = Some(Away { store, spans: Vec::new(), lane });
         state.slots.set_away(true);
-        Ok(state.all_timelines())
+        Ok(())
+    }
+
+    /// The timelines that may use the lane's bytes.
+    pub(crate) fn all_timelines(&self) -> Vec<TimelineId> {
+        self.state.lock().all_timelines()
+    }
+
+    /// Names what is pinned.
+    pub(crate) fn pinned(&self) -> Vec<KeptAwake> {
+        let state = self.state.lock();
+        self.named(&state, |id, slot| {
+            // A secret is pinned once for life, so that no move leaves a copy of it behind.
+            let own = u32::from(state.privacy(id, slot) == Privacy::Secret);
+            (slot.pins() > own).then_some(AwakeReason::Pinned)
+        })
     }
 
     /// Names the allocations for which there is a reason. `state` is the locked state of this lane.
@@ -144,8 +167,7 @@ impl<B: Backend> Lane<B> {
         why: impl Fn(SlotId, &Slot) -> Option<AwakeReason>,
     ) -> Vec<KeptAwake> {
         let each = state.here().filter_map(|(id, slot)| {
-            let name = state.extras.get(id.index).filter(|_| slot.has_extra());
-            let name = name.and_then(|extra| extra.name.clone());
+            let name = state.extra(id, slot).and_then(|extra| extra.name.clone());
             Some(KeptAwake { id: self.id_of(id), name, size: slot.size, why: why(id, slot)? })
         });
         each.collect()
@@ -242,7 +264,11 @@ impl<B: Backend> Lane<B> {
     fn take_memory(&self, block: &Block<B>, span: Span, pages: &[Page]) -> bool {
         let Some(page) = self.shared.page() else { return false };
         if let Err(error) = insist(|| self.unmap(block, span)) {
-            tracing::error!(?error, bytes = span.size, "pages could not be unmapped; they stay held");
+            tracing::error!(
+                ?error,
+                bytes = span.size,
+                "pages could not be unmapped; they stay held"
+            );
             return false;
         }
         if let Some((pager, _)) = self.state.lock().paged() {
@@ -272,7 +298,10 @@ impl<B: Backend> Lane<B> {
         }
         state.away = Some(Away { spans: needed.clone(), ..away });
         let pager = state.pager.as_ref();
-        needed.into_iter().flat_map(|span| pager.map_or(Vec::new(), |pager| pager.gaps(span))).collect()
+        needed
+            .into_iter()
+            .flat_map(|span| pager.map_or(Vec::new(), |pager| pager.gaps(span)))
+            .collect()
     }
 
     /// Gives addresses memory; on failure they have none.

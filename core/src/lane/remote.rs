@@ -3,8 +3,8 @@
 //! The owner's slot, with its pins, timelines and extra data, stays in its lane, so the owner notices nothing. The bytes have
 //! a slot of their own in the other lane, which counts them; it is pinned and is freed with the owner's.
 #![forbid(unsafe_code)]
-use super::extra::Residence;
 use super::away::Stored;
+use super::extra::Residence;
 use super::table::{Owner, SlotId, Standing};
 use super::users::User;
 use super::{Ask, Lane, State};

@@ -155,8 +155,7 @@ impl<'a, B: Backend> Binding<'a, B> {
 
     /// Refuses bytes that have no memory. The pin keeps them awake once they are.
     pub(super) fn check_awake(&self) -> Result<()> {
-        let is_away =
-            self.was_away && self.allocation.lane().is_away(self.allocation.slot());
+        let is_away = self.was_away && self.allocation.lane().is_away(self.allocation.slot());
         if is_away { Err(ErrorKind::Asleep.into()) } else { Ok(()) }
     }
 

@@ -8,8 +8,11 @@ use alloc::{sync::Arc, vec::Vec};
 use std::thread;
 use std::time::Duration;
 
-/// How often threads that map pages now are looked for, and the pause between two looks: ten seconds in all.
-const LOOKS: u32 = 100_000;
+/// How often threads that map pages now are looked for: for ten seconds in all.
+const TRANSIT_LOOKS: u32 = 100_000;
+/// How often pins are looked for: 50 milliseconds are enough for an access that has begun.
+const PIN_LOOKS: u32 = 500;
+/// The pause between two looks.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Lanes that were closed; they are opened again when this is dropped.
@@ -51,12 +54,15 @@ impl<B: Backend> Pool<B> {
             lane.retire(WaitMode::Poll)?;
         }
         let mut closed = Closed(Vec::with_capacity(lanes.len()));
-        let mut timelines = Vec::new();
         for lane in &lanes {
-            timelines.extend(lane.close(sleep)?);
+            lane.close(sleep)?;
             closed.0.push(Arc::clone(lane));
         }
+        if !sleep.over_pins {
+            wait_for_pins(&lanes)?;
+        }
         wait_for_transit(&lanes)?;
+        let timelines = lanes.iter().flat_map(|lane| lane.all_timelines()).collect();
         self.drain(timelines, &sleep.after)?;
         for lane in &lanes {
             lane.retire(WaitMode::Block)?;
@@ -142,7 +148,8 @@ impl<B: Backend> Pool<B> {
     /// Says where the bytes are. Waits for a sleep or a wake that is under way.
     pub(crate) fn residence(&self) -> Residence {
         let asleep = *self.shared.asleep.lock();
-        let mut residence = Residence { asleep, device: self.shared.reserved(), ..Default::default() };
+        let mut residence =
+            Residence { asleep, device: self.shared.reserved(), ..Default::default() };
         for lane in self.lanes() {
             let (evicted, stored) = lane.away_bytes();
             residence.evicted += evicted;
@@ -152,9 +159,23 @@ impl<B: Backend> Pool<B> {
     }
 }
 
+/// Waits for accesses that began before the lanes were closed. What is pinned for longer is named.
+fn wait_for_pins<B: Backend>(lanes: &[Arc<Lane<B>>]) -> Result<(), SleepError> {
+    let mut looks = 0;
+    loop {
+        let pinned: Vec<_> = lanes.iter().flat_map(|lane| lane.pinned()).collect();
+        match looks {
+            _ if pinned.is_empty() => return Ok(()),
+            PIN_LOOKS => return Err(SleepError::refused_by(pinned)),
+            _ => thread::sleep(PAUSE),
+        }
+        looks += 1;
+    }
+}
+
 /// Waits for threads that took memory of closed lanes out of sight before they were closed.
 fn wait_for_transit<B: Backend>(lanes: &[Arc<Lane<B>>]) -> Result<()> {
-    for _ in 0..LOOKS {
+    for _ in 0..TRANSIT_LOOKS {
         if !lanes.iter().any(|lane| lane.is_in_transit()) {
             return Ok(());
         }

@@ -86,7 +86,8 @@ impl<B: Backend> Pool<B> {
         }
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit, watch));
         if config.sleepable && (shared.page().is_none() || shared.watch.is_some()) {
-            let detail = "`sleepable` needs a heap with pages, and no guards: they are looked at any time";
+            let detail =
+                "`sleepable` needs a heap with pages, and no guards: they are looked at any time";
             return Err(ErrorKind::Unsupported.because(detail));
         }
         Ok(Self { shared, names, lanes: (0..lanes).map(|_| OnceLock::new()).collect(), make })

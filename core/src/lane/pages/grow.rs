@@ -198,7 +198,13 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    pub(in crate::lane) fn map(&self, block: &Block<B>, span: Span, page: u64, pages: &[Page]) -> Result<()> {
+    pub(in crate::lane) fn map(
+        &self,
+        block: &Block<B>,
+        span: Span,
+        page: u64,
+        pages: &[Page],
+    ) -> Result<()> {
         let device = &self.shared.device;
         let remap = device.remap().ok_or(ErrorKind::Unsupported)?;
         device.count_call();

@@ -378,7 +378,8 @@ impl Pager {
 
     /// The parts of a span that have no memory.
     pub(in crate::lane) fn gaps(&self, span: Span) -> Vec<Span> {
-        let pages = self.table[self.slots(span)].chunk_by(|a, b| (*a == NO_PAGE) == (*b == NO_PAGE));
+        let pages =
+            self.table[self.slots(span)].chunk_by(|a, b| (*a == NO_PAGE) == (*b == NO_PAGE));
         let (mut offset, mut gaps) = (span.offset, Vec::new());
         for run in pages {
             let size = run.len() as u64 * self.page;
