@@ -3,6 +3,7 @@
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char};
 use core::panic::AssertUnwindSafe;
+use omniheap::residency::SleepError;
 use omniheap::{AllocateError, Error, ErrorKind};
 use std::ffi::CString;
 use std::panic::catch_unwind;
@@ -148,6 +149,12 @@ impl From<Error> for Failure {
 impl From<ErrorKind> for Failure {
     fn from(kind: ErrorKind) -> Self {
         Error::new(kind).into()
+    }
+}
+
+impl From<SleepError> for Failure {
+    fn from(error: SleepError) -> Self {
+        Self::new(error.kind().into(), error.to_string())
     }
 }
 

@@ -111,6 +111,14 @@ impl<B: Backend> Shared<B> {
         if self.config.sleepable { (SLEEPING_GROUP / page).max(1) } else { 1 }
     }
 
+    /// Rounds what a pool grows by to whole groups, where one is small beside the heap.
+    pub(super) fn whole_groups(&self, bytes: u64, page: u64) -> u64 {
+        let group = self.group(page) * page;
+        let is_small = self.device.heap(self.heap).is_ok_and(|heap| heap.size / 64 >= group);
+        let rounded = bytes.checked_next_multiple_of(group);
+        rounded.filter(|_| self.config.sleepable && is_small).unwrap_or(bytes)
+    }
+
     /// Takes pages from the driver, mapped nowhere.
     pub(super) fn take_pages(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;

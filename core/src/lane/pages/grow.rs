@@ -63,6 +63,25 @@ impl<B: Backend> Lane<B> {
         let block = self.reservation(page, layout.size)?;
         let slack = layout.align.get() - self.shared.unit.get().min(layout.align.get());
         let size = layout.size.checked_add(slack).ok_or(ErrorKind::SizeOverflow)?;
+        let wide = self.shared.whole_groups(size, page);
+        match self.grow_by_pages(&block, wide, others, &may, &take) {
+            Err(error) if wide > size && error.kind().is_out_of_memory() => {
+                self.grow_by_pages(&block, size, others, &may, &take)
+            }
+            grown => grown,
+        }
+    }
+
+    /// As [`grow_for`](Self::grow_for), for a hole of `size` bytes.
+    fn grow_by_pages<T>(
+        &self,
+        block: &Block<B>,
+        size: u64,
+        others: &[Arc<Self>],
+        may: &impl Fn(&Users, LastUse) -> bool,
+        take: &impl Fn(&mut State<B>, Grant) -> Result<T, ErrorKind>,
+    ) -> Result<T> {
+        let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         // Another thread may take a hole beside it while the driver is called. The second time the pages are enough by themselves.
         for with_holes in [true, false] {
             let piece = self.with_awake_pager(|pager, tlsf, users| {
@@ -75,7 +94,7 @@ impl<B: Backend> Lane<B> {
                 false => WaitMode::Poll,
             };
             let in_flight = self.shared.device.in_flight.begin();
-            let mut state = self.back(&block, piece, page, others, wait)?;
+            let mut state = self.back(block, piece, page, others, wait)?;
             let taken = take(&mut state, piece);
             drop(state);
             in_flight.publish();

@@ -476,6 +476,27 @@ mod tests {
     }
 
     #[test]
+    fn pages_around_spans_are_joined_and_taken_apart() {
+        let span = |from: u64, to: u64| Span { offset: from * PAGE, size: (to - from) * PAGE };
+        let (mut pager, mut tlsf) = table(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let bytes = |offset: u64, size: u64| Span { offset, size };
+        let live = [bytes(5, 5), bytes(PAGE - 1, 2), bytes(4 * PAGE, 1), bytes(6 * PAGE - 1, 1)];
+        let needed = pager.around(live.into_iter());
+        assert_eq!(needed, [span(0, 2), span(4, 6)]);
+        assert_eq!(without(&[span(0, 8)], &needed), [span(2, 4), span(6, 8)]);
+        assert_eq!(without(&[span(0, 1), span(4, 6)], &needed), []);
+        pager.clear_pages(span(1, 5));
+        pager.clear_pages(span(7, 8));
+        assert_eq!(pager.gaps(span(0, 8)), [span(1, 5), span(7, 8)]);
+        assert_eq!(pager.gaps(span(5, 7)), []);
+        pager.set_pages(span(2, 3), &pages(&[9]));
+        assert_eq!(pager.gaps(span(1, 5)), [span(1, 2), span(3, 5)]);
+        assert!(pager.give_up(&mut tlsf, span(3, 5)), "a hole becomes an unmapped range");
+        assert!(!pager.give_up(&mut tlsf, span(4, 6)), "that is no hole any more");
+        assert_eq!(pager.unmapped_bytes(&tlsf), (64 - 8 + 2) * PAGE);
+    }
+
+    #[test]
     fn no_more_is_taken_than_is_wanted() {
         let (mut pager, mut tlsf) = table(&[1, 1, 1, 2, 3, 3, 3, 3]);
         assert_eq!(taken(&mut pager, &mut tlsf, 3), []);
