@@ -309,7 +309,7 @@ fn pools_sleep_and_wake() {
     }
     let mut address = 0;
     // SAFETY: as above.
-    assert_eq!(c!(omniheap_address(made, &raw mut address)), Status::Ok);
+    assert_eq!(c!(omniheap_pin(made, &raw mut address)), Status::Ok);
     // SAFETY: as above.
     assert_eq!(c!(omniheap_pool_sleep(pool, ptr::null(), ptr::null_mut())), Status::Busy);
     assert!(message().contains("pinned"), "{}", message());
