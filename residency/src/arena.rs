@@ -6,9 +6,9 @@
 use crate::available::available;
 use crate::lock;
 use crate::memory::{ALIGN, Memory};
+use core::ptr::NonNull;
 use omniheap_core::strategy::{BlockId, Grant, Strategy, Tlsf};
 use omniheap_core::{Align, Class, ErrorKind, Layout, Result};
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Every stretch starts at, and is a multiple of, this.

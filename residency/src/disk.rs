@@ -1,7 +1,7 @@
 //! Calls about files that the standard library lacks.
 #![expect(unsafe_code, reason = "calls the system")]
+use core::mem::MaybeUninit;
 use std::fs::File;
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 
 /// Returns whether a file's bytes are in memory, not on a disk.

@@ -207,3 +207,91 @@ fn failed(error: &io::Error) -> Error {
     };
     error.with_native(native)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omniheap_core::{Manager, Request};
+    use omniheap_host::Host;
+
+    const SIZE: u64 = PIECE + 5000;
+
+    fn id() -> AllocationId {
+        let manager = Manager::new(Host::new());
+        manager.allocate(&Request::new(64)).expect("small").id()
+    }
+
+    fn put(store: &FileStore, id: AllocationId) -> Result<()> {
+        store.put(id, SIZE, Privacy::Open, &mut |at, bytes| {
+            bytes.fill(u8::try_from(at / PIECE + 3).expect("few pieces"));
+            Ok(())
+        })
+    }
+
+    fn get(store: &FileStore, id: AllocationId) -> Result<u64, ErrorKind> {
+        let mut seen = 0;
+        let got = store.get(id, &mut |at, bytes| {
+            let wanted = u8::try_from(at / PIECE + 3).expect("few pieces");
+            assert!(at == seen && bytes.iter().all(|byte| *byte == wanted));
+            seen += bytes.len() as u64;
+            Ok(())
+        });
+        got.map(|()| seen).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn bytes_stay_until_they_are_forgotten_and_the_directory_stays_empty() {
+        let directory = std::env::temp_dir().join(format!("omniheap-store-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a folder");
+        let (store, one, other) = (FileStore::open(&directory).expect("a file"), id(), id());
+        put(&store, one).expect("room");
+        put(&store, other).expect("room");
+        assert_eq!((get(&store, one), get(&store, other)), (Ok(SIZE), Ok(SIZE)));
+        store.forget(one);
+        store.forget(one);
+        assert_eq!((get(&store, one), get(&store, other)), (Err(ErrorKind::Stale), Ok(SIZE)));
+        // So nothing is left after a kill, either.
+        assert_eq!(std::fs::read_dir(&directory).expect("the folder").count(), 0);
+        std::fs::remove_dir(&directory).expect("it is empty");
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
+        put(&store, one).expect("room");
+        let mut byte = [0];
+        store.file.read_exact_at(&mut byte, PIECE + 1).expect("written");
+        store.file.write_all_at(&[byte[0] ^ 1], PIECE + 1).expect("open");
+        assert_eq!(get(&store, one), Err(ErrorKind::Driver), "one bit");
+        store.file.write_all_at(&byte, PIECE + 1).expect("open");
+        assert_eq!(get(&store, one), Ok(SIZE));
+        store.file.set_len(PIECE).expect("open");
+        assert_eq!(get(&store, one), Err(ErrorKind::Driver), "cut short");
+    }
+
+    #[test]
+    fn what_can_not_be_stored_is_refused() {
+        let kind = |result: Result<Arc<FileStore>>| result.map(drop).map_err(|error| error.kind());
+        assert_eq!(kind(FileStore::open("/no/such/folder")), Err(ErrorKind::InvalidConfig));
+        let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
+        let secret = store.put(one, 64, Privacy::Secret, &mut |_, _| Ok(()));
+        assert_eq!(secret.map_err(|error| error.kind()), Err(ErrorKind::Unsupported));
+        let failed = store.put(one, 64, Privacy::Open, &mut |_, _| Err(ErrorKind::Busy.into()));
+        assert_eq!(failed.map_err(|error| error.kind()), Err(ErrorKind::Busy));
+        assert_eq!(get(&store, one), Err(ErrorKind::Stale), "nothing of it is kept");
+        assert_eq!(failed_kind(libc::ENOSPC), ErrorKind::OutOfHostMemory);
+        assert_eq!(failed_kind(libc::EIO), ErrorKind::Driver);
+    }
+
+    fn failed_kind(code: i32) -> ErrorKind {
+        failed(&io::Error::from_raw_os_error(code)).kind()
+    }
+
+    #[test]
+    fn memory_is_said_to_be_memory() {
+        let shared = Path::new("/dev/shm");
+        if shared.is_dir() {
+            assert!(FileStore::open(shared).expect("a file").is_in_memory());
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Host memory taken straight from the system, filled by several threads.
 #![expect(unsafe_code, reason = "maps memory, and hands out parts of it")]
+use core::ptr::NonNull;
 use omniheap_core::{ErrorKind, Result};
-use std::ptr::NonNull;
 
 /// A piece starts at a multiple of this: a large page of most machines.
 pub(crate) const ALIGN: usize = 2 << 20;
@@ -66,7 +66,7 @@ impl Drop for Memory {
 #[cfg(unix)]
 mod system {
     use super::ALIGN;
-    use std::ptr::{NonNull, null_mut};
+    use core::ptr::{NonNull, null_mut};
 
     /// Maps memory that is not backed yet.
     pub(super) fn map(size: usize) -> Option<NonNull<u8>> {
@@ -138,8 +138,8 @@ mod system {
 #[cfg(not(unix))]
 mod system {
     use super::ALIGN;
+    use core::ptr::NonNull;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
-    use std::ptr::NonNull;
 
     pub(super) fn map(size: usize) -> Option<NonNull<u8>> {
         let layout = Layout::from_size_align(size, ALIGN).ok()?;

@@ -3,12 +3,12 @@
 //!
 //! `OMNIHEAP_SLEEPS` sets how many sleeps succeed before it ends; `OMNIHEAP_SEED` the seed.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Fault, Plan};
 use omniheap_residency::{Arena, ArenaConfig, FileStore, HostStore};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const HEAP: HeapId = HeapId(0);
 const MIB: u64 = 1 << 20;

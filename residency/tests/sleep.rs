@@ -328,7 +328,7 @@ fn only_the_timelines_that_use_the_pool_are_waited_for() {
     one.fill(0, 8192, 9).unwrap();
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| pool.sleep(&sleep).unwrap());
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(core::time::Duration::from_millis(20));
         drop(hold);
         sleeper.join().unwrap();
     });

@@ -491,17 +491,17 @@ typedef struct omniheap_sums {
 } omniheap_sums;
 
 // How a pool sleeps. All zeros is a sleep to host memory.
-typedef struct OmniheapSleep {
+typedef struct omniheap_sleep {
   // `OMNIHEAP_STORE_…`.
   uint32_t store;
   // `OMNIHEAP_SLEEP_…`, or 0.
   uint32_t flags;
   // The directory of `OMNIHEAP_STORE_FILE`; null otherwise.
   const char *directory;
-} OmniheapSleep;
+} omniheap_sleep;
 
 // What a sleep did.
-typedef struct OmniheapSlept {
+typedef struct omniheap_slept {
   // Bytes that live allocations asked for.
   uint64_t live;
   // Bytes copied to the store.
@@ -510,10 +510,10 @@ typedef struct OmniheapSlept {
   uint64_t returned;
   // Bytes that the driver did not unmap; they stay held.
   uint64_t kept;
-} OmniheapSlept;
+} omniheap_slept;
 
 // Where the bytes of a pool are.
-typedef struct OmniheapResidence {
+typedef struct omniheap_residence {
   // Bytes held from the driver.
   uint64_t device;
   // Bytes of live allocations that are away.
@@ -522,7 +522,7 @@ typedef struct OmniheapResidence {
   uint64_t stored;
   // 1 while the pool is asleep.
   uint32_t asleep;
-} OmniheapResidence;
+} omniheap_residence;
 
 // Where an allocation lies in Vulkan's words.
 typedef struct omniheap_vulkan_placed {
@@ -908,8 +908,8 @@ struct omniheap_request omniheap_request_default(uint64_t size);
 // `sleep` is null, which is all zeros, or settings whose `directory` is null or a text; `slept` is null or may be written. With
 // `OMNIHEAP_SLEEP_OVER_PINS`, nothing uses an address of the pool's allocations before the pool is awake.
 enum omniheap_status omniheap_pool_sleep(struct omniheap_pool pool,
-                                         const struct OmniheapSleep *sleep,
-                                         struct OmniheapSlept *slept);
+                                         const struct omniheap_sleep *sleep,
+                                         struct omniheap_slept *slept);
 
 // Gives the allocations of a sleeping pool memory and their bytes, at the same addresses. On failure the pool is asleep and
 // has all its bytes.
@@ -920,7 +920,7 @@ enum omniheap_status omniheap_pool_wake(struct omniheap_pool pool);
 // # Safety
 //
 // `residence` is null or may be written.
-enum omniheap_status omniheap_pool_residence(struct omniheap_pool pool, struct OmniheapResidence *residence);
+enum omniheap_status omniheap_pool_residence(struct omniheap_pool pool, struct omniheap_residence *residence);
 
 // The sentence of this thread's last failed call: what happened, and what to do. Valid until the same thread's next failed call;
 // calls of other threads do not change it.

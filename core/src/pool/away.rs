@@ -5,8 +5,8 @@ use crate::lane::{Lane, WaitMode};
 use crate::sleep::{Residence, Sleep, SleepError, Slept};
 use crate::{Backend, ErrorKind, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
+use core::time::Duration;
 use std::thread;
-use std::time::Duration;
 
 /// How often threads that map pages now are looked for: for ten seconds in all.
 const TRANSIT_LOOKS: u32 = 100_000;
@@ -49,6 +49,28 @@ impl<B: Backend> Pool<B> {
         if *asleep {
             return Err(ErrorKind::AlreadyAsleep.into());
         }
+        let mut closed = self.close(sleep)?;
+        if sleep.store.keeps_bytes() {
+            sleep.store.prepare(closed.0.iter().map(|lane| lane.away_bytes().1).sum())?;
+        }
+        let mut slept = Slept::default();
+        for lane in &closed.0 {
+            slept.copied += lane.store(on)?;
+        }
+        // All bytes are stored: nothing fails from here on.
+        for lane in core::mem::take(&mut closed.0) {
+            let (returned, kept) = lane.evict();
+            slept.live += lane.away_bytes().0;
+            slept.returned += returned;
+            slept.kept += kept;
+        }
+        slept.returned += self.shared.return_spare();
+        *asleep = true;
+        Ok(slept)
+    }
+
+    /// Closes all lanes, and waits until nothing uses their bytes or carries their memory.
+    fn close(&self, sleep: &Sleep) -> Result<Closed<B>, SleepError> {
         let lanes = self.every_lane();
         for lane in &lanes {
             lane.retire(WaitMode::Poll)?;
@@ -71,24 +93,7 @@ impl<B: Backend> Pool<B> {
                 return Err(SleepError::refused_by(deferred));
             }
         }
-        if sleep.store.keeps_bytes() {
-            sleep.store.prepare(lanes.iter().map(|lane| lane.away_bytes().1).sum())?;
-        }
-        let mut slept = Slept::default();
-        for lane in &lanes {
-            slept.copied += lane.store(on)?;
-        }
-        // All bytes are stored: nothing fails from here on.
-        closed.0.clear();
-        for lane in &lanes {
-            let (returned, kept) = lane.evict();
-            slept.live += lane.away_bytes().0;
-            slept.returned += returned;
-            slept.kept += kept;
-        }
-        slept.returned += self.shared.return_spare();
-        *asleep = true;
-        Ok(slept)
+        Ok(closed)
     }
 
     /// Waits until everything that timelines have to do now is done, and for further points.
