@@ -101,6 +101,17 @@ pub mod pool {
     pub use omniheap_core::{DriverLimit, Growth, Pressure, Relief, Uses, Waiting};
 }
 
+/// Pools that sleep: their memory leaves the device and comes back at the same addresses.
+pub mod residency {
+    pub use omniheap_core::{
+        AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,
+        Slept, Wake,
+    };
+    #[cfg(target_os = "linux")]
+    pub use omniheap_residency::FileStore;
+    pub use omniheap_residency::{Arena, ArenaConfig, ArenaReport, HostStore, Nothing, Stretch};
+}
+
 /// Copies between allocations, staging, pins, and kernels that run over allocations.
 pub mod transfer {
     pub use omniheap_core::{CopyRegion, Pinned, Program};
@@ -149,6 +160,10 @@ pub mod plan {
 mod documents {
     #[doc = include_str!("../README.md")]
     mod readme {}
+
+    #[cfg(target_os = "linux")]
+    #[doc = include_str!("../docs/residency.md")]
+    mod residency {}
 
     #[doc = include_str!("../docs/budgets.md")]
     mod budgets {}

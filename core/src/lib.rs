@@ -15,6 +15,7 @@ mod manager;
 mod models;
 mod pool;
 mod sanitizer;
+mod sleep;
 mod sync;
 
 pub use omniheap_strategy as strategy;
@@ -50,5 +51,9 @@ pub use {
     },
     sanitizer::{
         Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
+    },
+    sleep::{
+        AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,
+        Slept, Wake,
     },
 };

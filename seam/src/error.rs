@@ -50,6 +50,12 @@ pub enum ErrorKind {
     InvalidConfig,
     /// A pool's own strategy broke the contract of `Strategy`: the log says how; fix the strategy.
     BadStrategy,
+    /// The pool of these bytes is asleep: wake it first.
+    Asleep,
+    /// The pool sleeps already: nothing was changed.
+    AlreadyAsleep,
+    /// The pool is awake already: nothing was changed.
+    AlreadyAwake,
     /// The device is gone; every block is lost: open a new device.
     DeviceLost,
     /// Anything else the driver said; the native code is in the error.
@@ -79,7 +85,7 @@ pub enum Advice {
 
 impl ErrorKind {
     /// Every kind, in the order of their declaration: for tables that must leave none out.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::OutOfDeviceMemory,
         Self::OutOfHostMemory,
         Self::Fragmented,
@@ -101,6 +107,9 @@ impl ErrorKind {
         Self::Unsupported,
         Self::InvalidConfig,
         Self::BadStrategy,
+        Self::Asleep,
+        Self::AlreadyAsleep,
+        Self::AlreadyAwake,
         Self::DeviceLost,
         Self::Driver,
     ];
@@ -159,6 +168,9 @@ impl ErrorKind {
             Self::BadStrategy => {
                 "the pool's own strategy broke its contract, as the log says; fix the strategy"
             }
+            Self::Asleep => "the pool is asleep; wake it first",
+            Self::AlreadyAsleep => "the pool sleeps already; nothing was changed",
+            Self::AlreadyAwake => "the pool is awake already; nothing was changed",
             Self::DeviceLost => "the device is lost; open a new one",
             Self::Driver => "the driver refused",
         }

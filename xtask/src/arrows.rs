@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// The modules of the core. Each imports only those before it.
-const ORDER: [&str; 8] =
-    ["event", "sync", "device", "sanitizer", "lane", "pool", "defrag", "manager"];
+const ORDER: [&str; 9] =
+    ["event", "sync", "device", "sanitizer", "sleep", "lane", "pool", "defrag", "manager"];
 
 /// Checks every file of the core.
 pub(crate) fn check() -> Outcome {

@@ -187,6 +187,18 @@
 // For `heap`, `timeline` and `tag`: none in particular.
 #define OMNIHEAP_ANY UINT32_MAX
 
+// The bytes go to host memory.
+#define OMNIHEAP_STORE_HOST 0
+
+// The bytes go to a file without a name in `directory`; Linux only.
+#define OMNIHEAP_STORE_FILE 1
+
+// The bytes are dropped: allocations wake up zeroed.
+#define OMNIHEAP_STORE_NOTHING 2
+
+// Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
+#define OMNIHEAP_SLEEP_OVER_PINS 1
+
 // The version that the header was made for; `omniheap_version` says which the library has.
 #define OMNIHEAP_VERSION 256
 
@@ -265,6 +277,12 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_OVERLAP = 27,
   // A pool's own strategy broke its contract; pools that C makes have none.
   OMNIHEAP_STATUS_BAD_STRATEGY = 28,
+  // The pool is asleep: wake it first.
+  OMNIHEAP_STATUS_ASLEEP = 29,
+  // The pool sleeps already; nothing was changed.
+  OMNIHEAP_STATUS_ALREADY_ASLEEP = 30,
+  // The pool is awake already; nothing was changed.
+  OMNIHEAP_STATUS_ALREADY_AWAKE = 31,
 } omniheap_status;
 
 // A manager of one device. Zero is none.
@@ -446,6 +464,10 @@ typedef struct omniheap_pool_config {
   uint32_t waiting;
   // Lanes for threads; 1 makes the pool deterministic across threads, 0 is one for each core.
   uint32_t lanes;
+  // Non-zero: the pool can sleep (`omniheap_pool_sleep`). It is then built from pages, and has one lane unless `lanes` says otherwise.
+  uint32_t sleepable;
+  // Non-zero: a request wakes the pool when it is asleep, instead of failing with `Asleep`.
+  uint32_t wakes_on_request;
 } omniheap_pool_config;
 
 // Sums over everything that a manager holds.
@@ -467,6 +489,40 @@ typedef struct omniheap_sums {
   // Frees so far.
   uint64_t freed;
 } omniheap_sums;
+
+// How a pool sleeps. All zeros is a sleep to host memory.
+typedef struct omniheap_sleep {
+  // `OMNIHEAP_STORE_…`.
+  uint32_t store;
+  // `OMNIHEAP_SLEEP_…`, or 0.
+  uint32_t flags;
+  // The directory of `OMNIHEAP_STORE_FILE`; null otherwise.
+  const char *directory;
+} omniheap_sleep;
+
+// What a sleep did.
+typedef struct omniheap_slept {
+  // Bytes that live allocations asked for.
+  uint64_t live;
+  // Bytes copied to the store.
+  uint64_t copied;
+  // Bytes returned to the driver.
+  uint64_t returned;
+  // Bytes that the driver did not unmap; they stay held.
+  uint64_t kept;
+} omniheap_slept;
+
+// Where the bytes of a pool are.
+typedef struct omniheap_residence {
+  // Bytes held from the driver.
+  uint64_t device;
+  // Bytes of live allocations that are away.
+  uint64_t evicted;
+  // Bytes of live allocations, with their rounding, that a backing store keeps.
+  uint64_t stored;
+  // 1 while the pool is asleep.
+  uint32_t asleep;
+} omniheap_residence;
 
 // Where an allocation lies in Vulkan's words.
 typedef struct omniheap_vulkan_placed {
@@ -842,6 +898,29 @@ enum omniheap_status omniheap_report_html(struct omniheap_manager manager, const
 
 // `size` bytes of device memory.
 struct omniheap_request omniheap_request_default(uint64_t size);
+
+// Moves all bytes of a pool to a store and returns its memory to the driver; allocations live on. The pool was created with
+// `sleepable`. On failure it is awake and has all its bytes: `Busy` where allocations are pinned or have blocks of their
+// own, and `omniheap_error` names one of them.
+//
+// # Safety
+//
+// `sleep` is null, which is all zeros, or settings whose `directory` is null or a text; `slept` is null or may be written. With
+// `OMNIHEAP_SLEEP_OVER_PINS`, nothing uses an address of the pool's allocations before the pool is awake.
+enum omniheap_status omniheap_pool_sleep(struct omniheap_pool pool,
+                                         const struct omniheap_sleep *sleep,
+                                         struct omniheap_slept *slept);
+
+// Gives the allocations of a sleeping pool memory and their bytes, at the same addresses. On failure the pool is asleep and
+// has all its bytes.
+enum omniheap_status omniheap_pool_wake(struct omniheap_pool pool);
+
+// Says where the bytes of a pool are.
+//
+// # Safety
+//
+// `residence` is null or may be written.
+enum omniheap_status omniheap_pool_residence(struct omniheap_pool pool, struct omniheap_residence *residence);
 
 // The sentence of this thread's last failed call: what happened, and what to do. Valid until the same thread's next failed call;
 // calls of other threads do not change it.

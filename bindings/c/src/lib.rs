@@ -10,7 +10,7 @@
 //! | `timeline` | streams and queues |
 //! | `manager` | plan, explain, budgets, trim, defragment |
 //! | `defrag` | passes that ask about every move |
-//! | `pool` | pools of the caller's own |
+//! | `pool`, `sleep` | pools of the caller's own; their sleep |
 //! | `report` | JSON and HTML |
 //! | `hooks` | log messages, and memory pressure |
 //! | `vulkan` | memory for buffers and images that the caller made |
@@ -26,6 +26,7 @@ mod open;
 mod pool;
 mod report;
 mod request;
+mod sleep;
 mod status;
 mod table;
 mod timeline;
@@ -42,6 +43,7 @@ pub use open::*;
 pub use pool::*;
 pub use report::*;
 pub use request::*;
+pub use sleep::*;
 pub use status::*;
 pub use timeline::*;
 pub use vulkan::*;

@@ -40,6 +40,10 @@ pub struct OmniheapPoolConfig {
     pub waiting: u32,
     /// Lanes for threads; 1 makes the pool deterministic across threads, 0 is one for each core.
     pub lanes: u32,
+    /// Non-zero: the pool can sleep (`omniheap_pool_sleep`). It is then built from pages, and has one lane unless `lanes` says otherwise.
+    pub sleepable: u32,
+    /// Non-zero: a request wakes the pool when it is asleep, instead of failing with `Asleep`.
+    pub wakes_on_request: u32,
 }
 
 /// A general-purpose pool without limits.
@@ -54,6 +58,8 @@ pub extern "C" fn omniheap_pool_config_default() -> OmniheapPoolConfig {
         paged: 0,
         waiting: OMNIHEAP_WAITING_LAST_RESORT,
         lanes: 0,
+        sleepable: 0,
+        wakes_on_request: 0,
     }
 }
 
@@ -105,7 +111,9 @@ pub unsafe extern "C" fn omniheap_pool_create(
             .block((config.block > 0).then_some(config.block))
             .waiting(waiting(config.waiting)?)
             .lanes((config.lanes > 0).then_some(config.lanes));
-        settings.paged = config.paged != 0;
+        settings.sleepable = config.sleepable != 0;
+        settings.wakes_on_request = config.wakes_on_request != 0;
+        settings.paged = config.paged != 0 || settings.sleepable;
         let made = holder.manager.create_pool(heap(number)?, settings)?;
         let id =
             POOLS.insert(Pool { pool: RwLock::new(Some(made)), owner: Owner::new(&holder) })?;

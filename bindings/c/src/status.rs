@@ -3,6 +3,7 @@
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char};
 use core::panic::AssertUnwindSafe;
+use omniheap::residency::SleepError;
 use omniheap::{AllocateError, Error, ErrorKind};
 use std::ffi::CString;
 use std::panic::catch_unwind;
@@ -69,6 +70,12 @@ pub enum OmniheapStatus {
     Overlap = 27,
     /// A pool's own strategy broke its contract; pools that C makes have none.
     BadStrategy = 28,
+    /// The pool is asleep: wake it first.
+    Asleep = 29,
+    /// The pool sleeps already; nothing was changed.
+    AlreadyAsleep = 30,
+    /// The pool is awake already; nothing was changed.
+    AlreadyAwake = 31,
 }
 
 impl From<ErrorKind> for OmniheapStatus {
@@ -95,6 +102,9 @@ impl From<ErrorKind> for OmniheapStatus {
             ErrorKind::Unsupported => Self::Unsupported,
             ErrorKind::InvalidConfig => Self::InvalidConfig,
             ErrorKind::BadStrategy => Self::BadStrategy,
+            ErrorKind::Asleep => Self::Asleep,
+            ErrorKind::AlreadyAsleep => Self::AlreadyAsleep,
+            ErrorKind::AlreadyAwake => Self::AlreadyAwake,
             ErrorKind::DeviceLost => Self::DeviceLost,
             _ => Self::Driver,
         }
@@ -139,6 +149,12 @@ impl From<Error> for Failure {
 impl From<ErrorKind> for Failure {
     fn from(kind: ErrorKind) -> Self {
         Error::new(kind).into()
+    }
+}
+
+impl From<SleepError> for Failure {
+    fn from(error: SleepError) -> Self {
+        Self::new(error.kind().into(), error.to_string())
     }
 }
 

@@ -271,6 +271,65 @@ fn pools_live_as_long_as_what_is_in_them() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn pools_sleep_and_wake() {
+    let manager = open(0);
+    let config = OmniheapPoolConfig { sleepable: 1, ..omniheap_pool_config_default() };
+    let mut pool = OmniheapPool { id: 0 };
+    // SAFETY: everything passed is live.
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut pool)), Status::Ok);
+    let (request, mut made) = (omniheap_request_default(1 << 20), OmniheapAllocation { id: 0 });
+    // SAFETY: as above.
+    assert_eq!(c!(omniheap_pool_allocate(pool, &raw const request, &raw mut made)), Status::Ok);
+    let (bytes, mut seen) = ([7u8; 4096], [0u8; 4096]);
+    // SAFETY: as above.
+    assert_eq!(c!(omniheap_write(made, 0, bytes.as_ptr().cast(), 4096)), Status::Ok);
+    assert_eq!(omniheap_pool_wake(pool), Status::AlreadyAwake);
+    for store in [OMNIHEAP_STORE_HOST, OMNIHEAP_STORE_FILE] {
+        let sleep = OmniheapSleep { store, flags: 0, directory: c"/tmp".as_ptr() };
+        let mut slept = OmniheapSlept::default();
+        // SAFETY: as above.
+        let status = c!(omniheap_pool_sleep(pool, &raw const sleep, &raw mut slept));
+        assert_eq!((status, slept.live, slept.kept), (Status::Ok, 1 << 20, 0), "{}", message());
+        // SAFETY: as above; null settings are the usual ones, and nothing has to be told.
+        let again = c!(omniheap_pool_sleep(pool, ptr::null(), ptr::null_mut()));
+        assert_eq!(again, Status::AlreadyAsleep);
+        let mut residence = OmniheapResidence::default();
+        // SAFETY: as above.
+        assert_eq!(c!(omniheap_pool_residence(pool, &raw mut residence)), Status::Ok);
+        let asleep = OmniheapResidence { evicted: 1 << 20, stored: 1 << 20, asleep: 1, device: 0 };
+        assert_eq!(residence, asleep);
+        // SAFETY: as above.
+        let status = c!(omniheap_read(made, 0, seen.as_mut_ptr().cast(), 4096));
+        assert_eq!(status, Status::Asleep);
+        assert_eq!(omniheap_pool_wake(pool), Status::Ok);
+        // SAFETY: as above.
+        assert_eq!(c!(omniheap_read(made, 0, seen.as_mut_ptr().cast(), 4096)), Status::Ok);
+        assert_eq!(seen, bytes);
+    }
+    let mut address = 0;
+    // SAFETY: as above.
+    assert_eq!(c!(omniheap_pin(made, &raw mut address)), Status::Ok);
+    // SAFETY: as above.
+    assert_eq!(c!(omniheap_pool_sleep(pool, ptr::null(), ptr::null_mut())), Status::Busy);
+    assert!(message().contains("pinned"), "{}", message());
+    let flags = OMNIHEAP_SLEEP_OVER_PINS;
+    let over = OmniheapSleep { store: OMNIHEAP_STORE_NOTHING, flags, directory: ptr::null() };
+    // SAFETY: as above, and nothing uses the address.
+    assert_eq!(c!(omniheap_pool_sleep(pool, &raw const over, ptr::null_mut())), Status::Ok);
+    let wrong = OmniheapSleep { store: 9, ..over };
+    // SAFETY: as above.
+    let status = c!(omniheap_pool_sleep(pool, &raw const wrong, ptr::null_mut()));
+    assert_eq!(status, Status::InvalidArgument);
+    assert_eq!(omniheap_free(made), Status::Ok);
+    assert_eq!(omniheap_pool_destroy(pool), Status::Ok);
+    // SAFETY: as above; the handle is stale.
+    assert_eq!(c!(omniheap_pool_sleep(pool, ptr::null(), ptr::null_mut())), Status::Stale);
+    assert_eq!(omniheap_pool_wake(pool), Status::Stale);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
 fn frees_wait_for_their_epoch() {
     let manager = open(1);
     let (mut timeline, mut epoch) = (0, 0);

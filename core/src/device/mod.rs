@@ -448,15 +448,17 @@ impl<B: Backend> Device<B> {
         }
     }
 
-    /// Creates pages within budget.
+    /// Creates pages within budget, up to `group` as one.
     pub(crate) fn create_pages(
         &self,
         heap: HeapId,
         count: u64,
         page: u64,
+        group: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
         let most = (self.heap_use(heap)?.reserved / page / LEAST_GROUPS).clamp(1, LARGEST_GROUP);
+        let most = most.max(group);
         let remap = self.remap().ok_or(ErrorKind::Unsupported)?;
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;

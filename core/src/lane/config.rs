@@ -80,6 +80,11 @@ pub struct PoolConfig {
     /// Lanes for threads; one makes the pool deterministic across threads. `None` is one for each core with the general
     /// strategy, and one with a strategy of your own. The other strategies have one lane.
     pub lanes: Option<u32>,
+    /// Whether the pool can [sleep](crate::UserPool::sleep): it is made of pages, in groups of 32 MiB where the driver has
+    /// groups, and has one lane unless `lanes` says otherwise.
+    pub sleepable: bool,
+    /// Whether a request wakes the pool when it is asleep, instead of failing with `Asleep`.
+    pub wakes_on_request: bool,
 }
 
 impl PoolConfig {
@@ -95,6 +100,8 @@ impl PoolConfig {
             waiting: Waiting::LastResort,
             uses: Uses::Declared,
             lanes: None,
+            sleepable: false,
+            wakes_on_request: false,
         }
     }
 
@@ -130,6 +137,21 @@ impl PoolConfig {
     #[must_use]
     pub const fn paged(mut self) -> Self {
         self.paged = true;
+        self
+    }
+
+    /// Lets the pool [sleep](crate::UserPool::sleep): its memory leaves the device and comes back at the same addresses. Makes it
+    /// a pool of pages.
+    #[must_use]
+    pub const fn sleepable(mut self) -> Self {
+        (self.paged, self.sleepable) = (true, true);
+        self
+    }
+
+    /// Has a request wake the pool when it is asleep.
+    #[must_use]
+    pub const fn wakes_on_request(mut self) -> Self {
+        self.wakes_on_request = true;
         self
     }
 
@@ -171,6 +193,8 @@ impl PoolConfig {
             (block == 0, "the pool's `block` is 0; leave it unset to let the pool choose"),
             (block > self.maximum, "the pool's `block` is above its `maximum`"),
             (self.lanes == Some(0), "the pool's `lanes` is 0; leave it unset or set at least 1"),
+            (self.sleepable && !self.paged, "`sleepable` needs `paged`"),
+            (self.wakes_on_request && !self.sleepable, "`wakes_on_request` needs `sleepable`"),
             (self.paged && !is_general, "`paged` needs `StrategyKind::General`"),
             (is_ring && self.block.is_none(), "`StrategyKind::Ring` needs the size of its `block`"),
         ];

@@ -77,6 +77,7 @@ impl<B: Backend> Lane<B> {
 
     /// Returns when the bytes of an allocation that is freed now can be reused.
     fn ending_of(&self, id: SlotId, after: Option<Point>) -> Ending {
+        let Some(privacy) = self.begin_end(id) else { return Ending::NOW };
         let origin = if after.is_some() { Origin::Named } else { Origin::Marked };
         let mut points: Vec<Point> = after.into_iter().collect();
         for timeline in self.timelines_of(id) {
@@ -88,7 +89,7 @@ impl<B: Backend> Lane<B> {
                 Err(error) => tracing::debug!(?error, "waited for work that could not be marked"),
             }
         }
-        if self.is_secret(id) {
+        if privacy == Privacy::Secret {
             match self.forget_secret(id, &points) {
                 Ok(zeroed) => points = zeroed.into_iter().collect(),
                 // Nobody reads a lost device. One call may be wrong about that, so it is asked once more.
@@ -199,10 +200,20 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Whether an allocation's bytes must not outlive it.
-    fn is_secret(&self, id: SlotId) -> bool {
-        let state = self.state.lock();
-        state.extras.get(id.index).is_some_and(|note| note.privacy == Privacy::Secret)
+    /// Returns whether the bytes of an allocation that ends must not outlive it; `None` where they are away. A secret stays in
+    /// memory from now on, because it is about to be zeroed.
+    fn begin_end(&self, id: SlotId) -> Option<Privacy> {
+        let mut state = self.state.lock();
+        let note = state.extras.get(id.index);
+        let privacy = note.map_or(Privacy::Open, |note| note.privacy);
+        if state.slots.is_away(id) {
+            return None;
+        }
+        if privacy == Privacy::Secret {
+            // The pin ends with the allocation.
+            let _ = state.slots.pin(id);
+        }
+        Some(privacy)
     }
 
     /// Reports bytes that could not be freed safely; they are never reused.

@@ -2,6 +2,7 @@
 //!
 //! Everything that the lock guards is private to this module; its files are cut by what they do with it. `pool`, `defrag` and
 //! `manager` call methods of [`Lane`].
+mod away;
 mod blocks;
 mod config;
 mod extra;
@@ -42,6 +43,7 @@ use crate::{
     Align, Backend, Class, ErrorKind, Layout, Placement, Request, Sharing, Span, TimelineId,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use away::Away;
 use blocks::{Ration, Thrift};
 use core::cell::Cell;
 use extra::SlotExtras;
@@ -181,6 +183,8 @@ struct State<B: Backend> {
     pager: Option<Pager>,
     /// The span that was freed last, until something else than a request of its size comes.
     last_freed: Option<LastFreed>,
+    /// What a lane without memory remembers, from the start of a sleep to the end of a wake. No hole is granted meanwhile.
+    away: Option<Away>,
     /// Bytes of the strategy that a defragmentation pass holds.
     held_bytes: u64,
     /// Allocations that callers own: together they keep the lane alive.
@@ -226,6 +230,7 @@ impl<B: Backend> State<B> {
             thrift: Thrift::OFF,
             pager: None,
             last_freed: None,
+            away: None,
             held_bytes: 0,
             owners: 0,
             users: Users::new(uses),
@@ -440,6 +445,7 @@ impl<B: Backend> State<B> {
         counts.granted_bytes -= grant.span.size;
         let held = self.blocks[grant.block.0 as usize].as_ref();
         Ok(match held.expect("a live span's block is held").sharing {
+            Sharing::Shared if slot.is_away() => self.stored(id),
             Sharing::Shared => None,
             Sharing::Dedicated => self.remove_block(grant.block).map(FreeOutcome::Block),
         })
@@ -523,7 +529,8 @@ impl<B: Backend> State<B> {
 
     /// Sets the timeline that orders the uses of an allocation which was granted to the host.
     fn set_home(&mut self, id: SlotId, timeline: Option<TimelineId>) -> Result<(), ErrorKind> {
-        let user = self.enter(timeline)?;
+        // Not a request, so it may come while a sleep begins.
+        let user = self.users.enter(timeline)?;
         let old = self.slots.user(id)?;
         self.users.leave(old);
         self.users.admit(user);
@@ -615,7 +622,9 @@ impl<B: Backend> Lane<B> {
 
     /// A hole that is free now.
     pub(crate) fn find_hole(&self, ask: Ask) -> Result<SlotId, FastPathMiss> {
-        self.state.lock().allocate(ask)
+        let mut state = self.state.lock();
+        state.check_awake().map_err(FastPathMiss::Refused)?;
+        state.allocate(ask)
     }
 
     /// As [`find_hole`](Self::find_hole), breaking whatever fits and looking at every hole.
@@ -626,6 +635,9 @@ impl<B: Backend> Lane<B> {
     /// Whether a hole that is held fits.
     pub(crate) fn would_fit(&self, ask: Ask) -> bool {
         let mut state = self.state.lock();
+        if state.away.is_some() {
+            return false;
+        }
         match state.suballocator.general() {
             Some(tlsf) => tlsf.would_fit(ask.layout, ask.class),
             None => state.usage().largest_hole >= ask.layout.size,

@@ -43,14 +43,15 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Locks the lane to plan moves. Returns `None` while requests of others are under way whose alignment is not
-    /// recorded yet: `own` of them are the caller's.
+    /// recorded yet, where `own` of them are the caller's, and while the lane is asleep.
     pub(crate) fn lock_to_plan(&self, own: u64) -> Option<MoveGuard<'_, B>> {
         Some(MoveGuard { lane: self, state: self.lock_state_to_plan(own)? })
     }
 
     pub(super) fn lock_state_to_plan(&self, own: u64) -> Option<Guard<'_, State<B>>> {
         let state = self.state.lock();
-        (self.shared.pending_alignments.load(Acquire) <= own).then_some(state)
+        let may_plan = self.shared.pending_alignments.load(Acquire) <= own && state.away.is_none();
+        may_plan.then_some(state)
     }
 
     /// Frees what is left of a span that was held for moves.

@@ -192,8 +192,9 @@ impl<B: Backend> Lane<B> {
         self.state.lock().may_be_in_use(id)
     }
 
-    /// Pins an allocation once its place can be shown, and returns the place.
-    pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span) {
+    /// Pins an allocation once its place can be shown, and returns the place and whether its bytes are away. What is pinned
+    /// and not away stays so.
+    pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span, bool) {
         let mut state = self.state.lock();
         while state.slots.is_moving(id) {
             let moves = self.moved.count();
@@ -202,7 +203,8 @@ impl<B: Backend> Lane<B> {
             state = self.state.lock();
         }
         state.slots.pin(id).expect("an owned allocation is live and has few pins");
-        state.locate(id).expect("an owned allocation is live")
+        let (block, span) = state.locate(id).expect("an owned allocation is live");
+        (block, span, state.slots.is_away(id))
     }
 
     /// Ends one pin.

@@ -3,6 +3,7 @@
 //! The owner's slot, with its pins, timelines and extra data, stays in its lane, so the owner notices nothing. The bytes have
 //! a slot of their own in the other lane, which counts them; it is pinned and is freed with the owner's.
 #![forbid(unsafe_code)]
+use super::away::Stored;
 use super::extra::Residence;
 use super::table::{Owner, SlotId, Standing};
 use super::users::User;
@@ -53,6 +54,8 @@ pub(super) enum FreeOutcome<B: Backend> {
     Block(Arc<Block<B>>),
     /// Its place in another lane.
     Remote(RemoteSpan<B>),
+    /// Its bytes in a backing store.
+    Stored(Stored),
 }
 
 /// A span of a lane that is held for an allocation of another lane.
@@ -66,6 +69,7 @@ impl<B: Backend> Lane<B> {
     /// Holds a place in what the lane has; `None` where nothing fits.
     pub(crate) fn hold(self: &Arc<Self>, ask: Ask) -> Option<Reservation<B>> {
         let mut state = self.state.lock();
+        state.check_awake().ok()?;
         let grant = state.suballocator.as_strategy_mut().allocate(ask.layout, ask.class).ok()?;
         state.held_bytes += grant.span.size;
         let block = state.blocks[grant.block.0 as usize].as_ref();

@@ -121,7 +121,10 @@ impl<B: Backend> Lane<B> {
     /// Sums over the lane; what it holds from the driver is the pool's to say.
     pub(crate) fn totals(&self) -> Totals {
         let state = self.state.lock();
-        let (usage, counts) = (state.usage(), state.counts);
+        let (mut usage, counts) = (state.usage(), state.counts);
+        if state.away.is_some() {
+            (usage.free, usage.largest_hole, usage.holes) = (0, 0, 0); // They have no memory.
+        }
         Totals {
             live: counts.live(),
             live_bytes: counts.live_bytes,

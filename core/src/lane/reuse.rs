@@ -280,8 +280,8 @@ impl<B: Backend> Lane<B> {
     /// allocations that were.
     pub(crate) fn retire_in_order(&self) -> u64 {
         let mut state = self.state.lock();
-        if self.shared.watch.is_some() {
-            return 0; // A sanitizer looks at bytes when they are out of use.
+        if self.shared.watch.is_some() || state.away.is_some() {
+            return 0; // A sanitizer looks at bytes when they are out of use, and a lane that is asleep serves nobody.
         }
         let mut deferred = core::mem::take(&mut state.deferred);
         // A block of its own goes back to the driver, which knows no order.
@@ -302,8 +302,9 @@ impl<B: Backend> State<B> {
         self.forget_passed();
     }
 
-    /// The user of a timeline, made known where it is not.
+    /// The user of a request's timeline, made known where it is not.
     pub(crate) fn enter(&mut self, timeline: Option<TimelineId>) -> Result<User, ErrorKind> {
+        self.check_awake()?;
         self.users.enter(timeline)
     }
 

@@ -11,6 +11,9 @@ use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 
+/// Bytes that are created as one in a pool that sleeps: a driver takes about as long for 32 MiB as for one page.
+const SLEEPING_GROUP: u64 = 32 << 20;
+
 /// One pool's settings, accounts and spare pages.
 pub(crate) struct Shared<B: Backend> {
     pub(crate) device: Arc<Device<B>>,
@@ -28,6 +31,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(super) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
     pub(super) spare: Mutex<Vec<Page>>,
+    /// Whether the pool is asleep. A sleep or a wake holds the lock from its start to its end.
+    pub(crate) asleep: Mutex<bool>,
     /// The sanitizer, if there is one.
     pub(crate) watch: Option<Arc<Watch<B>>>,
 }
@@ -55,6 +60,7 @@ impl<B: Backend> Shared<B> {
             pending_alignments,
             refused: AtomicBool::new(false),
             spare,
+            asleep: Mutex::new(false),
             watch,
         }
     }
@@ -100,6 +106,44 @@ impl<B: Backend> Shared<B> {
         self.reserved.fetch_sub(bytes, Relaxed);
     }
 
+    /// The pages that are created as one at least, where the driver can: a pool that sleeps unmaps and maps all of them.
+    pub(super) fn group(&self, page: u64) -> u64 {
+        if self.config.sleepable { (SLEEPING_GROUP / page).max(1) } else { 1 }
+    }
+
+    /// Rounds what a pool grows by to whole groups, where one is small beside the heap.
+    pub(super) fn whole_groups(&self, bytes: u64, page: u64) -> u64 {
+        let group = self.group(page) * page;
+        let is_small = self.device.heap(self.heap).is_ok_and(|heap| heap.size / 64 >= group);
+        let rounded = bytes.checked_next_multiple_of(group);
+        rounded.filter(|_| self.config.sleepable && is_small).unwrap_or(bytes)
+    }
+
+    /// Takes pages from the driver, mapped nowhere.
+    pub(super) fn take_pages(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
+        let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
+        self.claim(bytes)?;
+        let created = self.device.create_pages(self.heap, count, page, self.group(page), pages);
+        created.inspect_err(|_| self.release(bytes))?;
+        self.note_high();
+        Ok(())
+    }
+
+    /// Returns pages to the driver that are mapped nowhere. Returns the number of bytes.
+    pub(super) fn return_pages(&self, page: u64, pages: &[Page]) -> u64 {
+        self.device.destroy_pages(self.heap, page, pages);
+        let bytes = pages.len() as u64 * page;
+        self.release(bytes);
+        bytes
+    }
+
+    /// Returns all spare pages to the driver. Returns the number of bytes.
+    pub(crate) fn return_spare(&self) -> u64 {
+        let Some(page) = self.page() else { return 0 };
+        let pages = core::mem::take(&mut *self.spare.lock());
+        self.return_pages(page, &pages)
+    }
+
     /// Takes a block from the driver, cleared where another domain may have used its memory.
     pub(crate) fn take_block(&self, size: u64) -> Result<Arc<Block<B>>> {
         self.take_made(size, || self.device.backend().allocate(self.heap, size))
@@ -141,6 +185,7 @@ impl<B: Backend> Shared<B> {
             match one {
                 FreeOutcome::Block(block) => blocks.push(block),
                 FreeOutcome::Remote(remote) => bytes += remote.span.size,
+                FreeOutcome::Stored(stored) => stored.forget(),
             }
         }
         bytes + self.give_back(blocks)

@@ -1,4 +1,5 @@
 //! The live allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at.
+use super::remote::REMOTE;
 use super::users::User;
 use crate::ErrorKind;
 use alloc::vec::Vec;
@@ -32,13 +33,15 @@ pub(super) struct Slot {
 const HAS_EXTRA: u8 = 1;
 /// An observer was told of an allocation.
 const IS_OBSERVED: u8 = 2;
+/// The bytes of an allocation are not in memory, or are on their way: its pool is asleep.
+const IS_AWAY: u8 = 4;
 
 impl Slot {
     /// What stands in the way of a move.
     #[inline]
     pub(super) fn standing(&self) -> Standing {
         match self.state {
-            State::Live if self.pins == 0 => Standing::Free,
+            State::Live if self.pins == 0 && !self.is_away() => Standing::Free,
             State::Copying => Standing::OnItsWay,
             _ => Standing::Held,
         }
@@ -47,6 +50,21 @@ impl Slot {
     #[inline]
     pub(super) const fn has_extra(&self) -> bool {
         self.flags & HAS_EXTRA != 0
+    }
+
+    /// Whether its bytes are not in memory.
+    pub(super) const fn is_away(&self) -> bool {
+        self.flags & IS_AWAY != 0
+    }
+
+    /// Whether a pass moves it.
+    pub(super) const fn is_moving(&self) -> bool {
+        !matches!(self.state, State::Live | State::Deferred)
+    }
+
+    /// How many pins keep it where it is.
+    pub(super) const fn pins(&self) -> u32 {
+        self.pins
     }
 
     /// Whether its owner has freed it, and something still uses the bytes.
@@ -202,10 +220,26 @@ impl Slots {
     }
 
     /// Whether more is known of a live allocation, and whether an observer was told of it; `None` where it does not live or
-    /// moves.
+    /// moves or is away.
     pub(super) fn flags(&self, id: SlotId) -> Option<(bool, bool)> {
         let slot = self.current(id).ok().filter(|slot| slot.state == State::Live)?;
+        if slot.is_away() {
+            return None; // Its free also concerns the backing store.
+        }
         Some((slot.has_extra(), slot.flags & IS_OBSERVED != 0))
+    }
+
+    /// Marks every allocation that has its bytes here as away, or as back.
+    pub(super) fn set_away(&mut self, away: bool) {
+        let here = |slot: &&mut Slot| slot.state != State::Unused && slot.key != REMOTE;
+        for slot in self.slots.iter_mut().filter(here) {
+            slot.flags = if away { slot.flags | IS_AWAY } else { slot.flags & !IS_AWAY };
+        }
+    }
+
+    /// Whether the bytes of an allocation are not in memory.
+    pub(super) fn is_away(&self, id: SlotId) -> bool {
+        self.current(id).is_ok_and(Slot::is_away)
     }
 
     /// Clears the flags of an allocation: only its bytes are known.

@@ -13,6 +13,8 @@ pub struct Binding<'a, B: Backend> {
     allocation: &'a Allocation<B>,
     block: Arc<Block<B>>,
     span: Span,
+    /// Whether the bytes were away when it was made.
+    was_away: bool,
 }
 
 impl<B: Backend> fmt::Debug for Binding<'_, B> {
@@ -24,15 +26,16 @@ impl<B: Backend> fmt::Debug for Binding<'_, B> {
 impl<B: Backend> Allocation<B> {
     /// Where the bytes are, pinned there while the result is held.
     ///
-    /// Cancels the move of a pass that has the allocation.
+    /// Cancels the move of a pass that has the allocation. While the allocation's pool is asleep, there is no memory at its
+    /// address: [`place`](Binding::place) then fails, and kernels must not use the address.
     ///
     /// # Panics
     ///
     /// When the same allocation has four billion bindings.
     #[must_use]
     pub fn binding(&self) -> Binding<'_, B> {
-        let (block, span) = self.lane().pin(self.slot());
-        Binding { allocation: self, block, span }
+        let (block, span, was_away) = self.lane().pin(self.slot());
+        Binding { allocation: self, block, span, was_away }
     }
 
     /// Keeps the bytes where they are while the result is held.
@@ -55,7 +58,7 @@ impl<B: Backend> Allocation<B> {
     ///
     /// As for [`binding`](Self::binding).
     pub fn pin_for_life(&self) -> Option<u64> {
-        let (block, span) = self.lane().pin(self.slot());
+        let (block, span, _) = self.lane().pin(self.slot());
         let backend = self.lane().shared.device.backend();
         Some(backend.as_address()?.address(block.raw()) + span.offset)
     }
@@ -72,7 +75,8 @@ impl<B: Backend> Allocation<B> {
     ///
     /// # Errors
     ///
-    /// `NotMappable` where the heap is not host-visible, `Published` for bytes that are final, or what the driver says.
+    /// `NotMappable` where the heap is not host-visible, `Published` for bytes that are final, `Asleep` while the pool sleeps, or
+    /// what the driver says.
     pub fn map(&self) -> Result<Mapped<'_, B>> {
         let (pin, view) = self.view()?;
         Ok(Mapped { view, _pin: pin })
@@ -101,8 +105,11 @@ impl<B: Backend> Allocation<B> {
     /// Maps the bytes, pinned, with every earlier owner of them passed.
     fn view(&self) -> Result<(Pinned<'_, B>, View<B>)> {
         self.check_writable()?;
-        let (block, span) = self.lane().pin(self.slot());
+        let (block, span, is_away) = self.lane().pin(self.slot());
         let pin = Pinned { allocation: self };
+        if is_away {
+            return Err(ErrorKind::Asleep.into());
+        }
         let backend = self.lane().shared.device.backend();
         self.lane().keep_in_view(self.slot())?;
         let access = self.lane().shared.device.heap(self.heap())?.host;
@@ -139,10 +146,17 @@ impl<'a, B: Backend> Binding<'a, B> {
     ///
     /// # Errors
     ///
-    /// `OutOfRange` when `offset..offset + size` leaves the allocation.
+    /// `OutOfRange` when `offset..offset + size` leaves the allocation; `Asleep` while its pool sleeps.
     pub fn place(&self, offset: u64, size: u64) -> Result<Place<'_, B::Block>> {
+        self.check_awake()?;
         let part = self.span.part(offset, size).ok_or(ErrorKind::OutOfRange)?;
         Ok(Place { block: self.block(), offset: part.offset })
+    }
+
+    /// Refuses bytes that have no memory. The pin keeps them awake once they are.
+    pub(super) fn check_awake(&self) -> Result<()> {
+        let is_away = self.was_away && self.allocation.lane().is_away(self.allocation.slot());
+        if is_away { Err(ErrorKind::Asleep.into()) } else { Ok(()) }
     }
 
     /// The allocation.

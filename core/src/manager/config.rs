@@ -5,6 +5,7 @@ use crate::event::Observer;
 use crate::lane::PoolConfig;
 use crate::pool::Pool;
 use crate::sanitizer::Sanitize;
+use crate::sleep::Wake;
 use crate::{Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, Request};
 use alloc::sync::Arc;
 use core::fmt;
@@ -123,6 +124,10 @@ impl<B: Backend> UserPool<B> {
         Self { manager, pool }
     }
 
+    pub(super) const fn manager(&self) -> &Manager<B> {
+        &self.manager
+    }
+
     pub(super) const fn pool(&self) -> &Arc<Pool<B>> {
         &self.pool
     }
@@ -131,9 +136,20 @@ impl<B: Backend> UserPool<B> {
     ///
     /// # Errors
     ///
-    /// As for [`Manager::allocate`]; never from another pool.
+    /// As for [`Manager::allocate`]; never from another pool. `Asleep` where the pool sleeps and does not
+    /// [wake on request](PoolConfig::wakes_on_request).
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
-        let allocated = self.manager.allocate_in(&self.pool, request, None, None);
+        let allocate = || self.manager.allocate_in(&self.pool, request, None, None);
+        let mut allocated = allocate();
+        if self.pool.shared.config.wakes_on_request
+            && allocated.as_ref().is_err_and(|error| error.kind() == ErrorKind::Asleep)
+        {
+            match self.wake(&Wake::all()) {
+                // Another thread may have been first.
+                Err(error) if error.kind() != ErrorKind::AlreadyAwake => return Err(error),
+                _ => allocated = allocate(),
+            }
+        }
         allocated.inspect_err(|error| self.manager.failed(request, error))
     }
 

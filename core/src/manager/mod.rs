@@ -15,6 +15,7 @@ mod pools;
 mod recall;
 mod report;
 mod sanitize;
+mod sleep;
 mod transfer;
 
 pub use allocation::{Allocation, Buffer};

@@ -73,8 +73,8 @@ impl<B: Backend> Allocation<B> {
     ///
     /// # Errors
     ///
-    /// `OutOfRange`, `Misaligned`, `Unsupported`, or what the driver says; `Published` for bytes that are final. Zero bytes
-    /// succeed without a call.
+    /// `OutOfRange`, `Misaligned`, `Unsupported`, or what the driver says; `Published` for bytes that are final; `Asleep` while
+    /// the pool sleeps. Zero bytes succeed without a call.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_writable()?;
         let binding = self.binding();
@@ -143,7 +143,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// `Foreign`, `OutOfRange`, `Misaligned`, `Published`; `Overlap` when two copies, or source and destination, overlap;
+    /// `Foreign`, `OutOfRange`, `Misaligned`, `Published`, `Asleep`; `Overlap` when two copies, or source and destination, overlap;
     /// `Unsupported` for a copy inside one block where the device forbids it. Nothing is copied then.
     pub fn copy(&self, on: TimelineId, copies: &[CopyRegion<'_, B>]) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
@@ -183,7 +183,8 @@ impl<B: Backend> Manager<B> {
 impl<B: Backend> Allocation<B> {
     /// Zeroes all of it, padding included, before anyone else has it.
     pub(super) fn wipe(&self) -> Result<()> {
-        let _stays = self.binding();
+        let stays = self.binding();
+        stays.check_awake()?;
         self.in_order(|_, on| self.lane().wipe(self.slot(), on))?;
         self.order_own_work()
     }
@@ -278,6 +279,7 @@ fn carry<B: Backend>(old: &Allocation<B>, new: &Allocation<B>, size: u64) -> Res
     let copy = &old.lane().shared.device.backend().caps().copy;
     let size = copy.align.up(size).ok_or(ErrorKind::SizeOverflow)?;
     let (source, target) = (old.binding(), new.binding());
+    source.check_awake().and(target.check_awake())?;
     let from = Place { block: source.block(), offset: source.span().offset };
     let to = Place { block: target.block(), offset: target.span().offset };
     let needs_bounce =

@@ -3,6 +3,7 @@
 //! A pool is a set of lanes. A lane has its own lock, strategy and blocks, and serves the threads that hash to it, so that
 //! threads do not queue behind one lock. All timelines share a lane; each hole knows which of them used it last, so a timeline
 //! reuses at once what it freed in its own order. Before a lane grows it looks into the others; what is idle there is lent.
+mod away;
 mod checked;
 
 use crate::device::Device;
@@ -66,6 +67,7 @@ impl<B: Backend> Pool<B> {
             growth.shared_up_to = 0;
         }
         let lanes = match config.strategy {
+            StrategyKind::General if config.sleepable => config.lanes.unwrap_or(1),
             StrategyKind::General => config.lanes.unwrap_or_else(cores),
             StrategyKind::Custom => config.lanes.unwrap_or(1),
             _ => 1,
@@ -83,6 +85,11 @@ impl<B: Backend> Pool<B> {
                 .because("the pool's `block` or `maximum` is below the manager's `unit`"));
         }
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit, watch));
+        if config.sleepable && (shared.page().is_none() || shared.watch.is_some()) {
+            let detail =
+                "`sleepable` needs a heap with pages, and no guards: they are looked at any time";
+            return Err(ErrorKind::Unsupported.because(detail));
+        }
         Ok(Self { shared, names, lanes: (0..lanes).map(|_| OnceLock::new()).collect(), make })
     }
 
@@ -141,6 +148,11 @@ impl<B: Backend> Pool<B> {
         let lane = self.lane();
         lane.enter(timeline)?;
         Ok(lane)
+    }
+
+    /// Every lane, made where it was never used: a pool that falls asleep has none to come.
+    fn every_lane(&self) -> Vec<Arc<Lane<B>>> {
+        self.lanes.iter().map(|slot| Arc::clone(slot.get_or_init(|| self.make_lane()))).collect()
     }
 
     /// Every lane that was ever used.

@@ -18,6 +18,7 @@ mod expect;
 pub mod faults;
 mod first_fit;
 mod gates;
+mod kept;
 mod look;
 mod results;
 mod rig;

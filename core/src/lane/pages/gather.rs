@@ -3,7 +3,7 @@
 use super::take_groups;
 use crate::lane::users::User;
 use crate::lane::{Lane, Suballocator, WaitMode};
-use crate::{Backend, ErrorKind, Page, Result, Span};
+use crate::{Backend, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -154,12 +154,9 @@ impl<'a, B: Backend> Gathering<'a, B> {
             return Ok(());
         }
         let shared = &self.lane.shared;
-        let bytes = count.checked_mul(self.page).ok_or(ErrorKind::SizeOverflow)?;
-        shared.claim(bytes)?;
-        let created = shared.device.create_pages(shared.heap, count, self.page, &mut self.found);
+        let created = shared.take_pages(count, self.page, &mut self.found);
         shared.refused.store(created.is_err(), Relaxed);
-        created.inspect_err(|_| shared.release(bytes))?;
-        shared.note_high();
+        created?;
         self.lane.state.lock().ration.spend(1);
         Ok(())
     }

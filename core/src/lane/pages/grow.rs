@@ -42,6 +42,7 @@ impl<B: Backend> Lane<B> {
             |_, _| true,
             |state, piece| {
                 state.suballocator.free(piece.key)?;
+                state.check_awake()?;
                 let fresh = state.suballocator.as_strategy_mut().allocate(layout, Class::Linear)?;
                 state.held_bytes += fresh.span.size;
                 Ok(fresh)
@@ -62,9 +63,28 @@ impl<B: Backend> Lane<B> {
         let block = self.reservation(page, layout.size)?;
         let slack = layout.align.get() - self.shared.unit.get().min(layout.align.get());
         let size = layout.size.checked_add(slack).ok_or(ErrorKind::SizeOverflow)?;
+        let wide = self.shared.whole_groups(size, page);
+        match self.grow_by_pages(&block, wide, others, &may, &take) {
+            Err(error) if wide > size && error.kind().is_out_of_memory() => {
+                self.grow_by_pages(&block, size, others, &may, &take)
+            }
+            grown => grown,
+        }
+    }
+
+    /// As [`grow_for`](Self::grow_for), for a hole of `size` bytes.
+    fn grow_by_pages<T>(
+        &self,
+        block: &Block<B>,
+        size: u64,
+        others: &[Arc<Self>],
+        may: &impl Fn(&Users, LastUse) -> bool,
+        take: &impl Fn(&mut State<B>, Grant) -> Result<T, ErrorKind>,
+    ) -> Result<T> {
+        let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         // Another thread may take a hole beside it while the driver is called. The second time the pages are enough by themselves.
         for with_holes in [true, false] {
-            let piece = self.with_pager(|pager, tlsf, users| {
+            let piece = self.with_awake_pager(|pager, tlsf, users| {
                 let piece = pager.set_apart(tlsf, size, |last| with_holes && may(users, last))?;
                 pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
@@ -74,7 +94,7 @@ impl<B: Backend> Lane<B> {
                 false => WaitMode::Poll,
             };
             let in_flight = self.shared.device.in_flight.begin();
-            let mut state = self.back(&block, piece, page, others, wait)?;
+            let mut state = self.back(block, piece, page, others, wait)?;
             let taken = take(&mut state, piece);
             drop(state);
             in_flight.publish();
@@ -101,17 +121,22 @@ impl<B: Backend> Lane<B> {
         (tlsf.free_bytes() >= ask.layout.size).then_some(nanos)
     }
 
+    /// As [`with_pager`](Self::with_pager), for a request: not while the lane is asleep.
+    fn with_awake_pager<T>(
+        &self,
+        run: impl FnOnce(&mut Pager, &mut Tlsf, &Users) -> Result<T, ErrorKind>,
+    ) -> Result<T> {
+        let mut state = self.state.lock();
+        state.check_awake()?;
+        state.with_pager(run)
+    }
+
     /// Runs on the lane's page table and strategy, under the lock.
     fn with_pager<T>(
         &self,
         run: impl FnOnce(&mut Pager, &mut Tlsf, &Users) -> Result<T, ErrorKind>,
     ) -> Result<T> {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let (Some(pager), Some(tlsf)) = (state.pager.as_mut(), state.suballocator.general()) else {
-            return Err(ErrorKind::Unsupported.into());
-        };
-        run(pager, tlsf, &state.users).map_err(Error::from)
+        self.state.lock().with_pager(run)
     }
 
     /// The lane's reserved block; the first call makes it.
@@ -192,7 +217,13 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    fn map(&self, block: &Block<B>, span: Span, page: u64, pages: &[Page]) -> Result<()> {
+    pub(in crate::lane) fn map(
+        &self,
+        block: &Block<B>,
+        span: Span,
+        page: u64,
+        pages: &[Page],
+    ) -> Result<()> {
         let device = &self.shared.device;
         let remap = device.remap().ok_or(ErrorKind::Unsupported)?;
         device.count_call();
@@ -205,7 +236,7 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Clears pages that another domain may have used: nothing tells which of them are fresh.
-    fn clear(&self, block: &Block<B>, span: Span) -> Result<()> {
+    pub(in crate::lane) fn clear(&self, block: &Block<B>, span: Span) -> Result<()> {
         let device = &self.shared.device;
         if device.has_neighbours() { device.clear(block.raw(), span) } else { Ok(()) }
     }
@@ -262,6 +293,7 @@ impl<B: Backend> Lane<B> {
 
     fn carve_unused_pages(&self, bytes: u64, keep: Option<Span>) -> Option<Carved<B>> {
         let mut state = self.state.lock();
+        state.check_awake().ok()?;
         let state = &mut *state;
         let (Some(pager), Suballocator::General(tlsf)) =
             (&mut state.pager, &mut state.suballocator)
@@ -277,7 +309,7 @@ impl<B: Backend> Lane<B> {
             .map(|pieces| (Arc::clone(&held.block), pieces))
     }
 
-    fn unmap(&self, block: &Block<B>, span: Span) -> Result<()> {
+    pub(in crate::lane) fn unmap(&self, block: &Block<B>, span: Span) -> Result<()> {
         let device = &self.shared.device;
         let remap = device.remap().ok_or(ErrorKind::Unsupported)?;
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
@@ -285,7 +317,8 @@ impl<B: Backend> Lane<B> {
         let began = Instant::now();
         // SAFETY: the span was carved out of a hole whose last use the device has passed (`carve_unused_pages`), and nobody
         // else can be granted it meanwhile; or its owner holds all of it and has waited for the device
-        // (`shift_pages`, `dismantle`).
+        // (`shift_pages`, `dismantle`); or the lane is asleep, so nobody is granted a span of it, and the pass has waited for
+        // every timeline that uses its bytes (`take_memory`).
         unsafe { remap.unmap_pages(block.raw(), span.offset / page, span.size / page) }?;
         device.cost(self.shared.heap).learn_unmapping(span.size / page, began.elapsed());
         Ok(())
@@ -329,13 +362,11 @@ impl<B: Backend> Lane<B> {
         let (mut pages, many) = (Vec::new(), held.saturating_sub(keep));
         take_groups(&mut spare, many.min((most / page).max(1)), &mut pages);
         if pages.is_empty() {
-            take_groups(&mut spare, many.min(LARGEST_GROUP), &mut pages);
+            let largest = LARGEST_GROUP.max(self.shared.group(page));
+            take_groups(&mut spare, many.min(largest), &mut pages);
         }
         drop(spare);
-        self.shared.device.destroy_pages(self.shared.heap, page, &pages);
-        let bytes = pages.len() as u64 * page;
-        self.shared.release(bytes);
-        Ok(bytes)
+        Ok(self.shared.return_pages(page, &pages))
     }
 
     /// Unmaps and destroys everything, for the end of the lane. The device is idle.
@@ -361,9 +392,19 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> State<B> {
+    fn with_pager<T>(
+        &mut self,
+        run: impl FnOnce(&mut Pager, &mut Tlsf, &Users) -> Result<T, ErrorKind>,
+    ) -> Result<T> {
+        let (Some(pager), Some(tlsf)) = (self.pager.as_mut(), self.suballocator.general()) else {
+            return Err(ErrorKind::Unsupported.into());
+        };
+        run(pager, tlsf, &self.users).map_err(Error::from)
+    }
+
     /// Takes a request from a span that has just got memory, and the holes beside it; the rest of the span is free.
     fn take_mapped(&mut self, piece: Grant, ask: Ask, user: User) -> Result<SlotId, ErrorKind> {
-        let reserved = self.slots.reserve();
+        let reserved = self.check_awake().and_then(|()| self.slots.reserve());
         let tlsf = self.suballocator.general().ok_or(ErrorKind::Unsupported)?;
         if reserved.is_err() || self.users.is_alone(user) {
             tlsf.free_used(piece.key, LastUse::NONE)?;

@@ -27,6 +27,8 @@ pub(in crate::lane) struct Pager {
     mapped: u64,
     /// Bytes of spans that are between two states while the driver is called.
     in_flight: u64,
+    /// Bytes of those that stay so until the lane ends.
+    stranded: u64,
 }
 
 impl Pager {
@@ -39,7 +41,7 @@ impl Pager {
     ) -> Result<Self, ErrorKind> {
         let whole = tlsf.carve(block, Span { offset: 0, size }, Class::Linear)?;
         let unmapped = BTreeMap::from([(0, whole.key)]);
-        Ok(Self { page, block, unmapped, table: Vec::new(), mapped: 0, in_flight: 0 })
+        Ok(Self { page, block, unmapped, table: Vec::new(), mapped: 0, in_flight: 0, stranded: 0 })
     }
 
     pub(crate) const fn block(&self) -> BlockId {
@@ -288,10 +290,8 @@ impl Pager {
 
     /// Notes that a carved span lost its memory; returns the pages.
     pub(crate) fn note_unmapped(&mut self, tlsf: &mut Tlsf, piece: Grant) -> Vec<Page> {
-        let slots = self.slots(piece.span);
-        let pages = self.table[slots.clone()].to_vec();
-        self.table[slots].fill(NO_PAGE);
-        self.mapped -= pages.len() as u64;
+        let pages = self.pages_at(piece.span);
+        self.clear_pages(piece.span);
         self.abandon(tlsf, piece);
         pages
     }
@@ -309,14 +309,27 @@ impl Pager {
 
     /// Records that a span set apart has memory that must not be used: it stays set apart until the lane ends.
     pub(in crate::lane) fn strand(&mut self, piece: Grant, pages: &[Page]) {
-        let slots = self.slots(piece.span);
+        self.set_pages(piece.span, pages);
+        self.stranded += piece.span.size;
+    }
+
+    /// Notes that addresses have memory now.
+    pub(in crate::lane) fn set_pages(&mut self, span: Span, pages: &[Page]) {
+        let slots = self.slots(span);
         self.table[slots].copy_from_slice(pages);
         self.mapped += pages.len() as u64;
     }
 
+    /// Notes that addresses have no memory any more.
+    pub(in crate::lane) fn clear_pages(&mut self, span: Span) {
+        let slots = self.slots(span);
+        self.mapped -= slots.len() as u64;
+        self.table[slots].fill(NO_PAGE);
+    }
+
     /// Notes that a span set apart has memory now; it is the caller's.
     pub(in crate::lane) fn hand_over(&mut self, piece: Grant, pages: &[Page]) {
-        self.strand(piece, pages);
+        self.set_pages(piece.span, pages);
         self.in_flight -= piece.span.size;
     }
 
@@ -335,6 +348,72 @@ impl Pager {
         }
         spans
     }
+}
+
+/// Memory that leaves and comes back.
+impl Pager {
+    /// Whether another thread carries memory of the lane now.
+    pub(in crate::lane) const fn is_in_transit(&self) -> bool {
+        self.in_flight > self.stranded
+    }
+
+    /// Bytes that stay set apart until the lane ends.
+    pub(in crate::lane) const fn stranded_bytes(&self) -> u64 {
+        self.stranded
+    }
+
+    /// The whole pages that spans touch, joined where they touch each other. The spans are in the order of addresses.
+    pub(in crate::lane) fn around(&self, spans: impl Iterator<Item = Span>) -> Vec<Span> {
+        let mut joined: Vec<Span> = Vec::new();
+        for span in spans {
+            let offset = span.offset / self.page * self.page;
+            let end = span.end().next_multiple_of(self.page);
+            match joined.last_mut() {
+                Some(last) if last.end() >= offset => last.size = last.size.max(end - last.offset),
+                _ => joined.push(Span { offset, size: end - offset }),
+            }
+        }
+        joined
+    }
+
+    /// The parts of a span that have no memory.
+    pub(in crate::lane) fn gaps(&self, span: Span) -> Vec<Span> {
+        let pages =
+            self.table[self.slots(span)].chunk_by(|a, b| (*a == NO_PAGE) == (*b == NO_PAGE));
+        let (mut offset, mut gaps) = (span.offset, Vec::new());
+        for run in pages {
+            let size = run.len() as u64 * self.page;
+            if run[0] == NO_PAGE {
+                gaps.push(Span { offset, size });
+            }
+            offset += size;
+        }
+        gaps
+    }
+
+    /// Makes part of a hole that has no memory an unmapped range; whether it is one.
+    pub(in crate::lane) fn give_up(&mut self, tlsf: &mut Tlsf, span: Span) -> bool {
+        let carved = tlsf.carve(self.block, span, Class::Linear);
+        carved.map(|piece| self.add_unmapped(tlsf, piece)).is_ok()
+    }
+}
+
+/// What is left of spans without others; both are in the order of addresses.
+pub(in crate::lane) fn without(spans: &[Span], others: &[Span]) -> Vec<Span> {
+    let mut left = Vec::new();
+    for span in spans {
+        let mut from = span.offset;
+        for other in others.iter().filter(|other| other.overlaps(*span)) {
+            if other.offset > from {
+                left.push(Span { offset: from, size: other.offset - from });
+            }
+            from = from.max(other.end());
+        }
+        if from < span.end() {
+            left.push(Span { offset: from, size: span.end() - from });
+        }
+    }
+    left
 }
 
 /// Moves whole page groups of at most `count` pages together from one list to another, the last ones; they keep their order.
@@ -394,6 +473,27 @@ mod tests {
         let (mut pager, mut tlsf) = table(&[1, 1, 1, 2, 3, 3, 3, 3]);
         tlsf.carve(pager.block(), Span { offset: 6 * PAGE, size: 1 }, Class::Linear).unwrap();
         assert_eq!(taken(&mut pager, &mut tlsf, 100), [(0, 4)]);
+    }
+
+    #[test]
+    fn pages_around_spans_are_joined_and_taken_apart() {
+        let span = |from: u64, to: u64| Span { offset: from * PAGE, size: (to - from) * PAGE };
+        let (mut pager, mut tlsf) = table(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let bytes = |offset: u64, size: u64| Span { offset, size };
+        let live = [bytes(5, 5), bytes(PAGE - 1, 2), bytes(4 * PAGE, 1), bytes(6 * PAGE - 1, 1)];
+        let needed = pager.around(live.into_iter());
+        assert_eq!(needed, [span(0, 2), span(4, 6)]);
+        assert_eq!(without(&[span(0, 8)], &needed), [span(2, 4), span(6, 8)]);
+        assert_eq!(without(&[span(0, 1), span(4, 6)], &needed), []);
+        pager.clear_pages(span(1, 5));
+        pager.clear_pages(span(7, 8));
+        assert_eq!(pager.gaps(span(0, 8)), [span(1, 5), span(7, 8)]);
+        assert_eq!(pager.gaps(span(5, 7)), []);
+        pager.set_pages(span(2, 3), &pages(&[9]));
+        assert_eq!(pager.gaps(span(1, 5)), [span(1, 2), span(3, 5)]);
+        assert!(pager.give_up(&mut tlsf, span(3, 5)), "a hole becomes an unmapped range");
+        assert!(!pager.give_up(&mut tlsf, span(4, 6)), "that is no hole any more");
+        assert_eq!(pager.unmapped_bytes(&tlsf), (64 - 8 + 2) * PAGE);
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod r_loss;
 mod s_residue;
 mod t_faults;
 mod w_kernels;
+mod x_sleep;
 
 /// Every case, in the order a newcomer should read them.
 pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -68,6 +69,7 @@ pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
         s_residue::list(),
         t_faults::list(),
         w_kernels::list(),
+        x_sleep::list(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -3,6 +3,7 @@ mod bytes;
 mod memory;
 mod promises;
 mod rest;
+mod sleep;
 mod time;
 
 use super::scene::Scene;
@@ -16,6 +17,7 @@ use omniheap_core::{Backend, ErrorKind, Result};
 use omniheap_layers::CallKind;
 use promises::{domain, incoherent, install, kernel, resize, resize_secret, secret, steps, zeroed};
 use rest::{budget_query, explain, export, report, teardown, threads, two_managers};
+use sleep::sleep_and_wake;
 use time::{
     closed_timeline, collect, cross_timeline, free_after, ordered, shortage_waits, used_elsewhere,
 };
@@ -58,6 +60,6 @@ scenarios! {
     held_only, over_budget, trim, trim_and_grow, pool, pool_with_minimum, pool_to_its_maximum, slab_pool, ring_pool,
     buddy_pool, upload, download, fill, copy_batch, staging_to_device, map, map_twice, cross_timeline, used_elsewhere,
     free_after, collect, shortage_waits, closed_timeline, ordered, threads, budget_query, report, explain, teardown,
-    two_managers, export, defragment, recall, resize, install, steps, kernel, incoherent,
+    two_managers, sleep_and_wake, export, defragment, recall, resize, install, steps, kernel, incoherent,
     zeroed absorbs short_fill, domain absorbs short_fill, secret absorbs any_fill, resize_secret absorbs any_fill,
 }

@@ -1,0 +1,156 @@
+//! Pools whose memory leaves the device and comes back.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::handle::{OmniheapPool, POOLS};
+use crate::status::{Failure, OmniheapStatus, call, check, get, put, text};
+use core::ffi::c_char;
+use omniheap::residency::{BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake};
+use std::sync::Arc;
+
+/// The bytes go to host memory.
+pub const OMNIHEAP_STORE_HOST: u32 = 0;
+/// The bytes go to a file without a name in `directory`; Linux only.
+pub const OMNIHEAP_STORE_FILE: u32 = 1;
+/// The bytes are dropped: allocations wake up zeroed.
+pub const OMNIHEAP_STORE_NOTHING: u32 = 2;
+
+/// Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
+pub const OMNIHEAP_SLEEP_OVER_PINS: u32 = 1;
+
+/// How a pool sleeps. All zeros is a sleep to host memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapSleep {
+    /// `OMNIHEAP_STORE_…`.
+    pub store: u32,
+    /// `OMNIHEAP_SLEEP_…`, or 0.
+    pub flags: u32,
+    /// The directory of `OMNIHEAP_STORE_FILE`; null otherwise.
+    pub directory: *const c_char,
+}
+
+/// What a sleep did.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OmniheapSlept {
+    /// Bytes that live allocations asked for.
+    pub live: u64,
+    /// Bytes copied to the store.
+    pub copied: u64,
+    /// Bytes returned to the driver.
+    pub returned: u64,
+    /// Bytes that the driver did not unmap; they stay held.
+    pub kept: u64,
+}
+
+/// Where the bytes of a pool are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OmniheapResidence {
+    /// Bytes held from the driver.
+    pub device: u64,
+    /// Bytes of live allocations that are away.
+    pub evicted: u64,
+    /// Bytes of live allocations, with their rounding, that a backing store keeps.
+    pub stored: u64,
+    /// 1 while the pool is asleep.
+    pub asleep: u32,
+}
+
+/// The store that is asked for.
+///
+/// # Safety
+///
+/// `directory` is null or a text.
+unsafe fn store(sleep: &OmniheapSleep) -> Result<Arc<dyn BackingStore>, Failure> {
+    match sleep.store {
+        OMNIHEAP_STORE_HOST => Ok(HostStore::new()),
+        OMNIHEAP_STORE_NOTHING => Ok(Nothing::new()),
+        OMNIHEAP_STORE_FILE => {
+            // SAFETY: the caller's promise.
+            let directory = unsafe { text(sleep.directory, "sleep.directory") }?;
+            file(directory)
+        }
+        other => Err(Failure::invalid(format!("sleep.store is {other}, which is none"))),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn file(directory: &str) -> Result<Arc<dyn BackingStore>, Failure> {
+    Ok(omniheap::residency::FileStore::open(directory)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn file(_: &str) -> Result<Arc<dyn BackingStore>, Failure> {
+    let why = "sleeping to files needs Linux; sleep to host memory";
+    Err(omniheap::ErrorKind::Unsupported.because(why).into())
+}
+
+/// Moves all bytes of a pool to a store and returns its memory to the driver; allocations live on. The pool was created with
+/// `sleepable`. On failure it is awake and has all its bytes: `Busy` where allocations are pinned or have blocks of their
+/// own, and `omniheap_error` names one of them.
+///
+/// # Safety
+///
+/// `sleep` is null, which is all zeros, or settings whose `directory` is null or a text; `slept` is null or may be written. With
+/// `OMNIHEAP_SLEEP_OVER_PINS`, nothing uses an address of the pool's allocations before the pool is awake.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pool_sleep(
+    pool: OmniheapPool,
+    sleep: *const OmniheapSleep,
+    slept: *mut OmniheapSlept,
+) -> OmniheapStatus {
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        let usual = OmniheapSleep { store: 0, flags: 0, directory: core::ptr::null() };
+        let given = if sleep.is_null() {
+            &usual
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { get(sleep, "sleep") }?
+        };
+        if !slept.is_null() {
+            check(slept, "slept")?;
+        }
+        if given.flags & !OMNIHEAP_SLEEP_OVER_PINS != 0 {
+            return Err(Failure::invalid("sleep.flags has bits that stand for nothing"));
+        }
+        // SAFETY: as above.
+        let mut how = Sleep::to(unsafe { store(given) }?);
+        if given.flags & OMNIHEAP_SLEEP_OVER_PINS != 0 {
+            // SAFETY: the caller promises that nothing uses an address meanwhile.
+            how = unsafe { how.over_pins() };
+        }
+        let Slept { live, copied, returned, kept, .. } = entry.with(|pool| pool.sleep(&how))??;
+        if slept.is_null() {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { put(slept, OmniheapSlept { live, copied, returned, kept }, "slept") }
+    })
+}
+
+/// Gives the allocations of a sleeping pool memory and their bytes, at the same addresses. On failure the pool is asleep and
+/// has all its bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_wake(pool: OmniheapPool) -> OmniheapStatus {
+    call(|| Ok(POOLS.get(pool.id)?.with(|pool| pool.wake(&Wake::all()))??))
+}
+
+/// Says where the bytes of a pool are.
+///
+/// # Safety
+///
+/// `residence` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pool_residence(
+    pool: OmniheapPool,
+    residence: *mut OmniheapResidence,
+) -> OmniheapStatus {
+    call(|| {
+        let Residence { asleep, device, evicted, stored, .. } =
+            POOLS.get(pool.id)?.with(|pool| pool.residence())?;
+        let said = OmniheapResidence { device, evicted, stored, asleep: asleep.into() };
+        // SAFETY: the caller's promise.
+        unsafe { put(residence, said, "residence") }
+    })
+}

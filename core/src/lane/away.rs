@@ -1,0 +1,360 @@
+//! A lane whose memory leaves the device and comes back at the same addresses.
+//!
+//! From [`close`](Lane::close) to [`open`](Lane::open) no request is served and every allocation is away: its bytes are on their
+//! way to the store, there, or on their way back. The strategy keeps its spans, so holes may be without memory meanwhile.
+//! Owners free what they like at any time; a pass skips what is gone.
+#![forbid(unsafe_code)]
+use super::extra::{Residence, SlotExtra};
+use super::pages::{Pager, without};
+use super::remote::{FreeOutcome, REMOTE};
+use super::table::{Slot, SlotId};
+use super::{Lane, State, Suballocator};
+use crate::device::{Block, insist};
+use crate::event::AllocationId;
+use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
+use crate::{Backend, ErrorKind, Page, Place, Privacy, Result, Sharing, Span, TimelineId};
+use alloc::{sync::Arc, vec::Vec};
+use omniheap_strategy::Tlsf;
+
+/// What a lane without memory remembers.
+pub(super) struct Away {
+    store: Arc<dyn BackingStore>,
+    /// Addresses that had memory when the lane fell asleep: whole pages.
+    spans: Vec<Span>,
+    /// The lane, by the numbers of its manager and its own.
+    lane: (u32, u32),
+}
+
+/// Bytes of a freed allocation in a backing store.
+pub(super) struct Stored {
+    store: Arc<dyn BackingStore>,
+    id: AllocationId,
+}
+
+impl Stored {
+    /// Drops the bytes; call it without a lock.
+    pub(super) fn forget(self) {
+        self.store.forget(self.id);
+    }
+}
+
+/// Bytes that sleep and wake.
+#[derive(Clone, Copy)]
+struct Sleeper {
+    slot: SlotId,
+    /// Everything that it occupies, padding included.
+    span: Span,
+    privacy: Privacy,
+}
+
+impl<B: Backend> State<B> {
+    /// Refuses requests of a lane that has no memory.
+    #[inline]
+    pub(super) fn check_awake(&self) -> Result<(), ErrorKind> {
+        if self.away.is_some() { Err(ErrorKind::Asleep) } else { Ok(()) }
+    }
+
+    /// The bytes in the store of an allocation that was just freed.
+    pub(super) fn stored(&self, SlotId { index, generation }: SlotId) -> Option<FreeOutcome<B>> {
+        let Away { store, lane: (manager, lane), .. } = self.away.as_ref()?;
+        let id = AllocationId { manager: *manager, lane: *lane, slot: index, generation };
+        Some(FreeOutcome::Stored(Stored { store: Arc::clone(store), id }))
+    }
+
+    /// Every allocation whose bytes are in this lane.
+    fn here(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+        self.slots.iter().filter(|(_, slot)| slot.key != REMOTE)
+    }
+
+    /// What is known of an allocation beyond its bytes.
+    fn extra(&self, id: SlotId, slot: &Slot) -> Option<&SlotExtra> {
+        self.extras.get(id.index).filter(|_| slot.has_extra())
+    }
+
+    /// Whether an allocation's bytes must not outlive it.
+    fn privacy(&self, id: SlotId, slot: &Slot) -> Privacy {
+        self.extra(id, slot).map_or(Privacy::Open, |extra| extra.privacy)
+    }
+
+    /// Why an allocation keeps the lane awake, if it does, whatever becomes of its pins.
+    fn keeps_awake(&self, id: SlotId, slot: &Slot, sleep: &Sleep) -> Option<AwakeReason> {
+        let extra = self.extra(id, slot);
+        let serves_another = extra.is_some_and(|extra| extra.residence == Residence::ForRemote);
+        let reasons = [
+            (slot.is_moving(), AwakeReason::Moving),
+            (
+                extra.is_some_and(|extra| extra.sharing == Sharing::Dedicated),
+                AwakeReason::Dedicated,
+            ),
+            (serves_another, AwakeReason::Pinned),
+            (!sleep.store.accepts(self.privacy(id, slot)), AwakeReason::Secret),
+        ];
+        reasons.into_iter().find_map(|(applies, why)| applies.then_some(why))
+    }
+
+    /// What sleeps or wakes, in the order of addresses.
+    fn sleepers(&self) -> Vec<Sleeper> {
+        let sleeper = |(id, slot): (SlotId, &Slot)| {
+            let span = self.suballocator.as_strategy().grant(slot.key).ok()?.span;
+            Some(Sleeper { slot: id, span, privacy: self.privacy(id, slot) })
+        };
+        let mut all: Vec<_> = self.here().filter_map(sleeper).collect();
+        all.sort_unstable_by_key(|one| one.span.offset);
+        all
+    }
+
+    /// The timelines that may use the lane's bytes.
+    fn all_timelines(&self) -> Vec<TimelineId> {
+        let mut all: Vec<_> = self.users.busy().chain(self.users.unannounced()).collect();
+        for (id, slot) in self.here() {
+            // Transfers of allocations without a timeline run on the main one.
+            all.push(self.users.timeline(slot.user).unwrap_or(TimelineId::MAIN));
+            let extra = self.extra(id, slot);
+            all.extend(extra.into_iter().flat_map(|extra| &extra.used_on));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The page table and the strategy of a lane that was ever used.
+    fn paged(&mut self) -> Option<(&mut Pager, &mut Tlsf)> {
+        match (&mut self.pager, &mut self.suballocator) {
+            (Some(pager), Suballocator::General(tlsf)) => Some((pager, tlsf)),
+            _ => None,
+        }
+    }
+}
+
+impl<B: Backend> Lane<B> {
+    /// Serves no request any more, and counts every allocation as away: nobody accesses its bytes but who has it pinned.
+    pub(crate) fn close(&self, sleep: &Sleep) -> Result<(), SleepError> {
+        let mut state = self.state.lock();
+        let refused = self.named(&state, |id, slot| state.keeps_awake(id, slot, sleep));
+        if !refused.is_empty() {
+            return Err(SleepError::refused_by(refused));
+        }
+        let is_stranded = state.pager.as_ref().is_some_and(|pager| pager.stranded_bytes() > 0);
+        if state.held_bytes > 0 || is_stranded {
+            let why = "defragmentation moves allocations, or memory was given up; try again";
+            return Err(ErrorKind::Busy.because(why).into());
+        }
+        let (store, lane) = (Arc::clone(&sleep.store), (self.manager, self.number));
+        state.away = Some(Away { store, spans: Vec::new(), lane });
+        state.slots.set_away(true);
+        Ok(())
+    }
+
+    /// The timelines that may use the lane's bytes.
+    pub(crate) fn all_timelines(&self) -> Vec<TimelineId> {
+        self.state.lock().all_timelines()
+    }
+
+    /// Names what is pinned.
+    pub(crate) fn pinned(&self) -> Vec<KeptAwake> {
+        let state = self.state.lock();
+        self.named(&state, |id, slot| {
+            // A secret is pinned once for life, so that no move leaves a copy of it behind.
+            let own = u32::from(state.privacy(id, slot) == Privacy::Secret);
+            (slot.pins() > own).then_some(AwakeReason::Pinned)
+        })
+    }
+
+    /// Names the allocations for which there is a reason. `state` is the locked state of this lane.
+    fn named(
+        &self,
+        state: &State<B>,
+        why: impl Fn(SlotId, &Slot) -> Option<AwakeReason>,
+    ) -> Vec<KeptAwake> {
+        let each = state.here().filter_map(|(id, slot)| {
+            let name = state.extra(id, slot).and_then(|extra| extra.name.clone());
+            Some(KeptAwake { id: self.id_of(id), name, size: slot.size, why: why(id, slot)? })
+        });
+        each.collect()
+    }
+
+    /// Serves requests again: every allocation has its memory.
+    pub(crate) fn open(&self) {
+        let mut state = self.state.lock();
+        state.slots.set_away(false);
+        state.away = None;
+    }
+
+    /// Whether another thread maps or unmaps pages of the lane now.
+    pub(crate) fn is_in_transit(&self) -> bool {
+        self.state.lock().pager.as_ref().is_some_and(Pager::is_in_transit)
+    }
+
+    /// Names what was freed and may still be in use, after the timelines were waited for.
+    pub(crate) fn deferred(&self) -> Vec<KeptAwake> {
+        let state = self.state.lock();
+        self.named(&state, |_, slot| slot.is_deferred().then_some(AwakeReason::Deferred))
+    }
+
+    /// Whether an allocation's bytes are not in memory.
+    pub(crate) fn is_away(&self, id: SlotId) -> bool {
+        self.state.lock().slots.is_away(id)
+    }
+
+    /// Bytes of allocations that are away: as they were asked for, and with their rounding.
+    pub(crate) fn away_bytes(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        let counts = state.counts;
+        state.away.as_ref().map_or((0, 0), |_| (counts.live_bytes, counts.granted_bytes))
+    }
+
+    /// The lane's reservation, its store, and what sleeps; `None` where the lane was never used.
+    #[expect(clippy::type_complexity, reason = "taken apart where it is called")]
+    fn sleeping(&self) -> Option<(Arc<Block<B>>, Arc<dyn BackingStore>, Vec<Sleeper>)> {
+        let state = self.state.lock();
+        let held = state.blocks[state.pager.as_ref()?.block().0 as usize].as_ref()?;
+        let store = Arc::clone(&state.away.as_ref()?.store);
+        Some((Arc::clone(&held.block), store, state.sleepers()))
+    }
+
+    /// Copies everything live to the store; nothing on the device uses it. Returns the number of bytes.
+    pub(crate) fn store(&self, on: TimelineId) -> Result<u64> {
+        let Some((block, store, sleepers)) = self.sleeping() else { return Ok(0) };
+        if !store.keeps_bytes() {
+            return Ok(0);
+        }
+        let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
+        let mut copied = 0;
+        for Sleeper { slot, span, privacy } in &sleepers {
+            let put = store.put(self.id_of(*slot), span.size, *privacy, &mut |at, bytes| {
+                transfer.read(on, Place { block: block.raw(), offset: span.offset + at }, bytes)
+            });
+            put?;
+            copied += span.size;
+            if !self.is_away(*slot) {
+                store.forget(self.id_of(*slot)); // Freed meanwhile, perhaps before the bytes arrived.
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Drops everything that a pass may have stored; for a sleep that failed, and for a wake that is done.
+    pub(crate) fn unstore(&self) {
+        let Some((_, store, sleepers)) = self.sleeping() else { return };
+        if store.keeps_bytes() {
+            sleepers.iter().for_each(|one| store.forget(self.id_of(one.slot)));
+        }
+    }
+
+    /// Returns all memory of the lane to the driver; its bytes are stored. Returns the bytes that were returned, and those that
+    /// the driver did not unmap.
+    pub(crate) fn evict(&self) -> (u64, u64) {
+        let (mut returned, mut kept) = (0, 0);
+        let Some((block, ..)) = self.sleeping() else { return (0, 0) };
+        let mapped = self.state.lock().pager.as_ref().map_or(Vec::new(), Pager::mapped_spans);
+        for (span, pages) in &mapped {
+            if self.take_memory(&block, *span, pages) {
+                returned += span.size;
+            } else {
+                kept += span.size;
+            }
+        }
+        if let Some(away) = &mut self.state.lock().away {
+            away.spans = mapped.into_iter().map(|(span, _)| span).collect();
+        }
+        (returned, kept)
+    }
+
+    /// Unmaps pages that nothing uses and returns them to the driver; whether it did.
+    fn take_memory(&self, block: &Block<B>, span: Span, pages: &[Page]) -> bool {
+        let Some(page) = self.shared.page() else { return false };
+        if let Err(error) = insist(|| self.unmap(block, span)) {
+            tracing::error!(
+                ?error,
+                bytes = span.size,
+                "pages could not be unmapped; they stay held"
+            );
+            return false;
+        }
+        if let Some((pager, _)) = self.state.lock().paged() {
+            pager.clear_pages(span);
+        }
+        self.shared.return_pages(page, pages);
+        true
+    }
+
+    /// Finds the addresses that need memory before the lane can be opened. Pages in which nothing lives any more stay without.
+    pub(crate) fn missing_memory(&self) -> Vec<Span> {
+        let mut state = self.state.lock();
+        let (sleepers, Some(away)) = (state.sleepers(), state.away.take()) else {
+            return Vec::new();
+        };
+        let mut needed = Vec::new();
+        if let Some((pager, tlsf)) = state.paged() {
+            tlsf.merge_touching(); // Nothing runs on a lane without memory, so who used which hole does not matter.
+            needed = pager.around(sleepers.iter().map(|one| one.span));
+            for dead in without(&away.spans, &needed) {
+                for gap in pager.gaps(dead) {
+                    if !pager.give_up(tlsf, gap) {
+                        needed.push(gap);
+                    }
+                }
+            }
+        }
+        state.away = Some(Away { spans: needed.clone(), ..away });
+        let pager = state.pager.as_ref();
+        needed
+            .into_iter()
+            .flat_map(|span| pager.map_or(Vec::new(), |pager| pager.gaps(span)))
+            .collect()
+    }
+
+    /// Gives addresses memory; on failure they have none.
+    pub(crate) fn give_memory(&self, span: Span) -> Result<()> {
+        let Some((block, ..)) = self.sleeping() else { return Err(ErrorKind::Stale.into()) };
+        let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
+        let mut pages = Vec::new();
+        self.shared.take_pages(span.size / page, page, &mut pages)?;
+        if let Err(error) = self.map(&block, span, page, &pages) {
+            self.shared.return_pages(page, &pages);
+            return Err(error);
+        }
+        if let Some((pager, _)) = self.state.lock().paged() {
+            pager.set_pages(span, &pages);
+        }
+        self.clear(&block, span).inspect_err(|_| self.withdraw_memory(span))
+    }
+
+    /// Takes memory back that [`give_memory`](Self::give_memory) gave: the lane stays asleep.
+    pub(crate) fn withdraw_memory(&self, span: Span) {
+        let Some((block, ..)) = self.sleeping() else { return };
+        let pages = self.state.lock().pager.as_ref().map(|pager| pager.pages_at(span));
+        // What is still written must not be unmapped. It stays mapped, and a later wake uses it.
+        let idle = insist(|| self.shared.device.backend().wait_idle());
+        if let (Ok(()), Some(pages)) = (idle, pages) {
+            self.take_memory(&block, span, &pages);
+        }
+    }
+
+    /// Copies everything back from the store, in the order of a timeline.
+    pub(crate) fn restore(&self, on: TimelineId) -> Result<()> {
+        let Some((block, store, sleepers)) = self.sleeping() else { return Ok(()) };
+        let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
+        for Sleeper { slot, span, .. } in sleepers {
+            let place = |at: u64| Place { block: block.raw(), offset: span.offset + at };
+            if !store.keeps_bytes() {
+                transfer.fill(on, place(0), span.size, 0)?;
+                continue;
+            }
+            let mut arrived = 0;
+            let got = store.get(self.id_of(slot), &mut |at, bytes| {
+                let size = bytes.len() as u64;
+                span.part(at, size).ok_or(ErrorKind::OutOfRange)?;
+                arrived += size;
+                transfer.write(on, place(at), bytes)
+            });
+            match got {
+                Ok(()) if arrived == span.size => {}
+                _ if !self.is_away(slot) => {} // Freed meanwhile, and its bytes with it.
+                Ok(()) => return Err(ErrorKind::Driver.because("a backing store lost bytes")),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! A pool falls asleep and wakes up: all its lanes, or none.
+#![forbid(unsafe_code)]
+use super::Pool;
+use crate::lane::{Lane, WaitMode};
+use crate::sleep::{Residence, Sleep, SleepError, Slept};
+use crate::{Backend, ErrorKind, Point, Result, Span, TimelineId};
+use alloc::{sync::Arc, vec::Vec};
+use core::time::Duration;
+use std::thread;
+
+/// How often threads that map pages now are looked for: for ten seconds in all.
+const TRANSIT_LOOKS: u32 = 100_000;
+/// How often pins are looked for: 50 milliseconds are enough for an access that has begun.
+const PIN_LOOKS: u32 = 500;
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Lanes that were closed; they are opened again when this is dropped.
+struct Closed<B: Backend>(Vec<Arc<Lane<B>>>);
+
+impl<B: Backend> Drop for Closed<B> {
+    fn drop(&mut self) {
+        for lane in &self.0 {
+            lane.unstore();
+            lane.open();
+        }
+    }
+}
+
+/// Addresses that got memory; they lose it again when this is dropped.
+struct Backed<B: Backend>(Vec<(Arc<Lane<B>>, Span)>);
+
+impl<B: Backend> Drop for Backed<B> {
+    fn drop(&mut self) {
+        for (lane, span) in &self.0 {
+            lane.withdraw_memory(*span);
+        }
+    }
+}
+
+impl<B: Backend> Pool<B> {
+    /// Moves all bytes to a store, and all memory to the driver. On failure the pool is awake and has all its bytes.
+    pub(crate) fn sleep(&self, sleep: &Sleep, on: TimelineId) -> Result<Slept, SleepError> {
+        if !self.shared.config.sleepable {
+            let why = "the pool was not made to sleep; set `PoolConfig::sleepable`";
+            return Err(ErrorKind::Unsupported.because(why).into());
+        }
+        let mut asleep = self.shared.asleep.lock();
+        if *asleep {
+            return Err(ErrorKind::AlreadyAsleep.into());
+        }
+        let mut closed = self.close(sleep)?;
+        if sleep.store.keeps_bytes() {
+            sleep.store.prepare(closed.0.iter().map(|lane| lane.away_bytes().1).sum())?;
+        }
+        let mut slept = Slept::default();
+        for lane in &closed.0 {
+            slept.copied += lane.store(on)?;
+        }
+        // All bytes are stored: nothing fails from here on.
+        for lane in core::mem::take(&mut closed.0) {
+            let (returned, kept) = lane.evict();
+            slept.live += lane.away_bytes().0;
+            slept.returned += returned;
+            slept.kept += kept;
+        }
+        slept.returned += self.shared.return_spare();
+        *asleep = true;
+        Ok(slept)
+    }
+
+    /// Closes all lanes, and waits until nothing uses their bytes or carries their memory.
+    fn close(&self, sleep: &Sleep) -> Result<Closed<B>, SleepError> {
+        let lanes = self.every_lane();
+        for lane in &lanes {
+            lane.retire(WaitMode::Poll)?;
+        }
+        let mut closed = Closed(Vec::with_capacity(lanes.len()));
+        for lane in &lanes {
+            lane.close(sleep)?;
+            closed.0.push(Arc::clone(lane));
+        }
+        if !sleep.over_pins {
+            wait_for_pins(&lanes)?;
+        }
+        wait_for_transit(&lanes)?;
+        let timelines = lanes.iter().flat_map(|lane| lane.all_timelines()).collect();
+        self.drain(timelines, &sleep.after)?;
+        for lane in &lanes {
+            lane.retire(WaitMode::Block)?;
+            let deferred = lane.deferred();
+            if !deferred.is_empty() {
+                return Err(SleepError::refused_by(deferred));
+            }
+        }
+        Ok(closed)
+    }
+
+    /// Waits until everything that timelines have to do now is done, and for further points.
+    fn drain(&self, mut timelines: Vec<TimelineId>, after: &[Point]) -> Result<()> {
+        let device = &self.shared.device;
+        timelines.sort_unstable();
+        timelines.dedup();
+        for timeline in timelines {
+            match device.drain(timeline) {
+                // A device that cannot mark all of its work has done it when it is idle.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSuchTimeline && timeline == TimelineId::ALL =>
+                {
+                    device.backend().wait_idle()?;
+                }
+                drained => drained?,
+            }
+        }
+        let Some(known) = device.backend().as_timelines() else { return Ok(()) };
+        after.iter().try_for_each(|point| {
+            device.unless_closed(point.timeline, known.wait(*point)).map(|_| ())
+        })
+    }
+
+    /// Takes memory from the driver and all bytes from the store. On failure the pool is asleep and has all its bytes. `make_room`
+    /// is called once when memory is short.
+    pub(crate) fn wake(&self, on: TimelineId, make_room: impl Fn()) -> Result<()> {
+        let mut asleep = self.shared.asleep.lock();
+        if !*asleep {
+            return Err(ErrorKind::AlreadyAwake.into());
+        }
+        let (lanes, mut backed) = (self.lanes(), Backed(Vec::new()));
+        for lane in &lanes {
+            for span in lane.missing_memory() {
+                let given = match lane.give_memory(span) {
+                    Err(error) if error.kind().is_out_of_memory() => {
+                        make_room();
+                        lane.give_memory(span)
+                    }
+                    given => given,
+                };
+                given?;
+                backed.0.push((Arc::clone(lane), span));
+            }
+        }
+        lanes.iter().try_for_each(|lane| lane.restore(on))?;
+        self.shared.device.finish(on)?;
+        backed.0.clear();
+        for lane in &lanes {
+            lane.unstore();
+            lane.open();
+        }
+        *asleep = false;
+        Ok(())
+    }
+
+    /// Says where the bytes are. Waits for a sleep or a wake that is under way.
+    pub(crate) fn residence(&self) -> Residence {
+        let asleep = *self.shared.asleep.lock();
+        let mut residence =
+            Residence { asleep, device: self.shared.reserved(), ..Default::default() };
+        for lane in self.lanes() {
+            let (evicted, stored) = lane.away_bytes();
+            residence.evicted += evicted;
+            residence.stored += stored;
+        }
+        residence
+    }
+}
+
+/// Waits for accesses that began before the lanes were closed. What is pinned for longer is named.
+fn wait_for_pins<B: Backend>(lanes: &[Arc<Lane<B>>]) -> Result<(), SleepError> {
+    let mut looks = 0;
+    loop {
+        let pinned: Vec<_> = lanes.iter().flat_map(|lane| lane.pinned()).collect();
+        match looks {
+            _ if pinned.is_empty() => return Ok(()),
+            PIN_LOOKS => return Err(SleepError::refused_by(pinned)),
+            _ => thread::sleep(PAUSE),
+        }
+        looks += 1;
+    }
+}
+
+/// Waits for threads that took memory of closed lanes out of sight before they were closed.
+fn wait_for_transit<B: Backend>(lanes: &[Arc<Lane<B>>]) -> Result<()> {
+    for _ in 0..TRANSIT_LOOKS {
+        if !lanes.iter().any(|lane| lane.is_in_transit()) {
+            return Ok(());
+        }
+        thread::sleep(PAUSE);
+    }
+    Err(ErrorKind::Busy.because("another thread maps pages of the pool for a long time"))
+}

@@ -1,0 +1,248 @@
+//! What a program says and hears when a pool sleeps, and where the bytes go meanwhile.
+#![expect(unsafe_code, reason = "declares what a caller promises who sleeps over pins")]
+use crate::event::AllocationId;
+use crate::{Error, ErrorKind, Point, Privacy, Result};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::fmt;
+
+/// Copies one piece: its offset in the allocation, and its bytes.
+pub type PutPiece<'a> = dyn FnMut(u64, &mut [u8]) -> Result<()> + 'a;
+/// Takes one piece: its offset in the allocation, and its bytes.
+pub type GetPiece<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
+
+/// Keeps the bytes of allocations while their pool sleeps: host memory, a file.
+///
+/// Several threads may call it, and `forget` may come while `get` of the same id runs. The store chooses the pieces: they lie
+/// side by side, in order, and each but the last is a multiple of 4 KiB long.
+pub trait BackingStore: fmt::Debug + Send + Sync {
+    /// Makes room for so many bytes that are about to come, before any of them is copied.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfHostMemory` where there is none: the pool stays awake.
+    fn prepare(&self, bytes: u64) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
+
+    /// Keeps `size` bytes under `id`. `copy` fills each piece.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfHostMemory` where there is no room, and what `copy` says; nothing is kept under `id` then.
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        privacy: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()>;
+
+    /// Hands every piece of what is kept under `id` to `take`. The bytes stay in the store.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` where nothing is kept under `id`; what `take` says; `Driver` where the bytes are damaged.
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()>;
+
+    /// Drops what is kept under `id`, if anything is. Secret bytes are overwritten first.
+    fn forget(&self, id: AllocationId);
+
+    /// Returns whether it may keep such bytes.
+    fn accepts(&self, privacy: Privacy) -> bool {
+        let _ = privacy;
+        true
+    }
+
+    /// Returns whether it keeps bytes at all. Where not, it is never asked, and allocations wake up zeroed.
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+}
+
+/// How a pool sleeps: start from [`Sleep::to`].
+#[derive(Clone, Debug)]
+pub struct Sleep {
+    pub(crate) store: Arc<dyn BackingStore>,
+    pub(crate) after: Vec<Point>,
+    pub(crate) over_pins: bool,
+}
+
+impl Sleep {
+    /// Keeps the bytes in a store.
+    pub fn to(store: Arc<dyn BackingStore>) -> Self {
+        Self { store, after: Vec::new(), over_pins: false }
+    }
+
+    /// Waits for these points too, for work that the manager was not told of.
+    #[must_use]
+    pub fn after(mut self, points: impl IntoIterator<Item = Point>) -> Self {
+        self.after.extend(points);
+        self
+    }
+
+    /// Lets pinned allocations sleep too. They come back at the same addresses.
+    ///
+    /// # Safety
+    ///
+    /// Until the pool is awake again, nothing uses a binding, a mapping or an address of the pool's allocations, neither on
+    /// the device nor on the host.
+    #[must_use]
+    pub unsafe fn over_pins(mut self) -> Self {
+        self.over_pins = true;
+        self
+    }
+}
+
+/// How a pool wakes up.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Wake {}
+
+impl Wake {
+    /// Wakes everything.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self {}
+    }
+}
+
+/// What a sleep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Slept {
+    /// Bytes that live allocations asked for.
+    pub live: u64,
+    /// Bytes copied to the store: live spans with their rounding, and no holes.
+    pub copied: u64,
+    /// Bytes returned to the driver.
+    pub returned: u64,
+    /// Bytes that the driver did not unmap. They stay held, and are used again when the pool wakes up.
+    pub kept: u64,
+}
+
+/// Where the bytes of a pool are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Residence {
+    /// Whether the pool is asleep.
+    pub asleep: bool,
+    /// Bytes held from the driver.
+    pub device: u64,
+    /// Bytes of live allocations that are away.
+    pub evicted: u64,
+    /// Bytes of live allocations, with their rounding, that a backing store keeps.
+    pub stored: u64,
+}
+
+/// Why an allocation keeps its pool awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AwakeReason {
+    /// Something holds its address: a binding, a mapping, or a pin for life.
+    Pinned,
+    /// It has a block of its own, which may be exported.
+    Dedicated,
+    /// It is secret, and the store does not take secrets.
+    Secret,
+    /// Defragmentation moves it now: try again.
+    Moving,
+    /// It was freed, and work that was named or could not be followed may still use it.
+    Deferred,
+}
+
+impl fmt::Display for AwakeReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pinned => "it is pinned; drop its bindings and mappings",
+            Self::Dedicated => "it has a block of its own; allocate it in another pool",
+            Self::Secret => "it is secret and the store refuses secrets; sleep to host memory",
+            Self::Moving => "defragmentation moves it; try again",
+            Self::Deferred => "it was freed but work may still use it; wait for that work",
+        })
+    }
+}
+
+/// An allocation that keeps its pool awake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAwake {
+    /// Which one.
+    pub id: AllocationId,
+    /// What its owner calls it.
+    pub name: Option<Box<str>>,
+    /// Bytes that were asked for.
+    pub size: u64,
+    /// Why.
+    pub why: AwakeReason,
+}
+
+/// A sleep that failed: the pool is awake, with all its bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SleepError {
+    error: Error,
+    refused: Vec<KeptAwake>,
+}
+
+impl SleepError {
+    pub(crate) const fn refused_by(refused: Vec<KeptAwake>) -> Self {
+        let error = ErrorKind::Busy.because("allocations keep the pool awake");
+        Self { error, refused }
+    }
+
+    /// The kind to match on.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
+    /// The plain error.
+    #[must_use]
+    pub const fn error(&self) -> Error {
+        self.error
+    }
+
+    /// The allocations that keep the pool awake, where that is why.
+    #[must_use]
+    pub fn refused(&self) -> &[KeptAwake] {
+        &self.refused
+    }
+}
+
+impl From<Error> for SleepError {
+    fn from(error: Error) -> Self {
+        Self { error, refused: Vec::new() }
+    }
+}
+
+impl From<ErrorKind> for SleepError {
+    fn from(kind: ErrorKind) -> Self {
+        Error::new(kind).into()
+    }
+}
+
+impl From<SleepError> for Error {
+    fn from(error: SleepError) -> Self {
+        error.error
+    }
+}
+
+impl fmt::Display for SleepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error)?;
+        let Some(first) = self.refused.first() else { return Ok(()) };
+        let name = first.name.as_deref().unwrap_or("unnamed");
+        write!(f, ": \"{name}\" ({} bytes): {}", first.size, first.why)?;
+        match self.refused.len() - 1 {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+impl fmt::Debug for SleepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
+    }
+}
+
+impl core::error::Error for SleepError {}

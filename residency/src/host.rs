@@ -1,0 +1,92 @@
+//! The store in host memory.
+#![forbid(unsafe_code)]
+use crate::arena::{Arena, Stretch};
+use crate::lock;
+use omniheap_core::{AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// Keeps bytes in host memory of an [`Arena`]. Several pools may share one.
+#[derive(Debug)]
+pub struct HostStore {
+    arena: Arena,
+    kept: Mutex<HashMap<AllocationId, Arc<Kept>>>,
+}
+
+/// The bytes of one allocation.
+#[derive(Debug)]
+struct Kept {
+    stretches: Vec<Stretch>,
+    privacy: Privacy,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.privacy == Privacy::Secret {
+            self.stretches.iter_mut().for_each(Stretch::wipe);
+        }
+    }
+}
+
+impl HostStore {
+    /// Creates a store in the arena of this process.
+    #[must_use]
+    #[expect(clippy::new_ret_no_self, reason = "a pool takes stores behind a shared pointer")]
+    pub fn new() -> Arc<dyn BackingStore> {
+        Self::within(Arena::of_process())
+    }
+
+    /// Creates a store in an arena.
+    #[must_use]
+    pub fn within(arena: &Arena) -> Arc<dyn BackingStore> {
+        Arc::new(Self { arena: arena.clone(), kept: Mutex::new(HashMap::new()) })
+    }
+
+    fn fill(&self, size: u64, copy: &mut PutPiece<'_>, into: &mut Vec<Stretch>) -> Result<()> {
+        let mut at = 0;
+        while at < size {
+            let mut stretch = self.arena.take((size - at).min(self.arena.longest()))?;
+            let copied = copy(at, stretch.bytes_mut());
+            at += stretch.bytes().len() as u64;
+            into.push(stretch);
+            copied?;
+        }
+        Ok(())
+    }
+}
+
+impl BackingStore for HostStore {
+    fn prepare(&self, bytes: u64) -> Result<()> {
+        self.arena.prepare(bytes)
+    }
+
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        privacy: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()> {
+        // Dropped on failure, so that a secret that arrived in part is overwritten.
+        let mut kept = Kept { stretches: Vec::new(), privacy };
+        self.fill(size, copy, &mut kept.stretches)?;
+        let before = lock(&self.kept).insert(id, Arc::new(kept));
+        drop(before);
+        Ok(())
+    }
+
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        let kept = lock(&self.kept).get(&id).cloned().ok_or(ErrorKind::Stale)?;
+        let mut at = 0;
+        for stretch in &kept.stretches {
+            take(at, stretch.bytes())?;
+            at += stretch.bytes().len() as u64;
+        }
+        Ok(())
+    }
+
+    fn forget(&self, id: AllocationId) {
+        let kept = lock(&self.kept).remove(&id);
+        drop(kept);
+    }
+}

@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+mod arena;
+mod available;
+#[cfg(target_os = "linux")]
+mod checksum;
+#[cfg(target_os = "linux")]
+mod disk;
+#[cfg(target_os = "linux")]
+mod file;
+mod host;
+mod memory;
+mod nothing;
+
+pub use arena::{Arena, ArenaConfig, ArenaReport, Stretch};
+#[cfg(target_os = "linux")]
+pub use file::FileStore;
+pub use host::HostStore;
+pub use nothing::Nothing;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also after a panic of another thread: no change of what is guarded here can panic half-way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,425 @@
+//! Pools that sleep and wake on the host device, whose pages are real: bytes, addresses, refusals.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+use omniheap_core::*;
+use omniheap_host::{Host, heap};
+use omniheap_residency::{Arena, ArenaConfig, FileStore, HostStore, Nothing};
+use std::sync::Arc;
+
+const HEAP: HeapId = HeapId(0);
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 64 << 10;
+
+fn manager() -> Manager<Host> {
+    let device = heap(HeapKind::Device, 128 * MIB).page(Some(Align::of(PAGE)));
+    let visible = heap(HeapKind::Unified, 64 * MIB).page(Some(Align::of(PAGE)));
+    Manager::new(Host::builder().heap(device).heap(visible).open().unwrap())
+}
+
+fn sleepable(manager: &Manager<Host>) -> UserPool<Host> {
+    manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap()
+}
+
+fn arena() -> Arena {
+    let mut config = ArenaConfig::default();
+    (config.piece, config.threads) = (2 * MIB, Some(1));
+    Arena::with_config(config).unwrap()
+}
+
+/// Bytes that differ from allocation to allocation.
+fn pattern(seed: u8, size: u64) -> Vec<u8> {
+    let line: Vec<u8> = (0..251u8).map(|at| at.wrapping_mul(31).wrapping_add(seed)).collect();
+    let size = usize::try_from(size).unwrap();
+    let mut bytes = line.repeat(size.div_ceil(line.len()));
+    bytes.truncate(size);
+    bytes
+}
+
+fn read(allocation: &Allocation<Host>) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(allocation.size()).unwrap()];
+    allocation.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn address(allocation: &Allocation<Host>) -> u64 {
+    allocation.binding().address().unwrap()
+}
+
+/// Allocations with their patterns, and holes between them.
+fn populate(pool: &UserPool<Host>) -> Vec<(Allocation<Host>, Vec<u8>)> {
+    let sizes = [5000, 70_000, 256, 1_000_192, 300_032, 64, 2 * MIB, 4096];
+    let all: Vec<_> = (0u8..40).zip(sizes.into_iter().cycle()).collect();
+    let all = all.into_iter().map(|(seed, size)| {
+        let allocation = pool.allocate(&Request::new(size).name("layer")).unwrap();
+        let bytes = pattern(seed, size);
+        allocation.write(0, &bytes).unwrap();
+        (seed, allocation, bytes)
+    });
+    let all: Vec<_> = all.collect();
+    all.into_iter().filter(|(seed, ..)| seed % 5 != 2).map(|(_, one, bytes)| (one, bytes)).collect()
+}
+
+fn check(all: &[(Allocation<Host>, Vec<u8>)]) {
+    for (allocation, bytes) in all {
+        assert!(read(allocation) == *bytes, "{allocation:?}");
+    }
+}
+
+fn kind<T, E: Into<Error>>(result: core::result::Result<T, E>) -> ErrorKind {
+    result.map(drop).map_err(Into::into).unwrap_err().kind()
+}
+
+fn stores() -> Vec<Arc<dyn BackingStore>> {
+    vec![HostStore::within(&arena()), FileStore::open(std::env::temp_dir()).unwrap()]
+}
+
+#[test]
+fn bytes_come_back_at_the_same_addresses_and_the_driver_has_the_memory_meanwhile() {
+    for store in stores() {
+        let manager = manager();
+        let pool = sleepable(&manager);
+        let all = populate(&pool);
+        let live: u64 = all.iter().map(|(one, _)| one.size()).sum();
+        for _ in 0..3 {
+            let places: Vec<_> = all.iter().map(|(one, _)| address(one)).collect();
+            let slept = pool.sleep(&Sleep::to(Arc::clone(&store))).unwrap();
+            assert_eq!((slept.live, slept.kept, pool.reserved()), (live, 0, 0));
+            assert!(slept.copied >= live && slept.copied < live + 40 * 4096, "{slept:?}");
+            assert!(slept.returned >= slept.copied);
+            assert_eq!(manager.heap_use(HEAP).unwrap().reserved, 0, "nothing is held");
+            let residence = pool.residence();
+            assert_eq!((residence.asleep, residence.device, residence.evicted), (true, 0, live));
+            assert_eq!(residence.stored, slept.copied);
+            manager.validate().unwrap();
+            pool.wake(&Wake::all()).unwrap();
+            manager.validate().unwrap();
+            assert!(!pool.residence().asleep && pool.residence().evicted == 0);
+            assert_eq!(all.iter().map(|(one, _)| address(one)).collect::<Vec<_>>(), places);
+            check(&all);
+            pool.allocate(&Request::new(100_000)).unwrap().write(0, &[1; 100_000]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_second_call_says_so_and_changes_nothing() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    assert_eq!(kind(pool.wake(&Wake::all())), ErrorKind::AlreadyAwake);
+    let all = populate(&pool);
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    pool.sleep(&sleep).unwrap();
+    assert_eq!(kind(pool.sleep(&sleep)), ErrorKind::AlreadyAsleep);
+    assert_eq!(kind(pool.sleep(&Sleep::to(Nothing::new()))), ErrorKind::AlreadyAsleep);
+    pool.wake(&Wake::all()).unwrap();
+    assert_eq!(kind(pool.wake(&Wake::all())), ErrorKind::AlreadyAwake);
+    check(&all);
+    let other = manager.create_pool(HEAP, PoolConfig::new().paged()).unwrap();
+    assert_eq!(kind(other.sleep(&sleep)), ErrorKind::Unsupported);
+}
+
+#[test]
+fn access_while_asleep_is_an_error_and_requests_are_refused() {
+    let manager = manager();
+    let pool = manager.create_pool(HeapId(1), PoolConfig::new().sleepable()).unwrap();
+    let one = pool.allocate(&Request::new(8192)).unwrap();
+    let elsewhere = manager.allocate(&Request::new(8192)).unwrap();
+    one.write(0, &[3; 8192]).unwrap();
+    pool.sleep(&Sleep::to(HostStore::within(&arena()))).unwrap();
+    let asleep = ErrorKind::Asleep;
+    assert_eq!(kind(one.write(0, &[1; 16])), asleep);
+    assert_eq!(kind(one.read(0, &mut [1; 16])), asleep);
+    assert_eq!(kind(one.fill(0, 16, 1)), asleep);
+    assert_eq!(kind(one.map().map(drop)), asleep);
+    let region = CopyRegion { from: &one, from_offset: 0, to: &elsewhere, to_offset: 0, size: 64 };
+    assert_eq!(kind(manager.copy(TimelineId::MAIN, &[region])), asleep);
+    let region = CopyRegion { from: &elsewhere, from_offset: 0, to: &one, to_offset: 0, size: 64 };
+    assert_eq!(kind(manager.copy(TimelineId::MAIN, &[region])), asleep);
+    assert_eq!(kind(pool.allocate(&Request::new(64))), asleep);
+    assert_eq!(kind(pool.allocate(&Request::new(64).dedicated())), asleep);
+    assert_eq!(kind(pool.allocate(&Request::new(64).on(TimelineId::MAIN))), asleep);
+    let given = manager.resize(one, 16384).unwrap_err();
+    assert_eq!(given.error.kind(), asleep);
+    let one = given.given.into_mapping().unwrap_err();
+    assert_eq!(one.error.kind(), asleep);
+    let one = one.given;
+    // A binding says where it is; what is made with it is refused until the pool is awake.
+    let binding = one.binding();
+    assert_eq!(kind(binding.place(0, 16).map(drop)), asleep);
+    pool.wake(&Wake::all()).unwrap();
+    assert!(binding.place(0, 16).is_ok());
+    drop(binding);
+    assert!(read(&one) == [3; 8192]);
+    assert_eq!(pool.allocate(&Request::new(64)).unwrap().size(), 64);
+}
+
+#[test]
+fn a_request_wakes_a_pool_that_wants_it() {
+    let manager = manager();
+    let config = PoolConfig::new().sleepable().wakes_on_request();
+    let pool = manager.create_pool(HEAP, config).unwrap();
+    let all = populate(&pool);
+    pool.sleep(&Sleep::to(HostStore::within(&arena()))).unwrap();
+    let another = pool.allocate(&Request::new(5000)).unwrap();
+    another.fill(0, 5000, 1).unwrap();
+    assert!(!pool.residence().asleep);
+    check(&all);
+    let config = PoolConfig::new().paged().wakes_on_request();
+    assert_eq!(kind(manager.create_pool(HEAP, config)), ErrorKind::InvalidConfig);
+}
+
+#[test]
+fn a_free_while_asleep_drops_the_stored_bytes_and_its_pages_stay_away() {
+    let manager = manager();
+    let arena = arena();
+    let pool = sleepable(&manager);
+    let mut all = populate(&pool);
+    all.iter().take(5).for_each(|(one, _)| one.set_name("named"));
+    let before = pool.reserved();
+    pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
+    let full = arena.report().used;
+    let mut number = 0;
+    all.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    assert!(arena.report().used < full, "half of the bytes are dropped");
+    manager.validate().unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    manager.validate().unwrap();
+    assert_eq!(arena.report().used, 0, "nothing stays in the store");
+    check(&all);
+    assert!(pool.reserved() < before, "{} < {before}", pool.reserved());
+    let more: Vec<_> = populate(&pool);
+    check(&more);
+    check(&all);
+    drop((more, all));
+    pool.trim().unwrap();
+    assert_eq!(pool.reserved(), 0);
+}
+
+#[test]
+fn everything_may_be_freed_or_dropped_asleep() {
+    let arena = arena();
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
+    assert_eq!(kind(manager.destroy_pool(pool).map_err(|back| back.error)), ErrorKind::Busy);
+    drop(all);
+    manager.trim().unwrap();
+    assert_eq!(arena.report().used, 0);
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
+    drop((pool, manager));
+    drop(all);
+    assert_eq!(arena.report().used, 0);
+}
+
+#[test]
+fn an_empty_pool_sleeps_too() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    assert_eq!(pool.sleep(&sleep).unwrap(), Slept::default());
+    assert_eq!(kind(pool.allocate(&Request::new(64))), ErrorKind::Asleep);
+    pool.wake(&Wake::all()).unwrap();
+    drop(pool.allocate(&Request::new(64)).unwrap());
+    let slept = pool.sleep(&sleep).unwrap();
+    assert_eq!((slept.live, slept.copied, slept.returned), (0, 0, PAGE));
+    pool.wake(&Wake::all()).unwrap();
+    assert_eq!(pool.reserved(), 0, "holes get no memory");
+    drop(pool.allocate(&Request::new(64)).unwrap());
+}
+
+#[test]
+fn what_keeps_a_pool_awake_is_named() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    let pinned = pool.allocate(&Request::new(100).name("graph")).unwrap();
+    pinned.pin_for_life();
+    let dedicated = pool.allocate(&Request::new(100).dedicated().name("own")).unwrap();
+    let refused = |name: &str, one: &Allocation<Host>, why: AwakeReason| {
+        let error = pool.sleep(&sleep).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        let named: Vec<_> = error.refused().iter().map(|one| (one.id, one.why)).collect();
+        assert_eq!(named, [(one.id(), why)]);
+        assert!(format!("{error}").contains(&format!("\"{name}\"")), "{error}");
+        check(&all);
+        assert!(!pool.residence().asleep);
+    };
+    refused("own", &dedicated, AwakeReason::Dedicated);
+    drop(dedicated);
+    refused("graph", &pinned, AwakeReason::Pinned);
+    drop(pinned);
+    let binding = all[3].0.binding();
+    assert_eq!(pool.sleep(&sleep).unwrap_err().refused()[0].id, all[3].0.id());
+    drop(binding);
+    pool.sleep(&sleep).unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+}
+
+#[test]
+#[expect(unsafe_code, reason = "promises that nothing uses the addresses meanwhile")]
+fn pinned_allocations_sleep_where_the_caller_answers_for_them() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let places: Vec<_> = all.iter().map(|(one, _)| one.pin_for_life().unwrap()).collect();
+    // SAFETY: nothing here uses an address before the pool is awake.
+    let sleep = unsafe { Sleep::to(HostStore::within(&arena())).over_pins() };
+    pool.sleep(&sleep).unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+    assert_eq!(all.iter().map(|(one, _)| address(one)).collect::<Vec<_>>(), places);
+}
+
+#[test]
+fn secrets_sleep_in_memory_only_and_leave_nothing_there() {
+    let (manager, arena) = (manager(), arena());
+    let pool = sleepable(&manager);
+    let secret = pool.allocate(&Request::new(10_000).secret().name("key")).unwrap();
+    secret.write(0, &[0xa5; 10_000]).unwrap();
+    let file = FileStore::open(std::env::temp_dir()).unwrap();
+    let error = pool.sleep(&Sleep::to(file)).unwrap_err();
+    assert_eq!(error.refused()[0].why, AwakeReason::Secret);
+    let sleep = Sleep::to(HostStore::within(&arena));
+    pool.sleep(&sleep).unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    assert!(read(&secret) == [0xa5; 10_000]);
+    pool.sleep(&sleep).unwrap();
+    drop(secret);
+    let found = arena.take(2 * MIB).unwrap();
+    assert!(found.bytes().iter().all(|byte| *byte != 0xa5), "a secret stayed in host memory");
+    pool.wake(&Wake::all()).unwrap();
+}
+
+#[test]
+fn a_store_that_keeps_nothing_wakes_zeroed() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let slept = pool.sleep(&Sleep::to(Nothing::new())).unwrap();
+    assert_eq!((slept.copied, pool.reserved()), (0, 0));
+    pool.wake(&Wake::all()).unwrap();
+    assert!(all.iter().all(|(one, _)| read(one).iter().all(|byte| *byte == 0)));
+}
+
+#[test]
+fn only_the_timelines_that_use_the_pool_are_waited_for() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let timelines = manager.backend().as_timelines().unwrap();
+    let (own, other) = (timelines.open().unwrap(), timelines.open().unwrap());
+    let one = pool.allocate(&Request::new(8192).on(own)).unwrap();
+    one.write(0, &[4; 8192]).unwrap();
+    // Work of another timeline does not end before the sleep does.
+    let hold = manager.backend().hold(other).unwrap();
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    pool.sleep(&sleep).unwrap();
+    drop(hold);
+    pool.wake(&Wake::all()).unwrap();
+    assert!(read(&one) == [4; 8192]);
+    // What the pool's own timeline has to do is waited for.
+    let hold = manager.backend().hold(own).unwrap();
+    one.fill(0, 8192, 9).unwrap();
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| pool.sleep(&sleep).unwrap());
+        std::thread::sleep(core::time::Duration::from_millis(20));
+        drop(hold);
+        sleeper.join().unwrap();
+    });
+    pool.wake(&Wake::all()).unwrap();
+    assert!(read(&one) == [9; 8192]);
+    // Points that were named are waited for, and a timeline that was closed meanwhile has passed.
+    let point = Point { timeline: other, epoch: timelines.mark(other).unwrap() };
+    timelines.close(own).unwrap();
+    pool.sleep(&sleep.clone().after([point])).unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    assert!(read(&one) == [9; 8192]);
+}
+
+#[test]
+fn a_free_that_waits_for_named_work_keeps_the_pool_awake() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let timelines = manager.backend().as_timelines().unwrap();
+    let all = populate(&pool);
+    let freed = pool.allocate(&Request::new(8192).name("late")).unwrap();
+    let later = timelines.mark(TimelineId::MAIN).unwrap();
+    freed.free_after(Point { timeline: TimelineId::MAIN, epoch: Epoch(later.0 + 1000) });
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    let error = pool.sleep(&sleep).unwrap_err();
+    assert_eq!(error.refused()[0].why, AwakeReason::Deferred);
+    check(&all);
+}
+
+#[test]
+fn a_wake_without_room_leaves_the_pool_asleep_with_its_bytes() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    pool.sleep(&Sleep::to(HostStore::within(&arena()))).unwrap();
+    manager.set_budget(HEAP, Limits::hard(4 * MIB)).unwrap();
+    assert!(kind(pool.wake(&Wake::all())).is_out_of_memory());
+    assert_eq!((pool.reserved(), pool.residence().asleep), (0, true));
+    assert_eq!(kind(all[0].0.read(0, &mut [0; 4])), ErrorKind::Asleep);
+    manager.validate().unwrap();
+    // Another pool has the memory, and gives back what is empty.
+    manager.set_budget(HEAP, Limits::hard(48 * MIB)).unwrap();
+    let other = manager.create_pool(HEAP, PoolConfig::new().paged()).unwrap();
+    drop(other.allocate(&Request::new(44 * MIB)).unwrap());
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+}
+
+#[test]
+fn a_store_without_room_leaves_the_pool_awake() {
+    let mut config = ArenaConfig::default();
+    (config.piece, config.maximum) = (2 * MIB, 4 * MIB);
+    let arena = Arena::with_config(config).unwrap();
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let error = pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap_err();
+    assert_eq!((error.kind(), arena.report().used), (ErrorKind::OverBudget, 0));
+    check(&all);
+    drop(pool.allocate(&Request::new(64)).unwrap());
+}
+
+#[test]
+fn defragmentation_trims_and_recalls_pass_over_a_sleeping_pool() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    pool.sleep(&Sleep::to(HostStore::within(&arena()))).unwrap();
+    manager.trim().unwrap();
+    pool.trim().unwrap();
+    manager.defragment().unwrap();
+    let _ = manager.begin_recall(&Budget::default());
+    manager.retire().unwrap();
+    assert_eq!(manager.totals().free_bytes, 0);
+    manager.validate().unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    manager.validate().unwrap();
+    check(&all);
+}
+
+#[test]
+fn several_lanes_sleep_together() {
+    let manager = manager();
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable().lanes(4)).unwrap();
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| populate(&pool))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    pool.sleep(&Sleep::to(HostStore::within(&arena()))).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(kind(pool.allocate(&Request::new(64))), ErrorKind::Asleep));
+    });
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+}

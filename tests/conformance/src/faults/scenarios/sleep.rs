@@ -1,0 +1,49 @@
+//! Pools that sleep.
+use crate::faults::scene::Scene;
+use crate::kept::Kept;
+use omniheap_core::{Backend, PoolConfig, Request, Result, Sleep, Wake};
+
+const MIB: u64 = 1 << 20;
+
+pub(super) fn sleep_and_wake<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
+    let heap = scene.world.device_heap();
+    let has_pages = scene.world.backend().caps().heap(heap).is_some_and(|heap| heap.page.is_some());
+    let backend = scene.world.backend();
+    if !has_pages || backend.as_remap().is_none() || backend.as_transfer().is_none() {
+        return Ok(());
+    }
+    let (store, manager) = (Kept::new(), &scene.manager);
+    let pool = manager.create_pool(heap, PoolConfig::new().sleepable())?;
+    let all = [
+        pool.allocate(&Request::new(MIB))?,
+        pool.allocate(&Request::new(3 * MIB))?,
+        pool.allocate(&Request::new(4096))?,
+    ];
+    for one in &all {
+        one.write(0, &[7; 4096])?;
+    }
+    // What can be read is as it was, whatever failed.
+    let check = || {
+        all.iter().try_for_each(|one| {
+            let mut found = [0; 4096];
+            one.read(0, &mut found)?;
+            assert_eq!(found, [7; 4096], "told as success");
+            Ok(())
+        })
+    };
+    if let Err(error) = pool.sleep(&Sleep::to(store.clone())) {
+        assert!(!pool.residence().asleep, "a sleep that failed leaves the pool awake");
+        assert_eq!(store.count(), 0, "and nothing in the store");
+        let _ = check();
+        return Err(error.into());
+    }
+    if let Err(error) = pool.wake(&Wake::all()) {
+        assert!(pool.residence().asleep, "a wake that failed leaves the pool asleep");
+        assert_eq!(store.count(), all.len(), "with all its bytes");
+        if pool.wake(&Wake::all()).is_ok() {
+            let _ = check();
+        }
+        return Err(error.into());
+    }
+    check()
+}
