@@ -4,7 +4,7 @@
 
 use omniheap_arbiter::books::{Action, Books, Rules, TenantId};
 use omniheap_arbiter::frame::{Ask, Tell};
-use std::time::Duration;
+use core::time::Duration;
 
 const CAPACITY: u64 = 1 << 20;
 

@@ -1,9 +1,9 @@
 //! Who gets how much.
 use crate::support::{Arbiter, MIB, Process, is_root, listen, role, say};
+use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_arbiter::frame::{Refusal, TenantInfo};
 use omniheap_arbiter::{ArbiterError, Order, Tenant, order};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Takes 1 MiB at a time, as much as it gets, and returns whatever it is asked for.
 #[test]

@@ -1,4 +1,6 @@
 //! An arbiter on a thread, and tenants as processes.
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use omniheap_arbiter::frame::{Ask, TenantInfo};
 use omniheap_arbiter::{Policy, Server, tenants};
 use rustix::net::{
@@ -14,9 +16,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 pub(crate) const MIB: u64 = 1 << 20;
 

@@ -1,4 +1,5 @@
 //! Limits from outside, honoured by a manager.
+use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
     ErrorKind, HeapId, LimitKind, LimitValue, Limits, Manager, ManagerConfig, Relief, Request,
 };
@@ -7,7 +8,6 @@ use omniheap_limits::{SystemLimits, Vendor};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const MIB: u64 = 1 << 20;
 const HEAP: HeapId = HeapId(0);
