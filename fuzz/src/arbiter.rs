@@ -2,9 +2,9 @@
 //!
 //! `arbiter/tests/corpus.rs` runs the same function on the corpus and on mutations of it, with a stable compiler.
 
+use core::time::Duration;
 use omniheap_arbiter::books::{Action, Books, Rules, TenantId};
 use omniheap_arbiter::frame::{Ask, Tell};
-use core::time::Duration;
 
 const CAPACITY: u64 = 1 << 20;
 
