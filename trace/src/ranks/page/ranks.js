@@ -27,9 +27,9 @@ function showFigures() {
   const into = section(`${counted(data.ranks, "rank")}`);
   table(into, ["", "smallest", "median", "largest", "sum"], rows);
   if (!data.worst) return;
-  const { at, label } = data.worst;
+  const { at: peak, label } = data.worst;
   const most = label ? `, ${bytes(label.bytes)} of it in ${label.label}` : "";
-  into.append(make("p", `Worst: rank ${at.rank} with a peak of ${bytes(at.value)}${most}.`));
+  into.append(make("p", `Worst: rank ${peak.rank} with a peak of ${bytes(peak.value)}${most}.`));
 }
 
 function showParting() {
