@@ -4,6 +4,7 @@
 use crate::frame::Refusal;
 use crate::tenant::Tenant;
 use crate::{ArbiterError, Arbitrated};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_layers::{Call, CallKind, Hooks, Layer, Verdict};
 use omniheap_seam::{Backend, Error, ErrorKind, HeapKind, Result};
 use std::sync::Arc;
@@ -14,13 +15,22 @@ pub struct Tenancy {
     tenant: Arc<Tenant>,
     /// By heap: whether it is device memory, which alone is divided.
     divided: Vec<bool>,
+    /// Bytes that were granted for this device and not given back.
+    held: AtomicU64,
+}
+
+impl Drop for Tenancy {
+    /// The device was closed just before, and with it went what the driver had refused to take back.
+    fn drop(&mut self) {
+        self.give(self.held.load(Relaxed));
+    }
 }
 
 /// Makes a backend take its device memory with the arbiter's permission only.
 pub fn arbitrated<B: Backend>(backend: B, tenant: Arc<Tenant>) -> Arbitrated<B> {
     let heaps = backend.caps().heaps.iter();
     let divided = heaps.map(|heap| heap.kind == HeapKind::Device).collect();
-    Layer::wrap(backend, Tenancy { tenant, divided })
+    Layer::wrap(backend, Tenancy { tenant, divided, held: AtomicU64::new(0) })
 }
 
 impl Tenancy {
@@ -40,7 +50,16 @@ impl Tenancy {
         if !self.tenant.is_own() {
             return Err(ErrorKind::DeviceLost.into());
         }
-        self.tenant.take(bytes).map_err(|error| error_of(&error))
+        self.tenant.take(bytes).map_err(|error| error_of(&error))?;
+        self.held.fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+
+    fn give(&self, bytes: u64) {
+        if bytes > 0 && self.tenant.is_own() {
+            self.held.fetch_sub(bytes, Relaxed);
+            self.tenant.give(bytes);
+        }
     }
 }
 
@@ -73,12 +92,13 @@ unsafe impl Hooks for Tenancy {
     fn after(&self, call: &Call, result: Result<()>) {
         let gives = match call.kind {
             kind if takes(kind) => result.is_err(),
-            CallKind::Free => call.origin.is_some_and(takes),
-            CallKind::Destroy => true,
+            // What the driver refuses to take back is lost until the device is closed, and nobody else can have it.
+            CallKind::Free => result.is_ok() && call.origin.is_some_and(takes),
+            CallKind::Destroy => result.is_ok(),
             _ => false,
         };
-        if gives && call.size > 0 && self.is_divided(call) && self.tenant.is_own() {
-            self.tenant.give(call.size);
+        if gives && self.is_divided(call) {
+            self.give(call.size);
         }
     }
 }

@@ -3,6 +3,7 @@ use crate::support::{Arbiter, MIB, Process, is_root, listen, role, say};
 use omniheap_arbiter::{Arbitrated, Tenant, arbitrated};
 use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
 use omniheap_host::Host;
+use omniheap_layers::{Fault, Plan};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -32,6 +33,33 @@ fn what_a_manager_holds_is_what_the_arbiter_counts() {
     drop((again, manager));
     assert_eq!(tenant.held(), 0, "everything was given back");
     arbiter.await_tenants(|all| all.iter().all(|it| it.held == 0));
+}
+
+/// Every driver call fails once, and the arbiter counts no byte less than the driver has given, and none when the device is closed.
+#[test]
+fn a_driver_that_fails_leaves_the_books_right() {
+    let arbiter = Arbiter::start("fault.sock", "capacity = \"64MiB\"\n");
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    let mut injected = 0;
+    for at in 0..40 {
+        let manager = Manager::new(arbitrated(Fault::new(Host::new()), Arc::clone(&tenant)));
+        manager.backend().inner().inject(Plan::Nth(at), 0);
+        for mib in [3, 24, 7] {
+            if let Ok(live) = manager.allocate(&request(mib)) {
+                let given = manager.heap_use(HEAP).expect("a heap").reserved;
+                assert!(tenant.held() >= given, "{at}: {} of {given}", tenant.held());
+                drop(live);
+            }
+            let _ = manager.trim();
+        }
+        let reserved = manager.heap_use(HEAP).expect("a heap").reserved;
+        let lost = manager.report().quarantined_bytes;
+        assert!(tenant.held() <= reserved + lost, "{at}: {} of {reserved}", tenant.held());
+        injected += manager.backend().inner().injected();
+        drop(manager);
+        assert_eq!(tenant.held(), 0, "{at}");
+    }
+    assert!(injected > 5, "{injected}");
 }
 
 /// Holds everything in a pool that is empty, and returns it when it is asked to.

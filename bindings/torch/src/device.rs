@@ -24,6 +24,7 @@ use omniheap::{
     pool::{Uses, Waiting},
     report::BlockNumber,
     seam::{HeapKind, Result},
+    trace::report::{Fact, ReportData},
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -489,8 +490,15 @@ impl<B: Streams> Device<B> {
     }
 
     /// The report's data, for the HTML page.
-    pub(crate) fn picture(&self) -> omniheap::trace::report::ReportData {
-        omniheap::report::picture(&self.manager, "omniheap under PyTorch")
+    pub(crate) fn picture(&self) -> ReportData {
+        let mut data = omniheap::report::picture(&self.manager, "omniheap under PyTorch");
+        if let Some(place) = record::place() {
+            let fact =
+                |name: &str, value: u32| Fact { name: name.into(), value: value.to_string() };
+            data.facts.push(fact("rank", place.rank));
+            data.facts.extend(place.world.map(|world| fact("world size", world)));
+        }
+        data
     }
 
     /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.

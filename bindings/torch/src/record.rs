@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::trace::{
     Alignment, LabelId, StreamId,
     binary::{Record, Writer},
+    ranks::{Place, place_from_environment},
 };
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -35,11 +36,21 @@ impl Recording {
     }
 }
 
+/// The rank that the launcher gave this process, if one started it.
+pub(crate) fn place() -> Option<Place> {
+    place_from_environment(|name| std::env::var(name).ok())
+}
+
+fn title() -> String {
+    let rank = place().map_or_else(String::new, |place| format!(", rank {}", place.rank));
+    format!("PyTorch on omniheap{rank}")
+}
+
 /// Starts a trace in a new file; an earlier one is finished.
 pub(crate) fn start(path: &Path) -> io::Result<()> {
     stop()?;
     let mut writer = Writer::new(File::create(path)?);
-    writer.title("PyTorch on omniheap");
+    writer.title(&title());
     let recording =
         Recording { writer, begin: Instant::now(), live: HashSet::new(), streams: HashMap::new() };
     *lock(&RECORDING) = Some(recording);

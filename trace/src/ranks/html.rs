@@ -1,7 +1,7 @@
 //! The page of a job: figures over all ranks, and one band for each.
 
-use super::digest::{BAND, Digest};
-use super::job::{Doubled, Failure, Job, Parting, Problem, Spread, World};
+use super::digest::{BAND, Digest, LabelBytes};
+use super::job::{At, Doubled, Failure, Job, Parting, Problem, Spread, World};
 use crate::report::write_page;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -22,6 +22,7 @@ struct Page<'a> {
     title: &'a str,
     ranks: usize,
     spreads: Vec<Spread>,
+    worst: Option<Worst<'a>>,
     parting: Option<Parting>,
     worlds: Vec<World>,
     missing_count: u64,
@@ -35,6 +36,12 @@ struct Page<'a> {
     /// The largest value of any band: what 255 stands for.
     scale: u64,
     rows: Vec<Row<'a>>,
+}
+
+#[derive(Serialize)]
+struct Worst<'a> {
+    at: At,
+    label: Option<&'a LabelBytes>,
 }
 
 #[derive(Serialize)]
@@ -65,6 +72,7 @@ pub fn write_html(job: &Job, title: &str, sink: impl Write) -> io::Result<()> {
         title,
         ranks: job.ranks().len(),
         spreads: job.spreads(),
+        worst: job.worst().map(|(at, label)| Worst { at, label }),
         parting: job.parting(),
         worlds: job.worlds(),
         missing_count,

@@ -1,6 +1,7 @@
 """Ranks without PyTorch: what the launchers' names mean, and a gather over a store in memory."""
 
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -91,6 +92,22 @@ class Gathering(unittest.TestCase):
         self.assertIn('"ranks":3', text)
         self.assertEqual(store.values, {}, "nothing is left in the store")
         lib.omniheap_torch_free(held, 1 << 20, 0, None)
+
+    def test_reports_and_traces_name_the_rank(self):
+        code = (
+            "import sys; from omniheap import _library as l; l.configure('host', '64MiB', True); "
+            "l.trace(sys.argv[2]); h = l.load().omniheap_torch_alloc(4096, 0, None); l.report(sys.argv[1]); l.trace(None)"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            page, trace = os.path.join(folder, "page.html"), os.path.join(folder, "run.trace")
+            environment = {**os.environ, "RANK": "3", "WORLD_SIZE": "8"}
+            subprocess.run([sys.executable, "-c", code, page, trace], check=True, env=environment)
+            with open(page, encoding="utf-8") as file:
+                text = file.read()
+            with open(trace, "rb") as file:
+                self.assertIn(b"rank 3", file.read())
+        self.assertIn('{"name":"rank","value":"3"}', text)
+        self.assertIn('{"name":"world size","value":"8"}', text)
 
     def test_without_a_process_group_it_says_what_to_do(self):
         fake_torch(Store(), 0, 1, initialized=False)

@@ -24,7 +24,12 @@ function showFigures() {
   const at = (spread, point) => `${amount(spread, point.value)} (rank ${point.rank})`;
   const rows = data.spreads.map((spread) =>
     [spread.name, at(spread, spread.min), at(spread, spread.median), at(spread, spread.max), amount(spread, spread.total)]);
-  table(section(`${counted(data.ranks, "rank")}`), ["", "smallest", "median", "largest", "sum"], rows);
+  const into = section(`${counted(data.ranks, "rank")}`);
+  table(into, ["", "smallest", "median", "largest", "sum"], rows);
+  if (!data.worst) return;
+  const { at: peak, label } = data.worst;
+  const most = label ? `, ${bytes(label.bytes)} of it in ${label.label}` : "";
+  into.append(make("p", `Worst: rank ${peak.rank} with a peak of ${bytes(peak.value)}${most}.`));
 }
 
 function showParting() {
