@@ -338,6 +338,17 @@ fn survives_json(data: &ReportData) {
 }
 
 #[test]
+fn gains_are_part_of_the_schema() {
+    let mut data = report::from_trace(&demo(), "sample");
+    let gain = |change: &str, gained_bytes, not_known| {
+        let (change, fits) = (change.to_owned(), Some(true));
+        report::Gain { change, gained_bytes, fits, not_known }
+    };
+    data.gains = vec![gain("a", Some(-5), None), gain("b", None, Some("no labels".to_owned()))];
+    survives_json(&data);
+}
+
+#[test]
 fn a_report_that_points_outside_itself_is_refused() {
     let good = report::from_trace(&demo(), "sample");
     let spoils: [fn(&mut ReportData); 4] = [
