@@ -39,16 +39,18 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
     fake: run on fake tensors, which have shapes and no bytes.
     device: the device whose memory is recorded.
     """
-    import torch
-
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
     if not isinstance(steps, int) or steps < 1:
         raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
+    torch = _import(fake)
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", 0)
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
         ledger = Ledger(writer)
-        leaked = _run(torch, step, ledger, fake, torch.device(device), steps)
+        leaked = _run(torch, step, ledger, fake, device, steps)
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         ledger.finish()
@@ -57,6 +59,16 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
         writer.abandon()
         raise
     return Recording(os.fspath(path), ledger, leaked)
+
+
+def _import(fake):
+    try:
+        import torch
+    except ImportError as error:
+        raise OmniheapError(f"PyTorch cannot be imported ({error}); install it, on this machine or on another: traces can be carried") from None
+    if fake and not hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
+        raise OmniheapError(f"PyTorch {torch.__version__} cannot run a fake GPU's backward pass; install a newer version, such as 2.11, or pass fake=False")
+    return torch
 
 
 def _run(torch, step, ledger, fake, device, steps):
@@ -290,7 +302,7 @@ def _recorder(torch):
         def _is_same(self, tensor, options):
             """Whether a copy to a device would not be made, were the tensor's device known where that is decided."""
             wanted, others = options.get("device"), {"device", "dtype", "non_blocking", "layout", "pin_memory"}
-            is_there = wanted is not None and torch.device(wanted).type == tensor.device.type
+            is_there = wanted is not None and wanted.type == tensor.device.type and wanted.index in (None, tensor.device.index)
             is_same_type = options.get("dtype") in (None, tensor.dtype)
             return is_there and is_same_type and not any(value is not None for name, value in options.items() if name not in others)
 
@@ -302,7 +314,7 @@ def _recorder(torch):
             path = self._path(node)
             gathers = node.variable if node is not None and hasattr(node, "variable") else None
             for tensor in pytree.tree_leaves(result):
-                if isinstance(tensor, torch.Tensor) and tensor.device.type == self._device.type:
+                if isinstance(tensor, torch.Tensor) and tensor.device == self._device:
                     self._sees(tensor, function, arguments, path, node, gathers)
 
         def _sees(self, tensor, function, arguments, path, node, gathers):
@@ -330,7 +342,7 @@ def _recorder(torch):
 
         def _has_tensor(self, arguments):
             """Whether an operator reads a tensor of the device; a copy from the host does not."""
-            return any(isinstance(each, torch.Tensor) and each.device.type == self._device.type for each in pytree.tree_leaves(arguments))
+            return any(isinstance(each, torch.Tensor) and each.device == self._device for each in pytree.tree_leaves(arguments))
 
         def _died(self, key):
             self._references.pop(key, None)
@@ -421,7 +433,7 @@ def _recorder(torch):
 
 
 def _dtype(tensor):
-    return str(tensor.dtype).removeprefix("torch.") if hasattr(str, "removeprefix") else str(tensor.dtype)[len("torch."):]
+    return str(tensor.dtype)[len("torch."):]
 
 
 def _typed(tensor):

@@ -163,6 +163,15 @@ class Asking(unittest.TestCase):
                 call()
             self.assertIn(word, str(caught.exception))
 
+    def test_pytorch_is_needed_to_record(self):
+        old = type(sys)("torch")
+        old.__version__, old._C = "2.3", object()
+        for module, word in ((None, "install it"), (old, "such as 2.11")):
+            with mock.patch.dict(sys.modules, {"torch": module}), self.assertRaises(OmniheapError) as caught:
+                omniheap.torch.record_step(lambda: None, "never.omt")
+            self.assertIn(word, str(caught.exception))
+        self.assertFalse(os.path.exists("never.omt"))
+
     def test_the_command_is_asked(self):
         with tempfile.TemporaryDirectory() as folder:
             command = os.path.join(folder, "omniheap")
@@ -265,6 +274,16 @@ class Steps(unittest.TestCase):
         omniheap.torch.record_step(self.step(), self.path, steps=1)
         after = (torch.nn.functional.dropout, torch.utils.swap_tensors, torch.cuda.is_bf16_supported, torch.amp.autocast_mode.autocast.__exit__)
         self.assertEqual(before, after)
+
+    def test_other_devices_are_left_out(self):
+        import torch
+
+        def step():
+            torch.ones(256, device="cuda:1")
+            return torch.ones(64, device="cuda").to("cuda:0").to(torch.float64).sum()
+
+        sizes = [size for _, size in self.labels(step, device="cuda")]
+        self.assertEqual(sizes, [256, 512, 8], "a copy to the same device is none")
 
     def test_a_leak_between_steps_is_counted(self):
         import torch
