@@ -137,11 +137,12 @@ def _faked(torch, device):
         (torch.utils, "swap_tensors", swap),
         (named("torch.cuda.amp.common"), "amp_definitely_not_available", lambda: False),
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+        (FakeTensor, "is_cuda", property(lambda self: self.fake_device.type == "cuda")),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
     patches += _gpu_choices(torch, device)
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
+    before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
     try:
@@ -149,7 +150,11 @@ def _faked(torch, device):
             yield
     finally:
         for owner, name, value in before:
-            setattr(owner, name, value)
+            if value is None:
+                # It was inherited.
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
 
 
 # What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
@@ -158,8 +163,8 @@ _IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matm
 _IN_FLOAT = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus
     layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
     nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
-    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
-    softmax.int log_softmax.int cumprod cumsum prod prod.dim_int sum sum.dim_IntList""".split()
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp""".split()
+_TO_FLOAT = "softmax.int log_softmax.int cumprod cumsum prod prod.dim_int sum sum.dim_IntList".split()
 
 
 @contextlib.contextmanager
@@ -182,12 +187,28 @@ def _autocast(torch):
             cache[id(value)] = (value, value.to(dtype))
         return cache[id(value)][1]
 
-    def kernel(operator, is_half):
+    def in_type(operator, arguments, options, dtype):
+        options = {name: cast(value, dtype) for name, value in options.items()}
+        return operator(*(cast(value, dtype) for value in arguments), **options)
+
+    def to_float(operator, arguments, options):
+        # These are asked for another result, and read what they are given.
+        names = [argument.name for argument in operator._schema.arguments]
+        options = {**dict(zip(names[1:], arguments[1:])), **options}
+        if arguments[0].dtype in (torch.float16, torch.bfloat16) and options.get("dtype") is None:
+            options["dtype"] = torch.float32
+        return operator(arguments[0], **options)
+
+    calls = (
+        (_IN_HALF, lambda *call: in_type(*call, torch.get_autocast_dtype("cuda"))),
+        (_IN_FLOAT, lambda *call: in_type(*call, torch.float32)),
+        (_TO_FLOAT, to_float),
+    )
+
+    def kernel(operator, run):
         def call(*arguments, **options):
             with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-                dtype = torch.get_autocast_dtype("cuda") if is_half else torch.float32
-                options = {name: cast(value, dtype) for name, value in options.items()}
-                return operator(*(cast(value, dtype) for value in arguments), **options)
+                return run(operator, arguments, options)
 
         return call
 
@@ -204,13 +225,13 @@ def _autocast(torch):
         with warnings.catch_warnings():
             # That these kernels replace others for a while is what is wanted.
             warnings.simplefilter("ignore")
-            for names, is_half in ((_IN_HALF, True), (_IN_FLOAT, False)):
+            for names, run in calls:
                 for name in names:
                     base, _, overload = name.partition(".")
                     packet = getattr(torch.ops.aten, base, None)
                     if packet is not None and (overload or "default") in packet.overloads():
                         operator = getattr(packet, overload or "default")
-                        library.impl(name, kernel(operator, is_half), "AutocastCUDA", allow_override=True)
+                        library.impl(name, kernel(operator, run), "AutocastCUDA", allow_override=True)
         torch.amp.autocast_mode.autocast.__exit__ = leaves
         yield
     finally:

@@ -267,6 +267,23 @@ class Steps(unittest.TestCase):
         self.assertTrue(any(label.endswith("aten.addmm.default[backward] bfloat16") for label in labels), labels)
         self.assertTrue(any("native_dropout" in label and label.endswith("bool") for label in labels), labels)
 
+    def test_autocast_is_that_of_a_gpu(self):
+        import torch
+
+        found = {}
+
+        def step():
+            weight = torch.ones(8, 8, device="cuda", requires_grad=True)
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                half = torch.ones(8, 8, device="cuda") @ weight
+                made = dict(half=half, softmax=half.softmax(-1), sum=half.sum(), norm=torch.nn.functional.layer_norm(half, (8,)), gelu=torch.nn.functional.gelu(half))
+            sum(each.float().sum() for each in made.values()).backward()
+            found.update({name: str(each.dtype) for name, each in made.items()}, gradient=str(weight.grad.dtype), is_cuda=weight.grad.is_cuda)
+
+        omniheap.torch.record_step(step, self.path)
+        single, half = "torch.float32", "torch.bfloat16"
+        self.assertEqual(found, dict(half=half, softmax=single, sum=single, norm=single, gelu=half, gradient=single, is_cuda=True))
+
     def test_pytorch_is_as_it_was(self):
         import torch
 
