@@ -116,6 +116,8 @@ def _explained(torch):
         text = str(error)
         if "convert all Tensors to FakeTensors" in text or "Mixing fake modes" in text:
             raise OmniheapError("the step uses a tensor that exists already; make the model, the optimizer and the data inside of the step, or pass fake=False") from error
+        if "no NVIDIA driver" in text or "No HIP GPUs" in text:
+            raise OmniheapError("the step asks the driver itself (torch.cuda.synchronize, a device's properties, a stream), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
         if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
             raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
         raise

@@ -309,6 +309,15 @@ class Steps(unittest.TestCase):
         step = lambda: lambda: kept.append(torch.ones(256, device="cuda"))
         self.assertEqual(omniheap.torch.record_step(step, self.path, steps=3).leaked_bytes, 1024)
 
+    def test_a_step_that_asks_the_driver_is_explained(self):
+        import torch
+
+        if torch.cuda.is_available():
+            self.skipTest("there is a driver to ask")
+        with self.assertRaises(OmniheapError) as caught:
+            omniheap.torch.record_step(torch.cuda.synchronize, self.path)
+        self.assertIn("asks the driver", str(caught.exception))
+
     def test_what_fake_tensors_cannot_is_explained(self):
         import torch
 
