@@ -1,6 +1,6 @@
 //! Will it fit? Peaks of a trace by allocator, what they consist of, and what changes of the program would gain.
 //!
-//! Labels carry what is known of an allocation. [`omniheap.torch.record_step`] writes them so, and other recorders may:
+//! Labels carry what is known of an allocation. `omniheap.torch.record_step` (Python) writes them so, and other recorders may:
 //!
 //! ```text
 //! category / module path / operator[marks] type[shape]
@@ -11,8 +11,6 @@
 //!
 //! Categories are those of [`Category`]; marks are `[output]` (of a numbered block), `[backward]`, `[optimizer]` (made
 //! by the optimizer's step) and `[layout]` (a copy that changes the memory layout); the shape is there where it does not depend on the batch.
-//!
-//! [`omniheap.torch.record_step`]: https://docs.rs/omniheap
 
 mod batch;
 mod change;

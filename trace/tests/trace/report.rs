@@ -18,7 +18,7 @@ fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_u64() => "integer",
+        Value::Number(number) if number.is_u64() || number.is_i64() => "integer",
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
@@ -335,6 +335,17 @@ fn survives_json(data: &ReportData) {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     check(&schema, &schema, &serde_json::from_slice(&file).unwrap(), "report");
     assert_eq!(report::read_json(&file[..]).unwrap(), *data);
+}
+
+#[test]
+fn gains_are_part_of_the_schema() {
+    let mut data = report::from_trace(&demo(), "sample");
+    let gain = |change: &str, gained_bytes, not_known| {
+        let (change, fits) = (change.to_owned(), Some(true));
+        report::Gain { change, gained_bytes, fits, not_known }
+    };
+    data.gains = vec![gain("a", Some(-5), None), gain("b", None, Some("no labels".to_owned()))];
+    survives_json(&data);
 }
 
 #[test]

@@ -39,16 +39,18 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
     fake: run on fake tensors, which have shapes and no bytes.
     device: the device whose memory is recorded.
     """
-    import torch
-
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
     if not isinstance(steps, int) or steps < 1:
         raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
+    torch = _import(fake)
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", 0)
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
         ledger = Ledger(writer)
-        leaked = _run(torch, step, ledger, fake, torch.device(device), steps)
+        leaked = _run(torch, step, ledger, fake, device, steps)
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         ledger.finish()
@@ -57,6 +59,16 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
         writer.abandon()
         raise
     return Recording(os.fspath(path), ledger, leaked)
+
+
+def _import(fake):
+    try:
+        import torch
+    except ImportError as error:
+        raise OmniheapError(f"PyTorch cannot be imported ({error}); install it, on this machine or on another: traces can be carried") from None
+    if fake and not hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
+        raise OmniheapError(f"PyTorch {torch.__version__} cannot run a fake GPU's backward pass; install a newer version, such as 2.11, or pass fake=False")
+    return torch
 
 
 def _run(torch, step, ledger, fake, device, steps):
@@ -104,6 +116,8 @@ def _explained(torch):
         text = str(error)
         if "convert all Tensors to FakeTensors" in text or "Mixing fake modes" in text:
             raise OmniheapError("the step uses a tensor that exists already; make the model, the optimizer and the data inside of the step, or pass fake=False") from error
+        if "no NVIDIA driver" in text or "No HIP GPUs" in text:
+            raise OmniheapError("the step asks the driver itself (torch.cuda.synchronize, a device's properties, a stream), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
         if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
             raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
         raise
@@ -125,11 +139,12 @@ def _faked(torch, device):
         (torch.utils, "swap_tensors", swap),
         (named("torch.cuda.amp.common"), "amp_definitely_not_available", lambda: False),
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+        (FakeTensor, "is_cuda", property(lambda self: self.fake_device.type == "cuda")),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
     patches += _gpu_choices(torch, device)
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
+    before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
     try:
@@ -137,7 +152,11 @@ def _faked(torch, device):
             yield
     finally:
         for owner, name, value in before:
-            setattr(owner, name, value)
+            if value is None:
+                # It was inherited.
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
 
 
 # What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
@@ -146,8 +165,8 @@ _IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matm
 _IN_FLOAT = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus
     layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
     nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
-    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
-    softmax.int log_softmax.int cumprod cumsum prod prod.dim_int sum sum.dim_IntList""".split()
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp""".split()
+_TO_FLOAT = "softmax.int log_softmax.int cumprod cumsum prod prod.dim_int sum sum.dim_IntList".split()
 
 
 @contextlib.contextmanager
@@ -170,12 +189,28 @@ def _autocast(torch):
             cache[id(value)] = (value, value.to(dtype))
         return cache[id(value)][1]
 
-    def kernel(operator, is_half):
+    def in_type(operator, arguments, options, dtype):
+        options = {name: cast(value, dtype) for name, value in options.items()}
+        return operator(*(cast(value, dtype) for value in arguments), **options)
+
+    def to_float(operator, arguments, options):
+        # These are asked for another result, and read what they are given.
+        names = [argument.name for argument in operator._schema.arguments]
+        options = {**dict(zip(names[1:], arguments[1:])), **options}
+        if arguments[0].dtype in (torch.float16, torch.bfloat16) and options.get("dtype") is None:
+            options["dtype"] = torch.float32
+        return operator(arguments[0], **options)
+
+    calls = (
+        (_IN_HALF, lambda *call: in_type(*call, torch.get_autocast_dtype("cuda"))),
+        (_IN_FLOAT, lambda *call: in_type(*call, torch.float32)),
+        (_TO_FLOAT, to_float),
+    )
+
+    def kernel(operator, run):
         def call(*arguments, **options):
             with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-                dtype = torch.get_autocast_dtype("cuda") if is_half else torch.float32
-                options = {name: cast(value, dtype) for name, value in options.items()}
-                return operator(*(cast(value, dtype) for value in arguments), **options)
+                return run(operator, arguments, options)
 
         return call
 
@@ -192,13 +227,13 @@ def _autocast(torch):
         with warnings.catch_warnings():
             # That these kernels replace others for a while is what is wanted.
             warnings.simplefilter("ignore")
-            for names, is_half in ((_IN_HALF, True), (_IN_FLOAT, False)):
+            for names, run in calls:
                 for name in names:
                     base, _, overload = name.partition(".")
                     packet = getattr(torch.ops.aten, base, None)
                     if packet is not None and (overload or "default") in packet.overloads():
                         operator = getattr(packet, overload or "default")
-                        library.impl(name, kernel(operator, is_half), "AutocastCUDA", allow_override=True)
+                        library.impl(name, kernel(operator, run), "AutocastCUDA", allow_override=True)
         torch.amp.autocast_mode.autocast.__exit__ = leaves
         yield
     finally:
@@ -290,7 +325,7 @@ def _recorder(torch):
         def _is_same(self, tensor, options):
             """Whether a copy to a device would not be made, were the tensor's device known where that is decided."""
             wanted, others = options.get("device"), {"device", "dtype", "non_blocking", "layout", "pin_memory"}
-            is_there = wanted is not None and torch.device(wanted).type == tensor.device.type
+            is_there = wanted is not None and wanted.type == tensor.device.type and wanted.index in (None, tensor.device.index)
             is_same_type = options.get("dtype") in (None, tensor.dtype)
             return is_there and is_same_type and not any(value is not None for name, value in options.items() if name not in others)
 
@@ -302,7 +337,7 @@ def _recorder(torch):
             path = self._path(node)
             gathers = node.variable if node is not None and hasattr(node, "variable") else None
             for tensor in pytree.tree_leaves(result):
-                if isinstance(tensor, torch.Tensor) and tensor.device.type == self._device.type:
+                if isinstance(tensor, torch.Tensor) and tensor.device == self._device:
                     self._sees(tensor, function, arguments, path, node, gathers)
 
         def _sees(self, tensor, function, arguments, path, node, gathers):
@@ -330,7 +365,7 @@ def _recorder(torch):
 
         def _has_tensor(self, arguments):
             """Whether an operator reads a tensor of the device; a copy from the host does not."""
-            return any(isinstance(each, torch.Tensor) and each.device.type == self._device.type for each in pytree.tree_leaves(arguments))
+            return any(isinstance(each, torch.Tensor) and each.device == self._device for each in pytree.tree_leaves(arguments))
 
         def _died(self, key):
             self._references.pop(key, None)
@@ -421,7 +456,7 @@ def _recorder(torch):
 
 
 def _dtype(tensor):
-    return str(tensor.dtype).removeprefix("torch.") if hasattr(str, "removeprefix") else str(tensor.dtype)[len("torch."):]
+    return str(tensor.dtype)[len("torch."):]
 
 
 def _typed(tensor):

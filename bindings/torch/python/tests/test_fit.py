@@ -163,6 +163,15 @@ class Asking(unittest.TestCase):
                 call()
             self.assertIn(word, str(caught.exception))
 
+    def test_pytorch_is_needed_to_record(self):
+        old = type(sys)("torch")
+        old.__version__, old._C = "2.3", object()
+        for module, word in ((None, "install it"), (old, "such as 2.11")):
+            with mock.patch.dict(sys.modules, {"torch": module}), self.assertRaises(OmniheapError) as caught:
+                omniheap.torch.record_step(lambda: None, "never.omt")
+            self.assertIn(word, str(caught.exception))
+        self.assertFalse(os.path.exists("never.omt"))
+
     def test_the_command_is_asked(self):
         with tempfile.TemporaryDirectory() as folder:
             command = os.path.join(folder, "omniheap")
@@ -258,6 +267,23 @@ class Steps(unittest.TestCase):
         self.assertTrue(any(label.endswith("aten.addmm.default[backward] bfloat16") for label in labels), labels)
         self.assertTrue(any("native_dropout" in label and label.endswith("bool") for label in labels), labels)
 
+    def test_autocast_is_that_of_a_gpu(self):
+        import torch
+
+        found = {}
+
+        def step():
+            weight = torch.ones(8, 8, device="cuda", requires_grad=True)
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                half = torch.ones(8, 8, device="cuda") @ weight
+                made = dict(half=half, softmax=half.softmax(-1), sum=half.sum(), norm=torch.nn.functional.layer_norm(half, (8,)), gelu=torch.nn.functional.gelu(half))
+            sum(each.float().sum() for each in made.values()).backward()
+            found.update({name: str(each.dtype) for name, each in made.items()}, gradient=str(weight.grad.dtype), is_cuda=weight.grad.is_cuda)
+
+        omniheap.torch.record_step(step, self.path)
+        single, half = "torch.float32", "torch.bfloat16"
+        self.assertEqual(found, dict(half=half, softmax=single, sum=single, norm=single, gelu=half, gradient=single, is_cuda=True))
+
     def test_pytorch_is_as_it_was(self):
         import torch
 
@@ -266,12 +292,31 @@ class Steps(unittest.TestCase):
         after = (torch.nn.functional.dropout, torch.utils.swap_tensors, torch.cuda.is_bf16_supported, torch.amp.autocast_mode.autocast.__exit__)
         self.assertEqual(before, after)
 
+    def test_other_devices_are_left_out(self):
+        import torch
+
+        def step():
+            torch.ones(256, device="cuda:1")
+            return torch.ones(64, device="cuda").to("cuda:0").to(torch.float64).sum()
+
+        sizes = [size for _, size in self.labels(step, device="cuda")]
+        self.assertEqual(sizes, [256, 512, 8], "a copy to the same device is none")
+
     def test_a_leak_between_steps_is_counted(self):
         import torch
 
         kept = []
         step = lambda: lambda: kept.append(torch.ones(256, device="cuda"))
         self.assertEqual(omniheap.torch.record_step(step, self.path, steps=3).leaked_bytes, 1024)
+
+    def test_a_step_that_asks_the_driver_is_explained(self):
+        import torch
+
+        if torch.cuda.is_available():
+            self.skipTest("there is a driver to ask")
+        with self.assertRaises(OmniheapError) as caught:
+            omniheap.torch.record_step(torch.cuda.synchronize, self.path)
+        self.assertIn("asks the driver", str(caught.exception))
 
     def test_what_fake_tensors_cannot_is_explained(self):
         import torch
