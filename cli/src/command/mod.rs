@@ -13,6 +13,7 @@ mod failure;
 mod file;
 mod output;
 mod plan;
+mod plan_file;
 mod portfolio;
 mod replay;
 mod report;

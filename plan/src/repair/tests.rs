@@ -29,7 +29,8 @@ fn plans_get_lower_and_stay_valid() {
     for (seed, (least, align)) in (1..).zip(shapes) {
         let problem = spread(seed, least, align);
         let model = Model::new(&problem, 0, |_| true);
-        let start = Portfolio::new(1).next(&model);
+        let never = Stop::new(&|| false);
+        let start = Portfolio::new(1, 1).next(&model, &never).expect("nobody stops it");
         let asked = Cell::new(0);
         let ask = || asked.replace(asked.get() + 1) > 40;
         let stop = Stop::new(&ask);
