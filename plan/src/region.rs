@@ -199,23 +199,28 @@ impl<'a> Duel<'a> {
 
     fn run(&mut self, outcome: &mut Outcome) {
         let frames = [Detail::All, Detail::Maximal].map(|detail| Frame::new(self.model, detail));
-        let mut rung = 0;
+        // The bound itself is the first target where exact search has a chance, so that no capacity is as good as a tight one.
+        let mut first = u32::from(self.model.len() >= HOT_FROM);
+        let mut rung = first;
         while outcome.peak > outcome.bound && !self.spent(outcome) {
             let target = self.target(outcome, rung);
             match self.attempt(&frames, outcome, target) {
-                Ended::Better => rung = 0,
-                Ended::Nothing => rung += 1,
+                Ended::Better => rung = first,
+                Ended::Nothing => {
+                    first = 1;
+                    rung += 1;
+                }
                 Ended::Enough => return,
             }
         }
     }
 
-    /// Returns the easier target: the capacity, else halfway to the best peak, closer to it after each failure.
+    /// Returns the easier target: the capacity, else the bound, then halfway to the best peak, closer to it after each failure.
     fn target(&self, outcome: &Outcome, rung: u32) -> u64 {
         match self.capacity {
             Some(capacity) if outcome.peak > capacity => capacity,
             _ => {
-                let less = (outcome.peak - outcome.bound) >> (rung + 1).min(63);
+                let less = (outcome.peak - outcome.bound) >> rung.min(63);
                 outcome.peak - less.next_multiple_of(self.unit).max(self.unit)
             }
         }
@@ -237,7 +242,8 @@ impl<'a> Duel<'a> {
             if self.repair_is_due(run) && self.repair(outcome) && (fits || outcome.peak <= target) {
                 return Ended::Better;
             }
-            if fits && run >= ROUND_RUNS {
+            // The bound alone is given up sooner than a target that is easier to reach.
+            if fits && run >= if high.is_some() { ROUND_RUNS } else { ROUND_RUNS / 2 } {
                 return Ended::Nothing;
             }
             self.polished += usize::from(fits);

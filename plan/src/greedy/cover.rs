@@ -181,3 +181,50 @@ fn units(load: &[u64], target: u64) -> Vec<f64> {
     units.push(sum);
     units
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, Problem, Region};
+
+    const PLAIN: Taste = Taste { life: 0.0, size: 0.0, chance: 0.0 };
+
+    fn placed(buffers: &[Buffer], target: u64) -> Vec<u64> {
+        let mut problem = Problem::new(Region::unbounded());
+        problem.buffers = buffers.to_vec();
+        let model = Model::new(&problem, 0, |_| true);
+        let offsets = cover(&model, target, PLAIN, &mut Rng::new(1));
+        model.item_of.iter().map(|i| offsets[i.expect("all have bytes") as usize]).collect()
+    }
+
+    #[test]
+    fn a_floor_gets_the_items_that_leave_no_hole() {
+        let long = Buffer::new(4, 0, 50);
+        let (left, right) = (Buffer::new(4, 0, 30), Buffer::new(4, 30, 60));
+        assert_eq!(placed(&[long, left, right], 8), [4, 0, 0]);
+    }
+
+    #[test]
+    fn sections_without_room_are_covered_first() {
+        // Three of four live at ticks 4 to 6, where there is no room to spare.
+        let buffers = [
+            Buffer::new(4, 0, 6),
+            Buffer::new(2, 0, 5),
+            Buffer::new(4, 5, 6),
+            Buffer::new(4, 4, 6),
+            Buffer::new(4, 4, 6),
+        ];
+        let offsets = placed(&buffers, 16);
+        let low = buffers.iter().zip(&offsets).filter(|(b, o)| b.live.end == 6 && **o == 0);
+        assert_eq!(low.count(), 1, "{offsets:?}");
+    }
+
+    #[test]
+    fn fixed_items_are_left_out_and_offsets_are_aligned() {
+        let fixed = Buffer::new(4, 0, 9).fixed(40);
+        let buffers = [fixed, Buffer::new(3, 0, 9), Buffer::new(5, 0, 9).align(8)];
+        let mut offsets = placed(&buffers, 16);
+        assert_eq!(offsets.remove(0), 0);
+        assert!(offsets == [0, 8] || offsets == [5, 0], "{offsets:?}");
+    }
+}
