@@ -242,8 +242,7 @@ impl<'a> Duel<'a> {
             if self.repair_is_due(run) && self.repair(outcome) && (fits || outcome.peak <= target) {
                 return Ended::Better;
             }
-            // The bound alone is given up sooner than a target that is easier to reach.
-            if fits && run >= if high.is_some() { ROUND_RUNS } else { ROUND_RUNS / 2 } {
+            if fits && run >= ROUND_RUNS {
                 return Ended::Nothing;
             }
             self.polished += usize::from(fits);
