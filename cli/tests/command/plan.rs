@@ -194,7 +194,12 @@ fn a_plan_file_has_everything_and_can_be_checked() {
         .replace("\"id\":\"b\",", "\"id\":\"b\",\"regions\":[0],")
         .replace(",\"regions\":[1]", "");
     refuses(&["plan", &file("moved.json", moved), "--check"], 1, "(ids \"b\")");
-    refuses(&["plan", &path, "--check"], 2, "has no offset");
+    // A table is checked as well, once it has offsets.
+    refuses(&[&["plan", &path, "--check"], &regions[..]].concat(), 2, "has no offset");
+    let table = folder().join("regions-out.csv");
+    let table = table.to_str().expect("a path");
+    let checked = json(&[&["plan", table, "--check"], &regions[..]].concat());
+    assert_eq!(checked[0]["status"], "valid");
 }
 
 #[test]
@@ -228,6 +233,8 @@ fn bad_plan_files_are_refused() {
     }
     let path = file("region.csv", SMALL);
     for region in ["8:0", "x", "8:1:2:3", "8:1:x", ""] {
-        refuses(&["plan", &path, "--region", region], 2, "--region");
+        let output = omniheap(&["plan", &path, "--region", region]);
+        assert_eq!(output.status.code(), Some(2), "{region}");
+        assert!(text(&output.stderr).contains("--region"), "{region}");
     }
 }
