@@ -23,7 +23,7 @@ fn main() {
         }
         Some(kind @ ("tight" | "fixed" | "gaps")) => rest().for_each(|n| tight(kind, seconds, n)),
         Some("large") => {
-            rest().for_each(|n| beside_greedy(&n.to_string(), &hard::large(7, n as u64), seconds))
+            rest().for_each(|n| beside_greedy(&n.to_string(), &hard::large(7, n as u64), seconds));
         }
         Some("files") => args[2..].iter().for_each(|f| beside_greedy(f, &table(f, None), seconds)),
         Some("capacity") => {
@@ -143,7 +143,7 @@ fn beside_greedy(name: &str, problem: &Problem, seconds: u64) {
         done.seconds
     );
     let life = |b: &Buffer| b.live.end - b.live.start;
-    let rules: [(&str, &dyn Fn(&Buffer) -> u128); 3] = [
+    let rules: [Rule<'_>; 3] = [
         ("size", &|b| u128::MAX - u128::from(b.size)),
         ("area", &|b| u128::MAX - u128::from(b.size) * u128::from(life(b))),
         ("time", &|b| u128::from(b.live.start)),
@@ -155,6 +155,9 @@ fn beside_greedy(name: &str, problem: &Problem, seconds: u64) {
     }
 }
 
+/// A name, and the key by which buffers are sorted.
+type Rule<'a> = (&'a str, &'a dyn Fn(&Buffer) -> u128);
+
 /// The peak of textbook first fit: each buffer in the lowest hole among those placed before.
 fn first_fit(problem: &Problem, order: &[usize]) -> u64 {
     let end = problem.buffers.iter().map(|b| b.live.end).max().unwrap_or(1);
@@ -164,7 +167,8 @@ fn first_fit(problem: &Problem, order: &[usize]) -> u64 {
     let mut peak = 0;
     for &i in order {
         let b = &problem.buffers[i];
-        let slices = (b.live.start / slice) as usize..=((b.live.end - 1) / slice) as usize;
+        let at = |tick: u64| usize::try_from(tick / slice).expect("there are 4,097");
+        let slices = at(b.live.start)..=at(b.live.end - 1);
         met.clear();
         for k in slices.clone() {
             let meets = |p: &&(u64, u64, u64, u64)| p.2 < b.live.end && b.live.start < p.3;

@@ -119,21 +119,31 @@ impl fmt::Display for CsvError {
             CsvErrorKind::DuplicateId(id) => write!(f, "the id {id:?} was used before; rename one"),
             CsvErrorKind::EmptyId => write!(f, "the id is empty; name the buffer"),
             CsvErrorKind::ZeroAlignment => write!(f, "the alignment is 0; use 1 for none"),
-            CsvErrorKind::UnknownAlias(id) => {
+            other => other.fmt_reference(f),
+        }
+    }
+}
+
+impl CsvErrorKind {
+    /// Writes the errors of fields that name something: other buffers, times, regions.
+    fn fmt_reference(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownAlias(id) => {
                 write!(
                     f,
                     "no buffer has the id {id:?}; write ids in alias, with spaces between them"
                 )
             }
-            CsvErrorKind::Gap(gap) => {
+            Self::Gap(gap) => {
                 write!(
                     f,
                     "the gap {gap:?} is malformed, out of order or outside the lifetime; write start-end"
                 )
             }
-            CsvErrorKind::Region { column, field } => {
+            Self::Region { column, field } => {
                 write!(f, "{column} has {field:?}; write numbers of regions, from 0 to 63")
             }
+            _ => Ok(()),
         }
     }
 }
@@ -362,6 +372,12 @@ fn others(table: &Table) -> Vec<Vec<&str>> {
     others
 }
 
+/// Returns the numbers of some regions; nothing for all of them.
+fn listed(set: RegionSet) -> String {
+    let inside = (0..MOST_REGIONS).filter(|&r| set != RegionSet::ALL && set.contains(r));
+    inside.map(|r| r.to_string()).collect::<Vec<_>>().join(" ")
+}
+
 /// Writes a table with an offset for each buffer, all in the first region.
 ///
 /// Columns that no buffer uses are left out.
@@ -386,10 +402,6 @@ pub fn write_spots(table: &Table, spots: &[Spot]) -> String {
         ("regions", buffers.iter().any(|b| b.regions != RegionSet::ALL)),
         ("region", count > 1),
     ];
-    let allowed = |set: RegionSet| {
-        let inside = (0..MOST_REGIONS).filter(|&r| set != RegionSet::ALL && set.contains(r));
-        inside.map(|r| r.to_string()).collect::<Vec<_>>().join(" ")
-    };
     let others = others(table);
     let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
     let gap = |g: &Interval| alloc::format!("{}-{}", g.start, g.end);
@@ -408,7 +420,7 @@ pub fn write_spots(table: &Table, spots: &[Spot]) -> String {
                 "gaps" => b.gaps.iter().map(gap).collect::<Vec<_>>().join(" "),
                 "hint" => number(b.hint),
                 "fixed" => number(b.fixed),
-                "regions" => allowed(b.regions),
+                "regions" => listed(b.regions),
                 "region" => spot.region.to_string(),
                 _ => others[index].join(" "),
             };

@@ -125,13 +125,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if arguments.check {
         return check(arguments, &table, format);
     }
-    let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-    let outputs = Outputs {
-        table: open(&arguments.out)?,
-        picture: open(&arguments.svg)?,
-        header: open(&arguments.header)?,
-        plan: open(&arguments.plan)?,
-    };
+    let outputs = Outputs::open(arguments)?;
     let start = Instant::now();
     let (plan, first) = search(&table, arguments, format);
     let planned = Planned {
@@ -292,6 +286,16 @@ struct Outputs {
 }
 
 impl Outputs {
+    fn open(arguments: &Arguments) -> Result<Self, Failure> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+        Ok(Self {
+            table: open(&arguments.out)?,
+            picture: open(&arguments.svg)?,
+            header: open(&arguments.header)?,
+            plan: open(&arguments.plan)?,
+        })
+    }
+
     /// Checks the plan once more, and writes what was asked for.
     fn write(self, table: &Table, plan: &Plan, name: &str) -> Result<(), Failure> {
         validate(&table.problem, &plan.spots)
