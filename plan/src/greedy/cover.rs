@@ -201,7 +201,9 @@ mod tests {
     fn a_floor_gets_the_items_that_leave_no_hole() {
         let long = Buffer::new(4, 0, 50);
         let (left, right) = (Buffer::new(4, 0, 30), Buffer::new(4, 30, 60));
-        assert_eq!(placed(&[long, left, right], 8), [4, 0, 0]);
+        assert_eq!(placed(&[long, left, right.clone()], 8), [4, 0, 0]);
+        // Of two that end together, the one that covers more.
+        assert_eq!(placed(&[right, Buffer::new(4, 0, 60)], 8), [4, 0]);
     }
 
     #[test]
