@@ -238,3 +238,13 @@ fn bad_plan_files_are_refused() {
         assert!(text(&output.stderr).contains("--region"), "{region}");
     }
 }
+
+#[test]
+fn the_documented_plan_file_is_valid() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/planning.md");
+    let page = fs::read_to_string(page).expect("the page is part of the repository");
+    let (_, block) = page.split_once("```json\n").expect("it shows a file");
+    let (block, _) = block.split_once("```").expect("the file ends");
+    let checked = &json(&["plan", &file("documented.json", block), "--check"])[0];
+    assert_eq!((&checked["status"], &checked["peak"]), (&"valid".into(), &12.into()));
+}
