@@ -26,7 +26,7 @@ fn main() {
             rest().for_each(|n| beside_greedy(&n.to_string(), &hard::large(7, n as u64), seconds));
         }
         Some("files") => {
-            args.iter().skip(2).for_each(|f| beside_greedy(f, &table(f, None), seconds))
+            args.iter().skip(2).for_each(|f| beside_greedy(f, &table(f, None), seconds));
         }
         Some("capacity") => {
             let capacity = Some(number(2, 1 << 20));
