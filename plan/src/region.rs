@@ -127,7 +127,7 @@ impl Task<'_> {
         let fits = |outcome: &Outcome| capacity.is_some_and(|c| outcome.peak <= c);
         if model.len() > HOT_ITEMS && !fits(outcome) {
             self.repair_once(place, outcome, HUGE_NODES * model.len() as u64, &mut rng);
-            if !fits(outcome) {
+            if !fits(outcome) && !self.stop.now() {
                 self.try_greedy(model, region, HUGE_TRIES..Portfolio::TEXTBOOK, outcome);
             }
         }

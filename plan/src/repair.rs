@@ -43,7 +43,7 @@ pub(crate) struct Repair<'a> {
     base: Vec<u128>,
     penalty: Vec<u32>,
     outside: Vec<u32>,
-    /// Steps between two times that everything is pushed together.
+    /// Steps between two times that everything is pushed together; never where that takes more than the steps to a goal.
     rest: u64,
     /// Entries that overlap the current item, by offset.
     met: Vec<Entry>,
@@ -121,7 +121,7 @@ impl<'a> Repair<'a> {
     /// Reinserts all ejected items; false if that takes too many steps.
     fn put_back(&mut self, goal: u64, taken: &mut u64, rng: &mut Rng, stop: &Stop<'_>) -> bool {
         for step in 0..STEPS + STEPS_EACH * self.outside.len() as u64 {
-            if step % self.rest == 0 && !self.outside.is_empty() {
+            if self.rest < STEPS && step % self.rest == 0 && !self.outside.is_empty() {
                 self.settle(goal, step / self.rest % 2 == 1);
             }
             let Some(item) = self.outside.pop() else { return true };

@@ -27,10 +27,10 @@ enum Way {
 const WAYS: [Way; 21] = [
     Way::Online(Fit::Best),
     Way::Skyline(Rule::Life, Aim::Rank),
-    Way::Cover(0.1, 0.1),
     Way::Online(Fit::First),
     Way::FirstFit(Rule::Size),
     Way::FirstFit(Rule::Area),
+    Way::Cover(0.1, 0.1),
     Way::Cover(0.5, 0.5),
     Way::Skyline(Rule::Area, Aim::Rank),
     Way::Skyline(Rule::Size, Aim::Rank),
@@ -61,7 +61,7 @@ impl Portfolio {
     /// Placements without chance.
     pub(crate) const WAYS: usize = WAYS.len();
     /// Those after which every textbook rule was tried: in order of time, by size, by size and life.
-    pub(crate) const TEXTBOOK: usize = 6;
+    pub(crate) const TEXTBOOK: usize = 5;
 
     pub(crate) const fn new(seed: u64, target: u64) -> Self {
         Self { rng: Rng::new(seed), tries: 0, target }
