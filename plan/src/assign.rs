@@ -1,6 +1,6 @@
 //! Chooses a region for every buffer when there are several.
 
-use crate::bound::first_overlap;
+use crate::bound::{first_overlap, lower_bound};
 use crate::classes::Classes;
 use crate::greedy::{Portfolio, peak_of};
 use crate::model::Model;
@@ -106,11 +106,11 @@ impl<'a> Assign<'a> {
 }
 
 fn best_greedy(model: &Model, task: &Task<'_>) -> Vec<u64> {
-    let mut portfolio = Portfolio::new(task.options.seed);
+    let mut portfolio = Portfolio::new(task.options.seed, lower_bound(model));
     let mut best = Vec::new();
     let mut least = u64::MAX;
     while portfolio.tries() < TRIES {
-        let offsets = portfolio.next(model);
+        let Some(offsets) = portfolio.next(model, task.stop) else { break };
         let peak = peak_of(model, &offsets);
         if peak < least || best.is_empty() {
             least = peak;

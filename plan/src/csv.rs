@@ -1,14 +1,16 @@
 //! Reads and writes the CSV of MiniMalloc: one buffer a line, columns named by the first line.
 //!
-//! `id`, `lower`, `upper` and `size` are required, in any order; `alignment`, `gaps`, `hint`, `fixed`, `alias` and `offset`
-//! are optional. A buffer must lie at its `fixed` offset, and uses the bytes of the buffers whose ids are in `alias`, with
-//! spaces between them.
+//! `id`, `lower`, `upper` and `size` are required, in any order; `alignment`, `gaps`, `hint`, `fixed`, `alias`, `regions`,
+//! `region` and `offset` are optional. A buffer must lie at its `fixed` offset, uses the bytes of the buffers whose ids are in
+//! `alias`, and may live in the regions whose numbers, from 0, are in `regions`, with spaces between them; in all of them when
+//! there are none.
 //! Times are half-open, `[lower, upper)`. MiniMalloc's older names are read too: `buffer` and `buffer_id`, `start` and
 //! `begin`, and `end`. An `end` is the last tick, so it is one less than `upper`, and so are the ends of gaps beside it.
 //! Gaps are written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
-//! such buffers. An `offset` is kept apart: it is a plan, not a wish.
+//! such buffers. An `offset` and its `region` are kept apart: they are a plan, not a wish.
 
-use crate::problem::{Buffer, Interval, Problem, Region};
+use crate::plan::Spot;
+use crate::problem::{Buffer, Interval, Problem, Region, RegionSet};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -17,12 +19,14 @@ use core::fmt;
 /// A problem with the names of its buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The problem, with one region.
+    /// The problem, with one region; a reader who knows of more adds them.
     pub problem: Problem,
     /// The name of each buffer.
     pub names: Vec<String>,
     /// The offset of each buffer, where the file has one.
     pub offsets: Vec<Option<u64>>,
+    /// The region of that offset, where the file has one.
+    pub regions: Vec<Option<usize>>,
 }
 
 /// Error in a file, with its line.
@@ -77,6 +81,13 @@ pub enum CsvErrorKind {
     UnknownAlias(String),
     /// A gap is malformed, out of order, or outside the lifetime.
     Gap(String),
+    /// A region is not a number from 0 to 63.
+    Region {
+        /// The column.
+        column: &'static str,
+        /// The field.
+        field: String,
+    },
 }
 
 impl fmt::Display for CsvError {
@@ -108,23 +119,39 @@ impl fmt::Display for CsvError {
             CsvErrorKind::DuplicateId(id) => write!(f, "the id {id:?} was used before; rename one"),
             CsvErrorKind::EmptyId => write!(f, "the id is empty; name the buffer"),
             CsvErrorKind::ZeroAlignment => write!(f, "the alignment is 0; use 1 for none"),
-            CsvErrorKind::UnknownAlias(id) => {
+            other => other.fmt_reference(f),
+        }
+    }
+}
+
+impl CsvErrorKind {
+    /// Writes the errors of fields that name something: other buffers, times, regions.
+    fn fmt_reference(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownAlias(id) => {
                 write!(
                     f,
                     "no buffer has the id {id:?}; write ids in alias, with spaces between them"
                 )
             }
-            CsvErrorKind::Gap(gap) => {
+            Self::Gap(gap) => {
                 write!(
                     f,
                     "the gap {gap:?} is malformed, out of order or outside the lifetime; write start-end"
                 )
             }
+            Self::Region { column, field } => {
+                write!(f, "{column} has {field:?}; write numbers of regions, from 0 to 63")
+            }
+            _ => Ok(()),
         }
     }
 }
 
 impl core::error::Error for CsvError {}
+
+/// A buffer is in a set of regions with numbers below this.
+const MOST_REGIONS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
@@ -138,10 +165,12 @@ enum Column {
     Hint,
     Fixed,
     Alias,
+    Regions,
+    Region,
     Offset,
 }
 
-const COLUMNS: [(&str, Column); 15] = [
+const COLUMNS: [(&str, Column); 17] = [
     ("id", Column::Id),
     ("buffer", Column::Id),
     ("buffer_id", Column::Id),
@@ -156,6 +185,8 @@ const COLUMNS: [(&str, Column); 15] = [
     ("hint", Column::Hint),
     ("fixed", Column::Fixed),
     ("alias", Column::Alias),
+    ("regions", Column::Regions),
+    ("region", Column::Region),
     ("offset", Column::Offset),
 ];
 
@@ -173,6 +204,7 @@ pub fn read(text: &str, capacity: Option<u64>) -> Result<Table, CsvError> {
         problem: Problem::new(Region { capacity, ..Region::unbounded() }),
         names: Vec::new(),
         offsets: Vec::new(),
+        regions: Vec::new(),
     };
     let mut seen = BTreeMap::new();
     let mut aliases = Vec::new();
@@ -185,6 +217,7 @@ pub fn read(text: &str, capacity: Option<u64>) -> Result<Table, CsvError> {
         aliases.extend(row.alias.split_ascii_whitespace().map(|other| (line, index, other)));
         table.names.push(row.name.to_string());
         table.offsets.push(row.offset);
+        table.regions.push(row.region);
         table.problem.push(row.buffer);
     }
     for (line, index, name) in aliases {
@@ -228,6 +261,7 @@ struct Row<'a> {
     name: &'a str,
     buffer: Buffer,
     alias: &'a str,
+    region: Option<usize>,
     offset: Option<u64>,
 }
 
@@ -236,7 +270,8 @@ fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
     if found != columns.len() {
         return Err(CsvErrorKind::FieldCount { expected: columns.len(), found });
     }
-    let mut row = Row { name: "", buffer: Buffer::new(0, 0, 0), alias: "", offset: None };
+    let buffer = Buffer::new(0, 0, 0);
+    let mut row = Row { name: "", buffer, alias: "", region: None, offset: None };
     let behind = u64::from(columns.contains(&Column::End));
     for (column, field) in columns.iter().zip(text.split(',').map(str::trim)) {
         let buffer = &mut row.buffer;
@@ -251,6 +286,9 @@ fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
             Column::Hint => buffer.hint = optional("hint", field)?,
             Column::Fixed => buffer.fixed = optional("fixed", field)?,
             Column::Alias => row.alias = field,
+            Column::Regions => buffer.regions = regions(field)?,
+            Column::Region if field.is_empty() => {}
+            Column::Region => row.region = Some(region("region", field)?),
             Column::Offset => row.offset = optional("offset", field)?,
         }
     }
@@ -296,6 +334,23 @@ fn optional(column: &'static str, field: &str) -> Result<Option<u64>, CsvErrorKi
     if field.is_empty() || field == "-1" { Ok(None) } else { number(column, field).map(Some) }
 }
 
+/// Returns the number of a region.
+fn region(column: &'static str, field: &str) -> Result<usize, CsvErrorKind> {
+    let wrong = || CsvErrorKind::Region { column, field: field.to_string() };
+    let number = number(column, field).map_err(|_| wrong())?;
+    usize::try_from(number).ok().filter(|&r| r < MOST_REGIONS).ok_or_else(wrong)
+}
+
+/// Returns the regions whose numbers are listed; all when none is.
+fn regions(field: &str) -> Result<RegionSet, CsvErrorKind> {
+    let mut set = None;
+    for text in field.split_ascii_whitespace() {
+        let region = region("regions", text)?;
+        set = Some(set.map_or(RegionSet::only(region), |set: RegionSet| set.and(region)));
+    }
+    Ok(set.unwrap_or(RegionSet::ALL))
+}
+
 /// Reads gaps whose ends are `behind` ticks before what follows them.
 fn gaps(field: &str, behind: u64) -> Result<Vec<Interval>, CsvErrorKind> {
     let gap = |gap: &str| {
@@ -317,19 +372,35 @@ fn others(table: &Table) -> Vec<Vec<&str>> {
     others
 }
 
-/// Writes a table with an offset for each buffer.
+/// Returns the numbers of some regions; nothing for all of them.
+fn listed(set: RegionSet) -> String {
+    let inside = (0..MOST_REGIONS).filter(|&r| set != RegionSet::ALL && set.contains(r));
+    inside.map(|r| r.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// Writes a table with an offset for each buffer, all in the first region.
 ///
 /// Columns that no buffer uses are left out.
 #[must_use]
 pub fn write(table: &Table, offsets: &[u64]) -> String {
+    let spots: Vec<Spot> = offsets.iter().map(|&offset| Spot { region: 0, offset }).collect();
+    write_spots(table, &spots)
+}
+
+/// Writes a table with the spot of each buffer; with a column `region` where there are several regions.
+#[must_use]
+pub fn write_spots(table: &Table, spots: &[Spot]) -> String {
     use fmt::Write as _;
     let buffers = &table.problem.buffers;
+    let count = table.problem.regions.len();
     let columns = [
         ("alignment", buffers.iter().any(|b| b.align != 1)),
         ("gaps", buffers.iter().any(|b| !b.gaps.is_empty())),
         ("hint", buffers.iter().any(|b| b.hint.is_some())),
         ("fixed", buffers.iter().any(|b| b.fixed.is_some())),
         ("alias", !table.problem.aliases.is_empty()),
+        ("regions", buffers.iter().any(|b| b.regions != RegionSet::ALL)),
+        ("region", count > 1),
     ];
     let others = others(table);
     let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
@@ -340,7 +411,7 @@ pub fn write(table: &Table, offsets: &[u64]) -> String {
         let _ = write!(out, ",{name}");
     }
     out.push_str(",offset\n");
-    for (index, (b, offset)) in buffers.iter().zip(offsets).enumerate() {
+    for (index, (b, spot)) in buffers.iter().zip(spots).enumerate() {
         let Interval { start, end } = b.live;
         let _ = write!(out, "{},{start},{end},{}", table.names[index], b.size);
         for (name, _) in columns.iter().filter(|c| c.1) {
@@ -349,11 +420,13 @@ pub fn write(table: &Table, offsets: &[u64]) -> String {
                 "gaps" => b.gaps.iter().map(gap).collect::<Vec<_>>().join(" "),
                 "hint" => number(b.hint),
                 "fixed" => number(b.fixed),
+                "regions" => listed(b.regions),
+                "region" => spot.region.to_string(),
                 _ => others[index].join(" "),
             };
             let _ = write!(out, ",{cell}");
         }
-        let _ = writeln!(out, ",{offset}");
+        let _ = writeln!(out, ",{}", spot.offset);
     }
     out
 }

@@ -1,5 +1,6 @@
 //! Planner options: effort limits and progress callbacks.
 
+use crate::stop::Stop;
 use core::fmt;
 
 /// Progress of a search.
@@ -41,6 +42,22 @@ impl Default for Options<'_> {
             #[cfg(feature = "std")]
             time_limit: None,
         }
+    }
+}
+
+impl Options<'_> {
+    /// Does some work that is to stop at the time limit, counted from now, or when the caller says so.
+    pub(crate) fn timed<T>(&self, work: impl FnOnce(&Stop<'_>) -> T) -> T {
+        #[cfg(feature = "std")]
+        let deadline = self.time_limit.map(|limit| std::time::Instant::now() + limit);
+        let ask = || {
+            #[cfg(feature = "std")]
+            if deadline.is_some_and(|d| std::time::Instant::now() >= d) {
+                return true;
+            }
+            self.stop.is_some_and(|stop| stop())
+        };
+        work(&Stop::new(&ask))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::bound::{lower_bound, unit};
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
-use crate::greedy::{Portfolio, Rule, first_fit, peak_of};
+use crate::greedy::{Portfolio, peak_of};
 use crate::hot::hot_first;
 use crate::improve::{Habit, Improve};
 use crate::model::Model;
@@ -12,17 +12,19 @@ use crate::repair::Repair;
 use crate::rng::Rng;
 use crate::stop::Stop;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// More items than this are left to the greedy rules.
 const EXACT_ITEMS: usize = 2_000;
 /// Items that greedy placements with chance may place in all.
 const VARIED_ITEMS: usize = 400_000;
-/// Greedy placements without chance, and after how many of them the busiest time is planned first.
-const TRIES: usize = 14;
-const HOT_AFTER: usize = 5;
+/// Greedy placements after which the busiest time is planned first.
+const HOT_AFTER: usize = 7;
 /// Greedy placements of more items than `HOT_ITEMS` before repair, which does more for a huge plan than others of them do.
 const HUGE_TRIES: usize = 2;
-/// Fewer items than this are as well searched as a whole.
+/// Nodes for each item that the first repair of so many items gets, before the other greedy rules have their turn.
+const HUGE_NODES: u64 = 2;
+/// Fewer items than this are as well searched as a whole, and repaired only now and then.
 const HOT_FROM: usize = 500;
 /// More items than this are too many for the quadratic rule that plans around the busiest time.
 const HOT_ITEMS: usize = 60_000;
@@ -40,7 +42,7 @@ const STEPS: u64 = 2;
 const NODE_STEPS: u64 = 8;
 /// Nodes that one repair step counts as.
 const STEP_NODES: u64 = 2;
-/// Nodes of the repair between runs of exact search.
+/// Nodes of a repair between runs of exact search.
 const REPAIR_NODES: u64 = 200_000;
 
 /// Shared input of the work on all regions.
@@ -70,25 +72,33 @@ impl Task<'_> {
     pub(crate) fn greedy(&self, model: &Model, region: usize) -> Outcome {
         let bound = lower_bound(model);
         let mut outcome = Outcome { offsets: Vec::new(), peak: u64::MAX, bound, nodes: 0 };
-        let mut portfolio = Portfolio::new(self.options.seed);
         let tries = match model.len() {
-            items if items <= EXACT_ITEMS => TRIES,
+            items if items <= EXACT_ITEMS => Portfolio::WAYS,
             huge if huge > HOT_ITEMS => HUGE_TRIES,
-            items => TRIES + VARIED_ITEMS / items,
+            items => Portfolio::WAYS + VARIED_ITEMS / items,
         };
-        while outcome.peak > bound && portfolio.tries() < tries {
-            self.keep(model, region, &mut outcome, portfolio.next(model));
+        self.try_greedy(model, region, 0..tries, &mut outcome);
+        outcome
+    }
+
+    /// Tries some of the greedy rules, until a plan is as low as can be.
+    fn try_greedy(&self, model: &Model, region: usize, rules: Range<usize>, outcome: &mut Outcome) {
+        let mut portfolio = Portfolio::new(self.options.seed, outcome.bound);
+        portfolio.skip(rules.start);
+        while outcome.peak > outcome.bound && portfolio.tries() < rules.end {
+            if let Some(offsets) = portfolio.next(model, self.stop) {
+                self.keep(model, region, outcome, offsets);
+            }
             if self.stop.now() {
                 break;
             }
             if portfolio.tries() == HOT_AFTER
                 && (HOT_FROM..=HOT_ITEMS).contains(&model.len())
-                && let Some(offsets) = hot_first(model, bound, self.stop)
+                && let Some(offsets) = hot_first(model, outcome.bound, self.stop)
             {
-                self.keep(model, region, &mut outcome, offsets);
+                self.keep(model, region, outcome, offsets);
             }
         }
-        outcome
     }
 
     /// Lowers the peak of a plan, to a capacity or as far as possible.
@@ -110,20 +120,21 @@ impl Task<'_> {
     }
 
     /// Repairs a plan, again and again, until it is as low as can be, or low enough and no easy way is left, or there is no
-    /// time.
+    /// time. A huge plan is also compared with those of the textbook rules.
     fn repair(&self, model: &Model, region: usize, capacity: Option<u64>, outcome: &mut Outcome) {
         let mut rng = Rng::new(self.options.seed);
-        for round in 0.. {
-            let fits = capacity.is_some_and(|c| outcome.peak <= c);
-            let spent = !self.repair_once((model, region, capacity), outcome, u64::MAX, &mut rng);
-            if spent || fits || outcome.peak <= outcome.bound {
-                return;
+        let place = (model, region, capacity);
+        let fits = |outcome: &Outcome| capacity.is_some_and(|c| outcome.peak <= c);
+        if model.len() > HOT_ITEMS && !fits(outcome) {
+            self.repair_once(place, outcome, HUGE_NODES * model.len() as u64, &mut rng);
+            if !fits(outcome) && !self.stop.now() {
+                self.try_greedy(model, region, HUGE_TRIES..Portfolio::TEXTBOOK, outcome);
             }
-            if round == 0 && model.len() > HOT_ITEMS {
-                let order = Rule::Size.order(model);
-                if let Some(offsets) = first_fit(model, &order, &model.fixed, self.stop) {
-                    self.keep(model, region, outcome, offsets);
-                }
+        }
+        while outcome.peak > outcome.bound {
+            let fit = fits(outcome);
+            if !self.repair_once(place, outcome, u64::MAX, &mut rng) || fit {
+                return;
             }
         }
     }
@@ -164,7 +175,7 @@ impl Task<'_> {
     }
 }
 
-/// Exact search and improvement in turns, and one repair when they take long, at two targets: the lower bound, and one that is easier to reach.
+/// Exact search, improvement and repair in turns, at two targets: the lower bound, and one that is easier to reach.
 struct Duel<'a> {
     task: &'a Task<'a>,
     model: &'a Model,
@@ -175,7 +186,6 @@ struct Duel<'a> {
     unit: u64,
     /// Runs at the lower bound since a plan fits the capacity.
     polished: usize,
-    repaired: bool,
 }
 
 impl<'a> Duel<'a> {
@@ -184,28 +194,33 @@ impl<'a> Duel<'a> {
         // A capacity between two peaks is as good as the lower one.
         let unit = unit(model);
         let capacity = capacity.map(|c| c - c % unit);
-        Self { task, model, region, capacity, rng, unit, polished: 0, repaired: false }
+        Self { task, model, region, capacity, rng, unit, polished: 0 }
     }
 
     fn run(&mut self, outcome: &mut Outcome) {
         let frames = [Detail::All, Detail::Maximal].map(|detail| Frame::new(self.model, detail));
-        let mut rung = 0;
+        // The bound itself is the first target where exact search has a chance, so that no capacity is as good as a tight one.
+        let mut first = u32::from(self.model.len() >= HOT_FROM);
+        let mut rung = first;
         while outcome.peak > outcome.bound && !self.spent(outcome) {
             let target = self.target(outcome, rung);
             match self.attempt(&frames, outcome, target) {
-                Ended::Better => rung = 0,
-                Ended::Nothing => rung += 1,
+                Ended::Better => rung = first,
+                Ended::Nothing => {
+                    first = 1;
+                    rung += 1;
+                }
                 Ended::Enough => return,
             }
         }
     }
 
-    /// Returns the easier target: the capacity, else halfway to the best peak, closer to it after each failure.
+    /// Returns the easier target: the capacity, else the bound, then halfway to the best peak, closer to it after each failure.
     fn target(&self, outcome: &Outcome, rung: u32) -> u64 {
         match self.capacity {
             Some(capacity) if outcome.peak > capacity => capacity,
             _ => {
-                let less = (outcome.peak - outcome.bound) >> (rung + 1).min(63);
+                let less = (outcome.peak - outcome.bound) >> rung.min(63);
                 outcome.peak - less.next_multiple_of(self.unit).max(self.unit)
             }
         }
@@ -224,7 +239,7 @@ impl<'a> Duel<'a> {
             if self.spent(outcome) || (polishing && self.polished >= POLISH_RUNS) {
                 return Ended::Enough;
             }
-            if run == ROUND_RUNS && self.repair(outcome) && (fits || outcome.peak <= target) {
+            if self.repair_is_due(run) && self.repair(outcome) && (fits || outcome.peak <= target) {
                 return Ended::Better;
             }
             if fits && run >= ROUND_RUNS {
@@ -262,11 +277,14 @@ impl<'a> Duel<'a> {
         if polishing { items + items / 2 } else { (500 + 2 * items) << doubled }
     }
 
-    /// Repairs the plan, once; false when that does not lower it.
+    /// Returns whether a run begins with a repair: the more items there are, the less exact search does for them.
+    const fn repair_is_due(&self, run: usize) -> bool {
+        let every = if self.model.len() < HOT_FROM { ROUND_RUNS } else { 1 };
+        run.is_multiple_of(every) && run + 1 >= every
+    }
+
+    /// Repairs the plan; false when that does not lower it.
     fn repair(&mut self, outcome: &mut Outcome) -> bool {
-        if core::mem::replace(&mut self.repaired, true) {
-            return false;
-        }
         let before = outcome.peak;
         let place = (self.model, self.region, self.capacity);
         self.task.repair_once(place, outcome, REPAIR_NODES, &mut self.rng);

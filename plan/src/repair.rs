@@ -16,6 +16,10 @@ const STEPS: u64 = 8_000;
 const STEPS_EACH: u64 = 4;
 /// Number of unplaced items among which the next one is picked.
 const CHOICE: usize = 8;
+/// Steps between two times that everything is pushed together, and fewer of them for each item and for each section of one.
+const SETTLE_STEPS: usize = 100;
+const SETTLE_ITEMS: usize = 8;
+const SETTLE_SECTIONS: usize = 1_000;
 /// The weight of what cannot leave: more than all others together, and the sum of all of them is a `u128`.
 const FOREVER: u128 = 1 << 95;
 
@@ -26,7 +30,8 @@ const FOREVER: u128 = 1 << 95;
 /// goal are taken out. Each goes into the gap that it fills best. If it fits nowhere below the goal, it goes where the
 /// items that must leave weigh least, and those are out. An item's weight is its size times the square root of its
 /// life, times how often it was in this situation itself; so trouble moves to small and short items and to other times,
-/// and stubborn items get their way. When nothing is out, the next goal is lower. When that takes too long, the goal is
+/// and stubborn items get their way. Now and then all items are pushed down or up as far as they go, which makes one
+/// gap of many. When nothing is out, the next goal is lower. When that takes too long, the goal is
 /// raised halfway to the best peak: what is in stays.
 ///
 /// # Cost
@@ -38,6 +43,8 @@ pub(crate) struct Repair<'a> {
     base: Vec<u128>,
     penalty: Vec<u32>,
     outside: Vec<u32>,
+    /// Steps between two times that everything is pushed together; never where that takes more than the steps to a goal.
+    rest: u64,
     /// Entries that overlap the current item, by offset.
     met: Vec<Entry>,
     /// Possible offsets of the item on each of those.
@@ -54,6 +61,7 @@ impl<'a> Repair<'a> {
             base: (0..model.len()).map(|i| base(model, i)).collect(),
             penalty: alloc::vec![1; model.len()],
             outside: Vec::new(),
+            rest: rest(model),
             met: Vec::new(),
             tops: Vec::new(),
         }
@@ -113,6 +121,9 @@ impl<'a> Repair<'a> {
     /// Reinserts all ejected items; false if that takes too many steps.
     fn put_back(&mut self, goal: u64, taken: &mut u64, rng: &mut Rng, stop: &Stop<'_>) -> bool {
         for step in 0..STEPS + STEPS_EACH * self.outside.len() as u64 {
+            if self.rest < STEPS && step % self.rest == 0 && !self.outside.is_empty() {
+                self.settle(goal, step / self.rest % 2 == 1);
+            }
             let Some(item) = self.outside.pop() else { return true };
             let late = step % 64 == 63 && stop.now();
             if late || self.model.size[item as usize] > goal || !self.step(item, goal, rng) {
@@ -122,6 +133,28 @@ impl<'a> Repair<'a> {
             *taken += 1;
         }
         self.outside.is_empty()
+    }
+
+    /// Pushes everything that is in down, or up to the goal, in the order in which it lies.
+    fn settle(&mut self, goal: u64, up: bool) {
+        let model = self.model;
+        let inside = (0..id(model.len())).filter(|&i| self.table.holds(i));
+        let mut order: Vec<(u64, u32)> = inside.map(|i| (self.offsets[i as usize], i)).collect();
+        order.sort_unstable();
+        let mut skyline = alloc::vec![if up { goal } else { 0 }; model.sections()];
+        if up {
+            order.reverse();
+        }
+        for (_, item) in order {
+            let i = item as usize;
+            let free = if up { highest(model, &skyline, i) } else { lowest(model, &skyline, i) };
+            self.offsets[i] = model.fixed[i].unwrap_or(free);
+            for (&(from, to), &bytes) in model.runs(i).iter().zip(model.bytes(i)) {
+                let edge = self.offsets[i] + if up { 0 } else { bytes };
+                skyline[from as usize..to as usize].fill(edge);
+            }
+        }
+        self.table.forget_offsets();
     }
 
     /// Inserts an item and ejects those in its way; false if there is no place at all.
@@ -205,6 +238,33 @@ impl<'a> Repair<'a> {
     fn weight(&self, item: u32) -> u128 {
         self.base[item as usize] * u128::from(self.penalty[item as usize])
     }
+}
+
+/// Returns the steps between two times that everything is pushed together, so that it takes a small share of the time. Pairs
+/// that stay separate without sharing a section are not seen by the push, so there is none where there are such pairs.
+fn rest(model: &Model) -> u64 {
+    if (0..model.len()).any(|i| model.apart(i).next().is_some()) {
+        return u64::MAX;
+    }
+    let sections = model.hull.iter().map(|h| (h.1 - h.0) as usize).sum::<usize>();
+    (SETTLE_STEPS + model.len() / SETTLE_ITEMS + sections / SETTLE_SECTIONS) as u64
+}
+
+/// Returns the least offset of an item above a skyline.
+fn lowest(model: &Model, skyline: &[u64], item: usize) -> u64 {
+    let tops = model.runs(item).iter().flat_map(|r| &skyline[r.0 as usize..r.1 as usize]);
+    align_up(tops.copied().max().unwrap_or(0), model.align[item])
+}
+
+/// Returns the greatest offset of an item under a skyline.
+fn highest(model: &Model, skyline: &[u64], item: usize) -> u64 {
+    let runs = model.runs(item).iter().zip(model.bytes(item));
+    let room = runs.map(|(r, bytes)| {
+        let least = skyline[r.0 as usize..r.1 as usize].iter().copied().min().unwrap_or(0);
+        least - bytes
+    });
+    let offset = room.min().unwrap_or(0);
+    offset - offset % model.align[item]
 }
 
 /// Returns the initial weight of an item.

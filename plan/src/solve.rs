@@ -30,17 +30,12 @@ use alloc::vec::Vec;
 /// When [`Problem::check`] does.
 pub fn solve(problem: &Problem, options: &Options<'_>) -> Result<Plan, ProblemError> {
     problem.check()?;
-    #[cfg(feature = "std")]
-    let deadline = options.time_limit.map(|limit| std::time::Instant::now() + limit);
-    let ask = || {
-        #[cfg(feature = "std")]
-        if deadline.is_some_and(|d| std::time::Instant::now() >= d) {
-            return true;
-        }
-        options.stop.is_some_and(|stop| stop())
-    };
-    let stop = Stop::new(&ask);
-    let task = Task { options, stop: &stop };
+    options.timed(|stop| Ok(solve_until(problem, options, stop)))
+}
+
+/// Plans a problem that was checked, until `stop` says so.
+pub(crate) fn solve_until(problem: &Problem, options: &Options<'_>, stop: &Stop<'_>) -> Plan {
+    let task = Task { options, stop };
     let mut plan =
         if problem.regions.len() == 1 { single(problem, &task) } else { several(problem, &task) };
     // Whatever the planner believes, a plan that fits is one that passes the check.
@@ -49,7 +44,7 @@ pub fn solve(problem: &Problem, options: &Options<'_>) -> Result<Plan, ProblemEr
         debug_assert!(problem.regions.len() > 1, "{flaw} in {problem:?}");
         plan.status = Status::Undecided { excess: 0 };
     }
-    Ok(plan)
+    plan
 }
 
 /// Plans the only region.

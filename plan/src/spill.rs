@@ -5,7 +5,8 @@ use crate::options::Options;
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::problem_error::ProblemError;
-use crate::solve::solve;
+use crate::solve::{solve, solve_until};
+use crate::stop::Stop;
 use alloc::vec::Vec;
 
 /// Buffers to spill or recompute so that the rest fits.
@@ -32,6 +33,10 @@ pub enum Proof {
 
 /// States of the covering search, at most.
 const STATES: u32 = 200_000;
+/// Looks at a buffer that they may take together.
+const STEPS: u64 = 200_000_000;
+/// Capacities that are tried.
+const ROUNDS: u32 = 16;
 
 /// Finds a cheap set of buffers to spill so that the others fit the first region.
 ///
@@ -43,35 +48,47 @@ const STATES: u32 = 200_000;
 /// search is repeated for a capacity smaller by the excess.
 ///
 /// # Cost
-/// At most 200,000 states of O(n) each, and a few calls of [`solve`].
+/// At most 200,000 states of O(n) each, and a few calls of [`solve`]. The time limit holds for all of it together; what is found
+/// late comes from one greedy rule and is not cheap.
 ///
 /// # Errors
 /// When [`Problem::check`] does.
 pub fn spill(problem: &Problem, options: &Options<'_>) -> Result<Option<Spill>, ProblemError> {
-    let plan = solve(problem, options)?;
+    problem.check()?;
+    Ok(options.timed(|stop| spill_until(problem, options, stop)))
+}
+
+fn spill_until(problem: &Problem, options: &Options<'_>, stop: &Stop<'_>) -> Option<Spill> {
+    let plan = solve_until(problem, options, stop);
     let Some(capacity) = problem.regions[0].capacity.filter(|_| !plan.fits()) else {
-        return Ok(Some(Spill { buffers: Vec::new(), cost: 0, plan, proof: Proof::Best }));
+        return Some(Spill { buffers: Vec::new(), cost: 0, plan, proof: Proof::Best });
     };
     let model = Model::new(problem, 0, |_| true);
     let mut aim = capacity;
-    for round in 0..16 {
-        let mut cover = Cover::new(problem, &model, aim);
+    for round in 0..ROUNDS {
+        let mut cover = Cover::new(problem, &model, aim, stop);
         cover.branch(0);
-        let Some(chosen) = cover.best else { return Ok(None) };
-        let mut rest = problem.clone();
-        for &i in &chosen {
-            rest.buffers[i].size = 0;
-            rest.buffers[i].fixed = None;
-        }
-        let plan = solve(&rest, options)?;
+        let chosen = cover.best.take()?;
+        let plan = solve_until(&without(problem, &chosen), options, stop);
         if plan.fits() {
-            let proof =
-                if round == 0 && cover.states < STATES { Proof::Best } else { Proof::Found };
-            return Ok(Some(Spill { buffers: chosen, cost: cover.best_cost, plan, proof }));
+            let proof = if round == 0 && !cover.cut { Proof::Best } else { Proof::Found };
+            return Some(Spill { buffers: chosen, cost: cover.best_cost, plan, proof });
         }
-        aim = aim.saturating_sub(plan.peak().saturating_sub(capacity).max(capacity / 256).max(1));
+        // Late plans come from one greedy rule, and waste more.
+        let step = capacity / if stop.now() { 8 } else { 256 };
+        aim = aim.saturating_sub(plan.peak().saturating_sub(capacity).max(step).max(1));
     }
-    Ok(None)
+    None
+}
+
+/// Returns the problem in which some buffers have no bytes.
+fn without(problem: &Problem, chosen: &[usize]) -> Problem {
+    let mut rest = problem.clone();
+    for &i in chosen {
+        rest.buffers[i].size = 0;
+        rest.buffers[i].fixed = None;
+    }
+    rest
 }
 
 /// A weighted covering search over the overfull sections.
@@ -79,8 +96,11 @@ struct Cover<'a> {
     problem: &'a Problem,
     model: &'a Model,
     capacity: u64,
+    stop: &'a Stop<'a>,
     /// Bytes alive in each section less what is spilled on the way here.
     load: Vec<u64>,
+    /// Buffers that may be spilled: those with a cost that share their bytes with no other.
+    open: Vec<bool>,
     /// Per buffer: spilled, or ruled out on the way here.
     taken: Vec<bool>,
     barred: Vec<bool>,
@@ -88,23 +108,42 @@ struct Cover<'a> {
     best: Option<Vec<usize>>,
     best_cost: u64,
     states: u32,
+    /// Whether the search ended before it had seen everything.
+    cut: bool,
 }
 
 impl<'a> Cover<'a> {
-    fn new(problem: &'a Problem, model: &'a Model, capacity: u64) -> Self {
+    fn new(problem: &'a Problem, model: &'a Model, capacity: u64, stop: &'a Stop<'a>) -> Self {
         let n = problem.buffers.len();
+        let here = |i: usize| model.item_of[i].is_some() && problem.buffers[i].spill_cost.is_some();
+        let mut open: Vec<bool> = (0..n).map(here).collect();
+        for &(a, b) in &problem.aliases {
+            (open[a], open[b]) = (false, false);
+        }
         Self {
             problem,
             model,
             capacity,
+            stop,
             load: model.load.clone(),
+            open,
             taken: alloc::vec![false; n],
             barred: alloc::vec![false; n],
             chosen: Vec::new(),
             best: None,
             best_cost: u64::MAX,
             states: 0,
+            cut: false,
         }
+    }
+
+    /// Returns whether to stop the search here: there is a set, and no time for more or enough states. The first set costs one
+    /// state for each of its buffers, so it is always found.
+    fn is_over(&mut self) -> bool {
+        let steps = u64::from(self.states) * self.problem.buffers.len() as u64;
+        let enough = self.states >= STATES || steps >= STEPS;
+        self.cut |= self.best.is_some() && (enough || self.stop.now());
+        self.cut
     }
 
     fn branch(&mut self, cost: u64) {
@@ -135,7 +174,7 @@ impl<'a> Cover<'a> {
             return;
         }
         for &(index, size, price) in &options {
-            if self.states >= STATES && self.best.is_some() {
+            if self.is_over() {
                 break;
             }
             self.apply(index, size, Sign::Take);
@@ -148,16 +187,15 @@ impl<'a> Cover<'a> {
         }
     }
 
-    /// Returns the buffers that may be spilled in a section: index, bytes, cost. Classes that share bytes stay.
+    /// Returns the buffers that may be spilled in a section: index, bytes, cost.
     fn options(&self, section: usize) -> Vec<(usize, u64, u64)> {
         let mut found = Vec::new();
         for (index, buffer) in self.problem.buffers.iter().enumerate() {
+            let free = self.open[index] && !self.taken[index] && !self.barred[index];
             let (Some(item), Some(price)) = (self.model.item_of[index], buffer.spill_cost) else {
                 continue;
             };
             let live = |r: &(u32, u32)| (r.0 as usize) <= section && section < r.1 as usize;
-            let alone = !self.problem.aliases.iter().any(|p| p.0 == index || p.1 == index);
-            let free = !self.taken[index] && !self.barred[index] && alone;
             if free && self.model.runs(item as usize).iter().any(live) {
                 found.push((index, buffer.size, price));
             }

@@ -134,6 +134,11 @@ impl<'a> Timetable<'a> {
         met.sort_by_key(Entry::key);
     }
 
+    /// Forgets where items are, which has changed for many of them.
+    pub(crate) fn forget_offsets(&mut self) {
+        self.slices.fill(None);
+    }
+
     /// Places an item.
     pub(crate) fn insert(&mut self, offsets: &[u64], item: u32) {
         self.inside[item as usize] = true;

@@ -15,6 +15,7 @@ mod file;
 mod fit;
 mod output;
 mod plan;
+mod plan_file;
 mod portfolio;
 mod ranks;
 mod replay;

@@ -2,12 +2,13 @@
 use super::Failure;
 use super::file::Output;
 use super::output::{self, Format};
+use super::plan_file;
 use super::portfolio::Portfolio;
 use super::replay::name_of;
 use core::time::Duration;
 use omniheap::Align;
 use omniheap::plan::csv::{self, Table};
-use omniheap::plan::{Plan, Progress, Status, header, problem_from_trace, svg, validate};
+use omniheap::plan::{Plan, Progress, Region, Status, header, problem_from_trace, svg, validate};
 use omniheap::trace::{AllocationId, Trace};
 use serde::Serialize;
 use std::fs::File;
@@ -22,13 +23,16 @@ const LONGEST_FILE: u64 = 1 << 30;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint, fixed, alias; or a trace or snapshot, each
-    /// allocation of which is a buffer
+    /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint, fixed, alias, regions; or JSON, as `--plan`
+    /// writes it; or a trace or snapshot, each allocation of which is a buffer
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Bytes that there are (suffixes K, M, G, T); without it, the least is looked for
     #[arg(long, value_parser = output::bytes_argument)]
     capacity: Option<u64>,
+    /// A region to place buffers in, once for each: its bytes or `any`, the alignment of its offsets, its cost per byte
+    #[arg(long, value_name = "BYTES[:ALIGN[:COST]]", conflicts_with = "capacity", value_parser = parse_region)]
+    region: Vec<Region>,
     /// The offsets of a trace's buffers are multiples of this; a table has its own alignments
     #[arg(long, value_name = "BYTES", default_value = "256", value_parser = parse_align)]
     align: Align,
@@ -38,6 +42,12 @@ pub(super) struct Arguments {
     /// Search with this many seeds in parallel; the same number gives the same plan, unless time runs out
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
+    /// Check the offsets that the file has, and plan nothing
+    #[arg(long, conflicts_with_all = ["out", "svg", "header", "plan", "time_limit"])]
+    check: bool,
+    /// Write the problem and its plan as JSON, which `--check` and a later run read; to standard output if it is `-`
+    #[arg(long, value_name = "FILE.json")]
+    plan: Option<PathBuf>,
     /// Write the table with a column `offset`; to standard output if it is `-`
     #[arg(long, value_name = "FILE.csv")]
     out: Option<PathBuf>,
@@ -51,8 +61,8 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Returns the files to write.
-    fn outputs(&self) -> [Option<&Path>; 3] {
-        [self.out.as_deref(), self.svg.as_deref(), self.header.as_deref()]
+    fn outputs(&self) -> [Option<&Path>; 4] {
+        [&self.out, &self.svg, &self.header, &self.plan].map(Option::as_deref)
     }
 }
 
@@ -60,14 +70,31 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap plan graph.csv
   omniheap plan graph.csv --capacity 1M --out planned.csv --svg planned.svg --header planned.h
+  omniheap plan graph.csv --region 1M:64 --region any:256:10 --plan planned.json
+  omniheap plan planned.json --check
   omniheap plan snapshot.pickle --time-limit 10
 
-Exit codes: 0 planned, 1 no plan found in time, 2 bad input, 3 proven not to fit.";
+Exit codes: 0 planned or checked, 1 no plan found in time or a wrong one, 2 bad input, 3 proven not to fit.";
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
     let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     limit.ok_or_else(|| "expected seconds, such as 10 or 0.5".into())
+}
+
+fn parse_region(text: &str) -> Result<Region, String> {
+    let wrong = || "expected bytes or `any`, an alignment and a cost, such as 1M:64:2".to_owned();
+    let mut parts = text.split(':');
+    let capacity = match parts.next() {
+        Some("any") => None,
+        bytes => Some(bytes.and_then(output::parse_bytes).ok_or_else(wrong)?),
+    };
+    let mut number = |or| parts.next().map_or(Ok(or), |part| part.parse().map_err(|_| wrong()));
+    let (align, cost) = (number(1)?, number(0)?);
+    if align == 0 || parts.next().is_some() {
+        return Err(wrong());
+    }
+    Ok(Region { capacity, align, cost })
 }
 
 fn parse_align(text: &str) -> Result<Align, String> {
@@ -95,18 +122,16 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     check_outputs(arguments, format)?;
     let table = load(arguments)?;
     table.problem.check().map_err(|error| wrong(&error))?;
-    let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-    let outputs = Outputs {
-        table: open(&arguments.out)?,
-        picture: open(&arguments.svg)?,
-        header: open(&arguments.header)?,
-    };
+    if arguments.check {
+        return check(arguments, &table, format);
+    }
+    let outputs = Outputs::open(arguments)?;
     let start = Instant::now();
     let (plan, first) = search(&table, arguments, format);
     let planned = Planned {
         name: name_of(&arguments.file),
         buffers: table.names.len(),
-        capacity: arguments.capacity,
+        capacity: table.problem.regions[0].capacity,
         lower_bound: plan.lower_bound(),
         peak: plan.peak(),
         status: status(&plan.status),
@@ -130,6 +155,25 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if format == Format::Text && !is_piped { print(&planned) } else { Ok(()) }
 }
 
+/// One check: the contract of `--json`.
+#[derive(Debug, Serialize)]
+struct Checked {
+    name: String,
+    buffers: usize,
+    peak: u64,
+    status: &'static str,
+}
+
+/// Checks the plan that a file has.
+fn check(arguments: &Arguments, table: &Table, format: Format) -> Result<(), Failure> {
+    let peak = plan_file::check(table, &arguments.file.display())?;
+    let (name, buffers) = (name_of(&arguments.file), table.names.len());
+    if format == Format::Json {
+        return output::print_json(&Checked { name, buffers, peak, status: "valid" });
+    }
+    output::print_line(&format!("{name}: {buffers} buffers, peak {peak} bytes: the plan is valid"))
+}
+
 /// Checks that no result overwrites another or what is read, and that standard output gets one at most.
 fn check_outputs(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let outputs: Vec<_> = arguments.outputs().into_iter().flatten().collect();
@@ -150,32 +194,45 @@ fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Reads a table, or the table of a trace.
+/// Reads a table or the table of a trace, and puts the regions in that were asked for.
 fn load(arguments: &Arguments) -> Result<Table, Failure> {
-    let (path, capacity) = (&arguments.file, arguments.capacity);
-    let table = read(path).map(|text| csv::read(&text, capacity));
-    match (table, Trace::open(path)) {
+    let mut table = load_file(arguments)?;
+    if let Some(capacity) = arguments.capacity {
+        table.problem.regions[0].capacity = Some(capacity);
+    }
+    if !arguments.region.is_empty() {
+        table.problem.regions.clone_from(&arguments.region);
+    }
+    Ok(table)
+}
+
+fn load_file(arguments: &Arguments) -> Result<Table, Failure> {
+    let path = &arguments.file;
+    let shown = path.display();
+    let text = read(path);
+    if let Some(text) = text.as_ref().ok().filter(|text| plan_file::is_json(text)) {
+        return plan_file::read(text).map_err(|wrong| Failure::input(format!("{shown}: {wrong}")));
+    }
+    match (text.map(|text| csv::read(&text, None)), Trace::open(path)) {
         (Ok(Ok(table)), _) => Ok(table),
-        (_, Ok(trace)) => Ok(table_of(&trace, arguments.align, capacity)),
+        (_, Ok(trace)) => Ok(table_of(&trace, arguments.align)),
         (Err(failure), Err(_)) => Err(failure),
         (Ok(Err(wrong)), Err(other)) => {
-            let shown = path.display();
             Err(Failure::input(format!("{shown}: {wrong}; as a trace: {other}")))
         }
     }
 }
 
 /// Returns the table of a trace: buffers have the numbers and the labels of its allocations.
-fn table_of(trace: &Trace, align: Align, capacity: Option<u64>) -> Table {
-    let mut problem = problem_from_trace(trace, align);
-    problem.regions[0].capacity = capacity;
+fn table_of(trace: &Trace, align: Align) -> Table {
+    let problem = problem_from_trace(trace, align);
     let name = |id: u32| match trace.labels().path(trace.label_of(AllocationId(id))) {
         path if path.is_empty() => id.to_string(),
         path => format!("{id} {}", path.replace(|c: char| c == ',' || c.is_control(), " ")),
     };
     let names: Vec<_> = (0..trace.allocations()).map(name).collect();
-    let offsets = vec![None; names.len()];
-    Table { problem, names, offsets }
+    let (offsets, regions) = (vec![None; names.len()], vec![None; names.len()]);
+    Table { problem, names, offsets, regions }
 }
 
 /// Reads a file that is text and not too long.
@@ -225,19 +282,32 @@ struct Outputs {
     table: Option<Output>,
     picture: Option<Output>,
     header: Option<Output>,
+    plan: Option<Output>,
 }
 
 impl Outputs {
+    fn open(arguments: &Arguments) -> Result<Self, Failure> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+        Ok(Self {
+            table: open(&arguments.out)?,
+            picture: open(&arguments.svg)?,
+            header: open(&arguments.header)?,
+            plan: open(&arguments.plan)?,
+        })
+    }
+
     /// Checks the plan once more, and writes what was asked for.
     fn write(self, table: &Table, plan: &Plan, name: &str) -> Result<(), Failure> {
         validate(&table.problem, &plan.spots)
             .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
         if let Some(output) = self.table {
-            let offsets: Vec<_> = plan.spots.iter().map(|spot| spot.offset).collect();
-            output.write(&csv::write(table, &offsets))?;
+            output.write(&csv::write_spots(table, &plan.spots))?;
         }
         if let Some(output) = self.picture {
             output.write(&svg::draw(&table.problem, plan, &table.names))?;
+        }
+        if let Some(output) = self.plan {
+            output.write(&plan_file::write(table, plan)?)?;
         }
         match self.header {
             Some(output) => output.write(&header::write(&table.problem, plan, &table.names, name)),

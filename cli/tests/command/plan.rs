@@ -157,3 +157,94 @@ fn the_same_threads_give_the_same_plan() {
         assert!((0..3).all(|_| plan() == first), "seed {seed}");
     }
 }
+
+const REGIONS: &str = "\
+id,lower,upper,size,alignment,fixed,alias,regions
+a,0,4,8,1,,,0
+b,2,6,4,1,0,,1
+c,4,8,8,4,,a,
+";
+
+#[test]
+fn a_plan_file_has_everything_and_can_be_checked() {
+    let path = file("regions.csv", REGIONS);
+    let regions = ["--region", "8", "--region", "any:4:3"];
+    json(
+        &[&["plan", &path, "--plan", "regions.json", "--out", "regions-out.csv"], &regions[..]]
+            .concat(),
+    );
+    let planned = folder().join("regions.json");
+    let planned = planned.to_str().expect("a path");
+    let written = fs::read_to_string(planned).expect("it was written");
+    let content: serde_json::Value = serde_json::from_str(&written).expect("JSON");
+    assert_eq!(content["regions"][1]["alignment"], 4);
+    assert_eq!(content["buffers"][1]["region"], 1);
+    assert_eq!(content["buffers"][1]["fixed"], 0);
+    assert_eq!(content["buffers"][2]["alias"][0], "a");
+    assert_eq!(content["buffers"][2]["offset"], content["buffers"][0]["offset"]);
+    let table = fs::read_to_string(folder().join("regions-out.csv")).expect("it was written");
+    assert!(table.starts_with("id,lower,upper,size,alignment,fixed,alias,regions,region,offset\n"));
+    assert_eq!(json(&["plan", planned, "--check"])[0]["status"], "valid");
+    // It is a problem as well, and planning it again changes nothing.
+    json(&["plan", planned, "--plan", "regions-again.json"]);
+    let again = fs::read_to_string(folder().join("regions-again.json")).expect("it was written");
+    assert_eq!(again, written);
+    // A wrong plan is named by its ids.
+    let moved = written
+        .replace("\"id\":\"b\",", "\"id\":\"b\",\"regions\":[0],")
+        .replace(",\"regions\":[1]", "");
+    refuses(&["plan", &file("moved.json", moved), "--check"], 1, "(ids \"b\")");
+    // A table is checked as well, once it has offsets.
+    refuses(&[&["plan", &path, "--check"], &regions[..]].concat(), 2, "has no offset");
+    let table = folder().join("regions-out.csv");
+    let table = table.to_str().expect("a path");
+    let checked = json(&[&["plan", table, "--check"], &regions[..]].concat());
+    assert_eq!(checked[0]["status"], "valid");
+}
+
+#[test]
+fn bad_plan_files_are_refused() {
+    let buffer = r#"{"id":"a","lower":0,"upper":4,"size":8}"#;
+    for (content, why) in [
+        (r#"{"version":1}"#.to_owned(), "missing field `buffers`"),
+        (r#"{"version":2,"buffers":[]}"#.to_owned(), "version 2 is not known"),
+        (format!(r#"{{"version":1,"buffers":[{buffer},{buffer}]}}"#), "was used before"),
+        (
+            r#"{"version":1,"buffers":[{"id":"a","lower":0,"upper":4,"size":8,"alias":["b"]}]}"#
+                .to_owned(),
+            "no buffer has the id",
+        ),
+        (
+            r#"{"version":1,"buffers":[{"id":"a","lower":0,"upper":4,"size":8,"regions":[1]}]}"#
+                .to_owned(),
+            "names region 1",
+        ),
+        (
+            r#"{"version":1,"buffers":[{"id":"a","lower":4,"upper":4,"size":8}]}"#.to_owned(),
+            "bad.json",
+        ),
+        (r#"{"version":1,"buffers":[],"color":1}"#.to_owned(), "unknown field"),
+        (
+            r#"{"version":1,"buffers":[{"id":"a","lower":0,"upper":4,"size":-8}]}"#.to_owned(),
+            "bad.json",
+        ),
+    ] {
+        refuses(&["plan", &file("bad.json", content), "--check"], 2, why);
+    }
+    let path = file("region.csv", SMALL);
+    for region in ["8:0", "x", "8:1:2:3", "8:1:x", ""] {
+        let output = omniheap(&["plan", &path, "--region", region]);
+        assert_eq!(output.status.code(), Some(2), "{region}");
+        assert!(text(&output.stderr).contains("--region"), "{region}");
+    }
+}
+
+#[test]
+fn the_documented_plan_file_is_valid() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/planning.md");
+    let page = fs::read_to_string(page).expect("the page is part of the repository");
+    let (_, block) = page.split_once("```json\n").expect("it shows a file");
+    let (block, _) = block.split_once("```").expect("the file ends");
+    let checked = &json(&["plan", &file("documented.json", block), "--check"])[0];
+    assert_eq!((&checked["status"], &checked["peak"]), (&"valid".into(), &12.into()));
+}

@@ -6,7 +6,7 @@ use crate::timetable::{Entry, Timetable};
 use alloc::vec::Vec;
 
 /// Up to this many items, checking all of them is faster than finding those that overlap.
-const FEW: usize = 60_000;
+const FEW: usize = 10_000;
 
 /// Places the items that have no place yet in the given order.
 ///

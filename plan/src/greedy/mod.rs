@@ -1,5 +1,6 @@
 //! Near-linear placement rules, and the portfolio that tries them.
 
+mod cover;
 mod first_fit;
 mod online;
 mod order;
@@ -8,6 +9,6 @@ mod rest;
 mod scan;
 mod skyline;
 mod tree;
-pub(crate) use first_fit::{first_fit, first_fit_around};
+pub(crate) use first_fit::first_fit_around;
 pub(crate) use order::Rule;
 pub(crate) use portfolio::{Portfolio, peak_of};

@@ -1,39 +1,50 @@
-//! Tries one greedy rule after another, and then the best of them again with chance.
+//! Tries one greedy rule after another, and then the one that leaves least uncovered with chance.
 
-use super::first_fit::first_fit_around;
-use super::online::online;
+use super::cover::{Taste, cover};
+use super::first_fit::{first_fit, first_fit_around};
+use super::online::{Fit, online};
 use super::order::Rule;
 use super::skyline::{Aim, skyline};
 use crate::model::{Model, id};
 use crate::rng::Rng;
+use crate::stop::Stop;
 use crate::timetable::Timetable;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 /// One way to place all items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    Online,
+    Online(Fit),
     FirstFit(Rule),
     Skyline(Rule, Aim),
+    /// With what life and size are worth.
+    Cover(f64, f64),
 }
 
 /// Every way: the fastest first, then the most promising.
-const WAYS: [Way; 14] = [
-    Way::Online,
+const WAYS: [Way; 21] = [
+    Way::Online(Fit::Best),
     Way::Skyline(Rule::Life, Aim::Rank),
+    Way::Online(Fit::First),
+    Way::FirstFit(Rule::Size),
+    Way::FirstFit(Rule::Area),
+    Way::Cover(0.1, 0.1),
+    Way::Cover(0.5, 0.5),
     Way::Skyline(Rule::Area, Aim::Rank),
     Way::Skyline(Rule::Size, Aim::Rank),
     Way::Skyline(Rule::Load, Aim::Rank),
-    Way::FirstFit(Rule::Size),
+    Way::Cover(0.1, 2.0),
+    Way::Cover(2.0, 2.0),
+    Way::Cover(0.5, 0.0),
+    Way::Cover(0.0, 0.5),
     Way::Skyline(Rule::Bulk, Aim::Rank),
     Way::Skyline(Rule::Life, Aim::Fullest),
     Way::Skyline(Rule::Area, Aim::Fullest),
     Way::Skyline(Rule::Size, Aim::Fullest),
     Way::Skyline(Rule::Load, Aim::Fullest),
     Way::Skyline(Rule::Bulk, Aim::Fullest),
-    Way::FirstFit(Rule::Area),
     Way::FirstFit(Rule::Life),
 ];
 
@@ -42,13 +53,18 @@ const WAYS: [Way; 14] = [
 pub(crate) struct Portfolio {
     rng: Rng,
     tries: usize,
-    /// Of the skyline with the lowest peak so far: the peak, the aim, the order.
-    best: Option<(u64, Aim, Vec<u32>)>,
+    /// Peak that covers aim at.
+    target: u64,
 }
 
 impl Portfolio {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed), tries: 0, best: None }
+    /// Placements without chance.
+    pub(crate) const WAYS: usize = WAYS.len();
+    /// Those after which every textbook rule was tried: in order of time, by size, by size and life.
+    pub(crate) const TEXTBOOK: usize = 5;
+
+    pub(crate) const fn new(seed: u64, target: u64) -> Self {
+        Self { rng: Rng::new(seed), tries: 0, target }
     }
 
     /// Returns the number of placements made.
@@ -56,34 +72,38 @@ impl Portfolio {
         self.tries
     }
 
-    /// Returns the next placement.
-    pub(crate) fn next(&mut self, model: &Model) -> Vec<u64> {
+    /// Leaves out the ways before the `first`.
+    pub(crate) const fn skip(&mut self, first: usize) {
+        self.tries = first;
+    }
+
+    /// Returns the next placement; none if it was stopped, which the first never is.
+    pub(crate) fn next(&mut self, model: &Model, stop: &Stop<'_>) -> Option<Vec<u64>> {
         let n = self.tries;
         self.tries += 1;
         if model.len() == 0 {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let hinted = n == 0 && model.hint.iter().any(Option::is_some);
-        match WAYS.get(n) {
-            _ if hinted => first_fit_around(model, &Rule::Life.order(model), &model.fixed),
-            Some(Way::Online) => mended(model, online(model)),
-            Some(Way::FirstFit(rule)) => first_fit_around(model, &rule.order(model), &model.fixed),
-            Some(&Way::Skyline(rule, aim)) => self.skyline(model, aim, rule.order(model)),
-            None => {
-                let (_, aim, order) = self.best.as_ref().expect("skylines are tried before");
-                let (aim, order) = (*aim, varied(order, &mut self.rng));
-                self.skyline(model, aim, order)
+        if n == 0 && model.hint.iter().any(Option::is_some) {
+            return Some(first_fit_around(model, &Rule::Life.order(model), &model.fixed));
+        }
+        let offsets = match WAYS.get(n) {
+            Some(&Way::Online(fit)) => online(model, fit),
+            Some(Way::FirstFit(rule)) => {
+                return first_fit(model, &rule.order(model), &model.fixed, stop);
             }
-        }
+            Some(&Way::Skyline(rule, aim)) => skyline(model, &rule.order(model), aim),
+            Some(&Way::Cover(life, size)) => self.cover(model, life, size, 0.0),
+            None => {
+                let (life, size) = (2.0 * self.rng.unit(), 2.0 * self.rng.unit());
+                self.cover(model, life * life, size * size, 0.3)
+            }
+        };
+        Some(mended(model, offsets))
     }
 
-    fn skyline(&mut self, model: &Model, aim: Aim, order: Vec<u32>) -> Vec<u64> {
-        let offsets = mended(model, skyline(model, &order, aim));
-        let peak = peak_of(model, &offsets);
-        if self.best.as_ref().is_none_or(|b| peak <= b.0) {
-            self.best = Some((peak, aim, order));
-        }
-        offsets
+    fn cover(&mut self, model: &Model, life: f64, size: f64, chance: f64) -> Vec<u64> {
+        cover(model, self.target, Taste { life, size, chance }, &mut self.rng)
     }
 }
 
@@ -119,19 +139,6 @@ fn mended(model: &Model, mut offsets: Vec<u64>) -> Vec<u64> {
     let mut order: Vec<u32> = moving.into_iter().collect();
     order.sort_by_key(|&i| Reverse(model.size[i as usize]));
     first_fit_around(model, &order, &places)
-}
-
-/// Moves items a short way up or down an order: many or few, far or near.
-fn varied(order: &[u32], rng: &mut Rng) -> Vec<u32> {
-    let mut order = order.to_vec();
-    let n = order.len();
-    let reach = (n >> (3 + rng.below(6))).max(2);
-    for _ in 0..(n >> (2 + rng.below(6))) + 1 {
-        let from = rng.index(n);
-        let to = (from + rng.index(reach)).min(n - 1);
-        order.swap(from, to);
-    }
-    order
 }
 
 /// Returns the highest end of an item.

@@ -105,21 +105,21 @@ struct Run {
 
 /// Runs of equal height, stored at the section where each starts, and the place where work goes on.
 #[derive(Debug)]
-struct Runs {
+pub(super) struct Runs {
     at: Vec<Run>,
     sections: u32,
     here: u32,
 }
 
 impl Runs {
-    fn new(sections: u32) -> Self {
+    pub(super) fn new(sections: u32) -> Self {
         let mut at = alloc::vec![Run { end: 0, before: 0, floor: 0 }; sections as usize];
         at[0] = Run { end: sections, before: 0, floor: 0 };
         Self { at, sections, here: 0 }
     }
 
     /// Returns a niche near the last one: start, end, height.
-    fn niche(&mut self) -> (u32, u32, u64) {
+    pub(super) fn niche(&mut self) -> (u32, u32, u64) {
         loop {
             let run = self.at[self.here as usize];
             if self.here > 0 && self.at[run.before as usize].floor < run.floor {
@@ -133,7 +133,7 @@ impl Runs {
     }
 
     /// Lifts the run to its lower neighbour and joins them.
-    fn raise(&mut self, start: u32) {
+    pub(super) fn raise(&mut self, start: u32) {
         let run = self.at[start as usize];
         let before = (start > 0).then(|| self.at[run.before as usize].floor);
         let after = (run.end < self.sections).then(|| self.at[run.end as usize].floor);
@@ -148,7 +148,7 @@ impl Runs {
     }
 
     /// Splits the run at `start` around `[from, to)`, which rises to `top`.
-    fn fill(&mut self, start: u32, from: u32, to: u32, top: u64) {
+    pub(super) fn fill(&mut self, start: u32, from: u32, to: u32, top: u64) {
         let run = self.at[start as usize];
         if to < run.end {
             self.set(to, Run { end: run.end, before: from, ..run });

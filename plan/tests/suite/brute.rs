@@ -218,10 +218,16 @@ fn everything(seed: u64) -> Problem {
     problem
 }
 
+/// Returns the seeds of so many problems, and of as many others as `OMNIHEAP_PLAN_PROBLEMS` says.
+fn seeds(usual: u64) -> core::ops::Range<u64> {
+    let more = std::env::var("OMNIHEAP_PLAN_PROBLEMS").ok().and_then(|n| n.parse::<u64>().ok());
+    0..usual + more.unwrap_or(0)
+}
+
 #[test]
 fn nothing_that_is_said_about_a_problem_with_everything_is_false() {
     let (mut fits, mut proven) = (0, 0);
-    for seed in 0..4_000 {
+    for seed in seeds(4_000) {
         let problem = everything(seed);
         let plan = solve(&problem, &Options::default()).expect("it makes sense");
         let possible = has_plan(&problem, &mut Vec::new());
@@ -289,7 +295,7 @@ fn the_validator_accepts_exactly_the_plans_that_may_be_used() {
 #[test]
 fn the_least_peak_of_a_problem_with_everything_is_found() {
     let mut found = 0;
-    for seed in 0..1_500 {
+    for seed in seeds(1_500) {
         let mut problem = everything(seed);
         problem.regions.truncate(1);
         problem.regions[0].capacity = None;

@@ -1,7 +1,7 @@
 //! Files: what is read, what is refused, what comes out again.
 
 use omniheap_plan::csv::{self, CsvErrorKind as Kind};
-use omniheap_plan::{Options, Status, solve, validate};
+use omniheap_plan::{Options, Region, RegionSet, Spot, Status, solve, validate};
 use std::path::Path;
 
 #[test]
@@ -128,5 +128,26 @@ fn public_problems_are_solved() {
             .expect("it makes sense");
         validate(&table.problem, &plan.spots).expect("it is valid");
         assert_eq!((plan.peak(), plan.status), (peak, Status::Optimal), "{name}");
+    }
+}
+
+#[test]
+fn regions_are_read_and_written() {
+    let text =
+        "id,lower,upper,size,regions,region,offset\na,0,4,8,0,0,0\nb,2,6,4,0 1,1,4\nc,4,8,8,,1,0\n";
+    let mut table = csv::read(text, None).expect("well formed");
+    let sets = [RegionSet::only(0), RegionSet::only(0).and(1), RegionSet::ALL];
+    let found: Vec<_> = table.problem.buffers.iter().map(|b| b.regions).collect();
+    assert_eq!(found, sets);
+    assert_eq!(table.regions, [Some(0), Some(1), Some(1)]);
+    table.problem.regions.push(Region::unbounded());
+    let spot = |(region, offset)| Spot { region, offset };
+    let written = csv::write_spots(&table, &[(0, 0), (1, 4), (1, 0)].map(spot));
+    assert_eq!(written, text);
+    for wrong in ["64", "x", "-1", "0;1"] {
+        let text = format!("id,lower,upper,size,regions\na,0,4,8,{wrong}\n");
+        let error = csv::read(&text, None).expect_err(wrong);
+        assert_eq!(error.line, 2);
+        assert!(error.to_string().contains("numbers of regions"), "{error}");
     }
 }

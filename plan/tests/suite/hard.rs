@@ -183,3 +183,18 @@ fn loosen(shape: &Shape, cuts: &mut Vec<Cut>, rng: &mut Rng) {
         }
     }
 }
+
+/// Buffers whose sizes and lifetimes both span several orders of magnitude, like those of a training step.
+pub(crate) fn large(seed: u64, count: u64) -> Problem {
+    let mut rng = Rng(seed);
+    let mut problem = Problem::new(Region::unbounded());
+    for _ in 0..count {
+        let size = 256 << rng.below(14);
+        let size = size + rng.below(size);
+        let reach = 8 << rng.below(12);
+        let life = 1 + rng.below(reach);
+        let start = rng.below(4 * count);
+        problem.push(Buffer::new(size, start, start + life));
+    }
+    problem
+}

@@ -91,3 +91,33 @@ proptest! {
         }
     }
 }
+
+/// Returns the peak of first fit in order of time.
+fn first_fit_in_time(problem: &Problem) -> u64 {
+    let mut order: Vec<&Buffer> = problem.buffers.iter().collect();
+    order.sort_by_key(|b| b.live.start);
+    let (mut live, mut peak) = (Vec::<(u64, u64, u64)>::new(), 0);
+    for b in order {
+        live.retain(|l| l.2 > b.live.start);
+        let mut at = 0;
+        for &(offset, end, _) in &live {
+            if offset >= at + b.size {
+                break;
+            }
+            at = end;
+        }
+        let slot = live.partition_point(|l| l.0 < at);
+        live.insert(slot, (at, at + b.size, b.live.end));
+        peak = peak.max(at + b.size);
+    }
+    peak
+}
+
+#[test]
+fn a_huge_plan_is_no_worse_than_first_fit_in_time() {
+    let problem = crate::hard::large(5, 61_000);
+    let options = Options { effort: 1, ..Options::default() };
+    let plan = solve(&problem, &options).expect("it makes sense");
+    let textbook = first_fit_in_time(&problem);
+    assert!(plan.peak() <= textbook, "{} is above {textbook}", plan.peak());
+}

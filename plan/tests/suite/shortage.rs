@@ -86,3 +86,23 @@ fn the_largest_batch_is_found() {
     let none = largest_batch(9, &Options::default(), |f| scaled(f * 1000)).expect("it makes sense");
     assert_eq!(none, None);
 }
+
+#[test]
+fn spilling_without_time_still_fits() {
+    let (mut problem, _) = crate::hard::sized(3, 900);
+    problem.regions[0].capacity = Some(crate::hard::CAPACITY / 2);
+    problem.buffers.iter_mut().for_each(|b| b.spill_cost = Some(b.size));
+    let asked = core::cell::Cell::new(0u32);
+    let late = || {
+        asked.set(asked.get() + 1);
+        true
+    };
+    let options = Options { stop: Some(&late), ..Options::default() };
+    let found = spill(&problem, &options).expect("it makes sense").expect("all may be spilled");
+    assert!(found.plan.fits());
+    assert_eq!(found.proof, Proof::Found);
+    let mut rest = problem;
+    found.buffers.iter().for_each(|&i| rest.buffers[i].size = 0);
+    validate(&rest, &found.plan.spots).expect("it is valid");
+    assert_eq!(asked.get(), 1, "one limit holds for everything, and a yes is final");
+}

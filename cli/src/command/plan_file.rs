@@ -1,0 +1,204 @@
+//! The JSON file of `omniheap plan`: a problem, and its plan once there is one.
+use super::Failure;
+use core::fmt::Display;
+use omniheap::plan::csv::Table;
+use omniheap::plan::{Buffer, Flaw, Interval, Plan, Problem, Region, RegionSet, Spot, validate};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// The only version that there is.
+const VERSION: u32 = 1;
+/// A buffer is in a set of regions with indices below this.
+const MOST_REGIONS: usize = 64;
+
+/// A whole file.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: u32,
+    #[serde(default)]
+    regions: Vec<RegionRow>,
+    buffers: Vec<BufferRow>,
+    /// Pairs of ids that never share a byte.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    separate: Vec<[String; 2]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    peak: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lower_bound: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct RegionRow {
+    #[serde(default)]
+    capacity: Option<u64>,
+    #[serde(default = "one")]
+    alignment: u64,
+    #[serde(default)]
+    cost: u64,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct BufferRow {
+    id: String,
+    lower: u64,
+    upper: u64,
+    size: u64,
+    #[serde(default = "one")]
+    alignment: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gaps: Vec<[u64; 2]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fixed: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hint: Option<u64>,
+    /// Regions that it may live in; all when they are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    regions: Option<Vec<usize>>,
+    /// Buffers that use the same bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    alias: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spill_cost: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    region: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// Returns whether a text is meant to be JSON.
+pub(super) fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
+/// Reads a problem, with the plan if the file has one.
+pub(super) fn read(text: &str) -> Result<Table, String> {
+    let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if file.version != VERSION {
+        return Err(format!("version {} is not known; write version {VERSION}", file.version));
+    }
+    let mut ids = HashMap::new();
+    for (index, row) in file.buffers.iter().enumerate() {
+        if ids.insert(row.id.clone(), index).is_some() {
+            return Err(format!("the id {:?} was used before; rename one", row.id));
+        }
+    }
+    let named = |id: &String| {
+        let index = ids.get(id).copied();
+        index.ok_or_else(|| format!("no buffer has the id {id:?}; name one that is in the file"))
+    };
+    let region = |r: &RegionRow| Region { capacity: r.capacity, align: r.alignment, cost: r.cost };
+    let mut problem = Problem::new(Region::unbounded());
+    if !file.regions.is_empty() {
+        problem.regions = file.regions.iter().map(region).collect();
+    }
+    for (index, row) in file.buffers.iter().enumerate() {
+        problem.push(buffer(row, problem.regions.len())?);
+        for other in &row.alias {
+            problem.aliases.push((index, named(other)?));
+        }
+    }
+    for [a, b] in &file.separate {
+        problem.separate.push((named(a)?, named(b)?));
+    }
+    let offsets = file.buffers.iter().map(|row| row.offset).collect();
+    let regions = file.buffers.iter().map(|row| row.region).collect();
+    let names = file.buffers.into_iter().map(|row| row.id).collect();
+    Ok(Table { problem, names, offsets, regions })
+}
+
+fn buffer(row: &BufferRow, regions: usize) -> Result<Buffer, String> {
+    let mut buffer = Buffer::new(row.size, row.lower, row.upper).align(row.alignment);
+    buffer.gaps = row.gaps.iter().map(|g| Interval::new(g[0], g[1])).collect();
+    (buffer.fixed, buffer.hint, buffer.spill_cost) = (row.fixed, row.hint, row.spill_cost);
+    if let Some(allowed) = &row.regions {
+        if let Some(unknown) = allowed.iter().find(|r| **r >= regions) {
+            let id = &row.id;
+            return Err(format!("buffer {id:?} names region {unknown}, but there are {regions}"));
+        }
+        let none = RegionSet::only(MOST_REGIONS);
+        buffer.regions = allowed.iter().fold(none, |set, &r| set.and(r));
+    }
+    Ok(buffer)
+}
+
+/// Writes a problem with its plan.
+pub(super) fn write(table: &Table, plan: &Plan) -> Result<String, Failure> {
+    let problem = &table.problem;
+    let name = |&(a, b): &(usize, usize)| [table.names[a].clone(), table.names[b].clone()];
+    let mut buffers: Vec<BufferRow> =
+        (0..problem.buffers.len()).map(|i| row(table, plan.spots[i], i)).collect();
+    for &(a, b) in &problem.aliases {
+        buffers[a].alias.push(table.names[b].clone());
+    }
+    let region = |r: &Region| RegionRow { capacity: r.capacity, alignment: r.align, cost: r.cost };
+    let file = File {
+        version: VERSION,
+        regions: problem.regions.iter().map(region).collect(),
+        buffers,
+        separate: problem.separate.iter().map(name).collect(),
+        peak: Some(plan.peak()),
+        lower_bound: Some(plan.lower_bound()),
+    };
+    let wrong = |error: serde_json::Error| Failure::failed(format!("cannot write JSON: {error}"));
+    serde_json::to_string(&file).map(|text| text + "\n").map_err(wrong)
+}
+
+fn row(table: &Table, spot: Spot, index: usize) -> BufferRow {
+    let buffer = &table.problem.buffers[index];
+    let all = table.problem.regions.len();
+    let allowed: Vec<usize> = (0..all).filter(|&r| buffer.regions.contains(r)).collect();
+    BufferRow {
+        id: table.names[index].clone(),
+        lower: buffer.live.start,
+        upper: buffer.live.end,
+        size: buffer.size,
+        alignment: buffer.align,
+        gaps: buffer.gaps.iter().map(|g| [g.start, g.end]).collect(),
+        fixed: buffer.fixed,
+        hint: buffer.hint,
+        regions: (allowed.len() < all).then_some(allowed),
+        alias: Vec::new(),
+        spill_cost: buffer.spill_cost,
+        region: Some(spot.region),
+        offset: Some(spot.offset),
+    }
+}
+
+/// Checks the plan of a file, and says what it needs: the highest end in any region.
+pub(super) fn check(table: &Table, file: &dyn Display) -> Result<u64, Failure> {
+    let mut spots = Vec::with_capacity(table.offsets.len());
+    for (index, offset) in table.offsets.iter().enumerate() {
+        let Some(offset) = *offset else {
+            let id = &table.names[index];
+            let line = format!("{file}: buffer {id:?} has no offset; plan the file first");
+            return Err(Failure::input(line));
+        };
+        spots.push(Spot { region: table.regions[index].unwrap_or(0), offset });
+    }
+    let flawed =
+        |flaw| Failure::failed(format!("{file}: the plan is wrong: {}", name(table, flaw)));
+    validate(&table.problem, &spots).map_err(flawed)?;
+    let needed = table.problem.buffers.iter().zip(&spots).filter(|(b, _)| b.needs_bytes());
+    Ok(needed.map(|(b, spot)| spot.offset + b.size).max().unwrap_or(0))
+}
+
+/// Returns the text of a flaw, with ids.
+fn name(table: &Table, flaw: Flaw) -> String {
+    let id = |buffer: usize| table.names.get(buffer).map_or("", String::as_str);
+    let ids = match flaw {
+        Flaw::Region { buffer }
+        | Flaw::Align { buffer }
+        | Flaw::Fixed { buffer }
+        | Flaw::Capacity { buffer } => format!("{:?}", id(buffer)),
+        Flaw::Alias { a, b } | Flaw::Overlap { a, b } => format!("{:?} and {:?}", id(a), id(b)),
+        _ => return flaw.to_string(),
+    };
+    format!("{flaw} (ids {ids})")
+}
