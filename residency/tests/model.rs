@@ -300,9 +300,7 @@ fn no_byte_is_lost_and_no_page_stays_behind() {
         sums.iter_mut().zip(counters).for_each(|(sum, count)| *sum += count.load(Relaxed));
         clean += u64::from(world.finish(held));
         (devices, seed) = (devices + 1, seed + 1);
+        let [sleeps, wakes, refused] = sums;
+        println!("{sleeps} sleeps, {wakes} wakes, {refused} refused; {clean} of {devices} whole");
     }
-    let [sleeps, wakes, refused] = sums;
-    println!(
-        "{sleeps} sleeps, {wakes} wakes, {refused} refused; {clean} of {devices} devices whole"
-    );
 }
