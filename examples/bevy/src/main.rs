@@ -168,10 +168,10 @@ fn spawn_and_despawn(
 /// Reads what the camera drew.
 fn picture(app: &mut App) -> Result<Vec<u8>, Box<dyn Error>> {
     let target = app.world().resource::<Target>().0.clone();
-    let reader = app.world_mut().spawn(Readback::texture(target)).observe(
+    let reader = app.world_mut().spawn(Readback::texture(target)).id();
+    app.world_mut().entity_mut(reader).observe(
         |read: On<ReadbackComplete>, mut picture: ResMut<Picture>| picture.0 = read.data.clone(),
     );
-    let reader = reader.id();
     for _ in 0..100 {
         app.update();
         if !app.world().resource::<Picture>().0.is_empty() {
@@ -205,11 +205,9 @@ fn load_and_drop(app: &mut App, mib: u64) -> Result<(Held, Held), Box<dyn Error>
         app.update();
         peak = peak.max(held(app));
     }
-    let things = std::mem::take(&mut app.world_mut().resource_mut::<Things>().0);
-    for (number, thing) in things.into_iter().enumerate() {
-        if number % 10 != 0 {
-            app.world_mut().despawn(thing);
-        }
+    let mut things = std::mem::take(&mut app.world_mut().resource_mut::<Things>().0);
+    for thing in things.split_off(things.len() / 10) {
+        app.world_mut().despawn(thing);
     }
     for _ in 0..SETTLE {
         app.update();

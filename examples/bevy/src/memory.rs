@@ -36,8 +36,11 @@ pub struct Held {
 
 impl Held {
     pub fn of(device: &RenderDevice) -> Self {
-        let report = device.wgpu_device().generate_allocator_report().unwrap_or_default();
-        Self { live: report.total_allocated_bytes, held: report.total_reserved_bytes }
+        let report = device.wgpu_device().generate_allocator_report();
+        report.map_or_else(Self::default, |report| Self {
+            live: report.total_allocated_bytes,
+            held: report.total_reserved_bytes,
+        })
     }
 
     pub fn max(self, other: Self) -> Self {
