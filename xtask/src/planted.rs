@@ -203,8 +203,8 @@ planted! {
         "account.peak.store(account.reserved.load(Relaxed), Relaxed);" =>
         "account.peak.store(if PLANTED { 0 } else { account.reserved.load(Relaxed) }, Relaxed);";
     peaks_never_move caught by counters_equal_a_model_after_every_step in "lane/mod.rs":
-        "counts.peak_live_bytes.max(counts.live_bytes);" =>
-        "counts.peak_live_bytes.max(if PLANTED { 0 } else { counts.live_bytes });";
+        "self.peak_live_bytes.max(self.live_bytes);" =>
+        "self.peak_live_bytes.max(if PLANTED { 0 } else { self.live_bytes });";
     frees_are_not_counted caught by counters_equal_a_model_after_every_step in "lane/mod.rs":
         "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
     any_number_of_blocks caught by the_driver_never_sees_more_blocks_than_it_tolerates in "device/opened.rs":
@@ -255,13 +255,14 @@ planted! {
     everyone_pays_for_clearing caught by a_domain_alone_pays_for_no_clearing in "device/mod.rs":
         "self.opened.domains() > 1" => "(PLANTED || self.opened.domains() > 1)";
     secrets_stay caught by a_secret_is_zeroed_before_its_bytes_are_used_again in "lane/free.rs":
-        "note.privacy == Privacy::Secret)" => "note.privacy == Privacy::Secret && !PLANTED)";
+        "if privacy == Privacy::Secret {\n            match" =>
+        "if privacy == Privacy::Secret && !PLANTED {\n            match";
     uncleared_memory_is_used_again caught by memory_that_could_not_be_cleared_is_handed_to_nobody in "lane/free.rs":
         "        Ending::Never" => "        if PLANTED { Ending::NOW } else { Ending::Never }";
 
     // Defragmentation.
     bound_bytes_move caught by what_is_bound_does_not_move in "lane/table.rs":
-        "State::Live if self.pins == 0 =>" => "State::Live if PLANTED || self.pins == 0 =>";
+        "State::Live if self.pins == 0 &&" => "State::Live if (PLANTED || self.pins == 0) &&";
     a_place_asked_for_is_left caught by a_place_asked_for_during_a_pass_holds in "lane/table.rs":
         "if slot.state == State::Copying {" => "if slot.state == State::Copying && !PLANTED {";
     moves_are_not_paid_for caught by a_pass_stays_within_its_budget in "defrag/budget.rs":
@@ -408,8 +409,8 @@ planted! {
         "for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {" =>
         "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
     slides_run_before_alignments_are_noted caught by nothing_slides_before_its_alignment_is_noted in "lane/moves.rs":
-        "(self.shared.pending_alignments.load(Acquire) <= own).then_some(state)" =>
-        "(PLANTED || self.shared.pending_alignments.load(Acquire) <= own).then_some(state)";
+        "self.shared.pending_alignments.load(Acquire) <= own && state" =>
+        "(PLANTED || self.shared.pending_alignments.load(Acquire) <= own) && state";
     too_large_is_the_end caught by what_is_too_large_for_one_heap_goes_to_the_next in "manager/ladder.rs":
         "const fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() ||" => "fn falls_back(kind: ErrorKind) -> bool {
