@@ -31,11 +31,12 @@
 //! | [`guards`] | finding out-of-bounds writes |
 //! | [`seam`] | the traits that a backend implements, and the words they use |
 //! | [`layers`] | backends that limit, record or fail another one |
-//! | [`arbiter`] | one device's memory, divided among processes |
+//! | `arbiter` | one device's memory, divided among processes; a feature |
 //! | [`limits`] | limits that are set for the process from outside |
 //! | [`host`], `cuda`, `hip`, `vulkan`, `wgpu` | the backends; all but the first are features |
 //!
 //! The folder `docs/` has a page for each task.
+#[cfg(feature = "arbiter")]
 pub use omniheap_arbiter as arbiter;
 #[cfg(feature = "cuda")]
 pub use omniheap_cuda as cuda;
@@ -65,7 +66,7 @@ mod requests;
 mod schedule;
 mod sharing;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "arbiter", target_os = "linux"))]
 pub use sharing::{Attending, attend};
 
 pub use backends::{BackendKind, Found, devices, open, open_best};

@@ -1,12 +1,12 @@
 //! Devices whose memory an arbiter divides among processes: `OMNIHEAP_ARBITER`.
 use omniheap_core::{AnyBackend, Result};
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "arbiter", target_os = "linux"))]
 pub(crate) use here::arbitrated;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "arbiter", target_os = "linux"))]
 pub use here::{Attending, attend};
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "arbiter", target_os = "linux"))]
 mod here {
     use super::{AnyBackend, Result};
     use omniheap_arbiter::{self as arbiter, ArbiterError, Tenant};
@@ -60,12 +60,13 @@ mod here {
     }
 }
 
-/// Elsewhere than on Linux there is no arbiter: a variable that asks for one is an error, not a wish.
-#[cfg(not(target_os = "linux"))]
+/// Without an arbiter a variable that asks for one is an error, not a wish.
+#[cfg(not(all(feature = "arbiter", target_os = "linux")))]
 pub(crate) fn arbitrated(backend: AnyBackend, _: u32) -> Result<AnyBackend> {
-    match std::env::var_os(omniheap_arbiter::VARIABLE) {
+    match std::env::var_os("OMNIHEAP_ARBITER").filter(|path| !path.is_empty()) {
         None => Ok(backend),
-        Some(_) => Err(omniheap_core::ErrorKind::InvalidConfig
-            .because("OMNIHEAP_ARBITER is set, and the arbiter runs on Linux only; unset it")),
+        Some(_) => Err(omniheap_core::ErrorKind::InvalidConfig.because(
+            "OMNIHEAP_ARBITER is set, and this program has no arbiter: it needs Linux and the feature `arbiter`; or unset it",
+        )),
     }
 }
