@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::frame::TenantInfo;
-use crate::{ArbiterError, Policy};
+use crate::{ArbiterError, Order, Policy};
 use std::path::Path;
 
 /// An arbiter, which cannot be made here.
@@ -25,23 +25,6 @@ impl Server {
     pub fn run(&mut self, _: impl Fn() -> bool) -> Result<(), ArbiterError> {
         match *self {}
     }
-}
-
-/// An order to an arbiter, from its administrator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Sets the quota of a process.
-    SetQuota {
-        /// Process id.
-        pid: u32,
-        /// Bytes.
-        quota: u64,
-    },
-    /// Asks a process to return everything that it can.
-    Sleep {
-        /// Process id.
-        pid: u32,
-    },
 }
 
 /// Answers that there is no arbiter here.

@@ -18,14 +18,14 @@ mod tenancy;
 mod tenant;
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Order, Server, order, tenants};
+pub use elsewhere::{Server, order, tenants};
 pub use policy::{Policy, PolicyError};
 #[cfg(target_os = "linux")]
 pub use server::Server;
 #[cfg(target_os = "linux")]
 pub use tenancy::{Tenancy, arbitrated};
 #[cfg(target_os = "linux")]
-pub use tenant::{Attending, OnPress, Order, Tenant, order, tenants};
+pub use tenant::{Attending, OnPress, Tenant, order, tenants};
 
 use std::path::PathBuf;
 
@@ -35,6 +35,23 @@ pub const VARIABLE: &str = "OMNIHEAP_ARBITER";
 /// A backend whose device memory an arbiter divides among processes.
 #[cfg(target_os = "linux")]
 pub type Arbitrated<B> = omniheap_layers::Layer<B, Tenancy>;
+
+/// An order to an arbiter, from its administrator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Sets the quota of a process.
+    SetQuota {
+        /// Process id.
+        pid: u32,
+        /// Bytes.
+        quota: u64,
+    },
+    /// Asks a process to return everything that it can.
+    Sleep {
+        /// Process id.
+        pid: u32,
+    },
+}
 
 /// What went wrong between a process and the arbiter.
 #[derive(Debug, thiserror::Error)]

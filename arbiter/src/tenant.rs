@@ -3,7 +3,7 @@
 
 use crate::frame::{Ask, MAX_FRAME, Refusal, Tell, TenantInfo};
 use crate::socket;
-use crate::{ArbiterError, failed};
+use crate::{ArbiterError, Order, failed};
 use core::time::Duration;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
@@ -300,23 +300,6 @@ impl Drop for Attending {
     fn drop(&mut self) {
         lock(&self.tenant.shared.on_press).retain(|(number, _)| *number != self.number);
     }
-}
-
-/// An order to an arbiter, from its administrator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Sets the quota of a process.
-    SetQuota {
-        /// Process id.
-        pid: u32,
-        /// Bytes.
-        quota: u64,
-    },
-    /// Asks a process to return everything that it can.
-    Sleep {
-        /// Process id.
-        pid: u32,
-    },
 }
 
 /// Returns the tenants of the arbiter at a socket.

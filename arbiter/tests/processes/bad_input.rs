@@ -9,8 +9,7 @@ fn serves(arbiter: &Arbiter) {
     assert!(tenants(&arbiter.path).is_ok());
 }
 
-#[test]
-fn wrong_packets_end_their_connection_and_nothing_else() {
+pub(crate) fn wrong_packets_end_their_connection_and_nothing_else() {
     let arbiter = Arbiter::start("wrong.sock", "capacity = \"100MiB\"\n");
     let mut version = Ask::Hello { held: 0 }.encode();
     version[4] = 2;
@@ -31,8 +30,7 @@ fn refusal(raw: &Raw) -> Refusal {
     }
 }
 
-#[test]
-fn contradictions_are_refused_and_change_nothing() {
+pub(crate) fn contradictions_are_refused_and_change_nothing() {
     let arbiter = Arbiter::start("contradict.sock", "capacity = \"100MiB\"\n");
     let raw = Raw::open(&arbiter.path);
     assert!(raw.ask(Ask::Take { request: 1, bytes: 1 }));
@@ -54,8 +52,7 @@ fn contradictions_are_refused_and_change_nothing() {
     assert_eq!(refusal(&second), Refusal::TooMany, "a process is one tenant");
 }
 
-#[test]
-fn many_connections_and_slow_readers_do_not_stop_the_others() {
+pub(crate) fn many_connections_and_slow_readers_do_not_stop_the_others() {
     let arbiter = Arbiter::start("many.sock", "capacity = \"100MiB\"\n");
     let idle: Vec<Raw> = (0..150).map(|_| Raw::open(&arbiter.path)).collect();
     serves(&arbiter);
@@ -72,8 +69,7 @@ fn many_connections_and_slow_readers_do_not_stop_the_others() {
     tenant.take(MIB).expect("it is free");
 }
 
-#[test]
-fn descriptors_that_come_with_a_frame_are_closed() {
+pub(crate) fn descriptors_that_come_with_a_frame_are_closed() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     let arbiter = Arbiter::start("descriptors.sock", "capacity = \"100MiB\"\n");
     let raw = Raw::open(&arbiter.path);

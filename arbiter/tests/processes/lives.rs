@@ -1,7 +1,8 @@
 //! Processes that end, hang, stop and come back; arbiters too.
-use crate::support::{Arbiter, MIB, Process, Raw, listen, path, role, say};
+use crate::support::{Arbiter, MIB, Process, Raw, listen, path, say};
 use omniheap_arbiter::frame::{Ask, Tell};
 use omniheap_arbiter::{ArbiterError, Policy, Server, Tenant};
+use std::path::Path;
 
 /// What a tenant may send, with what it waits for after each.
 const SCRIPT: [Ask; 7] = [
@@ -15,9 +16,7 @@ const SCRIPT: [Ask; 7] = [
 ];
 
 /// Sends the first frames of the script, waits for the answers of some of them, and stays.
-#[test]
-fn sends_some_frames() {
-    let Some((socket, count)) = role() else { return };
+pub(crate) fn sends_some_frames(socket: &Path, count: &str) {
     let raw = Raw::open(&socket);
     let count: usize = count.parse().expect("a number");
     for ask in &SCRIPT[..count] {
@@ -30,12 +29,11 @@ fn sends_some_frames() {
     listen();
 }
 
-#[test]
-fn a_kill_after_every_message_leaves_nothing_behind() {
+pub(crate) fn a_kill_after_every_message_leaves_nothing_behind() {
     let arbiter = Arbiter::start("kill.sock", "capacity = \"100MiB\"\n");
     for count in 0..=SCRIPT.len() {
         let mut process =
-            Process::start("lives::sends_some_frames", &arbiter.path, None, &count.to_string());
+            Process::start("sends_some_frames", &arbiter.path, None, &count.to_string());
         assert_eq!(process.hear(), "sent");
         process.kill();
         // This process has been a tenant too since the first round.
@@ -47,20 +45,17 @@ fn a_kill_after_every_message_leaves_nothing_behind() {
 }
 
 /// Takes everything and stays.
-#[test]
-fn takes_everything() {
-    let Some((socket, _)) = role() else { return };
+pub(crate) fn takes_everything(socket: &Path, _: &str) {
     let tenant = Tenant::shared(&socket).expect("a tenant");
     tenant.take(100 * MIB).expect("it is free");
     say("taken");
     listen();
 }
 
-#[test]
-fn after_kill_9_everything_is_grantable_every_time() {
+pub(crate) fn after_kill_9_everything_is_grantable_every_time() {
     let arbiter = Arbiter::start("kill9.sock", "capacity = \"100MiB\"\n");
     for _ in 0..40 {
-        let mut process = Process::start("lives::takes_everything", &arbiter.path, None, "");
+        let mut process = Process::start("takes_everything", &arbiter.path, None, "");
         assert_eq!(process.hear(), "taken");
         assert_eq!(arbiter.tenants()[0].held, 100 * MIB);
         process.kill();
@@ -68,8 +63,7 @@ fn after_kill_9_everything_is_grantable_every_time() {
     }
 }
 
-#[test]
-fn a_connection_that_ends_does_not_free_what_the_process_holds() {
+pub(crate) fn a_connection_that_ends_does_not_free_what_the_process_holds() {
     let arbiter = Arbiter::start("close.sock", "capacity = \"100MiB\"\n");
     let raw = Raw::open(&arbiter.path);
     assert!(raw.ask(Ask::Hello { held: 0 }) && raw.hear().is_some());
@@ -82,10 +76,9 @@ fn a_connection_that_ends_does_not_free_what_the_process_holds() {
     arbiter.await_tenants(|all| all.len() == 1 && all[0].connected == 1 && all[0].held == 30 * MIB);
 }
 
-#[test]
-fn a_stopped_tenant_becomes_a_debtor_and_the_other_one_hears_so() {
+pub(crate) fn a_stopped_tenant_becomes_a_debtor_and_the_other_one_hears_so() {
     let arbiter = Arbiter::start("stop.sock", "capacity = \"100MiB\"\npatience_ms = 50\n");
-    let mut process = Process::start("lives::takes_everything", &arbiter.path, None, "");
+    let mut process = Process::start("takes_everything", &arbiter.path, None, "");
     assert_eq!(process.hear(), "taken");
     process.stop();
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
@@ -100,11 +93,10 @@ fn a_stopped_tenant_becomes_a_debtor_and_the_other_one_hears_so() {
     tenant.give(100 * MIB);
 }
 
-#[test]
-fn debtors_are_ended_where_the_policy_says_so() {
+pub(crate) fn debtors_are_ended_where_the_policy_says_so() {
     let policy = "capacity = \"100MiB\"\npatience_ms = 50\nend_debtors = true\n";
     let arbiter = Arbiter::start("end.sock", policy);
-    let mut process = Process::start("lives::takes_everything", &arbiter.path, None, "");
+    let mut process = Process::start("takes_everything", &arbiter.path, None, "");
     assert_eq!(process.hear(), "taken");
     process.stop();
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
@@ -114,8 +106,7 @@ fn debtors_are_ended_where_the_policy_says_so() {
     tenant.take(50 * MIB).expect("the debtor is gone");
 }
 
-#[test]
-fn tenants_outlive_their_arbiter_and_the_next_one_learns_what_they_hold() {
+pub(crate) fn tenants_outlive_their_arbiter_and_the_next_one_learns_what_they_hold() {
     let arbiter = Arbiter::start("restart.sock", "capacity = \"100MiB\"\n");
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     tenant.take(60 * MIB).expect("it is free");
@@ -128,8 +119,7 @@ fn tenants_outlive_their_arbiter_and_the_next_one_learns_what_they_hold() {
     assert!(tenant.take(31 * MIB).is_err(), "what is held counts");
 }
 
-#[test]
-fn stale_sockets_are_replaced_and_living_arbiters_are_not() {
+pub(crate) fn stale_sockets_are_replaced_and_living_arbiters_are_not() {
     let place = path("stale.sock");
     let policy = || Policy::equal(MIB);
     // A socket file whose arbiter was killed.
@@ -145,8 +135,7 @@ fn stale_sockets_are_replaced_and_living_arbiters_are_not() {
     assert!(nowhere.to_string().contains("omniheap serve"), "{nowhere}");
 }
 
-#[test]
-fn the_socket_is_for_its_user_alone_or_for_a_group() {
+pub(crate) fn the_socket_is_for_its_user_alone_or_for_a_group() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let place = path("mode.sock");
     let mode = || std::fs::metadata(&place).expect("a socket").permissions().mode() & 0o777;
@@ -159,8 +148,7 @@ fn the_socket_is_for_its_user_alone_or_for_a_group() {
     drop(server);
 }
 
-#[test]
-fn a_grant_is_a_grant() {
+pub(crate) fn a_grant_is_a_grant() {
     // The script above is only as good as its answers.
     let arbiter = Arbiter::start("grant.sock", "capacity = \"100MiB\"\n");
     let raw = Raw::open(&arbiter.path);

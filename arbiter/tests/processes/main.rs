@@ -1,7 +1,84 @@
 //! The arbiter with real processes: this program starts itself again as its tenants.
-#![cfg(target_os = "linux")]
+#[cfg(target_os = "linux")]
 mod bad_input;
+#[cfg(target_os = "linux")]
 mod lives;
+#[cfg(target_os = "linux")]
 mod memory;
+#[cfg(target_os = "linux")]
 mod shares;
+#[cfg(target_os = "linux")]
 mod support;
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+/// Functions with their names.
+#[cfg(target_os = "linux")]
+macro_rules! named {
+    ($($module:ident :: $name:ident),* $(,)?) => { &[$((stringify!($name), $module::$name)),*] };
+}
+
+/// What a process does that a test starts: its name, and a function of the arbiter's socket and an argument.
+#[cfg(target_os = "linux")]
+const ROLES: &[(&str, fn(&std::path::Path, &str))] = named![
+    lives::sends_some_frames,
+    lives::takes_everything,
+    memory::hoards,
+    memory::takes_turns,
+    shares::greedy,
+    shares::gives_orders,
+];
+
+#[cfg(target_os = "linux")]
+const TESTS: &[(&str, fn())] = named![
+    bad_input::wrong_packets_end_their_connection_and_nothing_else,
+    bad_input::contradictions_are_refused_and_change_nothing,
+    bad_input::many_connections_and_slow_readers_do_not_stop_the_others,
+    bad_input::descriptors_that_come_with_a_frame_are_closed,
+    lives::a_kill_after_every_message_leaves_nothing_behind,
+    lives::after_kill_9_everything_is_grantable_every_time,
+    lives::a_connection_that_ends_does_not_free_what_the_process_holds,
+    lives::a_stopped_tenant_becomes_a_debtor_and_the_other_one_hears_so,
+    lives::debtors_are_ended_where_the_policy_says_so,
+    lives::tenants_outlive_their_arbiter_and_the_next_one_learns_what_they_hold,
+    lives::stale_sockets_are_replaced_and_living_arbiters_are_not,
+    lives::the_socket_is_for_its_user_alone_or_for_a_group,
+    lives::a_grant_is_a_grant,
+    memory::what_a_manager_holds_is_what_the_arbiter_counts,
+    memory::a_driver_that_fails_leaves_the_books_right,
+    memory::pressed_memory_reaches_the_other_tenant,
+    shares::quotas_are_kept_and_set,
+    shares::sleep_presses_for_everything_and_a_press_reaches_the_callback,
+];
+
+/// Tests with processes of other users; ignored where those cannot be started.
+#[cfg(target_os = "linux")]
+const OF_SEVERAL_USERS: &[(&str, fn())] = named![
+    shares::three_greedy_tenants_share_by_their_weights,
+    shares::orders_of_other_users_are_forbidden,
+    memory::no_byte_of_one_user_is_seen_by_another,
+];
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    use libtest_mimic::{Arguments, Trial};
+    if let Some((name, socket, argument)) = support::role() {
+        let role = ROLES.iter().find(|(known, _)| *known == name);
+        role.expect("a role of this program").1(&socket, &argument);
+        return std::process::ExitCode::SUCCESS;
+    }
+    let trial = |is_ignored: bool| {
+        move |(name, run): &(&str, fn())| {
+            let run = *run;
+            let run = move || {
+                run();
+                Ok(())
+            };
+            Trial::test(*name, run).with_ignored_flag(is_ignored)
+        }
+    };
+    let alone = TESTS.iter().map(trial(false));
+    let trials = alone.chain(OF_SEVERAL_USERS.iter().map(trial(!support::is_root()))).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

@@ -1,5 +1,5 @@
 //! Managers over host memory as tenants: real pages, in real processes.
-use crate::support::{Arbiter, MIB, Process, is_root, listen, role, say};
+use crate::support::{Arbiter, MIB, Process, listen, say};
 use omniheap_arbiter::{Arbitrated, Tenant, arbitrated};
 use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
 use omniheap_host::Host;
@@ -18,8 +18,7 @@ fn request(mib: u64) -> Request<'static> {
     Request::new(mib * MIB).heap(HEAP)
 }
 
-#[test]
-fn what_a_manager_holds_is_what_the_arbiter_counts() {
+pub(crate) fn what_a_manager_holds_is_what_the_arbiter_counts() {
     let arbiter = Arbiter::start("manager.sock", "capacity = \"64MiB\"\n");
     let (manager, tenant) = manager(&arbiter.path);
     let live = manager.allocate(&request(24)).expect("it fits");
@@ -36,8 +35,7 @@ fn what_a_manager_holds_is_what_the_arbiter_counts() {
 }
 
 /// Every driver call fails once, and the arbiter counts no byte less than the driver has given, and none when the device is closed.
-#[test]
-fn a_driver_that_fails_leaves_the_books_right() {
+pub(crate) fn a_driver_that_fails_leaves_the_books_right() {
     let arbiter = Arbiter::start("fault.sock", "capacity = \"64MiB\"\n");
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     let mut injected = 0;
@@ -63,9 +61,7 @@ fn a_driver_that_fails_leaves_the_books_right() {
 }
 
 /// Holds everything in a pool that is empty, and returns it when it is asked to.
-#[test]
-fn hoards() {
-    let Some((socket, _)) = role() else { return };
+pub(crate) fn hoards(socket: &Path, _: &str) {
     let (manager, tenant) = manager(&socket);
     let live = Arc::new(Mutex::new(Some(manager.allocate(&request(56)).expect("it fits"))));
     let kept = Arc::clone(&live);
@@ -84,10 +80,9 @@ fn hoards() {
     listen();
 }
 
-#[test]
-fn pressed_memory_reaches_the_other_tenant() {
+pub(crate) fn pressed_memory_reaches_the_other_tenant() {
     let arbiter = Arbiter::start("press.sock", "capacity = \"64MiB\"\npatience_ms = 20000\n");
-    let mut hoarder = Process::start("memory::hoards", &arbiter.path, None, "");
+    let mut hoarder = Process::start("hoards", &arbiter.path, None, "");
     assert_eq!(hoarder.hear(), "hoarding");
     let (manager, _) = manager(&arbiter.path);
     let live = manager.allocate(&request(24)).expect("the other one gave it back");
@@ -95,9 +90,7 @@ fn pressed_memory_reaches_the_other_tenant() {
 }
 
 /// Takes turns with another process: looks for the other's pattern, leaves its own, and gives the memory back.
-#[test]
-fn takes_turns() {
-    let Some((socket, pattern)) = role() else { return };
+pub(crate) fn takes_turns(socket: &Path, pattern: &str) {
     let (manager, _) = manager(&socket);
     let pattern: u8 = pattern.parse().expect("a number");
     let mut bytes = vec![0_u8; usize::try_from(2 * MIB).expect("small")];
@@ -120,13 +113,11 @@ fn takes_turns() {
     listen();
 }
 
-#[test]
-fn no_byte_of_one_user_is_seen_by_another() {
+pub(crate) fn no_byte_of_one_user_is_seen_by_another() {
     // Room for one of them at a time: every turn is a hand-over.
     let arbiter = Arbiter::start("residue.sock", "capacity = \"3MiB\"\npatience_ms = 2\n");
-    let uids = if is_root() { [Some(2001), Some(2002)] } else { [None, None] };
-    let start = |(uid, pattern)| Process::start("memory::takes_turns", &arbiter.path, uid, pattern);
-    let mut processes = [(uids[0], "170"), (uids[1], "85")].map(start);
+    let start = |(uid, pattern)| Process::start("takes_turns", &arbiter.path, Some(uid), pattern);
+    let mut processes = [(2001, "170"), (2002, "85")].map(start);
     for process in &mut processes {
         assert_eq!(process.hear(), "clean");
     }

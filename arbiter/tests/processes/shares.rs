@@ -1,14 +1,13 @@
 //! Who gets how much.
-use crate::support::{Arbiter, MIB, Process, is_root, listen, role, say};
+use crate::support::{Arbiter, MIB, Process, listen, say};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_arbiter::frame::{Refusal, TenantInfo};
 use omniheap_arbiter::{ArbiterError, Order, Tenant, order};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Takes 1 MiB at a time, as much as it gets, and returns whatever it is asked for.
-#[test]
-fn greedy() {
-    let Some((socket, _)) = role() else { return };
+pub(crate) fn greedy(socket: &Path, _: &str) {
     let tenant = Tenant::shared(&socket).expect("a tenant");
     let giver = Arc::downgrade(&tenant);
     let _attending = tenant.on_press(Arc::new(move |bytes| {
@@ -27,16 +26,11 @@ fn held(tenants: &[TenantInfo], uid: u64) -> u64 {
     tenants.iter().find(|tenant| tenant.uid == uid).map_or(0, |tenant| tenant.held)
 }
 
-#[test]
-fn three_greedy_tenants_share_by_their_weights() {
-    if !is_root() {
-        eprintln!("not run: other users' processes need root");
-        return;
-    }
+pub(crate) fn three_greedy_tenants_share_by_their_weights() {
     let policy = "capacity = \"600MiB\"\n[tenant.\"uid:2001\"]\nweight = 1\n\
                   [tenant.\"uid:2002\"]\nweight = 2\n[tenant.\"uid:2003\"]\nweight = 3\n";
     let arbiter = Arbiter::start("weights.sock", policy);
-    let start = |uid| Process::start("shares::greedy", &arbiter.path, Some(uid), "");
+    let start = |uid| Process::start("greedy", &arbiter.path, Some(uid), "");
     let mut tenants = [2001, 2002, 2003].map(start);
     tenants.iter_mut().for_each(|tenant| drop(tenant.hear()));
     // One after the other, so that the first has everything when the others come.
@@ -58,8 +52,7 @@ fn three_greedy_tenants_share_by_their_weights() {
     }
 }
 
-#[test]
-fn quotas_are_kept_and_set_and_orders_need_the_right_user() {
+pub(crate) fn quotas_are_kept_and_set() {
     let arbiter =
         Arbiter::start("quota.sock", "capacity = \"100MiB\"\n[default]\nquota = \"40MiB\"\n");
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
@@ -73,26 +66,28 @@ fn quotas_are_kept_and_set_and_orders_need_the_right_user() {
     for wrong in wrong {
         assert!(matches!(order(&arbiter.path, wrong), Err(ArbiterError::Refused(_))), "{wrong:?}");
     }
-    if is_root() {
-        let mut other =
-            Process::start("shares::gives_orders", &arbiter.path, Some(2001), &pid.to_string());
-        assert_eq!(other.hear(), "Forbidden");
-    }
     assert_eq!(tenant.held(), 60 * MIB);
 }
 
+pub(crate) fn orders_of_other_users_are_forbidden() {
+    let arbiter = Arbiter::start("orders.sock", "capacity = \"100MiB\"\n");
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    tenant.take(MIB).expect("it is free");
+    let pid = std::process::id().to_string();
+    let mut other = Process::start("gives_orders", &arbiter.path, Some(2001), &pid);
+    assert_eq!(other.hear(), "Forbidden");
+    assert_eq!(tenant.held(), MIB);
+}
+
 /// Gives an order that it may not give.
-#[test]
-fn gives_orders() {
-    let Some((socket, pid)) = role() else { return };
+pub(crate) fn gives_orders(socket: &Path, pid: &str) {
     match order(&socket, Order::Sleep { pid: pid.parse().expect("a number") }) {
         Err(ArbiterError::Refused(why)) => say(&format!("{why:?}")),
         other => say(&format!("{other:?}")),
     }
 }
 
-#[test]
-fn sleep_presses_for_everything_and_a_press_reaches_the_callback() {
+pub(crate) fn sleep_presses_for_everything_and_a_press_reaches_the_callback() {
     let arbiter = Arbiter::start("sleep.sock", "capacity = \"100MiB\"\n");
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     let asked = Arc::new(AtomicU64::new(0));

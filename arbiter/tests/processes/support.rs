@@ -79,10 +79,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `role`, which is a test that does nothing unless it is started so.
+    /// Starts a role of this program.
     pub(crate) fn start(role: &str, socket: &Path, uid: Option<u32>, argument: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args([role, "--exact", "--nocapture", "--test-threads=1"]);
+        command.env("OMNIHEAP_TEST_ROLE", role);
         command.env("OMNIHEAP_TEST_SOCKET", socket).env("OMNIHEAP_TEST_ARGUMENT", argument);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(uid) = uid {
@@ -99,14 +99,9 @@ impl Process {
 
     /// Returns the next line that the role says.
     pub(crate) fn hear(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            assert_ne!(self.lines.read_line(&mut line).expect("text"), 0, "the process ended");
-            // libtest says which test runs on the same line.
-            if let Some((_, said)) = line.split_once("say:") {
-                return said.trim().to_owned();
-            }
-        }
+        let mut line = String::new();
+        assert_ne!(self.lines.read_line(&mut line).expect("text"), 0, "the process ended");
+        line.trim().to_owned()
     }
 
     pub(crate) fn tell(&mut self, line: &str) {
@@ -142,15 +137,16 @@ impl Drop for Process {
     }
 }
 
-/// For roles: the socket and the argument; `None` when the test is not a role.
-pub(crate) fn role() -> Option<(PathBuf, String)> {
-    let socket = std::env::var_os("OMNIHEAP_TEST_SOCKET")?;
-    Some((socket.into(), std::env::var("OMNIHEAP_TEST_ARGUMENT").unwrap_or_default()))
+/// Returns the role that this process was started for, the socket and the argument; `None` where it runs the tests.
+pub(crate) fn role() -> Option<(String, PathBuf, String)> {
+    let [name, socket, argument] =
+        ["ROLE", "SOCKET", "ARGUMENT"].map(|word| std::env::var(format!("OMNIHEAP_TEST_{word}")));
+    Some((name.ok()?, socket.ok()?.into(), argument.ok()?))
 }
 
 /// For roles: says a line to the test.
 pub(crate) fn say(line: &str) {
-    println!("say:{line}");
+    println!("{line}");
 }
 
 /// For roles: waits for a line from the test; ends with the test.

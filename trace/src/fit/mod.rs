@@ -44,10 +44,10 @@ impl Peak {
     ///
     /// # Examples
     /// ```
-    /// use omniheap_trace::{Limits, Trace, fit::Peak, model::Expandable};
+    /// use omniheap_trace::{Limits, Trace, fit::Peak, model::Ranges};
     /// let text = b"op,id,size,stream,time_us\na,0,100,0,0\na,1,5000000,0,1\n";
     /// let trace = Trace::read(&text[..], &Limits::default())?;
-    /// let peak = Peak::of(&trace, Expandable::unlimited());
+    /// let peak = Peak::of(&trace, Ranges::expandable(u64::MAX));
     /// assert_eq!((peak.reserved_bytes, peak.event), (22 << 20, 1));
     /// # Ok::<(), omniheap_trace::Error>(())
     /// ```

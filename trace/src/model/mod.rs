@@ -1,17 +1,14 @@
 //! Models of other allocators' policies: what they would have reserved for a trace. Numbers only, no memory.
 
-mod expandable;
 mod pytorch;
 mod ranges;
-mod stream_ordered;
 
 use crate::event::{AllocationId, Op, StreamId};
 use crate::trace::Trace;
-pub use expandable::Expandable;
 use pytorch::Place;
 pub use pytorch::PyTorch;
+pub use ranges::Ranges;
 use serde::Serialize;
-pub use stream_ordered::StreamOrdered;
 
 /// Result of replaying a trace with a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

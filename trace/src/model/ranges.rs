@@ -1,7 +1,8 @@
 //! Address ranges that memory is mapped into chunk by chunk: what growing policies have in common.
 
 use super::Observe;
-use super::pytorch::{NONE, Place, ROUNDING};
+use super::pytorch::{LARGE_BLOCK, NONE, Place, ROUNDING, SMALL, SMALL_BLOCK};
+use super::sealed::Policy;
 use crate::event::StreamId;
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,14 +11,20 @@ const ADDRESSES: u64 = 1 << 56;
 
 /// What tells one policy from another.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+struct Rules {
     /// Memory is mapped in multiples of this, for small requests and for large ones.
-    pub(super) chunks: [u64; 2],
+    chunks: [u64; 2],
     /// Largest rounded size that goes to the range of small requests; 0 for one range.
-    pub(super) small: u64,
+    small: u64,
     /// Whether each stream has ranges of its own.
-    pub(super) by_stream: bool,
+    by_stream: bool,
 }
+
+/// For each stream one range of small requests, grown by 2 MiB, and one of large ones, grown by 20 MiB.
+const EXPANDABLE: Rules =
+    Rules { chunks: [SMALL_BLOCK, LARGE_BLOCK], small: SMALL, by_stream: true };
+/// One range for all streams, grown by 32 MiB.
+const STREAM_ORDERED: Rules = Rules { chunks: [32 << 20; 2], small: 0, by_stream: false };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -41,8 +48,11 @@ struct Piece {
 ///
 /// A request takes the best fit among free pieces. Without one, chunks are mapped behind the free piece at the lowest
 /// unmapped address that has room. Chunks are unmapped only when the device has no more.
+///
+/// # Cost
+/// *O*(log pieces) per allocate and free; a request that finds the device full looks at every free piece.
 #[derive(Debug)]
-pub(super) struct Ranges {
+pub struct Ranges {
     rules: Rules,
     pieces: Vec<Piece>,
     vacant: Vec<u32>,
@@ -60,7 +70,22 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    pub(super) fn new(rules: Rules, capacity: u64) -> Self {
+    /// PyTorch's caching allocator with `expandable_segments:True`, on a device of `capacity` bytes.
+    #[must_use]
+    pub fn expandable(capacity: u64) -> Self {
+        Self::new(EXPANDABLE, capacity)
+    }
+
+    /// A stream-ordered pool, as behind `cudaMallocAsync`, on a device of `capacity` bytes.
+    ///
+    /// The driver's own policy is not published. This model shares its granularity and its reuse between streams once a
+    /// free has completed. On six recordings it reserves 0.80 to 1.00 of what the driver did: an estimate, and a low one.
+    #[must_use]
+    pub fn stream_ordered(capacity: u64) -> Self {
+        Self::new(STREAM_ORDERED, capacity)
+    }
+
+    fn new(rules: Rules, capacity: u64) -> Self {
         Self {
             rules,
             pieces: Vec::new(),
@@ -75,16 +100,10 @@ impl Ranges {
             driver_calls: 0,
         }
     }
+}
 
-    pub(super) fn peak_reserved_bytes(&self) -> u64 {
-        self.peak_reserved
-    }
-
-    pub(super) fn driver_calls(&self) -> u64 {
-        self.driver_calls
-    }
-
-    pub(super) fn allocate(
+impl Policy for Ranges {
+    fn allocate(
         &mut self,
         size: u64,
         stream: StreamId,
@@ -104,11 +123,25 @@ impl Ranges {
         Some(Place(found))
     }
 
-    pub(super) fn free(&mut self, place: Place) {
+    fn free(&mut self, place: Place) {
         self.pieces[place.0 as usize].state = State::Free;
         self.settle(place.0);
     }
 
+    fn locate(&self, _: Place) -> Option<(u32, u64)> {
+        None
+    }
+
+    fn peak_reserved_bytes(&self) -> u64 {
+        self.peak_reserved
+    }
+
+    fn driver_calls(&self) -> u64 {
+        self.driver_calls
+    }
+}
+
+impl Ranges {
     /// Returns the number of a range, which begins with nothing mapped.
     fn range(&mut self, stream: u16, small: bool) -> u32 {
         let stream = if self.rules.by_stream { stream } else { 0 };

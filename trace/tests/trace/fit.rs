@@ -2,7 +2,7 @@
 
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::fit::{BatchError, Category, Change, Lines, Moment, Optimizer, Peak, largest};
-use omniheap_trace::model::{Expandable, PyTorch, StreamOrdered};
+use omniheap_trace::model::{PyTorch, Ranges};
 use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
 
 const MIB: u64 = 1 << 20;
@@ -225,11 +225,11 @@ fn a_capacity_makes_models_return_what_nobody_uses() {
     let text =
         b"op,id,size,stream,time_us\na,0,31457280,0,0\nf,0,,0,1\na,1,1000,0,2\na,2,41943040,1,3\n";
     let trace = Trace::read(&text[..], &Limits::default()).unwrap();
-    let expandable = |capacity| Peak::of(&trace, Expandable::with_capacity(capacity));
-    assert_eq!(Peak::of(&trace, Expandable::unlimited()).reserved_bytes, 82 * MIB);
+    let expandable = |capacity| Peak::of(&trace, Ranges::expandable(capacity));
+    assert_eq!(Peak::of(&trace, Ranges::expandable(u64::MAX)).reserved_bytes, 82 * MIB);
     assert_eq!((expandable(50 * MIB).refused, expandable(50 * MIB).reserved_bytes), (0, 42 * MIB));
     assert_eq!(expandable(41 * MIB).refused, 1);
-    let shared = Peak::of(&trace, StreamOrdered::unlimited());
+    let shared = Peak::of(&trace, Ranges::stream_ordered(u64::MAX));
     assert_eq!(shared.reserved_bytes, 64 * MIB, "streams share, and growth is by 32 MiB");
 }
 
@@ -301,7 +301,7 @@ fn sizes_beyond_64_bits_are_refused() {
     let trace = script.trace();
     let error = Change::FullyShard(2).apply(&trace).unwrap_err();
     assert!(error.to_string().contains("exceed 64 bits"), "{error}");
-    assert_eq!(Peak::of(&trace, Expandable::unlimited()).refused, 2);
+    assert_eq!(Peak::of(&trace, Ranges::expandable(u64::MAX)).refused, 2);
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn the_model_reserves_what_pytorch_reserved() {
 #[test]
 fn the_model_of_expandable_segments_reserves_what_pytorch_reserved() {
     let (trace, counted) = open("expandable");
-    let outcome = model::replay(&trace, model::Expandable::unlimited(), &mut ());
+    let outcome = model::replay(&trace, model::Ranges::expandable(u64::MAX), &mut ());
     assert_eq!(outcome.peak_reserved_bytes, counted("peak_reserved"));
     assert_eq!(outcome.driver_calls, counted("device_allocs"));
 }

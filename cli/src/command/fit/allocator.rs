@@ -3,7 +3,7 @@ use crate::command::Failure;
 use crate::replay::{Device, Paging, Program, planned};
 use clap::ValueEnum;
 use omniheap::trace::fit::Peak;
-use omniheap::trace::model::{Expandable, PyTorch, StreamOrdered};
+use omniheap::trace::model::{PyTorch, Ranges};
 use omniheap::trace::{Op, Trace};
 use serde::Serialize;
 
@@ -58,8 +58,8 @@ impl Allocator {
     pub(in crate::command) fn peak(self, name: &str, trace: &Trace) -> Result<Peak, Failure> {
         match self {
             Self::Torch => Ok(Peak::of(trace, PyTorch::unlimited())),
-            Self::Expandable => Ok(Peak::of(trace, Expandable::unlimited())),
-            Self::Async => Ok(Peak::of(trace, StreamOrdered::unlimited())),
+            Self::Expandable => Ok(Peak::of(trace, Ranges::expandable(u64::MAX))),
+            Self::Async => Ok(Peak::of(trace, Ranges::stream_ordered(u64::MAX))),
             Self::Omniheap => managed(trace),
             Self::Plan => placed(name, trace),
         }
@@ -79,8 +79,8 @@ impl Allocator {
         }
         Ok(match self {
             Self::Torch => Peak::of(trace, PyTorch::with_capacity(capacity)).refused == 0,
-            Self::Expandable => Peak::of(trace, Expandable::with_capacity(capacity)).refused == 0,
-            Self::Async => Peak::of(trace, StreamOrdered::with_capacity(capacity)).refused == 0,
+            Self::Expandable => Peak::of(trace, Ranges::expandable(capacity)).refused == 0,
+            Self::Async => Peak::of(trace, Ranges::stream_ordered(capacity)).refused == 0,
             Self::Omniheap => {
                 let device = Device::open(None, 0)?;
                 device.completes(&Program::new(trace), capacity, Paging::Wanted)?.is_some()
