@@ -17,7 +17,7 @@ const SCRIPT: [Ask; 7] = [
 
 /// Sends the first frames of the script, waits for the answers of some of them, and stays.
 pub(crate) fn sends_some_frames(socket: &Path, count: &str) {
-    let raw = Raw::open(&socket);
+    let raw = Raw::open(socket);
     let count: usize = count.parse().expect("a number");
     for ask in &SCRIPT[..count] {
         assert!(raw.ask(*ask), "the arbiter is there");
@@ -46,7 +46,7 @@ pub(crate) fn a_kill_after_every_message_leaves_nothing_behind() {
 
 /// Takes everything and stays.
 pub(crate) fn takes_everything(socket: &Path, _: &str) {
-    let tenant = Tenant::shared(&socket).expect("a tenant");
+    let tenant = Tenant::shared(socket).expect("a tenant");
     tenant.take(100 * MIB).expect("it is free");
     say("taken");
     listen();

@@ -19,9 +19,12 @@ macro_rules! named {
     ($($module:ident :: $name:ident),* $(,)?) => { &[$((stringify!($name), $module::$name)),*] };
 }
 
-/// What a process does that a test starts: its name, and a function of the arbiter's socket and an argument.
+/// What a process does that a test starts, with the arbiter's socket and an argument.
 #[cfg(target_os = "linux")]
-const ROLES: &[(&str, fn(&std::path::Path, &str))] = named![
+type Role = fn(&std::path::Path, &str);
+
+#[cfg(target_os = "linux")]
+const ROLES: &[(&str, Role)] = named![
     lives::sends_some_frames,
     lives::takes_everything,
     memory::hoards,

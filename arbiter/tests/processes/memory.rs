@@ -62,7 +62,7 @@ pub(crate) fn a_driver_that_fails_leaves_the_books_right() {
 
 /// Holds everything in a pool that is empty, and returns it when it is asked to.
 pub(crate) fn hoards(socket: &Path, _: &str) {
-    let (manager, tenant) = manager(&socket);
+    let (manager, tenant) = manager(socket);
     let live = Arc::new(Mutex::new(Some(manager.allocate(&request(56)).expect("it fits"))));
     let kept = Arc::clone(&live);
     manager.on_pressure(move |_| match kept.lock().expect("whole").take() {
@@ -91,7 +91,7 @@ pub(crate) fn pressed_memory_reaches_the_other_tenant() {
 
 /// Takes turns with another process: looks for the other's pattern, leaves its own, and gives the memory back.
 pub(crate) fn takes_turns(socket: &Path, pattern: &str) {
-    let (manager, _) = manager(&socket);
+    let (manager, _) = manager(socket);
     let pattern: u8 = pattern.parse().expect("a number");
     let mut bytes = vec![0_u8; usize::try_from(2 * MIB).expect("small")];
     let mut turns = 0;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Takes 1 MiB at a time, as much as it gets, and returns whatever it is asked for.
 pub(crate) fn greedy(socket: &Path, _: &str) {
-    let tenant = Tenant::shared(&socket).expect("a tenant");
+    let tenant = Tenant::shared(socket).expect("a tenant");
     let giver = Arc::downgrade(&tenant);
     let _attending = tenant.on_press(Arc::new(move |bytes| {
         if let Some(tenant) = giver.upgrade() {
@@ -81,7 +81,7 @@ pub(crate) fn orders_of_other_users_are_forbidden() {
 
 /// Gives an order that it may not give.
 pub(crate) fn gives_orders(socket: &Path, pid: &str) {
-    match order(&socket, Order::Sleep { pid: pid.parse().expect("a number") }) {
+    match order(socket, Order::Sleep { pid: pid.parse().expect("a number") }) {
         Err(ArbiterError::Refused(why)) => say(&format!("{why:?}")),
         other => say(&format!("{other:?}")),
     }

@@ -92,9 +92,7 @@ fn absence(backend: BackendKind, error: Error) -> String {
         return format!("not built in; build with `--features {backend}`");
     }
     match error.kind() {
-        omniheap::ErrorKind::Unsupported | omniheap::ErrorKind::InvalidConfig => {
-            "no driver or no device here".into()
-        }
+        omniheap::ErrorKind::Unsupported => "no driver or no device here".into(),
         _ => error.to_string(),
     }
 }

@@ -44,6 +44,10 @@ impl Failure {
                 "backend {name} is not built in; build with `--features {name}`"
             ));
         }
+        if error.kind() == omniheap::ErrorKind::InvalidConfig {
+            let what = format!("device {ordinal} of backend {name} was not opened: {error}");
+            return Self::failed(what);
+        }
         let why = absence(backend, error);
         Self::failed(format!(
             "device {ordinal} of backend {name} is not here: {why}; `omniheap devices` lists what is"

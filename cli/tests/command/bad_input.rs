@@ -30,6 +30,18 @@ fn files_that_are_no_traces_are_refused() {
 }
 
 #[test]
+fn a_variable_that_makes_no_sense_is_named_and_hides_no_device() {
+    for arguments in [&["devices"][..], &["demo", "--backend", "host", "--out", "never.html"]] {
+        let mut command = Command::new(binary());
+        let output =
+            command.args(arguments).env("OMNIHEAP_LIMIT", "abc").output().expect("it runs");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(said.contains("OMNIHEAP_LIMIT is no size"), "{arguments:?}: {said}");
+        assert!(!said.contains("is not here"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn a_bad_file_after_a_good_one_stops_both() {
     let good = file("good.csv", churn(100, 1, 4096).csv);
     let bad = file("bad.csv", "op,id,size,stream,time_us\na,1,-5,0,0\n");
