@@ -169,7 +169,7 @@ impl World {
         let plan = match random.below(8) {
             0..2 => Plan::Never,
             2 => Plan::Random { per_million: 3_000, seed },
-            3 => Plan::NthThenOk { at: random.below(60), times: random.below(12) },
+            3 => Plan::NthThenOk { at: random.below(60), times: random.below(40) },
             _ => {
                 let kind = KINDS[usize::try_from(random.below(KINDS.len() as u64)).unwrap()];
                 Plan::Kind(kind, random.below(6))

@@ -24,7 +24,7 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// The range from `base` on is reserved and unmapped, and the pages are unmapped pages of `page` bytes.
+    /// The range from `base` on is reserved and unmapped, and the pages are of `page` bytes and mapped at one other place at most.
     unsafe fn map_each(&self, base: u64, page: u64, pages: &[Page]) -> Result<()> {
         let mut done = 0;
         for group in groups(pages) {

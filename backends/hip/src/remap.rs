@@ -32,7 +32,7 @@ impl Hip {
     /// # Safety
     ///
     /// The run is reserved and unmapped, its reservation's positions are mapped as `mapped` says, and the pages are
-    /// unmapped pages of `run.page` bytes.
+    /// of `run.page` bytes and mapped at one other place at most.
     unsafe fn map_each(&self, run: &Run, pages: &[Page], mapped: &Mapped) -> Result<()> {
         let size = bytes(run.page)?;
         for (done, (address, page)) in (run.base..).step_by(size).zip(pages).enumerate() {

@@ -34,6 +34,8 @@ struct State {
 struct Group {
     live: u64,
     mapped: u64,
+    /// Mapped at a second position: about to move.
+    twice: u64,
 }
 
 /// Consecutive pages of one group.
@@ -78,16 +80,18 @@ impl State {
         if group.live & piece.mask != piece.mask {
             return Err(ErrorKind::Stale.into());
         }
-        if group.mapped & piece.mask != 0 {
+        if group.twice & piece.mask != 0 {
             return Err(ErrorKind::Busy.into());
         }
+        group.twice |= group.mapped & piece.mask;
         group.mapped |= piece.mask;
         Ok(())
     }
 
     fn leave(&mut self, piece: Piece) {
         if let Some(group) = self.groups.get_mut(&piece.group) {
-            group.mapped &= !piece.mask;
+            group.mapped &= !piece.mask | group.twice;
+            group.twice &= !piece.mask;
         }
     }
 
@@ -101,6 +105,7 @@ impl State {
         let gone = if lost == Lost::Yes { live } else { live & !group.mapped };
         group.live &= !gone;
         group.mapped &= !gone;
+        group.twice &= !gone;
         if group.live == 0 {
             self.groups.remove(&piece.group);
         }

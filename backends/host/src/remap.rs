@@ -74,7 +74,7 @@ unsafe impl Remap for Host {
         alive.and(verdict)
     }
 
-    /// Answers `Stale` for a page that was destroyed, and `Busy` also for one that is mapped elsewhere.
+    /// Answers `Stale` for a page that was destroyed, and `Busy` also for one that is mapped at two positions.
     unsafe fn map_pages(&self, block: &Block, first: u64, pages: &[Page]) -> Result<()> {
         let (body, slots) = self.slots(block)?;
         if pages.is_empty() { Ok(()) } else { slots.map(&body.memory, first, pages) }

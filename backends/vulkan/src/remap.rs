@@ -49,7 +49,8 @@ impl Vulkan {
 }
 
 // SAFETY: position `first + i` is bound to the memory that `Pages` keeps for `pages[i]`, until it is unbound; unbinding
-// does not touch the memory.
+// does not touch the memory. A page that moves is bound at two positions while no device work uses it, so that nothing is
+// read or written through an alias.
 unsafe impl Remap for Vulkan {
     type Block = Block;
 

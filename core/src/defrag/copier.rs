@@ -1,14 +1,18 @@
 //! Copies inside a block, and through a bounce block where the device cannot copy there directly.
 #![forbid(unsafe_code)]
 use crate::device::{Block, Device, insist};
-use crate::lane::{MoveDown, SlotId};
+use crate::lane::{MoveDown, SlotId, room_for};
 use crate::{
-    Backend, HeapId, InsideBlock, Move as CopyRegion, Place, Result, TimelineId, Transfer,
+    Backend, ErrorKind, HeapId, InsideBlock, Move as CopyRegion, Place, Result, TimelineId,
+    Transfer,
 };
 use alloc::{sync::Arc, vec::Vec};
 
 /// Limit of the slides in one batch, so that the list stays small when host memory is short.
 const BATCH: usize = 1024;
+
+/// Bytes that are copied through the host at once.
+const PIECE: u64 = 1 << 20;
 
 /// A copy inside one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,17 +75,39 @@ impl<B: Backend> OverlapCopier<'_, B> {
             let step = Step { from: slide.from.offset + done, to: slide.to + done, size };
             if let Err(error) = self.step(&step) {
                 // The overwritten bytes are at their new place: copy them back, the last step first.
-                let back = gone
-                    .iter()
-                    .rev()
-                    .try_for_each(|gone: &Step| insist(|| self.step(&gone.back())));
-                if back.is_err() {
-                    tracing::error!(?back, "the driver copies nothing any more; bytes are lost");
-                }
-                return Err(error);
+                return gone.iter().rev().try_for_each(|gone| self.undo(gone)).and(Err(error));
             }
             gone.push(step);
             done += size;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes of a step back, through the host where the driver copies nothing on the device any more.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost` where that does not work either: the bytes are at two places for ever, so they are lost.
+    fn undo(&self, step: &Step) -> Result<()> {
+        let back = step.back();
+        let copied = insist(|| self.step(&back)).or_else(|_| self.copy_by_host(&back));
+        copied.map_err(|error| {
+            tracing::error!(%error, "the driver copies nothing any more; bytes are lost");
+            ErrorKind::DeviceLost.into()
+        })
+    }
+
+    /// Copies bytes up, from the last on: what is overwritten was copied before.
+    fn copy_by_host(&self, step: &Step) -> Result<()> {
+        let mut bytes = room_for(step.size.min(PIECE) as usize)?;
+        let mut left = step.size;
+        while left > 0 {
+            let size = left.min(PIECE);
+            left -= size;
+            bytes.resize(size as usize, 0);
+            let at = |offset: u64| Place { block: self.block.raw(), offset: offset + left };
+            insist(|| self.transfer.read(self.on, at(step.from), &mut bytes))?;
+            insist(|| self.transfer.write(self.on, at(step.to), &bytes))?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::copier::{self, OverlapCopier};
 use super::window::{Planned, cheapest, last, widest};
 use crate::device::Block;
 use crate::device::insist;
-use crate::lane::{Ask, BegunShift, BegunSlides, Lane, MoveDown, Piece, SlotId, Window};
+use crate::lane::{Ask, BegunSlides, Lane, MoveDown, Piece, Shifted, SlotId, Window};
 use crate::{Backend, InsideBlock, Result, TimelineId, Transfer};
 use core::cell::Cell;
 use std::time::Instant;
@@ -188,17 +188,12 @@ impl<B: Backend> Lane<B> {
     ///
     /// Driver errors; pages that had moved by then stay at their new place, the rest at their old one.
     pub(crate) fn close_unmapped_ranges(&self, own: u64) -> Result<Option<Slid>> {
-        let Some((block, begun)) = self.begin_shift(own) else { return Ok(None) };
-        let mut done = self.shared.device.backend().wait_idle();
-        let mut made = 0;
-        for one in &begun {
-            if done.is_ok() {
-                done = self.shift(&block, one);
-                made += usize::from(done.is_ok());
-            }
-        }
-        let moves = begun[..made].iter().map(BegunShift::moves).sum();
-        self.end_shift(&begun, made);
-        done.map(|()| Some(Slid { moves, bytes: 0 }))
+        let Some(begun) = self.begin_shift(own) else { return Ok(None) };
+        let (shifted, done) = match self.shared.device.backend().wait_idle() {
+            Ok(()) => self.shift(&begun),
+            Err(error) => (Shifted::default(), Err(error)),
+        };
+        self.end_shift(&begun, shifted);
+        done.map(|()| Some(Slid { moves: begun.moves(shifted), bytes: 0 }))
     }
 }

@@ -488,7 +488,7 @@ const ATTEMPTS: u32 = 8;
 
 /// Repeats a call a few times while the driver refuses it, even with `DeviceLost`: on a lost device that does no harm, and
 /// if the report was wrong, copies in flight must not be forgotten.
-pub(crate) fn insist(call: impl Fn() -> Result<()>) -> Result<()> {
+pub(crate) fn insist(mut call: impl FnMut() -> Result<()>) -> Result<()> {
     (1..ATTEMPTS).fold(call(), |answer, _| answer.or_else(|_| call()))
 }
 

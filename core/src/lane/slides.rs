@@ -5,10 +5,10 @@ use super::pages::Pager;
 use super::snapshot::{Found, SlotsByKey};
 use super::table::SlotId;
 use super::{Lane, State, Suballocator};
-use crate::device::Block;
+use crate::device::{Block, insist};
 use crate::{Align, Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
-use omniheap_strategy::{BlockId, Key, Strategy, Tlsf};
+use omniheap_strategy::{BlockId, Grant, Key, Strategy, Tlsf};
 
 /// A piece of a block. The pieces of a block are adjacent and in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,35 +215,85 @@ struct Stretch {
     span: Span,
     slots: Vec<SlotId>,
     holes: Vec<(Key, Span)>,
-    /// The last of its pieces.
-    last: Key,
+    /// The first and the last of its pieces.
+    ends: (Key, Key),
 }
 
 impl Stretch {
     const fn behind(key: Key, range: Span) -> Self {
         let span = Span { offset: range.offset + range.size, size: 0 };
-        Self { range: (key, range), span, slots: Vec::new(), holes: Vec::new(), last: key }
+        let range = (key, range);
+        Self { range, span, slots: Vec::new(), holes: Vec::new(), ends: (key, key) }
+    }
+
+    /// Adds the piece that follows.
+    fn add(&mut self, key: Key, span: Span) {
+        let first = if self.span.size == 0 { key } else { self.ends.0 };
+        (self.ends, self.span.size) = ((first, key), span.end() - self.span.offset);
+    }
+
+    /// Takes its holes, so that no request gets them.
+    fn hold(&mut self, tlsf: &mut Tlsf) -> Result<(), ErrorKind> {
+        let holes: Vec<Key> = self.holes.iter().map(|(key, _)| *key).collect();
+        hold(tlsf, &mut self.holes)?;
+        for (hole, (held, _)) in holes.into_iter().zip(&self.holes) {
+            for end in [&mut self.ends.0, &mut self.ends.1] {
+                *end = if *end == hole { *held } else { *end };
+            }
+        }
+        Ok(())
     }
 }
 
 /// A stretch whose allocations are marked as moving, and whose holes and range are held.
-pub(crate) struct BegunShift {
+struct BegunShift {
     stretch: Stretch,
     pages: Vec<Page>,
     /// The distance it moves: its range, and adjacent ranges before it that are closed too.
     by: u64,
+    /// Addresses without memory for a stretch that is larger than that distance: no driver maps pages over pages.
+    aside: Option<Grant>,
 }
 
-impl BegunShift {
-    /// The number of allocations in it.
-    pub(crate) fn moves(&self) -> u64 {
-        self.stretch.slots.len() as u64
+/// Stretches that are about to move, lowest first.
+pub(crate) struct BegunShifts<B: Backend> {
+    block: Arc<Block<B>>,
+    shifts: Vec<BegunShift>,
+}
+
+/// How far a lane's stretches got.
+///
+/// Pages are mapped at their new place before the old mapping goes. So a driver that refuses, however often, loses no byte.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shifted {
+    /// Stretches that are at their new place, from the first on.
+    made: usize,
+    /// Whether the next one is aside: the driver did not map it further down.
+    is_aside: bool,
+    /// Where the stretch that was moved last is mapped too: the driver did not unmap it there.
+    leftover: Option<Leftover>,
+}
+
+/// Addresses at which pages are still mapped that are elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leftover {
+    /// Those that a stretch left.
+    Old,
+    /// Those set aside.
+    Aside(Key),
+}
+
+impl<B: Backend> BegunShifts<B> {
+    /// The number of allocations that moved.
+    pub(crate) fn moves(&self, shifted: Shifted) -> u64 {
+        let moved = &self.shifts[..shifted.made + usize::from(shifted.is_aside)];
+        moved.iter().map(|one| one.stretch.slots.len() as u64).sum()
     }
 }
 
 impl<B: Backend> Lane<B> {
     /// Finds the stretches that can move, and holds them.
-    pub(crate) fn begin_shift(&self, own: u64) -> Option<(Arc<Block<B>>, Vec<BegunShift>)> {
+    pub(crate) fn begin_shift(&self, own: u64) -> Option<BegunShifts<B>> {
         let mut state = self.lock_state_to_plan(own)?;
         let stretches = state.stretches(self.shared.device.backend().caps().neighbour_granularity);
         let state = &mut *state;
@@ -252,52 +302,78 @@ impl<B: Backend> Lane<B> {
         else {
             return None;
         };
-        let held = state.blocks[pager.block().0 as usize].as_ref()?;
-        let mut begun: Vec<BegunShift> = Vec::with_capacity(stretches.len());
+        let block = Arc::clone(&state.blocks[pager.block().0 as usize].as_ref()?.block);
+        let mut shifts: Vec<BegunShift> = Vec::with_capacity(stretches.len());
+        let end = stretches.last().map_or(0, |last| last.span.end());
         for mut stretch in stretches {
-            let ends_in_hole = stretch.holes.last().is_some_and(|(key, _)| *key == stretch.last);
-            if hold(tlsf, &mut stretch.holes).is_err() {
+            let follows = |last: &&BegunShift| last.stretch.span.end() == stretch.range.1.offset;
+            let by = stretch.range.1.size + shifts.last().filter(follows).map_or(0, |last| last.by);
+            if stretch.hold(tlsf).is_err() {
                 break;
             }
-            if let Some((key, _)) = stretch.holes.last().filter(|_| ends_in_hole) {
-                stretch.last = *key;
+            let size = stretch.span.size;
+            let aside = (size > by).then(|| pager.set_aside(tlsf, end, size));
+            if aside == Some(None) {
+                release(tlsf, &stretch.holes);
+                break;
             }
             pager.take_unmapped(stretch.range.1);
             stretch.slots.iter().for_each(|slot| state.slots.set_moving(*slot));
             state.held_bytes += total(&stretch.holes);
-            let follows = |last: &&BegunShift| last.stretch.span.end() == stretch.range.1.offset;
-            let before = begun.last().filter(follows).map_or(0, |last| last.by);
-            let (pages, by) = (pager.pages_at(stretch.span), before + stretch.range.1.size);
-            begun.push(BegunShift { stretch, pages, by });
+            let (pages, aside) = (pager.pages_at(stretch.span), aside.flatten());
+            shifts.push(BegunShift { stretch, pages, by, aside });
         }
-        (!begun.is_empty()).then(|| (Arc::clone(&held.block), begun))
+        (!shifts.is_empty()).then_some(BegunShifts { block, shifts })
     }
 
-    /// Publishes the new places of the first stretches, and the old ones of the rest.
-    pub(crate) fn end_shift(&self, begun: &[BegunShift], made: usize) {
+    /// Maps the pages of the stretches further down, until the driver refuses. The device is idle.
+    pub(crate) fn shift(&self, begun: &BegunShifts<B>) -> (Shifted, Result<()>) {
+        let mut shifted = Shifted::default();
+        let mut shifts = begun.shifts.iter();
+        let done = shifts.try_for_each(|one| self.shift_one(&begun.block, one, &mut shifted));
+        (shifted, done)
+    }
+
+    fn shift_one(
+        &self,
+        block: &Block<B>,
+        BegunShift { stretch, pages, by, aside }: &BegunShift,
+        shifted: &mut Shifted,
+    ) -> Result<()> {
+        let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
+        let (old, new) = (stretch.span, Span { offset: stretch.span.offset - by, ..stretch.span });
+        let map = |at| self.map(block, at, page, pages);
+        let unmap = |shifted: &mut Shifted, at, leftover| {
+            insist(|| self.unmap(block, at)).inspect_err(|_| shifted.leftover = Some(leftover))
+        };
+        let Some(Grant { span: aside, key, .. }) = *aside else {
+            map(new)?;
+            shifted.made += 1;
+            return unmap(shifted, old, Leftover::Old);
+        };
+        map(aside)?;
+        unmap(shifted, old, Leftover::Aside(key))?;
+        map(new).inspect_err(|_| shifted.is_aside = true)?;
+        shifted.made += 1;
+        unmap(shifted, aside, Leftover::Aside(key))
+    }
+
+    /// Publishes the new places of the stretches that moved, and the old ones of the rest.
+    pub(crate) fn end_shift(&self, begun: &BegunShifts<B>, shifted: Shifted) {
         let mut state = self.state.lock();
         let state = &mut *state;
         if let (Some(pager), Suballocator::General(tlsf)) =
             (&mut state.pager, &mut state.suballocator)
         {
-            put_ranges_behind(pager, tlsf, begun, made);
-            for one in begun {
+            put_ranges_behind(pager, tlsf, &begun.shifts, shifted);
+            for one in &begun.shifts {
                 release(tlsf, &one.stretch.holes);
                 state.held_bytes -= total(&one.stretch.holes);
             }
         }
-        let moved = begun[..made].iter().map(|one| one.stretch.slots.len()).sum();
-        let all = begun.iter().flat_map(|one| one.stretch.slots.iter().copied());
+        let moved = usize::try_from(begun.moves(shifted)).expect("as many as there are slots");
+        let all = begun.shifts.iter().flat_map(|one| one.stretch.slots.iter().copied());
         state.end_moves(self, all, moved);
-    }
-
-    /// Maps the pages of a stretch further down; on failure they are where they were. The device is idle.
-    ///
-    /// # Errors
-    ///
-    /// As for [`shift_pages`](Self::shift_pages).
-    pub(crate) fn shift(&self, block: &Block<B>, one: &BegunShift) -> Result<()> {
-        self.shift_pages(block, one.stretch.span, one.by, &one.pages)
     }
 }
 
@@ -330,7 +406,7 @@ impl<B: Backend> State<B> {
                 }
                 Some(_) => return open = None,
             }
-            (stretch.last, stretch.span.size) = (key, span.end() - stretch.span.offset);
+            stretch.add(key, span);
         });
         found.extend(open);
         found.retain(|stretch| !stretch.slots.is_empty());
@@ -339,9 +415,14 @@ impl<B: Backend> State<B> {
 }
 
 /// Puts the unmapped ranges of the stretches that moved behind them, joined where stretches were adjacent. Restores the others.
-fn put_ranges_behind(pager: &mut Pager, tlsf: &mut Tlsf, begun: &[BegunShift], made: usize) {
+fn put_ranges_behind(
+    pager: &mut Pager,
+    tlsf: &mut Tlsf,
+    shifts: &[BegunShift],
+    Shifted { made, is_aside, leftover }: Shifted,
+) {
     let mut carried: Option<Key> = None;
-    for (number, BegunShift { stretch, .. }) in begun.iter().enumerate() {
+    for (number, BegunShift { stretch, .. }) in shifts.iter().enumerate() {
         let mut range = stretch.range.0;
         if number >= made {
             pager.abandon_unmapped(tlsf, range);
@@ -352,10 +433,89 @@ fn put_ranges_behind(pager: &mut Pager, tlsf: &mut Tlsf, begun: &[BegunShift], m
             Some((before, Err(_))) => pager.abandon_unmapped(tlsf, before),
             None => {}
         }
-        pager.shifted(tlsf, range, stretch.last, stretch.span);
+        pager.exchange(tlsf, range, stretch.ends, stretch.span);
         carried = Some(range);
     }
-    if let Some(range) = carried {
-        pager.abandon_unmapped(tlsf, range);
+    if let Some(BegunShift { stretch, aside: Some(aside), .. }) = shifts.get(made)
+        && is_aside
+    {
+        pager.exchange(tlsf, aside.key, stretch.ends, stretch.span);
+    }
+    // Where something is still mapped, nothing else can be.
+    match carried {
+        Some(range) if leftover == Some(Leftover::Old) => pager.strand_unmapped(tlsf, range),
+        Some(range) => pager.abandon_unmapped(tlsf, range),
+        None => {}
+    }
+    for Grant { key, .. } in shifts.iter().filter_map(|one| one.aside) {
+        match leftover {
+            Some(Leftover::Aside(left)) if left == key => pager.strand_unmapped(tlsf, key),
+            _ => pager.abandon_unmapped(tlsf, key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is published of stretches that moved, by what the driver did.
+    use super::*;
+    use crate::Class;
+
+    const PAGE: u64 = 1 << 16;
+
+    fn span(first: u64, pages: u64) -> Span {
+        Span { offset: first * PAGE, size: pages * PAGE }
+    }
+
+    /// A page, an unmapped range of `gap` pages, and a stretch of two pages that is about to move over it.
+    fn begun(gap: u64) -> (Pager, Tlsf, Vec<BegunShift>) {
+        let mut tlsf = Tlsf::new(Align::ONE);
+        let block = tlsf.add_block(64 * PAGE).unwrap();
+        let mut pager = Pager::new(&mut tlsf, block, 64 * PAGE, PAGE).unwrap();
+        let all = pager.set_apart(&mut tlsf, (3 + gap) * PAGE, |_| true).unwrap();
+        pager.reserve_table(all.span).unwrap();
+        pager.hand_over(all, &(0..3 + gap).map(Page).collect::<Vec<_>>());
+        tlsf.free(all.key).unwrap();
+        tlsf.carve(block, span(0, 1), Class::Linear).unwrap();
+        let key = tlsf.carve(block, span(1 + gap, 2), Class::Linear).unwrap().key;
+        let range = pager.take_pages(&mut tlsf, gap * PAGE, None, |_| true)[0];
+        pager.note_unmapped(&mut tlsf, range);
+        pager.take_unmapped(range.span);
+        let mut stretch = Stretch::behind(range.key, range.span);
+        stretch.add(key, span(1 + gap, 2));
+        let pages = pager.pages_at(stretch.span);
+        let (size, by) = (stretch.span.size, range.span.size);
+        let aside =
+            (size > by).then(|| pager.set_aside(&mut tlsf, (3 + gap) * PAGE, size).unwrap());
+        (pager, tlsf, Vec::from([BegunShift { stretch, pages, by, aside }]))
+    }
+
+    /// Publishes, and says where the stretch is, what else has memory by the table, and what is out of use.
+    fn publish(gap: u64, shifted: impl Fn(&BegunShift) -> Shifted) -> (u64, Vec<u64>, u64) {
+        let (mut pager, mut tlsf, shifts) = begun(gap);
+        put_ranges_behind(&mut pager, &mut tlsf, &shifts, shifted(&shifts[0]));
+        let at = tlsf.grant(shifts[0].stretch.ends.0).unwrap().span.offset / PAGE;
+        let mapped = pager.mapped_spans().into_iter();
+        let mapped = mapped.flat_map(|(span, _)| (span.offset..span.end()).step_by(1 << 16));
+        assert_eq!(pager.in_flight_bytes(), pager.stranded_bytes(), "nothing else is set apart");
+        (at, mapped.map(|offset| offset / PAGE).collect(), pager.stranded_bytes() / PAGE)
+    }
+
+    #[test]
+    fn a_stretch_is_where_its_pages_are_and_nothing_is_mapped_over_what_is_left() {
+        let (made, is_aside, leftover) = (1, false, None);
+        let moved = Shifted { made, is_aside, leftover };
+        assert_eq!(publish(1, |_| moved), (1, vec![0, 1, 2], 0));
+        assert_eq!(publish(3, |_| moved), (1, vec![0, 1, 2], 0));
+        let none = Shifted::default();
+        assert_eq!(publish(1, |_| none), (2, vec![0, 2, 3], 0));
+        assert_eq!(publish(1, |_| Shifted { is_aside: true, ..none }), (4, vec![0, 4, 5], 0));
+        let old = Some(Leftover::Old);
+        assert_eq!(publish(3, |_| Shifted { leftover: old, ..moved }), (1, vec![0, 1, 2], 3));
+        let aside = |one: &BegunShift| one.aside.map(|piece| Leftover::Aside(piece.key));
+        let keeps = |one: &BegunShift| Shifted { leftover: aside(one), ..moved };
+        assert_eq!(publish(1, keeps), (1, vec![0, 1, 2], 2));
+        let stays = |one: &BegunShift| Shifted { leftover: aside(one), ..none };
+        assert_eq!(publish(1, stays), (2, vec![0, 2, 3], 2));
     }
 }

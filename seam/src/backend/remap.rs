@@ -68,6 +68,9 @@ pub unsafe trait Remap: Send + Sync {
 
     /// Maps `pages` at positions `first..` of a reserved block: all or none.
     ///
+    /// A page that moves is mapped at its new position before its old one is unmapped, so that it always has an address. It
+    /// is at two positions meanwhile, and no device work uses it.
+    ///
     /// # Errors
     ///
     /// `OutOfRange`, `Busy` (a position is mapped already), `OutOfHostMemory`, `DeviceLost`, `Driver`.
@@ -75,7 +78,7 @@ pub unsafe trait Remap: Send + Sync {
     /// # Safety
     ///
     /// `block` came from [`reserve`](Self::reserve) of this backend, the pages from [`create`](Self::create) for the
-    /// same heap, none of them is mapped, and of a page group all are named, side by side.
+    /// same heap, none of them is mapped at more than one other position, and of a page group all are named, side by side.
     unsafe fn map_pages(&self, block: &Self::Block, first: u64, pages: &[Page]) -> Result<()>;
 
     /// Unmaps positions `first..first + count`, which are all mapped.

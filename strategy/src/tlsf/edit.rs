@@ -167,29 +167,42 @@ impl Tlsf {
         Ok(self.grant_of(index))
     }
 
-    /// Moves a live span after `last`. The spans in between move down by its size. Keys stay.
+    /// Exchanges a live span with the live spans from `first` to `last`, which follow it or are as long together. Keys stay.
     ///
     /// # Errors
     ///
-    /// `Stale` when one of the two is not live, `OutOfRange` when `last` does not follow, or a hole is between them.
-    pub fn put_behind(&mut self, key: Key, last: Key) -> Result<Grant, ErrorKind> {
-        let (index, last) = (self.live_index(key)?, self.live_index(last)?);
-        let Node { size, .. } = self.nodes.get(index);
-        let mut at = index;
+    /// `Stale` when one of them is not live, `OutOfRange` when `last` does not follow `first`, when a hole or the span itself is
+    /// among them, or when they neither follow the span nor are as long, in its block.
+    pub fn exchange(&mut self, key: Key, first: Key, last: Key) -> Result<Grant, ErrorKind> {
+        let [index, first, last] =
+            [self.live_index(key)?, self.live_index(first)?, self.live_index(last)?];
+        let mut at = first;
         while at != last {
             at = self.nodes.next(at);
             let node = self.nodes.get(at);
-            if node.is_hole() || node.is_edge() {
+            if node.is_hole() || node.is_edge() || at == index {
                 return Err(ErrorKind::OutOfRange);
             }
         }
-        at = index;
-        while at != last {
-            at = self.nodes.next(at);
-            self.nodes.set_offset(at, self.nodes.offset(at) - size);
+        let (from, to) = (self.nodes.offset(first), self.nodes.offset(index));
+        let (length, follows) = (self.nodes.end(last) - from, self.nodes.next(index) == first);
+        let fits = follows || length == self.nodes.size(index);
+        if index == first || !fits || self.grant_of(index).block != self.grant_of(first).block {
+            return Err(ErrorKind::OutOfRange);
         }
-        self.nodes.set_offset(index, self.nodes.end(last));
-        self.nodes.move_behind(index, last);
+        self.nodes.set_offset(index, if follows { to + length } else { from });
+        let before = self.nodes.previous(first);
+        let (mut behind, mut at) = (index, first);
+        loop {
+            let next = self.nodes.next(at);
+            self.nodes.set_offset(at, self.nodes.offset(at) - from + to);
+            self.nodes.move_behind(at, behind);
+            if at == last {
+                break;
+            }
+            (behind, at) = (at, next);
+        }
+        self.nodes.move_behind(index, if follows { last } else { before });
         Ok(self.grant_of(index))
     }
 

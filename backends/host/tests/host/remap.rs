@@ -102,8 +102,10 @@ fn mistakes_are_refused_and_change_nothing() {
     let p = pages(&host, 4);
     map(&host, &block, 0, &p[..2]).expect("empty");
     assert_eq!(kind(map(&host, &block, 1, &p[2..3])), ErrorKind::Busy, "position taken");
-    assert_eq!(kind(map(&host, &block, 4, &[p[2], p[0]])), ErrorKind::Busy, "page taken");
-    assert_eq!(kind(map(&host, &block, 4, &[p[2], p[2]])), ErrorKind::Busy, "page twice");
+    map(&host, &block, 5, &p[..1]).expect("a second position, as for a move");
+    assert_eq!(kind(map(&host, &block, 6, &[p[2], p[0]])), ErrorKind::Busy, "a third");
+    unmap(&host, &block, 5, 1).expect("idle");
+    assert_eq!(kind(map(&host, &block, 4, &[p[2]; 3])), ErrorKind::Busy, "three in one call");
     assert_eq!(kind(map(&host, &block, 7, &p[2..])), ErrorKind::OutOfRange);
     assert_eq!(kind(map(&host, &block, u64::MAX, &p[2..])), ErrorKind::OutOfRange);
     assert_eq!(kind(map(&host, &block, 4, &[Page(99)])), ErrorKind::Stale);

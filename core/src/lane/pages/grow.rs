@@ -1,7 +1,6 @@
 //! Growing by pages: addresses stay where they are, memory goes where it is needed.
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
 use super::{Pager, take_groups};
-use crate::device::insist;
 use crate::device::{Block, InFlightGuard, LARGEST_GROUP};
 use crate::lane::SlotId;
 use crate::lane::WaitMode;
@@ -228,8 +227,8 @@ impl<B: Backend> Lane<B> {
         let remap = device.remap().ok_or(ErrorKind::Unsupported)?;
         device.count_call();
         let began = Instant::now();
-        // SAFETY: `block` is this lane's reservation, the pages were created for its heap and taken from the spare
-        // list or fresh, or unmapped by `shift_pages` just now, so they are mapped nowhere.
+        // SAFETY: `block` is this lane's reservation. The pages were created for its heap, and are mapped nowhere (fresh, or from
+        // the spare list) or at one other place (`Lane::shift`).
         unsafe { remap.map_pages(block.raw(), span.offset / page, pages) }?;
         device.cost(self.shared.heap).learn_mapping(pages.len() as u64, began.elapsed());
         Ok(())
@@ -317,34 +316,11 @@ impl<B: Backend> Lane<B> {
         let began = Instant::now();
         // SAFETY: the span was carved out of a hole whose last use the device has passed (`carve_unused_pages`), and nobody
         // else can be granted it meanwhile; or its owner holds all of it and has waited for the device
-        // (`shift_pages`, `dismantle`); or the lane is asleep, so nobody is granted a span of it, and the pass has waited for
+        // (`Lane::shift`, `dismantle`); or the lane is asleep, so nobody is granted a span of it, and the pass has waited for
         // every timeline that uses its bytes (`take_memory`).
         unsafe { remap.unmap_pages(block.raw(), span.offset / page, span.size / page) }?;
         device.cost(self.shared.heap).learn_unmapping(span.size / page, began.elapsed());
         Ok(())
-    }
-
-    /// Maps the pages of a span `by` bytes further down, where nothing is mapped; on failure they are where they were.
-    ///
-    /// The span is this lane's, held by the caller, and the device is idle.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says; `DeviceLost` where it maps nothing any more, not even what was mapped before: the bytes are gone.
-    pub(in crate::lane) fn shift_pages(
-        &self,
-        block: &Block<B>,
-        span: Span,
-        by: u64,
-        pages: &[Page],
-    ) -> Result<()> {
-        let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
-        let below = Span { offset: span.offset - by, ..span };
-        self.unmap(block, span)?;
-        let Err(why) = self.map(block, below, page, pages) else { return Ok(()) };
-        let Err(back) = insist(|| self.map(block, span, page, pages)) else { return Err(why) };
-        tracing::error!(%back, "the driver maps nothing any more; bytes are lost");
-        Err(ErrorKind::DeviceLost.into())
     }
 
     /// Returns every free page to the driver. Returns the number of bytes.

@@ -194,16 +194,23 @@ impl Pager {
         self.table[self.slots(span)].to_vec()
     }
 
-    /// Notes that the pages of `span`, up to the live span `last`, were mapped where an unmapped range set apart before them was; the range
-    /// is now behind them.
-    pub(crate) fn shifted(&mut self, tlsf: &mut Tlsf, range: Key, last: Key, span: Span) {
-        let put = tlsf.put_behind(range, last);
-        debug_assert!(put.is_ok(), "what is held stays side by side");
-        if let Ok(Grant { span: range, .. }) = put {
-            let both = Span { offset: span.offset - range.size, size: span.size + range.size };
-            let (slots, (_, by)) = (self.slots(both), self.positions(range));
-            self.table[slots].rotate_left(usize::try_from(by).expect("within the table"));
-        }
+    /// Notes that the pages of `span`, which the live spans from `first` to `last` fill, were mapped where a span set apart was:
+    /// right before it, or as long. That is now where they were.
+    pub(crate) fn exchange(
+        &mut self,
+        tlsf: &mut Tlsf,
+        range: Key,
+        (first, last): (Key, Key),
+        span: Span,
+    ) {
+        let old = tlsf.grant(range).map(|range| range.span);
+        let exchanged = tlsf.exchange(range, first, last);
+        debug_assert!(exchanged.is_ok(), "what is held stays side by side");
+        let (Ok(old), Ok(_)) = (old, exchanged) else { return };
+        let pages = self.pages_at(span);
+        let (from, to) = (self.slots(span), self.slots(Span { offset: old.offset, ..span }));
+        self.table[from].fill(NO_PAGE);
+        self.table[to].copy_from_slice(&pages);
     }
 
     /// Takes back an unmapped range that was set apart, wherever it is now.
@@ -211,6 +218,28 @@ impl Pager {
         if let Ok(piece) = tlsf.grant(range) {
             self.abandon(tlsf, piece);
         }
+    }
+
+    /// Keeps a span that was set apart out of use until the lane ends, wherever it is now.
+    pub(in crate::lane) fn strand_unmapped(&mut self, tlsf: &Tlsf, range: Key) {
+        self.stranded += tlsf.grant(range).map_or(0, |piece| piece.span.size);
+    }
+
+    /// Sets apart addresses at the start of the last unmapped range, if that has as many and begins behind everything else.
+    pub(in crate::lane) fn set_aside(
+        &mut self,
+        tlsf: &mut Tlsf,
+        behind: u64,
+        size: u64,
+    ) -> Option<Grant> {
+        let (offset, key) = self.unmapped.last_key_value().map(|(at, key)| (*at, *key))?;
+        let (range, span) = (tlsf.grant(key).ok()?.span, Span { offset, size });
+        if offset < behind || size > range.size || self.reserve_table(span).is_err() {
+            return None;
+        }
+        let piece = self.isolate(tlsf, key, span).ok()?;
+        self.in_flight += size;
+        Some(piece)
     }
 
     /// Takes whole pages out of holes, the largest first, until `wanted` bytes are found.

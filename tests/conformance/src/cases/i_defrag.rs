@@ -1,10 +1,13 @@
 //! I: moving live data together.
+#![expect(unsafe_code, reason = "maps pages and frees their block on the seam itself")]
 use super::{place_of, take};
 use crate::case::Case;
 use crate::rng::Rng;
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, write_stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use omniheap_core::{Allocation, Backend, Manager, PoolConfig, Request, TimelineId, UserPool};
+use omniheap_core::{
+    Allocation, Backend, Manager, Place, PoolConfig, Request, TimelineId, UserPool,
+};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;
@@ -18,6 +21,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         work_queued_before_a_move_is_done proves [77] needs [Transfer];
         moves_stay_in_their_heap_and_pool proves [78] needs [Transfer];
         dedicated_allocations_stay_alone proves [49, 78] needs [Transfer];
+        a_page_that_moves_is_at_two_places_meanwhile proves [72, 73] needs [Pages, Transfer];
     }
 }
 
@@ -247,4 +251,34 @@ fn dedicated_allocations_stay_alone<B: Backend + 'static>(world: &World<B>) {
     assert_eq!(apart.len(), 4, "each has its own driver object");
     intact(&alone);
     intact(&shared);
+}
+
+fn a_page_that_moves_is_at_two_places_meanwhile<B: Backend + 'static>(world: &World<B>) {
+    let (backend, heap, on) = (world.backend(), world.device_heap(), TimelineId::MAIN);
+    let page = backend.caps().heap_ids().find_map(|(id, it)| it.page.filter(|_| id == heap));
+    let page = page.expect("the heap has pages").get();
+    let (remap, transfer) =
+        (backend.as_remap().expect("needed"), backend.as_transfer().expect("needed"));
+    let block = remap.reserve(heap, 8 * page).expect("addresses");
+    let at = |position: u64| Place { block: &block, offset: position * page };
+    let mut pages = Vec::new();
+    remap.create(heap, 2, &mut pages).expect("room");
+    let (wrote, mut read) = ([7; 64], [0; 64]);
+    // SAFETY: the pages are fresh; then they are mapped at one other place.
+    unsafe { remap.map_pages(&block, 4, &pages) }.expect("no memory there");
+    transfer.write(on, at(5), &wrote).expect("mapped");
+    backend.wait_idle().expect("alive");
+    // SAFETY: as above, and nothing is queued that uses them.
+    unsafe { remap.map_pages(&block, 0, &pages) }.expect("a second place");
+    // SAFETY: the device is idle.
+    unsafe { remap.unmap_pages(&block, 4, 2) }.expect("mapped there");
+    transfer.read(on, at(1), &mut read).expect("mapped");
+    assert_eq!(read, wrote, "the bytes came along");
+    backend.wait_idle().expect("alive");
+    // SAFETY: the device is idle; after this the pages are mapped nowhere.
+    unsafe { remap.unmap_pages(&block, 0, 2) }.expect("mapped there");
+    // SAFETY: mapped nowhere, and nobody else knows them.
+    unsafe { remap.destroy(heap, &pages) }.expect("made here");
+    // SAFETY: the block came from this backend, which is idle, and has no pages.
+    unsafe { backend.free(block) }.expect("empty");
 }

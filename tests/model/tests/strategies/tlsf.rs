@@ -91,6 +91,30 @@ impl World {
         }
     }
 
+    /// Exchanges one with `count` others in the order of addresses.
+    fn exchange(&mut self, pick: u8, first: u8, count: usize) {
+        let Some((one, key)) = self.pick(pick) else { return };
+        let start = usize::from(first) % self.live.len();
+        let run: Vec<_> = self.live.iter().skip(start).take(count).map(|(a, b)| (*a, *b)).collect();
+        let (from, to) = (run[0].0, run.last().map_or(0, |(at, (size, _))| at + size));
+        let is_whole = run.iter().map(|(_, (size, _))| size).sum::<u64>() == to - from;
+        let is_apart = !run.iter().any(|(at, _)| *at == one.offset);
+        let (follows, is_as_long) = (from == one.end(), to - from == one.size);
+        let last = run[run.len() - 1].1.1;
+        let exchanged = self.tlsf.exchange(key, run[0].1.1, last);
+        if !(is_whole && is_apart && (follows || is_as_long)) {
+            return assert_eq!(exchanged, Err(ErrorKind::OutOfRange));
+        }
+        for (at, _) in &run {
+            self.live.remove(at);
+        }
+        self.live.remove(&one.offset);
+        self.live.extend(run.into_iter().map(|(at, it)| (at - from + one.offset, it)));
+        let new = if follows { to - one.size } else { from };
+        assert_eq!(exchanged.map(|grant| grant.span), Ok(Span { offset: new, ..one }));
+        self.live.insert(new, (one.size, key));
+    }
+
     fn free(&mut self, pick: u8) {
         let Some((span, key)) = self.pick(pick) else { return };
         assert_eq!(self.tlsf.free(key).map(|grant| grant.span), Ok(span));
@@ -128,13 +152,15 @@ fn carved_split_and_joined_spans_follow_the_map() {
     let result = runner("carving").run(&input, |ops| {
         let mut world = World::new();
         for (op, a, b) in ops {
-            match op % 6 {
+            match op % 8 {
                 0 => world.allocate(u64::from(a % 40) + 1),
                 1 => world.carve(Span { offset: u64::from(a), size: u64::from(b % 32) }),
                 2 => world.split(a, u64::from(b % 24)),
                 3 => world.join(a, b),
                 // Neighbours, so that many joins succeed.
                 4 => world.join(a, a.wrapping_add(1)),
+                5 => world.exchange(a, b, 1 + usize::from(op / 64)),
+                6 => world.exchange(a, a.wrapping_add(1), 1 + usize::from(op / 64)),
                 _ => world.free(a),
             }
             world.check();
