@@ -110,7 +110,10 @@ pub mod residency {
     };
     #[cfg(target_os = "linux")]
     pub use omniheap_residency::FileStore;
-    pub use omniheap_residency::{Arena, ArenaConfig, ArenaReport, HostStore, Nothing, Stretch};
+    pub use omniheap_residency::{
+        Arena, ArenaConfig, ArenaReport, Held, HostStore, Moved, Nothing, Resident, Residents,
+        Stretch,
+    };
 }
 
 /// Copies between allocations, staging, pins, and kernels that run over allocations.

@@ -10,12 +10,14 @@ mod file;
 mod host;
 mod memory;
 mod nothing;
+mod residents;
 
 pub use arena::{Arena, ArenaConfig, ArenaReport, Stretch};
 #[cfg(target_os = "linux")]
 pub use file::FileStore;
 pub use host::HostStore;
 pub use nothing::Nothing;
+pub use residents::{Held, Moved, Resident, Residents};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,7 +1,9 @@
 //! How much of a heap may be held: budgets, domains that share a device, and asking the program to free something.
 #![forbid(unsafe_code)]
+use super::config::number_of;
 use super::{Manager, ManagerConfig, Pressure, Relief};
 use crate::device::HeapUse;
+use crate::pool::Pool;
 use crate::{Backend, ErrorKind, HeapId, Result};
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -115,7 +117,7 @@ impl<B: Backend> Manager<B> {
         let mut returned = self.trim()?;
         let device = |heap: &crate::Heap| heap.kind == crate::HeapKind::Device;
         for (heap, _) in self.caps().heap_ids().filter(|(_, heap)| device(heap)) {
-            if returned < bytes && self.relieve(heap, bytes - returned) == Relief::Freed {
+            if returned < bytes && self.relieve(heap, bytes - returned, None) == Relief::Freed {
                 returned += self.trim()?;
             }
         }
@@ -156,11 +158,11 @@ impl Drop for Asking {
 
 impl<B: Backend> Manager<B> {
     /// Runs the pressure callbacks, without a lock; not again for what such a callback itself asks for.
-    pub(super) fn relieve(&self, heap: HeapId, wanted: u64) -> Relief {
+    pub(super) fn relieve(&self, heap: HeapId, wanted: u64, asker: Option<&Pool<B>>) -> Relief {
         let Some(_asking) = Asking::begin(self.number()) else { return Relief::Nothing };
         let callbacks: Vec<_> = self.inner.callbacks.lock().clone();
         let reserved = self.inner.device.heap_use(heap).map_or(0, |heap| heap.reserved);
-        let pressure = Pressure { heap, wanted, reserved };
+        let pressure = Pressure { heap, wanted, reserved, asker: asker.map(number_of) };
         let mut relief = Relief::Nothing;
         for callback in callbacks {
             if callback(&pressure) == Relief::Freed {

@@ -87,6 +87,8 @@ pub struct Pressure {
     pub wanted: u64,
     /// Bytes held from the heap.
     pub reserved: u64,
+    /// The pool that asks, as a number; none where no request does.
+    pub(super) asker: Option<usize>,
 }
 
 /// What a pressure callback did.
@@ -184,6 +186,18 @@ impl<B: Backend> UserPool<B> {
         }
     }
 
+    /// The heap that the pool takes its memory from.
+    #[must_use]
+    pub fn heap(&self) -> HeapId {
+        self.pool.shared.heap
+    }
+
+    /// Whether a pressure callback was called for a request from this pool: it must not be put to sleep for that.
+    #[must_use]
+    pub fn is_asking(&self, pressure: &Pressure) -> bool {
+        pressure.asker == Some(number_of(&self.pool))
+    }
+
     /// Bytes that the pool holds from the driver.
     #[must_use]
     pub fn reserved(&self) -> u64 {
@@ -198,4 +212,9 @@ impl<B: Backend> UserPool<B> {
     pub fn trim(&self) -> crate::Result<u64> {
         self.pool.trim()
     }
+}
+
+/// A number that no other living pool has.
+pub(super) fn number_of<B: Backend>(pool: &Pool<B>) -> usize {
+    core::ptr::from_ref(pool).addr()
 }

@@ -6,8 +6,8 @@ use crate::event::{Event, Rung};
 use crate::lane::{Ask, FastPathMiss, Lane, SlotId, WaitMode};
 use crate::pool::Pool;
 use crate::{
-    Backend, Contents, Driver, ErrorKind, HeapId, HeapKind, Placement, Ranking, Request, Result,
-    Sharing, TimelineId,
+    Backend, Contents, Driver, ErrorKind, HeapKind, Placement, Ranking, Request, Result, Sharing,
+    TimelineId,
 };
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -205,13 +205,14 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Above the soft limit: gives back what is empty, and asks for more to be freed.
-    fn ease(&self, heap: HeapId, wanted: u64) {
+    fn ease(&self, pool: &Pool<B>, wanted: u64) {
+        let heap = pool.shared.heap;
         let above =
             self.inner.device.heap_use(heap).is_ok_and(|heap| heap.reserved > heap.soft_limit);
         if above {
             // What cannot be given back now is no reason to fail a request that was served.
             let _ = self.trim();
-            self.relieve(heap, wanted);
+            self.relieve(heap, wanted, Some(pool));
         }
     }
 
@@ -405,7 +406,7 @@ impl<'a, B: Backend> Climb<'a, B> {
             }
         };
         let mut unclaimed = Unclaimed { lane, slot: Some(grown?) };
-        manager.ease(pool.shared.heap, ask.size);
+        manager.ease(pool, ask.size);
         let slot = unclaimed.slot.take().expect("taken just above");
         Ok(Some((Some(Rung::Driver), (Arc::clone(lane), slot))))
     }
@@ -452,9 +453,13 @@ impl<'a, B: Backend> Climb<'a, B> {
         Ok(None)
     }
 
+    fn relieve(&self) -> Relief {
+        self.manager.relieve(self.pool.shared.heap, self.ask.size, Some(self.pool))
+    }
+
     /// Asks the program to free something.
     fn ask_program(&mut self) -> Result<Option<Served<B>>> {
-        if self.manager.relieve(self.pool.shared.heap, self.ask.size) != Relief::Freed {
+        if self.relieve() == Relief::Nothing {
             return Ok(None);
         }
         if let Some(found) = self.search(WaitMode::Poll)? {
@@ -507,7 +512,7 @@ impl<'a, B: Backend> Climb<'a, B> {
     }
 
     fn ask_program_for_block(&mut self) -> Result<Option<Served<B>>> {
-        if self.manager.relieve(self.pool.shared.heap, self.ask.size) != Relief::Freed {
+        if self.relieve() == Relief::Nothing {
             return Ok(None);
         }
         self.manager.trim_for(self.pool)?;

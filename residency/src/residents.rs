@@ -1,0 +1,373 @@
+//! Pools that make room for each other.
+use crate::lock;
+use omniheap_core::{
+    AllocateError, Backend, BackingStore, ErrorKind, HeapId, Manager, Pressure, Relief, Result,
+    Sleep, UserPool, Wake,
+};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+
+/// Part of a limit that must stay free when a pool comes back: a budget that flutters by less moves nothing.
+const MARGIN: u64 = 16;
+
+/// How a pool makes room: start from [`Resident::to`].
+#[derive(Clone, Debug)]
+pub struct Resident {
+    store: Arc<dyn BackingStore>,
+    priority: i32,
+}
+
+impl Resident {
+    /// The pool's bytes wait in this store. Its priority is zero.
+    pub fn to(store: Arc<dyn BackingStore>) -> Self {
+        Self { store, priority: 0 }
+    }
+
+    /// Pools with a lower priority make room for this one, and with the same one those that were not used for a longer time.
+    #[must_use]
+    pub const fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+}
+
+/// What a [step](Residents::step) did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Moved {
+    /// Pools that fell asleep.
+    pub slept: u64,
+    /// Pools that woke up.
+    pub woken: u64,
+    /// Bytes that were returned to the driver.
+    pub returned: u64,
+}
+
+/// A set of pools of one manager that may need more memory together than there is.
+///
+/// When memory is short, pools of the set fall asleep before a request fails: those of the lowest priority first, and of these the one that
+/// was not [touched](Self::touch) for the longest time. [`step`](Self::step) does so too when the budget shrinks, and wakes pools when there is
+/// room again. A pool that is [held](Self::hold), or that asks for memory itself, stays awake; so does every pool of a higher priority than
+/// the one that asks. Requests from outside the set come before all pools in it.
+///
+/// Requests from a pool that sleeps, and accesses to what is in it, fail with `Asleep`: hold what is about to be used.
+///
+/// The unit is a pool: put into one pool what is used together.
+///
+/// ```
+/// use omniheap_core::{Limits, Manager, PoolConfig, Request};
+/// use omniheap_host::Host;
+/// use omniheap_residency::{HostStore, Resident, Residents};
+/// use std::sync::Arc;
+///
+/// let manager = Manager::new(Host::new());
+/// let heap = manager.caps().heap_ids().find(|(_, heap)| heap.page.is_some()).expect("it has pages").0;
+/// manager.set_budget(heap, Limits::hard(64 << 20))?;
+/// let residents = Residents::of(&manager);
+/// let layers = [0, 1, 2].map(|_| Arc::new(manager.create_pool(heap, PoolConfig::new().sleepable()).unwrap()));
+/// layers.iter().for_each(|layer| residents.add(layer, Resident::to(HostStore::new())));
+///
+/// // Three times 30 MiB do not fit into 64: the layer that was not used for the longest time makes room.
+/// for layer in &layers {
+///     let _held = residents.hold(layer)?;
+///     std::mem::forget(layer.allocate(&Request::new(30 << 20))?);
+/// }
+/// assert_eq!(layers.each_ref().map(|layer| layer.residence().asleep), [true, false, false]);
+/// let _held = residents.hold(&layers[0])?;
+/// assert_eq!(layers.each_ref().map(|layer| layer.residence().asleep), [false, true, false]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Residents<B: Backend> {
+    manager: Manager<B>,
+    shared: Arc<Shared<B>>,
+}
+
+struct Shared<B: Backend> {
+    state: Mutex<State<B>>,
+    /// A pool has fallen asleep, or did not.
+    tried: Condvar,
+}
+
+struct State<B: Backend> {
+    members: Vec<Member<B>>,
+    /// Counts touches.
+    clock: u64,
+}
+
+struct Member<B: Backend> {
+    pool: Weak<UserPool<B>>,
+    how: Resident,
+    /// When it was touched last.
+    touched: u64,
+    holds: u64,
+    /// Whether a thread puts it to sleep now.
+    is_leaving: bool,
+    /// Whether this set put it to sleep, so that it may wake it.
+    is_ours: bool,
+}
+
+impl<B: Backend> fmt::Debug for Residents<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Residents")
+            .field("pools", &lock(&self.shared.state).members.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A pool that stays awake until this is dropped.
+#[derive(Debug)]
+#[must_use = "the pool may fall asleep as soon as this is dropped"]
+pub struct Held<'a, B: Backend> {
+    residents: &'a Residents<B>,
+    pool: Arc<UserPool<B>>,
+}
+
+impl<B: Backend> Drop for Held<'_, B> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.residents.shared.state);
+        if let Some(member) = state.of(&self.pool) {
+            member.holds -= 1;
+        }
+    }
+}
+
+/// For whom room is made.
+struct Asker<B: Backend> {
+    heap: HeapId,
+    /// Pools above it stay awake.
+    priority: i32,
+    /// Stays awake.
+    pool: Weak<UserPool<B>>,
+}
+
+impl<B: Backend> State<B> {
+    fn of(&mut self, pool: &Arc<UserPool<B>>) -> Option<&mut Member<B>> {
+        self.members.iter_mut().find(|member| std::ptr::eq(member.pool.as_ptr(), &raw const **pool))
+    }
+
+    fn touch(&mut self, pool: &Arc<UserPool<B>>) -> Option<&mut Member<B>> {
+        self.clock += 1;
+        let now = self.clock;
+        let member = self.of(pool)?;
+        member.touched = now;
+        Some(member)
+    }
+
+    /// Takes the pool that makes room next for a request, if one may, with how it sleeps; not those that were tried.
+    fn victim(&mut self, asker: &Asker<B>, tried: &[Weak<UserPool<B>>]) -> Option<Victim<B>> {
+        let may = |member: &&mut Member<B>| {
+            let is = |other: &Weak<UserPool<B>>| other.ptr_eq(&member.pool);
+            member.holds == 0
+                && !member.is_leaving
+                && member.how.priority <= asker.priority
+                && !tried.iter().chain([&asker.pool]).any(is)
+                && member.pool.upgrade().is_some_and(|pool| pool.heap() == asker.heap)
+        };
+        let found = self.members.iter_mut().filter(may);
+        let next = found.min_by_key(|member| (member.how.priority, member.touched))?;
+        let pool = next.pool.upgrade()?;
+        next.is_leaving = true;
+        Some((pool, Sleep::to(Arc::clone(&next.how.store))))
+    }
+
+    /// Pools that this set put to sleep, in the order in which they come back.
+    fn away(&self) -> Vec<Arc<UserPool<B>>> {
+        let mut found: Vec<_> = self.members.iter().filter(|member| member.is_ours).collect();
+        found.sort_by_key(|member| std::cmp::Reverse((member.how.priority, member.touched)));
+        found.into_iter().filter_map(|member| member.pool.upgrade()).collect()
+    }
+}
+
+/// A pool that makes room, and how.
+type Victim<B> = (Arc<UserPool<B>>, Sleep);
+
+impl<B: Backend> Shared<B> {
+    /// Puts pools to sleep until so many bytes went back to the driver, or none is left.
+    fn make_room(&self, asker: &Asker<B>, wanted: u64) -> Moved {
+        let (mut moved, mut tried) = (Moved::default(), Vec::new());
+        while moved.returned < wanted {
+            let victim = lock(&self.state).victim(asker, &tried);
+            let Some((pool, sleep)) = victim else { break };
+            let slept = pool.sleep(&sleep);
+            if let Some(member) = lock(&self.state).of(&pool) {
+                member.is_leaving = false;
+                member.is_ours |= slept.is_ok();
+            }
+            self.tried.notify_all();
+            tried.push(Arc::downgrade(&pool));
+            match slept {
+                Ok(slept) => {
+                    moved.slept += 1;
+                    moved.returned += slept.returned;
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyAsleep => {}
+                // Another one may be able to.
+                Err(error) => tracing::debug!(%error, "a pool stays awake"),
+            }
+        }
+        moved
+    }
+
+    /// Makes room for a request.
+    fn relieve(&self, pressure: &Pressure) -> Relief {
+        let is_asking =
+            |member: &&Member<B>| member.pool.upgrade().is_some_and(|it| it.is_asking(pressure));
+        let state = lock(&self.state);
+        let asks = state.members.iter().find(is_asking);
+        let (priority, pool) = asks
+            .map_or((i32::MAX, Weak::new()), |member| (member.how.priority, member.pool.clone()));
+        drop(state);
+        let asker = Asker { heap: pressure.heap, priority, pool };
+        match self.make_room(&asker, pressure.wanted).slept {
+            0 => Relief::Nothing,
+            _ => Relief::Freed,
+        }
+    }
+}
+
+impl<B: Backend + 'static> Residents<B> {
+    /// An empty set of pools of a manager.
+    pub fn of(manager: &Manager<B>) -> Self {
+        let state = Mutex::new(State { members: Vec::new(), clock: 0 });
+        let shared = Arc::new(Shared { state, tried: Condvar::new() });
+        let known = Arc::downgrade(&shared);
+        manager.on_pressure(move |pressure| {
+            known.upgrade().map_or(Relief::Nothing, |shared| shared.relieve(pressure))
+        });
+        Self { manager: manager.clone(), shared }
+    }
+
+    /// Adds a [sleepable](omniheap_core::PoolConfig::sleepable) pool, which counts as touched; a pool that is in the set makes room as is said
+    /// now. It leaves the set when it is dropped.
+    pub fn add(&self, pool: &Arc<UserPool<B>>, how: Resident) {
+        let mut state = lock(&self.shared.state);
+        state.members.retain(|member| member.pool.strong_count() > 0);
+        if let Some(member) = state.touch(pool) {
+            member.how = how;
+            return;
+        }
+        let touched = state.clock;
+        let pool = Arc::downgrade(pool);
+        state.members.push(Member {
+            pool,
+            how,
+            touched,
+            holds: 0,
+            is_leaving: false,
+            is_ours: false,
+        });
+    }
+
+    /// Notes that a pool was used now: of those with its priority it makes room last and comes back first.
+    pub fn touch(&self, pool: &Arc<UserPool<B>>) {
+        lock(&self.shared.state).touch(pool);
+    }
+
+    /// Wakes a pool if it is asleep, and keeps it awake until what is returned is dropped. Counts as a touch.
+    ///
+    /// Pools that have no higher priority make room, where they are not held themselves. Nobody waits for them: two threads that
+    /// hold what the other one needs both hear that memory is short.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` for a pool that is not in the set; out of memory where the others cannot make room; what the stores and the driver say. The
+    /// pool is then asleep and has all its bytes.
+    pub fn hold(&self, pool: &Arc<UserPool<B>>) -> Result<Held<'_, B>, AllocateError> {
+        let mut state = lock(&self.shared.state);
+        let member = state.touch(pool).ok_or(ErrorKind::Stale)?;
+        member.holds += 1;
+        let priority = member.how.priority;
+        let held = Held { residents: self, pool: Arc::clone(pool) };
+        // From now on nobody puts it to sleep, but a thread may have begun.
+        while state.of(pool).is_some_and(|member| member.is_leaving) {
+            state = self.shared.tried.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        let asker = Asker { heap: pool.heap(), priority, pool: Arc::downgrade(pool) };
+        loop {
+            match self.wake(pool) {
+                Err(error) if error.kind().is_out_of_memory() => {
+                    let wanted = pool.residence().stored;
+                    if self.shared.make_room(&asker, wanted).slept == 0 {
+                        return Err(error);
+                    }
+                }
+                woken => return woken.map(|_| held),
+            }
+        }
+    }
+
+    /// Wakes a pool; whether it was asleep.
+    fn wake(&self, pool: &Arc<UserPool<B>>) -> Result<bool, AllocateError> {
+        let woken = match pool.wake(&Wake::all()) {
+            Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(false),
+            woken => woken.map(|()| true),
+        };
+        if woken.is_ok()
+            && let Some(member) = lock(&self.shared.state).of(pool)
+        {
+            member.is_ours = false;
+        }
+        woken
+    }
+
+    /// Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and pools that the set had put
+    /// to sleep come back, the last touched first, where a sixteenth of the limit stays free. Call it now and then, once a frame say, after
+    /// [`Manager::step`], which reads the driver's budget.
+    ///
+    /// # Errors
+    ///
+    /// What the stores and the driver say when a pool wakes up; it is then asleep and has all its bytes. Not that memory is short.
+    pub fn step(&self) -> Result<Moved, AllocateError> {
+        let mut heaps: Vec<_> =
+            lock(&self.shared.state).members.iter().filter_map(heap_of).collect();
+        heaps.sort_unstable_by_key(|heap| heap.0);
+        heaps.dedup();
+        let mut sum = Moved::default();
+        for heap in heaps {
+            let moved = self.step_in(heap)?;
+            sum.slept += moved.slept;
+            sum.woken += moved.woken;
+            sum.returned += moved.returned;
+        }
+        Ok(sum)
+    }
+
+    fn step_in(&self, heap: HeapId) -> Result<Moved, AllocateError> {
+        let (over, room) = self.over_and_room(heap)?;
+        if over > 0 {
+            let nobody = Asker { heap, priority: i32::MAX, pool: Weak::new() };
+            return Ok(self.shared.make_room(&nobody, over));
+        }
+        let (mut moved, mut left) = (Moved::default(), room);
+        let away = lock(&self.shared.state).away();
+        for pool in away.iter().filter(|pool| pool.heap() == heap) {
+            let need = pool.residence().stored;
+            if need > left {
+                break; // Smaller ones behind it would come back before it for ever.
+            }
+            match self.wake(pool) {
+                Ok(woken) => moved.woken += u64::from(woken),
+                Err(error) if error.kind().is_out_of_memory() => break,
+                Err(error) => return Err(error),
+            }
+            left -= need.max(pool.reserved()).min(left);
+        }
+        Ok(moved)
+    }
+
+    /// Bytes held above the limits of a heap, and bytes that may be held more.
+    fn over_and_room(&self, heap: HeapId) -> Result<(u64, u64)> {
+        let held = self.manager.heap_use(heap)?;
+        let own = (held.soft_limit.min(held.hard_limit), held.reserved);
+        let driver = held.driver.map(|driver| (driver.budget, driver.used));
+        let limits = [Some(own), driver].into_iter().flatten();
+        let over = |(limit, used): (u64, u64)| used.saturating_sub(limit);
+        let room = |(limit, used): (u64, u64)| (limit - limit / MARGIN).saturating_sub(used);
+        Ok((limits.clone().map(over).max().unwrap_or(0), limits.map(room).min().unwrap_or(0)))
+    }
+}
+
+fn heap_of<B: Backend>(member: &Member<B>) -> Option<HeapId> {
+    member.pool.upgrade().map(|pool| pool.heap())
+}

@@ -1,0 +1,203 @@
+//! Pools that make room for each other: who falls asleep, who comes back, and that no byte is lost.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+use omniheap_core::*;
+use omniheap_host::{Host, heap};
+use omniheap_residency::{Arena, ArenaConfig, HostStore, Moved, Resident, Residents};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const HEAP: HeapId = HeapId(0);
+const MIB: u64 = 1 << 20;
+
+type Pool = Arc<UserPool<Host>>;
+
+struct World {
+    manager: Manager<Host>,
+    residents: Residents<Host>,
+    arena: Arena,
+}
+
+impl World {
+    /// A device of 64 MiB.
+    fn new() -> Self {
+        let device = heap(HeapKind::Device, 64 * MIB).page(Some(Align::of(64 << 10)));
+        let manager = Manager::new(Host::builder().heap(device).open().unwrap());
+        let mut config = ArenaConfig::default();
+        (config.piece, config.threads) = (8 * MIB, Some(1));
+        let residents = Residents::of(&manager);
+        Self { manager, residents, arena: Arena::with_config(config).unwrap() }
+    }
+
+    fn pool(&self) -> Pool {
+        Arc::new(self.manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap())
+    }
+
+    /// A pool of the set, with so many bytes that are all `value`.
+    fn resident(&self, priority: i32, size: u64, value: u8) -> (Pool, Allocation<Host>) {
+        let pool = self.pool();
+        let how = Resident::to(HostStore::within(&self.arena)).priority(priority);
+        self.residents.add(&pool, how);
+        let one = pool.allocate(&Request::new(size)).unwrap();
+        one.fill(0, size, value).unwrap();
+        (pool, one)
+    }
+}
+
+fn asleep<const N: usize>(pools: [&Pool; N]) -> [bool; N] {
+    pools.map(|pool| pool.residence().asleep)
+}
+
+fn check(one: &Allocation<Host>, value: u8) {
+    let mut seen = vec![0; usize::try_from(one.size()).unwrap()];
+    one.read(0, &mut seen).unwrap();
+    assert!(seen.iter().all(|byte| *byte == value), "{one:?} has other bytes");
+}
+
+#[test]
+fn the_lowest_priority_makes_room_and_of_these_who_was_not_touched() {
+    let world = World::new();
+    let [(a, in_a), (b, _b), (c, _c)] = [(0, 1), (0, 2), (-1, 3)]
+        .map(|(priority, value)| world.resident(priority, 20 * MIB, value));
+    world.residents.touch(&a);
+    let (d, _d) = world.resident(1, 10 * MIB, 4);
+    assert_eq!(asleep([&a, &b, &c, &d]), [false, false, true, false], "the lowest priority");
+    let (e, _e) = world.resident(1, 15 * MIB, 5);
+    assert_eq!(asleep([&a, &b, &c, &e]), [false, true, true, false], "the longest untouched");
+    let held = world.residents.hold(&b).unwrap();
+    assert_eq!(asleep([&a, &b]), [true, false], "who has the same priority makes room too");
+    drop(held);
+    let _held = world.residents.hold(&a).unwrap();
+    check(&in_a, 1);
+    assert_eq!(asleep([&d, &e]), [false, false], "a higher priority stays");
+}
+
+#[test]
+fn who_asks_stays_awake_and_so_does_a_higher_priority() {
+    let world = World::new();
+    let (high, _high) = world.resident(1, 40 * MIB, 1);
+    let (low, _low) = world.resident(0, 10 * MIB, 2);
+    let refused = low.allocate(&Request::new(20 * MIB)).unwrap_err();
+    assert!(refused.kind().is_out_of_memory(), "{refused}");
+    assert_eq!(asleep([&high, &low]), [false, false]);
+    let more = high.allocate(&Request::new(20 * MIB)).unwrap();
+    assert_eq!(asleep([&high, &low]), [false, true]);
+    drop(more);
+    // A request from outside comes before all.
+    let outside = world.manager.allocate(&Request::new(60 * MIB)).unwrap();
+    assert_eq!(asleep([&high, &low]), [true, true]);
+    drop(outside);
+}
+
+#[test]
+fn what_is_held_or_pinned_is_passed_over() {
+    let world = World::new();
+    let (held, _held) = world.resident(0, 20 * MIB, 1);
+    let (pinned, in_pinned) = world.resident(0, 20 * MIB, 2);
+    let (other, _other) = world.resident(0, 20 * MIB, 3);
+    let guard = world.residents.hold(&held).unwrap();
+    let pin = in_pinned.binding();
+    let (_last, _in_last) = world.resident(0, 20 * MIB, 4);
+    assert_eq!(asleep([&held, &pinned, &other]), [false, false, true]);
+    let refused = world.residents.hold(&other).unwrap();
+    assert_eq!(asleep([&_last, &other]), [true, false]);
+    let error = world.residents.hold(&_last).unwrap_err();
+    assert!(error.kind().is_out_of_memory(), "two are held and one is pinned: {error}");
+    assert!(_last.residence().asleep);
+    drop((guard, pin, refused));
+    let stranger = world.pool();
+    assert_eq!(world.residents.hold(&stranger).unwrap_err().kind(), ErrorKind::Stale);
+}
+
+#[test]
+fn steps_follow_the_budget_and_a_flutter_moves_nothing() {
+    let world = World::new();
+    let soft = |soft: u64| {
+        world.manager.set_budget(HEAP, Limits { soft, hard: 64 * MIB }).unwrap();
+        world.residents.step().unwrap()
+    };
+    let (a, in_a) = world.resident(0, 20 * MIB, 1);
+    let (b, in_b) = world.resident(0, 20 * MIB, 2);
+    assert_eq!(soft(64 * MIB), Moved::default());
+    let moved = soft(32 * MIB);
+    assert_eq!((moved.slept, moved.woken, moved.returned), (1, 0, 20 * MIB));
+    assert_eq!(asleep([&a, &b]), [true, false]);
+    // 40 MiB and a sixteenth are needed.
+    for limit in [40 * MIB, 40 * MIB + 409_600, 40 * MIB, 42 * MIB] {
+        assert_eq!(soft(limit), Moved::default(), "{limit}");
+    }
+    assert_eq!(soft(44 * MIB).woken, 1);
+    for limit in [44 * MIB, 43 * MIB, 44 * MIB + 409_600, 40 * MIB] {
+        assert_eq!(soft(limit), Moved::default(), "{limit}");
+    }
+    check(&in_a, 1);
+    // Both leave, and the one that was touched last comes back first, though the other one would fit.
+    assert_eq!(soft(MIB).slept, 2);
+    world.residents.touch(&a);
+    assert_eq!(soft(24 * MIB).woken, 1);
+    assert_eq!(asleep([&a, &b]), [false, true]);
+    assert_eq!(soft(64 * MIB).woken, 1);
+    check(&in_b, 2);
+    // What its owner put to sleep stays so.
+    b.sleep(&Sleep::to(HostStore::within(&world.arena))).unwrap();
+    assert_eq!(soft(64 * MIB), Moved::default());
+    assert!(b.residence().asleep);
+}
+
+#[test]
+fn pools_and_sets_that_are_gone_are_not_asked() {
+    let world = World::new();
+    let (pool, one) = world.resident(0, 40 * MIB, 1);
+    drop((one, pool));
+    world.manager.trim().unwrap();
+    let (kept, _kept) = world.resident(0, 40 * MIB, 1);
+    let World { manager, residents, .. } = world;
+    drop(residents);
+    let refused = manager.allocate(&Request::new(40 * MIB)).unwrap_err();
+    assert!(refused.kind().is_out_of_memory());
+    assert!(!kept.residence().asleep);
+}
+
+/// Twice as many bytes as there are: eight threads hold pools, check and change them, and fill others.
+#[test]
+fn threads_that_need_more_than_there_is_lose_no_byte() {
+    let world = World::new();
+    world.manager.set_budget(HEAP, Limits::hard(2 * MIB)).unwrap();
+    let all: Vec<_> = (0..16u8).map(|value| world.resident(0, MIB / 4, value)).collect();
+    let values: Vec<_> = (0..16).map(AtomicU64::new).collect();
+    let users: Vec<_> = (0..16).map(|_| std::sync::Mutex::new(())).collect();
+    let held = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let (world, all, values, users, held) = (&world, &all, &values, &users, &held);
+            scope.spawn(move || {
+                let mut seed = thread + 1;
+                for round in 0..200 {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let at = usize::try_from(seed >> 60).unwrap();
+                    let (pool, one) = &all[at];
+                    match world.residents.hold(pool) {
+                        Ok(guard) => {
+                            let _alone = users[at].lock().unwrap();
+                            check(one, values[at].load(Relaxed) as u8);
+                            let value = (thread * 200 + round) % 251;
+                            one.fill(0, one.size(), value as u8).unwrap();
+                            values[at].store(value, Relaxed);
+                            held.fetch_add(1, Relaxed);
+                            drop(guard);
+                        }
+                        Err(error) => assert!(error.kind().is_out_of_memory(), "{error}"),
+                    }
+                    if round % 8 == 0 {
+                        world.residents.step().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert!(held.load(Relaxed) > 400, "{held:?} of 1600 were held");
+    for (at, (pool, one)) in all.iter().enumerate() {
+        let _held = world.residents.hold(pool).unwrap();
+        check(one, values[at].load(Relaxed) as u8);
+    }
+    world.manager.validate().unwrap();
+}
