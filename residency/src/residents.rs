@@ -1,10 +1,10 @@
 //! Pools that make room for each other.
 use crate::lock;
+use core::fmt;
 use omniheap_core::{
     AllocateError, Backend, BackingStore, ErrorKind, HeapId, Manager, Pressure, Relief, Result,
     Sleep, UserPool, Wake,
 };
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 /// Part of a limit that must stay free when a pool comes back: a budget that flutters by less moves nothing.
@@ -142,7 +142,9 @@ struct Asker<B: Backend> {
 
 impl<B: Backend> State<B> {
     fn of(&mut self, pool: &Arc<UserPool<B>>) -> Option<&mut Member<B>> {
-        self.members.iter_mut().find(|member| std::ptr::eq(member.pool.as_ptr(), &raw const **pool))
+        self.members
+            .iter_mut()
+            .find(|member| core::ptr::eq(member.pool.as_ptr(), &raw const **pool))
     }
 
     fn touch(&mut self, pool: &Arc<UserPool<B>>) -> Option<&mut Member<B>> {
@@ -173,7 +175,7 @@ impl<B: Backend> State<B> {
     /// Pools that this set put to sleep, in the order in which they come back.
     fn away(&self) -> Vec<Arc<UserPool<B>>> {
         let mut found: Vec<_> = self.members.iter().filter(|member| member.is_ours).collect();
-        found.sort_by_key(|member| std::cmp::Reverse((member.how.priority, member.touched)));
+        found.sort_by_key(|member| core::cmp::Reverse((member.how.priority, member.touched)));
         found.into_iter().filter_map(|member| member.pool.upgrade()).collect()
     }
 }

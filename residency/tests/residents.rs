@@ -1,10 +1,10 @@
 //! Pools that make room for each other: who falls asleep, who comes back, and that no byte is lost.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
 use omniheap_residency::{Arena, ArenaConfig, HostStore, Moved, Resident, Residents};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const HEAP: HeapId = HeapId(0);
 const MIB: u64 = 1 << 20;
@@ -96,13 +96,13 @@ fn what_is_held_or_pinned_is_passed_over() {
     let (other, _other) = world.resident(0, 20 * MIB, 3);
     let guard = world.residents.hold(&held).unwrap();
     let pin = in_pinned.binding();
-    let (_last, _in_last) = world.resident(0, 20 * MIB, 4);
+    let (last, _in_last) = world.resident(0, 20 * MIB, 4);
     assert_eq!(asleep([&held, &pinned, &other]), [false, false, true]);
     let refused = world.residents.hold(&other).unwrap();
-    assert_eq!(asleep([&_last, &other]), [true, false]);
-    let error = world.residents.hold(&_last).unwrap_err();
+    assert_eq!(asleep([&last, &other]), [true, false]);
+    let error = world.residents.hold(&last).unwrap_err();
     assert!(error.kind().is_out_of_memory(), "two are held and one is pinned: {error}");
-    assert!(_last.residence().asleep);
+    assert!(last.residence().asleep);
     drop((guard, pin, refused));
     let stranger = world.pool();
     assert_eq!(world.residents.hold(&stranger).unwrap_err().kind(), ErrorKind::Stale);
@@ -163,7 +163,7 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
     let world = World::new();
     world.manager.set_budget(HEAP, Limits::hard(2 * MIB)).unwrap();
     let all: Vec<_> = (0..16u8).map(|value| world.resident(0, MIB / 4, value)).collect();
-    let values: Vec<_> = (0..16).map(AtomicU64::new).collect();
+    let values: Vec<_> = (0..16).map(AtomicU8::new).collect();
     let users: Vec<_> = (0..16).map(|_| std::sync::Mutex::new(())).collect();
     let held = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -178,9 +178,9 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
                     match world.residents.hold(pool) {
                         Ok(guard) => {
                             let _alone = users[at].lock().unwrap();
-                            check(one, values[at].load(Relaxed) as u8);
-                            let value = (thread * 200 + round) % 251;
-                            one.fill(0, one.size(), value as u8).unwrap();
+                            check(one, values[at].load(Relaxed));
+                            let value = u8::try_from((thread * 200 + round) % 251).unwrap();
+                            one.fill(0, one.size(), value).unwrap();
                             values[at].store(value, Relaxed);
                             held.fetch_add(1, Relaxed);
                             drop(guard);
@@ -197,7 +197,7 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
     assert!(held.load(Relaxed) > 400, "{held:?} of 1600 were held");
     for (at, (pool, one)) in all.iter().enumerate() {
         let _held = world.residents.hold(pool).unwrap();
-        check(one, values[at].load(Relaxed) as u8);
+        check(one, values[at].load(Relaxed));
     }
     world.manager.validate().unwrap();
 }
