@@ -1,7 +1,7 @@
 //! `cargo xtask mutants`: mutates the sources with every operator of a list, and runs the tests on each mutant.
 //!
 //! All mutants are built at once, each behind a number in the environment, so one build serves thousands of them. A first run of
-//! each test notes which places it executes; a mutant is tried on those tests only, the quickest first.
+//! each test notes which places it executes; a mutant is tried on those tests only, the most promising first.
 mod find;
 mod suite;
 
