@@ -22,17 +22,15 @@ const SANITIZED: [&str; 4] =
 const LIBRARIES: [&str; 8] =
     ["-p", "omniheap-c", "-p", "omniheap-torch", "--test", "abi", "--test", "host"];
 
-/// The same in a short form: programs on the adversarial device, threads, the host backend's own tests, streams over host memory,
-/// and the library for Python.
-const SANITIZED_SHORTLY: [&str; 16] = [
+/// The same in a short form: programs on the adversarial device, threads, the host backend's own tests, and streams over host
+/// memory.
+const SANITIZED_SHORTLY: [&str; 14] = [
     "-p",
     "omniheap-model",
     "-p",
     "omniheap-host",
     "-p",
     "omniheap-stream",
-    "-p",
-    "omniheap-torch",
     "--test",
     "order",
     "--test",

@@ -103,40 +103,49 @@ fn a_snapshot_of_pages_is_what_lives_in_them() {
         [SpanState::Movable, SpanState::Pinned].map(|state| spans(block, state));
     assert_eq!(movable.len() + pinned.len(), live.len());
     assert!(snapshot.is_paged() && snapshot.regions.len() > 100);
-    let mut ends = 0;
-    for region in &snapshot.regions {
-        let here = Span { offset: region.number * PAGE, size: region.size };
-        assert!(here.offset >= ends, "regions are in order and apart");
-        ends = here.end();
-        let touching = |spans: &[Span]| -> Vec<Span> {
-            spans.iter().copied().filter(|span| span.overlaps(here)).collect()
-        };
-        let (moves, stays) = (touching(&movable), touching(&pinned));
-        let begins = moves.iter().filter(|span| span.offset >= here.offset);
-        let ends = moves.iter().filter(|span| span.end() <= here.end());
-        let mut residents: Vec<_> = region.residents.iter().map(|one| one.span).collect();
-        residents.sort_unstable_by_key(|span| span.offset);
-        assert_eq!(residents, moves);
-        let known = [
-            bytes(&moves) + bytes(&stays),
-            moves.len() as u64,
-            begins.map(|span| span.size).sum(),
-            ends.map(|span| span.size).sum(),
-        ];
-        assert_eq!([region.live, region.movable, region.begins, region.ends], known);
-        assert_eq!(region.stays, !stays.is_empty());
-    }
-    for span in movable.iter().chain(&pinned) {
-        let mut touched = snapshot.touched(BlockId(0), *span);
-        let mut found = vec![];
-        while let Some(at) = snapshot.next(&mut touched) {
-            found.push(at.expect("what lives has a region"));
-        }
-        let known = snapshot.regions.iter().enumerate();
-        let known = known.filter(|(_, region)| {
-            span.overlaps(Span { offset: region.number * PAGE, size: region.size })
-        });
-        assert!(known.map(|(at, _)| at).eq(found), "{span:?}");
-    }
+    let apart = snapshot.regions.windows(2);
+    let mut apart = apart.map(|two| two[0].number + two[0].size / PAGE <= two[1].number);
+    assert!(apart.all(|apart| apart), "regions are in order");
+    snapshot.regions.iter().for_each(|region| check_pages(region, &movable, &pinned));
+    movable.iter().chain(&pinned).for_each(|span| check_touched(&snapshot, *span));
     drop(live);
+}
+
+/// The bytes of a region of pages.
+const fn place(region: &Region) -> Span {
+    Span { offset: region.number * PAGE, size: region.size }
+}
+
+/// Compares a region of pages with what touches it.
+fn check_pages(region: &Region, movable: &[Span], pinned: &[Span]) {
+    let here = place(region);
+    let touching = |spans: &[Span]| -> Vec<Span> {
+        spans.iter().copied().filter(|span| span.overlaps(here)).collect()
+    };
+    let (moves, stays) = (touching(movable), touching(pinned));
+    let begins = moves.iter().filter(|span| span.offset >= here.offset);
+    let ends = moves.iter().filter(|span| span.end() <= here.end());
+    let mut residents: Vec<_> = region.residents.iter().map(|one| one.span).collect();
+    residents.sort_unstable_by_key(|span| span.offset);
+    assert_eq!(residents, moves);
+    let known = [
+        bytes(&moves) + bytes(&stays),
+        moves.len() as u64,
+        begins.map(|span| span.size).sum(),
+        ends.map(|span| span.size).sum(),
+    ];
+    assert_eq!([region.live, region.movable, region.begins, region.ends], known);
+    assert_eq!(region.stays, !stays.is_empty());
+}
+
+/// Compares the regions that a span is said to touch with those that it does.
+fn check_touched(snapshot: &Snapshot, span: Span) {
+    let mut touched = snapshot.touched(BlockId(0), span);
+    let mut found = vec![];
+    while let Some(at) = snapshot.next(&mut touched) {
+        found.push(at.expect("what lives has a region"));
+    }
+    let known = snapshot.regions.iter().enumerate();
+    let known = known.filter(|(_, region)| span.overlaps(place(region)));
+    assert!(known.map(|(at, _)| at).eq(found), "{span:?}");
 }
