@@ -55,11 +55,9 @@ mod primitive {
     pub(super) use core::sync::atomic::AtomicBool;
     pub(super) use std::sync::{Condvar, Mutex as StdMutex};
 
-    use core::cell::Cell;
-    use core::sync::atomic::{
-        AtomicU32,
-        Ordering::{Acquire, Relaxed},
-    };
+    use core::cell::{Cell, RefCell};
+    use core::sync::atomic::Ordering::Acquire;
+    use std::sync::PoisonError;
 
     /// Takes a lock that is free; returns whether it did.
     #[inline]
@@ -67,19 +65,55 @@ mod primitive {
         !taken.swap(true, Acquire)
     }
 
-    /// Returns a small number for the calling thread. Numbers repeat only after 2³² threads.
+    /// Numbers that threads have: as many as a pool has lanes at most.
+    const NUMBERS: usize = 64;
+    /// How many living threads have each number.
+    static THREADS: StdMutex<[u32; NUMBERS]> = StdMutex::new([0; NUMBERS]);
+
+    /// A thread's number, which the next thread gets once this one has ended. So numbers follow the threads that live, and not
+    /// those that ever were.
+    struct Number(usize);
+
+    impl Number {
+        /// The lowest of the numbers that the fewest threads have.
+        fn take() -> Self {
+            let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = (0..NUMBERS).min_by_key(|number| threads[*number]).unwrap_or(0);
+            threads[number] += 1;
+            Self(number)
+        }
+    }
+
+    impl Drop for Number {
+        fn drop(&mut self) {
+            THREADS.lock().unwrap_or_else(PoisonError::into_inner)[self.0] -= 1;
+        }
+    }
+
+    /// Returns a small number for the calling thread: its own while no more than 64 threads live that asked for one.
     #[inline]
-    pub(crate) fn thread_number() -> u32 {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+    pub(crate) fn thread_number() -> usize {
         std::thread_local! {
-            static NUMBER: Cell<u32> = const { Cell::new(u32::MAX) };
+            static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
         }
         NUMBER.with(|number| {
-            if number.get() == u32::MAX {
-                number.set(NEXT.fetch_add(1, Relaxed) % (u32::MAX - 1));
+            if number.get() == usize::MAX {
+                number.set(take_number());
             }
             number.get()
         })
+    }
+
+    /// Takes a number until the thread ends. A thread that has no place for it any more gives it back at once.
+    #[cold]
+    fn take_number() -> usize {
+        std::thread_local! {
+            static TAKEN: RefCell<Option<Number>> = const { RefCell::new(None) };
+        }
+        let taken = Number::take();
+        let number = taken.0;
+        let _ = TAKEN.try_with(|keep| keep.replace(Some(taken)));
+        number
     }
 
     std::thread_local! {
@@ -106,7 +140,7 @@ mod primitive {
 
     use core::cell::Cell;
     use core::sync::atomic::{
-        AtomicU32,
+        AtomicUsize,
         Ordering::{Acquire, Relaxed},
     };
     use std::sync::PoisonError;
@@ -149,12 +183,12 @@ mod primitive {
     }
 
     /// Returns a small number for the calling thread, the same in every run of a model.
-    pub(crate) fn thread_number() -> u32 {
+    pub(crate) fn thread_number() -> usize {
         loom::lazy_static! {
-            static ref NEXT: AtomicU32 = AtomicU32::new(0);
+            static ref NEXT: AtomicUsize = AtomicUsize::new(0);
         }
         loom::thread_local! {
-            static NUMBER: u32 = NEXT.fetch_add(1, Relaxed);
+            static NUMBER: usize = NEXT.fetch_add(1, Relaxed);
         }
         NUMBER.with(|number| *number)
     }

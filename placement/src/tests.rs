@@ -1,5 +1,6 @@
 //! Tables and properties of the rules.
 mod bank;
+mod decisions;
 mod devices;
 mod layout;
 mod likeness;

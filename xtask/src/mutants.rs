@@ -1,7 +1,7 @@
 //! `cargo xtask mutants`: mutates the sources with every operator of a list, and runs the tests on each mutant.
 //!
 //! All mutants are built at once, each behind a number in the environment, so one build serves thousands of them. A first run of
-//! each test notes which places it executes; a mutant is tried on those tests only, the quickest first.
+//! each test notes which places it executes; a mutant is tried on those tests only, the most promising first.
 mod find;
 mod suite;
 
@@ -108,12 +108,14 @@ struct Options {
     seed: u64,
     /// No more are begun after this time.
     takes: Option<Duration>,
+    /// The packages whose tests are run; none for those of [`PACKAGES`].
+    tests: Vec<String>,
 }
 
 /// Tries every mutant of the named folders or files, or of [`FOLDERS`], or a sample of each.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let options = parse(arguments)?;
-    let (mutants, tests) = prepare(&options.paths, &tests_of(&options.paths))?;
+    let (mutants, tests) = prepare(&options.paths, &tests_of(&options))?;
     let state = Mutex::new(State::load()?);
     let lock = || state.lock().expect("nobody panics");
     let mut chosen = choose(&mutants, &options);
@@ -138,12 +140,14 @@ pub(crate) fn sample() -> Outcome {
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
     let (mut paths, mut count, mut seed, mut takes) = (Vec::new(), None, None, None);
+    let mut tests = Vec::new();
     let mut rest = arguments.iter();
     let number = |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok());
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--sample" => count = Some(number(rest.next()).ok_or("--sample N")?),
             "--seed" => seed = Some(number(rest.next()).ok_or("--seed S")?),
+            "--tests" => tests.push(rest.next().ok_or("--tests PACKAGE")?.clone()),
             "--minutes" => takes = Some(number(rest.next()).ok_or("--minutes M")?),
             path if root().join(path).exists() => paths.push(path.to_owned()),
             other => return Err(format!("{other} is neither an option nor a path")),
@@ -160,6 +164,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         count,
         seed,
         takes: takes.map(|minutes| Duration::from_secs(minutes * 60)),
+        tests,
     })
 }
 
@@ -279,11 +284,14 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     entries.into_iter().filter(is_source).flat_map(|path| sources(&path)).collect()
 }
 
-/// Cargo's arguments for the tests of what is changed.
-fn tests_of(folders: &[String]) -> Vec<&'static str> {
-    let under = |folder: &str| folders.iter().any(|path| path.starts_with(folder));
-    let packages = PACKAGES.iter().filter(|(folder, _)| under(folder));
-    let packages: BTreeSet<_> = packages.flat_map(|(_, packages)| *packages).collect();
+/// Cargo's arguments for the tests that were asked for, or for those of what is changed.
+fn tests_of(options: &Options) -> Vec<&str> {
+    let under = |folder: &str| options.paths.iter().any(|path| path.starts_with(folder));
+    let usual = PACKAGES.iter().filter(|(folder, _)| under(folder));
+    let packages: BTreeSet<&str> = match &*options.tests {
+        [] => usual.flat_map(|(_, packages)| packages.iter().copied()).collect(),
+        asked => asked.iter().map(String::as_str).collect(),
+    };
     packages.into_iter().flat_map(|name| ["-p", name]).chain(["--lib", "--tests"]).collect()
 }
 

@@ -18,8 +18,13 @@ const COVERAGE: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module
 const SANITIZED: [&str; 4] =
     ["omniheap-core", "omniheap-host", "omniheap-model", "omniheap-stream"];
 
-/// The same in a short form: programs on the adversarial device, the host backend's own tests, and streams over host memory.
-const SANITIZED_SHORTLY: [&str; 12] = [
+/// The libraries for C and Python, called as those call them; what needs a C compiler or a GPU's driver is left out.
+const LIBRARIES: [&str; 8] =
+    ["-p", "omniheap-c", "-p", "omniheap-torch", "--test", "abi", "--test", "host"];
+
+/// The same in a short form: programs on the adversarial device, threads, the host backend's own tests, and streams over host
+/// memory.
+const SANITIZED_SHORTLY: [&str; 14] = [
     "-p",
     "omniheap-model",
     "-p",
@@ -29,10 +34,15 @@ const SANITIZED_SHORTLY: [&str; 12] = [
     "--test",
     "order",
     "--test",
+    "threads",
+    "--test",
     "host",
     "--test",
     "plain",
 ];
+
+/// Operations of the random tests in the short form.
+const OPERATIONS: &str = "8000";
 
 /// Every sanitizer.
 const SANITIZERS: [&str; 2] = ["address", "thread"];
@@ -129,13 +139,29 @@ pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
         Some((kind, rest)) if SANITIZERS.contains(&kind.as_str()) => (vec![kind.as_str()], rest),
         _ => (SANITIZERS.to_vec(), arguments),
     };
-    let usual = SANITIZED.iter().flat_map(|package| ["-p", package]).chain(["--tests"]);
-    let (tests, operations): (Vec<&str>, _) = match rest {
-        [] => (usual.collect(), None),
-        [short] if short == "short" => (SANITIZED_SHORTLY.to_vec(), Some("8000")),
-        _ => (rest.iter().map(String::as_str).collect(), None),
-    };
-    kinds.into_iter().try_for_each(|kind| sanitized(kind, &tests, operations))
+    let usual: Vec<_> =
+        SANITIZED.iter().flat_map(|package| ["-p", package]).chain(["--tests"]).collect();
+    kinds.into_iter().try_for_each(|kind| match rest {
+        [] => {
+            sanitized(kind, &usual, None)?;
+            sanitized(kind, &LIBRARIES, None)
+        }
+        [short] if short == "short" => sanitized(kind, &SANITIZED_SHORTLY, Some(OPERATIONS)),
+        _ => sanitized(kind, &rest.iter().map(String::as_str).collect::<Vec<_>>(), None),
+    })
+}
+
+/// Runs the short form of each sanitizer that can run here; says of the others that they did not.
+pub(crate) fn sanitize_shortly() -> Outcome {
+    SANITIZERS.into_iter().try_for_each(|kind| {
+        match require().and_then(|()| require_sources(kind)) {
+            Ok(()) => sanitized(kind, &SANITIZED_SHORTLY, Some(OPERATIONS)),
+            Err(why) => {
+                println!("    *** NOT TESTED: {kind} sanitizer: {why}");
+                Ok(())
+            }
+        }
+    })
 }
 
 /// Runs the tests of the seam and of the strategies under Miri, which finds undefined behaviour.

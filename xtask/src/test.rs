@@ -92,6 +92,7 @@ fn steps() -> Vec<Step> {
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
         Step::new("fuzzing", nightly::fuzz_shortly),
+        Step::new("sanitizers", nightly::sanitize_shortly),
         Step::new("a sample of mutants", mutants::sample),
     ]);
     steps

@@ -17,6 +17,8 @@ mod pass;
 mod planner;
 mod recall;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub use budget::Budget;

@@ -134,10 +134,21 @@ fn slide<T: Copy>(pieces: &[Piece<T>]) -> Result<Window<T>, ErrorKind> {
     Ok(window)
 }
 
-/// The hole at the end of a stretch after its slides.
+/// The hole at the end of a stretch after its slides. What its alignment keeps in its place bounds it, as what slid does.
 fn hole_after<T>(window: &Window<T>, pieces: &[Piece<T>], last: usize) -> u64 {
     let Some(Piece::Hole(end)) = pieces.get(last) else { return 0 };
-    let start = window.slides.last().map_or(end.offset, |slide| slide.to + slide.from.size);
+    let mut start = end.offset;
+    for piece in pieces[..last].iter().rev() {
+        match piece {
+            Piece::Hole(before) => start = before.offset,
+            Piece::Movable(span, ..) => {
+                let slid = window.slides.last().filter(|slide| slide.from == *span);
+                start = slid.map_or(start, |slide| slide.to + span.size);
+                break;
+            }
+            Piece::Fixed => break,
+        }
+    }
     end.end() - start
 }
 
@@ -216,6 +227,14 @@ mod tests {
     #[test]
     fn too_few_free_bytes_make_no_window() {
         assert_eq!(cheapest(&[hole(0, 4), live(4, 4, 1), hole(8, 4)], 9), Ok(None));
+    }
+
+    #[test]
+    fn what_its_alignment_keeps_in_its_place_bounds_the_hole() {
+        let stays = Piece::Movable(Span { offset: 16, size: 1 }, Align::of(16), 2);
+        let pieces = [hole(0, 2), live(2, 14, 1), stays, hole(17, 7)];
+        assert_eq!(cheapest(&pieces, 8), Ok(None), "nine bytes are free, but never side by side");
+        assert_eq!(widest(&pieces), Ok(None), "nothing is gained");
     }
 
     #[test]

@@ -293,6 +293,23 @@ mod tests {
         let close = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.1;
         assert!(close(cost.of(0, 1 << 20), 1_048_576.0), "{}", cost.of(0, 1 << 20));
         assert!(close(cost.of(1000, 0), 1_000_000.0), "{}", cost.of(1000, 0));
+        let told = cost.rates().tell(HeapId(0));
+        let nanos = |time: Option<Duration>| time.expect("measured").as_secs_f64() * 1e9;
+        assert!(close(nanos(told.per_copy), 1000.0) && close(nanos(told.per_mib), 1_048_576.0));
+    }
+
+    #[test]
+    fn each_part_is_corrected_by_its_share_alone() {
+        let learned = |calls, units, took| {
+            let mut line = LinearCost { each: 16.0, unit: 1.0 };
+            line.learn(calls, units, took, took);
+            (line.each, line.unit)
+        };
+        let quarter = 16_f64.powf(LEARN);
+        assert_eq!(learned(1, 0, 256.0), (16.0 * quarter, 1.0), "no unit was carried");
+        let (each, unit) = learned(1, 16, 512.0);
+        let close = |found: f64, wanted: f64| (found - wanted).abs() < 1e-9;
+        assert!(close(each, 16.0 * quarter.sqrt()) && close(unit, quarter.sqrt()), "half each");
     }
 
     #[test]

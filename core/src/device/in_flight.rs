@@ -91,3 +91,51 @@ impl Drop for InFlightGuard<'_> {
         self.all.ended.raise();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::thread;
+
+    #[test]
+    fn who_is_refused_waits_for_everyone_that_carries_memory() {
+        let (all, ended) = (InFlight::new(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let carried = all.begin();
+            let waiter = scope.spawn(|| {
+                all.wait();
+                assert!(ended.load(SeqCst), "somebody still carries memory");
+            });
+            // Long enough for the waiter to begin; what is shorter cannot make it fail.
+            thread::sleep(Duration::from_millis(30));
+            ended.store(true, SeqCst);
+            drop(carried);
+            waiter.join().expect("it waited");
+        });
+        all.wait();
+    }
+
+    #[test]
+    fn what_others_brought_counts_and_what_came_to_nothing_does_not() {
+        let all = InFlight::new();
+        let before = all.arrivals();
+        drop(all.begin());
+        all.begin().publish();
+        assert_eq!(all.arrivals(), before, "nothing, and what this thread brought itself");
+        let by_another = |publish: bool| {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let carried = all.begin();
+                    if publish {
+                        carried.publish();
+                    }
+                });
+            });
+        };
+        by_another(false);
+        assert_eq!(all.arrivals(), before);
+        by_another(true);
+        assert_ne!(all.arrivals(), before);
+    }
+}

@@ -6,6 +6,7 @@ use super::{Ask, Lane, State, Suballocator};
 use crate::device::{Block, insist};
 use crate::{Align, Backend, Error, ErrorKind, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
 
 impl<B: Backend> State<B> {
     /// Adds a block and takes the request from it; all or nothing.
@@ -171,6 +172,32 @@ impl<B: Backend> Lane<B> {
         let (free, total) = self.state.lock().suballocator.free_and_total();
         free > total / 8
     }
+
+    /// Counts a request that another lane served.
+    pub(crate) fn count_borrowed(&self) {
+        self.borrowed.fetch_add(1, Relaxed);
+    }
+
+    /// Whether the lane should ask for a block of its own for a request that others could serve: it borrows time and again,
+    /// which takes the long way and other threads' locks, and has little itself. All lanes together take no more than one block
+    /// each, or an eighth of what the pool holds, in this way.
+    pub(crate) fn should_stop_borrowing(
+        &self,
+        bytes: u64,
+        lanes: impl FnOnce() -> Vec<Arc<Self>>,
+    ) -> bool {
+        let smallest = self.shared.growth.smallest;
+        let is_usual = self.shared.page().is_none() && bytes <= smallest / 4;
+        if !is_usual || self.borrowed.load(Relaxed) < PATIENCE {
+            return false;
+        }
+        self.borrowed.store(0, Relaxed);
+        let total = |lane: &Self| lane.state.lock().suballocator.free_and_total().1;
+        let (own, lanes) = (total(self), lanes());
+        let all: u64 = lanes.iter().map(|lane| total(lane)).sum();
+        let is_first = own == 0 && self.shared.config.block.is_none();
+        is_first || own.saturating_add(smallest) <= all / 8 / lanes.len().max(1) as u64
+    }
 }
 
 impl<B: Backend> Drop for Lane<B> {
@@ -300,6 +327,8 @@ pub(crate) struct Thrift {
     growth: Growth,
 }
 
+/// Requests that a lane lets others serve before it wants a block of its own: a driver call for so many is little.
+const PATIENCE: u32 = 256;
 /// Requests of this size and larger get all of a new block.
 const WHOLE_FROM: u64 = 1 << 30;
 /// No block is huge that has fewer bytes.

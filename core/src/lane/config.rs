@@ -77,8 +77,9 @@ pub struct PoolConfig {
     pub waiting: Waiting,
     /// Which timelines may use an allocation.
     pub uses: Uses,
-    /// Lanes for threads; one makes the pool deterministic across threads. `None` is one for each core with the general
-    /// strategy, and one with a strategy of your own. The other strategies have one lane.
+    /// Lanes for threads; one makes the pool deterministic across threads. `None` is one for each thread that uses the pool at
+    /// the same time, up to four for each core, with the general strategy, and one with a strategy of your own. The other
+    /// strategies have one lane.
     pub lanes: Option<u32>,
     /// Whether the pool can [sleep](crate::UserPool::sleep): it is made of pages, in groups of 32 MiB where the driver has
     /// groups, and has one lane unless `lanes` says otherwise.
@@ -169,7 +170,7 @@ impl PoolConfig {
         self
     }
 
-    /// Sets the number of lanes for threads; `None` is one for each core with the general strategy.
+    /// Sets the number of lanes for threads; `None` is one for each thread that uses the pool, with the general strategy.
     #[must_use]
     pub fn lanes(mut self, lanes: impl Into<Option<u32>>) -> Self {
         self.lanes = lanes.into();

@@ -46,6 +46,7 @@ use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use away::Away;
 use blocks::{Ration, Thrift};
 use core::cell::Cell;
+use core::sync::atomic::AtomicU32;
 use extra::SlotExtras;
 use last_freed::{LastFreed, StateLock};
 use omniheap_strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf, Usage};
@@ -201,6 +202,8 @@ pub(crate) struct Lane<B: Backend> {
     /// The manager, by number.
     pub(crate) manager: u32,
     state: StateLock<B>,
+    /// Requests that other lanes served since this one last thought of a block of its own.
+    borrowed: AtomicU32,
     /// Raised when allocations that were moving have arrived.
     moved: Signal,
 }
@@ -617,7 +620,14 @@ impl<B: Backend> Lane<B> {
         number: u32,
     ) -> Self {
         let state = StateLock::new(State::new(suballocator, shared.config.uses));
-        Self { shared, number, manager, state, moved: Signal::default() }
+        Self {
+            shared,
+            number,
+            manager,
+            state,
+            borrowed: AtomicU32::new(0),
+            moved: Signal::default(),
+        }
     }
 
     /// A hole that is free now.

@@ -260,7 +260,8 @@ type Ladder<'a, B, const RUNGS: usize> = [(Option<Rung>, Step<'a, B>); RUNGS];
 
 impl<'a, B: Backend> Climb<'a, B> {
     /// The ladder of a request that shares blocks.
-    const SHARED: Ladder<'a, B, 10> = [
+    const SHARED: Ladder<'a, B, 11> = [
+        (None, Self::stop_borrowing),
         (None, Self::find_held),
         (None, Self::take_in_order),
         (None, Self::grow),
@@ -314,6 +315,14 @@ impl<'a, B: Backend> Climb<'a, B> {
         tried
     }
 
+    /// Asks the driver for a lane that lives on what others lend. Where it refuses, they go on lending.
+    fn stop_borrowing(&mut self) -> Result<Option<Served<B>>> {
+        if !self.lane.should_stop_borrowing(self.ask.layout.size, || self.pool.lanes()) {
+            return Ok(None);
+        }
+        Ok(self.grow().unwrap_or(None))
+    }
+
     /// A hole that is free, or that is found out to be: in the request's lane, then in others.
     fn find_held(&mut self) -> Result<Option<Served<B>>> {
         let (lane, ask) = (self.lane, self.ask);
@@ -356,6 +365,7 @@ impl<'a, B: Backend> Climb<'a, B> {
             }
             other.poll_users(wait)?;
             if let Ok(slot) = other.find_any_hole(ask) {
+                lane.count_borrowed();
                 return Ok(Some((Some(Rung::Lend), (Arc::clone(other), slot))));
             }
         }

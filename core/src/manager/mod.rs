@@ -16,6 +16,8 @@ mod recall;
 mod report;
 mod sanitize;
 mod sleep;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub use allocation::{Allocation, Buffer};

@@ -1,7 +1,8 @@
 //! Blocks of one heap, divided by one strategy: where the two axes meet.
 //!
-//! A pool is a set of lanes. A lane has its own lock, strategy and blocks, and serves the threads that hash to it, so that
-//! threads do not queue behind one lock. All timelines share a lane; each hole knows which of them used it last, so a timeline
+//! A pool is a set of lanes. A lane has its own lock, strategy and blocks, and serves the threads that have its number, so that
+//! threads do not queue behind one lock. Threads that live at the same time have different numbers, and each lane is made by the
+//! first thread that needs it: a pool has as many as threads use it. All timelines share a lane; each hole knows which of them used it last, so a timeline
 //! reuses at once what it freed in its own order. Before a lane grows it looks into the others; what is idle there is lent.
 mod away;
 mod checked;
@@ -22,6 +23,9 @@ use std::sync::OnceLock;
 
 /// Lanes for threads at most.
 const MOST_LANES: u32 = 64;
+/// Lanes that threads may make for each core, where nobody says how many. A thread that stands still with its lane's lock taken
+/// holds up those that share it; among so many that is rare, and threads that wait hold no more memory than these lanes.
+const LANES_FOR_EACH_CORE: u32 = 4;
 
 type Lanes<B> = Box<[OnceLock<Arc<Lane<B>>>]>;
 
@@ -68,7 +72,7 @@ impl<B: Backend> Pool<B> {
         }
         let lanes = match config.strategy {
             StrategyKind::General if config.sleepable => config.lanes.unwrap_or(1),
-            StrategyKind::General => config.lanes.unwrap_or_else(cores),
+            StrategyKind::General => config.lanes.unwrap_or_else(lanes_for_threads),
             StrategyKind::Custom => config.lanes.unwrap_or(1),
             _ => 1,
         };
@@ -125,12 +129,12 @@ impl<B: Backend> Pool<B> {
     /// The lane of the calling thread, where it was used before.
     #[inline]
     pub(crate) fn known_lane(&self) -> Option<&Arc<Lane<B>>> {
-        self.lanes[thread_number() as usize & (self.lanes.len() - 1)].get()
+        self.lanes[thread_number() & (self.lanes.len() - 1)].get()
     }
 
     /// The lane of the calling thread, made at first use.
     pub(crate) fn lane(&self) -> &Arc<Lane<B>> {
-        let slot = &self.lanes[thread_number() as usize & (self.lanes.len() - 1)];
+        let slot = &self.lanes[thread_number() & (self.lanes.len() - 1)];
         slot.get_or_init(|| self.make_lane())
     }
 
@@ -210,6 +214,9 @@ impl<B: Backend> Pool<B> {
     }
 }
 
-fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(MOST_LANES))
+/// As many lanes as threads are likely to need: each is made by the first thread that has its number.
+fn lanes_for_threads() -> u32 {
+    let cores = std::thread::available_parallelism();
+    let cores = cores.map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(MOST_LANES));
+    cores.saturating_mul(LANES_FOR_EACH_CORE)
 }

@@ -13,6 +13,8 @@ use std::time::Instant;
 
 /// A test that takes longer without a mutant is not used.
 const LONGEST: Duration = Duration::from_secs(20);
+/// What it takes to start a test, beside its own time.
+const STARTING: Duration = Duration::from_millis(20);
 /// The longest time that all tests of one mutant may take together, as measured without it.
 const MOST: Duration = Duration::from_secs(60);
 
@@ -34,8 +36,27 @@ struct Test {
     reaches: Vec<usize>,
 }
 
-/// Every test that is quick enough, the quickest first.
-pub(crate) struct Tests(Vec<Test>);
+/// Every test that is quick enough, and how each did with the mutants so far.
+pub(crate) struct Tests {
+    all: Vec<Test>,
+    records: Mutex<Vec<Record>>,
+}
+
+/// How a test did with the mutants that it was tried on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    tried: u32,
+    caught: u32,
+}
+
+impl Record {
+    /// Mutants that a test of this length is expected to catch in a second. One that was never tried is worth a try where it is
+    /// quick.
+    fn promise(self, time: Duration) -> f64 {
+        let share = f64::from(self.caught + 1) / f64::from(self.tried + 20);
+        share / (time + STARTING).as_secs_f64()
+    }
+}
 
 /// What came of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,21 +115,40 @@ impl Tests {
             tests.len(),
             seconds(start.elapsed())
         );
-        Ok(Self(tests))
+        let records = Mutex::new(vec![Record::default(); tests.len()]);
+        Ok(Self { all: tests, records })
+    }
+
+    /// The tests that execute a mutant's place, those first that are likely to catch it soon.
+    fn reaching(&self, mutant: usize) -> Vec<usize> {
+        let reaches = |at: &usize| self.all[*at].reaches.binary_search(&mutant).is_ok();
+        let mut reaching: Vec<usize> = (0..self.all.len()).filter(reaches).collect();
+        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let promise = |at: usize| records[at].promise(self.all[at].time);
+        reaching.sort_by(|a, b| promise(*b).total_cmp(&promise(*a)));
+        reaching
+    }
+
+    fn note(&self, test: usize, caught: bool) {
+        let record = &mut self.records.lock().unwrap_or_else(PoisonError::into_inner)[test];
+        record.tried += 1;
+        record.caught += u32::from(caught);
     }
 
     /// Runs the tests that execute a mutant's place, until one fails.
     pub(crate) fn look_for(&self, mutant: usize) -> Verdict {
-        let reaching = self.0.iter().filter(|test| test.reaches.binary_search(&mutant).is_ok());
         let (mut verdict, mut spent) = (Verdict::Unreached, Duration::ZERO);
-        for test in reaching {
+        for at in self.reaching(mutant) {
+            let test = &self.all[at];
             spent += test.time;
             if spent > MOST && verdict == Verdict::Survived {
                 break;
             }
             let mut command = command(&test.binary, &test.name);
             command.env("OMNIHEAP_MUTANT", mutant.to_string());
-            match run(command, test.time * 8 + Duration::from_secs(10)) {
+            let ended = run(command, test.time * 8 + Duration::from_secs(10));
+            self.note(at, !matches!(ended, Ok(Ended::Passed)));
+            match ended {
                 Ok(Ended::Passed) => verdict = Verdict::Survived,
                 Ok(Ended::Late) => return Verdict::Hung,
                 Ok(Ended::Failed) | Err(_) => return Verdict::Caught,
@@ -199,6 +239,16 @@ fn run(mut command: Command, longest: Duration) -> Result<Ended, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_test_that_catches_comes_before_quicker_ones_that_never_do() {
+        let [quick, slow] = [10, 1000].map(Duration::from_millis);
+        let [fresh, never, often] =
+            [(0, 0), (100, 0), (100, 50)].map(|(tried, caught)| Record { tried, caught });
+        assert!(fresh.promise(quick) > fresh.promise(slow));
+        assert!(often.promise(slow) > never.promise(quick));
+        assert!(fresh.promise(quick) > often.promise(slow), "a quick one is worth a try");
+    }
 
     #[test]
     fn a_run_that_fails_is_stopped_and_one_that_does_not_end_is_late() {

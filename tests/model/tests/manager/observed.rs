@@ -246,7 +246,7 @@ impl Program {
         assert_eq!((totals.allocated, totals.freed), (books.allocated, books.freed));
         assert_eq!(totals.reserved_bytes, books.reserved());
         assert_eq!(self.manager.heap_use(HEAP).expect("there").reserved, books.reserved());
-        assert_eq!(report.rungs, books.rungs);
+        assert_eq!((report.rungs, report.blocks), (books.rungs, books.blocks.len() as u64));
         assert_eq!(books.failures, self.failed);
     }
 }

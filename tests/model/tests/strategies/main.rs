@@ -1,4 +1,5 @@
 //! Every strategy against the shadow model.
+mod choice;
 mod exhaustive;
 mod long;
 mod promises;

@@ -1,0 +1,325 @@
+//! Every pure planner against a slow reference that is read off its documentation.
+use super::compact::move_down;
+use super::pack::pack;
+use super::window::{cheapest, last, widest};
+use crate::lane::{MoveDown, Piece, Region, Window};
+use crate::{Align, Span};
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
+
+/// Numbers that depend on a seed alone.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+/// A block, each piece with its span: between two holes there is always something else.
+fn block(random: &mut Random, aligned: bool) -> Vec<(Piece<u32>, Span)> {
+    let (mut pieces, mut offset) = (Vec::<(Piece<u32>, Span)>::new(), random.below(4));
+    let fixed = random.below(10);
+    for what in 0..2 + u32::try_from(random.below(14)).expect("few") {
+        let span = Span { offset, size: 1 + random.below(9) };
+        let after_hole = matches!(pieces.last(), Some((Piece::Hole(_), _)));
+        let piece = match random.below(10) {
+            0 if fixed < 5 => Piece::Fixed,
+            1..=5 if !after_hole => Piece::Hole(span),
+            _ => {
+                let most = if aligned { 1 + offset.trailing_zeros().min(3) } else { 1 };
+                Piece::Movable(span, Align::of(1 << random.below(most.into())), what)
+            }
+        };
+        pieces.push((piece, span));
+        offset = span.end();
+    }
+    pieces
+}
+
+fn plain(block: &[(Piece<u32>, Span)]) -> Vec<Piece<u32>> {
+    block.iter().map(|(piece, _)| *piece).collect()
+}
+
+fn hole_of(piece: &Piece<u32>) -> u64 {
+    if let Piece::Hole(hole) = piece { hole.size } else { 0 }
+}
+
+fn movable(piece: &Piece<u32>) -> u64 {
+    if let Piece::Movable(span, ..) = piece { span.size } else { 0 }
+}
+
+/// Bytes of a block: who has each of them. 0 is nobody, 1 what is fixed, others what may move.
+fn bytes(block: &[(Piece<u32>, Span)]) -> Vec<u32> {
+    let mut bytes = Vec::new();
+    for (piece, span) in block {
+        let owner = match piece {
+            Piece::Hole(_) => 0,
+            Piece::Fixed => 1,
+            Piece::Movable(_, _, what) => what + 2,
+        };
+        bytes.resize(usize::try_from(span.offset).expect("small"), 1);
+        bytes.resize(usize::try_from(span.end()).expect("small"), owner);
+    }
+    bytes
+}
+
+fn range(offset: u64, size: u64) -> Range<usize> {
+    usize::try_from(offset).expect("small")..usize::try_from(offset + size).expect("small")
+}
+
+/// Makes slides one after the other; each goes down over bytes that are free or its own.
+fn slid(block: &[(Piece<u32>, Span)], window: &Window<u32>) -> Vec<u32> {
+    let mut bytes = bytes(block);
+    let mut moved = 0;
+    for MoveDown { what, from, to } in &window.slides {
+        let owner = what + 2;
+        assert!(*to < from.offset, "a slide goes down");
+        assert!(bytes[range(from.offset, from.size)].iter().all(|at| *at == owner), "whole");
+        bytes[range(from.offset, from.size)].fill(0);
+        assert!(bytes[range(*to, from.size)].iter().all(|at| *at == 0), "over nobody");
+        bytes[range(*to, from.size)].fill(owner);
+        let piece = block.iter().find(|(_, span)| span == from).map(|(piece, _)| *piece);
+        let Some(Piece::Movable(_, align, _)) = piece else { panic!("only what may move") };
+        assert_eq!(align.up(*to), Some(*to), "aligned");
+        moved += from.size;
+    }
+    assert_eq!(moved, window.bytes);
+    bytes
+}
+
+fn longest_hole(bytes: &[u32]) -> usize {
+    bytes.split(|owner| *owner != 0).map(<[u32]>::len).max().unwrap_or(0)
+}
+
+#[test]
+fn the_cheapest_window_is_the_one_that_a_search_of_all_windows_finds() {
+    let (mut random, mut found) = (Random(1), 0);
+    for _ in 0..4000 {
+        let block = block(&mut random, false);
+        let (pieces, size) = (plain(&block), 1 + random.below(30));
+        let windows = (0..pieces.len()).flat_map(|a| (a..pieces.len()).map(move |b| a..b + 1));
+        let least = windows
+            .map(|window| &pieces[window])
+            .filter(|window| !window.iter().any(|piece| matches!(piece, Piece::Fixed)))
+            .filter(|window| window.iter().map(hole_of).sum::<u64>() >= size)
+            .map(|window| window.iter().map(movable).sum::<u64>())
+            .min();
+        let window = cheapest(&pieces, size).expect("host memory");
+        assert_eq!(window.as_ref().map(|window| window.bytes), least, "{size} in {block:?}");
+        let Some(window) = window else { continue };
+        let longest = longest_hole(&slid(&block, &window));
+        assert!(longest as u64 >= size, "{size} in {block:?}: {window:?}");
+        found += usize::from(window.bytes > 0);
+    }
+    assert!(found > 500, "{found} blocks had something to slide");
+}
+
+#[test]
+fn a_window_keeps_every_alignment_and_never_makes_less_than_it_was_asked_for() {
+    let mut random = Random(2);
+    for _ in 0..4000 {
+        let block = block(&mut random, true);
+        let size = 1 + random.below(30);
+        if let Some(window) = cheapest(&plain(&block), size).expect("host memory") {
+            assert!(longest_hole(&slid(&block, &window)) as u64 >= size);
+        }
+        if let Some(window) = widest(&plain(&block)).expect("host memory") {
+            let before = longest_hole(&bytes(&block));
+            assert!(longest_hole(&slid(&block, &window)) > before, "{block:?}");
+        }
+    }
+}
+
+#[test]
+fn the_widest_hole_is_all_that_is_free_in_one_stretch_where_that_is_worth_it() {
+    let (mut random, mut counts) = (Random(3), [0; 2]);
+    for _ in 0..4000 {
+        let block = block(&mut random, false);
+        let pieces = plain(&block);
+        let stretches: Vec<_> = pieces.split(|piece| matches!(piece, Piece::Fixed)).collect();
+        let free = |stretch: &&[Piece<u32>]| stretch.iter().map(hole_of).sum::<u64>();
+        let most = stretches.iter().map(free).max().unwrap_or(0);
+        let window = widest(&pieces).expect("host memory");
+        counts[usize::from(window.is_some())] += 1;
+        let gain = most - pieces.iter().map(hole_of).max().unwrap_or(0);
+        // What lies between the first and the last hole of the stretch has to move.
+        let stretch = stretches.into_iter().max_by_key(free).unwrap_or_default();
+        let is_hole = |piece: &Piece<u32>| hole_of(piece) > 0;
+        let inner = stretch.iter().position(is_hole).zip(stretch.iter().rposition(is_hole));
+        let moved = inner.map_or(0, |(a, b)| stretch[a..=b].iter().map(movable).sum::<u64>());
+        let all: u64 = pieces.iter().map(hole_of).sum();
+        let is_worth_it = gain > 0 && gain >= all / 32 && moved <= gain * 8;
+        assert_eq!(window.is_some(), is_worth_it, "{block:?}");
+        let Some(window) = window else { continue };
+        assert_eq!((window.bytes, longest_hole(&slid(&block, &window)) as u64), (moved, most));
+        assert_eq!(window.holes.iter().map(|hole| hole.size).sum::<u64>(), most);
+    }
+    assert!(counts.iter().all(|count| *count > 500), "{counts:?}");
+}
+
+#[test]
+fn a_hole_at_the_end_has_the_size_or_all_that_is_free_behind_what_is_fixed() {
+    let mut random = Random(4);
+    for _ in 0..4000 {
+        let block = block(&mut random, false);
+        let (pieces, size) = (plain(&block), 1 + random.below(20));
+        let mut stretches = pieces.split(|piece| matches!(piece, Piece::Fixed));
+        let stretch = stretches.rfind(|stretch| !stretch.is_empty()).unwrap_or_default();
+        let free: u64 = stretch.iter().map(hole_of).sum();
+        let window = last(&pieces, size).expect("host memory");
+        let after = window.as_ref().map_or_else(|| bytes(&block), |one| slid(&block, one));
+        let end: usize = match block.iter().rposition(|(piece, _)| !matches!(piece, Piece::Fixed)) {
+            Some(at) => range(0, block[at].1.end()).end,
+            None => 0,
+        };
+        let hole = after[..end].iter().rev().take_while(|owner| **owner == 0).count() as u64;
+        assert!(hole >= size.min(free), "{size} of {free} in {block:?}: {window:?}");
+        assert!(window.is_none_or(|window| !window.slides.is_empty()));
+    }
+}
+
+/// What `move_down` says it does, without its tree: the bytes left in each hole are in a list that is searched from its start.
+fn moved_down(pieces: &[Piece<u32>], granularity: Align) -> Vec<MoveDown<u32>> {
+    let largest = pieces.iter().map(hole_of).max().unwrap_or(0);
+    let (mut best, mut longest, mut end) = (Vec::new(), largest, pieces.len());
+    while end > 0 {
+        let (moves, bytes, first) = cleared(&pieces[..end], granularity);
+        let copied: u64 = moves.iter().map(|one| one.from.size).sum();
+        if bytes > longest && copied <= (bytes - largest) * 4 {
+            (best, longest) = (moves, bytes);
+        }
+        end = first;
+    }
+    best
+}
+
+fn cleared(pieces: &[Piece<u32>], granularity: Align) -> (Vec<MoveDown<u32>>, u64, usize) {
+    let mut left: Vec<u64> = pieces.iter().map(hole_of).collect();
+    let (mut moves, mut bytes) = (Vec::new(), 0);
+    for (at, piece) in pieces.iter().enumerate().rev() {
+        match piece {
+            Piece::Fixed => return (moves, bytes, at),
+            Piece::Hole(hole) => {
+                bytes += left[at];
+                if left[at] < hole.size {
+                    return (moves, bytes, at);
+                }
+            }
+            Piece::Movable(from, align, what) => {
+                let align = (*align).max(granularity);
+                let place = |hole: usize| {
+                    let Piece::Hole(whole) = pieces[hole] else { return None };
+                    let to = align.up(whole.end() - left[hole])?;
+                    (to + from.size <= granularity.down(whole.end())).then_some((hole, to, whole))
+                };
+                let large = (0..at).filter(|hole| left[*hole] >= from.size);
+                let found = large.take(8).find_map(place);
+                let Some((hole, to, whole)) = found else { return (moves, bytes, at) };
+                // A gap before it loses the rest of the hole.
+                let has_gap = to != whole.end() - left[hole];
+                left[hole] = if has_gap { 0 } else { left[hole] - from.size };
+                bytes += from.size;
+                moves.push(MoveDown { what: *what, from: *from, to });
+            }
+        }
+    }
+    (moves, bytes, 0)
+}
+
+#[test]
+fn moves_down_are_those_of_a_plain_search() {
+    let (mut random, mut made) = (Random(5), 0);
+    for round in 0..6000 {
+        let pieces = plain(&block(&mut random, round % 2 == 0));
+        let granularity = Align::of(1 << random.below(3));
+        let moves = move_down(&pieces, granularity);
+        assert_eq!(moves, moved_down(&pieces, granularity), "{granularity:?} {pieces:?}");
+        made += moves.len();
+    }
+    assert!(made > 1000, "{made}");
+}
+
+const PAGE: u64 = 16;
+
+/// Pages of which some stay, and some are missing, with the allocations that lie in them side by side.
+fn pages(random: &mut Random) -> (Vec<Region>, Vec<Span>) {
+    let count = 2 + random.below(9);
+    let region = |number: u64| Region { number, size: PAGE, ..Region::default() };
+    let mut regions: Vec<_> = (0..count).map(region).collect();
+    let (mut spans, mut offset) = (Vec::new(), random.below(8));
+    loop {
+        let span = Span { offset, size: 1 + random.below(20) };
+        if span.end() > count * PAGE {
+            break;
+        }
+        regions[range(span.offset / PAGE, 0).start].begins += span.size;
+        regions[range((span.end() - 1) / PAGE, 0).start].ends += span.size;
+        spans.push(span);
+        offset = span.end() + random.below(14);
+    }
+    for region in &mut regions {
+        region.stays = random.below(6) == 0;
+    }
+    let touches = |region: &Region, span: &Span| {
+        span.overlaps(Span { offset: region.number * PAGE, size: PAGE })
+    };
+    // Pages without anything are no regions.
+    regions.retain(|region| spans.iter().any(|span| touches(region, span)));
+    (regions, spans)
+}
+
+/// Bytes of everything that touches a stretch.
+fn live(spans: &[Span], regions: &[Region]) -> u64 {
+    let (Some(first), Some(last)) = (regions.first(), regions.last()) else { return 0 };
+    let all = Span { offset: first.number * PAGE, size: (last.number + 1 - first.number) * PAGE };
+    spans.iter().filter(|span| span.overlaps(all)).map(|span| span.size).sum()
+}
+
+/// What `pack` says it does, with the bytes of each stretch counted anew.
+fn packed(regions: &[Region], spans: &[Span], most: u64) -> Vec<Range<usize>> {
+    let mut cheapest = Vec::new();
+    for first in 0..regions.len() {
+        let ends = first + 1..=regions.len();
+        let side_by_side = |end: &usize| {
+            let stretch = &regions[first..*end];
+            stretch.windows(2).all(|two| two[0].number + 1 == two[1].number)
+                && stretch.iter().all(|region| !region.stays)
+                && live(spans, stretch) <= most
+        };
+        let price = |end: usize| {
+            let live = live(spans, &regions[first..end]);
+            let gain = ((end - first) as u64 * PAGE).checked_sub(live).filter(|gain| *gain > 0)?;
+            let price = live * 1024 / gain;
+            (price <= 64 * 1024).then_some((price, first, end))
+        };
+        let best = ends.take_while(side_by_side).filter_map(price).min();
+        cheapest.extend(best);
+    }
+    cheapest.sort_unstable();
+    let (mut taken, mut copied, mut size) = (Vec::<Range<usize>>::new(), 0, 0);
+    let mut used = vec![false; regions.len()];
+    for (_, first, end) in cheapest {
+        let live = live(spans, &regions[first..end]);
+        if copied + live <= most && !used[first..end].contains(&true) {
+            used[first..end].fill(true);
+            (copied, size) = (copied + live, size + (end - first) as u64 * PAGE);
+            taken.push(first..end);
+        }
+    }
+    if size >= copied.next_multiple_of(PAGE) + PAGE { taken } else { Vec::new() }
+}
+
+#[test]
+fn packed_pages_are_those_that_a_count_of_every_stretch_finds() {
+    let (mut random, mut found) = (Random(6), 0);
+    for _ in 0..6000 {
+        let (regions, spans) = pages(&mut random);
+        let most = 20 + random.below(140);
+        let taken = pack(&regions, PAGE, most);
+        assert_eq!(taken, packed(&regions, &spans, most), "{most}: {spans:?} {regions:?}");
+        found += usize::from(!taken.is_empty());
+    }
+    assert!(found > 500, "{found}");
+}

@@ -1,0 +1,151 @@
+//! What defragmentation sees of a lane, against the allocations that live and the report, which walks the lane otherwise.
+use super::{Allocation, Manager, ManagerConfig};
+use crate::lane::{BlockReport, Consent, Lane, Region, Scan, SlotsByBlock, Snapshot, SpanState};
+use crate::{Align, HeapKind, Request, Span};
+use alloc::{sync::Arc, vec, vec::Vec};
+use omniheap_host::{Host, heap};
+use omniheap_strategy::BlockId;
+
+const KIB: u64 = 1 << 10;
+const PAGE: u64 = 64 * KIB;
+
+fn manager(mut config: ManagerConfig) -> Manager<Host> {
+    let mut about = heap(HeapKind::Device, 1 << 30);
+    about.page = Some(Align::of(PAGE));
+    let host = Host::builder().heap(about).open().expect("a host device");
+    config.pool.lanes = Some(1);
+    Manager::with_config(host, config)
+}
+
+/// Allocations of which some were freed and some may not move; more than one slice of a scan.
+fn live(manager: &Manager<Host>, seed: u64) -> Vec<Allocation<Host>> {
+    let mut state = seed;
+    let mut below = |end: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % end
+    };
+    let allocate = |_| {
+        let size = (1 + below(40)) * [KIB, KIB, 8 * KIB][usize::try_from(below(3)).expect("small")];
+        let request = Request::new(size);
+        let request = if below(12) == 0 { request.pinned() } else { request };
+        manager.allocate(&request).expect("it fits")
+    };
+    let mut live: Vec<_> = (0..5000).map(allocate).collect();
+    live.retain(|_| below(10) < 6);
+    live
+}
+
+fn seen(lane: &Arc<Lane<Host>>) -> (Snapshot, SlotsByBlock) {
+    let (mut snapshot, mut slots) = (lane.snapshot(), SlotsByBlock::default());
+    let mut scan = Scan::with_holes();
+    while !lane.scan(&mut scan, &mut snapshot, &mut slots, Consent::Given) {}
+    (snapshot, slots)
+}
+
+fn spans(block: &BlockReport, state: SpanState) -> Vec<Span> {
+    block.live.iter().filter(|one| one.state == state).map(|one| one.span).collect()
+}
+
+fn bytes(spans: &[Span]) -> u64 {
+    spans.iter().map(|span| span.size).sum()
+}
+
+/// A region of a block, as the report has it.
+fn of_block(number: u64, block: &BlockReport) -> Region {
+    let [movable, pinned] =
+        [SpanState::Movable, SpanState::Pinned].map(|state| spans(block, state));
+    Region {
+        number,
+        size: block.size,
+        live: bytes(&movable) + bytes(&pinned),
+        stays: !pinned.is_empty(),
+        movable: movable.len() as u64,
+        free: bytes(&block.holes),
+        largest_hole: block.holes.iter().map(|hole| hole.size).max().unwrap_or(0),
+        ..Region::default()
+    }
+}
+
+#[test]
+fn a_snapshot_of_blocks_is_what_lives_in_them() {
+    let manager = manager(ManagerConfig::default().plain());
+    let live = live(&manager, 1);
+    let [lane] = &manager.all_pools()[0].lanes()[..] else { panic!("one lane") };
+    let (snapshot, slots) = seen(lane);
+    let blocks: Vec<_> =
+        lane.block_reports().into_iter().filter(|one| !one.live.is_empty()).collect();
+    assert!(blocks.len() > 4 && live.len() > 2500, "{} blocks", blocks.len());
+    let known: Vec<_> = (0..).zip(&blocks).map(|(number, block)| of_block(number, block)).collect();
+    assert_eq!(snapshot.regions, known);
+    for (number, block) in (0..).zip(&blocks) {
+        let mut inside = lane.look_into(BlockId(number), &slots, Consent::Given, true);
+        inside.residents.sort_unstable_by_key(|one| one.span.offset);
+        let residents: Vec<_> = inside.residents.iter().map(|one| one.span).collect();
+        assert_eq!(residents, spans(block, SpanState::Movable));
+        assert_eq!(inside.held, !spans(block, SpanState::Pinned).is_empty());
+        assert!(inside.holes.iter().map(|(_, hole)| *hole).eq(block.holes.iter().copied()));
+        let all = u64::from(number)..=u64::from(number);
+        let span = block.live[0].span;
+        assert_eq!(snapshot.touched(BlockId(number), span), all);
+        assert_eq!(snapshot.find(u64::from(number)), Some(number as usize));
+    }
+    drop(live);
+}
+
+#[test]
+fn a_snapshot_of_pages_is_what_lives_in_them() {
+    let manager = manager(ManagerConfig::default());
+    let live = live(&manager, 2);
+    let [lane] = &manager.all_pools()[0].lanes()[..] else { panic!("one lane") };
+    let (snapshot, _) = seen(lane);
+    let [block] = &lane.block_reports()[..] else { panic!("one range of addresses") };
+    let [movable, pinned] =
+        [SpanState::Movable, SpanState::Pinned].map(|state| spans(block, state));
+    assert_eq!(movable.len() + pinned.len(), live.len());
+    assert!(snapshot.is_paged() && snapshot.regions.len() > 100);
+    let apart = snapshot.regions.windows(2);
+    let mut apart = apart.map(|two| two[0].number + two[0].size / PAGE <= two[1].number);
+    assert!(apart.all(|apart| apart), "regions are in order");
+    snapshot.regions.iter().for_each(|region| check_pages(region, &movable, &pinned));
+    movable.iter().chain(&pinned).for_each(|span| check_touched(&snapshot, *span));
+    drop(live);
+}
+
+/// The bytes of a region of pages.
+const fn place(region: &Region) -> Span {
+    Span { offset: region.number * PAGE, size: region.size }
+}
+
+/// Compares a region of pages with what touches it.
+fn check_pages(region: &Region, movable: &[Span], pinned: &[Span]) {
+    let here = place(region);
+    let touching = |spans: &[Span]| -> Vec<Span> {
+        spans.iter().copied().filter(|span| span.overlaps(here)).collect()
+    };
+    let (moves, stays) = (touching(movable), touching(pinned));
+    let begins = moves.iter().filter(|span| span.offset >= here.offset);
+    let ends = moves.iter().filter(|span| span.end() <= here.end());
+    let mut residents: Vec<_> = region.residents.iter().map(|one| one.span).collect();
+    residents.sort_unstable_by_key(|span| span.offset);
+    assert_eq!(residents, moves);
+    let known = [
+        bytes(&moves) + bytes(&stays),
+        moves.len() as u64,
+        begins.map(|span| span.size).sum(),
+        ends.map(|span| span.size).sum(),
+    ];
+    assert_eq!([region.live, region.movable, region.begins, region.ends], known);
+    assert_eq!(region.stays, !stays.is_empty());
+}
+
+/// Compares the regions that a span is said to touch with those that it does.
+fn check_touched(snapshot: &Snapshot, span: Span) {
+    let mut touched = snapshot.touched(BlockId(0), span);
+    let mut found = vec![];
+    while let Some(at) = snapshot.next(&mut touched) {
+        found.push(at.expect("what lives has a region"));
+    }
+    let known = snapshot.regions.iter().enumerate();
+    let known = known.filter(|(_, region)| span.overlaps(place(region)));
+    assert!(known.map(|(at, _)| at).eq(found), "{span:?}");
+}
