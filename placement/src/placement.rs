@@ -66,6 +66,8 @@ pub enum Reason {
     UsedByBoth,
     /// The request names its heap.
     Named,
+    /// The program allocates it from a pool that it made itself.
+    OwnPool,
     /// The device does not have the best region; this one replaces it.
     Substitute(Region),
     /// The request is too large for the best region; this one replaces it.
@@ -118,6 +120,7 @@ impl Reason {
             Self::Spilled => {
                 "device memory was full, so it spilled to host memory; kernels are slow there"
             }
+            Self::OwnPool => "the program takes it from a pool of its own",
             _ => "the request names this heap",
         }
     }

@@ -742,14 +742,13 @@ enum omniheap_status omniheap_explain_json(struct omniheap_manager manager,
                                            size_t capacity,
                                            size_t *length);
 
-// Says where an allocation went that a request made, and why, as JSON: the decision, or what replaced it because better
-// heaps were full.
+// Says where an allocation lies and why, as JSON: `region`, `heap`, `reason`, and `rung`, which is null where memory that was
+// held served the request. The reason is the decision, or what replaced it because better heaps were full.
 //
 // # Safety
 //
-// As for `omniheap_explain_json`.
+// `buffer` is null or has `capacity` bytes to write; `length` is null or may be written.
 enum omniheap_status omniheap_placement_json(struct omniheap_manager manager,
-                                             const struct omniheap_request *request,
                                              struct omniheap_allocation allocation,
                                              char *buffer,
                                              size_t capacity,
