@@ -62,6 +62,8 @@ pub enum Reason {
     WrittenInPlace,
     /// The host writes the data every frame and kernels read it more than once; a copy per frame pays off.
     CopiedPerFrame,
+    /// The host writes the data every frame, and kernels cannot bind the device's staging memory; each write is a copy.
+    StagingUnbindable,
     /// Host and device both access the data at any time; unified memory avoids copies.
     UsedByBoth,
     /// The request names its heap.
@@ -115,6 +117,9 @@ impl Reason {
             }
             Self::CopiedPerFrame => {
                 "kernels read it more than once in a frame, so a copy to device memory pays"
+            }
+            Self::StagingUnbindable => {
+                "kernels cannot bind staging memory here, so each write is copied to device memory"
             }
             Self::UsedByBoth => "both sides use it all the time, so unified memory avoids copies",
             Self::Spilled => {
