@@ -45,7 +45,7 @@ pub(crate) unsafe fn read_sized<T: Grows>(pointer: *const T, usual: T) -> Result
     let known = known::<T>(struct_size)?;
     for at in size_of::<T>()..struct_size {
         // SAFETY: `at` is below the size that the caller says the struct has.
-        if unsafe { pointer.cast::<u8>().add(at).read() } != 0 {
+        if unsafe { pointer.cast::<u8>().wrapping_add(at).read() } != 0 {
             let message = format!(
                 "{name} has a setting at byte {at}, and this library knows {} bytes: install the library of your header",
                 size_of::<T>()
