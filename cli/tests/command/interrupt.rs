@@ -1,10 +1,10 @@
 //! Ctrl-C in long work: what is done is shown, it is said to be partial, and no file is left behind.
 use crate::support::{binary, churn, file, folder, text};
+use core::time::Duration;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
 
 /// Waits until a process handles Ctrl-C itself: from then on it is in the long part of its work.
 fn wait_for_handler(child: &mut Child) {
