@@ -132,7 +132,7 @@ pub(super) fn wanted(
     }
 }
 
-/// Returns whether the device has staging memory, and kernels can bind none of it (wgpu).
+/// Returns whether the device has staging memory, and kernels can bind none of it.
 fn is_staging_unbindable(caps: &Caps) -> bool {
     let is_staging = |heap: &&Heap| heap.kind == HeapKind::Staging && heap.use_when == Use::Normal;
     let mut staging = caps.heaps.iter().filter(is_staging).peekable();
