@@ -17,7 +17,7 @@ fn main() -> Outcome {
 
     // An allocation owns its bytes until it is dropped.
     let mesh = manager.allocate(&request)?;
-    let placed = manager.placed(&request, &mesh)?;
+    let placed = mesh.placed();
     println!("  mesh: {} memory, because {}", placed.region.word(), placed.reason);
     mesh.write(0, &[7; 4096])?;
     let mut bytes = [0; 4096];

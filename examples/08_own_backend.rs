@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap::{
-    AnyBackend, Backend, Caps, HeapId, Manager, Request, Usage,
+    AnyBackend, Backend, Caps, HeapId, Manager, Usage,
     placement::Word as _,
     seam::{
         Address, AnyBlock, DriverBudget, Export, Launch, Map, Remap, Result, Timelines, Transfer,
@@ -83,7 +83,7 @@ fn main() -> Outcome {
         .map(|_| manager.allocate_slice::<f32>(1024, Usage::Device))
         .collect::<Result<Vec<_>, _>>()?;
     let last = buffers.last().ok_or("a thousand were asked for")?;
-    let placed = manager.placed(&Request::new(4096), last.allocation())?;
+    let placed = last.allocation().placed();
     println!("  buffers: {} memory, because {}", placed.region.word(), placed.reason);
     last.write(0, &numbers)?;
     let mut back = vec![0.0; 1024];

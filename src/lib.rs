@@ -136,8 +136,8 @@ pub mod report {
     pub use crate::picture::picture;
     pub use omniheap_core::{
         AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapLimit,
-        HeapOverlay, HeapUse, LimitKind, LimitValue, Observer, Overlay, Plan, PoolReport, Report,
-        Rung, Shortage, Source, SpanReport, SpanState, SystemLimit, Totals, Verdict,
+        HeapOverlay, HeapUse, LimitKind, LimitValue, Observer, Overlay, Placed, Plan, PoolReport,
+        Report, Rung, Shortage, Source, SpanReport, SpanState, SystemLimit, Totals, Verdict,
     };
 }
 
@@ -191,6 +191,9 @@ mod documents {
 
     #[doc = include_str!("../docs/out-of-memory.md")]
     mod out_of_memory {}
+
+    #[doc = include_str!("../docs/placement.md")]
+    mod placement {}
 
     #[doc = include_str!("../docs/pools.md")]
     mod pools {}

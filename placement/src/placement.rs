@@ -62,10 +62,14 @@ pub enum Reason {
     WrittenInPlace,
     /// The host writes the data every frame and kernels read it more than once; a copy per frame pays off.
     CopiedPerFrame,
+    /// The host writes the data every frame, and kernels cannot bind the device's staging memory; each write is a copy.
+    StagingUnbindable,
     /// Host and device both access the data at any time; unified memory avoids copies.
     UsedByBoth,
     /// The request names its heap.
     Named,
+    /// The program allocates it from a pool that it made itself.
+    OwnPool,
     /// The device does not have the best region; this one replaces it.
     Substitute(Region),
     /// The request is too large for the best region; this one replaces it.
@@ -114,10 +118,14 @@ impl Reason {
             Self::CopiedPerFrame => {
                 "kernels read it more than once in a frame, so a copy to device memory pays"
             }
+            Self::StagingUnbindable => {
+                "kernels cannot bind staging memory here, so each write is copied to device memory"
+            }
             Self::UsedByBoth => "both sides use it all the time, so unified memory avoids copies",
             Self::Spilled => {
                 "device memory was full, so it spilled to host memory; kernels are slow there"
             }
+            Self::OwnPool => "the program takes it from a pool of its own",
             _ => "the request names this heap",
         }
     }

@@ -5,7 +5,7 @@ use crate::request::Request;
 use crate::rules::must_be_coherent;
 use crate::words::{Access, Pattern, Region, Writer};
 use core::fmt;
-use omniheap_seam::{Caps, Heap, HeapKind, HostAccess, Use};
+use omniheap_seam::{Caps, Heap, HeapKind, HostAccess, KernelAccess, Use};
 
 /// Percent that a region must save to be chosen over device memory. Smaller gains are within noise.
 const MARGIN: u64 = 5;
@@ -110,16 +110,33 @@ pub(super) fn wanted(
             _ => (&[Device, Unified], Reason::WrittenOnce),
         },
         (Writer::HostPerFrame, _) if best(request, caps, profile) == Constant => {
-            (&[Constant, Staging, Unified], Reason::Broadcast)
+            let bindable = !is_staging_unbindable(caps);
+            let regions: &[_] =
+                if bindable { &[Constant, Staging, Unified] } else { &[Constant, Device, Unified] };
+            (regions, Reason::Broadcast)
         }
         (Writer::HostPerFrame, _) if has_local_window(request, caps, profile) => {
-            (&[Unified, Staging], Reason::WrittenInPlace)
+            let bindable = !is_staging_unbindable(caps);
+            (
+                if bindable { &[Unified, Staging] } else { &[Unified, Device] },
+                Reason::WrittenInPlace,
+            )
         }
         (Writer::HostPerFrame, _) if request.reuse > 1 => {
             (&[Device, Unified], Reason::CopiedPerFrame)
         }
+        (Writer::HostPerFrame, _) if is_staging_unbindable(caps) => {
+            (&[Device, Unified], Reason::StagingUnbindable)
+        }
         (Writer::HostPerFrame, _) => (&[Staging, Unified], Reason::WrittenPerFrame),
     }
+}
+
+/// Returns whether the device has staging memory, and kernels can bind none of it.
+fn is_staging_unbindable(caps: &Caps) -> bool {
+    let is_staging = |heap: &&Heap| heap.kind == HeapKind::Staging && heap.use_when == Use::Normal;
+    let mut staging = caps.heaps.iter().filter(is_staging).peekable();
+    staging.peek().is_some() && staging.all(|heap| heap.kernels == KernelAccess::None)
 }
 
 /// Returns the region with the lowest mean read cost over the probes that match the request. May return the constant region

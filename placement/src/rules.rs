@@ -92,6 +92,13 @@ pub(super) const fn must_be_coherent(request: &Request<'_>) -> bool {
     host && matches!(request.coherence, Coherence::Needed)
 }
 
+/// Returns whether only kernels read what the host writes, and they cannot bind the heap. Spilled bytes may lie there all the
+/// same: copies reach them.
+fn is_out_of_reach(request: &Request<'_>, heap: &Heap) -> bool {
+    let is_upload = request.writer != Writer::Device && request.access == Access::Device;
+    is_upload && heap.kernels == KernelAccess::None
+}
+
 /// Returns the host heaps that a request may spill to, best first.
 pub fn spill(request: &Request<'_>, caps: &Caps) -> Ranking {
     let fits = |heap: &(HeapId, &Heap)| {
@@ -159,7 +166,9 @@ fn place(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Result<Placem
             continue;
         }
         let fits = |heap: &(HeapId, &Heap)| {
-            is_home(*region, heap.1, caps) && reject(request, heap.1, caps).is_none()
+            is_home(*region, heap.1, caps)
+                && reject(request, heap.1, caps).is_none()
+                && !is_out_of_reach(request, heap.1)
         };
         let mut found: Vec<_> = caps.heap_ids().filter(fits).collect();
         found.sort_by_key(|(_, heap)| preference(request, heap));

@@ -7,7 +7,7 @@ mod likeness;
 
 use super::*;
 use devices::*;
-use omniheap_seam::{Align, ErrorKind};
+use omniheap_seam::{Align, ErrorKind, HeapKind, HostAccess, KernelAccess};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -19,9 +19,14 @@ fn table(size: u64, pattern: Pattern, reuse: u32) -> Request<'static> {
 /// What a request is called, what it says, and where it goes on each device.
 type Row = (&'static str, Request<'static>, [(Region, Reason); 9]);
 
-/// H200, MI300X, RX 7900, RTX 4090, RTX 2080, Iris Xe, Adreno, Mali, WebGPU: one of two answers each.
-fn row(name: &'static str, request: Request<'static>, two: [Answer; 2], at: [usize; 9]) -> Row {
-    (name, request, at.map(|place| two[place]))
+/// H200, MI300X, RX 7900, RTX 4090, RTX 2080, Iris Xe, Adreno, Mali, WebGPU: one of a few answers each.
+fn row<const FEW: usize>(
+    name: &'static str,
+    request: Request<'static>,
+    few: [Answer; FEW],
+    at: [usize; 9],
+) -> Row {
+    (name, request, at.map(|place| few[place]))
 }
 
 type Answer = (Region, Reason);
@@ -49,12 +54,13 @@ fn tables() -> Vec<Row> {
 /// Data that the host or kernels write.
 fn streams() -> Vec<Row> {
     use Reason::{
-        CopiedPerFrame, ReadByHost, Substitute, UsedByBoth, WrittenByKernels, WrittenInPlace,
-        WrittenPerFrame,
+        CopiedPerFrame, ReadByHost, StagingUnbindable, Substitute, UsedByBoth, WrittenByKernels,
+        WrittenInPlace, WrittenPerFrame,
     };
     use Region::{Device, Staging, Unified};
     let plain = [(Device, WrittenByKernels), (Unified, Substitute(Device))];
-    let frame = [(Staging, WrittenPerFrame), (Unified, WrittenInPlace)];
+    let frame =
+        [(Staging, WrittenPerFrame), (Unified, WrittenInPlace), (Device, StagingUnbindable)];
     let often = [(Device, CopiedPerFrame), (Unified, WrittenInPlace)];
     let back = [(Staging, ReadByHost), (Unified, Substitute(Staging))];
     let both = [(Unified, UsedByBoth), (Staging, Substitute(Unified))];
@@ -62,7 +68,7 @@ fn streams() -> Vec<Row> {
     let again = Request::new(512 * MIB).usage(Usage::Upload).reuse(4);
     vec![
         row("plain", Request::new(MIB), plain, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
-        row("frame", Request::new(MIB).usage(Usage::Upload), frame, [0, 0, 0, 1, 1, 1, 1, 1, 0]),
+        row("frame", Request::new(MIB).usage(Usage::Upload), frame, [0, 0, 0, 1, 1, 1, 1, 1, 2]),
         row("often", again, often, [0, 0, 0, 1, 0, 1, 1, 1, 0]),
         row("back", Request::new(MIB).usage(Usage::Readback), back, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
         row("both", on_both, both, [0, 0, 0, 0, 0, 0, 0, 0, 1]),
@@ -197,6 +203,35 @@ fn a_substitute_is_named_and_can_be_forbidden() {
 }
 
 #[test]
+fn what_kernels_read_is_never_placed_where_they_cannot_bind_it() {
+    let upload = Request::new(KIB).usage(Usage::Upload);
+    let placed = DefaultPolicy.place(&upload, &web()).expect("device memory");
+    let told = (placed.region, placed.reason);
+    assert_eq!(told, (Region::Device, Reason::StagingUnbindable));
+    let kernels = |placed: &Placement, caps: &omniheap_seam::Caps| {
+        let heaps = placed.heaps.as_slice().iter();
+        heaps.map(|heap| caps.heap(*heap).expect("there").kernels).collect::<Vec<_>>()
+    };
+    assert_eq!(kernels(&placed, &web()), [KernelAccess::ReadOnly], "and nowhere else");
+    let table = upload.pattern(Pattern::Broadcast);
+    let placed = DefaultPolicy.place(&table, &web()).expect("constants");
+    assert_eq!(placed.region, Region::Constant);
+    assert!(!kernels(&placed, &web()).contains(&KernelAccess::None), "not as a substitute either");
+    let mut window = web();
+    window.heaps.push(heap(HeapKind::Unified, 1024 * MIB, HostAccess::Combined));
+    let placed = DefaultPolicy.place(&upload, &window).expect("the window");
+    assert!(!kernels(&placed, &window).contains(&KernelAccess::None));
+    // One staging heap that kernels can bind is enough, and a device without staging memory substitutes it.
+    let mut bindable = web();
+    bindable.heaps.push(heap(HeapKind::Staging, 1024 * MIB, HostAccess::Cached));
+    let placed = DefaultPolicy.place(&upload, &bindable).expect("staging");
+    assert_eq!(kernels(&placed, &bindable), [KernelAccess::ReadWrite]);
+    // What the host reads is copied there.
+    let read = DefaultPolicy.place(&Request::new(KIB).usage(Usage::Readback), &web());
+    assert_eq!(read.expect("staging").region, Region::Staging);
+}
+
+#[test]
 fn verdicts_name_the_limit_and_the_value() {
     let large = table(16 * MIB, Pattern::Broadcast, 1);
     let verdicts = judge(&large, &h200(), &Profile::ASSUMED, Region::Device);
@@ -232,7 +267,7 @@ fn a_refusal_is_exact_at_its_limit() {
     let upload = Request::new(KIB).usage(Usage::Upload).coherent();
     assert_ne!(refusal(&upload, &caps, Region::Staging), Refusal::Incoherent);
     for heap in &mut caps.heaps {
-        heap.host = omniheap_seam::HostAccess::Incoherent;
+        heap.host = HostAccess::Incoherent;
     }
     assert_eq!(refusal(&upload, &caps, Region::Staging), Refusal::Incoherent);
     let plain = Request::new(KIB).usage(Usage::Upload);
@@ -242,7 +277,7 @@ fn a_refusal_is_exact_at_its_limit() {
 #[test]
 fn what_fits_a_block_and_not_its_alignment_is_misaligned_not_too_large() {
     let mut caps = h200();
-    caps.heaps.retain(|heap| heap.kind == omniheap_seam::HeapKind::Device);
+    caps.heaps.retain(|heap| heap.kind == HeapKind::Device);
     let most = caps.heaps[0].max_block;
     let kind = |size| {
         let request = Request::new(size).align(Align::of(1 << 20));
@@ -355,12 +390,12 @@ fn no_limit_is_exceeded_and_every_decision_is_pure() {
             let heap = device.heap(*heap).expect("named by the device");
             assert!(request.layout.size <= heap.max_block && request.layout.align <= heap.align);
             let used = request.access != Access::Device || request.writer == Writer::HostPerFrame;
-            let lazy = heap.host == omniheap_seam::HostAccess::Incoherent;
+            let lazy = heap.host == HostAccess::Incoherent;
             assert!(!(lazy && used && request.coherence == Coherence::Needed), "{request:?}");
             heap.kind
         };
         let spilled = spill(&request, device);
-        let is_host = |heap| fits(heap) == omniheap_seam::HeapKind::Staging;
+        let is_host = |heap| fits(heap) == HeapKind::Staging;
         assert!(spilled.as_slice().iter().all(is_host), "host memory only");
         let Ok(placed) = DefaultPolicy.place(&request, device) else { continue };
         assert_eq!(DefaultPolicy.place(&request, device), Ok(placed));

@@ -70,6 +70,9 @@ pub enum KernelAccess {
     /// Read them. A device that cannot bind a block as read-only and as writable in one launch has such a heap, so that
     /// data which kernels only read never shares a block with data that they write.
     ReadOnly,
+    /// Nothing: only copies reach them. Data that kernels read is never placed in such a heap, unless a request names it or
+    /// spills.
+    None,
 }
 
 /// One kind of memory that a device has.

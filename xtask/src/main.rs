@@ -13,6 +13,7 @@ mod nightly;
 mod packages;
 mod planted;
 mod python;
+mod semver;
 mod step;
 mod system;
 mod table;
@@ -46,6 +47,8 @@ usage: cargo xtask TASK
                          the tests that need no device, a few of them, or those that ARGS choose as for `cargo test`, under
                          both sanitizers or one; needs a nightly compiler, and its library's sources for `thread`
   miri                   the strategies and the seam under Miri; needs a nightly compiler with Miri
+  semver                 compare the public interface of every published library with the last release; needs
+                         cargo-semver-checks
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
   compat                 test compat/ (other allocators' interfaces over omniheap), and measure wgpu with and without it
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         ("fuzz", rest) => nightly::fuzz(rest),
         ("sanitize", rest) => nightly::sanitize(rest),
         ("miri", []) => nightly::miri(),
+        ("semver", []) => semver::check(),
         ("bench", rest) => bench(rest),
         ("compat", []) => compat::run(),
         ("bevy", []) => compat::bevy(),

@@ -8,9 +8,26 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// A crate that is published.
-struct Package {
+pub(crate) struct Package {
     name: String,
     folder: PathBuf,
+    has_library: bool,
+}
+
+impl Package {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the folder of its manifest.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns whether other crates can depend on it.
+    pub(crate) fn has_library(&self) -> bool {
+        self.has_library
+    }
 }
 
 /// Packs every crate, without building it, and checks that no source file includes a file of another package.
@@ -40,7 +57,7 @@ pub(crate) fn check() -> Outcome {
 }
 
 /// Returns the crates of the workspace that are not marked `publish = false`.
-fn published() -> Result<Vec<Package>, String> {
+pub(crate) fn published() -> Result<Vec<Package>, String> {
     let mut command = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
@@ -51,7 +68,10 @@ fn published() -> Result<Vec<Package>, String> {
         let manifest = Path::new(one["manifest_path"].as_str()?);
         let is_published = one["publish"].is_null();
         let (name, folder) = (one["name"].as_str()?.to_owned(), manifest.parent()?.to_owned());
-        is_published.then_some(Package { name, folder })
+        let targets = one["targets"].as_array()?.iter();
+        let mut kinds = targets.filter_map(|target| target["kind"].as_array()).flatten();
+        let has_library = kinds.any(|kind| kind == "lib");
+        is_published.then_some(Package { name, folder, has_library })
     };
     Ok(packages.iter().filter_map(package).collect())
 }

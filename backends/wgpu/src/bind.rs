@@ -45,17 +45,17 @@ impl Wgpu {
     ///
     /// `Foreign`, `OutOfRange`, `ZeroSize`, `Misaligned` ([`bind_align`](Self::bind_align)), `ExceedsLimit`
     /// ([`bind_limit`](Self::bind_limit)), `Unsupported` when the block's heap has no such usage or is not for data that
-    /// kernels write.
+    /// kernels write; the error says which requests get a heap that has it.
     pub fn bind<'a>(&self, block: &'a Block, span: Span, bind: Bind) -> Result<BufferBinding<'a>> {
         self.own(block)?;
         let usage = match bind {
             Bind::Uniform => BufferUsages::UNIFORM,
             Bind::ReadOnlyStorage | Bind::Storage => BufferUsages::STORAGE,
         };
-        let written = bind == Bind::Storage
-            && self.class(block.heap()).map(HeapClass::kernels) == Some(KernelAccess::ReadOnly);
+        let kernels = self.class(block.heap()).map(HeapClass::kernels);
+        let written = bind == Bind::Storage && kernels == Some(KernelAccess::ReadOnly);
         if written || !block.buffer().usage().contains(usage) {
-            return Err(ErrorKind::Unsupported.into());
+            return Err(ErrorKind::Unsupported.because(why_not(kernels)));
         }
         let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
         if end > block.size() {
@@ -71,5 +71,17 @@ impl Wgpu {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         Ok(BufferBinding { buffer: block.buffer(), offset: span.offset, size: Some(size) })
+    }
+}
+
+/// Says why a heap's buffers are not bound so, and which requests get others.
+const fn why_not(kernels: Option<KernelAccess>) -> &'static str {
+    match kernels {
+        Some(KernelAccess::None) => {
+            "wgpu binds no staging buffer: copy the bytes to device memory, or ask for `Usage::Upload` without naming a heap"
+        }
+        _ => {
+            "this heap is for data that kernels only read; data that they write needs a request without a host `Writer`"
+        }
     }
 }

@@ -65,11 +65,12 @@ impl HeapClass {
     /// Returns what kernels may do with its buffers.
     ///
     /// wgpu tracks whole buffers: one that a dispatch or a render pass binds as `read_write` storage may not be bound there in
-    /// any other way. So data that kernels only read has buffers of its own.
+    /// any other way. So data that kernels only read has buffers of its own. A buffer that the host maps takes part in copies alone.
     pub(crate) fn kernels(self) -> KernelAccess {
         match self {
-            Self::Device | Self::Upload | Self::ReadBack => KernelAccess::ReadWrite,
+            Self::Device => KernelAccess::ReadWrite,
             Self::Constant | Self::ReadOnly => KernelAccess::ReadOnly,
+            Self::Upload | Self::ReadBack => KernelAccess::None,
         }
     }
 

@@ -68,7 +68,7 @@ int main(void) {
     must(omniheap_write(table, 0, text, sizeof text));
     must(omniheap_publish(table));
     expect(omniheap_write(table, 0, text, 1) == OMNIHEAP_STATUS_PUBLISHED, "what is final stays");
-    must(omniheap_placement_json(manager, &constants, table, why, sizeof why, &length));
+    must(omniheap_placement_json(manager, table, why, sizeof why, &length));
     printf("placed: %s\n", why);
     must(omniheap_free(table));
 

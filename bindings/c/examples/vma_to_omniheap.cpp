@@ -72,7 +72,13 @@ int main() {
 
     // VMA: VmaAllocatorCreateInfo info{…}; vmaCreateAllocator(&info, &allocator);
     omniheap_vulkan_queue queues[] = {{queue, 0}};
-    omniheap_vulkan_device wrapped{dlsym(loader, "vkGetInstanceProcAddr"), instance, physical, device, queues, 1, 0};
+    omniheap_vulkan_device wrapped = omniheap_vulkan_device_default();
+    wrapped.get_instance_proc_addr = dlsym(loader, "vkGetInstanceProcAddr");
+    wrapped.instance = instance;
+    wrapped.physical_device = physical;
+    wrapped.device = device;
+    wrapped.queues = queues;
+    wrapped.queue_count = 1;
     omniheap_config config = omniheap_config_default();
     config.paged = 0;  // buffers of the program's own are bound to VkDeviceMemory, which pages have not
     omniheap_manager manager{};

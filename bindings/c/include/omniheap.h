@@ -293,6 +293,8 @@ typedef struct omniheap_manager {
 
 // What is wanted. Start from `omniheap_request_default`.
 typedef struct omniheap_request {
+  // Bytes of this struct, which `omniheap_request_default` sets.
+  size_t struct_size;
   // Bytes.
   uint64_t size;
   // The start is a multiple of this power of two.
@@ -352,6 +354,8 @@ typedef struct omniheap_placed {
 
 // How much a pass may do. Start from `omniheap_budget_default`, which has no limit.
 typedef struct omniheap_budget {
+  // Bytes of this struct, which `omniheap_budget_default` sets.
+  size_t struct_size;
   // Bytes that are copied.
   uint64_t bytes;
   // Allocations that are moved.
@@ -436,6 +440,8 @@ typedef struct omniheap_heap_info {
 
 // How a manager is set up. Start from `omniheap_config_default`.
 typedef struct omniheap_config {
+  // Bytes of this struct, which `omniheap_config_default` sets.
+  size_t struct_size;
   // Every allocation starts at, and is a multiple of, this: a power of two.
   uint64_t unit;
   // Non-zero: build pools from pages where the device has them, so that holes do not add up.
@@ -448,6 +454,8 @@ typedef struct omniheap_config {
 
 // How a pool is set up. Start from `omniheap_pool_config_default`.
 typedef struct omniheap_pool_config {
+  // Bytes of this struct, which `omniheap_pool_config_default` sets.
+  size_t struct_size;
   // Bytes taken from the driver when the pool is made, and kept.
   uint64_t minimum;
   // Bytes that the pool never exceeds.
@@ -490,8 +498,10 @@ typedef struct omniheap_sums {
   uint64_t freed;
 } omniheap_sums;
 
-// How a pool sleeps. All zeros is a sleep to host memory.
+// How a pool sleeps. Start from `omniheap_sleep_default`.
 typedef struct omniheap_sleep {
+  // Bytes of this struct, which `omniheap_sleep_default` sets.
+  size_t struct_size;
   // `OMNIHEAP_STORE_…`.
   uint32_t store;
   // `OMNIHEAP_SLEEP_…`, or 0.
@@ -542,8 +552,10 @@ typedef struct omniheap_vulkan_queue {
   uint32_t family;
 } omniheap_vulkan_queue;
 
-// A Vulkan device that the caller owns. The handles belong together and outlive the manager.
+// A Vulkan device that the caller owns. Start from `omniheap_vulkan_device_default`. The handles belong together and outlive the manager.
 typedef struct omniheap_vulkan_device {
+  // Bytes of this struct, which `omniheap_vulkan_device_default` sets.
+  size_t struct_size;
   // `vkGetInstanceProcAddr`.
   const void *get_instance_proc_addr;
   // The `VkInstance`, of version 1.1 or later.
@@ -663,8 +675,12 @@ enum omniheap_status omniheap_copy(struct omniheap_manager manager,
                                    uint64_t to_offset,
                                    uint64_t size);
 
-// No limit.
-struct omniheap_budget omniheap_budget_default(void);
+// Writes the usual values into a struct of `struct_size` bytes; `omniheap_budget_default` is the short way.
+//
+// # Safety
+//
+// `budget` is null, or `struct_size` bytes may be written there.
+enum omniheap_status omniheap_budget_init(struct omniheap_budget *budget, size_t struct_size);
 
 // One guarded pass: plans moves within a budget, asks `mover` about each, copies, waits and commits.
 //
@@ -742,14 +758,13 @@ enum omniheap_status omniheap_explain_json(struct omniheap_manager manager,
                                            size_t capacity,
                                            size_t *length);
 
-// Says where an allocation went that a request made, and why, as JSON: the decision, or what replaced it because better
-// heaps were full.
+// Says where an allocation lies and why, as JSON: `region`, `heap`, `reason`, and `rung`, which is null where memory that was
+// held served the request. The reason is the decision, or what replaced it because better heaps were full.
 //
 // # Safety
 //
-// As for `omniheap_explain_json`.
+// `buffer` is null or has `capacity` bytes to write; `length` is null or may be written.
 enum omniheap_status omniheap_placement_json(struct omniheap_manager manager,
-                                             const struct omniheap_request *request,
                                              struct omniheap_allocation allocation,
                                              char *buffer,
                                              size_t capacity,
@@ -816,8 +831,12 @@ enum omniheap_status omniheap_trim(struct omniheap_manager manager, uint64_t *by
 // `bytes` is null or may be written.
 enum omniheap_status omniheap_defragment(struct omniheap_manager manager, uint64_t *bytes);
 
-// The usual settings.
-struct omniheap_config omniheap_config_default(void);
+// Writes the usual values into a struct of `struct_size` bytes; `omniheap_config_default` is the short way.
+//
+// # Safety
+//
+// `config` is null, or `struct_size` bytes may be written there.
+enum omniheap_status omniheap_config_init(struct omniheap_config *config, size_t struct_size);
 
 // Every device of every backend as a JSON array, with the reason where a backend has none.
 //
@@ -849,8 +868,13 @@ enum omniheap_status omniheap_open_best(const struct omniheap_config *config,
 // Closes a manager, and finishes its trace. Refused with `Busy` while allocations or pools of it have handles.
 enum omniheap_status omniheap_close(struct omniheap_manager manager);
 
-// A general-purpose pool without limits.
-struct omniheap_pool_config omniheap_pool_config_default(void);
+// Writes the usual values into a struct of `struct_size` bytes; `omniheap_pool_config_default` is the short way.
+//
+// # Safety
+//
+// `config` is null, or `struct_size` bytes may be written there.
+enum omniheap_status omniheap_pool_config_init(struct omniheap_pool_config *config,
+                                               size_t struct_size);
 
 // Makes a pool of a heap.
 //
@@ -896,8 +920,21 @@ enum omniheap_status omniheap_report_json(struct omniheap_manager manager,
 // `path` is null or a C string.
 enum omniheap_status omniheap_report_html(struct omniheap_manager manager, const char *path);
 
-// `size` bytes of device memory.
-struct omniheap_request omniheap_request_default(uint64_t size);
+// Writes the usual values into a struct of `struct_size` bytes; `omniheap_request_default` is the short way.
+//
+// # Safety
+//
+// `request` is null, or `struct_size` bytes may be written there.
+enum omniheap_status omniheap_request_init(struct omniheap_request *request,
+                                           size_t struct_size,
+                                           uint64_t size);
+
+// Writes the usual values into a struct of `struct_size` bytes; `omniheap_sleep_default` is the short way.
+//
+// # Safety
+//
+// `sleep` is null, or `struct_size` bytes may be written there.
+enum omniheap_status omniheap_sleep_init(struct omniheap_sleep *sleep, size_t struct_size);
 
 // Moves all bytes of a pool to a store and returns its memory to the driver; allocations live on. The pool was created with
 // `sleepable`. On failure it is awake and has all its bytes: `Busy` where allocations are pinned or have blocks of their
@@ -905,7 +942,7 @@ struct omniheap_request omniheap_request_default(uint64_t size);
 //
 // # Safety
 //
-// `sleep` is null, which is all zeros, or settings whose `directory` is null or a text; `slept` is null or may be written. With
+// `sleep` is null, which is a sleep to host memory, or settings whose `directory` is null or a text; `slept` is null or may be written. With
 // `OMNIHEAP_SLEEP_OVER_PINS`, nothing uses an address of the pool's allocations before the pool is awake.
 enum omniheap_status omniheap_pool_sleep(struct omniheap_pool pool,
                                          const struct omniheap_sleep *sleep,
@@ -922,8 +959,8 @@ enum omniheap_status omniheap_pool_wake(struct omniheap_pool pool);
 // `residence` is null or may be written.
 enum omniheap_status omniheap_pool_residence(struct omniheap_pool pool, struct omniheap_residence *residence);
 
-// The sentence of this thread's last failed call: what happened, and what to do. Valid until the same thread's next failed call;
-// calls of other threads do not change it.
+// The sentence of this thread's last failed call: what happened, and what to do. The text stays where it is until the same
+// thread has failed sixteen more times, or ends; calls of other threads do not change it.
 const char *omniheap_error(void);
 
 // The version of the library: major, minor and patch, eight bits each from the top. The ABI changes with the first two.
@@ -1038,6 +1075,14 @@ enum omniheap_status omniheap_vulkan_with_queue(struct omniheap_manager manager,
                                                 void (*submit)(uint64_t queue, uint32_t family, void *user),
                                                 void *user);
 
+// Writes the usual values into a struct of `struct_size` bytes; `omniheap_vulkan_device_default` is the short way.
+//
+// # Safety
+//
+// `device` is null, or `struct_size` bytes may be written there.
+enum omniheap_status omniheap_vulkan_device_init(struct omniheap_vulkan_device *device,
+                                                 size_t struct_size);
+
 // Manages memory in a CUDA context that the caller owns, with a stream as main timeline, or one of its own.
 //
 // # Safety
@@ -1071,3 +1116,40 @@ enum omniheap_status omniheap_wrap_vulkan(const struct omniheap_vulkan_device *d
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
+
+/* The usual values. Inline, so that a struct has the size that this header gives it, whichever version the library has. */
+static inline omniheap_request omniheap_request_default(uint64_t size) {
+    omniheap_request usual;
+    (void)omniheap_request_init(&usual, sizeof usual, size);
+    return usual;
+}
+
+static inline omniheap_config omniheap_config_default(void) {
+    omniheap_config usual;
+    (void)omniheap_config_init(&usual, sizeof usual);
+    return usual;
+}
+
+static inline omniheap_pool_config omniheap_pool_config_default(void) {
+    omniheap_pool_config usual;
+    (void)omniheap_pool_config_init(&usual, sizeof usual);
+    return usual;
+}
+
+static inline omniheap_sleep omniheap_sleep_default(void) {
+    omniheap_sleep usual;
+    (void)omniheap_sleep_init(&usual, sizeof usual);
+    return usual;
+}
+
+static inline omniheap_budget omniheap_budget_default(void) {
+    omniheap_budget usual;
+    (void)omniheap_budget_init(&usual, sizeof usual);
+    return usual;
+}
+
+static inline omniheap_vulkan_device omniheap_vulkan_device_default(void) {
+    omniheap_vulkan_device usual;
+    (void)omniheap_vulkan_device_init(&usual, sizeof usual);
+    return usual;
+}

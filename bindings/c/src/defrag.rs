@@ -3,7 +3,8 @@
 use crate::handle::{
     ALLOCATIONS, Bytes, Holder, OmniheapAllocation, OmniheapManager, Owner, holder,
 };
-use crate::status::{Failure, OmniheapStatus, call, check, get, put};
+use crate::sized::{Grows, read_sized, write_usual};
+use crate::status::{Failure, OmniheapStatus, call, check, put};
 use ash::vk::Handle as _;
 use core::ffi::c_void;
 use core::time::Duration;
@@ -30,6 +31,8 @@ pub const OMNIHEAP_MOVE_DESTROY: u32 = 3;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapBudget {
+    /// Bytes of this struct, which `omniheap_budget_default` sets.
+    pub struct_size: usize,
     /// Bytes that are copied.
     pub bytes: u64,
     /// Allocations that are moved.
@@ -83,10 +86,31 @@ impl From<Moved> for OmniheapMoved {
 pub type OmniheapMover =
     Option<unsafe extern "C" fn(one: *const OmniheapMove, user: *mut c_void) -> u32>;
 
-/// No limit.
+/// No limit; C has it as an inline function.
+#[must_use]
+pub fn omniheap_budget_default() -> OmniheapBudget {
+    let (struct_size, most) = (size_of::<OmniheapBudget>(), u64::MAX);
+    OmniheapBudget { struct_size, bytes: most, moves: most, microseconds: most }
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
+unsafe impl Grows for OmniheapBudget {
+    const FIRST: usize = core::mem::offset_of!(OmniheapBudget, microseconds) + size_of::<u64>();
+    const NAMES: [&'static str; 2] = ["budget", "omniheap_budget_default"];
+}
+
+/// Writes the usual values into a struct of `struct_size` bytes; `omniheap_budget_default` is the short way.
+///
+/// # Safety
+///
+/// `budget` is null, or `struct_size` bytes may be written there.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_budget_default() -> OmniheapBudget {
-    OmniheapBudget { bytes: u64::MAX, moves: u64::MAX, microseconds: u64::MAX }
+pub unsafe extern "C" fn omniheap_budget_init(
+    budget: *mut OmniheapBudget,
+    struct_size: usize,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { write_usual(budget, struct_size, &omniheap_budget_default()) }
 }
 
 /// One guarded pass: plans moves within a budget, asks `mover` about each, copies, waits and commits.
@@ -151,7 +175,8 @@ unsafe fn one_pass(
     call(|| {
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
-        let budget = limits(unsafe { get(budget, "budget") }?);
+        let budget = unsafe { read_sized(budget, omniheap_budget_default()) }?;
+        let budget = limits(&budget);
         check(moved, "moved")?;
         let sums = run(&holder, &budget)?;
         // SAFETY: as above.

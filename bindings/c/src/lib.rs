@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `sized` | structs that may grow, passed with their size |
 //! | `status` | what every function returns, and the guard around each of them |
 //! | `table`, `handle` | handles that know when they are stale, and what is behind them |
 //! | `open`, `wrap` | devices of ours, and devices that the caller owns |
@@ -26,6 +27,7 @@ mod open;
 mod pool;
 mod report;
 mod request;
+mod sized;
 mod sleep;
 mod status;
 mod table;

@@ -133,6 +133,7 @@ pub unsafe extern "C" fn omniheap_explain_json(
     })
 }
 
+/// What `omniheap_explain_json` tells of a decision.
 fn described(placement: &Placement) -> Value {
     json!({
         "region": placement.region.word(),
@@ -141,31 +142,34 @@ fn described(placement: &Placement) -> Value {
     })
 }
 
-/// Says where an allocation went that a request made, and why, as JSON: the decision, or what replaced it because better
-/// heaps were full.
+/// Says where an allocation lies and why, as JSON: `region`, `heap`, `reason`, and `rung`, which is null where memory that was
+/// held served the request. The reason is the decision, or what replaced it because better heaps were full.
 ///
 /// # Safety
 ///
-/// As for `omniheap_explain_json`.
+/// `buffer` is null or has `capacity` bytes to write; `length` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_placement_json(
     manager: OmniheapManager,
-    request: *const OmniheapRequest,
     allocation: OmniheapAllocation,
     buffer: *mut c_char,
     capacity: usize,
     length: *mut usize,
 ) -> OmniheapStatus {
     call(|| {
-        // SAFETY: the caller's promise.
-        let request = unsafe { read(request) }?;
         let (holder, bytes) = (holder(manager)?, ALLOCATIONS.get(allocation.id)?);
         if !Arc::ptr_eq(&holder, bytes.owner.holder()) {
             return Err(ErrorKind::Foreign.into());
         }
-        let found = holder.manager.placed(&request, &bytes.allocation)?;
-        // SAFETY: as above.
-        unsafe { put_text(&described(&found).to_string(), buffer, capacity, length) }
+        let placed = bytes.allocation.placed();
+        let shown = json!({
+            "region": placed.region.word(),
+            "heap": placed.heap.0,
+            "reason": placed.reason.to_string(),
+            "rung": placed.rung.map(|rung| rung.word()),
+        });
+        // SAFETY: the caller's promise.
+        unsafe { put_text(&shown.to_string(), buffer, capacity, length) }
     })
 }
 

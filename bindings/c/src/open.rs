@@ -1,7 +1,8 @@
 //! Devices: those that are here, opened by backend and number.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, holder};
-use crate::status::{Failure, OmniheapStatus, call, check, get, put, put_text, text};
+use crate::sized::{Grows, read_sized, write_usual};
+use crate::status::{Failure, OmniheapStatus, call, check, put, put_text, text};
 use core::ffi::c_char;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
@@ -21,6 +22,8 @@ pub const OMNIHEAP_WAITING_THRIFT: u32 = 1;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapConfig {
+    /// Bytes of this struct, which `omniheap_config_default` sets.
+    pub struct_size: usize,
     /// Every allocation starts at, and is a multiple of, this: a power of two.
     pub unit: u64,
     /// Non-zero: build pools from pages where the device has them, so that holes do not add up.
@@ -31,16 +34,37 @@ pub struct OmniheapConfig {
     pub trace: *const c_char,
 }
 
-/// The usual settings.
-#[unsafe(no_mangle)]
-pub extern "C" fn omniheap_config_default() -> OmniheapConfig {
+/// The usual settings; C has it as an inline function.
+#[must_use]
+pub fn omniheap_config_default() -> OmniheapConfig {
     let config = ManagerConfig::default();
     OmniheapConfig {
+        struct_size: size_of::<OmniheapConfig>(),
         unit: config.unit.get(),
         paged: u32::from(config.pool.paged),
         waiting: OMNIHEAP_WAITING_LAST_RESORT,
         trace: core::ptr::null(),
     }
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
+unsafe impl Grows for OmniheapConfig {
+    const FIRST: usize = core::mem::offset_of!(OmniheapConfig, trace) + size_of::<*const c_char>();
+    const NAMES: [&'static str; 2] = ["config", "omniheap_config_default"];
+}
+
+/// Writes the usual values into a struct of `struct_size` bytes; `omniheap_config_default` is the short way.
+///
+/// # Safety
+///
+/// `config` is null, or `struct_size` bytes may be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_config_init(
+    config: *mut OmniheapConfig,
+    struct_size: usize,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { write_usual(config, struct_size, &omniheap_config_default()) }
 }
 
 /// What a number stands for.
@@ -82,7 +106,7 @@ pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<Settings,
         return Ok(Settings { config: settings, trace: None });
     }
     // SAFETY: the caller's promise.
-    let config = unsafe { get(config, "config") }?;
+    let config = unsafe { read_sized(config, omniheap_config_default()) }?;
     settings.pool.waiting = waiting(config.waiting)?;
     let unit = Align::new(config.unit);
     settings.unit =

@@ -3,7 +3,8 @@
 use crate::handle::{OmniheapManager, OmniheapPool, Owner, POOLS, Pool, holder};
 use crate::open::{OMNIHEAP_WAITING_LAST_RESORT, waiting};
 use crate::request::heap;
-use crate::status::{Failure, OmniheapStatus, call, check, get, put};
+use crate::sized::{Grows, read_sized, write_usual};
+use crate::status::{Failure, OmniheapStatus, call, check, put};
 use omniheap::{Align, ErrorKind, GiveBack, PoolConfig, StrategyKind, UserPool, seam::Layout};
 use std::sync::{PoisonError, RwLock};
 
@@ -24,6 +25,8 @@ pub const OMNIHEAP_STRATEGY_BUMP: u32 = 5;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapPoolConfig {
+    /// Bytes of this struct, which `omniheap_pool_config_default` sets.
+    pub struct_size: usize,
     /// Bytes taken from the driver when the pool is made, and kept.
     pub minimum: u64,
     /// Bytes that the pool never exceeds.
@@ -46,10 +49,11 @@ pub struct OmniheapPoolConfig {
     pub wakes_on_request: u32,
 }
 
-/// A general-purpose pool without limits.
-#[unsafe(no_mangle)]
-pub extern "C" fn omniheap_pool_config_default() -> OmniheapPoolConfig {
+/// A general-purpose pool without limits; C has it as an inline function.
+#[must_use]
+pub fn omniheap_pool_config_default() -> OmniheapPoolConfig {
     OmniheapPoolConfig {
+        struct_size: size_of::<OmniheapPoolConfig>(),
         minimum: 0,
         maximum: u64::MAX,
         block: 0,
@@ -61,6 +65,27 @@ pub extern "C" fn omniheap_pool_config_default() -> OmniheapPoolConfig {
         sleepable: 0,
         wakes_on_request: 0,
     }
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
+unsafe impl Grows for OmniheapPoolConfig {
+    const FIRST: usize =
+        core::mem::offset_of!(OmniheapPoolConfig, wakes_on_request) + size_of::<u32>();
+    const NAMES: [&'static str; 2] = ["config", "omniheap_pool_config_default"];
+}
+
+/// Writes the usual values into a struct of `struct_size` bytes; `omniheap_pool_config_default` is the short way.
+///
+/// # Safety
+///
+/// `config` is null, or `struct_size` bytes may be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pool_config_init(
+    config: *mut OmniheapPoolConfig,
+    struct_size: usize,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { write_usual(config, struct_size, &omniheap_pool_config_default()) }
 }
 
 fn strategy(config: &OmniheapPoolConfig) -> Result<StrategyKind, Failure> {
@@ -102,10 +127,10 @@ pub unsafe extern "C" fn omniheap_pool_create(
     call(|| {
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
-        let config = unsafe { get(config, "config") }?;
+        let config = unsafe { read_sized(config, omniheap_pool_config_default()) }?;
         check(pool, "pool")?;
         let mut settings = PoolConfig::new()
-            .strategy(strategy(config)?)
+            .strategy(strategy(&config)?)
             .minimum(config.minimum)
             .maximum(config.maximum)
             .block((config.block > 0).then_some(config.block))

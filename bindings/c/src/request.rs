@@ -1,6 +1,7 @@
 //! What is wanted, as plain data.
 #![expect(unsafe_code, reason = "reads the caller's texts")]
-use crate::status::{Failure, get, text};
+use crate::sized::{Grows, read_sized, write_usual};
+use crate::status::{Failure, OmniheapStatus, text};
 use core::ffi::c_char;
 use omniheap::{
     Align, HeapId, Request, Tag, TimelineId,
@@ -80,6 +81,8 @@ pub const OMNIHEAP_ANY: u32 = u32::MAX;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapRequest {
+    /// Bytes of this struct, which `omniheap_request_default` sets.
+    pub struct_size: usize,
     /// Bytes.
     pub size: u64,
     /// The start is a multiple of this power of two.
@@ -115,10 +118,11 @@ pub struct OmniheapRequest {
     pub name: *const c_char,
 }
 
-/// `size` bytes of device memory.
-#[unsafe(no_mangle)]
-pub extern "C" fn omniheap_request_default(size: u64) -> OmniheapRequest {
+/// `size` bytes of device memory; C has it as an inline function.
+#[must_use]
+pub fn omniheap_request_default(size: u64) -> OmniheapRequest {
     OmniheapRequest {
+        struct_size: size_of::<OmniheapRequest>(),
         size,
         align: 1,
         touches: 0,
@@ -136,6 +140,27 @@ pub extern "C" fn omniheap_request_default(size: u64) -> OmniheapRequest {
         tag: OMNIHEAP_ANY,
         name: core::ptr::null(),
     }
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
+unsafe impl Grows for OmniheapRequest {
+    const FIRST: usize = core::mem::offset_of!(OmniheapRequest, name) + size_of::<*const c_char>();
+    const NAMES: [&'static str; 2] = ["request", "omniheap_request_default"];
+}
+
+/// Writes the usual values into a struct of `struct_size` bytes; `omniheap_request_default` is the short way.
+///
+/// # Safety
+///
+/// `request` is null, or `struct_size` bytes may be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_request_init(
+    request: *mut OmniheapRequest,
+    struct_size: usize,
+    size: u64,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { write_usual(request, struct_size, &omniheap_request_default(size)) }
 }
 
 /// Patterns in the order of their numbers.
@@ -165,7 +190,7 @@ fn choose<T: Copy>(number: u32, among: &[T], field: &str) -> Result<T, Failure> 
 /// `request` is null or points to a request whose name is null or a C string.
 pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request<'a>, Failure> {
     // SAFETY: the caller's promise.
-    let asked = unsafe { get(request, "request") }?;
+    let asked = unsafe { read_sized(request, omniheap_request_default(0)) }?;
     let align = Align::new(asked.align).ok_or(omniheap::ErrorKind::InvalidAlignment)?;
     let writers = [Writer::Device, Writer::HostOnce, Writer::HostPerFrame];
     let dependences = [Dependence::Any, Dependence::Independent, Dependence::Chained];

@@ -1,7 +1,8 @@
 //! Pools whose memory leaves the device and comes back.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{OmniheapPool, POOLS};
-use crate::status::{Failure, OmniheapStatus, call, check, get, put, text};
+use crate::sized::{Grows, read_sized, write_usual};
+use crate::status::{Failure, OmniheapStatus, call, check, put, text};
 use core::ffi::c_char;
 use omniheap::residency::{BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake};
 use std::sync::Arc;
@@ -16,16 +17,47 @@ pub const OMNIHEAP_STORE_NOTHING: u32 = 2;
 /// Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
 pub const OMNIHEAP_SLEEP_OVER_PINS: u32 = 1;
 
-/// How a pool sleeps. All zeros is a sleep to host memory.
+/// How a pool sleeps. Start from `omniheap_sleep_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapSleep {
+    /// Bytes of this struct, which `omniheap_sleep_default` sets.
+    pub struct_size: usize,
     /// `OMNIHEAP_STORE_…`.
     pub store: u32,
     /// `OMNIHEAP_SLEEP_…`, or 0.
     pub flags: u32,
     /// The directory of `OMNIHEAP_STORE_FILE`; null otherwise.
     pub directory: *const c_char,
+}
+
+/// A sleep to host memory; C has it as an inline function.
+#[must_use]
+pub fn omniheap_sleep_default() -> OmniheapSleep {
+    let directory = core::ptr::null();
+    let struct_size = size_of::<OmniheapSleep>();
+    OmniheapSleep { struct_size, store: OMNIHEAP_STORE_HOST, flags: 0, directory }
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
+unsafe impl Grows for OmniheapSleep {
+    const FIRST: usize =
+        core::mem::offset_of!(OmniheapSleep, directory) + size_of::<*const c_char>();
+    const NAMES: [&'static str; 2] = ["sleep", "omniheap_sleep_default"];
+}
+
+/// Writes the usual values into a struct of `struct_size` bytes; `omniheap_sleep_default` is the short way.
+///
+/// # Safety
+///
+/// `sleep` is null, or `struct_size` bytes may be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_sleep_init(
+    sleep: *mut OmniheapSleep,
+    struct_size: usize,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { write_usual(sleep, struct_size, &omniheap_sleep_default()) }
 }
 
 /// What a sleep did.
@@ -91,7 +123,7 @@ fn file(_: &str) -> Result<Arc<dyn BackingStore>, Failure> {
 ///
 /// # Safety
 ///
-/// `sleep` is null, which is all zeros, or settings whose `directory` is null or a text; `slept` is null or may be written. With
+/// `sleep` is null, which is a sleep to host memory, or settings whose `directory` is null or a text; `slept` is null or may be written. With
 /// `OMNIHEAP_SLEEP_OVER_PINS`, nothing uses an address of the pool's allocations before the pool is awake.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_pool_sleep(
@@ -101,12 +133,12 @@ pub unsafe extern "C" fn omniheap_pool_sleep(
 ) -> OmniheapStatus {
     call(|| {
         let entry = POOLS.get(pool.id)?;
-        let usual = OmniheapSleep { store: 0, flags: 0, directory: core::ptr::null() };
+        let usual = omniheap_sleep_default();
         let given = if sleep.is_null() {
-            &usual
+            usual
         } else {
             // SAFETY: the caller's promise.
-            unsafe { get(sleep, "sleep") }?
+            unsafe { read_sized(sleep, usual) }?
         };
         if !slept.is_null() {
             check(slept, "slept")?;
@@ -115,7 +147,7 @@ pub unsafe extern "C" fn omniheap_pool_sleep(
             return Err(Failure::invalid("sleep.flags has bits that stand for nothing"));
         }
         // SAFETY: as above.
-        let mut how = Sleep::to(unsafe { store(given) }?);
+        let mut how = Sleep::to(unsafe { store(&given) }?);
         if given.flags & OMNIHEAP_SLEEP_OVER_PINS != 0 {
             // SAFETY: the caller promises that nothing uses an address meanwhile.
             how = unsafe { how.over_pins() };

@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_char};
 use core::panic::AssertUnwindSafe;
 use omniheap::residency::SleepError;
 use omniheap::{AllocateError, Error, ErrorKind};
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::panic::catch_unwind;
 
@@ -164,8 +165,21 @@ impl From<AllocateError> for Failure {
     }
 }
 
+/// Messages of a thread that are kept: a caller may compare two, or ask again while it handles one.
+const KEPT: usize = 16;
+
 thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
+    static MESSAGES: RefCell<VecDeque<CString>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Keeps a message as the last of this thread.
+fn keep(message: CString) {
+    // A thread that is ending has nobody left to ask.
+    let _ = MESSAGES.try_with(|kept| {
+        let mut kept = kept.borrow_mut();
+        kept.truncate(KEPT - 1);
+        kept.push_front(message);
+    });
 }
 
 /// Runs a call: a failure leaves its message with the thread, a panic goes no further.
@@ -176,18 +190,18 @@ pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> OmniheapStatus
         Ok(()) => OmniheapStatus::Ok,
         Err(Failure { status, message }) => {
             let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
-            // A thread that is ending has nobody left to ask.
-            let _ = MESSAGE.try_with(|slot| *slot.borrow_mut() = message);
+            keep(message);
             status
         }
     }
 }
 
-/// The sentence of this thread's last failed call: what happened, and what to do. Valid until the same thread's next failed call;
-/// calls of other threads do not change it.
+/// The sentence of this thread's last failed call: what happened, and what to do. The text stays where it is until the same
+/// thread has failed sixteen more times, or ends; calls of other threads do not change it.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_error() -> *const c_char {
-    MESSAGE.try_with(|slot| slot.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    let last = MESSAGES.try_with(|kept| kept.borrow().front().map(|message| message.as_ptr()));
+    last.ok().flatten().unwrap_or(c"".as_ptr())
 }
 
 /// The version of the library: major, minor and patch, eight bits each from the top. The ABI changes with the first two.
@@ -211,17 +225,6 @@ pub(crate) fn check<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
         return Err(Failure::invalid(message));
     }
     Ok(())
-}
-
-/// What a pointer points to.
-///
-/// # Safety
-///
-/// `pointer` is null, or not aligned, or points to a live `T`.
-pub(crate) unsafe fn get<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
-    check(pointer, name)?;
-    // SAFETY: not null and aligned, and otherwise the caller's promise.
-    Ok(unsafe { &*pointer })
 }
 
 /// Writes a result.

@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "takes over the caller's handles")]
 use crate::handle::{Holder, OmniheapManager};
 use crate::open::{OmniheapConfig, publish, settings};
-use crate::status::{Failure, OmniheapStatus, call, check, get};
+use crate::sized::{Grows, read_sized, write_usual};
+use crate::status::{Failure, OmniheapStatus, call, check};
 use ash::vk::{self, Handle as _};
 use core::ffi::c_void;
 use omniheap::cuda::Cuda;
@@ -19,10 +20,12 @@ pub struct OmniheapVulkanQueue {
     pub family: u32,
 }
 
-/// A Vulkan device that the caller owns. The handles belong together and outlive the manager.
+/// A Vulkan device that the caller owns. Start from `omniheap_vulkan_device_default`. The handles belong together and outlive the manager.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapVulkanDevice {
+    /// Bytes of this struct, which `omniheap_vulkan_device_default` sets.
+    pub struct_size: usize,
     /// `vkGetInstanceProcAddr`.
     pub get_instance_proc_addr: *const c_void,
     /// The `VkInstance`, of version 1.1 or later.
@@ -38,6 +41,41 @@ pub struct OmniheapVulkanDevice {
     pub queue_count: u32,
     /// What was enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
     pub enabled: u32,
+}
+
+/// No handles yet; C has it as an inline function.
+#[must_use]
+pub fn omniheap_vulkan_device_default() -> OmniheapVulkanDevice {
+    OmniheapVulkanDevice {
+        struct_size: size_of::<OmniheapVulkanDevice>(),
+        get_instance_proc_addr: core::ptr::null(),
+        instance: core::ptr::null_mut(),
+        physical_device: core::ptr::null_mut(),
+        device: core::ptr::null_mut(),
+        queues: core::ptr::null(),
+        queue_count: 0,
+        enabled: 0,
+    }
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
+unsafe impl Grows for OmniheapVulkanDevice {
+    const FIRST: usize = core::mem::offset_of!(OmniheapVulkanDevice, enabled) + size_of::<u32>();
+    const NAMES: [&'static str; 2] = ["device", "omniheap_vulkan_device_default"];
+}
+
+/// Writes the usual values into a struct of `struct_size` bytes; `omniheap_vulkan_device_default` is the short way.
+///
+/// # Safety
+///
+/// `device` is null, or `struct_size` bytes may be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vulkan_device_init(
+    device: *mut OmniheapVulkanDevice,
+    struct_size: usize,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { write_usual(device, struct_size, &omniheap_vulkan_device_default()) }
 }
 
 /// `timelineSemaphore` was enabled.
@@ -122,11 +160,11 @@ pub unsafe extern "C" fn omniheap_wrap_vulkan(
 ) -> OmniheapStatus {
     call(|| {
         // SAFETY: the caller's promise.
-        let device = unsafe { get(device, "device") }?;
+        let device = unsafe { read_sized(device, omniheap_vulkan_device_default()) }?;
         // SAFETY: as above.
         let settings = unsafe { settings(config) }?;
         // SAFETY: as above.
-        let backend = unsafe { adopt(device) }?;
+        let backend = unsafe { adopt(&device) }?;
         // SAFETY: as above.
         unsafe { publish(|| Holder::vulkan(backend, settings), manager) }
     })

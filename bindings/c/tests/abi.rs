@@ -18,6 +18,8 @@ macro_rules! c {
 mod hooks;
 #[path = "abi/passes.rs"]
 mod passes;
+#[path = "abi/sized.rs"]
+mod sized;
 #[path = "abi/words.rs"]
 mod words;
 #[path = "abi/wrap.rs"]
@@ -139,6 +141,7 @@ fn misaligned_pointers_are_refused_by_name() {
 #[test]
 fn misaligned_queues_are_refused_before_the_device_is_asked() {
     let described = OmniheapVulkanDevice {
+        struct_size: size_of::<OmniheapVulkanDevice>(),
         get_instance_proc_addr: ptr::dangling(),
         instance: ptr::dangling_mut(),
         physical_device: ptr::dangling_mut(),
@@ -286,7 +289,8 @@ fn pools_sleep_and_wake() {
     assert_eq!(c!(omniheap_write(made, 0, bytes.as_ptr().cast(), 4096)), Status::Ok);
     assert_eq!(omniheap_pool_wake(pool), Status::AlreadyAwake);
     for store in [OMNIHEAP_STORE_HOST, OMNIHEAP_STORE_FILE] {
-        let sleep = OmniheapSleep { store, flags: 0, directory: c"/tmp".as_ptr() };
+        let sleep =
+            OmniheapSleep { store, directory: c"/tmp".as_ptr(), ..omniheap_sleep_default() };
         let mut slept = OmniheapSlept::default();
         // SAFETY: as above.
         let status = c!(omniheap_pool_sleep(pool, &raw const sleep, &raw mut slept));
@@ -325,7 +329,7 @@ fn refuse_pins_and_nonsense(pool: OmniheapPool, made: OmniheapAllocation) {
     assert_eq!(c!(omniheap_pool_sleep(pool, ptr::null(), ptr::null_mut())), Status::Busy);
     assert!(message().contains("pinned"), "{}", message());
     let flags = OMNIHEAP_SLEEP_OVER_PINS;
-    let over = OmniheapSleep { store: OMNIHEAP_STORE_NOTHING, flags, directory: ptr::null() };
+    let over = OmniheapSleep { store: OMNIHEAP_STORE_NOTHING, flags, ..omniheap_sleep_default() };
     // SAFETY: as above, and nothing uses the address.
     assert_eq!(c!(omniheap_pool_sleep(pool, &raw const over, ptr::null_mut())), Status::Ok);
     let wrong = OmniheapSleep { store: 9, ..over };

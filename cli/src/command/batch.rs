@@ -3,6 +3,8 @@ use super::Failure;
 use super::fit::{Allocator, Room, not_empty};
 use super::output::{self, Format};
 use super::replay::open_trace;
+use crate::interrupt;
+use core::cell::Cell;
 use omniheap::trace::Trace;
 use omniheap::trace::fit::{BatchError, Lines, Peak, largest};
 use serde::Serialize;
@@ -28,7 +30,8 @@ Examples:
 
 Trace the answer once more before you rely on it; omniheap.torch.largest_batch does.
 
-Exit codes: 0 found, 1 not even the smallest batch fits, 2 bad input.";
+Exit codes: 0 found, 1 not even the smallest batch fits, 2 bad input, 130 Ctrl-C ended the search: the error says which
+batch is known to fit.";
 
 fn parse_trace(text: &str) -> Result<(u64, PathBuf), String> {
     let parts = text.split_once(':').and_then(|(batch, path)| Some((batch.parse().ok()?, path)));
@@ -80,6 +83,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         traces.push((*batch, not_empty(path, open_trace(path)?)?));
     }
     traces.sort_by_key(|(batch, _)| *batch);
+    interrupt::watch();
     let found = find(&traces, arguments.room, arguments.most)?;
     match format {
         Format::Json => output::print_json(&found)?,
@@ -94,6 +98,11 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 fn find(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Found, Failure> {
     let mut traced = Vec::new();
     for (batch, trace) in traces {
+        interrupt::check(
+            traced.len(),
+            traces.len(),
+            "traces were replayed, and no batch was found",
+        )?;
         let (peak, fits) = replayed(trace, room)?;
         traced.push(Traced { batch: *batch, peak_reserved_bytes: peak.reserved_bytes, fits });
     }
@@ -127,15 +136,33 @@ fn replayed(trace: &Trace, room: Room) -> Result<(Peak, bool), Failure> {
     Ok((peak, fits))
 }
 
+/// Fails if the user wants to end before the search does.
+fn go_on(fitting: u64) -> Result<(), Failure> {
+    if !interrupt::is_wanted() {
+        return Ok(());
+    }
+    let known = match fitting {
+        0 => "no batch is known to fit".to_owned(),
+        batch => format!("batch {batch} fits, and larger ones were not all tried"),
+    };
+    Err(Failure::interrupted(format!("interrupted: the result is partial, {known}")))
+}
+
 /// Returns the largest batch on the lines, and its peak.
 fn on_lines(lines: &Lines<'_>, room: Room, most: u64) -> Result<Option<(u64, u64)>, Failure> {
+    let fitting = Cell::new(0);
     let at = |batch: u64| match lines.at(batch) {
         Ok(trace) => replayed(&trace, room).map(Some),
         // Beyond what the lines describe there is nothing to say.
         Err(BatchError::OffTheLine { .. } | BatchError::TooLarge(_)) => Ok(None),
         Err(other) => Err(Failure::input(other.to_string())),
     };
-    let fits = |batch| at(batch).map(|found| found.is_some_and(|(_, fits)| fits));
+    let fits = |batch| {
+        go_on(fitting.get())?;
+        let fits = at(batch)?.is_some_and(|(_, fits)| fits);
+        fitting.set(if fits { fitting.get().max(batch) } else { fitting.get() });
+        Ok::<_, Failure>(fits)
+    };
     let Some(batch) = largest(most, fits)? else { return Ok(None) };
     Ok(at(batch)?.map(|(peak, _)| (batch, peak.reserved_bytes)))
 }

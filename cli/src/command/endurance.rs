@@ -1,9 +1,10 @@
 //! `omniheap conformance --soak` and `--faults`: the long runs of the suite, on any device that is here.
 use super::Failure;
 use super::output::{self, Format};
+use crate::interrupt;
 use omniheap::{AnyBackend, Backend as _, seam::erase};
 use omniheap_conformance::faults::{Depth, Tally, sweep};
-use omniheap_conformance::soak::{Soaked, soak};
+use omniheap_conformance::soak::{Soaked, soak_until};
 use omniheap_conformance::{Mode, Rig, seed};
 use serde::Serialize;
 use std::sync::Arc;
@@ -53,6 +54,7 @@ pub(super) fn run_soak(
 ) -> Result<(), Failure> {
     let about = &device.caps().device;
     let kind = about.backend;
+    interrupt::watch();
     for (pools, mode) in MODES {
         let wait = output::spinner(format, &format!("{kind}: {operations} operations, {pools}"));
         let done = soaks(device, mode, operations / 2, threads).map_err(Failure::failed)?;
@@ -76,6 +78,11 @@ pub(super) fn run_soak(
                 soak.device, soak.driver, soak.operations, soak.allocated, soak.checked, soak.seed
             ))?,
         }
+        if interrupt::is_wanted() {
+            let (done, all) = (soak.operations, operations / 2);
+            let why = format!("the results are partial, {done} of {all} operations over {pools}");
+            return Err(Failure::interrupted(format!("interrupted: {why}")));
+        }
     }
     Ok(())
 }
@@ -90,7 +97,8 @@ fn soaks(
     let count = u64::from(threads);
     let work = |number: u64| {
         let share = operations / count + u64::from(number < operations % count);
-        soak(Rig::new(erase(Arc::clone(device))), mode, seed().wrapping_add(number), share)
+        let rig = Rig::new(erase(Arc::clone(device)));
+        soak_until(rig, mode, seed().wrapping_add(number), share, &interrupt::is_wanted)
     };
     std::thread::scope(|scope| {
         let work = &work;
@@ -109,16 +117,18 @@ pub(super) fn run_faults(
     format: Format,
 ) -> Result<(), Failure> {
     let kind = device.caps().device.backend;
-    let mut wrong = 0;
+    let (mut wrong, mut done) = (0, 0);
+    interrupt::watch();
     for ((pools, mode), (plans, depth)) in
         MODES.into_iter().flat_map(|mode| DEPTHS.map(|depth| (mode, depth)))
     {
+        interrupt::check(done, MODES.len() * DEPTHS.len(), "sweeps were made")?;
         let wait = output::spinner(format, &format!("{kind}: failing calls, {plans}, {pools}"));
         // One device for all: each injection has layers of its own, and what they lose is theirs.
         let again = || Ok::<_, Failure>(Rig::new(erase(Arc::clone(device))));
         let tally = output::quietly(|| sweep(again, mode, depth, every))?;
         wait.finish_and_clear();
-        wrong += tally.wrong.len();
+        (wrong, done) = (wrong + tally.wrong.len(), done + 1);
         print(device, (pools, plans), tally, format)?;
     }
     if wrong == 0 {

@@ -5,6 +5,7 @@ use super::output::{self, Format};
 use super::plan_file;
 use super::portfolio::Portfolio;
 use super::replay::name_of;
+use crate::interrupt;
 use core::time::Duration;
 use omniheap::Align;
 use omniheap::plan::csv::{self, Table};
@@ -74,7 +75,8 @@ Examples:
   omniheap plan planned.json --check
   omniheap plan snapshot.pickle --time-limit 10
 
-Exit codes: 0 planned or checked, 1 no plan found in time or a wrong one, 2 bad input, 3 proven not to fit.";
+Exit codes: 0 planned or checked, 1 no plan found in time or a wrong one, 2 bad input, 3 proven not to fit, 130 Ctrl-C ended the search: the best so
+far is printed, and no file is written.";
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
@@ -127,7 +129,8 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
     let outputs = Outputs::open(arguments)?;
     let start = Instant::now();
-    let (plan, first) = search(&table, arguments, format);
+    interrupt::watch();
+    let (plan, first, is_partial) = search(&table, arguments, format);
     let planned = Planned {
         name: name_of(&arguments.file),
         buffers: table.names.len(),
@@ -141,6 +144,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if format == Format::Json {
         output::print_json(&planned)?;
     }
+    if is_partial {
+        return Err(interrupted(&planned, &plan.status));
+    }
     match &plan.status {
         Status::Infeasible { certificate } => {
             return Err(Failure::impossible(format!("{file}: {certificate}")));
@@ -153,6 +159,17 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
     let is_piped = arguments.outputs().into_iter().flatten().any(is_stdout);
     if format == Format::Text && !is_piped { print(&planned) } else { Ok(()) }
+}
+
+/// Says how far an interrupted search came.
+fn interrupted(planned: &Planned, status: &Status) -> Failure {
+    let Planned { name, peak, lower_bound, .. } = planned;
+    let found = match status {
+        Status::Undecided { excess } => format!("no plan yet; the best needs {excess} bytes more"),
+        _ => format!("the best plan so far has peak {peak}, and at least {lower_bound} are needed"),
+    };
+    let line = format!("interrupted: the result is partial, {name}: {found}; no file is written");
+    Failure::interrupted(line)
 }
 
 /// One check: the contract of `--json`.
@@ -251,21 +268,22 @@ fn read(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Plans with every seed, and keeps the best; also says when the first plan was there.
-fn search(table: &Table, arguments: &Arguments, format: Format) -> (Plan, Duration) {
+/// Plans with every seed, and keeps the best; also says when the first plan was there, and whether Ctrl-C ended the search.
+fn search(table: &Table, arguments: &Arguments, format: Format) -> (Plan, Duration, bool) {
     let bar = output::spinner(format, "planning");
     let show = |now: Progress| {
         bar.set_message(format!("peak {}, at least {}", now.peak, now.lower_bound));
     };
-    let found = Portfolio {
+    let portfolio = Portfolio {
         problem: &table.problem,
         threads: arguments.threads,
         time_limit: arguments.time_limit,
         show: &show,
-    }
-    .run();
+    };
+    let (plan, first) = portfolio.run();
     bar.finish_and_clear();
-    found
+    let is_partial = interrupt::is_wanted() && !portfolio.is_answer(&plan);
+    (plan, first, is_partial)
 }
 
 const fn status(status: &Status) -> &'static str {

@@ -1,4 +1,5 @@
 //! Planning with several seeds side by side, such that the clock has no say in the result.
+use crate::interrupt;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
@@ -16,7 +17,7 @@ const FIRST_ROUND: u64 = 4_000;
 /// Threads go round by round, and each round allows every seed the same number of search states. The first round in
 /// which a seed has its answer is the last, and the lowest seed with the best answer wins. A thread is stopped early
 /// only when a lower seed has an answer that nothing can better. So the same problem and number of threads give
-/// the same plan, unless the time limit ends a round.
+/// the same plan, unless the time limit or Ctrl-C ends a round.
 pub(super) struct Portfolio<'a> {
     /// The problem, validated.
     pub(super) problem: &'a Problem,
@@ -29,7 +30,7 @@ pub(super) struct Portfolio<'a> {
 }
 
 impl Portfolio<'_> {
-    /// Returns the best plan, and how long the first one took.
+    /// Returns the best plan, and how long the first one took. Ctrl-C ends it early.
     pub(super) fn run(&self) -> (Plan, Duration) {
         let start = Instant::now();
         let most = if self.time_limit.is_some() { u64::MAX } else { Options::default().effort };
@@ -40,7 +41,7 @@ impl Portfolio<'_> {
             let (plan, found) = best(plans);
             let first = *first.get_or_insert(found);
             let late = self.time_limit.is_some_and(|limit| start.elapsed() >= limit);
-            if effort == most || late || self.is_answer(&plan) {
+            if effort == most || late || interrupt::is_wanted() || self.is_answer(&plan) {
                 return (plan, first);
             }
             effort = effort.saturating_mul(8).min(most);
@@ -48,7 +49,7 @@ impl Portfolio<'_> {
     }
 
     /// Proven, or good enough for the capacity that was given.
-    fn is_answer(&self, plan: &Plan) -> bool {
+    pub(super) fn is_answer(&self, plan: &Plan) -> bool {
         match plan.status {
             Status::Optimal | Status::Infeasible { .. } => true,
             Status::Feasible { .. } => self.problem.regions[0].capacity.is_some(),
@@ -79,7 +80,7 @@ impl Portfolio<'_> {
             first.set(first.get().or_else(|| Some(start.elapsed())));
             (self.show)(now);
         };
-        let stop = || proven.load(Relaxed) < seed;
+        let stop = || proven.load(Relaxed) < seed || interrupt::is_wanted();
         let time_limit = self.time_limit.map(|limit| limit.saturating_sub(start.elapsed()));
         let options =
             Options { seed, effort, stop: Some(&stop), progress: Some(&progress), time_limit };

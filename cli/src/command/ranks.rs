@@ -2,6 +2,9 @@
 use super::Failure;
 use super::file::NewFile;
 use super::output::{self, Format};
+use crate::interrupt;
+use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use omniheap::trace::ranks::{self, At, Doubled, Failure as Failed, Job, LabelBytes, Parting};
 use omniheap::trace::ranks::{Problem, Spread, World};
 use serde::Serialize;
@@ -56,24 +59,36 @@ struct Worst<'a> {
 /// Reads the folder, prints the figures, writes the page.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let page = arguments.report.as_deref().map(NewFile::create).transpose()?;
-    let job = open(&arguments.folder, format)?;
+    interrupt::watch();
+    let (job, done, all) = open(&arguments.folder, format)?;
+    let partial = interrupt::check(done, all, "files were read; no page is written");
+    let (page, report) = match &partial {
+        Ok(()) => (page, arguments.report.as_deref()),
+        Err(_) => (None, None),
+    };
     if let Some(page) = page {
         let title = arguments.folder.display().to_string();
         page.write(|sink| ranks::write_html(&job, &title, sink))?;
     }
-    let found = found(&job, arguments.report.as_deref());
+    let found = found(&job, report);
     match format {
-        Format::Json => output::print_json(&found),
-        Format::Text => output::print_line(&text(&found)),
+        Format::Json => output::print_json(&found)?,
+        Format::Text => output::print_line(&text(&found))?,
     }
+    partial
 }
 
-fn open(folder: &Path, format: Format) -> Result<Job, Failure> {
+/// Reads the folder; also says how many files were read, and of how many: Ctrl-C ends it early.
+fn open(folder: &Path, format: Format) -> Result<(Job, usize, usize), Failure> {
     let shown = folder.display();
     let bar = output::progress(format, 0);
+    let (read, listed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let progress = |done: usize, all: usize| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
+        read.fetch_max(done, Relaxed);
+        listed.store(all, Relaxed);
+        if interrupt::is_wanted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let job = Job::open(folder, progress);
     bar.finish_and_clear();
@@ -81,7 +96,7 @@ fn open(folder: &Path, format: Format) -> Result<Job, Failure> {
         Failure::input(format!("{shown}: cannot list: {error}; name a folder of ranks' files"))
     })?;
     if job.ranks().len() > 0 {
-        return Ok(job);
+        return Ok((job, read.into_inner(), listed.into_inner()));
     }
     let why = job.problems().first().map_or_else(
         || "there is no file in it".to_owned(),

@@ -1,13 +1,17 @@
 //! `omniheap weights`: what is in weights files, what it needs, and whether it can be read.
 use super::Failure;
 use super::choice::Backend;
+use super::file::NewFile;
 use super::output::{self, Format};
+use crate::interrupt;
+use core::cell::Cell;
 use core::ops::ControlFlow;
 use omniheap::seam::HeapKind;
 use omniheap::weights::{Load, LoadWeights as _, Tensor, WeightsFile, arrange, layer_of, treemap};
 use omniheap::{AnyBackend, Backend as _, BackendKind, Manager, devices, open};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -39,7 +43,7 @@ Examples:
   omniheap weights model.safetensors --html model.html
   omniheap weights llama.gguf --check --backend cuda --json
 
-Exit codes: 0 all good, 1 a file cannot be read, 2 a file is damaged or bad usage.";
+Exit codes: 0 all good, 1 a file cannot be read, 2 a file is damaged or bad usage, 130 Ctrl-C ended --check: the list is whole, the check is not.";
 
 /// One result: the contract of `--json`.
 #[derive(Debug, Serialize)]
@@ -109,14 +113,20 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if let Some(path) = &arguments.html {
         let others: Vec<_> = file.files().iter().map(|part| Some(part.path.as_path())).collect();
         output::keep_apart(path, &others)?;
-        std::fs::write(path, treemap(&file)).map_err(|error| Failure::unwritable(path, &error))?;
+        NewFile::create(path)?.write(|sink| sink.write_all(treemap(&file).as_bytes()))?;
     }
-    let check = arguments.check.then(|| check(&file, arguments, format)).transpose()?;
+    let checked = arguments.check.then(|| check(&file, arguments, format)).transpose();
+    let (check, partial) = match checked {
+        // What a file lists does not depend on whether all of it was loaded.
+        Err(why) if interrupt::is_wanted() => (None, Err(why)),
+        checked => (checked?, Ok(())),
+    };
     let listing = listing(&file, check);
     match format {
-        Format::Json => output::print_json(&listing),
-        Format::Text => output::print_line(&text(&listing)),
+        Format::Json => output::print_json(&listing)?,
+        Format::Text => output::print_line(&text(&listing))?,
     }
+    partial
 }
 
 fn listing(file: &WeightsFile, check: Option<Check>) -> Listing<'_> {
@@ -195,15 +205,26 @@ fn check(file: &WeightsFile, arguments: &Arguments, format: Format) -> Result<Ch
     let manager = Manager::new(device);
     let bar = output::progress(format, file.tensors().iter().map(|tensor| tensor.size).sum());
     bar.set_message("loading");
+    let done = Cell::new(0);
+    interrupt::watch();
     let load = Load::new().progress(|progress| {
         bar.set_position(progress.done);
-        ControlFlow::Continue(())
+        done.set(progress.done);
+        if interrupt::is_wanted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     let start = Instant::now();
     let loaded = manager.load_weights(file, &load);
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
-    let loaded = loaded.map_err(|error| Failure::failed(error.to_string()))?;
+    let loaded = loaded.map_err(|error| match interrupt::is_wanted() {
+        true => {
+            let (done, all) = (done.get(), file.tensors().iter().map(|tensor| tensor.size).sum());
+            let (done, all) = (output::bytes(done), output::bytes(all));
+            let line = format!("interrupted: the check is partial, {done} of {all} were loaded");
+            Failure::interrupted(line)
+        }
+        false => Failure::failed(error.to_string()),
+    })?;
     let bytes: u64 = loaded.iter().map(|one| one.tensor().size).sum();
     let gigabytes = output::ratio(bytes, 1_000_000_000);
     Ok(Check { device: device_name, seconds, gigabytes_per_second: gigabytes / seconds })

@@ -4,6 +4,8 @@ mod bad_input;
 #[cfg(feature = "conformance")]
 mod conformance;
 mod fit;
+#[cfg(target_os = "linux")]
+mod interrupt;
 mod others;
 mod plan;
 mod planned;

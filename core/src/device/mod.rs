@@ -13,8 +13,8 @@ pub use system_limits::HeapLimit;
 
 use crate::event::{Backing, BlockNumber, Event, Observer, say};
 use crate::{
-    Backend, Error, ErrorKind, Heap, HeapBudget, HeapId, Page, Place, Point, Remap, Result, Span,
-    TimelineId,
+    Backend, Error, ErrorKind, Heap, HeapBudget, HeapId, Page, Place, Placement, Point, Remap,
+    Result, Span, TimelineId,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -59,6 +59,8 @@ pub(crate) struct Device<B: Backend> {
     quarantined: AtomicU64,
     observer: Option<Arc<dyn Observer>>,
     driver_limit: DriverLimit,
+    /// Where requests without hints go, and why.
+    usual: Option<Placement>,
     /// What moves take, by heap.
     costs: Vec<Cost>,
     /// What threads carry between the driver and the pools.
@@ -119,6 +121,7 @@ impl<B: Backend> Device<B> {
             quarantined: AtomicU64::new(0),
             observer: None,
             driver_limit: DriverLimit::default(),
+            usual: None,
             costs,
             in_flight: InFlight::new(),
             hurried: AtomicBool::new(false),
@@ -135,6 +138,17 @@ impl<B: Backend> Device<B> {
     pub(crate) fn limited(mut self, driver_limit: DriverLimit) -> Self {
         self.driver_limit = driver_limit;
         self
+    }
+
+    /// The same, with the policy's decision for requests without hints: allocations of the fast path tell it.
+    pub(crate) fn placing(mut self, usual: Option<Placement>) -> Self {
+        self.usual = usual;
+        self
+    }
+
+    /// Where requests without hints go, and why; none where the policy refuses them.
+    pub(crate) const fn usual(&self) -> Option<&Placement> {
+        self.usual.as_ref()
     }
 
     /// Reads the driver's budget of every physical memory, smoothed: once a frame, where it matters.

@@ -34,7 +34,7 @@ pub(crate) use reuse::WaitMode;
 pub(crate) use shared::Shared;
 pub(crate) use slides::{BegunSlides, MoveDown, Piece, Shifted, Window, room_for};
 pub(crate) use snapshot::{Inside, Region, Resident, Scan, SlotsByBlock, Snapshot};
-pub(crate) use table::{Owner, SlotId};
+pub(crate) use table::{Cause, Owner, SlotId};
 
 use crate::device::Block;
 use crate::event::{AllocationId, Event};

@@ -4,7 +4,7 @@
     reason = "the owners of a lane's slots share one strong reference to it, counted under its lock"
 )]
 use super::reuse::WaitMode;
-use super::table::SlotId;
+use super::table::{Cause, SlotId};
 use super::{Ask, FastPathMiss, Lane, State};
 use crate::sync::Guard;
 use crate::{Backend, Placement, Point, Request};
@@ -71,14 +71,16 @@ impl<B: Backend> Lane<B> {
         Some(self.own(&mut state, slot))
     }
 
-    /// Makes the owner of a slot that was just admitted, and tells the observer.
+    /// Makes the owner of a slot that was just admitted, notes why it is there, and tells the observer.
     pub(crate) fn claim(
         self: &Arc<Self>,
         slot: SlotId,
         request: &Request<'_>,
         placement: Option<&Placement>,
+        cause: Cause,
     ) -> LaneSlot<B> {
         let mut state = self.state.lock();
+        state.slots.set_cause(slot, cause);
         self.tell_allocate(&mut state, slot, request, placement);
         self.own(&mut state, slot)
     }

@@ -3,7 +3,7 @@
 use super::extra::{Consent, Residence, SlotExtra};
 use super::remote::RemoteSpan;
 use super::shared::Shared;
-use super::table::SlotId;
+use super::table::{Cause, SlotId};
 use super::{Lane, State};
 use crate::device::Block;
 use crate::event::Event;
@@ -138,6 +138,22 @@ impl<B: Backend> Lane<B> {
     /// The heap that an allocation's bytes lie in.
     pub(crate) fn heap_of(&self, id: SlotId) -> HeapId {
         self.state.lock().remote.get(&id.index).map_or(self.shared.heap, RemoteSpan::heap)
+    }
+
+    /// The heap that an allocation's bytes lie in, and why, where that was noted. What a recall brought back is no longer
+    /// elsewhere.
+    pub(crate) fn cause_of(&self, id: SlotId) -> (HeapId, Option<Cause>) {
+        let state = self.state.lock();
+        let cause = state.slots.cause(id);
+        match state.remote.get(&id.index) {
+            Some(remote) => (remote.heap(), cause.map(|cause| Cause { elsewhere: false, ..cause })),
+            None => (self.shared.heap, cause),
+        }
+    }
+
+    /// Notes why an allocation is where it is.
+    pub(crate) fn set_cause(&self, id: SlotId, cause: Cause) {
+        self.state.lock().slots.set_cause(id, cause);
     }
 
     /// The pool that an allocation's bytes lie in.

@@ -1,7 +1,8 @@
 //! The live allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at.
 use super::remote::REMOTE;
 use super::users::User;
-use crate::ErrorKind;
+use crate::event::Rung;
+use crate::{ErrorKind, Reason, Region};
 use alloc::vec::Vec;
 use omniheap_strategy::Key;
 
@@ -27,6 +28,30 @@ pub(super) struct Slot {
     /// The user whose timeline orders the uses of the bytes.
     pub(super) user: User,
     flags: u8,
+    /// Why it is where it is. Means something with `HAS_CAUSE` only, so that the fast path does not write it.
+    decided: Decided,
+}
+
+const _: () = assert!(size_of::<Slot>() == 32, "the cause of a placement has only spare bytes");
+
+/// What was decided for an allocation, and how it was served.
+#[derive(Clone, Copy, Debug)]
+struct Decided {
+    reason: Reason,
+    region: Region,
+    rung: Option<Rung>,
+}
+
+/// Why an allocation is where it is: what the slow path knows, and the fast path need not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cause {
+    /// Why its request was to go to `region`.
+    pub(crate) reason: Reason,
+    pub(crate) region: Region,
+    /// The rung that served it; none for a hole that was free.
+    pub(crate) rung: Option<Rung>,
+    /// Whether it lies in memory of another kind, because the decided one was full.
+    pub(crate) elsewhere: bool,
 }
 
 /// The lane keeps more about an allocation: a name, other timelines.
@@ -35,6 +60,12 @@ const HAS_EXTRA: u8 = 1;
 const IS_OBSERVED: u8 = 2;
 /// The bytes of an allocation are not in memory, or are on their way: its pool is asleep.
 const IS_AWAY: u8 = 4;
+/// Its cause is noted.
+const HAS_CAUSE: u8 = 8;
+/// It lies in memory of another kind than was decided, because that was full.
+const IS_ELSEWHERE: u8 = 16;
+/// What a free need not look at.
+const ONLY_CAUSE: u8 = HAS_CAUSE | IS_ELSEWHERE;
 
 impl Slot {
     /// What stands in the way of a move.
@@ -154,7 +185,9 @@ impl Slots {
             return SlotId { index, generation: slot.generation };
         }
         let index = u32::try_from(self.slots.len()).expect("bounded by grow");
-        let slot = Slot { key, size, generation: 0, pins: 0, state: State::Live, user, flags: 0 };
+        let decided = Decided { reason: Reason::Named, region: Region::Device, rung: None };
+        let (state, flags) = (State::Live, 0);
+        let slot = Slot { key, size, generation: 0, pins: 0, state, user, flags, decided };
         self.slots.push(slot);
         SlotId { index, generation: 0 }
     }
@@ -200,6 +233,23 @@ impl Slots {
     /// The key of an allocation whose owner has freed it.
     pub(super) fn deferred_key(&self, id: SlotId) -> Option<Key> {
         self.current(id).ok().filter(|slot| slot.state == State::Deferred).map(|slot| slot.key)
+    }
+
+    /// Notes why an allocation is where it is.
+    pub(super) fn set_cause(&mut self, id: SlotId, cause: Cause) {
+        if let Ok(slot) = self.current_mut(id) {
+            let Cause { reason, region, rung, elsewhere } = cause;
+            slot.decided = Decided { reason, region, rung };
+            let elsewhere = if elsewhere { IS_ELSEWHERE } else { 0 };
+            slot.flags = slot.flags & !ONLY_CAUSE | HAS_CAUSE | elsewhere;
+        }
+    }
+
+    /// Returns why a live allocation is where it is, where that was noted.
+    pub(super) fn cause(&self, id: SlotId) -> Option<Cause> {
+        let slot = self.get(id).ok().filter(|slot| slot.flags & HAS_CAUSE != 0)?;
+        let Decided { reason, region, rung } = slot.decided;
+        Some(Cause { reason, region, rung, elsewhere: slot.flags & IS_ELSEWHERE != 0 })
     }
 
     /// Notes that the lane keeps more about an allocation.
@@ -275,7 +325,10 @@ impl Slots {
     pub(super) fn take_plain(&mut self, id: SlotId) -> Option<(Key, u64, User)> {
         let unused = self.unused;
         let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation != id.generation || slot.state != State::Live || slot.flags != 0 {
+        if slot.generation != id.generation
+            || slot.state != State::Live
+            || slot.flags & !ONLY_CAUSE != 0
+        {
             return None;
         }
         let taken = (slot.key, slot.size, slot.user);

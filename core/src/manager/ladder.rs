@@ -83,9 +83,8 @@ impl<B: Backend> Manager<B> {
         let heaps = placement.map_or_else(|| named(request), |placement| placement.heaps);
         let mut last = AllocateError::from(ErrorKind::NoSuchHeap);
         for (position, heap) in heaps.as_slice().iter().enumerate() {
-            let here = placement.map(|placement| self.corrected(placement, *heap));
             let counts_as = (position > 0).then_some(Rung::NextHeap);
-            match self.allocate_in(self.pool(*heap)?, request, here.as_ref(), counts_as) {
+            match self.allocate_in(self.pool(*heap)?, request, placement.as_ref(), counts_as) {
                 Ok(allocation) => {
                     if position > 0 {
                         self.wish(&allocation, request, &heaps);
@@ -100,7 +99,8 @@ impl<B: Backend> Manager<B> {
         spilled.inspect_err(|error| self.failed(request, error))
     }
 
-    /// Allocates from one pool. The request counts as served by `counts_as`, or by the rung that served it there.
+    /// Allocates from one pool, for a request that `placement` was decided for, or that named its heap or pool. The request counts
+    /// as served by `counts_as`, or by the rung that served it there.
     pub(super) fn allocate_in(
         &self,
         pool: &Arc<Pool<B>>,
@@ -121,9 +121,10 @@ impl<B: Backend> Manager<B> {
         ordered.timeline = order;
         let ask = pool.ask_with_room(&ordered)?;
         let moves_held = pool.shared.hold_moves(ask);
-        let climbed = self.climb_again(pool, ask, request);
-        if let Ok((rung, (lane, slot))) = &climbed {
-            if let Some(rung) = counts_as.or(*rung) {
+        let mut climbed = self.climb_again(pool, ask, request);
+        if let Ok((rung, (lane, slot))) = &mut climbed {
+            *rung = counts_as.or(*rung);
+            if let Some(rung) = *rung {
                 self.climbed(rung, ask.size, ask.timeline);
             }
             lane.set_properties(*slot, request);
@@ -132,8 +133,10 @@ impl<B: Backend> Manager<B> {
             }
         }
         drop(moves_held);
-        let (_, (lane, slot)) = climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
-        let owned = lane.claim(slot, request, placement);
+        let (rung, (lane, slot)) =
+            climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
+        let (here, cause) = self.cause(pool, placement, rung);
+        let owned = lane.claim(slot, request, here.as_ref(), cause);
         let allocation = Allocation::new(owned, request.layout.size);
         if request.contents == Contents::Zero {
             allocation.wipe()?;
@@ -594,6 +597,7 @@ impl<B: Backend> Manager<B> {
         if let Some(watch) = &lane.shared.watch {
             watch.sanitizer.skip(); // Its block has no byte to spare.
         }
-        Ok(Allocation::new(lane.claim(slot, &request, None), request.layout.size))
+        let (_, cause) = self.cause(pool, None, rung);
+        Ok(Allocation::new(lane.claim(slot, &request, None, cause), request.layout.size))
     }
 }

@@ -29,6 +29,7 @@ pub use error::{AllocateError, GiveBack, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
 pub use overlay::{HeapOverlay, Overlay};
+pub use placed::Placed;
 pub use report::{PoolReport, Report};
 pub use transfer::CopyRegion;
 
@@ -128,11 +129,12 @@ impl<B: Backend> Manager<B> {
 
     fn over(device: Device<B>, config: ManagerConfig) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let device =
-            Arc::new(device.observed(config.observer.clone()).limited(config.driver_limit));
+        let device = device.observed(config.observer.clone()).limited(config.driver_limit);
         let caps = device.backend().caps();
-        let plain = explain::decide(config.policy.as_ref(), &Request::new(1), caps);
-        let plain = plain.ok().and_then(|placement| placement.heaps.as_slice().first().copied());
+        let usual = explain::decide(config.policy.as_ref(), &Request::new(1), caps).ok();
+        let plain = usual.and_then(|placement| placement.heaps.as_slice().first().copied());
+        let device = Arc::new(device.placing(usual));
+        let caps = device.backend().caps();
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
         let defrag_stats = Arc::new(DefragStats::default());
         let windows = placed::Windows::new(caps);

@@ -2,13 +2,16 @@
 use super::error::AllocateError;
 use super::{Allocation, Manager};
 use crate::event::Rung;
+use crate::lane::Cause;
+use crate::pool::Pool;
 use crate::{
     Backend, Caps, HeapId, HeapKind, Placement, Ranking, Reason, Region, Request, Result, Spill,
     Substitution,
 };
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_placement::spill;
+use std::sync::OnceLock;
 
 /// A window is left when more than this part of it would be live, in sixteenths.
 const LEAVE: u64 = 14;
@@ -50,20 +53,103 @@ pub(super) const fn region_of(kind: HeapKind) -> Region {
     }
 }
 
+/// Where an allocation lies, and why: [`Allocation::placed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Placed {
+    /// The heap that the bytes lie in now.
+    pub heap: HeapId,
+    /// What a policy calls that memory.
+    pub region: Region,
+    /// Why it lies there.
+    pub reason: Reason,
+    /// The rung of the ladder that served the request when it was made; `None` where memory that was held and free did.
+    pub rung: Option<Rung>,
+}
+
+impl<B: Backend> Allocation<B> {
+    /// Returns where the bytes lie, and why: the policy's decision, or what replaced it because the better heaps were full.
+    ///
+    /// Costs a lock and a few loads. Requests with hints, and those that climb the ladder, record the decision in spare bytes of
+    /// their slot. The fast path records nothing: its allocations get the policy's reason for requests without hints, even if
+    /// the request named that same heap; in any other heap they get [`Reason::Named`].
+    ///
+    /// A [recall](Manager::begin_recall) brings the original decision back. [`Manager::resize`] keeps the answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use omniheap_core::{Manager, Reason, Region, Request, Rung, Usage};
+    /// use omniheap_host::Host;
+    ///
+    /// let manager = Manager::new(Host::new());
+    /// let results = manager.allocate(&Request::new(4096).usage(Usage::Readback))?;
+    /// let placed = results.placed();
+    /// assert_eq!((placed.region, placed.reason), (Region::Staging, Reason::ReadByHost));
+    /// assert_eq!(placed.rung, Some(Rung::Driver), "nothing was held yet");
+    /// println!("heap {}, because {}", placed.heap.0, placed.reason);
+    /// # Ok::<(), omniheap_core::AllocateError>(())
+    /// ```
+    #[must_use]
+    pub fn placed(&self) -> Placed {
+        let (heap, cause) = self.cause();
+        let Cause { reason, region, rung, elsewhere } = cause;
+        let here = || self.kind(heap).map_or(region, region_of);
+        match (elsewhere, rung) {
+            (false, _) => Placed { heap, region, reason, rung },
+            (true, Some(Rung::Spill)) => {
+                Placed { heap, region: here(), reason: Reason::Spilled, rung }
+            }
+            (true, _) => Placed { heap, region: here(), reason: Reason::Full(region), rung },
+        }
+    }
+
+    fn kind(&self, heap: HeapId) -> Option<HeapKind> {
+        self.lane().shared.device.heap(heap).ok().map(|about| about.kind)
+    }
+
+    /// The heap that the bytes lie in, and why; for what the fast path served, what the policy says of requests without hints.
+    fn cause(&self) -> (HeapId, Cause) {
+        let (heap, noted) = self.lane().cause_of(self.slot());
+        let usual = self.lane().shared.device.usual();
+        let usual = usual.filter(|usual| usual.heaps.as_slice().first() == Some(&heap));
+        let (region, reason) = match usual {
+            Some(usual) => (usual.region, usual.reason),
+            None => (self.kind(heap).map_or(Region::Device, region_of), Reason::Named),
+        };
+        (heap, noted.unwrap_or(Cause { reason, region, rung: None, elsewhere: false }))
+    }
+
+    /// Takes over why another allocation lies in the same pool.
+    pub(super) fn keep_reason(&self, of: &Self) {
+        self.lane().set_cause(self.slot(), of.cause().1);
+    }
+}
+
 impl<B: Backend> Manager<B> {
-    /// Says where an allocation went that `request` made, and why: the policy's decision, or what replaced it because the
-    /// better heaps were full.
-    ///
-    /// # Errors
-    ///
-    /// As for [`explain`](Self::explain).
-    pub fn placed(&self, request: &Request<'_>, allocation: &Allocation<B>) -> Result<Placement> {
-        let placement = self.explain(request)?.placement;
-        Ok(self.corrected(placement, allocation.heap()))
+    /// The placement of a request that a pool serves, and what its allocation remembers of it.
+    pub(super) fn cause(
+        &self,
+        pool: &Arc<Pool<B>>,
+        decided: Option<&Placement>,
+        rung: Option<Rung>,
+    ) -> (Option<Placement>, Cause) {
+        let heap = pool.shared.heap;
+        let Some(decided) = decided else {
+            let default = self.inner.pools.get(usize::from(heap.0)).and_then(OnceLock::get);
+            let is_named = default.is_some_and(|default| Arc::ptr_eq(default, pool));
+            let reason = if is_named { Reason::Named } else { Reason::OwnPool };
+            let region =
+                self.caps().heap(heap).map_or(Region::Device, |about| region_of(about.kind));
+            return (None, Cause { reason, region, rung, elsewhere: false });
+        };
+        let here = self.corrected(*decided, heap);
+        let (Placement { region, reason, .. }, elsewhere) = (*decided, here != *decided);
+        (Some(here), Cause { reason, region, rung, elsewhere })
     }
 
     /// A placement, given the heap that served it.
-    pub(super) fn corrected(&self, placement: Placement, heap: HeapId) -> Placement {
+    fn corrected(&self, placement: Placement, heap: HeapId) -> Placement {
         let ranked = placement.heaps.as_slice();
         let kind = |heap: HeapId| self.caps().heap(heap).map(|about| about.kind);
         if ranked.first().is_none_or(|first| kind(*first) == kind(heap)) {
@@ -158,9 +244,8 @@ impl<B: Backend> Manager<B> {
             if tried.contains(heap) {
                 continue;
             }
-            let spilled = self.corrected(*placement, *heap);
             let pool = self.pool(*heap)?;
-            let made = self.allocate_in(pool, request, Some(&spilled), Some(Rung::Spill));
+            let made = self.allocate_in(pool, request, Some(placement), Some(Rung::Spill));
             if let Ok(allocation) = made {
                 self.wish(&allocation, request, &placement.heaps);
                 return Ok(allocation);

@@ -122,7 +122,9 @@ impl<B: Backend> Manager<B> {
             FastPathMiss::InUse(_) | FastPathMiss::WouldBreak => ErrorKind::Busy,
         })?;
         lane.set_properties(slot, request);
-        let allocation = Allocation::new(lane.claim(slot, request, None), request.layout.size);
+        let (_, cause) = self.cause(pool, None, None);
+        let owned = lane.claim(slot, request, None, cause);
+        let allocation = Allocation::new(owned, request.layout.size);
         if request.contents == Contents::Zero {
             allocation.wipe()?;
         }

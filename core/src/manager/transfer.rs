@@ -262,6 +262,7 @@ impl<B: Backend> Manager<B> {
             .allocate_in(pool, &request, None, None)
             .inspect_err(|error| self.failed(&request, error))
             .map_err(|error| Error::new(error.kind()))?;
+        new.keep_reason(old);
         if let Some(heap) = like.wish {
             new.lane().set_wish(new.slot(), heap);
         }

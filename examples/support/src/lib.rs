@@ -6,7 +6,8 @@ pub use image::Image;
 
 use omniheap::{
     AnyBackend, BackendKind, Buffer, Manager, Point, Request, TimelineId, open, open_best,
-    placement::{Placement, Word as _, config_for},
+    placement::{Word as _, config_for},
+    report::Placed,
 };
 
 /// Result of an example.
@@ -45,12 +46,12 @@ pub fn place(
     name: &str,
     count: usize,
     request: &Request<'_>,
-) -> Outcome<(Buffer<f32, AnyBackend>, Placement)> {
+) -> Outcome<(Buffer<f32, AnyBackend>, Placed)> {
     let request = request.layout(omniheap::seam::Layout::new(4 * count as u64));
     let buffer = manager.allocate_slice(count as u64, request)?;
-    let placement = manager.placed(&request, buffer.allocation())?;
-    println!("  {name}: {} memory, because {}", placement.region.word(), placement.reason);
-    Ok((buffer, placement))
+    let placed = buffer.allocation().placed();
+    println!("  {name}: {} memory, because {}", placed.region.word(), placed.reason);
+    Ok((buffer, placed))
 }
 
 /// Reads everything back.

@@ -5,7 +5,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-fn heap(kind: HeapKind, size: u64, host: HostAccess) -> Heap {
+pub(crate) fn heap(kind: HeapKind, size: u64, host: HostAccess) -> Heap {
     Heap::new(kind, size).name("test").granule(Align::of(256)).host(host)
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn web() -> Caps {
     let heaps = vec![
         heap(HeapKind::Device, 256 * MIB * 4, HostAccess::None),
         heap(HeapKind::Constant, 256 * MIB * 4, HostAccess::None),
-        heap(HeapKind::Staging, 256 * MIB * 4, HostAccess::None),
+        heap(HeapKind::Staging, 256 * MIB * 4, HostAccess::None).kernels(KernelAccess::None),
         heap(HeapKind::Device, 256 * MIB * 4, HostAccess::None).kernels(KernelAccess::ReadOnly),
     ];
     device(

@@ -10,6 +10,7 @@ use crate::limits::Limits;
 use crate::report::{self, Label, MapSpan, Moment, PostMortem, ReportData};
 use crate::step;
 use crate::trace::{Ending, Trace};
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -195,20 +196,26 @@ struct Version {
 }
 
 impl Job {
-    /// Reads every file of a folder, on all cores. `progress` is called after each, from any thread.
+    /// Reads every file of a folder, on all cores. `progress` is called after each, from any thread, with the number of files that
+    /// were read and of all. When it breaks, no further file is begun.
     ///
     /// Files that cannot be read, or have no rank, become problems of the job. Hidden files and folders inside are left out.
     ///
     /// # Errors
     /// When the folder cannot be listed.
-    pub fn open(folder: &Path, progress: impl Fn(usize, usize) + Sync) -> io::Result<Self> {
+    pub fn open(
+        folder: &Path,
+        progress: impl Fn(usize, usize) -> ControlFlow<()> + Sync,
+    ) -> io::Result<Self> {
         let files = list(folder)?;
         let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = || {
             let mut read = Vec::new();
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
                 read.push(open_file(file));
-                progress(done.fetch_add(1, Ordering::Relaxed) + 1, files.len());
+                if progress(done.fetch_add(1, Ordering::Relaxed) + 1, files.len()).is_break() {
+                    next.store(files.len(), Ordering::Relaxed);
+                }
             }
             read
         };

@@ -1,8 +1,8 @@
 //! Placement when the best heap is full: nearly full host windows, and spilling.
 use omniheap_core::{
-    Access, Align, Allocation, CopyRegion, ErrorKind, Event, HeapId, HeapKind, HostAccess, Limits,
-    Manager, ManagerConfig, Observer, Pattern, Reason, Refusal, Region, RegionVerdict, Rejection,
-    Request, Rung, TimelineId, Usage, Writer,
+    Access, Align, Allocation, Budget, CopyRegion, ErrorKind, Event, HeapId, HeapKind, HostAccess,
+    Limits, Manager, ManagerConfig, Observer, Pattern, PoolConfig, Reason, Refusal, Region,
+    RegionVerdict, Rejection, Request, Rung, TimelineId, Usage, Writer,
 };
 use omniheap_host::{Host, heap};
 use std::sync::{Arc, Mutex};
@@ -86,14 +86,17 @@ fn what_may_spill_goes_to_host_memory_last_and_says_so() {
     assert_eq!(heaps[..4], [DEVICE; 4], "device memory first");
     assert_eq!(heaps[4..6], [WINDOW; 2], "then what the policy permits");
     assert_eq!(heaps[6..], [STAGING; 2], "host memory last");
-    let placed: Vec<_> =
-        live.iter().map(|one| manager.placed(&request, one).expect("told")).collect();
+    let placed: Vec<_> = live.iter().map(Allocation::placed).collect();
     assert_eq!((placed[0].region, placed[0].reason), (Region::Device, Reason::WrittenByKernels));
     assert_eq!(
         (placed[4].region, placed[4].reason),
         (Region::Unified, Reason::Full(Region::Device))
     );
     assert_eq!((placed[6].region, placed[6].reason), (Region::Staging, Reason::Spilled));
+    assert!(placed.iter().map(|one| one.heap).eq(heaps), "and where");
+    let rungs: Vec<_> = placed[4..].iter().map(|one| one.rung).collect();
+    let (next, spill) = (Some(Rung::NextHeap), Some(Rung::Spill));
+    assert_eq!(rungs, [next, next, spill, spill], "and how");
     assert_eq!(manager.report().rungs[Rung::Spill as usize], 2, "and it is counted");
     let told = told.0.lock().expect("nobody panicked");
     assert_eq!(told.0.iter().filter(|rung| **rung == Rung::Spill).count(), 2, "and told");
@@ -207,4 +210,79 @@ fn published_bytes_are_final() {
         let next = manager.allocate(&Request::new(256).heap(heap).align(Align::of(256)));
         next.expect("fits").write(0, &[3; 256]).expect("the next owner writes");
     }
+}
+
+/// The region, reason and rung that an allocation remembers.
+fn why(allocation: &Allocation<Host>) -> (HeapId, Region, Reason, Option<Rung>) {
+    let placed = allocation.placed();
+    assert_eq!(placed.heap, heap_of(allocation));
+    (placed.heap, placed.region, placed.reason, placed.rung)
+}
+
+#[test]
+fn an_allocation_remembers_what_was_decided_for_it() {
+    let manager = Manager::new(device());
+    let driver = Some(Rung::Driver);
+    let usual = (DEVICE, Region::Device, Reason::WrittenByKernels);
+    let plain = manager.allocate(&Request::new(4096)).expect("fits");
+    assert_eq!(why(&plain), (usual.0, usual.1, usual.2, driver), "the ladder served it");
+    let warm = manager.allocate(&Request::new(4096)).expect("fits");
+    assert_eq!(why(&warm), (usual.0, usual.1, usual.2, None), "the fast path did");
+    let labelled = manager.allocate(&Request::new(4096).name("mesh")).expect("fits");
+    assert_eq!(why(&labelled), (usual.0, usual.1, usual.2, None));
+    let read = manager.allocate(&Request::new(4096).usage(Usage::Readback)).expect("fits");
+    assert_eq!(why(&read), (STAGING, Region::Staging, Reason::ReadByHost, driver));
+    let again = manager.allocate(&Request::new(4096).usage(Usage::Readback)).expect("fits");
+    assert_eq!(why(&again), (STAGING, Region::Staging, Reason::ReadByHost, None));
+    let named = manager.allocate(&Request::new(4096).heap(STAGING)).expect("fits");
+    assert_eq!(why(&named), (STAGING, Region::Staging, Reason::Named, None));
+    // A slot that is used again has nothing of the one before.
+    let slot = read.id().slot();
+    drop((read, again));
+    let reused = manager.allocate(&Request::new(4096).heap(STAGING)).expect("fits");
+    let other = manager.allocate(&Request::new(4096).heap(STAGING)).expect("fits");
+    assert!([&reused, &other].iter().any(|one| one.id().slot() == slot), "one has its slot");
+    assert_eq!(why(&reused).2, Reason::Named);
+    assert_eq!(why(&other).2, Reason::Named);
+}
+
+#[test]
+fn a_pool_of_the_program_and_a_resize_are_remembered() {
+    let manager = Manager::new(device());
+    let pool = manager.create_pool(WINDOW, PoolConfig::new()).expect("small");
+    let own = pool.allocate(&Request::new(4096)).expect("fits");
+    assert_eq!(why(&own).1, Region::Unified);
+    assert_eq!(why(&own).2, Reason::OwnPool);
+    let own = manager.resize(own, 8192).expect("fits");
+    assert_eq!(why(&own).2, Reason::OwnPool, "a resize keeps it");
+    let plain = manager.allocate(&Request::new(4096)).expect("fits");
+    let plain = manager.resize(plain, 8192).expect("fits");
+    assert_eq!(why(&plain).2, Reason::WrittenByKernels);
+    let request = Request::new(30 * MIB).may_spill();
+    let near = manager.allocate(&request).expect("fits");
+    let far = manager.allocate(&request).expect("host memory has room");
+    assert_eq!(why(&far), (STAGING, Region::Staging, Reason::Spilled, Some(Rung::Spill)));
+    let far = manager.resize(far, 20 * MIB).expect("fits");
+    assert_eq!(why(&far), (STAGING, Region::Staging, Reason::Spilled, Some(Rung::Spill)));
+    drop((near, plain));
+    let back = manager.begin_recall(&Budget::new()).expect("alive").commit().expect("alive");
+    assert_eq!(back.moved.moves, 1);
+    let (heap, region, reason, _) = why(&far);
+    assert_eq!((heap, region, reason), (DEVICE, Region::Device, Reason::WrittenByKernels));
+    let far = manager.resize(far, 10 * MIB).expect("there is room");
+    assert_eq!(why(&far).2, Reason::WrittenByKernels, "it is at home");
+}
+
+#[test]
+fn an_observed_manager_remembers_as_well() {
+    let observer = Arc::new(Told::default()) as Arc<dyn Observer>;
+    let manager = Manager::with_config(device(), ManagerConfig::default().observed(observer));
+    let frame = Request::new(4096).usage(Usage::Upload);
+    let live: Vec<_> = (0..3).map(|_| manager.allocate(&frame).expect("fits")).collect();
+    assert!(live.iter().all(|one| why(one).2 == Reason::WrittenInPlace));
+    let plain: Vec<_> =
+        (0..3).map(|_| manager.allocate(&Request::new(64)).expect("fits")).collect();
+    assert!(plain.iter().all(|one| why(one).2 == Reason::WrittenByKernels));
+    drop((live, plain));
+    manager.validate().expect("sound");
 }

@@ -83,13 +83,16 @@ fn limits_keep_their_meaning() {
 }
 
 #[test]
-fn each_direction_has_its_own_staging() {
-    use omniheap_core::{DefaultPolicy, Policy as _, Request, Usage};
+fn uploads_are_placed_where_kernels_can_bind_them() {
+    use omniheap_core::{DefaultPolicy, Policy as _, Reason, Request, Usage};
     let caps = describe_with(DeviceType::DiscreteGpu, None);
-    let first = |request: Request<'_>| DefaultPolicy.place(&request, &caps).unwrap().heaps;
+    let place = |usage| DefaultPolicy.place(&Request::new(64).usage(usage), &caps).unwrap();
     let class = |heaps: omniheap_core::Ranking| HeapClass::of(heaps.as_slice()[0]).unwrap();
-    assert_eq!(class(first(Request::new(64).usage(Usage::Readback))), HeapClass::ReadBack);
-    assert_eq!(class(first(Request::new(64).usage(Usage::Upload))), HeapClass::Upload);
+    assert_eq!(class(place(Usage::Readback).heaps), HeapClass::ReadBack);
+    let upload = place(Usage::Upload);
+    assert_eq!(class(upload.heaps), HeapClass::ReadOnly);
+    assert_eq!((upload.heaps.as_slice().len(), upload.reason), (1, Reason::StagingUnbindable));
+    assert!(upload.reason.to_string().contains("cannot bind staging memory"));
 }
 
 #[test]

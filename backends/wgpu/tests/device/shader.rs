@@ -1,11 +1,12 @@
 //! An engine's own compute shader on memory of a manager.
 use crate::{Check, Target};
-use omniheap_core::{Allocation, ErrorKind, Manager, Request, Writer};
+use omniheap_core::{Allocation, ErrorKind, HeapKind, Manager, Reason, Request, Usage, Writer};
 use omniheap_wgpu::{Bind, Wgpu};
 
 pub(crate) const CASES: &[(&str, Check)] = &[
     ("a_shader_reads_and_writes_memory_of_one_manager", a_shader_runs),
     ("read_only_and_written_data_share_no_buffer", kinds_share_no_buffer),
+    ("uploads_can_be_bound_and_staging_is_refused_in_words", uploads_can_be_bound),
 ];
 
 const COUNT: u32 = 64;
@@ -43,6 +44,13 @@ fn a_shader_runs(target: &Target) {
     result.read(0, &mut back).expect("in range");
     let words = back.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four")));
     assert!(words.eq(numbers.iter().map(|number| number * 3)));
+    // What the host writes every frame is bound in the same way.
+    let align = backend.bind_align(Bind::Storage);
+    let upload = Request::new(BYTES).usage(Usage::Upload).align(align);
+    let upload = manager.allocate(&upload).expect("small");
+    upload.write(0, &bytes).expect("in range");
+    let error = dispatch(&manager, [&upload, &factor, &result]);
+    assert!(error.is_none(), "{error:?}");
     // A table that is said to be written by kernels shares the result's buffer, and wgpu refuses to read it beside a write.
     let written = allocate(&manager, Writer::Device);
     assert!(dispatch(&manager, [&written, &factor, &result]).is_some());
@@ -99,4 +107,29 @@ fn kinds_share_no_buffer(target: &Target) {
     let per_frame = Request::new(BYTES).writer(Writer::HostPerFrame).reuse(8);
     let per_frame = manager.allocate(&per_frame).expect("small");
     assert_ne!(per_frame.binding().block().buffer(), a.block().buffer());
+}
+
+fn uploads_can_be_bound(target: &Target) {
+    let manager = Manager::new((target.open)());
+    let backend = manager.backend();
+    let align = backend.bind_align(Bind::Storage).max(backend.bind_align(Bind::Uniform));
+    let upload = Request::new(BYTES).usage(Usage::Upload).align(align);
+    let upload = manager.allocate(&upload).expect("small");
+    assert_eq!(upload.placed().reason, Reason::StagingUnbindable);
+    let place = upload.binding();
+    for bind in [Bind::ReadOnlyStorage, Bind::Uniform] {
+        backend.bind(place.block(), place.span(), bind).expect("kernels read it");
+    }
+    let is_staging = |heap: &omniheap_core::Heap| heap.kind == HeapKind::Staging;
+    let staging = manager.caps().heap_ids().filter(|(_, heap)| is_staging(heap));
+    let staging: Vec<_> = staging.map(|(heap, _)| heap).collect();
+    assert_eq!(staging.len(), 2);
+    for heap in staging {
+        let named = manager.allocate(&Request::new(BYTES).heap(heap)).expect("small");
+        let place = named.binding();
+        let refused = backend.bind(place.block(), place.span(), Bind::ReadOnlyStorage);
+        let refused = refused.expect_err("staging memory");
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert!(refused.to_string().contains("wgpu binds no staging buffer"), "{refused}");
+    }
 }

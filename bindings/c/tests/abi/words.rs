@@ -16,13 +16,9 @@ fn json(get: impl Fn(*mut core::ffi::c_char, usize, *mut usize) -> Status) -> se
     serde_json::from_slice(&text).expect("JSON")
 }
 
-fn placed(
-    manager: OmniheapManager,
-    request: &OmniheapRequest,
-    made: OmniheapAllocation,
-) -> serde_json::Value {
+fn placed(manager: OmniheapManager, made: OmniheapAllocation) -> serde_json::Value {
     json(|buffer, capacity, length| {
-        c!(omniheap_placement_json(manager, request, made, buffer, capacity, length))
+        c!(omniheap_placement_json(manager, made, buffer, capacity, length))
     })
 }
 
@@ -65,25 +61,19 @@ fn a_request_that_may_spill_says_where_it_went() {
     let manager = open(1);
     let request = omniheap_request_default(1 << 20);
     let made = ask(manager, &request).expect("small");
-    assert_eq!(placed(manager, &request, made)["region"], "device");
+    let why = placed(manager, made);
+    assert_eq!((&why["region"], &why["rung"]), (&"device".into(), &"driver".into()), "{why}");
     budget_all_but_staging(manager, 4 << 20);
     let large = OmniheapRequest { size: 16 << 20, ..request };
     assert_eq!(ask(manager, &large).err(), Some(Status::OverBudget));
     let spilling = OmniheapRequest { flags: OMNIHEAP_MAY_SPILL, ..large };
     let spilled = ask(manager, &spilling).expect("host memory has room");
-    let why = placed(manager, &spilling, spilled);
-    assert_eq!(why["region"], "staging", "{why}");
+    let why = placed(manager, spilled);
+    assert_eq!((&why["region"], &why["rung"]), (&"staging".into(), &"spill".into()), "{why}");
     assert!(why["reason"].as_str().is_some_and(|why| why.contains("spill")), "{why}");
     let other = open(1);
     let mut length = 0;
-    let foreign = c!(omniheap_placement_json(
-        other,
-        &raw const spilling,
-        spilled,
-        ptr::null_mut(),
-        0,
-        &raw mut length
-    ));
+    let foreign = c!(omniheap_placement_json(other, spilled, ptr::null_mut(), 0, &raw mut length));
     assert_eq!(foreign, Status::Foreign);
     for status in [omniheap_free(made), omniheap_free(spilled)] {
         assert_eq!(status, Status::Ok);

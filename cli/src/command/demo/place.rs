@@ -54,7 +54,7 @@ pub(super) fn run(
             .allocate(&request)
             .map_err(|error| Failure::failed(format!("{}: {error}", name(&request))))?;
         allocation.write(0, &stamp(allocation.size(), seed))?;
-        let placement = manager.placed(&request, &allocation)?;
+        let placement = allocation.placed();
         placed.push(Placed {
             what: name(&request),
             size: allocation.size(),

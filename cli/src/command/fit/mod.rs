@@ -7,6 +7,7 @@ use super::Failure;
 use super::file::NewFile;
 use super::output::{self, Format};
 use super::replay::{name_of, open_trace};
+use crate::interrupt;
 pub(super) use allocator::{Allocator, Origin};
 use omniheap::trace::Trace;
 use omniheap::trace::fit::{Change, Moment, Peak};
@@ -68,7 +69,8 @@ Examples:
   omniheap fit snapshot.pickle --capacity 80G --fixed 523M --json
   omniheap fit model.gguf --context 8192 --capacity 24G
 
-Exit codes: 0 fits, 1 does not fit, 2 bad input, 3 what is live exceeds the capacity, whatever the allocator.";
+Exit codes: 0 fits, 1 does not fit, 2 bad input, 3 what is live exceeds the capacity, whatever the allocator,
+130 Ctrl-C ended it: the answers so far are printed, and no page is written.";
 
 /// One result: the contract of `--json`, with the schema docs/fit.schema.json.
 #[derive(Debug, Serialize)]
@@ -118,9 +120,11 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         NewFile::create(path)
     });
     let page = page.transpose()?;
+    interrupt::watch();
     let mut answers = Vec::new();
     for (name, trace) in &traces {
-        let answer = answer(name, trace, arguments.room, arguments.ranks)?;
+        let go_on = || interrupt::check(answers.len(), traces.len(), "traces were answered");
+        let answer = answer(name, trace, arguments.room, arguments.ranks, &go_on)?;
         match format {
             Format::Json => output::print_json(&answer)?,
             Format::Text => output::print_line(&text(&answer))?,
@@ -157,10 +161,18 @@ pub(super) fn not_empty(path: &std::path::Path, trace: Trace) -> Result<Trace, F
     Err(Failure::input(format!("{}: {why}", path.display())))
 }
 
-fn answer(name: &str, trace: &Trace, room: Room, ranks: u64) -> Result<Answer, Failure> {
+/// Answers for one trace; asks `go_on` before each replay.
+fn answer(
+    name: &str,
+    trace: &Trace,
+    room: Room,
+    ranks: u64,
+    go_on: &dyn Fn() -> Result<(), Failure>,
+) -> Result<Answer, Failure> {
+    go_on()?;
     let peak = room.allocator.peak(name, trace)?;
     let moment = Moment::busiest(trace);
-    let row = |change: Change| row(name, trace, room, &peak, change);
+    let row = |change: Change| go_on().and_then(|()| row(name, trace, room, &peak, change));
     Ok(Answer {
         name: name.to_owned(),
         allocator: room.allocator,

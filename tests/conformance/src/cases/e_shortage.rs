@@ -251,7 +251,7 @@ fn what_may_spill_goes_to_host_memory_last_and_says_so<B: Backend + 'static>(wor
     }
     let spilled = take(&manager, &request.may_spill());
     assert!(host.contains(&spilled.binding().block().origin().heap.expect("made for a heap")));
-    let placed = manager.placed(&request, &spilled).expect("told");
+    let placed = spilled.placed();
     assert_eq!((placed.region, placed.reason), (Region::Staging, Reason::Spilled));
     assert_eq!(manager.report().rungs[Rung::Spill as usize], 1, "counted");
     if world.backend().as_transfer().is_some() {
@@ -260,11 +260,7 @@ fn what_may_spill_goes_to_host_memory_last_and_says_so<B: Backend + 'static>(wor
     }
     live.pop();
     let back = take(&manager, &request.may_spill());
-    assert_ne!(
-        manager.placed(&request, &back).expect("told").reason,
-        Reason::Spilled,
-        "room again"
-    );
+    assert_ne!(back.placed().reason, Reason::Spilled, "room again");
 }
 
 fn memory_that_must_be_held_never_comes_from_the_driver<B: Backend + 'static>(world: &World<B>) {

@@ -42,7 +42,7 @@ impl<B: Backend + 'static> Flood<B> {
         let spilled: Stamped<B> =
             (0..5).map(|id| (id, take(&manager, &Request::new(MIB).may_spill()))).collect();
         spilled.iter().for_each(|(id, one)| write_stamp(one, *id));
-        assert!(spilled.iter().all(|(_, one)| why(&manager, one) == Reason::Spilled));
+        assert!(spilled.iter().all(|(_, one)| one.placed().reason == Reason::Spilled));
         stack.wait_idle().expect("alive");
         Self { stack, manager, near, spilled }
     }
@@ -75,11 +75,6 @@ impl<B: Backend + 'static> Flood<B> {
     }
 }
 
-/// Why an allocation is where it is.
-fn why<B: Backend + 'static>(manager: &Manager<Stack<B>>, one: &Allocation<Stack<B>>) -> Reason {
-    manager.placed(&Request::new(MIB), one).expect("told").reason
-}
-
 fn what_spilled_is_called_back_when_there_is_room<B: Backend + 'static>(world: &World<B>) {
     let full = Flood::new(world);
     assert!(full.begin().is_empty(), "there is no room");
@@ -95,7 +90,7 @@ fn what_spilled_is_called_back_when_there_is_room<B: Backend + 'static>(world: &
     assert_eq!(flood.begin().commit().expect("alive").moved.moves, 3);
     let (now, manager) = (flood.heaps(), &flood.manager);
     assert!(now.iter().zip(far).all(|(near, far)| *near != far));
-    assert!(flood.spilled.iter().all(|(_, one)| why(manager, one) != Reason::Spilled));
+    assert!(flood.spilled.iter().all(|(_, one)| one.placed().reason != Reason::Spilled));
     assert!(flood.spilled.iter().map(|(_, one)| one.id()).eq(ids), "the same names");
     let after = manager.totals();
     assert_eq!((after.live, after.live_bytes), (totals.live, totals.live_bytes), "counted once");

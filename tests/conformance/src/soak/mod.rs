@@ -91,9 +91,29 @@ pub fn soak<B: Backend + 'static>(
     seed: u64,
     operations: u64,
 ) -> Result<Soaked, String> {
+    soak_until(rig, mode, seed, operations, &|| false)
+}
+
+/// As [`soak`], but ends after the round in which `stop` says so.
+///
+/// # Errors
+///
+/// As for [`soak`].
+///
+/// # Panics
+///
+/// As for [`soak`].
+pub fn soak_until<B: Backend + 'static>(
+    rig: Rig<B>,
+    mode: Mode,
+    seed: u64,
+    operations: u64,
+    stop: &dyn Fn() -> bool,
+) -> Result<Soaked, String> {
     let guards = rig.extras.guards;
     let world = World::new(rig, mode, seed).with_guards(guards);
-    let done = run(&world, seed, operations).map_err(|why| format!("seed {seed}: {why}"))?;
+    let done = run(&world, seed, operations, stop);
+    let done = done.map_err(|why| format!("seed {seed}: {why}"))?;
     world.gate().map_err(|why| format!("seed {seed}: {why}"))?;
     Ok(done)
 }
@@ -102,6 +122,7 @@ fn run<B: Backend + 'static>(
     world: &World<B>,
     seed: u64,
     operations: u64,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Soaked, String> {
     let stack = world.stack();
     let lines = stack.as_timelines().map_or_else(Vec::new, |lines| {
@@ -132,7 +153,7 @@ fn run<B: Backend + 'static>(
         done: Soaked::default(),
     };
     let mut ran = Ok(());
-    while ran.is_ok() && soak.done.operations < operations {
+    while ran.is_ok() && soak.done.operations < operations && !stop() {
         let first = soak.done.operations;
         ran = soak.round(ROUND.min(operations - first));
         ran = ran.map_err(|why| format!("operation {first} or one of the next {ROUND}: {why}"));

@@ -140,11 +140,13 @@ fn what_spilled_comes_back_when_there_is_room() {
 fn reports_and_placements_tell_where_it_is_now() {
     for manager in managers() {
         let (near, live) = spill(&manager, Request::new(1).name("weights"), &[5000]);
-        let placed = || manager.placed(&Request::new(5000), &live[0].1).expect("told");
+        let placed = || live[0].1.placed();
         assert_eq!((placed().region, placed().reason), (Region::Staging, Reason::Spilled));
         drop(near);
         assert_eq!(begin(&manager).commit().expect("alive").moved.moves, 1);
-        assert_eq!(placed(), manager.explain(&Request::new(5000)).expect("told").placement);
+        let decided = manager.explain(&Request::new(5000)).expect("told").placement;
+        assert_eq!((placed().region, placed().reason), (decided.region, decided.reason));
+        assert_eq!(placed().heap, NEAR);
         live[0].1.set_name("new weights");
         let report = manager.report();
         let spans = |heap| {

@@ -1,0 +1,98 @@
+//! Structs of older and newer headers.
+use super::*;
+
+/// A request as an older or newer header has it: so many bytes of it are there.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Newer {
+    known: OmniheapRequest,
+    added: [u64; 2],
+}
+
+fn newer(added: [u64; 2]) -> Newer {
+    let struct_size = size_of::<Newer>();
+    Newer { known: OmniheapRequest { struct_size, ..omniheap_request_default(64) }, added }
+}
+
+fn pass(manager: OmniheapManager, request: &Newer) -> Result<OmniheapAllocation, Status> {
+    let mut made = OmniheapAllocation { id: 0 };
+    let request = (&raw const *request).cast::<OmniheapRequest>();
+    match c!(omniheap_allocate(manager, request, &raw mut made)) {
+        Status::Ok => Ok(made),
+        status => Err(status),
+    }
+}
+
+#[test]
+fn a_newer_struct_is_taken_where_it_says_nothing_new() {
+    let manager = open(0);
+    let made = pass(manager, &newer([0, 0])).expect("only zeros are new");
+    assert_eq!(omniheap_free(made), Status::Ok);
+    for added in [[1, 0], [0, 1 << 63]] {
+        assert_eq!(pass(manager, &newer(added)).err(), Some(Status::Unsupported));
+        assert!(message().contains("install the library of your header"), "{}", message());
+    }
+    let mut sums = OmniheapTotals::default();
+    assert_eq!(c!(omniheap_totals(manager, &raw mut sums)), Status::Ok);
+    assert_eq!(sums.live, 0, "a refused request changes nothing");
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn a_size_that_nobody_set_is_refused() {
+    let manager = open(0);
+    let whole = size_of::<OmniheapRequest>();
+    for struct_size in [0, 8, whole - 1, 4097, usize::MAX] {
+        let request = OmniheapRequest { struct_size, ..omniheap_request_default(64) };
+        assert_eq!(ask(manager, &request).err(), Some(Status::InvalidArgument), "{struct_size}");
+        let expected = format!("request.struct_size is {struct_size}; start from");
+        assert!(message().contains(&expected), "{}", message());
+    }
+    let mut pool = OmniheapPool { id: 0 };
+    let config = OmniheapPoolConfig { struct_size: 0, ..omniheap_pool_config_default() };
+    let status = c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut pool));
+    assert_eq!((status, pool.id), (Status::InvalidArgument, 0));
+    let budget = OmniheapBudget { struct_size: 1, ..omniheap_budget_default() };
+    let (none, user) = (ptr::null_mut(), ptr::null_mut());
+    let status = c!(omniheap_defragment_pass(manager, &raw const budget, None, user, none));
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(message().contains("omniheap_budget_default()"), "{}", message());
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn the_usual_values_fill_the_callers_size_and_no_more() {
+    let mut longer = newer([7, 7]);
+    let settings = (&raw mut longer).cast::<OmniheapRequest>();
+    let size = size_of::<OmniheapRequest>() + 8;
+    assert_eq!(c!(omniheap_request_init(settings, size, 99)), Status::Ok);
+    assert_eq!((longer.known.struct_size, longer.known.size), (size, 99));
+    assert_eq!(longer.added, [0, 7], "what the library does not know is zero, the rest untouched");
+    let refused = [
+        c!(omniheap_request_init(settings, 8, 5)),
+        c!(omniheap_config_init(ptr::null_mut(), 64)),
+        c!(omniheap_sleep_init(ptr::null_mut(), 0)),
+        c!(omniheap_budget_init(ptr::null_mut(), 0)),
+        c!(omniheap_pool_config_init(ptr::null_mut(), 0)),
+        c!(omniheap_vulkan_device_init(ptr::null_mut(), 0)),
+    ];
+    assert_eq!(refused[0], Status::InvalidArgument);
+    assert_eq!(refused[1..], [Status::NullArgument; 5]);
+    assert_eq!(longer.known.size, 99, "a refused call writes nothing");
+}
+
+#[test]
+fn a_message_outlives_the_next_failures() {
+    assert_eq!(omniheap_free(OmniheapAllocation { id: 0 }), Status::Stale);
+    let first = omniheap_error();
+    // SAFETY: the messages of the last sixteen failures are kept.
+    let read = || unsafe { CStr::from_ptr(first) }.to_owned();
+    let text = read();
+    for _ in 0..15 {
+        let status = c!(omniheap_open(c"nothing".as_ptr(), 0, ptr::null(), ptr::null_mut()));
+        assert_eq!(status, Status::InvalidArgument);
+        assert_ne!(omniheap_error(), first);
+        assert_eq!(read(), text);
+    }
+    assert!(message().contains("there is no backend"), "{}", message());
+}
