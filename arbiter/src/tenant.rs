@@ -3,7 +3,7 @@
 
 use crate::frame::{Ask, MAX_FRAME, Refusal, Tell, TenantInfo};
 use crate::socket;
-use crate::{ArbiterError, Order, failed};
+use crate::{ArbiterError, OnPress, Order, failed};
 use core::time::Duration;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
@@ -16,9 +16,6 @@ use std::thread;
 
 /// Longest wait for an answer. The arbiter answers far earlier; one that was stopped does not.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Returns memory to the driver when the arbiter asks for so many bytes.
-pub type OnPress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// This process as a tenant of an arbiter.
 ///
