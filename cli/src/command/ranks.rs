@@ -2,7 +2,9 @@
 use super::Failure;
 use super::file::NewFile;
 use super::output::{self, Format};
-use omniheap::trace::ranks::{self, At, Doubled, Failure as Failed, Job, LabelBytes, Parting};
+use omniheap::trace::ranks::{
+    self, At, Digest, Doubled, Failure as Failed, Job, LabelBytes, Parting,
+};
 use omniheap::trace::ranks::{Problem, Spread, World};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,9 @@ pub(super) struct Arguments {
     /// Write a page with one band per rank
     #[arg(long, value_name = "JOB.html")]
     report: Option<PathBuf>,
+    /// Print the figures of one rank's file instead, at most 64 KiB: a folder of such digests gives the same picture
+    #[arg(long, conflicts_with = "report")]
+    digest: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -25,7 +30,8 @@ The rank is that of the file's content, otherwise the number after `rank` in its
 Examples:
   omniheap ranks snapshots/
   omniheap ranks traces/ --report job.html
-  omniheap ranks traces/ --json | jq .worst";
+  omniheap ranks traces/ --json | jq .worst
+  omniheap ranks traces/rank3.trace --digest > digests/rank3.json";
 
 /// Lines of one kind that the text shows.
 const SHOWN: usize = 5;
@@ -55,6 +61,9 @@ struct Worst<'a> {
 
 /// Reads the folder, prints the figures, writes the page.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    if arguments.digest {
+        return digest(&arguments.folder);
+    }
     let page = arguments.report.as_deref().map(NewFile::create).transpose()?;
     let job = open(&arguments.folder, format)?;
     if let Some(page) = page {
@@ -66,6 +75,13 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         Format::Json => output::print_json(&found),
         Format::Text => output::print_line(&text(&found)),
     }
+}
+
+/// Prints what one file would add to the picture; the same with and without `--json`.
+fn digest(file: &Path) -> Result<(), Failure> {
+    let digest = Digest::open(file)
+        .map_err(|problem| Failure::input(format!("{}: {}", file.display(), problem.why)))?;
+    output::print_json(&digest)
 }
 
 fn open(folder: &Path, format: Format) -> Result<Job, Failure> {
