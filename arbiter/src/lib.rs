@@ -9,7 +9,11 @@ pub mod frame;
 mod peer;
 mod policy;
 #[cfg(target_os = "linux")]
+mod publications;
+#[cfg(target_os = "linux")]
 mod server;
+#[cfg(target_os = "linux")]
+mod share;
 #[cfg(target_os = "linux")]
 mod socket;
 #[cfg(target_os = "linux")]
@@ -22,6 +26,8 @@ pub use elsewhere::{Attending, Server, Tenancy, Tenant, arbitrated, order, tenan
 pub use policy::{Policy, PolicyError};
 #[cfg(target_os = "linux")]
 pub use server::Server;
+#[cfg(target_os = "linux")]
+pub use share::{Attached, ShareError, attach, publish};
 #[cfg(target_os = "linux")]
 pub use tenancy::{Tenancy, arbitrated};
 #[cfg(target_os = "linux")]
@@ -53,6 +59,11 @@ pub enum Order {
     Sleep {
         /// Process id.
         pid: u32,
+    },
+    /// Ends a publication; its user may, too.
+    Withdraw {
+        /// Its name.
+        name: frame::Name,
     },
 }
 

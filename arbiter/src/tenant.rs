@@ -146,6 +146,16 @@ impl Tenant {
         }
     }
 
+    /// Notes that the arbiter has taken bytes over.
+    pub(crate) fn handed_over(&self, bytes: u64) {
+        let mut state = lock(&self.shared.state);
+        state.held = state.held.saturating_sub(bytes);
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes sure that there is a connection over which the arbiter has welcomed this process.
     fn link<'a>(
         &'a self,
@@ -327,6 +337,7 @@ pub fn order(path: &Path, order: Order) -> Result<(), ArbiterError> {
     let asked = match order {
         Order::SetQuota { pid, quota } => Ask::SetQuota { pid: pid.into(), quota },
         Order::Sleep { pid } => Ask::Sleep { pid: pid.into() },
+        Order::Withdraw { name } => Ask::Withdraw { name },
     };
     let socket = ask(path, &asked)?;
     match hear(path, &socket)? {

@@ -2,7 +2,7 @@
 use super::Failure;
 use super::output::{self, Format};
 use super::serve::failure;
-use omniheap::arbiter::frame::TenantInfo;
+use omniheap::arbiter::frame::{Name, TenantInfo};
 use omniheap::arbiter::{self, Order};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,7 +22,8 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap tenants --socket /run/omniheap/0.sock
   omniheap tenants set 4711 quota=8GiB
-  omniheap tenants sleep 4711";
+  omniheap tenants sleep 4711
+  omniheap tenants withdraw llama-70b";
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -39,6 +40,17 @@ enum Command {
         /// Process id
         pid: u32,
     },
+    /// End a publication: its memory is free once nobody has it attached
+    Withdraw {
+        /// Its name
+        #[arg(value_parser = name)]
+        name: Name,
+    },
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    let why = "expected 1 to 64 letters, digits, dots, dashes and underscores";
+    Name::new(text).ok_or_else(|| why.into())
 }
 
 fn quota(text: &str) -> Result<u64, String> {
@@ -84,6 +96,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let order = match arguments.order {
         Some(Command::Set { pid, quota }) => Order::SetQuota { pid, quota },
         Some(Command::Sleep { pid }) => Order::Sleep { pid },
+        Some(Command::Withdraw { name }) => Order::Withdraw { name },
         None => return list(&arbiter::tenants(socket).map_err(failure)?, format),
     };
     arbiter::order(socket, order).map_err(failure)
