@@ -1,7 +1,7 @@
 //! Where there are no sockets for packets and no process descriptors: every call says so.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
 
-use crate::frame::TenantInfo;
+use crate::frame::{PublicationInfo, TenantInfo};
 use crate::{ArbiterError, Arbitrated, OnPress, Order, Policy};
 use omniheap_layers::{Hooks, Layer};
 use omniheap_seam::Backend;
@@ -70,6 +70,14 @@ impl Server {
 /// # Errors
 /// Always [`ArbiterError::NotHere`].
 pub fn tenants(_: &Path) -> Result<Vec<TenantInfo>, ArbiterError> {
+    Err(ArbiterError::NotHere)
+}
+
+/// Answers that there is no arbiter here.
+///
+/// # Errors
+/// Always [`ArbiterError::NotHere`].
+pub fn publications(_: &Path) -> Result<Vec<PublicationInfo>, ArbiterError> {
     Err(ArbiterError::NotHere)
 }
 

@@ -14,6 +14,7 @@ const TENANT_FIELDS: usize = 10;
 /// Words of a name, and of contents.
 const NAME_FIELDS: usize = 8;
 const CONTENTS_FIELDS: usize = 9;
+const PUBLICATION_FIELDS: usize = NAME_FIELDS + 4;
 
 /// Descriptors of one publication.
 pub const PIECES: u64 = 64;
@@ -236,6 +237,23 @@ pub enum Ask {
         /// Its name.
         name: Name,
     },
+    /// Asks for the list of publications.
+    ListPublications,
+}
+
+/// One publication, as the arbiter sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublicationInfo {
+    /// Its name.
+    pub name: Name,
+    /// User id of who published it.
+    pub uid: u64,
+    /// Bytes of its memory.
+    pub size: u64,
+    /// Processes that have it attached.
+    pub attached: u64,
+    /// 1 if it was withdrawn and stays until nobody has it attached.
+    pub withdrawn: u64,
 }
 
 /// One tenant, as the arbiter sees it.
@@ -316,6 +334,11 @@ pub enum Tell {
         /// What it is.
         contents: Contents,
     },
+    /// The list of publications.
+    Publications {
+        /// The publications; their descriptors are so few that one frame has room for all.
+        publications: Vec<PublicationInfo>,
+    },
 }
 
 fn frame(kind: u16, fields: &[u64]) -> Vec<u8> {
@@ -368,6 +391,7 @@ impl Ask {
             Self::Attach { name } => frame(9, &name.fields().collect::<Vec<_>>()),
             Self::Detach { publication } => frame(10, &[publication]),
             Self::Withdraw { name } => frame(11, &name.fields().collect::<Vec<_>>()),
+            Self::ListPublications => frame(12, &[]),
         }
     }
 
@@ -393,6 +417,7 @@ impl Ask {
             (9, fields) => Ok(Self::Attach { name: alone(fields)? }),
             (10, &[publication]) => Ok(Self::Detach { publication }),
             (11, fields) => Ok(Self::Withdraw { name: alone(fields)? }),
+            (12, &[]) => Ok(Self::ListPublications),
             _ => Err(FrameError::Malformed),
         }
     }
@@ -417,6 +442,10 @@ impl Tell {
             Self::Done => frame(106, &[]),
             Self::Attached { publication, contents } => {
                 frame(107, &[&[*publication][..], &contents.fields()].concat())
+            }
+            Self::Publications { publications } => {
+                let fields = publications.iter().flat_map(PublicationInfo::fields);
+                frame(108, &fields.collect::<Vec<_>>())
             }
         }
     }
@@ -448,8 +477,28 @@ impl Tell {
                 let contents = Contents::of(contents)?;
                 Ok(Self::Attached { publication: *publication, contents })
             }
+            (108, fields) => {
+                let (publications, part) = fields.as_chunks::<PUBLICATION_FIELDS>();
+                if !part.is_empty() {
+                    return Err(FrameError::Malformed);
+                }
+                let publications = publications.iter().map(PublicationInfo::of);
+                Ok(Self::Publications { publications: publications.collect::<Result<_, _>>()? })
+            }
             _ => Err(FrameError::Malformed),
         }
+    }
+}
+
+impl PublicationInfo {
+    fn fields(&self) -> impl Iterator<Item = u64> + use<'_> {
+        self.name.fields().chain([self.uid, self.size, self.attached, self.withdrawn])
+    }
+
+    fn of(fields: &[u64; PUBLICATION_FIELDS]) -> Result<Self, FrameError> {
+        let (name, rest) = fields.split_first_chunk().ok_or(FrameError::Malformed)?;
+        let &[uid, size, attached, withdrawn] = rest else { return Err(FrameError::Malformed) };
+        Ok(Self { name: Name::of(name)?, uid, size, attached, withdrawn })
     }
 }
 
@@ -485,12 +534,14 @@ mod tests {
         let name = Name::new("llama-70b").expect("a name");
         let contents =
             Contents { digest: [1, 2, 3, 4], device: [5, 6], length: 7, size: 130, piece: 64 };
+        let publication = PublicationInfo { name, uid: 1, size: 2, attached: 3, withdrawn: 1 };
         assert_eq!(contents.pieces().collect::<Vec<_>>(), [64, 64, 2]);
         let asks = [
             Ask::Publish { name, contents },
             Ask::Attach { name },
             Ask::Detach { publication: 8 },
             Ask::Withdraw { name },
+            Ask::ListPublications,
             Ask::Hello { held: 1 },
             Ask::Take { request: 2, bytes: u64::MAX },
             Ask::Give { bytes: 3 },
@@ -510,6 +561,7 @@ mod tests {
             Tell::Tenants { more: true, tenants },
             Tell::Done,
             Tell::Attached { publication: 9, contents },
+            Tell::Publications { publications: vec![publication; 128] },
         ];
         let refuse = |why| Tell::Refuse { request: 1, why, free: 2, share: 3 };
         tells.extend(Refusal::ALL.map(refuse));

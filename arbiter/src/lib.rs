@@ -22,7 +22,7 @@ mod tenancy;
 mod tenant;
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Attending, Server, Tenancy, Tenant, arbitrated, order, tenants};
+pub use elsewhere::{Attending, Server, Tenancy, Tenant, arbitrated, order, publications, tenants};
 pub use policy::{Policy, PolicyError};
 #[cfg(target_os = "linux")]
 pub use server::Server;
@@ -31,7 +31,7 @@ pub use share::{Attached, ShareError, attach, publish};
 #[cfg(target_os = "linux")]
 pub use tenancy::{Tenancy, arbitrated};
 #[cfg(target_os = "linux")]
-pub use tenant::{Attending, Tenant, order, tenants};
+pub use tenant::{Attending, Tenant, order, publications, tenants};
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::books::TenantId;
-use crate::frame::{Contents, Name, PIECES, Refusal};
+use crate::frame::{Contents, Name, PIECES, PublicationInfo, Refusal};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -40,6 +40,18 @@ impl Publications {
     fn find(&self, name: Name) -> Option<(u64, &Publication)> {
         let mut current = self.all.iter().filter(|(_, it)| !it.is_withdrawn);
         current.find(|(_, it)| it.name == name).map(|(id, it)| (*id, it))
+    }
+
+    /// Returns all of them, also those that were withdrawn and are attached.
+    pub(crate) fn list(&self) -> Vec<PublicationInfo> {
+        let info = |it: &Publication| PublicationInfo {
+            name: it.name,
+            uid: it.uid.into(),
+            size: it.contents.size,
+            attached: it.attached.len() as u64,
+            withdrawn: it.is_withdrawn.into(),
+        };
+        self.all.values().map(info).collect()
     }
 
     /// Returns the bytes that processes of a user have published.

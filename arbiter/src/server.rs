@@ -235,6 +235,9 @@ impl Server {
                 self.books.sleep(tenant, now, &mut actions)?;
                 self.tell(id, &Tell::Done);
             }
+            Ask::ListPublications => {
+                self.tell(id, &Tell::Publications { publications: self.publications.list() });
+            }
             Ask::Publish { name, contents } => self.publish(id, name, contents, descriptors)?,
             Ask::Attach { name } => self.attach(id, name)?,
             Ask::Detach { publication } => {
@@ -243,9 +246,7 @@ impl Server {
                 self.books.unpublish(bytes, now, &mut actions);
             }
             Ask::Withdraw { name } => {
-                let uid = self.connections.get(&id).map_or(u32::MAX, |connection| connection.uid);
-                let own = Some(uid).filter(|_| !is_governor(uid));
-                let bytes = self.publications.withdraw(name, own)?;
+                let bytes = self.withdraw(id, name)?;
                 self.books.unpublish(bytes, now, &mut actions);
                 self.tell(id, &Tell::Done);
             }
@@ -325,6 +326,13 @@ impl Server {
         let bytes = Tell::Attached { publication, contents }.encode();
         self.send(id, Packet { bytes, descriptors });
         Ok(())
+    }
+
+    /// Ends a publication of the peer's user, or anyone's where the peer may give orders. Returns the bytes that are free by that.
+    fn withdraw(&mut self, id: u64, name: Name) -> Result<u64, Refusal> {
+        let uid = self.connections.get(&id).map(|connection| connection.uid);
+        let uid = uid.ok_or(Refusal::Forbidden)?;
+        self.publications.withdraw(name, Some(uid).filter(|uid| !is_governor(*uid)))
     }
 
     /// Returns a tenant that the peer may give orders about: root's and the arbiter's own user may.

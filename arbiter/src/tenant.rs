@@ -1,7 +1,7 @@
 //! A process's side of the connection.
 #![forbid(unsafe_code)]
 
-use crate::frame::{Ask, MAX_FRAME, Refusal, Tell, TenantInfo};
+use crate::frame::{Ask, MAX_FRAME, PublicationInfo, Refusal, Tell, TenantInfo};
 use crate::socket;
 use crate::{ArbiterError, OnPress, Order, failed};
 use core::time::Duration;
@@ -326,6 +326,19 @@ pub fn tenants(path: &Path) -> Result<Vec<TenantInfo>, ArbiterError> {
             Tell::Refuse { why, .. } => return Err(ArbiterError::Refused(why)),
             _ => {}
         }
+    }
+}
+
+/// Returns what is published at the arbiter of a socket.
+///
+/// # Errors
+/// As for [`tenants`].
+pub fn publications(path: &Path) -> Result<Vec<PublicationInfo>, ArbiterError> {
+    let socket = ask(path, &Ask::ListPublications)?;
+    match hear(path, &socket)? {
+        Tell::Publications { publications } => Ok(publications),
+        Tell::Refuse { why, .. } => Err(ArbiterError::Refused(why)),
+        _ => Err(ArbiterError::Lost(path.to_owned())),
     }
 }
 

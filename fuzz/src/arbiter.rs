@@ -43,6 +43,7 @@ fn obey(books: &mut Books, from: TenantId, ask: Ask, now: Duration, actions: &mu
         Ask::Sleep { pid } => drop(books.sleep(TenantId(pid % 4), now, actions)),
         Ask::Publish { contents, .. } => drop(books.publish(from, contents.size)),
         Ask::Detach { publication } => books.unpublish(publication, now, actions),
-        Ask::Hello { .. } | Ask::List | Ask::Attach { .. } | Ask::Withdraw { .. } => {}
+        Ask::Attach { .. } | Ask::Withdraw { .. } => {}
+        Ask::Hello { .. } | Ask::List | Ask::ListPublications => {}
     }
 }

@@ -2,7 +2,8 @@
 use crate::support::{Arbiter, MIB, Process, Raw, listen, say};
 use omniheap_arbiter::frame::{Ask, Contents, Name, Refusal, Tell};
 use omniheap_arbiter::{
-    ArbiterError, Arbitrated, Order, ShareError, Tenant, arbitrated, attach, order, publish,
+    ArbiterError, Arbitrated, Order, ShareError, Tenant, arbitrated, attach, order, publications,
+    publish,
 };
 use omniheap_core::{ErrorKind, HeapId, Place, TimelineId, Transfer as _};
 use omniheap_host::Host;
@@ -91,12 +92,16 @@ pub(crate) fn published_memory_outlives_its_publisher_and_is_there_once() {
     let start = |_| Process::start("attaches", &arbiter.path, None, "weights");
     let mut readers = [0, 1].map(start);
     readers.iter_mut().for_each(|reader| assert_eq!(reader.hear(), "same"));
+    let listed = || publications(&arbiter.path).expect("the arbiter answers");
+    assert_eq!((listed().len(), listed()[0].name.as_str()), (1, "weights"));
+    assert_eq!((listed()[0].attached, listed()[0].withdrawn), (2, 0));
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     tenant.take(200 * MIB).expect("beside what is published");
     tenant.take(100 * MIB).expect_err("published bytes are held by nobody, and not free");
     withdraw(&arbiter, "weights");
     let late = Process::start("attaches", &arbiter.path, None, "weights").hear();
     assert!(late.contains("nothing is published"), "{late}");
+    assert_eq!((listed()[0].attached, listed()[0].withdrawn), (2, 1));
     tenant.take(100 * MIB).expect_err("two have it attached");
     readers[0].tell("let it go");
     assert_eq!(readers[0].hear(), "gone");
@@ -107,6 +112,7 @@ pub(crate) fn published_memory_outlives_its_publisher_and_is_there_once() {
         tenant.take(312 * MIB).is_ok()
     };
     assert!((0..5000).any(free), "all of it is free again");
+    assert!(listed().is_empty());
 }
 
 /// Begins to publish and never ends.
