@@ -82,7 +82,7 @@ pub fn open(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
         ));
     }
     check_limit(ordinal)?;
-    crate::sharing::arbitrated(open_alone(backend, ordinal)?, ordinal)
+    crate::sharing::opened(open_alone(backend, ordinal)?, ordinal)
 }
 
 /// Opens a device whatever other processes do with it.
@@ -102,7 +102,7 @@ fn open_alone(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
 }
 
 /// Refuses an `OMNIHEAP_LIMIT` that is no size. Limits that others set are listed in reports as unreadable.
-fn check_limit(ordinal: u32) -> Result<()> {
+pub(crate) fn check_limit(ordinal: u32) -> Result<()> {
     let limits = SystemLimits::new(Vendor::Any, ordinal).read();
     if limits.iter().any(|limit| matches!(limit.value, LimitValue::Unreadable(_))) {
         return Err(ErrorKind::InvalidConfig.because(

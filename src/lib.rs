@@ -66,8 +66,8 @@ mod requests;
 mod schedule;
 mod sharing;
 
-#[cfg(all(feature = "arbiter", target_os = "linux"))]
-pub use sharing::{Attending, attend};
+#[cfg(feature = "arbiter")]
+pub use sharing::{Attending, arbitrated, attend, on_press};
 
 pub use backends::{BackendKind, Found, devices, open, open_best};
 pub use omniheap_core::{

@@ -1,15 +1,15 @@
 //! Devices whose memory an arbiter divides among processes: `OMNIHEAP_ARBITER`.
 use omniheap_core::{AnyBackend, Result};
 
-#[cfg(all(feature = "arbiter", target_os = "linux"))]
-pub(crate) use here::arbitrated;
-#[cfg(all(feature = "arbiter", target_os = "linux"))]
-pub use here::{Attending, attend};
+#[cfg(feature = "arbiter")]
+pub(crate) use here::opened;
+#[cfg(feature = "arbiter")]
+pub use here::{Attending, arbitrated, attend, on_press};
 
-#[cfg(all(feature = "arbiter", target_os = "linux"))]
+#[cfg(feature = "arbiter")]
 mod here {
     use super::{AnyBackend, Result};
-    use omniheap_arbiter::{self as arbiter, ArbiterError, Tenant};
+    use omniheap_arbiter::{self as arbiter, ArbiterError, Arbitrated, OnPress, Tenant};
     use omniheap_core::{Backend, ErrorKind, Manager, erase};
     use std::path::PathBuf;
     use std::sync::Arc;
@@ -20,15 +20,50 @@ mod here {
         Some(path.replace("%d", &ordinal.to_string()).into())
     }
 
-    /// Puts a device under the arbiter that the environment names, if it names one.
-    pub(crate) fn arbitrated(backend: AnyBackend, ordinal: u32) -> Result<AnyBackend> {
-        let Some(path) = socket(ordinal) else { return Ok(backend) };
-        let refused = |_: ArbiterError| {
-            let why = "OMNIHEAP_ARBITER names no arbiter that accepts this process; start `omniheap serve`, or unset it";
+    /// Returns this process as the arbiter knows it that the environment names, if it names one.
+    fn tenant(ordinal: u32) -> core::result::Result<Option<Arc<Tenant>>, ArbiterError> {
+        socket(ordinal).map(|path| Tenant::shared(&path)).transpose()
+    }
+
+    fn accepted(ordinal: u32) -> Result<Option<Arc<Tenant>>> {
+        let refused = |error: ArbiterError| {
+            let why = match error {
+                ArbiterError::NotHere => {
+                    "OMNIHEAP_ARBITER is set, and arbiters need Linux; unset it"
+                }
+                _ => {
+                    "OMNIHEAP_ARBITER names no arbiter that accepts this process; start `omniheap serve`, or unset it"
+                }
+            };
             ErrorKind::InvalidConfig.because(why)
         };
-        let tenant = Tenant::shared(&path).map_err(refused)?;
-        Ok(erase(arbiter::arbitrated(backend, tenant)))
+        tenant(ordinal).map_err(refused)
+    }
+
+    /// Puts a device that [`open`](crate::open) has opened under the arbiter that the environment names, if it names one.
+    pub(crate) fn opened(backend: AnyBackend, ordinal: u32) -> Result<AnyBackend> {
+        let tenant = accepted(ordinal)?;
+        Ok(if tenant.is_some() { erase(arbiter::arbitrated(backend, tenant)) } else { backend })
+    }
+
+    /// Puts a device that the program opened or wrapped itself under the arbiter that `OMNIHEAP_ARBITER` names for its number, as
+    /// [`open`](crate::open) does. Without the variable, the device is only wrapped.
+    ///
+    /// ```
+    /// use omniheap::{Manager, Usage, arbitrated, host::Host};
+    ///
+    /// let device = arbitrated(Host::new(), 0)?;
+    /// let manager = Manager::new(device); // `manager.backend().inner()` is the host backend
+    /// manager.allocate_slice::<u8>(64, Usage::Device)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` when no arbiter accepts this process there, or `OMNIHEAP_LIMIT` is no size.
+    pub fn arbitrated<B: Backend>(backend: B, ordinal: u32) -> Result<Arbitrated<B>> {
+        crate::backends::check_limit(ordinal)?;
+        Ok(arbiter::arbitrated(backend, accepted(ordinal)?))
     }
 
     /// While it lives, a manager returns memory when an arbiter asks for it.
@@ -50,23 +85,36 @@ mod here {
         manager: &Manager<B>,
         ordinal: u32,
     ) -> core::result::Result<Option<Attending>, ArbiterError> {
-        let Some(path) = socket(ordinal) else { return Ok(None) };
-        let (tenant, manager) = (Tenant::shared(&path)?, manager.clone());
+        let manager = manager.clone();
         let press = move |bytes| {
             // A lost device is reported by the calls that meet it.
             let _ = manager.return_memory(bytes);
         };
-        Ok(Some(Attending { _attending: tenant.on_press(Arc::new(press)) }))
+        on_press(ordinal, Arc::new(press))
+    }
+
+    /// Answers the presses of the arbiter that `OMNIHEAP_ARBITER` names for a device with a function of the program's own, for programs
+    /// that know more of their memory than [`attend`]. It runs on a thread of the arbiter's. `None` where the variable is not set.
+    ///
+    /// # Errors
+    ///
+    /// When no arbiter accepts this process.
+    pub fn on_press(
+        ordinal: u32,
+        press: OnPress,
+    ) -> core::result::Result<Option<Attending>, ArbiterError> {
+        let attending = |tenant: Arc<Tenant>| Attending { _attending: tenant.on_press(press) };
+        Ok(tenant(ordinal)?.map(attending))
     }
 }
 
 /// Without an arbiter a variable that asks for one is an error, not a wish.
-#[cfg(not(all(feature = "arbiter", target_os = "linux")))]
-pub(crate) fn arbitrated(backend: AnyBackend, _: u32) -> Result<AnyBackend> {
+#[cfg(not(feature = "arbiter"))]
+pub(crate) fn opened(backend: AnyBackend, _: u32) -> Result<AnyBackend> {
     match std::env::var_os("OMNIHEAP_ARBITER").filter(|path| !path.is_empty()) {
         None => Ok(backend),
         Some(_) => Err(omniheap_core::ErrorKind::InvalidConfig.because(
-            "OMNIHEAP_ARBITER is set, and this program has no arbiter: it needs Linux and the feature `arbiter`; or unset it",
+            "OMNIHEAP_ARBITER is set, and this program has no arbiter: build omniheap with the feature `arbiter`, or unset it",
         )),
     }
 }

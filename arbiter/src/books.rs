@@ -97,6 +97,8 @@ pub struct Books {
     waiting: Vec<Waiting>,
     pressed: BTreeMap<u64, Pressed>,
     next_press: u64,
+    /// Bytes of published memory, which is nobody's.
+    published: u64,
 }
 
 impl Books {
@@ -104,7 +106,8 @@ impl Books {
     #[must_use]
     pub fn new(capacity: u64, patience: Duration) -> Self {
         let (accounts, pressed) = (BTreeMap::new(), BTreeMap::new());
-        Self { capacity, patience, accounts, waiting: Vec::new(), pressed, next_press: 1 }
+        let (waiting, next_press, published) = (Vec::new(), 1, 0);
+        Self { capacity, patience, accounts, waiting, pressed, next_press, published }
     }
 
     /// Returns the bytes that are divided.
@@ -116,8 +119,8 @@ impl Books {
     /// Returns the bytes that nobody holds.
     #[must_use]
     pub fn free(&self) -> u64 {
-        let held = self.accounts.values().fold(0_u64, |sum, it| sum.saturating_add(it.held));
-        self.capacity.saturating_sub(held)
+        let held = self.accounts.values().map(|account| account.held);
+        self.capacity.saturating_sub(held.fold(self.published, u64::saturating_add))
     }
 
     /// Returns the bytes that a tenant holds; 0 for one that is not there.
@@ -223,6 +226,23 @@ impl Books {
         }
         self.settle(now, actions);
         Ok(())
+    }
+
+    /// Books bytes of a tenant as published: they are nobody's until [`unpublish`](Self::unpublish).
+    ///
+    /// # Errors
+    /// `Contradiction` when the tenant holds less than that; nothing changes then.
+    pub fn publish(&mut self, tenant: TenantId, bytes: u64) -> Result<(), Refusal> {
+        let account = self.accounts.get_mut(&tenant).ok_or(Refusal::NoTenant)?;
+        account.held = account.held.checked_sub(bytes).ok_or(Refusal::Contradiction)?;
+        self.published = self.published.saturating_add(bytes);
+        Ok(())
+    }
+
+    /// Books published bytes back.
+    pub fn unpublish(&mut self, bytes: u64, now: Duration, actions: &mut Vec<Action>) {
+        self.published = self.published.saturating_sub(bytes);
+        self.settle(now, actions);
     }
 
     /// Notes that a tenant has returned what it could. What it was not asked for changes nothing.
@@ -445,7 +465,7 @@ impl Books {
             (*tenant, Claim { wanted, floor, weight })
         };
         let claims: Vec<(TenantId, Claim)> = self.accounts.iter().map(claim).collect();
-        let level = level(&claims, self.capacity);
+        let level = level(&claims, self.capacity.saturating_sub(self.published));
         claims.into_iter().map(|(tenant, claim)| (tenant, claim.at(level))).collect()
     }
 }

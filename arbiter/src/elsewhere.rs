@@ -1,9 +1,47 @@
 //! Where there are no sockets for packets and no process descriptors: every call says so.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "signs the contract of Hooks")]
 
-use crate::frame::TenantInfo;
-use crate::{ArbiterError, Order, Policy};
+use crate::frame::{PublicationInfo, TenantInfo};
+use crate::{ArbiterError, Arbitrated, OnPress, Order, Policy};
+use omniheap_layers::{Hooks, Layer};
+use omniheap_seam::Backend;
 use std::path::Path;
+use std::sync::Arc;
+
+/// A process as an arbiter knows it, which cannot be here.
+#[derive(Debug)]
+pub enum Tenant {}
+
+impl Tenant {
+    /// Answers that there is no arbiter here.
+    ///
+    /// # Errors
+    /// Always [`ArbiterError::NotHere`].
+    pub fn shared(_: &Path) -> Result<Arc<Self>, ArbiterError> {
+        Err(ArbiterError::NotHere)
+    }
+
+    /// Calls `on_press` when an arbiter asks for memory; there is no tenant to call it on.
+    pub fn on_press(self: &Arc<Self>, _: OnPress) -> Attending {
+        match **self {}
+    }
+}
+
+/// A callback that answers an arbiter's presses, which cannot be made here.
+#[derive(Debug)]
+pub enum Attending {}
+
+/// What asks an arbiter, which cannot be made here.
+#[derive(Debug)]
+pub enum Tenancy {}
+
+// SAFETY: there is none.
+unsafe impl Hooks for Tenancy {}
+
+/// Wraps a backend; nobody is asked.
+pub fn arbitrated<B: Backend>(backend: B, tenant: impl Into<Option<Arc<Tenant>>>) -> Arbitrated<B> {
+    Layer::wrap(backend, tenant.into().map(|tenant| match *tenant {}))
+}
 
 /// An arbiter, which cannot be made here.
 #[derive(Debug)]
@@ -32,6 +70,14 @@ impl Server {
 /// # Errors
 /// Always [`ArbiterError::NotHere`].
 pub fn tenants(_: &Path) -> Result<Vec<TenantInfo>, ArbiterError> {
+    Err(ArbiterError::NotHere)
+}
+
+/// Answers that there is no arbiter here.
+///
+/// # Errors
+/// Always [`ArbiterError::NotHere`].
+pub fn publications(_: &Path) -> Result<Vec<PublicationInfo>, ArbiterError> {
     Err(ArbiterError::NotHere)
 }
 

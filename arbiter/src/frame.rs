@@ -11,6 +11,13 @@ pub const LISTED: usize = 500;
 const MAGIC: [u8; 4] = *b"OMHA";
 const HEADER: usize = 8;
 const TENANT_FIELDS: usize = 10;
+/// Words of a name, and of contents.
+const NAME_FIELDS: usize = 8;
+const CONTENTS_FIELDS: usize = 9;
+const PUBLICATION_FIELDS: usize = NAME_FIELDS + 4;
+
+/// Descriptors of one publication.
+pub const PIECES: u64 = 64;
 
 /// Why a frame was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,10 +62,16 @@ pub enum Refusal {
     /// Zero bytes, or more given back than was held.
     #[error("the request contradicts the arbiter's books")]
     Contradiction = 9,
+    /// The name is published already.
+    #[error("something is published under this name; withdraw it first, or choose another name")]
+    Published = 10,
+    /// Nothing is published under the name that this user may attach.
+    #[error("nothing is published under this name for this user; see may_attach in the policy")]
+    NotPublished = 11,
 }
 
 impl Refusal {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Shortage,
         Self::OverQuota,
         Self::Never,
@@ -68,10 +81,98 @@ impl Refusal {
         Self::Forbidden,
         Self::NoTenant,
         Self::Contradiction,
+        Self::Published,
+        Self::NotPublished,
     ];
 
     fn of(code: u64) -> Result<Self, FrameError> {
         Self::ALL.into_iter().find(|each| *each as u64 == code).ok_or(FrameError::Malformed)
+    }
+}
+
+/// A name of published memory: 1 to 64 letters, digits, dots, dashes and underscores.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name([u8; 8 * NAME_FIELDS]);
+
+impl Name {
+    /// Reads a name; `None` for text that is none.
+    ///
+    /// # Examples
+    /// ```
+    /// use omniheap_arbiter::frame::Name;
+    /// assert_eq!(Name::new("llama-70b.v2").unwrap().as_str(), "llama-70b.v2");
+    /// assert_eq!((Name::new(""), Name::new("a/b"), Name::new(&"x".repeat(65))), (None, None, None));
+    /// ```
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let mut bytes = [0; 8 * NAME_FIELDS];
+        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        (!text.is_empty() && text.bytes().all(is_plain)).then_some(Self(bytes))
+    }
+
+    /// Returns the name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
+        str::from_utf8(&self.0[..length]).unwrap_or_default()
+    }
+
+    fn fields(&self) -> impl Iterator<Item = u64> + use<'_> {
+        self.0.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn of(fields: &[u64; NAME_FIELDS]) -> Result<Self, FrameError> {
+        let bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
+        let text = str::from_utf8(&bytes).map_err(|_| FrameError::Malformed)?;
+        // Zeros only behind it: a zero inside is no plain letter.
+        Self::new(text.trim_end_matches('\0')).ok_or(FrameError::Malformed)
+    }
+}
+
+impl core::fmt::Debug for Name {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Name({:?})", self.as_str())
+    }
+}
+
+/// What published memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contents {
+    /// Digest of the bytes.
+    pub digest: [u64; 4],
+    /// Identity of the device; zeros where it has none.
+    pub device: [u64; 2],
+    /// Bytes that were published.
+    pub length: u64,
+    /// Bytes of memory that hold them.
+    pub size: u64,
+    /// Bytes of each piece of the memory but the last, which has the rest.
+    pub piece: u64,
+}
+
+impl Contents {
+    /// Returns the bytes of each piece, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = u64> + use<> {
+        let Self { size, piece, .. } = *self;
+        (0..size.div_ceil(piece.max(1))).map(move |at| piece.min(size - at * piece))
+    }
+
+    /// Returns whether there are bytes, memory for them, and no more pieces than a packet has descriptors.
+    fn is_possible(&self) -> bool {
+        let fits = (1..=self.size).contains(&self.length) && self.piece > 0;
+        fits && self.size.div_ceil(self.piece) <= PIECES
+    }
+
+    const fn fields(&self) -> [u64; CONTENTS_FIELDS] {
+        let ([a, b, c, d], [e, f]) = (self.digest, self.device);
+        [a, b, c, d, e, f, self.length, self.size, self.piece]
+    }
+
+    fn of(fields: &[u64; CONTENTS_FIELDS]) -> Result<Self, FrameError> {
+        let [a, b, c, d, e, f, length, size, piece] = *fields;
+        let contents = Self { digest: [a, b, c, d], device: [e, f], length, size, piece };
+        if contents.is_possible() { Ok(contents) } else { Err(FrameError::Malformed) }
     }
 }
 
@@ -114,6 +215,45 @@ pub enum Ask {
         /// Process id of the tenant.
         pid: u64,
     },
+    /// Hands memory over to the arbiter, with a descriptor for each piece. The bytes are no longer the tenant's.
+    Publish {
+        /// Name under which others find it.
+        name: Name,
+        /// What it is.
+        contents: Contents,
+    },
+    /// Asks for descriptors of published memory.
+    Attach {
+        /// Its name.
+        name: Name,
+    },
+    /// Says that attached memory was given up. Not answered.
+    Detach {
+        /// The arbiter's number for the publication.
+        publication: u64,
+    },
+    /// Ends a publication: nobody attaches it any more, and its memory is free once nobody has it attached.
+    Withdraw {
+        /// Its name.
+        name: Name,
+    },
+    /// Asks for the list of publications.
+    ListPublications,
+}
+
+/// One publication, as the arbiter sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublicationInfo {
+    /// Its name.
+    pub name: Name,
+    /// User id of who published it.
+    pub uid: u64,
+    /// Bytes of its memory.
+    pub size: u64,
+    /// Processes that have it attached.
+    pub attached: u64,
+    /// 1 if it was withdrawn and stays until nobody has it attached.
+    pub withdrawn: u64,
 }
 
 /// One tenant, as the arbiter sees it.
@@ -187,6 +327,18 @@ pub enum Tell {
     },
     /// An order was carried out.
     Done,
+    /// Answers `Attach`, with a descriptor for each piece.
+    Attached {
+        /// The arbiter's number for the publication.
+        publication: u64,
+        /// What it is.
+        contents: Contents,
+    },
+    /// The list of publications.
+    Publications {
+        /// The publications; their descriptors are so few that one frame has room for all.
+        publications: Vec<PublicationInfo>,
+    },
 }
 
 fn frame(kind: u16, fields: &[u64]) -> Vec<u8> {
@@ -216,6 +368,11 @@ fn fields(bytes: &[u8]) -> Result<(u16, Vec<u64>), FrameError> {
     Ok((kind, whole.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()))
 }
 
+/// Reads the fields of a frame that is a name.
+fn alone(fields: &[u64]) -> Result<Name, FrameError> {
+    Name::of(fields.try_into().map_err(|_| FrameError::Malformed)?)
+}
+
 impl Ask {
     /// Returns the frame as bytes.
     #[must_use]
@@ -228,6 +385,13 @@ impl Ask {
             Self::List => frame(5, &[]),
             Self::SetQuota { pid, quota } => frame(6, &[pid, quota]),
             Self::Sleep { pid } => frame(7, &[pid]),
+            Self::Publish { name, contents } => {
+                frame(8, &name.fields().chain(contents.fields()).collect::<Vec<_>>())
+            }
+            Self::Attach { name } => frame(9, &name.fields().collect::<Vec<_>>()),
+            Self::Detach { publication } => frame(10, &[publication]),
+            Self::Withdraw { name } => frame(11, &name.fields().collect::<Vec<_>>()),
+            Self::ListPublications => frame(12, &[]),
         }
     }
 
@@ -245,6 +409,15 @@ impl Ask {
             (5, &[]) => Ok(Self::List),
             (6, &[pid, quota]) => Ok(Self::SetQuota { pid, quota }),
             (7, &[pid]) => Ok(Self::Sleep { pid }),
+            (8, fields) => {
+                let (name, rest) = fields.split_first_chunk().ok_or(FrameError::Malformed)?;
+                let contents = rest.try_into().map_err(|_| FrameError::Malformed)?;
+                Ok(Self::Publish { name: Name::of(name)?, contents: Contents::of(contents)? })
+            }
+            (9, fields) => Ok(Self::Attach { name: alone(fields)? }),
+            (10, &[publication]) => Ok(Self::Detach { publication }),
+            (11, fields) => Ok(Self::Withdraw { name: alone(fields)? }),
+            (12, &[]) => Ok(Self::ListPublications),
             _ => Err(FrameError::Malformed),
         }
     }
@@ -267,6 +440,13 @@ impl Tell {
                 frame(105, &fields)
             }
             Self::Done => frame(106, &[]),
+            Self::Attached { publication, contents } => {
+                frame(107, &[&[*publication][..], &contents.fields()].concat())
+            }
+            Self::Publications { publications } => {
+                let fields = publications.iter().flat_map(PublicationInfo::fields);
+                frame(108, &fields.collect::<Vec<_>>())
+            }
         }
     }
 
@@ -292,8 +472,33 @@ impl Tell {
                 Ok(Self::Tenants { more: *more == 1, tenants })
             }
             (106, &[]) => Ok(Self::Done),
+            (107, [publication, contents @ ..]) => {
+                let contents = contents.try_into().map_err(|_| FrameError::Malformed)?;
+                let contents = Contents::of(contents)?;
+                Ok(Self::Attached { publication: *publication, contents })
+            }
+            (108, fields) => {
+                let (publications, part) = fields.as_chunks::<PUBLICATION_FIELDS>();
+                if !part.is_empty() {
+                    return Err(FrameError::Malformed);
+                }
+                let publications = publications.iter().map(PublicationInfo::of);
+                Ok(Self::Publications { publications: publications.collect::<Result<_, _>>()? })
+            }
             _ => Err(FrameError::Malformed),
         }
+    }
+}
+
+impl PublicationInfo {
+    fn fields(&self) -> impl Iterator<Item = u64> + use<'_> {
+        self.name.fields().chain([self.uid, self.size, self.attached, self.withdrawn])
+    }
+
+    fn of(fields: &[u64; PUBLICATION_FIELDS]) -> Result<Self, FrameError> {
+        let (name, rest) = fields.split_first_chunk().ok_or(FrameError::Malformed)?;
+        let &[uid, size, attached, withdrawn] = rest else { return Err(FrameError::Malformed) };
+        Ok(Self { name: Name::of(name)?, uid, size, attached, withdrawn })
     }
 }
 
@@ -326,7 +531,17 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
+        let name = Name::new("llama-70b").expect("a name");
+        let contents =
+            Contents { digest: [1, 2, 3, 4], device: [5, 6], length: 7, size: 130, piece: 64 };
+        let publication = PublicationInfo { name, uid: 1, size: 2, attached: 3, withdrawn: 1 };
+        assert_eq!(contents.pieces().collect::<Vec<_>>(), [64, 64, 2]);
         let asks = [
+            Ask::Publish { name, contents },
+            Ask::Attach { name },
+            Ask::Detach { publication: 8 },
+            Ask::Withdraw { name },
+            Ask::ListPublications,
             Ask::Hello { held: 1 },
             Ask::Take { request: 2, bytes: u64::MAX },
             Ask::Give { bytes: 3 },
@@ -345,6 +560,8 @@ mod tests {
             Tell::Press { press: 5, bytes: 6, within_ms: 7 },
             Tell::Tenants { more: true, tenants },
             Tell::Done,
+            Tell::Attached { publication: 9, contents },
+            Tell::Publications { publications: vec![publication; 128] },
         ];
         let refuse = |why| Tell::Refuse { request: 1, why, free: 2, share: 3 };
         tells.extend(Refusal::ALL.map(refuse));
@@ -353,6 +570,27 @@ mod tests {
             assert!(bytes.len() <= MAX_FRAME);
             assert_eq!(Tell::decode(&bytes), Ok(tell));
         }
+    }
+
+    #[test]
+    fn contents_that_cannot_be_are_refused() {
+        let good = Contents { digest: [0; 4], device: [0; 2], length: 64, size: 64, piece: 1 };
+        let name = Name::new("n").expect("a name");
+        let read = |contents| Ask::decode(&Ask::Publish { name, contents }.encode());
+        assert!(read(good).is_ok());
+        for bad in [
+            Contents { length: 0, ..good },
+            Contents { length: 65, ..good },
+            Contents { size: 0, length: 0, ..good },
+            Contents { piece: 0, ..good },
+            Contents { size: 65, ..good },
+            Contents { size: u64::MAX, ..good },
+        ] {
+            assert_eq!(read(bad), Err(FrameError::Malformed), "{bad:?}");
+        }
+        let mut inside = Ask::Attach { name }.encode();
+        inside[HEADER + 2] = b'x';
+        assert_eq!(Ask::decode(&inside), Err(FrameError::Malformed), "a zero inside a name");
     }
 
     #[test]

@@ -9,7 +9,11 @@ pub mod frame;
 mod peer;
 mod policy;
 #[cfg(target_os = "linux")]
+mod publications;
+#[cfg(target_os = "linux")]
 mod server;
+#[cfg(target_os = "linux")]
+mod share;
 #[cfg(target_os = "linux")]
 mod socket;
 #[cfg(target_os = "linux")]
@@ -18,23 +22,28 @@ mod tenancy;
 mod tenant;
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Server, order, tenants};
+pub use elsewhere::{Attending, Server, Tenancy, Tenant, arbitrated, order, publications, tenants};
 pub use policy::{Policy, PolicyError};
 #[cfg(target_os = "linux")]
 pub use server::Server;
 #[cfg(target_os = "linux")]
+pub use share::{Attached, ShareError, attach, publish};
+#[cfg(target_os = "linux")]
 pub use tenancy::{Tenancy, arbitrated};
 #[cfg(target_os = "linux")]
-pub use tenant::{Attending, OnPress, Tenant, order, tenants};
+pub use tenant::{Attending, Tenant, order, publications, tenants};
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Returns memory to the driver when the arbiter asks for so many bytes.
+pub type OnPress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// The variable that names the arbiter's socket. `%d` in it stands for the number of the device.
 pub const VARIABLE: &str = "OMNIHEAP_ARBITER";
 
-/// A backend whose device memory an arbiter divides among processes.
-#[cfg(target_os = "linux")]
-pub type Arbitrated<B> = omniheap_layers::Layer<B, Tenancy>;
+/// A backend whose device memory an arbiter divides among processes, where there is an arbiter.
+pub type Arbitrated<B> = omniheap_layers::Layer<B, Option<Tenancy>>;
 
 /// An order to an arbiter, from its administrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +59,11 @@ pub enum Order {
     Sleep {
         /// Process id.
         pid: u32,
+    },
+    /// Ends a publication; its user may, too.
+    Withdraw {
+        /// Its name.
+        name: frame::Name,
     },
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::books::Rules;
+use crate::frame::Name;
 use core::time::Duration;
 use omniheap_limits::parse_size;
 use serde::Deserialize;
@@ -25,6 +26,8 @@ pub struct Policy {
     pub processes: usize,
     rules: BTreeMap<u32, Rules>,
     others: Rules,
+    /// Patterns of names that users may attach, besides their own.
+    attachable: BTreeMap<u32, Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +51,8 @@ struct Entry {
     reserve: Option<String>,
     weight: Option<u32>,
     priority: Option<u32>,
+    #[serde(default)]
+    may_attach: Vec<String>,
 }
 
 impl Policy {
@@ -62,6 +67,7 @@ impl Policy {
             processes: 64,
             rules: BTreeMap::new(),
             others,
+            attachable: BTreeMap::new(),
         }
     }
 
@@ -98,6 +104,11 @@ impl Policy {
                 PolicyError(format!("tenant {name:?} is not of the form \"uid:1001\""))
             })?;
             policy.rules.insert(uid, rules(entry, policy.others, name)?);
+            policy.attachable.insert(uid, patterns(&entry.may_attach, name)?);
+        }
+        if !file.default.may_attach.is_empty() {
+            let why = "default: may_attach is for users with an entry of their own";
+            return Err(PolicyError(why.into()));
         }
         policy.check()?;
         Ok(policy)
@@ -123,6 +134,33 @@ impl Policy {
     pub fn rules(&self, uid: u32) -> Rules {
         self.rules.get(&uid).copied().unwrap_or(self.others)
     }
+}
+
+impl Policy {
+    /// Returns whether a user may attach memory that another one has published under this name.
+    pub(crate) fn may_attach(&self, uid: u32, name: &str) -> bool {
+        let patterns = self.attachable.get(&uid).into_iter().flatten();
+        patterns.into_iter().any(|pattern| matches(pattern, name))
+    }
+}
+
+/// Checks patterns of names: what a name may have, and `*` for any part of one.
+fn patterns(patterns: &[String], name: &str) -> Result<Vec<String>, PolicyError> {
+    let is_pattern = |text: &&String| Name::new(&text.replace('*', "-")).is_some();
+    match patterns.iter().find(|text| !is_pattern(text)) {
+        None => Ok(patterns.to_vec()),
+        Some(text) => Err(PolicyError(format!(
+            "{name}: may_attach: {text:?} is no pattern such as \"llama-*\""
+        ))),
+    }
+}
+
+/// Returns whether a name is as a pattern says, in which `*` stands for any letters.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(start) else { return false };
+    let mut ends = (0..=name.len()).filter_map(|at| name.get(at..));
+    ends.any(|end| matches(rest, end))
 }
 
 fn size(text: &str, what: &str) -> Result<u64, PolicyError> {
@@ -172,10 +210,33 @@ mod tests {
                 "do not fit",
             ),
             ("capacity = ", "TOML"),
+            ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nmay_attach = [\"a/b\"]", "no pattern"),
+            ("capacity = \"8G\"\n[default]\nmay_attach = [\"*\"]", "entry of their own"),
         ] {
             let error = Policy::parse(text, None).expect_err(text).to_string();
             assert!(error.contains(word) && !error.contains('\n'), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn stars_stand_for_any_letters() {
+        for (pattern, name, is) in [
+            ("llama-*", "llama-70b", true),
+            ("llama-*", "llama-", true),
+            ("llama-*", "xllama-70b", false),
+            ("*-70b", "llama-70b", true),
+            ("*-70b", "llama-70b-v2", false),
+            ("l*7*b", "llama-70b", true),
+            ("l*8*b", "llama-70b", false),
+            ("llama", "llama", true),
+            ("llama", "llama2", false),
+            ("*", "x", true),
+        ] {
+            assert_eq!(matches(pattern, name), is, "{pattern} {name}");
+        }
+        let text = "capacity = \"8G\"\n[tenant.\"uid:5\"]\nmay_attach = [\"llama-*\"]\n";
+        let policy = Policy::parse(text, None).expect("a policy");
+        assert!(policy.may_attach(5, "llama-7b") && !policy.may_attach(6, "llama-7b"));
     }
 
     #[test]

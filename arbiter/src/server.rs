@@ -2,9 +2,10 @@
 #![forbid(unsafe_code)]
 
 use crate::books::{Action, Books, TenantId};
-use crate::frame::{Ask, LISTED, MAX_FRAME, Refusal, Tell, TenantInfo};
+use crate::frame::{Ask, Contents, LISTED, MAX_FRAME, Name, Refusal, Tell, TenantInfo};
 use crate::peer::Peer;
 use crate::policy::Policy;
+use crate::publications::{Attachment, Publications};
 use crate::socket::{self, Mode};
 use crate::{ArbiterError, failed};
 use core::time::Duration;
@@ -15,9 +16,10 @@ use rustix::process::{Signal, geteuid, pidfd_send_signal};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Connections at once; with the descriptors of their processes they stay below the usual limit of 1,024.
@@ -36,7 +38,13 @@ struct Connection {
     tenant: Option<TenantId>,
     /// Until the first frame says whether it is a tenant.
     pidfd: Option<OwnedFd>,
-    unsent: VecDeque<Vec<u8>>,
+    unsent: VecDeque<Packet>,
+}
+
+/// A packet that waits, with the descriptors that go with it.
+struct Packet {
+    bytes: Vec<u8>,
+    descriptors: Vec<Arc<OwnedFd>>,
 }
 
 struct Tenant {
@@ -56,6 +64,7 @@ pub struct Server {
     books: Books,
     connections: BTreeMap<u64, Connection>,
     tenants: BTreeMap<TenantId, Tenant>,
+    publications: Publications,
     next: u64,
     start: Instant,
     buffer: Vec<u8>,
@@ -104,6 +113,7 @@ impl Server {
             policy,
             connections: BTreeMap::new(),
             tenants: BTreeMap::new(),
+            publications: Publications::default(),
             next: 1,
             start: Instant::now(),
             buffer: vec![0; MAX_FRAME + 1],
@@ -186,7 +196,10 @@ impl Server {
     fn serve(&mut self, id: u64) {
         for _ in 0..TURN {
             let Some(connection) = self.connections.get(&id) else { return };
-            let ask = match socket::receive(&connection.socket, &mut self.buffer) {
+            // Those that no frame wants are closed at the end of the turn.
+            let mut descriptors = Vec::new();
+            let (socket, buffer) = (&connection.socket, &mut *self.buffer);
+            let ask = match socket::receive_with(socket, buffer, &mut descriptors) {
                 Ok([]) => return self.hang_up(id),
                 Ok(packet) => Ask::decode(packet),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -194,13 +207,13 @@ impl Server {
                 Err(_) => return self.hang_up(id),
             };
             let Ok(ask) = ask else { return self.hang_up(id) };
-            if let Err(why) = self.obey(id, ask) {
+            if let Err(why) = self.obey(id, ask, descriptors) {
                 self.refuse(id, 0, why);
             }
         }
     }
 
-    fn obey(&mut self, id: u64, ask: Ask) -> Result<(), Refusal> {
+    fn obey(&mut self, id: u64, ask: Ask, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
         let (now, mut actions) = (self.now(), Vec::new());
         let tenant = self.connections.get(&id).and_then(|connection| connection.tenant);
         let own = tenant.ok_or(Refusal::NoTenant);
@@ -220,6 +233,21 @@ impl Server {
             Ask::Sleep { pid } => {
                 let tenant = self.governed(id, pid)?;
                 self.books.sleep(tenant, now, &mut actions)?;
+                self.tell(id, &Tell::Done);
+            }
+            Ask::ListPublications => {
+                self.tell(id, &Tell::Publications { publications: self.publications.list() });
+            }
+            Ask::Publish { name, contents } => self.publish(id, name, contents, descriptors)?,
+            Ask::Attach { name } => self.attach(id, name)?,
+            Ask::Detach { publication } => {
+                let (tenant, _) = self.process(id)?;
+                let bytes = self.publications.detach(publication, tenant)?;
+                self.books.unpublish(bytes, now, &mut actions);
+            }
+            Ask::Withdraw { name } => {
+                let bytes = self.withdraw(id, name)?;
+                self.books.unpublish(bytes, now, &mut actions);
                 self.tell(id, &Tell::Done);
             }
         }
@@ -263,10 +291,53 @@ impl Server {
         Ok(())
     }
 
+    /// Returns the tenant that the process behind a connection is, and its user. Publications come over connections of their own.
+    fn process(&self, id: u64) -> Result<(TenantId, u32), Refusal> {
+        let connection = self.connections.get(&id).ok_or(Refusal::NoTenant)?;
+        let (pid, uid) = (connection.pid, connection.uid);
+        let found = self.tenants.iter().find(|(_, it)| it.pid == pid && it.uid == uid);
+        found.map(|(tenant, _)| (*tenant, uid)).ok_or(Refusal::NoTenant)
+    }
+
+    fn publish(
+        &mut self,
+        id: u64,
+        name: Name,
+        contents: Contents,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Refusal> {
+        let (tenant, uid) = self.process(id)?;
+        self.publications.check(uid, name, &contents, descriptors.len())?;
+        let published = self.publications.bytes_of(uid).saturating_add(contents.size);
+        if published > self.policy.rules(uid).quota {
+            return Err(Refusal::OverQuota);
+        }
+        self.books.publish(tenant, contents.size)?;
+        self.publications.publish(uid, name, contents, descriptors);
+        self.tell(id, &Tell::Done);
+        Ok(())
+    }
+
+    fn attach(&mut self, id: u64, name: Name) -> Result<(), Refusal> {
+        let (tenant, uid) = self.process(id)?;
+        let may = |name: &str| self.policy.may_attach(uid, name);
+        let Attachment { publication, contents, descriptors } =
+            self.publications.attach(name, uid, tenant, may)?;
+        let bytes = Tell::Attached { publication, contents }.encode();
+        self.send(id, Packet { bytes, descriptors });
+        Ok(())
+    }
+
+    /// Ends a publication of the peer's user, or anyone's where the peer may give orders. Returns the bytes that are free by that.
+    fn withdraw(&mut self, id: u64, name: Name) -> Result<u64, Refusal> {
+        let uid = self.connections.get(&id).map(|connection| connection.uid);
+        let uid = uid.ok_or(Refusal::Forbidden)?;
+        self.publications.withdraw(name, Some(uid).filter(|uid| !is_governor(*uid)))
+    }
+
     /// Returns a tenant that the peer may give orders about: root's and the arbiter's own user may.
     fn governed(&self, id: u64, pid: u64) -> Result<TenantId, Refusal> {
-        let uid = self.connections.get(&id).map(|connection| connection.uid);
-        if uid != Some(0) && uid != Some(geteuid().as_raw()) {
+        if !self.connections.get(&id).is_some_and(|connection| is_governor(connection.uid)) {
             return Err(Refusal::Forbidden);
         }
         let found = self.tenants.iter().find(|(_, tenant)| u64::from(tenant.pid) == pid);
@@ -345,8 +416,12 @@ impl Server {
     }
 
     fn tell(&mut self, id: u64, tell: &Tell) {
+        self.send(id, Packet { bytes: tell.encode(), descriptors: Vec::new() });
+    }
+
+    fn send(&mut self, id: u64, packet: Packet) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.unsent.push_back(tell.encode());
+            connection.unsent.push_back(packet);
         }
     }
 
@@ -354,7 +429,8 @@ impl Server {
     fn flush(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         while let Some(packet) = connection.unsent.front() {
-            match socket::post(&connection.socket, packet) {
+            let descriptors: Vec<_> = packet.descriptors.iter().map(|it| it.as_fd()).collect();
+            match socket::post_with(&connection.socket, &packet.bytes, &descriptors) {
                 Ok(()) => drop(connection.unsent.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => return self.hang_up(id),
@@ -384,6 +460,7 @@ impl Server {
         }
         let (now, mut actions) = (self.now(), Vec::new());
         self.books.leave(tenant, now, &mut actions);
+        self.books.unpublish(self.publications.leave(tenant), now, &mut actions);
         self.act(&actions);
     }
 }
@@ -393,6 +470,11 @@ struct Ready {
     listener: bool,
     connections: Vec<u64>,
     gone: Vec<TenantId>,
+}
+
+/// Returns whether a user may give orders about others: root and the arbiter's own may.
+fn is_governor(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw()
 }
 
 /// Takes the lock of a socket, in a file beside it.

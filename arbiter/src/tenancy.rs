@@ -26,11 +26,13 @@ impl Drop for Tenancy {
     }
 }
 
-/// Makes a backend take its device memory with the arbiter's permission only.
-pub fn arbitrated<B: Backend>(backend: B, tenant: Arc<Tenant>) -> Arbitrated<B> {
+/// Makes a backend take its device memory with the arbiter's permission only. Without a tenant, nobody is asked.
+pub fn arbitrated<B: Backend>(backend: B, tenant: impl Into<Option<Arc<Tenant>>>) -> Arbitrated<B> {
     let heaps = backend.caps().heaps.iter();
     let divided = heaps.map(|heap| heap.kind == HeapKind::Device).collect();
-    Layer::wrap(backend, Tenancy { tenant, divided, held: AtomicU64::new(0) })
+    let tenancy = |tenant| Tenancy { tenant, divided, held: AtomicU64::new(0) };
+    let tenancy = tenant.into().map(tenancy);
+    Layer::wrap(backend, tenancy)
 }
 
 impl Tenancy {

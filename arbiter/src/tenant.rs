@@ -1,9 +1,9 @@
 //! A process's side of the connection.
 #![forbid(unsafe_code)]
 
-use crate::frame::{Ask, MAX_FRAME, Refusal, Tell, TenantInfo};
+use crate::frame::{Ask, MAX_FRAME, PublicationInfo, Refusal, Tell, TenantInfo};
 use crate::socket;
-use crate::{ArbiterError, Order, failed};
+use crate::{ArbiterError, OnPress, Order, failed};
 use core::time::Duration;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
@@ -16,9 +16,6 @@ use std::thread;
 
 /// Longest wait for an answer. The arbiter answers far earlier; one that was stopped does not.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Returns memory to the driver when the arbiter asks for so many bytes.
-pub type OnPress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// This process as a tenant of an arbiter.
 ///
@@ -147,6 +144,16 @@ impl Tenant {
         if state.socket.is_some() {
             drop(self.send(state, &Ask::Give { bytes }));
         }
+    }
+
+    /// Notes that the arbiter has taken bytes over.
+    pub(crate) fn handed_over(&self, bytes: u64) {
+        let mut state = lock(&self.shared.state);
+        state.held = state.held.saturating_sub(bytes);
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes sure that there is a connection over which the arbiter has welcomed this process.
@@ -322,6 +329,19 @@ pub fn tenants(path: &Path) -> Result<Vec<TenantInfo>, ArbiterError> {
     }
 }
 
+/// Returns what is published at the arbiter of a socket.
+///
+/// # Errors
+/// As for [`tenants`].
+pub fn publications(path: &Path) -> Result<Vec<PublicationInfo>, ArbiterError> {
+    let socket = ask(path, &Ask::ListPublications)?;
+    match hear(path, &socket)? {
+        Tell::Publications { publications } => Ok(publications),
+        Tell::Refuse { why, .. } => Err(ArbiterError::Refused(why)),
+        _ => Err(ArbiterError::Lost(path.to_owned())),
+    }
+}
+
 /// Gives an order to the arbiter at a socket.
 ///
 /// # Errors
@@ -330,6 +350,7 @@ pub fn order(path: &Path, order: Order) -> Result<(), ArbiterError> {
     let asked = match order {
         Order::SetQuota { pid, quota } => Ask::SetQuota { pid: pid.into(), quota },
         Order::Sleep { pid } => Ask::Sleep { pid: pid.into() },
+        Order::Withdraw { name } => Ask::Withdraw { name },
     };
     let socket = ask(path, &asked)?;
     match hear(path, &socket)? {

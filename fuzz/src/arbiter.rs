@@ -41,6 +41,9 @@ fn obey(books: &mut Books, from: TenantId, ask: Ask, now: Duration, actions: &mu
         Ask::Answer { press } => books.answer(from, press, now, actions),
         Ask::SetQuota { pid, quota } => drop(books.set_quota(TenantId(pid % 4), quota)),
         Ask::Sleep { pid } => drop(books.sleep(TenantId(pid % 4), now, actions)),
-        Ask::Hello { .. } | Ask::List => {}
+        Ask::Publish { contents, .. } => drop(books.publish(from, contents.size)),
+        Ask::Detach { publication } => books.unpublish(publication, now, actions),
+        Ask::Attach { .. } | Ask::Withdraw { .. } => {}
+        Ask::Hello { .. } | Ask::List | Ask::ListPublications => {}
     }
 }

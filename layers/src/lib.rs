@@ -79,6 +79,36 @@ pub unsafe trait Hooks: Send + Sync {
     }
 }
 
+// SAFETY: the hooks that are there keep their own promise, and where there are none, the defaults change nothing.
+unsafe impl<H: Hooks> Hooks for Option<H> {
+    fn caps<'a>(&'a self, inner: &'a Caps) -> &'a Caps {
+        self.as_ref().map_or(inner, |hooks| hooks.caps(inner))
+    }
+    fn before(&self, call: &Call) -> Verdict {
+        self.as_ref().map_or(Verdict::Forward, |hooks| hooks.before(call))
+    }
+    fn after(&self, call: &Call, result: Result<()>) {
+        if let Some(hooks) = self {
+            hooks.after(call, result);
+        }
+    }
+    fn seems_lost(&self) -> bool {
+        self.as_ref().is_some_and(Hooks::seems_lost)
+    }
+    fn size(&self, call: &Call, size: u64) -> u64 {
+        self.as_ref().map_or(size, |hooks| hooks.size(call, size))
+    }
+    fn address(&self, block: u64, address: u64) -> u64 {
+        self.as_ref().map_or(address, |hooks| hooks.address(block, address))
+    }
+    fn reached(&self, epoch: Epoch) -> Epoch {
+        self.as_ref().map_or(epoch, |hooks| hooks.reached(epoch))
+    }
+    fn budget(&self, heap: HeapId, budget: HeapBudget) -> HeapBudget {
+        self.as_ref().map_or(budget, |hooks| hooks.budget(heap, budget))
+    }
+}
+
 /// A backend that does something around every call of another.
 pub struct Layer<B, H> {
     inner: B,
@@ -131,6 +161,24 @@ impl<B: Backend, H: Hooks> Layer<B, H> {
         let call = call.block(self.next.fetch_add(1, Ordering::Relaxed));
         let inner = self.around(&call, run)?;
         Ok(Wrapped { inner, call })
+    }
+
+    /// Makes a block in a way that the seam has no call for. The hooks see an allocation of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// What the hooks and `make` say.
+    ///
+    /// # Safety
+    ///
+    /// `make` returns a block of the wrapped backend, of this heap and with `size` bytes at least.
+    pub unsafe fn allocate_made(
+        &self,
+        heap: HeapId,
+        size: u64,
+        make: impl FnOnce() -> Result<B::Block>,
+    ) -> Result<Wrapped<B::Block>> {
+        self.admit(Call::new(CallKind::Allocate).heap(heap).size(self.rounded(heap, size)), make)
     }
 
     /// Returns the bytes that a block of `size` really takes from its heap.

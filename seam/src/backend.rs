@@ -318,13 +318,13 @@ pub struct SystemLimit {
     pub value: LimitValue,
 }
 
-/// Capability: the driver tells how much memory is left.
+/// Capability: how much memory is left, by what the driver tells and by limits from outside.
 pub trait DriverBudget: Send + Sync {
     /// Queries the driver's budget of one heap.
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `DeviceLost`.
+    /// `NoSuchHeap`, `DeviceLost`; `Unsupported` for every heap where the driver does not tell.
     fn budget(&self, heap: HeapId) -> Result<HeapBudget>;
 
     /// Reads the limits that are set for this process from outside, such as by a variable or a cgroup. Asks no driver.

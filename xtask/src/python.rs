@@ -33,10 +33,16 @@ pub(crate) fn test() -> Outcome {
         return Err(why);
     }
     let tests = root().join("bindings/torch/python/tests");
-    status(
-        "python tests",
-        Command::new(&inside).args(["-m", "unittest", "discover", "-s"]).arg(tests),
-    )
+    for (name, module) in [("OMNIHEAP_TORCH_PYTHON", "PyTorch"), ("OMNIHEAP_RAY_PYTHON", "Ray")] {
+        if std::env::var_os(name).is_none() {
+            println!("    NOT TESTED with {module}: set {name} to a Python that has it");
+        }
+    }
+    let mut run = Command::new(&inside);
+    run.args(["-m", "unittest", "discover", "-s"]).arg(tests);
+    // Built by the tests of the command.
+    run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
+    status("python tests", &mut run)
 }
 
 fn python() -> Option<&'static str> {

@@ -47,6 +47,22 @@ fn obey(books: &mut Books, actions: &[Action]) -> Vec<Action> {
 }
 
 #[test]
+fn published_bytes_are_nobodys_and_not_free() {
+    let mut books = books(&[1, 1]);
+    assert!(is_granted(&take(&mut books, 0, 400)));
+    assert_eq!(books.publish(TenantId(0), 401), Err(Refusal::Contradiction));
+    books.publish(TenantId(0), 300).expect("it holds more");
+    assert_eq!((books.held(TenantId(0)), books.free()), (100, 200));
+    assert!(books.shares().values().sum::<u64>() <= 300, "{:?}", books.shares());
+    assert_eq!(refusal(&take(&mut books, 1, 201)), Some(Refusal::Shortage));
+    let mut actions = Vec::new();
+    books.leave(TenantId(0), NOW, &mut actions);
+    assert_eq!(books.free(), 300, "they outlive their tenant");
+    books.unpublish(300, NOW, &mut actions);
+    assert!(is_granted(&take(&mut books, 1, 600)));
+}
+
+#[test]
 fn free_memory_is_granted_whatever_the_share() {
     let mut books = books(&[1, 1]);
     assert!(is_granted(&take(&mut books, 0, 600)));

@@ -6,6 +6,8 @@ mod lives;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
+mod publish;
+#[cfg(target_os = "linux")]
 mod shares;
 #[cfg(target_os = "linux")]
 mod support;
@@ -29,6 +31,10 @@ const ROLES: &[(&str, Role)] = named![
     lives::takes_everything,
     memory::hoards,
     memory::takes_turns,
+    publish::attaches,
+    publish::publishes,
+    publish::publishes_half,
+    publish::withdraws,
     shares::greedy,
     shares::gives_orders,
 ];
@@ -51,6 +57,13 @@ const TESTS: &[(&str, fn())] = named![
     memory::what_a_manager_holds_is_what_the_arbiter_counts,
     memory::a_driver_that_fails_leaves_the_books_right,
     memory::pressed_memory_reaches_the_other_tenant,
+    publish::a_driver_that_fails_while_publishing_leaves_the_books_right,
+    publish::a_publisher_that_is_killed_halfway_leaves_nothing,
+    publish::bytes_that_somebody_changed_are_found,
+    publish::descriptors_and_bytes_of_a_user_are_bounded,
+    publish::published_memory_outlives_its_publisher_and_is_there_once,
+    publish::what_cannot_be_published_changes_nothing,
+    publish::wrong_publications_are_refused_and_their_descriptors_closed,
     shares::quotas_are_kept_and_set,
     shares::sleep_presses_for_everything_and_a_press_reaches_the_callback,
 ];
@@ -61,6 +74,7 @@ const OF_SEVERAL_USERS: &[(&str, fn())] = named![
     shares::three_greedy_tenants_share_by_their_weights,
     shares::orders_of_other_users_are_forbidden,
     memory::no_byte_of_one_user_is_seen_by_another,
+    publish::only_the_user_and_those_the_policy_names_attach,
 ];
 
 #[cfg(target_os = "linux")]

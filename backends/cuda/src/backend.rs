@@ -101,6 +101,12 @@ impl Cuda {
         Ok(cuda)
     }
 
+    /// Returns the number that CUDA gave the device.
+    #[must_use]
+    pub fn ordinal(&self) -> u32 {
+        self.driver().ordinal()
+    }
+
     /// Returns the context that everything here runs in.
     #[must_use]
     pub fn context(&self) -> CUcontext {

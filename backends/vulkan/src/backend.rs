@@ -18,7 +18,7 @@ use crate::{
 };
 use ash::vk;
 use core::{fmt, ptr::NonNull};
-use omniheap_limits::{SystemLimits, Vendor};
+use omniheap_limits::SystemLimits;
 use omniheap_seam::{
     Address, Backend, Caps, DriverBudget, ErrorKind, Export, Heap, HeapBudget, HeapId, HostAccess,
     Launch, Map, Remap, Result, SystemLimit, Timelines, Transfer,
@@ -46,6 +46,8 @@ pub struct Vulkan {
     pub(crate) limits: vk::PhysicalDeviceLimits,
     pub(crate) alignments: physical::Alignments,
     pub(crate) messages: Option<Messages>,
+    /// Limits that are set for the process from outside.
+    pub(crate) system_limits: SystemLimits,
     /// An engine's allocator that gives the blocks' memory.
     pub(crate) source: Option<Arc<dyn MemorySource>>,
     pub(crate) device: Arc<Device>,
@@ -284,7 +286,7 @@ unsafe impl Backend for Vulkan {
         self.table.caps.heaps.iter().any(|heap| heap.page.is_some()).then_some(self)
     }
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
-        self.device.features.has(Feature::MemoryBudget).then_some(self)
+        Some(self)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
         (self.device.has_queues() && self.sharing.works()).then_some(self)
@@ -354,12 +356,16 @@ unsafe impl Address for Vulkan {
 impl DriverBudget for Vulkan {
     fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
         let (described, _) = self.heap(heap)?;
-        // SAFETY: the physical device is this instance's, and `as_budget` is given out only with the extension.
+        if !self.device.features.has(Feature::MemoryBudget) {
+            return Err(ErrorKind::Unsupported
+                .because("the driver tells no budget: it has no VK_EXT_memory_budget"));
+        }
+        // SAFETY: the physical device is this instance's, and has the extension.
         Ok(unsafe {
             physical::budget(&self.device.instance, self.device.physical, described.physical)
         })
     }
     fn limits(&self, _: HeapId) -> Vec<SystemLimit> {
-        SystemLimits::new(Vendor::Any, 0).read()
+        self.system_limits.read()
     }
 }

@@ -21,6 +21,7 @@ use crate::{
 };
 use ash::vk;
 use core::{ffi::CStr, sync::atomic::Ordering};
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{Align, DeviceInfo, Error, ErrorKind, HeapKind, HostAccess, Result};
 use std::sync::Arc;
 
@@ -34,6 +35,16 @@ pub enum Which {
     Index(usize),
     /// By the identity that other APIs and processes know it by.
     Uuid([u8; 16]),
+}
+
+impl Which {
+    /// Returns the number that limits of the system know the device by; 0 where it has none.
+    fn ordinal(self) -> u32 {
+        match self {
+            Self::Index(index) => u32::try_from(index).unwrap_or(u32::MAX),
+            Self::Best | Self::Uuid(_) => 0,
+        }
+    }
 }
 
 /// Options for opening a device.
@@ -286,6 +297,7 @@ impl Vulkan {
             limits: facts.limits,
             alignments: physical.alignments,
             messages: device.instance.messages().cloned(),
+            system_limits: SystemLimits::new(Vendor::Any, options.device.ordinal()),
             source: None,
             table,
             device,

@@ -9,9 +9,10 @@ use crate::{
     timeline::Clock,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
     Backend, Caps, DeviceInfo, DriverBudget, Error, ErrorKind, HeapBudget, HeapId, Launch, Result,
-    Timelines, Transfer,
+    SystemLimit, Timelines, Transfer,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wgpu::{
@@ -33,6 +34,8 @@ pub struct Wgpu {
     /// The memory type of each heap whose blocks this backend allocates itself; empty where wgpu does.
     pub(crate) own: Vec<Option<u32>>,
     tells_budget: bool,
+    /// Limits that are set for the process from outside.
+    system_limits: SystemLimits,
     id: u64,
 }
 
@@ -53,7 +56,9 @@ impl Wgpu {
             .into_iter()
             .nth(ordinal)
             .ok_or(ErrorKind::Unsupported.because("wgpu finds no device with this number"))?;
-        Self::request(&found, found.limits())
+        let number = u32::try_from(ordinal).unwrap_or(u32::MAX);
+        let limits = SystemLimits::new(Vendor::Any, number);
+        Ok(Self::request(&found, found.limits())?.limited_by(limits))
     }
 
     /// Opens wgpu's own stand-in for a device, which needs no hardware.
@@ -94,8 +99,16 @@ impl Wgpu {
             caps,
             own: Vec::new(),
             tells_budget: memory.is_some_and(|memory| memory.tells_budget),
+            system_limits: SystemLimits::new(Vendor::Any, 0),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
         }
+    }
+
+    /// Sets which limits of the system hold; by default those of device 0, and after [`open`](Self::open) those of its number.
+    #[must_use]
+    pub fn limited_by(mut self, limits: SystemLimits) -> Self {
+        self.system_limits = limits;
+        self
     }
 
     /// Sets the device's memory size, if the driver could not be asked (the heaps' names say so).
@@ -319,7 +332,7 @@ unsafe impl Backend for Wgpu {
     }
 
     fn as_budget(&self) -> Option<&dyn DriverBudget> {
-        if self.tells_budget { Some(self) } else { None }
+        Some(self)
     }
 
     fn as_launch(&self) -> Option<&dyn Launch<Block = Block>> {
@@ -331,6 +344,12 @@ impl DriverBudget for Wgpu {
     fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
         self.driver.probe()?;
         let heap = self.caps.heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        if !self.tells_budget {
+            return Err(ErrorKind::Unsupported.because("wgpu's driver tells no budget here"));
+        }
         hal::budget(self.device(), heap.physical).ok_or(ErrorKind::Driver.into())
+    }
+    fn limits(&self, _: HeapId) -> Vec<SystemLimit> {
+        self.system_limits.read()
     }
 }

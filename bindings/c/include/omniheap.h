@@ -1104,7 +1104,7 @@ enum omniheap_status omniheap_wrap_hip(uint32_t ordinal,
                                        const struct omniheap_config *config,
                                        struct omniheap_manager *manager);
 
-// Manages memory of a Vulkan device that the caller owns.
+// Manages memory of a Vulkan device that the caller owns. To `OMNIHEAP_LIMIT` and `OMNIHEAP_ARBITER` it is device 0.
 //
 // # Safety
 //

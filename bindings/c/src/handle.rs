@@ -3,11 +3,14 @@ use crate::open::Settings;
 use crate::status::Failure;
 use crate::table::{Kind, Table};
 use core::sync::atomic::{AtomicU64, Ordering};
+use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
-use omniheap::{Allocation, AnyBackend, ErrorKind, Manager, UserPool, seam::erase};
+use omniheap::{
+    Allocation, AnyBackend, Attending, Backend, ErrorKind, Manager, UserPool, seam::erase,
+};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// A manager of one device. Zero is none.
@@ -36,14 +39,16 @@ pub struct OmniheapPool {
 
 /// The backend's own type, for what only it can do.
 pub(crate) enum Native {
-    Cuda(Arc<Cuda>),
-    Hip(Arc<Hip>),
-    Vulkan(Arc<Vulkan>),
+    Cuda(Arc<Arbitrated<Cuda>>),
+    Hip(Arc<Arbitrated<Hip>>),
+    Vulkan(Arc<Arbitrated<Vulkan>>),
     Other,
 }
 
 /// An open device.
 pub(crate) struct Holder {
+    /// Ends before the manager does.
+    _attending: Option<Attending>,
     pub(crate) manager: Manager<AnyBackend>,
     pub(crate) native: Native,
     /// What records the manager, if something does.
@@ -56,26 +61,43 @@ impl Holder {
     pub(crate) fn new(
         backend: AnyBackend,
         native: Native,
+        ordinal: u32,
         settings: Settings,
     ) -> Result<Self, Failure> {
         let (config, recorder) = settings.recorded()?;
         let manager = Manager::with_config(backend, config);
-        Ok(Self { manager, native, recorder, handles: AtomicU64::new(0) })
+        // The device is open, so that an arbiter has accepted this process; one that ended since is found again by the next request.
+        let _attending = omniheap::attend(&manager, ordinal).ok().flatten();
+        Ok(Self { _attending, manager, native, recorder, handles: AtomicU64::new(0) })
+    }
+
+    /// A manager of a device of its own type, under what the environment says: the same as [`omniheap::open`].
+    fn native<B: Backend + 'static>(
+        backend: B,
+        native: impl FnOnce(Arc<Arbitrated<B>>) -> Native,
+        ordinal: u32,
+        settings: Settings,
+    ) -> Result<Self, Failure> {
+        let backend = Arc::new(omniheap::arbitrated(backend, ordinal)?);
+        Self::new(erase(Arc::clone(&backend)), native(backend), ordinal, settings)
     }
 
     pub(crate) fn cuda(backend: Cuda, settings: Settings) -> Result<Self, Failure> {
-        let backend = Arc::new(backend);
-        Self::new(erase(Arc::clone(&backend)), Native::Cuda(backend), settings)
+        let ordinal = backend.ordinal();
+        Self::native(backend, Native::Cuda, ordinal, settings)
     }
 
     pub(crate) fn hip(backend: Hip, settings: Settings) -> Result<Self, Failure> {
-        let backend = Arc::new(backend);
-        Self::new(erase(Arc::clone(&backend)), Native::Hip(backend), settings)
+        let ordinal = u32::try_from(backend.ordinal()).unwrap_or(0);
+        Self::native(backend, Native::Hip, ordinal, settings)
     }
 
-    pub(crate) fn vulkan(backend: Vulkan, settings: Settings) -> Result<Self, Failure> {
-        let backend = Arc::new(backend);
-        Self::new(erase(Arc::clone(&backend)), Native::Vulkan(backend), settings)
+    pub(crate) fn vulkan(
+        backend: Vulkan,
+        ordinal: u32,
+        settings: Settings,
+    ) -> Result<Self, Failure> {
+        Self::native(backend, Native::Vulkan, ordinal, settings)
     }
 
     /// Whether allocations or pools have handles.

@@ -148,8 +148,8 @@ fn open(backend: BackendKind, ordinal: u32, config: Settings) -> Result<Holder, 
     match backend {
         BackendKind::Cuda => Holder::cuda(Cuda::open(ordinal)?, config),
         BackendKind::Hip => Holder::hip(Hip::open(ordinal)?, config),
-        BackendKind::Vulkan => Holder::vulkan(Vulkan::open(index)?, config),
-        other => Holder::new(omniheap::open(other, ordinal)?, Native::Other, config),
+        BackendKind::Vulkan => Holder::vulkan(Vulkan::open(index)?, ordinal, config),
+        other => Holder::new(omniheap::open(other, ordinal)?, Native::Other, ordinal, config),
     }
 }
 
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn omniheap_open_best(
             let backend = omniheap::open_best()?;
             match kind(backend.caps().device.backend)? {
                 BackendKind::Wgpu | BackendKind::Host => {
-                    Holder::new(backend, Native::Other, settings)
+                    Holder::new(backend, Native::Other, 0, settings)
                 }
                 vendor => open(vendor, 0, settings),
             }

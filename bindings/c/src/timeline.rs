@@ -53,9 +53,9 @@ pub unsafe extern "C" fn omniheap_timeline_adopt(
         check(timeline, "timeline")?;
         let opened = match &holder(manager)?.native {
             // SAFETY: the caller's promise.
-            Native::Cuda(cuda) => unsafe { cuda.adopt_stream(stream.cast()) }?,
+            Native::Cuda(cuda) => unsafe { cuda.inner().adopt_stream(stream.cast()) }?,
             // SAFETY: as above.
-            Native::Hip(hip) => unsafe { hip.adopt_stream(hipStream_t(stream)) }?,
+            Native::Hip(hip) => unsafe { hip.inner().adopt_stream(hipStream_t(stream)) }?,
             Native::Vulkan(_) | Native::Other => {
                 let message = "only CUDA and HIP have streams to adopt; open a timeline instead";
                 return Err(Failure::new(OmniheapStatus::Unsupported, message));

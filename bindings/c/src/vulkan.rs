@@ -8,12 +8,13 @@ use crate::{
 };
 use ash::vk::{self, Handle as _};
 use core::ffi::c_char;
+use omniheap::arbiter::Arbitrated;
+use omniheap::layers::Wrapped;
 use omniheap::vulkan::{self, Alone, Block, Needs, Vulkan};
 use omniheap::{
     Allocation, AnyBackend, ErrorKind, Request,
     seam::{AnyBlock, Class, HeapKind},
 };
-use std::sync::Arc;
 
 /// Where an allocation lies in Vulkan's words.
 #[repr(C)]
@@ -27,7 +28,11 @@ pub struct OmniheapVulkanPlace {
     pub size: u64,
 }
 
-fn vulkan(holder: &Holder) -> Result<&Arc<Vulkan>, Failure> {
+fn vulkan(holder: &Holder) -> Result<&Vulkan, Failure> {
+    arbitrated(holder).map(|vulkan| vulkan.inner())
+}
+
+fn arbitrated(holder: &Holder) -> Result<&Arbitrated<Vulkan>, Failure> {
     match &holder.native {
         Native::Vulkan(vulkan) => Ok(vulkan),
         _ => {
@@ -60,7 +65,7 @@ unsafe fn allocate<H: vulkan::Native>(
     flags: u32,
     name: Option<&str>,
 ) -> Result<Allocation<AnyBackend>, Failure> {
-    let vulkan = vulkan(holder)?;
+    let arbitrated = arbitrated(holder)?;
     let may_move = match flags {
         0 => false,
         OMNIHEAP_MOVED_ON_CONSENT => true,
@@ -80,7 +85,10 @@ unsafe fn allocate<H: vulkan::Native>(
             Alone::Preferred => holder.manager.allocate(&request.dedicated()),
             Alone::Required => {
                 // SAFETY: the caller's promise.
-                let make = || unsafe { vulkan.memory_for(resource, needs, *heap) };
+                let tied = || unsafe { arbitrated.inner().memory_for(resource, needs, *heap) };
+                let size = needs.layout.size;
+                // SAFETY: made by the device that is wrapped, for this heap and these bytes.
+                let make = || unsafe { arbitrated.allocate_made(*heap, size, tied) };
                 let make = || make().map(|block| Box::new(block) as AnyBlock);
                 // SAFETY: made by the manager's own device, for this heap and these bytes, and tied to the resource.
                 unsafe { holder.manager.allocate_made(&request, make) }
@@ -107,7 +115,8 @@ unsafe fn optional<'a>(name: *const c_char) -> Result<Option<&'a str>, Failure> 
 }
 
 fn block<'a>(binding: &'a omniheap::Binding<'_, AnyBackend>) -> Result<&'a Block, Failure> {
-    binding.block().downcast_ref::<Block>().ok_or_else(|| ErrorKind::Foreign.into())
+    let block = binding.block().downcast_ref::<Wrapped<Block>>();
+    block.map(Wrapped::inner).ok_or_else(|| ErrorKind::Foreign.into())
 }
 
 /// Allocates memory for a `VkBuffer` and binds it. The buffer stays the caller's; free the allocation after destroying it.

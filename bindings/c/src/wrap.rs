@@ -147,7 +147,7 @@ pub unsafe extern "C" fn omniheap_wrap_hip(
     })
 }
 
-/// Manages memory of a Vulkan device that the caller owns.
+/// Manages memory of a Vulkan device that the caller owns. To `OMNIHEAP_LIMIT` and `OMNIHEAP_ARBITER` it is device 0.
 ///
 /// # Safety
 ///
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn omniheap_wrap_vulkan(
         // SAFETY: as above.
         let backend = unsafe { adopt(&device) }?;
         // SAFETY: as above.
-        unsafe { publish(|| Holder::vulkan(backend, settings), manager) }
+        unsafe { publish(|| Holder::vulkan(backend, 0, settings), manager) }
     })
 }
 

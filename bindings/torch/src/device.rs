@@ -341,6 +341,20 @@ impl<B: Streams> Device<B> {
         Ok(bytes)
     }
 
+    /// Returns memory to the driver because somebody else needs `bytes`: what is empty, and where that is not enough, what becomes
+    /// empty by waiting for the device. Nothing while a capture is under way, which such calls might spoil.
+    pub(crate) fn return_memory(&self, bytes: u64) -> Result<()> {
+        if self.graphs.is_capturing() || self.manager.trim()? >= bytes {
+            return Ok(());
+        }
+        self.graphs.give_back_all(&self.manager);
+        if !self.graphs.is_capturing() && wait_for_all(&self.manager) {
+            self.manager.retire()?;
+            self.manager.trim()?;
+        }
+        Ok(())
+    }
+
     /// Sets the most that may be held.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<()> {
         self.manager.set_budget(self.heap, Limits::hard(bytes))

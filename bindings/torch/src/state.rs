@@ -4,11 +4,12 @@ use crate::device::Device;
 use crate::lock;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
+use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::host::Host;
-use omniheap::{BackendKind, Error, ErrorKind};
-use std::sync::{Mutex, OnceLock};
+use omniheap::{Attending, BackendKind, Error, ErrorKind};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The most devices of one process.
 const DEVICES: usize = 64;
@@ -25,9 +26,9 @@ pub(crate) struct Settings {
 
 /// A device of the chosen backend.
 pub(crate) enum AnyDevice {
-    Cuda(Device<Cuda>),
-    Hip(Device<Hip>),
-    Host(Device<Host>),
+    Cuda(Device<Arbitrated<Cuda>>),
+    Hip(Device<Arbitrated<Hip>>),
+    Host(Device<Arbitrated<Host>>),
 }
 
 /// Runs the same expression on a device of any backend.
@@ -45,6 +46,7 @@ pub(crate) use on;
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static OPENED: [OnceLock<AnyDevice>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 static OPENING: Mutex<()> = Mutex::new(());
+static ATTENDING: Mutex<Vec<Attending>> = Mutex::new(Vec::new());
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn forked() {
@@ -104,7 +106,20 @@ fn open(slot: &'static OnceLock<AnyDevice>, ordinal: c_int) -> Result<&'static A
         BackendKind::Host => AnyDevice::Host(Device::open(ordinal, settings)?),
         _ => return Err(ErrorKind::Unsupported.into()),
     };
-    Ok(slot.get_or_init(|| device))
+    let device = slot.get_or_init(|| device);
+    attend(device, ordinal);
+    Ok(device)
+}
+
+/// Lets a device answer the presses of its arbiter, for the life of the process. The device is open, so that an arbiter has accepted it.
+fn attend(device: &'static AnyDevice, ordinal: u32) {
+    let press = move |bytes| {
+        // A lost device is reported by the calls that meet it, and a fork has no threads.
+        let _ = on!(device, device => device.return_memory(bytes));
+    };
+    if let Ok(Some(attending)) = omniheap::on_press(ordinal, Arc::new(press)) {
+        lock(&ATTENDING).push(attending);
+    }
 }
 
 /// A device, if it was opened.

@@ -2,9 +2,11 @@
 #![expect(unsafe_code, reason = "borrows streams of the caller")]
 use core::ffi::c_void;
 use core::sync::atomic::AtomicBool;
+use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::{self, Cuda, Standing};
 use omniheap::hip::{self, Hip, hipStream_t};
 use omniheap::host::Host;
+use omniheap::limits::{SystemLimits, Vendor};
 use omniheap::{
     Backend, ErrorKind, TimelineId,
     seam::{Result, Timelines as _},
@@ -160,6 +162,50 @@ impl Streams for Hip {
     }
 }
 
+/// A device under the arbiter that the environment names, if it names one.
+impl<B: Streams> Streams for Arbitrated<B> {
+    const NAME: &'static str = B::NAME;
+
+    type Graph = B::Graph;
+
+    fn open_device(ordinal: u32) -> Result<Self> {
+        omniheap::arbitrated(B::open_device(ordinal)?, ordinal)
+    }
+
+    #[inline]
+    unsafe fn standing(&self, stream: *mut c_void) -> Result<Standing<Self::Graph>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner().standing(stream) }
+    }
+
+    unsafe fn borrow(&self, stream: *mut c_void, life: Life) -> Result<TimelineId> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner().borrow(stream, life) }
+    }
+
+    unsafe fn borrow_again(&self, timeline: TimelineId, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner().borrow_again(timeline, stream) }
+    }
+
+    unsafe fn watch(&self, graph: Self::Graph) -> Result<Arc<AtomicBool>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner().watch(graph) }
+    }
+
+    fn begin_capture(&self) {
+        self.inner().begin_capture();
+    }
+
+    fn end_capture(&self) {
+        self.inner().end_capture();
+    }
+
+    fn extent(block: &Self::Block) -> u64 {
+        B::extent(block.inner())
+    }
+}
+
 /// Host devices, so that programs for several can be tried anywhere.
 const HOST_DEVICES: u32 = 2;
 
@@ -171,7 +217,7 @@ impl Streams for Host {
 
     fn open_device(ordinal: u32) -> Result<Self> {
         match ordinal {
-            ..HOST_DEVICES => Ok(Self::new()),
+            ..HOST_DEVICES => Ok(Self::new().limited_by(SystemLimits::new(Vendor::Any, ordinal))),
             _ => Err(ErrorKind::InvalidConfig.into()),
         }
     }

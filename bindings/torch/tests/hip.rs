@@ -3,6 +3,8 @@
 //! A runtime that cannot be fetched is said so loudly; `OMNIHEAP_REQUIRE=hip` makes that a failure.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![expect(unsafe_code, reason = "calls C functions")]
+mod arbiter;
+
 use core::ffi::{CStr, c_void};
 use core::ptr;
 use omniheap_hip_runtime::{Runtime, Suite, ensure};
@@ -255,6 +257,14 @@ fn streams_die_and_come_back() {
     assert_eq!(stats()["reserved_bytes"], 0);
 }
 
+/// As a child of [`on_hip_the_process_is_a_tenant`].
+#[test]
+fn a_tenant_on_hip() {
+    if std::env::var_os(LIBRARY).is_some() {
+        arbiter::tell_story(c"hip");
+    }
+}
+
 fn this() -> PathBuf {
     std::env::current_exe().expect("the test knows where it is")
 }
@@ -278,11 +288,22 @@ fn runtime() -> Option<Runtime> {
 
 /// What a program says that the runtime's own loader starts.
 fn run(runtime: &Runtime, program: &Path, arguments: &[&str]) -> String {
+    run_with(runtime, program, arguments, &[])
+}
+
+/// The same, with variables set.
+fn run_with(
+    runtime: &Runtime,
+    program: &Path,
+    arguments: &[&str],
+    variables: &[(&str, String)],
+) -> String {
     let mut command = Command::new(runtime.loader());
     command.args(["--library-path", &runtime.library_path()]).arg(program).args(arguments);
     command.env(LIBRARY, runtime.library()).env_remove("LD_LIBRARY_PATH");
     command.env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("python"));
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("OMNIHEAP_LIBRARY", library());
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     let output = command.output().expect("the loader runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr);
@@ -316,6 +337,15 @@ fn hip_is_driven_over_the_stand_in() {
             assert!(said.contains("1 passed"), "{said}");
         }
     }
+}
+
+#[test]
+fn on_hip_the_process_is_a_tenant() {
+    let Some(runtime) = runtime() else { return };
+    let arbiter = arbiter::Arbiter::start("hip");
+    let with = [("OMNIHEAP_ARBITER", arbiter.variable())];
+    let said = run_with(&runtime, &this(), &["--exact", "a_tenant_on_hip"], &with);
+    assert!(said.contains("1 passed"), "{said}");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn capabilities(device: &AnyBackend) -> Vec<&'static str> {
         ("address", device.as_address().is_some()),
         ("timelines", device.as_timelines().is_some()),
         ("remap", device.as_remap().is_some()),
-        ("budget", device.as_budget().is_some()),
+        ("budget", device.as_budget().is_some_and(|driver| driver.budget(HeapId(0)).is_ok())),
         ("export", device.as_export().is_some()),
         ("launch", device.as_launch().is_some()),
     ]

@@ -5,7 +5,9 @@ use super::output::{self, Format};
 use crate::interrupt;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use omniheap::trace::ranks::{self, At, Doubled, Failure as Failed, Job, LabelBytes, Parting};
+use omniheap::trace::ranks::{
+    self, At, Digest, Doubled, Failure as Failed, Job, LabelBytes, Parting,
+};
 use omniheap::trace::ranks::{Problem, Spread, World};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,9 @@ pub(super) struct Arguments {
     /// Write a page with one band per rank
     #[arg(long, value_name = "JOB.html")]
     report: Option<PathBuf>,
+    /// Print the figures of one rank's file instead, at most 64 KiB: a folder of such digests gives the same picture
+    #[arg(long, conflicts_with = "report")]
+    digest: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -28,7 +33,8 @@ The rank is that of the file's content, otherwise the number after `rank` in its
 Examples:
   omniheap ranks snapshots/
   omniheap ranks traces/ --report job.html
-  omniheap ranks traces/ --json | jq .worst";
+  omniheap ranks traces/ --json | jq .worst
+  omniheap ranks traces/rank3.trace --digest > digests/rank3.json";
 
 /// Lines of one kind that the text shows.
 const SHOWN: usize = 5;
@@ -58,6 +64,9 @@ struct Worst<'a> {
 
 /// Reads the folder, prints the figures, writes the page.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    if arguments.digest {
+        return digest(&arguments.folder);
+    }
     let page = arguments.report.as_deref().map(NewFile::create).transpose()?;
     interrupt::watch();
     let (job, done, all) = open(&arguments.folder, format)?;
@@ -76,6 +85,13 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         Format::Text => output::print_line(&text(&found))?,
     }
     partial
+}
+
+/// Prints what one file would add to the picture; the same with and without `--json`.
+fn digest(file: &Path) -> Result<(), Failure> {
+    let digest = Digest::open(file)
+        .map_err(|problem| Failure::input(format!("{}: {}", file.display(), problem.why)))?;
+    output::print_json(&digest)
 }
 
 /// Reads the folder; also says how many files were read, and of how many: Ctrl-C ends it early.

@@ -2,7 +2,7 @@
 use super::Failure;
 use super::output::{self, Format};
 use super::serve::failure;
-use omniheap::arbiter::frame::TenantInfo;
+use omniheap::arbiter::frame::{Name, PublicationInfo, TenantInfo};
 use omniheap::arbiter::{self, Order};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,7 +22,9 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap tenants --socket /run/omniheap/0.sock
   omniheap tenants set 4711 quota=8GiB
-  omniheap tenants sleep 4711";
+  omniheap tenants sleep 4711
+  omniheap tenants published
+  omniheap tenants withdraw llama-70b";
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -39,6 +41,19 @@ enum Command {
         /// Process id
         pid: u32,
     },
+    /// List what is published, for other processes to attach
+    Published,
+    /// End a publication: its memory is free once nobody has it attached
+    Withdraw {
+        /// Its name
+        #[arg(value_parser = name)]
+        name: Name,
+    },
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    let why = "expected 1 to 64 letters, digits, dots, dashes and underscores";
+    Name::new(text).ok_or_else(|| why.into())
 }
 
 fn quota(text: &str) -> Result<u64, String> {
@@ -77,6 +92,35 @@ impl From<&TenantInfo> for Row {
     }
 }
 
+#[derive(Serialize)]
+struct Published<'a> {
+    name: &'a str,
+    uid: u64,
+    bytes: u64,
+    attached: u64,
+    is_withdrawn: bool,
+}
+
+fn list_published(all: &[PublicationInfo], format: Format) -> Result<(), Failure> {
+    let rows = all.iter().map(|it| Published {
+        name: it.name.as_str(),
+        uid: it.uid,
+        bytes: it.size,
+        attached: it.attached,
+        is_withdrawn: it.withdrawn == 1,
+    });
+    if format == Format::Json {
+        return rows.into_iter().try_for_each(|row| output::print_json(&row));
+    }
+    let row = |it: Published<'_>| {
+        let state = if it.is_withdrawn { "withdrawn" } else { "" };
+        let (uid, attached) = (it.uid.to_string(), it.attached.to_string());
+        vec![it.name.to_owned(), uid, output::bytes(it.bytes), attached, state.to_owned()]
+    };
+    let header = ["name", "uid", "bytes", "attached by", ""];
+    output::print_line(&output::table(&header, &rows.map(row).collect::<Vec<_>>()))
+}
+
 /// Lists the tenants, or gives an order.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let missing = || Failure::input("pass --socket, or set OMNIHEAP_ARBITER");
@@ -84,6 +128,10 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let order = match arguments.order {
         Some(Command::Set { pid, quota }) => Order::SetQuota { pid, quota },
         Some(Command::Sleep { pid }) => Order::Sleep { pid },
+        Some(Command::Withdraw { name }) => Order::Withdraw { name },
+        Some(Command::Published) => {
+            return list_published(&arbiter::publications(socket).map_err(failure)?, format);
+        }
         None => return list(&arbiter::tenants(socket).map_err(failure)?, format),
     };
     arbiter::order(socket, order).map_err(failure)

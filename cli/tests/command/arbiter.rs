@@ -38,6 +38,9 @@ fn an_arbiter_serves_lists_and_limits_a_program() {
     let socket = served.socket.to_str().expect("a plain name");
     assert_eq!(json(&["tenants", "--socket", socket]), Vec::<serde_json::Value>::new());
     refuses(&["tenants", "--socket", socket, "sleep", "1"], 2, "no tenant");
+    let published = json(&["tenants", "published", "--socket", socket]);
+    assert_eq!(published, Vec::<serde_json::Value>::new());
+    refuses(&["tenants", "withdraw", "llama", "--socket", socket], 2, "nothing is published");
     refuses(&["tenants", "set", "1", "quota=2G", "--socket", socket], 2, "no tenant");
     refuses(&["serve", "--socket", socket, "--capacity", "1G"], 1, "another arbiter");
     // The demo of the command itself becomes a tenant by the variable: too much for this quota, and not for the next one.

@@ -48,6 +48,22 @@ fn traces_and_reports_of_the_same_rank_give_the_same_figures_and_totals_are_sums
     assert_eq!(found[0]["parting"]["after"].as_u64().map(|after| after > 0), Some(true));
 }
 
+#[test]
+fn digests_made_elsewhere_give_the_same_picture_as_the_files() {
+    let (traces, digests) = (empty("whole"), empty("digests"));
+    for rank in 0..4_u32 {
+        let name = format!("rank{rank}.csv");
+        fs::write(traces.join(&name), churn(200 + 30 * rank, 2, 1 << 20).csv).expect("a file");
+        let made = omniheap(&["ranks", shown(&traces.join(&name)), "--digest"]);
+        assert!(made.status.success() && made.stdout.len() <= 64 << 10, "{}", text(&made.stderr));
+        fs::write(digests.join(&name), made.stdout).expect("a file");
+    }
+    let found = [&traces, &digests].map(|path| json(&["ranks", shown(path)]).remove(0));
+    assert_eq!(found[0], found[1]);
+    refuses(&["ranks", shown(&traces), "--digest"], 2, "directory");
+    refuses(&["ranks", "/nowhere/rank0.csv", "--digest"], 2, "cannot read");
+}
+
 /// A recording that holds 1,000 bytes, uses some, and fails in the middle when it uses most of them.
 fn failing(used: u64) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new());

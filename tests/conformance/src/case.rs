@@ -1,7 +1,7 @@
 //! A case: one sentence that holds on every backend, and the function that proves it.
 use crate::world::{Guards, World, in_heap};
 use omniheap_core::{
-    Backend, Budget, CopyRegion, ErrorKind, HeapKind, Request, Source, TimelineId,
+    Backend, Budget, CopyRegion, ErrorKind, HeapId, HeapKind, Request, Source, TimelineId,
 };
 use omniheap_shaders::SCALE;
 
@@ -58,6 +58,11 @@ pub enum Need {
     Unguarded,
 }
 
+/// Returns whether the driver tells how much memory is left.
+pub(crate) fn tells_budget<B: Backend>(backend: &B) -> bool {
+    backend.as_budget().is_some_and(|driver| driver.budget(HeapId(0)).is_ok())
+}
+
 /// Bytes of a block that [`Need::Large`] asks for.
 pub(crate) const LARGE: u64 = (4 << 30) + (4 << 20);
 
@@ -83,9 +88,7 @@ impl Need {
             Self::Loss => (extras.lose.is_some(), "the rig cannot lose the device"),
             Self::Pages => (world.is_paged(), "the default pools have no pages here"),
             Self::Address => (backend.as_address().is_some(), "the backend has no addresses"),
-            Self::Budget => {
-                (backend.as_budget().is_some(), "the driver does not tell what is free")
-            }
+            Self::Budget => (tells_budget(backend), "the driver does not tell what is free"),
             Self::Export => (backend.as_export().is_some(), "the backend exports nothing"),
             Self::Large => (heaps.iter().any(large), "no block can have more than four gibibytes"),
             Self::Constant => (

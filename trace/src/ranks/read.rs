@@ -94,6 +94,17 @@ impl Digest {
         digest.origin = name[..name.floor_char_boundary(TEXT)].to_owned();
         Ok(digest)
     }
+
+    /// Reads a file as [`read`](Self::read) does.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and its name.
+    pub fn open(path: &Path) -> Result<Self, Problem> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let failed = |why: String| Problem { file: name.clone(), why };
+        let file = File::open(path).map_err(|error| failed(format!("cannot read: {error}")))?;
+        Self::read(file, &name).map_err(|error| failed(error.to_string()))
+    }
 }
 
 fn rungs_of_trace(trace: &Trace) -> BTreeMap<String, u64> {
@@ -212,7 +223,7 @@ impl Job {
         let work = || {
             let mut read = Vec::new();
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                read.push(open_file(file));
+                read.push(Digest::open(file));
                 if progress(done.fetch_add(1, Ordering::Relaxed) + 1, files.len()).is_break() {
                     next.store(files.len(), Ordering::Relaxed);
                 }
@@ -227,13 +238,6 @@ impl Job {
         });
         Ok(Self::new(read))
     }
-}
-
-fn open_file(path: &Path) -> Result<Digest, Problem> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let failed = |why: String| Problem { file: name.clone(), why };
-    let file = File::open(path).map_err(|error| failed(format!("cannot read: {error}")))?;
-    Digest::read(file, &name).map_err(|error| failed(error.to_string()))
 }
 
 /// Returns the files of a folder, in order of their names.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "lends one device to two owners")]
 use crate::rig::{Rig, first};
 use core::ffi::CStr;
-use omniheap_core::{Backend, Class, ErrorKind, HeapKind, Manager, ManagerConfig, Request};
+use omniheap_core::{Backend, Class, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Request};
 use omniheap_vulkan::{
     Alone, Bare, Feature, Options, Vulkan,
     ash::{self, vk},
@@ -43,7 +43,8 @@ fn a_bare_device_has_memory_and_nothing_else(rig: &Rig) {
     assert!(guest.as_launch().is_none() && guest.as_remap().is_none());
     assert!(guest.as_export().is_none() && guest.as_address().is_none());
     assert!(guest.as_map().is_some() && guest.ash_entry().is_none());
-    assert_eq!(guest.as_budget().is_some(), owner.has(Feature::MemoryBudget));
+    let told = guest.as_budget().map(|driver| driver.budget(HeapId(0)).is_ok());
+    assert_eq!(told, Some(owner.has(Feature::MemoryBudget)));
     for (heap, _) in guest.caps().heap_ids() {
         let Ok(block) = guest.allocate(heap, 5000) else { continue };
         assert!(block.buffer().is_none() && block.memory().is_some(), "memory without a buffer");

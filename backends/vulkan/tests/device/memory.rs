@@ -1,7 +1,7 @@
 //! Blocks: contents, mapping, addresses, budget, limits, names.
 use crate::rig::{Rig, at, first, free, normal, pattern, read, transfer, write};
 use omniheap_core::{Backend, ErrorKind, HostAccess, Use};
-use omniheap_vulkan::{BlockOptions, Vulkan};
+use omniheap_vulkan::{BlockOptions, Feature, Vulkan};
 
 crate::cases! {
     bytes_survive_a_round_trip_in_every_heap if |_| true;
@@ -9,7 +9,7 @@ crate::cases! {
     hidden_heaps_are_not_mappable if |v| v.caps().heaps.iter().any(|h| !h.host.is_visible());
     a_mapping_stays_where_it_is if |_| true;
     addresses_are_aligned_and_apart if |v| v.as_address().is_some();
-    the_budget_moves_with_blocks if |v| v.as_budget().is_some();
+    the_budget_moves_with_blocks if |v| v.has(Feature::MemoryBudget);
     blocks_churn_ten_thousand_times if |_| true;
     names_and_priorities_change_nothing if |_| true;
     named_heaps_answer_or_refuse if |_| true;

@@ -1,7 +1,8 @@
 //! Blocks: how they come, how they go, and what is refused.
 #![expect(unsafe_code, reason = "frees blocks")]
 use crate::{Check, Target, child};
-use omniheap_core::{Align, Backend, ErrorKind, HeapId, Span, erase};
+use omniheap_core::{Align, Backend, ErrorKind, HeapId, Manager, Request, Span, erase};
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_wgpu::{Bind, Block, Wgpu};
 
 pub(crate) const CASES: &[(&str, Check)] = &[
@@ -13,6 +14,7 @@ pub(crate) const CASES: &[(&str, Check)] = &[
     ("bindings_are_checked", bindings_are_checked),
     ("the_erased_backend_does_the_same", the_erased_backend_does_the_same),
     ("a_budget_is_plausible", a_budget_is_plausible),
+    ("a_limit_from_outside_holds", a_limit_from_outside_holds),
     ("capabilities_are_what_wgpu_has", capabilities_are_what_wgpu_has),
 ];
 
@@ -209,12 +211,23 @@ fn capabilities_are_what_wgpu_has(target: &Target) {
     }
 }
 
+fn a_limit_from_outside_holds(target: &Target) {
+    let set = |name: &str| (name == "OMNIHEAP_LIMIT").then(|| "0=1GiB,1=16MiB".to_owned());
+    let limits = SystemLimits::new(Vendor::Any, 1).within("/", set);
+    let manager = Manager::new((target.open)().limited_by(limits));
+    let ask = |size| manager.allocate(&Request::new(size).heap(DEVICE)).map_err(|it| it.kind());
+    assert_eq!(ask(17 << 20).err(), Some(ErrorKind::OverBudget));
+    let _fits = ask(1 << 20).expect("below the limit");
+    assert_eq!(manager.report().limits[0].limit.source, "OMNIHEAP_LIMIT");
+}
+
 fn a_budget_is_plausible(target: &Target) {
     let backend = (target.open)();
-    let Some(budget) = backend.as_budget() else {
-        return eprintln!("[{}] the driver tells no budget", target.label);
-    };
+    let budget = backend.as_budget().expect("limits from outside at least");
     assert_eq!(kind(budget.budget(HeapId(9))), Some(ErrorKind::NoSuchHeap));
+    if kind(budget.budget(DEVICE)) == Some(ErrorKind::Unsupported) {
+        return eprintln!("[{}] the driver tells no budget", target.label);
+    }
     let size = 512 << 20;
     let before = budget.budget(DEVICE).expect("told");
     assert!(0 < before.budget && before.budget <= backend.caps().heaps[0].size, "{before:?}");

@@ -2,6 +2,7 @@
 use super::*;
 use crate::open::settings;
 use omniheap::{Limits, report::SpanState};
+use std::sync::Arc;
 
 const SIZE: u64 = 100_000;
 
@@ -9,7 +10,7 @@ fn open() -> Option<Arc<Holder>> {
     // SAFETY: null stands for the usual settings.
     let settings = unsafe { settings(core::ptr::null()) }.unwrap();
     match Vulkan::open(0) {
-        Ok(vulkan) => Some(Arc::new(Holder::vulkan(vulkan, settings).unwrap())),
+        Ok(vulkan) => Some(Arc::new(Holder::vulkan(vulkan, 0, settings).unwrap())),
         Err(why) => {
             println!("SKIPPED: no Vulkan device here: {why}");
             None

@@ -2,7 +2,7 @@
 
 import datetime
 import os
-import time
+import weakref
 
 from . import _library
 from ._library import OmniheapError
@@ -16,7 +16,8 @@ _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 _MOST = 64 << 10
-_gathered = 0
+# Calls of each process group: ranks that come anew, with a group of another size, count from the start as all others do.
+_calls = weakref.WeakKeyDictionary()
 
 
 def place(environment=None):
@@ -44,7 +45,8 @@ def gather(group=None, path="job.html", device=0, timeout=60.0):
 
     Returns the ranks that did not answer, on rank 0, and None on the others.
     """
-    global _gathered
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e6:
+        raise OmniheapError(f"timeout is {timeout!r}; pass seconds, such as 60")
     distributed = _distributed()
     rank, world = distributed.get_rank(group), distributed.get_world_size(group)
     if rank < 0:
@@ -54,10 +56,7 @@ def gather(group=None, path="job.html", device=0, timeout=60.0):
         raise OmniheapError(_library.load().omniheap_torch_error().decode())
     if len(text) > _MOST:
         raise OmniheapError(f"the figures of rank {rank} take {len(text)} bytes, more than {_MOST}; please report it")
-    store = _store(distributed, group)
-    _gathered += 1
-    # Every rank counts its calls: a late answer to an earlier call is not taken for one to this.
-    key = f"omniheap/gather/{_gathered}/"
+    store, key = _store(distributed, group), _key(distributed, group, world)
     if rank != 0:
         store.set(key + str(rank), text)
         return None
@@ -66,17 +65,26 @@ def gather(group=None, path="job.html", device=0, timeout=60.0):
     return missing
 
 
+def _key(distributed, group, world):
+    """What the answers to this call begin with. A late answer to an earlier call, or one of a group before a restart, is another."""
+    group = distributed.group.WORLD if group is None else group
+    _calls[group] = _calls.get(group, 0) + 1
+    restarts = _number(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0
+    return f"omniheap/gather/{restarts}/{world}/{_calls[group]}/"
+
+
 def _collect(store, key, own, world, timeout):
-    digests, missing, end = [own], [], time.monotonic() + timeout
-    for rank in range(1, world):
-        left = max(end - time.monotonic(), 0.001)
-        try:
-            store.wait([key + str(rank)], datetime.timedelta(seconds=left))
-        except Exception:  # c10d's stores raise different types when the time is over or the peer is gone
-            missing.append(rank)
-            continue
-        digests.append(bytes(store.get(key + str(rank))))
-        store.delete_key(key + str(rank))
+    keys = {rank: key + str(rank) for rank in range(1, world)}
+    try:
+        if keys:
+            store.wait(list(keys.values()), datetime.timedelta(seconds=timeout))
+        missing = []
+    except Exception:  # c10d's stores raise different types when the time is over or the peer is gone
+        missing = [rank for rank, name in keys.items() if not store.check([name])]
+    digests = [own]
+    for rank in keys.keys() - missing:
+        digests.append(bytes(store.get(keys[rank])))
+        store.delete_key(keys[rank])
     return digests, missing
 
 

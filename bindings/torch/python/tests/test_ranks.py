@@ -29,6 +29,9 @@ class Store:
             if not self.changed.wait_for(lambda: all(key in self.values for key in keys), timeout.total_seconds()):
                 raise RuntimeError("wait timeout")
 
+    def check(self, keys):
+        return all(key in self.values for key in keys)
+
     def get(self, key):
         return self.values[key]
 
@@ -36,10 +39,15 @@ class Store:
         return self.values.pop(key, None) is not None
 
 
+class Group:
+    """A process group: only its identity matters."""
+
+
 def fake_torch(store, rank, world, initialized=True):
     inner = types.SimpleNamespace(_get_default_store=lambda: store, _get_process_group_store=lambda group: store)
     distributed = types.ModuleType("torch.distributed")
     distributed.distributed_c10d = inner
+    distributed.group = types.SimpleNamespace(WORLD=Group())
     distributed.is_available = lambda: True
     distributed.is_initialized = lambda: initialized
     distributed.get_rank = lambda group: rank
@@ -66,7 +74,6 @@ class Places(unittest.TestCase):
 class Gathering(unittest.TestCase):
     def setUp(self):
         _library.configure("host", "64MiB", True)
-        _ranks._gathered = 0
 
     def tearDown(self):
         sys.modules.pop("torch", None)
@@ -78,11 +85,9 @@ class Gathering(unittest.TestCase):
         held = lib.omniheap_torch_alloc(1 << 20, 0, None)
         for rank in (1, 2):
             fake_torch(store, rank, 4)
-            _ranks._gathered = 0
             self.assertIsNone(omniheap.torch.gather())
         self.assertTrue(all(len(value) <= 64 << 10 for value in store.values.values()))
         fake_torch(store, 0, 4)
-        _ranks._gathered = 0
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "job.html")
             self.assertEqual(omniheap.torch.gather(path=path, timeout=0.2), [3])
@@ -109,6 +114,12 @@ class Gathering(unittest.TestCase):
         self.assertIn('{"name":"rank","value":"3"}', text)
         self.assertIn('{"name":"world size","value":"8"}', text)
 
+    def test_a_timeout_that_is_none_is_refused(self):
+        fake_torch(Store(), 0, 1)
+        for timeout in (0, -1, True, None, "60", float("nan"), float("inf")):
+            with self.assertRaises(omniheap.OmniheapError):
+                omniheap.torch.gather(timeout=timeout)
+
     def test_without_a_process_group_it_says_what_to_do(self):
         fake_torch(Store(), 0, 1, initialized=False)
         with self.assertRaises(omniheap.OmniheapError) as caught:
@@ -117,7 +128,7 @@ class Gathering(unittest.TestCase):
 
     def test_a_damaged_answer_is_a_problem_on_the_page(self):
         store = Store()
-        store.set("omniheap/gather/1/1", b'{"rank_schema":1,')
+        store.set("omniheap/gather/0/2/1/1", b'{"rank_schema":1,')
         fake_torch(store, 0, 2)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "job.html")

@@ -1,4 +1,5 @@
 //! Everything else: threads, reports, endings, hand-over.
+use crate::case::tells_budget;
 use crate::faults::scene::Scene;
 use crate::world::in_heap;
 use omniheap_core::{Backend, ErrorKind, Manager, Request, Result};
@@ -26,7 +27,11 @@ pub(super) fn threads<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> 
 }
 
 pub(super) fn budget_query<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
-    let Some(budget) = scene.stack.as_budget() else { return Ok(()) };
+    // Backends without a driver that tells have limits from outside alone.
+    let Some(budget) = scene.stack.as_budget().filter(|_| tells_budget(scene.world.backend()))
+    else {
+        return Ok(());
+    };
     for (heap, _) in scene.world.backend().caps().heap_ids() {
         budget.budget(heap)?;
     }

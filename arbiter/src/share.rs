@@ -1,0 +1,387 @@
+//! Memory that a process publishes and others attach: one copy of a model's weights for all processes of a user.
+//!
+//! The arbiter keeps descriptors of the memory, so that it outlives the process that published it. Its bytes are booked as published from
+//! then on, once, however many have it attached.
+#![expect(unsafe_code, reason = "frees blocks that it made")]
+
+use crate::frame::{Ask, Contents, MAX_FRAME, Name, PIECES, Tell};
+use crate::tenant::Tenant;
+use crate::{ArbiterError, Arbitrated, failed, socket};
+use omniheap_seam::{
+    Backend, Error, ErrorKind, Export, Exported, HeapId, Place, TimelineId, Transfer,
+};
+use std::io::{self, Read};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+/// Bytes that are copied at once.
+const CHUNK: u64 = 4 << 20;
+/// Bytes of a piece, unless there would be too many pieces.
+const PIECE: u64 = 256 << 20;
+
+/// Why nothing was published or attached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShareError {
+    /// The name is none.
+    #[error("{0:?} is no name; use 1 to 64 letters, digits, dots, dashes and underscores")]
+    Name(String),
+    /// The device has no arbiter.
+    #[error("the device is under no arbiter; set OMNIHEAP_ARBITER")]
+    NoArbiter,
+    /// The arbiter refused, or does not answer.
+    #[error(transparent)]
+    Arbiter(#[from] ArbiterError),
+    /// The device refused.
+    #[error("{0}; memory is published from a heap whose blocks can be exported")]
+    Device(#[from] Error),
+    /// The bytes cannot be read.
+    #[error("the bytes to publish cannot be read: {0}")]
+    Source(io::Error),
+}
+
+fn named(name: &str) -> Result<Name, ShareError> {
+    Name::new(name).ok_or_else(|| ShareError::Name(name.to_owned()))
+}
+
+fn tenant_of<B>(device: &Arbitrated<B>) -> Result<&Arc<Tenant>, ShareError> {
+    device.hooks().as_ref().map(|tenancy| tenancy.tenant()).ok_or(ShareError::NoArbiter)
+}
+
+/// The calls of a device that sharing needs.
+struct Calls<'a, T> {
+    export: &'a dyn Export<Block = T>,
+    transfer: &'a dyn Transfer<Block = T>,
+}
+
+fn calls<B: Backend>(backend: &B) -> Result<Calls<'_, B::Block>, Error> {
+    let export = backend.as_export().ok_or(ErrorKind::Unsupported)?;
+    let transfer = backend.as_transfer().ok_or(ErrorKind::Unsupported)?;
+    Ok(Calls { export, transfer })
+}
+
+/// Publishes `length` bytes of a source under a name, as memory of the device. Attach it to read it here, too.
+///
+/// The memory stays until it is withdrawn ([`Order::Withdraw`](crate::Order::Withdraw)) and nobody has it attached any more. To others it is
+/// there when this returns.
+///
+/// # Errors
+/// [`ShareError`]; nothing stays published or booked then.
+pub fn publish<B: Backend>(
+    device: &Arbitrated<B>,
+    heap: HeapId,
+    name: &str,
+    length: u64,
+    source: &mut dyn Read,
+) -> Result<(), ShareError> {
+    let (name, tenant) = (named(name)?, tenant_of(device)?);
+    let mut contents = divide(device.inner(), heap, length)?;
+    tenant.take(contents.size)?;
+    let made = write(device.inner(), heap, &mut contents, source)
+        .and_then(|pieces| hand_over(tenant, name, contents, &pieces));
+    match made {
+        Ok(()) => tenant.handed_over(contents.size),
+        Err(_) => tenant.give(contents.size),
+    }
+    made
+}
+
+/// Decides how memory for so many bytes is divided.
+fn divide<B: Backend>(backend: &B, heap: HeapId, length: u64) -> Result<Contents, Error> {
+    let about = backend.caps().heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
+    if length == 0 {
+        return Err(ErrorKind::ZeroSize.into());
+    }
+    let unit = CHUNK.max(about.granule.get());
+    let most = about.max_block - about.max_block % unit;
+    let piece = length.div_ceil(PIECES).max(PIECE).checked_next_multiple_of(unit);
+    let piece = piece.ok_or(ErrorKind::ExceedsLimit)?.min(most);
+    let size = about.granule.up(length).ok_or(ErrorKind::ExceedsLimit)?;
+    if piece == 0 || size.div_ceil(piece) > PIECES {
+        return Err(ErrorKind::ExceedsLimit.into());
+    }
+    let uuid = backend.caps().device.uuid.map_or([0; 2], |uuid| {
+        let (words, _) = uuid.as_chunks::<8>();
+        [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+    });
+    Ok(Contents { digest: [0; 4], device: uuid, length, size, piece })
+}
+
+/// Makes the memory, fills it, and sets the digest. Only descriptors keep the memory afterwards.
+fn write<B: Backend>(
+    backend: &B,
+    heap: HeapId,
+    contents: &mut Contents,
+    source: &mut dyn Read,
+) -> Result<Vec<Exported>, ShareError> {
+    let calls = calls(backend)?;
+    let (mut digest, mut exported) = (Digest::new(), Vec::new());
+    let mut left = contents.length;
+    for size in contents.pieces() {
+        let block = calls.export.allocate_exportable(heap, size)?;
+        let bytes = size.min(left);
+        left -= bytes;
+        let filled = fill(calls.transfer, &block, bytes, source, &mut digest)
+            .and_then(|()| Ok(backend.wait_idle()?))
+            .and_then(|()| Ok(calls.export.export(&block)?));
+        if filled.is_err() {
+            // What was written of it may be on its way. A lost device writes nothing any more.
+            let _ = backend.wait_idle();
+        }
+        // SAFETY: made above by this backend, which has finished all work.
+        unsafe { backend.free(block) }?;
+        exported.push(filled.and_then(|made| match made.size == size {
+            true => Ok(made),
+            false => Err(Error::from(ErrorKind::Unsupported).into()),
+        })?);
+    }
+    contents.digest = digest.finish(contents.length);
+    Ok(exported)
+}
+
+fn fill<T>(
+    transfer: &dyn Transfer<Block = T>,
+    block: &T,
+    bytes: u64,
+    source: &mut dyn Read,
+    digest: &mut Digest,
+) -> Result<(), ShareError> {
+    let mut buffer = vec![0; index(bytes.min(CHUNK))];
+    for offset in (0..bytes).step_by(index(CHUNK)) {
+        let part = &mut buffer[..index((bytes - offset).min(CHUNK))];
+        source.read_exact(part).map_err(ShareError::Source)?;
+        digest.add(part);
+        transfer.write(TimelineId::MAIN, Place { block, offset }, part)?;
+    }
+    Ok(())
+}
+
+fn hand_over(
+    tenant: &Tenant,
+    name: Name,
+    contents: Contents,
+    pieces: &[Exported],
+) -> Result<(), ShareError> {
+    let descriptors: Vec<_> = pieces.iter().map(|piece| piece.fd.as_fd()).collect();
+    let at = |error: io::Error| failed(tenant.path(), &error);
+    let socket = socket::open(tenant.path()).map_err(at)?;
+    let packet = Ask::Publish { name, contents }.encode();
+    socket::post_with(&socket, &packet, &descriptors).map_err(at)?;
+    match hear(tenant, &socket)? {
+        (Tell::Done, _) => Ok(()),
+        (other, _) => Err(unexpected(tenant, &other)),
+    }
+}
+
+fn hear(tenant: &Tenant, socket: &OwnedFd) -> Result<(Tell, Vec<OwnedFd>), ShareError> {
+    let (mut buffer, mut descriptors) = (vec![0; MAX_FRAME + 1], Vec::new());
+    let packet = socket::receive_with(socket, &mut buffer, &mut descriptors)
+        .map_err(|error| failed(tenant.path(), &error))?;
+    let tell = Tell::decode(packet).map_err(|_| ArbiterError::Lost(tenant.path().to_owned()))?;
+    Ok((tell, descriptors))
+}
+
+fn unexpected(tenant: &Tenant, tell: &Tell) -> ShareError {
+    match tell {
+        Tell::Refuse { why, .. } => ArbiterError::Refused(*why).into(),
+        _ => ArbiterError::Lost(tenant.path().to_owned()).into(),
+    }
+}
+
+/// Attaches memory that was published under a name, by a process of this user or of one whose names the policy lets this user attach.
+///
+/// The bytes are not copied, and count for nobody a second time.
+///
+/// # Errors
+/// [`ShareError`]: refused with `NotPublished` where there is none; `Foreign` for another device, or descriptors that are no memory.
+pub fn attach<'a, B: Backend>(
+    device: &'a Arbitrated<B>,
+    heap: HeapId,
+    name: &str,
+) -> Result<Attached<'a, B>, ShareError> {
+    let (name, tenant) = (named(name)?, tenant_of(device)?);
+    let at = |error: io::Error| failed(tenant.path(), &error);
+    let socket = socket::open(tenant.path()).map_err(at)?;
+    socket::post(&socket, &Ask::Attach { name }.encode()).map_err(at)?;
+    let (publication, contents, descriptors) = match hear(tenant, &socket)? {
+        (Tell::Attached { publication, contents }, sent) => (publication, contents, sent),
+        (other, _) => return Err(unexpected(tenant, &other)),
+    };
+    // From here on it is given up whatever happens.
+    let mut attached = Attached { device, tenant, publication, contents, blocks: Vec::new() };
+    if contents.pieces().count() != descriptors.len() {
+        return Err(ArbiterError::Lost(tenant.path().to_owned()).into());
+    }
+    let uuid = (contents.device != [0; 2]).then(|| {
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&contents.device[0].to_le_bytes());
+        uuid[8..].copy_from_slice(&contents.device[1].to_le_bytes());
+        uuid
+    });
+    let export = calls(device.inner())?.export;
+    for (size, fd) in contents.pieces().zip(descriptors) {
+        attached.blocks.push(export.import(heap, &Exported { fd, size, uuid })?);
+    }
+    Ok(attached)
+}
+
+/// Published memory that this process has attached. It can only be read.
+pub struct Attached<'a, B: Backend> {
+    device: &'a Arbitrated<B>,
+    tenant: &'a Tenant,
+    publication: u64,
+    contents: Contents,
+    blocks: Vec<B::Block>,
+}
+
+impl<B: Backend> core::fmt::Debug for Attached<'_, B> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Attached").field("contents", &self.contents).finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> Attached<'_, B> {
+    /// Returns how many bytes were published.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        self.contents.length
+    }
+
+    /// Returns the digest of the bytes when they were published.
+    #[must_use]
+    pub const fn digest(&self) -> [u64; 4] {
+        self.contents.digest
+    }
+
+    /// Returns the blocks that hold the bytes one after the other, for kernels and copies that read them. Others read them as well: they
+    /// must not be written.
+    #[must_use]
+    pub fn blocks(&self) -> &[B::Block] {
+        &self.blocks
+    }
+
+    /// Reads bytes from an offset on.
+    ///
+    /// # Errors
+    /// `OutOfRange` behind the end; what the device says.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.contents.length) {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        let (calls, piece) = (calls(self.device.inner())?, self.contents.piece);
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let inside = at % piece;
+            let (part, more) = rest.split_at_mut(rest.len().min(index(piece - inside)));
+            let block = self.blocks.get(index(at / piece)).ok_or(ErrorKind::OutOfRange)?;
+            calls.transfer.read(TimelineId::MAIN, Place { block, offset: inside }, part)?;
+            (at, rest) = (at + part.len() as u64, more);
+        }
+        Ok(())
+    }
+
+    /// Reads all bytes and returns whether they are still what was published: whoever has a descriptor can write.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn is_unchanged(&self) -> Result<bool, Error> {
+        let (length, mut digest) = (self.contents.length, Digest::new());
+        let mut buffer = vec![0; index(length.min(CHUNK))];
+        for offset in (0..length).step_by(index(CHUNK)) {
+            let part = &mut buffer[..index((length - offset).min(CHUNK))];
+            self.read(offset, part)?;
+            digest.add(part);
+        }
+        Ok(digest.finish(length) == self.contents.digest)
+    }
+}
+
+impl<B: Backend> Drop for Attached<'_, B> {
+    fn drop(&mut self) {
+        let backend = self.device.inner();
+        // A lost device reads nothing any more.
+        let _ = backend.wait_idle();
+        for block in self.blocks.drain(..) {
+            // SAFETY: imported by this backend, which has finished all work. A refused block is gone with the device.
+            let _ = unsafe { backend.free(block) };
+        }
+        // The arbiter learns of the end of the process in any case.
+        let detach = Ask::Detach { publication: self.publication }.encode();
+        let _ = socket::open(self.tenant.path()).and_then(|it| socket::post(&it, &detach));
+    }
+}
+
+/// Sizes of memory that is there fit.
+fn index(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// A digest that finds changes by mistake. It is no defence against somebody who wants to deceive.
+struct Digest([u64; 4]);
+
+impl Digest {
+    const fn new() -> Self {
+        Self([0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0x1656_67b1_9e37_79f9, 0x27d4_eb2f])
+    }
+
+    /// Adds bytes; all calls but the last add a multiple of 32.
+    fn add(&mut self, bytes: &[u8]) {
+        let (whole, rest) = bytes.as_chunks::<32>();
+        whole.iter().for_each(|block| self.block(block));
+        if !rest.is_empty() {
+            let mut block = [0; 32];
+            block[..rest.len()].copy_from_slice(rest);
+            self.block(&block);
+        }
+    }
+
+    fn block(&mut self, block: &[u8; 32]) {
+        let (words, _) = block.as_chunks::<8>();
+        for (lane, word) in self.0.iter_mut().zip(words) {
+            let mixed = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(0x9fb2_1c65_1e98_df25);
+            *lane = mixed.rotate_left(29).wrapping_add(0x1656_67b1);
+        }
+    }
+
+    /// Mixes the lanes with each other and with the number of bytes.
+    fn finish(mut self, length: u64) -> [u64; 4] {
+        for _ in 0..4 {
+            self.block(&[length.to_le_bytes(); 4].concat().try_into().unwrap_or([0; 32]));
+            self.0.rotate_left(1);
+            let sum = self.0.iter().fold(0, |sum: u64, lane| sum.wrapping_add(*lane));
+            self.0[0] ^= sum;
+        }
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(bytes: &[u8]) -> [u64; 4] {
+        let mut digest = Digest::new();
+        digest.add(bytes);
+        digest.finish(bytes.len() as u64)
+    }
+
+    #[test]
+    fn every_bit_and_every_length_counts() {
+        let mut bytes = vec![7_u8; 97];
+        let whole = digest(&bytes);
+        let mut parts = Digest::new();
+        parts.add(&bytes[..64]);
+        parts.add(&bytes[64..]);
+        assert_eq!(parts.finish(97), whole, "in parts it is the same");
+        for bit in 0..97 * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(digest(&bytes), whole, "{bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_ne!(digest(&[0; 31]), digest(&[0; 32]));
+        bytes.swap(3, 40);
+        bytes[3] = 9;
+        assert_ne!(digest(&bytes), whole);
+    }
+}
