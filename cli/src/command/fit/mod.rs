@@ -239,9 +239,10 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
         let line = format!("{name}: does not fit: {live} are live at once, and there are {has}");
         return Err(Failure::impossible(line));
     }
-    let needs = output::bytes(answer.peak_reserved_bytes);
-    let who = answer.allocator.title();
-    Err(Failure::failed(format!("{name}: does not fit: {who} needs {needs}, and there are {has}")))
+    let (who, takes) = (answer.allocator.title(), output::bytes(answer.peak_reserved_bytes));
+    Err(Failure::failed(format!(
+        "{name}: does not fit: {who} fails within {has}, even when it returns what it keeps; without a limit it takes {takes}"
+    )))
 }
 
 /// Returns bytes for people, with a sign.
@@ -253,11 +254,7 @@ pub(super) fn signed(bytes: i64) -> String {
 fn text(answer: &Answer) -> String {
     let share =
         |bytes: u64| format!("{:.1} %", 100.0 * output::ratio(bytes, answer.peak_reserved_bytes));
-    let verdict = match (answer.fits, answer.left_bytes < 0) {
-        (true, false) => "fits",
-        (true, true) => "fits, once the allocator returns what it keeps",
-        (false, _) => "does not fit",
-    };
+    let verdict = in_words(answer.fits, answer.left_bytes < 0);
     let mut rows: Vec<_> = answer
         .peak
         .categories
@@ -268,15 +265,16 @@ fn text(answer: &Answer) -> String {
         .collect();
     let unused = answer.unused_bytes;
     rows.push(vec!["reserved, not live".into(), output::bytes(unused), share(unused)]);
-    let changes: Vec<_> = answer.changes.iter().map(cells).collect();
+    let room = answer.capacity_bytes.saturating_sub(answer.fixed_bytes);
+    let changes: Vec<_> = answer.changes.iter().map(|row| cells(row, room)).collect();
     let named =
         |label: &str| if label.is_empty() { "no label".to_owned() } else { label.to_owned() };
     format!(
-        "{}: {verdict}\n  {}: peak {} of {}, {} left\n  most is live at event {}: {}\n  reserved last grew for {}\n\n{}\n\n{}\n",
+        "{}: {verdict}\n  {}: peak {} without a limit, {} are here, {} left\n  most is live at event {}: {}\n  reserved last grew for {}\n\n{}\n\n{}\n",
         answer.name,
         answer.allocator.title(),
         output::bytes(answer.peak_reserved_bytes),
-        output::bytes(answer.capacity_bytes.saturating_sub(answer.fixed_bytes)),
+        output::bytes(room),
         signed(answer.left_bytes),
         answer.peak.event,
         named(&answer.peak.label),
@@ -286,12 +284,23 @@ fn text(answer: &Answer) -> String {
     )
 }
 
-fn cells(row: &Row) -> Vec<String> {
+/// What becomes of it; `is_more` where the allocator takes more than there is as long as nothing limits it.
+const fn in_words(fits: bool, is_more: bool) -> &'static str {
+    match (fits, is_more) {
+        (true, false) => "fits",
+        (true, true) => "fits, once the allocator returns what it keeps",
+        (false, _) => "does not fit",
+    }
+}
+
+/// One change, where so many bytes are free.
+fn cells(row: &Row, room: u64) -> Vec<String> {
     let Some(gained) = row.gained_bytes else {
         let why = row.not_known.clone().unwrap_or_default();
         return vec![row.change.clone(), "-".into(), "-".into(), why];
     };
-    let then = if row.fits == Some(true) { "fits" } else { "does not fit" };
+    let is_more = row.peak_reserved_bytes.is_some_and(|peak| peak > room);
+    let then = in_words(row.fits == Some(true), is_more);
     let live = signed(row.gained_live_bytes.unwrap_or(0));
     vec![row.change.clone(), signed(gained), live, then.into()]
 }

@@ -93,6 +93,8 @@ function drawBands(canvas) {
 function showBands() {
   const into = section("Live memory over time, one band per rank");
   if (data.rows.length < data.ranks) into.append(make("p", `${whole(data.rows.length)} of ${whole(data.ranks)} ranks are drawn.`, "hint"));
+  const scale = `Each band runs from a rank's first request to its last. The darker, the more is live: the darkest is ${bytes(data.scale)}.`;
+  into.append(make("p", scale, "hint"));
   const canvas = make("canvas");
   canvas.id = "bands";
   into.append(canvas);
