@@ -45,7 +45,10 @@ fn named(name: &str) -> Result<Name, ShareError> {
 }
 
 fn tenant_of<B>(device: &Arbitrated<B>) -> Result<&Arc<Tenant>, ShareError> {
-    device.hooks().as_ref().map(|tenancy| tenancy.tenant()).ok_or(ShareError::NoArbiter)
+    let tenant = device.hooks().as_ref().map(|tenancy| tenancy.tenant());
+    let tenant = tenant.ok_or(ShareError::NoArbiter)?;
+    // In a forked child neither the memory nor the connection is its own.
+    if tenant.is_own() { Ok(tenant) } else { Err(Error::from(ErrorKind::DeviceLost).into()) }
 }
 
 /// The calls of a device that sharing needs.
