@@ -93,7 +93,7 @@ unsafe impl Backend for Host {
 
     fn wait_idle(&self) -> Result<()> {
         self.check_process()?;
-        self.all_lines().iter().for_each(|line| line.wait(line.mark()));
+        self.wait_for_lines();
         self.check_alive()
     }
 

@@ -170,6 +170,11 @@ impl Host {
         Ok(self.all.mark())
     }
 
+    /// Waits until every timeline has done what it has to do now, and the marks of all of them are reached.
+    pub(crate) fn wait_for_lines(&self) {
+        self.all_lines().iter().chain([&self.all]).for_each(|line| line.wait(line.mark()));
+    }
+
     /// Returns every timeline that is open now.
     pub(crate) fn all_lines(&self) -> Vec<Arc<Line>> {
         let lines = self.lines.read().unwrap_or_else(PoisonError::into_inner);

@@ -285,10 +285,11 @@ impl<B: Streams> Device<B> {
         record::freed(address);
         match held {
             Held::Plain(allocation, seat) => {
-                if shared == Shared::Yes {
+                let is_current = self.seats.is_current(seat);
+                if shared == Shared::Yes || !is_current {
                     self.late.freed(1);
                 }
-                if !self.seats.is_current(seat) {
+                if !is_current {
                     // The order of another stream does not protect it. On a lost device nothing does, nor must.
                     let _ = allocation.use_on(TimelineId::ALL);
                 }
