@@ -259,6 +259,10 @@ fn what_spills_goes_to_the_memory_that_its_host_accesses_want() {
     let ids = |first, second| vec![omniheap_seam::HeapId(first), omniheap_seam::HeapId(second)];
     assert_eq!(heaps(&Request::new(KIB)), ids(1, 2), "write-combined memory first");
     assert_eq!(heaps(&Request::new(KIB).usage(Usage::Readback)), ids(2, 1), "cached memory first");
+    let mut caps = caps;
+    caps.heaps[1].host = omniheap_seam::HostAccess::Incoherent;
+    let found = spill(&Request::new(KIB), &caps).as_slice().to_vec();
+    assert_eq!(found, ids(2, 1), "what needs no flush first");
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn limits_opting_in_and_occupancy_are_told() {
         (OptIn::Needed, Some(4)),
         "static bytes count"
     );
+    assert_eq!(plan(227, 0).map(|layout| layout.bytes), Ok(227 * KIB), "all that a group may have");
     assert_eq!(plan(228, 0), Err(SharedError::TooLarge { bytes: 228 * KIB, limit: 227 * KIB }));
     let text = plan(228, 0).expect_err("too large").to_string();
     assert!(text.contains("233472") && text.contains("232448"), "{text}");
@@ -109,6 +110,17 @@ fn arrays_that_meet_never_overlap_and_few_arrays_are_laid_out_best() {
         let single = arrays.iter().all(|a| a.phases == arrays[0].phases);
         assert!(!single || count > 7 || layout.bytes < layout.lower_bound + 32 * 12);
     }
+}
+
+/// More arrays than are tried in every order: in each order that is tried, one has to fit exactly between two others.
+#[test]
+fn a_gap_of_just_the_size_is_filled() {
+    let caps = shared(48 * KIB, 48 * KIB, 96 * KIB);
+    let array = |words, first, last| SharedArray::new("a", 4, words).phases(first, last);
+    let mut arrays = vec![array(16, 0, 3), array(15, 0, 4), array(8, 4, 9), array(8, 4, 9)];
+    arrays.extend((0..4).map(|_| array(1, 20, 20)));
+    let layout = SharedLayout::plan(&arrays, 0, &caps).expect("fits");
+    assert_eq!((layout.bytes, layout.lower_bound), (124, 124));
 }
 
 #[test]
