@@ -2,6 +2,7 @@
 use super::devices::shared;
 use super::random;
 use crate::{Clear, OptIn, SharedArray, SharedError, SharedLayout, Walk};
+use core::cmp::Reverse;
 use omniheap_seam::{Align, Span};
 
 const KIB: u64 = 1 << 10;
@@ -182,5 +183,31 @@ fn no_order_of_few_arrays_is_lower() {
         let arrays: Vec<_> = (0..6).map(&mut array).collect();
         let layout = SharedLayout::plan(&arrays, 0, &caps).expect("no limit");
         assert_eq!(layout.bytes, least(&arrays, &mut Vec::new()), "{arrays:?}");
+    }
+}
+
+#[test]
+fn many_arrays_are_no_higher_than_in_any_order_that_is_tried() {
+    let caps = shared(u64::MAX, u64::MAX, u64::MAX);
+    let mut next = random(6);
+    for _ in 0..200 {
+        let mut array = |_| {
+            let first = u32::try_from(next(6)).expect("small");
+            let last = first + u32::try_from(next(4)).expect("small");
+            SharedArray::new("a", 4, 1 + next(12)).align(Align::of(4)).phases(first, last)
+        };
+        let arrays: Vec<_> = (0..10).map(&mut array).collect();
+        let length = |one: &usize| arrays[*one].phases.1 - arrays[*one].phases.0;
+        let size = |one: &usize| arrays[*one].columns;
+        let given: Vec<usize> = (0..arrays.len()).collect();
+        let mut orders = [given.clone(), given.clone(), given.clone(), given];
+        orders[1].sort_by_key(|one| Reverse((size(one), length(one))));
+        orders[2] = orders[1].clone();
+        orders[2].sort_by_key(|one| Reverse((length(one), size(one))));
+        orders[3] = orders[2].clone();
+        orders[3].sort_by_key(|one| (arrays[*one].phases.0, Reverse(size(one))));
+        let least = orders.iter().map(|order| height(&arrays, order)).min();
+        let layout = SharedLayout::plan(&arrays, 0, &caps).expect("no limit");
+        assert_eq!(Some(layout.bytes), least, "{arrays:?}");
     }
 }
