@@ -103,6 +103,9 @@ fn a_slow_window_is_not_used() {
     };
     assert_eq!(region(&DefaultPolicy, &rtx_4090()), Region::Unified);
     assert_eq!(region(&slow, &rtx_4090()), Region::Staging);
+    let at = |percent| MeasuredPolicy { profile: Profile::ASSUMED.with_window(percent) };
+    let both = [95, 96].map(|percent| region(&at(percent), &rtx_4090()));
+    assert_eq!(both, [Region::Unified, Region::Staging], "five percent are worth it");
     assert_eq!(region(&slow, &intel_integrated()), Region::Unified, "its only memory");
 }
 

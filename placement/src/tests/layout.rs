@@ -42,6 +42,18 @@ fn columns_are_padded_out_of_each_others_banks() {
 }
 
 #[test]
+fn one_row_or_one_bank_needs_no_padding() {
+    let caps = shared(48 * KIB, 48 * KIB, 96 * KIB);
+    let one = omniheap_seam::SharedCaps { banks: 1, ..caps };
+    let tile = SharedArray::new("tile", 4, 32).walk(Walk::Columns);
+    let pitch = |array: SharedArray<'_>, caps| {
+        SharedLayout::plan(&[array], 0, caps).expect("fits").arrays[0].pitch
+    };
+    assert_eq!((pitch(tile, &caps), pitch(tile.rows(2), &caps)), (128, 132));
+    assert_eq!(pitch(SharedArray::new("odd", 2, 33).rows(2).walk(Walk::Columns), &one), 66);
+}
+
+#[test]
 fn limits_opting_in_and_occupancy_are_told() {
     let caps = shared(48 * KIB, 227 * KIB, 228 * KIB);
     let plan =
@@ -58,7 +70,8 @@ fn limits_opting_in_and_occupancy_are_told() {
     assert_eq!(plan(228, 0), Err(SharedError::TooLarge { bytes: 228 * KIB, limit: 227 * KIB }));
     let text = plan(228, 0).expect_err("too large").to_string();
     assert!(text.contains("233472") && text.contains("232448"), "{text}");
-    assert_eq!(SharedLayout::plan(&[], 0, &caps).expect("nothing").resident_groups, None);
+    let nothing = SharedLayout::plan(&[], 0, &caps).expect("nothing");
+    assert_eq!((nothing.resident_groups, nothing.lower_bound), (None, 0));
     let array = SharedArray::new("a", 4, 4);
     let wrong = SharedLayout::plan(&[array, array.phases(2, 1)], 0, &caps);
     assert_eq!(wrong, Err(SharedError::Phases { array: 1, phases: (2, 1) }));
@@ -66,6 +79,10 @@ fn limits_opting_in_and_occupancy_are_told() {
         SharedLayout::plan(&[array.rows(0)], 0, &caps),
         Err(SharedError::Empty { array: 0 })
     );
+    for empty in [SharedArray::new("a", 0, 4), SharedArray::new("a", 4, 0)] {
+        let refused = SharedLayout::plan(&[empty.rows(2)], 0, &caps);
+        assert_eq!(refused, Err(SharedError::Empty { array: 0 }));
+    }
     let endless = SharedLayout::plan(&[array.rows(u64::MAX)], 0, &caps);
     assert_eq!(endless, Err(SharedError::Overflow { array: 0 }));
 }
@@ -174,13 +191,13 @@ fn least(arrays: &[SharedArray<'_>], order: &mut Vec<usize>) -> u64 {
 fn no_order_of_few_arrays_is_lower() {
     let caps = shared(u64::MAX, u64::MAX, u64::MAX);
     let mut next = random(5);
-    for _ in 0..80 {
+    for round in 0..120 {
         let mut array = |_| {
             let first = u32::try_from(next(5)).expect("small");
             let last = first + u32::try_from(next(3)).expect("small");
             SharedArray::new("a", 4, 1 + next(12)).align(Align::of(4)).phases(first, last)
         };
-        let arrays: Vec<_> = (0..6).map(&mut array).collect();
+        let arrays: Vec<_> = (0..5 + round % 2).map(&mut array).collect();
         let layout = SharedLayout::plan(&arrays, 0, &caps).expect("no limit");
         assert_eq!(layout.bytes, least(&arrays, &mut Vec::new()), "{arrays:?}");
     }
