@@ -109,6 +109,9 @@ fn a_slow_window_is_not_used() {
     };
     assert_eq!(region(&DefaultPolicy, &rtx_4090()), Region::Unified);
     assert_eq!(region(&slow, &rtx_4090()), Region::Staging);
+    let at = |percent| MeasuredPolicy { profile: Profile::ASSUMED.with_window(percent) };
+    let both = [95, 96].map(|percent| region(&at(percent), &rtx_4090()));
+    assert_eq!(both, [Region::Unified, Region::Staging], "five percent are worth it");
     assert_eq!(region(&slow, &intel_integrated()), Region::Unified, "its only memory");
 }
 
@@ -294,6 +297,59 @@ fn what_spills_goes_to_the_memory_that_its_host_accesses_want() {
     let ids = |first, second| vec![omniheap_seam::HeapId(first), omniheap_seam::HeapId(second)];
     assert_eq!(heaps(&Request::new(KIB)), ids(1, 2), "write-combined memory first");
     assert_eq!(heaps(&Request::new(KIB).usage(Usage::Readback)), ids(2, 1), "cached memory first");
+    let mut caps = caps;
+    caps.heaps[1].host = omniheap_seam::HostAccess::Incoherent;
+    let found = spill(&Request::new(KIB), &caps).as_slice().to_vec();
+    assert_eq!(found, ids(2, 1), "what needs no flush first");
+    let found = spill(&Request::new(KIB).usage(Usage::Readback), &caps).as_slice().to_vec();
+    assert_eq!(found, ids(2, 1), "reads as well");
+}
+
+#[test]
+fn where_costs_are_equal_shared_memory_goes_before_device_memory_and_constants_before_both() {
+    let placed = |profile, request: &Request<'_>| {
+        MeasuredPolicy { profile }.place(request, &h200()).expect("it fits").region
+    };
+    let gathered = |stage| {
+        let cost = Cost { constant: 500, shared: 90, stage };
+        with(Profile::ASSUMED, Pattern::Gathered, 32 * KIB, cost)
+    };
+    let request = table(32 * KIB, Pattern::Gathered, 10);
+    assert_eq!(placed(gathered(100), &request), Region::Shared, "10 reads of 90 and 100 more");
+    assert_eq!(placed(gathered(101), &request), Region::Device);
+    let equal = Cost { constant: 50, shared: 50, stage: 0 };
+    // A kernel's own bytes stand beside the table.
+    let profile = with(Profile::ASSUMED, Pattern::Broadcast, KIB, equal);
+    let profile = with(profile, Pattern::Broadcast, KIB + 512, equal);
+    assert_eq!(placed(profile, &table(KIB, Pattern::Broadcast, 100)), Region::Constant);
+}
+
+#[test]
+fn a_bank_holds_what_one_kernel_can_bind_of_it() {
+    let request = table(KIB, Pattern::Broadcast, 100);
+    for (bank, max_bind) in [(64 * KIB, 512), (512, 64 * KIB)] {
+        let mut device = h200();
+        let constant = device.constant.expect("it has a bank");
+        device.constant = Some(omniheap_seam::ConstantCaps { bank, max_bind, ..constant });
+        let placed = DefaultPolicy.place(&request, &device).expect("elsewhere");
+        assert_eq!(placed.reason, Reason::TooLargeFor(Region::Constant));
+    }
+}
+
+#[test]
+fn only_a_read_only_heap_of_device_memory_takes_what_the_host_writes() {
+    let mut device = h200();
+    device.heaps[1].kernels = omniheap_seam::KernelAccess::ReadOnly;
+    let request = Request::new(KIB).writer(Writer::HostOnce);
+    assert_eq!(reject(&request, &device.heaps[0], &device), None);
+    assert_eq!(DefaultPolicy.place(&request, &device), DefaultPolicy.place(&request, &h200()));
+}
+
+#[test]
+fn a_ranking_has_eight_places() {
+    let mut ranking = Ranking::new();
+    (0..12).chain(0..3).for_each(|heap| ranking.push(omniheap_seam::HeapId(heap)));
+    assert!(ranking.as_slice().iter().map(|heap| heap.0).eq(0..8));
 }
 
 #[test]

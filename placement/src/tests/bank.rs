@@ -58,6 +58,15 @@ fn a_dense_crumb_does_not_keep_the_best_one_out() {
 }
 
 #[test]
+fn a_large_bank_is_filled_to_its_last_byte() {
+    let (room, half) = (1 << 31, 1 << 30);
+    let wanted = [(half, 9), (half, 8), (half, 1)];
+    let wanted = wanted.map(|(size, benefit)| Candidate { size, benefit });
+    let choice = choose_constants(&wanted, room, Align::ONE);
+    assert_eq!((choice.chosen, choice.benefit), (vec![0, 1], 17));
+}
+
+#[test]
 fn what_is_worth_nothing_or_never_fits_stays_out() {
     let wanted = [(100, 0), (10_000, 9), (100, 1), (u64::MAX, 5)];
     let wanted = wanted.map(|(size, benefit)| Candidate { size, benefit });

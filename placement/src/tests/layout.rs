@@ -2,6 +2,7 @@
 use super::devices::shared;
 use super::random;
 use crate::{Clear, OptIn, SharedArray, SharedError, SharedLayout, Walk};
+use core::cmp::Reverse;
 use omniheap_seam::{Align, Span};
 
 const KIB: u64 = 1 << 10;
@@ -41,6 +42,18 @@ fn columns_are_padded_out_of_each_others_banks() {
 }
 
 #[test]
+fn one_row_or_one_bank_needs_no_padding() {
+    let caps = shared(48 * KIB, 48 * KIB, 96 * KIB);
+    let one = omniheap_seam::SharedCaps { banks: 1, ..caps };
+    let tile = SharedArray::new("tile", 4, 32).walk(Walk::Columns);
+    let pitch = |array: SharedArray<'_>, caps| {
+        SharedLayout::plan(&[array], 0, caps).expect("fits").arrays[0].pitch
+    };
+    assert_eq!((pitch(tile, &caps), pitch(tile.rows(2), &caps)), (128, 132));
+    assert_eq!(pitch(SharedArray::new("odd", 2, 33).rows(2).walk(Walk::Columns), &one), 66);
+}
+
+#[test]
 fn limits_opting_in_and_occupancy_are_told() {
     let caps = shared(48 * KIB, 227 * KIB, 228 * KIB);
     let plan =
@@ -53,10 +66,12 @@ fn limits_opting_in_and_occupancy_are_told() {
         (OptIn::Needed, Some(4)),
         "static bytes count"
     );
+    assert_eq!(plan(227, 0).map(|layout| layout.bytes), Ok(227 * KIB), "all that a group may have");
     assert_eq!(plan(228, 0), Err(SharedError::TooLarge { bytes: 228 * KIB, limit: 227 * KIB }));
     let text = plan(228, 0).expect_err("too large").to_string();
     assert!(text.contains("233472") && text.contains("232448"), "{text}");
-    assert_eq!(SharedLayout::plan(&[], 0, &caps).expect("nothing").resident_groups, None);
+    let nothing = SharedLayout::plan(&[], 0, &caps).expect("nothing");
+    assert_eq!((nothing.resident_groups, nothing.lower_bound), (None, 0));
     let array = SharedArray::new("a", 4, 4);
     let wrong = SharedLayout::plan(&[array, array.phases(2, 1)], 0, &caps);
     assert_eq!(wrong, Err(SharedError::Phases { array: 1, phases: (2, 1) }));
@@ -64,6 +79,10 @@ fn limits_opting_in_and_occupancy_are_told() {
         SharedLayout::plan(&[array.rows(0)], 0, &caps),
         Err(SharedError::Empty { array: 0 })
     );
+    for empty in [SharedArray::new("a", 0, 4), SharedArray::new("a", 4, 0)] {
+        let refused = SharedLayout::plan(&[empty.rows(2)], 0, &caps);
+        assert_eq!(refused, Err(SharedError::Empty { array: 0 }));
+    }
     let endless = SharedLayout::plan(&[array.rows(u64::MAX)], 0, &caps);
     assert_eq!(endless, Err(SharedError::Overflow { array: 0 }));
 }
@@ -109,6 +128,17 @@ fn arrays_that_meet_never_overlap_and_few_arrays_are_laid_out_best() {
         let single = arrays.iter().all(|a| a.phases == arrays[0].phases);
         assert!(!single || count > 7 || layout.bytes < layout.lower_bound + 32 * 12);
     }
+}
+
+/// More arrays than are tried in every order: in each order that is tried, one has to fit exactly between two others.
+#[test]
+fn a_gap_of_just_the_size_is_filled() {
+    let caps = shared(48 * KIB, 48 * KIB, 96 * KIB);
+    let array = |words, first, last| SharedArray::new("a", 4, words).phases(first, last);
+    let mut arrays = vec![array(16, 0, 3), array(15, 0, 4), array(8, 4, 9), array(8, 4, 9)];
+    arrays.extend((0..4).map(|_| array(1, 20, 20)));
+    let layout = SharedLayout::plan(&arrays, 0, &caps).expect("fits");
+    assert_eq!((layout.bytes, layout.lower_bound), (124, 124));
 }
 
 #[test]
@@ -161,14 +191,40 @@ fn least(arrays: &[SharedArray<'_>], order: &mut Vec<usize>) -> u64 {
 fn no_order_of_few_arrays_is_lower() {
     let caps = shared(u64::MAX, u64::MAX, u64::MAX);
     let mut next = random(5);
-    for _ in 0..80 {
+    for round in 0..120 {
         let mut array = |_| {
             let first = u32::try_from(next(5)).expect("small");
             let last = first + u32::try_from(next(3)).expect("small");
             SharedArray::new("a", 4, 1 + next(12)).align(Align::of(4)).phases(first, last)
         };
-        let arrays: Vec<_> = (0..6).map(&mut array).collect();
+        let arrays: Vec<_> = (0..5 + round % 2).map(&mut array).collect();
         let layout = SharedLayout::plan(&arrays, 0, &caps).expect("no limit");
         assert_eq!(layout.bytes, least(&arrays, &mut Vec::new()), "{arrays:?}");
+    }
+}
+
+#[test]
+fn many_arrays_are_no_higher_than_in_any_order_that_is_tried() {
+    let caps = shared(u64::MAX, u64::MAX, u64::MAX);
+    let mut next = random(6);
+    for _ in 0..200 {
+        let mut array = |_| {
+            let first = u32::try_from(next(6)).expect("small");
+            let last = first + u32::try_from(next(4)).expect("small");
+            SharedArray::new("a", 4, 1 + next(12)).align(Align::of(4)).phases(first, last)
+        };
+        let arrays: Vec<_> = (0..10).map(&mut array).collect();
+        let length = |one: &usize| arrays[*one].phases.1 - arrays[*one].phases.0;
+        let size = |one: &usize| arrays[*one].columns;
+        let given: Vec<usize> = (0..arrays.len()).collect();
+        let mut orders = [given.clone(), given.clone(), given.clone(), given];
+        orders[1].sort_by_key(|one| Reverse((size(one), length(one))));
+        orders[2] = orders[1].clone();
+        orders[2].sort_by_key(|one| Reverse((length(one), size(one))));
+        orders[3] = orders[2].clone();
+        orders[3].sort_by_key(|one| (arrays[*one].phases.0, Reverse(size(one))));
+        let least = orders.iter().map(|order| height(&arrays, order)).min();
+        let layout = SharedLayout::plan(&arrays, 0, &caps).expect("no limit");
+        assert_eq!(Some(layout.bytes), least, "{arrays:?}");
     }
 }

@@ -11,7 +11,11 @@ use std::thread;
 const ROUNDS: u64 = 4000;
 
 fn manager(config: ManagerConfig) -> Manager<Host> {
-    let host = Host::builder().heap(heap(HeapKind::Device, 1 << 36)).open().expect("a host device");
+    on(1 << 36, config)
+}
+
+fn on(bytes: u64, config: ManagerConfig) -> Manager<Host> {
+    let host = Host::builder().heap(heap(HeapKind::Device, bytes)).open().expect("a host device");
     Manager::with_config(host, config)
 }
 
@@ -54,10 +58,25 @@ fn threads_one_after_the_other_share(config: ManagerConfig) {
     assert_eq!(lanes.len(), 1, "{lanes:?}");
 }
 
+/// A lane that wants a block of its own and gets none goes on borrowing, and does not ask the driver each time.
+fn a_lane_without_a_block_goes_on_borrowing() {
+    // One block is all that there is.
+    let manager = on(4 << 20, ManagerConfig::default().plain());
+    let first = manager.allocate(&Request::new(1000)).expect("it fits");
+    let before = manager.report().driver_calls;
+    let lane = thread::scope(|scope| scope.spawn(|| work(&manager)).join().expect("no panic"));
+    assert_eq!(lane, first.id().lane());
+    let report = manager.report();
+    assert!(report.rungs[Rung::Lend as usize] > ROUNDS / 2, "{:?}", report.rungs);
+    let calls = report.driver_calls - before;
+    assert!(calls < ROUNDS / 50, "{calls} driver calls for {ROUNDS} requests");
+}
+
 #[test]
 fn a_pool_has_a_lane_for_each_thread_that_uses_it_now() {
     for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
         threads_at_once_do_not_share(config.clone());
         threads_one_after_the_other_share(config);
     }
+    a_lane_without_a_block_goes_on_borrowing();
 }
