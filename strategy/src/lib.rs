@@ -294,10 +294,14 @@ mod steps {
         STEPS.set(STEPS.get() + 1);
     }
 
-    /// Numbers of live spans.
-    const LIVE: [usize; 3] = [10, 1000, if cfg!(debug_assertions) { 50_000 } else { 1_000_000 }];
+    /// Numbers of live spans. Miri looks at each access, and is thousands of times slower.
+    const LIVE: [usize; 3] = match () {
+        () if cfg!(miri) => [10, 50, 250],
+        () if cfg!(debug_assertions) => [10, 1000, 50_000],
+        () => [10, 1000, 1_000_000],
+    };
     /// Measured calls at each number.
-    const CALLS: usize = 20_000;
+    const CALLS: usize = if cfg!(miri) { 200 } else { 20_000 };
 
     /// Random numbers from a seed.
     struct Numbers(u64);
@@ -398,8 +402,9 @@ mod steps {
     fn slabs_look_at_one_word_a_level() {
         for live in LIVE {
             let mut slab = Slab::new(Layout::new(64), Align::ONE).expect("a slot of some bytes");
+            let block = if cfg!(miri) { 1 << 13 } else { 1 << 25 };
             for _ in 0..8 {
-                slab.add_block(1 << 25).expect("a block of half a million slots");
+                slab.add_block(block).expect("a block of half a million slots");
             }
             let (allocating, freeing) = most(&mut slab, live, |_| Layout::new(64));
             std::println!("{live} live: {allocating} and {freeing} steps");
