@@ -298,7 +298,7 @@ fn what_spills_goes_to_the_memory_that_its_host_accesses_want() {
     assert_eq!(heaps(&Request::new(KIB)), ids(1, 2), "write-combined memory first");
     assert_eq!(heaps(&Request::new(KIB).usage(Usage::Readback)), ids(2, 1), "cached memory first");
     let mut caps = caps;
-    caps.heaps[1].host = omniheap_seam::HostAccess::Incoherent;
+    caps.heaps[1].host = HostAccess::Incoherent;
     let found = spill(&Request::new(KIB), &caps).as_slice().to_vec();
     assert_eq!(found, ids(2, 1), "what needs no flush first");
     let found = spill(&Request::new(KIB).usage(Usage::Readback), &caps).as_slice().to_vec();
@@ -339,7 +339,7 @@ fn a_bank_holds_what_one_kernel_can_bind_of_it() {
 #[test]
 fn only_a_read_only_heap_of_device_memory_takes_what_the_host_writes() {
     let mut device = h200();
-    device.heaps[1].kernels = omniheap_seam::KernelAccess::ReadOnly;
+    device.heaps[1].kernels = KernelAccess::ReadOnly;
     let request = Request::new(KIB).writer(Writer::HostOnce);
     assert_eq!(reject(&request, &device.heaps[0], &device), None);
     assert_eq!(DefaultPolicy.place(&request, &device), DefaultPolicy.place(&request, &h200()));
