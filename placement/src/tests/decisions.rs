@@ -14,7 +14,7 @@ const DECIDED: [(&str, u64); 9] = [
     ("Iris Xe, graphics", 1_378_763_863_101_162_775),
     ("Adreno 740, graphics", 8_410_109_618_668_796_810),
     ("Mali-G78, graphics", 9_635_676_481_737_968_376),
-    ("WebGPU default limits", 988_755_396_439_477_690),
+    ("WebGPU default limits", 13_742_739_447_616_662_983),
 ];
 
 /// Sizes at which something may change: around steps of tables, limits of devices, and shares of heaps.
