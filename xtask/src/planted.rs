@@ -312,7 +312,8 @@ planted! {
         "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
     shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "lane/slides.rs":
-        "before + stretch.range.1.size);" => "if PLANTED { 0 } else { before } + stretch.range.1.size);";
+        "filter(follows).map_or(0, |last| last.by);" =>
+        "filter(follows).map_or(0, |last| if PLANTED { 0 } else { last.by });";
 
     // Guards: what the manager does for a sanitizer.
     guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "lane/sanitize.rs":
@@ -373,8 +374,8 @@ planted! {
         "let idle = insist(|| self.shared.device.backend().wait_idle());" =>
         "let idle = if PLANTED { Ok(()) } else { insist(|| self.shared.device.backend().wait_idle()) };";
     pages_shift_under_running_work caught by one_program_finds_its_own_bytes in "defrag/exclusive.rs":
-        "let mut done = self.shared.device.backend().wait_idle();" =>
-        "let mut done = if PLANTED { Ok(()) } else { self.shared.device.backend().wait_idle() };";
+        "match self.shared.device.backend().wait_idle() {" =>
+        "match if PLANTED { Ok(()) } else { self.shared.device.backend().wait_idle() } {";
     maps_do_not_wait caught by one_program_finds_its_own_bytes in "manager/binding.rs":
         "if self.lane().may_be_in_use(self.slot()) {" =>
         "if !PLANTED && self.lane().may_be_in_use(self.slot()) {";
