@@ -16,12 +16,17 @@ use OmniheapStatus as Status;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs one story of this file in a process with a variable set.
-fn run(story: &str, variable: &str, value: &Path) {
+/// Tells a story in a process of its own with a variable set: runs the test `name`, which calls this, once more.
+fn alone(name: &str, variable: &str, value: &Path, story: impl Fn()) {
+    const IS_ALONE: &str = "OMNIHEAP_TEST_ALONE";
+    if std::env::var_os(IS_ALONE).is_some() {
+        return story();
+    }
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", story, "--ignored"]).env(variable, value);
+    command.args(["--exact", name, "--nocapture"]).env(IS_ALONE, "1").env(variable, value);
     let output = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
@@ -78,15 +83,13 @@ fn a_c_program_is_a_tenant() {
     thread::scope(|scope| {
         scope.spawn(|| server.run(|| stop.load(Ordering::Relaxed)).expect("it serves"));
         let _stop = Stop(&stop);
-        run("a_tenant", VARIABLE, &path);
+        alone("a_c_program_is_a_tenant", VARIABLE, &path, is_a_tenant);
     });
     let _ = std::fs::remove_file(path.with_extension("sock.lock"));
 }
 
-#[test]
-#[ignore = "a story: run by a_c_program_is_a_tenant"]
-fn a_tenant() {
-    // What it takes is counted, what it keeps empty goes back when it is pressed, and nothing is left when it is closed.
+/// What it takes is counted, what it keeps empty goes back when it is pressed, and nothing is left when it is closed.
+fn is_a_tenant() {
     let manager = open(c"host").expect("it is there");
     let (live, empty) = (allocate(manager, 8 * MIB), allocate(manager, 64 * MIB));
     let taken = held().expect("this process is a tenant");
@@ -115,44 +118,37 @@ fn a_tenant() {
 
 #[test]
 fn without_its_arbiter_no_device_is_opened() {
-    run("no_arbiter", VARIABLE, Path::new("/nowhere/%d.sock"));
-}
-
-#[test]
-#[ignore = "a story: run by without_its_arbiter_no_device_is_opened"]
-fn no_arbiter() {
-    assert_eq!(open(c"host"), Err(Status::InvalidConfig));
-    assert!(message().contains("OMNIHEAP_ARBITER names no arbiter"), "{}", message());
+    alone(
+        "without_its_arbiter_no_device_is_opened",
+        VARIABLE,
+        Path::new("/nowhere/%d.sock"),
+        || {
+            assert_eq!(open(c"host"), Err(Status::InvalidConfig));
+            assert!(message().contains("OMNIHEAP_ARBITER names no arbiter"), "{}", message());
+        },
+    );
 }
 
 #[test]
 fn a_limit_that_is_no_size_is_an_error() {
-    run("nonsense", "OMNIHEAP_LIMIT", Path::new("lots"));
-}
-
-#[test]
-#[ignore = "a story: run by a_limit_that_is_no_size_is_an_error"]
-fn nonsense() {
-    for backend in [c"host", c"vulkan"] {
-        let refused = open(backend).err();
-        assert!(
-            matches!(refused, Some(Status::InvalidConfig | Status::Unsupported)),
-            "{refused:?}"
-        );
-    }
-    assert_eq!(open(c"host"), Err(Status::InvalidConfig));
-    assert!(message().contains("OMNIHEAP_LIMIT is no size"), "{}", message());
+    alone("a_limit_that_is_no_size_is_an_error", "OMNIHEAP_LIMIT", Path::new("lots"), || {
+        for backend in [c"host", c"vulkan"] {
+            let refused = open(backend).err();
+            assert!(
+                matches!(refused, Some(Status::InvalidConfig | Status::Unsupported)),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(open(c"host"), Err(Status::InvalidConfig));
+        assert!(message().contains("OMNIHEAP_LIMIT is no size"), "{}", message());
+    });
 }
 
 #[test]
 fn a_limit_holds() {
-    run("limited", "OMNIHEAP_LIMIT", Path::new("16MiB"));
-}
-
-#[test]
-#[ignore = "a story: run by a_limit_holds"]
-fn limited() {
-    let manager = open(c"host").expect("it is there");
-    assert_eq!(allocate(manager, 17 * MIB).err(), Some(Status::OverBudget));
-    allocate(manager, 8 * MIB).expect("it fits");
+    alone("a_limit_holds", "OMNIHEAP_LIMIT", Path::new("16MiB"), || {
+        let manager = open(c"host").expect("it is there");
+        assert_eq!(allocate(manager, 17 * MIB).err(), Some(Status::OverBudget));
+        allocate(manager, 8 * MIB).expect("it fits");
+    });
 }

@@ -147,14 +147,18 @@ fn a_map_of_device_memory_waits_for_earlier_owners() {
     assert_eq!(waits(), 1, "once is enough");
 }
 
-/// Three frames in flight, as an engine has them: after the first few, nothing is asked of the driver.
+/// Up to three frames in flight, as an engine has them: the driver is asked for the memory of a frame more in flight, and never again.
 #[test]
 fn frames_in_flight_take_turns_without_driver_calls() {
     for size in [64 * KIB, 16 * MIB] {
         let (host, manager) = open(ManagerConfig::default());
         let sink = manager.allocate(&Request::new(size).on(MAIN)).expect("room");
+        let now = || {
+            let held = manager.heap_use(STAGING).expect("there").reserved;
+            (manager.report().driver_calls, held)
+        };
         let mut points = Vec::new();
-        let mut warm = None;
+        let mut before = now();
         for n in 0..200u8 {
             let frame =
                 manager.allocate(&Request::new(size).usage(Usage::Upload).on(MAIN)).expect("room");
@@ -165,12 +169,11 @@ fn frames_in_flight_take_turns_without_driver_calls() {
             if n >= 2 {
                 host.wait(points[usize::from(n) - 2]).expect("open");
             }
-            let used = manager.heap_use(STAGING).expect("there").reserved;
-            let now = (manager.report().driver_calls, used);
-            if n >= 8 {
-                assert_eq!(*warm.get_or_insert(now), now, "frame {n} of {size} bytes");
-            }
+            // How many frames are in flight at once is up to the device's own speed.
+            let after = now();
+            assert!(after == before || after.1 > before.1, "frame {n} of {size} bytes: {after:?}");
+            before = after;
         }
-        assert!(warm.is_some_and(|(_, held)| held <= 4 * size.max(MIB)), "{warm:?}");
+        assert!(before.1 <= 4 * size.max(MIB), "{before:?}");
     }
 }
