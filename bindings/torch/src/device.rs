@@ -378,6 +378,11 @@ impl<B: Streams> Device<B> {
         self.graphs.end(self.manager.backend(), pool);
     }
 
+    /// Ends the capture that this thread began last and that failed.
+    pub(crate) fn fail(&self) {
+        self.late.freed(self.graphs.fail(&self.manager));
+    }
+
     pub(crate) fn hold(&self, pool: PoolId, split: Split) {
         self.graphs.hold(pool, split);
     }

@@ -277,6 +277,16 @@ pub extern "C" fn omniheap_torch_end_pool(device: c_int, pool: PoolId) {
     });
 }
 
+/// Ends what `omniheap_torch_begin_pool` began last on this thread, where it has not ended: PyTorch ends nothing when a capture fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_capture_failed(device: c_int) -> c_int {
+    guarded(|| {
+        let found = state::device(device).map_err(failed("capture"))?;
+        on!(found, it => it.fail());
+        Ok(())
+    })
+}
+
 /// One user of a pool less; the last one ends it.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_release_pool(device: c_int, pool: PoolId) {

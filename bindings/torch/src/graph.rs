@@ -16,6 +16,7 @@ use omniheap::strategy::Key;
 use omniheap::{AllocateError, Allocation, Manager, seam::Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
 
 /// PyTorch's name for a pool.
 #[repr(C)]
@@ -75,7 +76,7 @@ pub(crate) struct Graphs<B: Streams> {
 
 struct Inner<B: Streams> {
     /// Captures that were announced and have not ended.
-    open: Vec<(PoolId, Option<Filter>)>,
+    open: Vec<Open>,
     /// Other captures that are not known to have ended.
     found: Vec<Found>,
     pools: HashMap<Owner, Pool<B>>,
@@ -83,6 +84,13 @@ struct Inner<B: Streams> {
     ended: Vec<Ended<B>>,
     /// Grows with every pool and every end of a capture, to tell which came first.
     clock: u64,
+}
+
+/// A capture that was announced.
+struct Open {
+    pool: PoolId,
+    filter: Option<Filter>,
+    thread: ThreadId,
 }
 
 /// Memory of a graph that is gone.
@@ -181,7 +189,7 @@ impl<B: Streams> Graphs<B> {
         let users = inner.announced(pool);
         users.users += 1;
         users.captured = NEVER;
-        inner.open.push((pool, filter));
+        inner.open.push(Open { pool, filter, thread: thread::current().id() });
         self.count(&inner);
         drop(inner);
         backend.begin_capture();
@@ -189,15 +197,29 @@ impl<B: Streams> Graphs<B> {
 
     /// Ends what [`begin`](Self::begin) began; the pool stays.
     pub(crate) fn end(&self, backend: &B, pool: PoolId) {
+        self.end_open(backend, |open| open.pool == pool);
+    }
+
+    /// Ends what this thread began last, where it has not ended: its capture failed, so that no graph will release the pool.
+    /// Returns how many blocks go back.
+    pub(crate) fn fail(&self, manager: &Manager<B>) -> u64 {
+        let this = thread::current().id();
+        let failed = self.end_open(manager.backend(), |open| open.thread == this);
+        failed.map_or(0, |pool| self.release(manager, pool))
+    }
+
+    /// Ends the last of the open captures that `is_it` says; returns its pool.
+    fn end_open(&self, backend: &B, is_it: impl Fn(&Open) -> bool) -> Option<PoolId> {
         let mut inner = lock(&self.inner);
-        let Some(at) = inner.open.iter().rposition(|(open, _)| *open == pool) else { return };
-        inner.open.remove(at);
-        if inner.open.iter().all(|(open, _)| *open != pool) {
+        let at = inner.open.iter().rposition(is_it)?;
+        let pool = inner.open.remove(at).pool;
+        if inner.open.iter().all(|open| open.pool != pool) {
             inner.note_captured(Owner::Announced(pool));
         }
         self.count(&inner);
         drop(inner);
         backend.end_capture();
+        Some(pool)
     }
 
     /// One user more, of a pool whose requests share blocks or do not.
@@ -231,8 +253,8 @@ impl<B: Streams> Graphs<B> {
         stream: *mut c_void,
     ) -> Option<Result<(u64, Kept), AllocateError>> {
         let mut inner = lock(&self.inner);
-        let takes = |filter: &Option<Filter>| filter.as_ref().is_none_or(|f| f.accepts(stream));
-        let pool = inner.open.iter().rev().find(|(_, filter)| takes(filter))?.0;
+        let takes = |open: &&Open| open.filter.as_ref().is_none_or(|it| it.accepts(stream));
+        let pool = inner.open.iter().rev().find(takes)?.pool;
         Some(inner.take(Owner::Announced(pool), manager, size, stream))
     }
 

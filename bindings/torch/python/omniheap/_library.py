@@ -60,6 +60,7 @@ def _declare(lib):
         ("segments", text, [number]),
         ("watch", number, [pointer]),
         ("attach", number, []),
+        ("capture_failed", number, [number]),
         ("hold_pool", number, [number, ctypes.c_uint64, ctypes.c_uint64, number]),
         ("pool_users", number, [number, ctypes.c_uint64, ctypes.c_uint64]),
         ("report", number, [number, text]),

@@ -1,5 +1,7 @@
-"""`torch.cuda.MemPool` where omniheap is PyTorch's allocator: PyTorch's own class refuses every allocator but its own."""
+"""`torch.cuda.MemPool` and captures where omniheap is PyTorch's allocator: PyTorch's own class refuses every allocator but its own."""
 
+import contextlib
+import functools
 import weakref
 
 from ._library import OmniheapError, load
@@ -42,6 +44,37 @@ def install(torch):
 
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
     torch._C._cuda_getCheckpointState = _refuse_checkpoint
+    _end_failed_captures(torch)
+
+
+def _end_failed_captures(torch):
+    """Has the library hear of captures that fail: PyTorch does not end them, and memory that other streams used would wait for that end."""
+    graphs = torch.cuda.CUDAGraph
+    begin, end = graphs.capture_begin, graphs.capture_end
+
+    @contextlib.contextmanager
+    def watched(graph):
+        try:
+            yield
+        except BaseException:
+            # A capture goes on where somebody tried to end it on another stream than its own.
+            with torch.cuda.stream(graph._omniheap_stream):
+                if not torch.cuda.is_current_stream_capturing():
+                    load().omniheap_torch_capture_failed(torch.cuda.current_device())
+            raise
+
+    @functools.wraps(begin)
+    def capture_begin(self, *arguments, **more):
+        self._omniheap_stream = torch.cuda.current_stream()
+        with watched(self):
+            begin(self, *arguments, **more)
+
+    @functools.wraps(end)
+    def capture_end(self):
+        with watched(self):
+            end(self)
+
+    graphs.capture_begin, graphs.capture_end = capture_begin, capture_end
 
 
 def _refuse_checkpoint(*_):

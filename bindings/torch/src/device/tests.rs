@@ -352,6 +352,32 @@ fn memory_of_a_watched_graph_goes_back_once_the_driver_says_that_it_is_gone() {
 }
 
 #[test]
+fn a_capture_that_failed_holds_up_nobody() {
+    let device = with_streams([1, 2]);
+    let pool = PoolId { captured: 1, named: 0 };
+    free(&device, take(&device, MIB, 1));
+    let before = reserved(&device);
+    // SAFETY: without a filter, every stream belongs to the capture.
+    unsafe { device.begin(pool, ptr::null_mut()) };
+    let inside = take(&device, 12 * MIB, 1);
+    assert_eq!(device.users(pool), 1);
+    std::thread::scope(|scope| scope.spawn(|| device.fail()).join().expect("no panic"));
+    assert_eq!(device.users(pool), 1, "another thread began it");
+    device.fail();
+    device.fail();
+    free(&device, inside);
+    synchronize(&device);
+    // Memory that another stream used comes back, and so does what was captured.
+    for _ in 0..100 {
+        let shared = take(&device, MIB, 1);
+        device.use_on(shared, stream(2)).expect("it lives").expect("open");
+        free(&device, shared);
+        synchronize(&device);
+    }
+    assert!(reserved(&device) <= before + 4 * MIB, "{} bytes", reserved(&device));
+}
+
+#[test]
 fn empty_blocks_of_a_graph_that_is_gone_go_back_though_its_result_lives() {
     let device = with_streams([1]);
     let pool = PoolId { captured: 1, named: 0 };
