@@ -1,9 +1,9 @@
 //! What a program says and hears when a pool sleeps, and where the bytes go meanwhile.
 #![expect(unsafe_code, reason = "declares what a caller promises who sleeps over pins")]
 use crate::event::AllocationId;
-use crate::{Error, ErrorKind, Point, Privacy, Result};
+use crate::{Error, ErrorKind, HostPin, Point, Privacy, Result};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::fmt;
+use core::{fmt, ptr::NonNull};
 
 /// Copies one piece: its offset in the allocation, and its bytes.
 pub type PutPiece<'a> = dyn FnMut(u64, &mut [u8]) -> Result<()> + 'a;
@@ -23,6 +23,12 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
     fn prepare(&self, bytes: u64) -> Result<()> {
         let _ = bytes;
         Ok(())
+    }
+
+    /// Has `pinner` pin the host memory that the bytes will be copied to, where the store keeps such memory. Copies are slower
+    /// without it, so that failures are the store's own business.
+    fn pin(&self, pinner: &HostPinner<'_>) {
+        let _ = pinner;
     }
 
     /// Keeps `size` bytes under `id`. `copy` fills each piece.
@@ -57,6 +63,37 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
     /// Returns whether it keeps bytes at all. Where not, it is never asked, and allocations wake up zeroed.
     fn keeps_bytes(&self) -> bool {
         true
+    }
+}
+
+/// Pins host memory for the copies of a pool's device.
+pub struct HostPinner<'a>(&'a PinHost<'a>);
+
+/// A device's way to pin: where the bytes begin, and how many there are. They stay mapped until the pin is dropped.
+pub(crate) type PinHost<'a> = dyn Fn(NonNull<u8>, usize) -> Result<Option<HostPin>> + 'a;
+
+impl<'a> HostPinner<'a> {
+    pub(crate) const fn new(pin: &'a PinHost<'a>) -> Self {
+        Self(pin)
+    }
+
+    /// Pins bytes until the returned value is dropped; nothing is returned where they are pinned already.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the device pins no memory of others; otherwise the driver's error.
+    ///
+    /// # Safety
+    ///
+    /// The `size` bytes from `start` on stay mapped until the returned value is dropped.
+    pub unsafe fn pin(&self, start: NonNull<u8>, size: usize) -> Result<Option<HostPin>> {
+        (self.0)(start, size)
+    }
+}
+
+impl fmt::Debug for HostPinner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostPinner").finish_non_exhaustive()
     }
 }
 

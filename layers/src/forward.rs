@@ -4,7 +4,7 @@ use crate::{Call, CallKind, Hooks, Layer, Wrapped};
 use core::ptr::NonNull;
 use omniheap_seam::{
     Address, Argument, Backend, Caps, DriverBudget, Epoch, Export, Exported, HeapBudget, HeapId,
-    Kernel, Launch, Map, Move, Page, Place, Point, ProgramId, Remap, Result, SystemLimit,
+    HostPin, Kernel, Launch, Map, Move, Page, Place, Point, ProgramId, Remap, Result, SystemLimit,
     TimelineId, Timelines, Transfer,
 };
 
@@ -120,6 +120,10 @@ unsafe impl<B: Backend, H: Hooks> Transfer for Layer<B, H> {
             .map(|m| Move { from: place(&m.from), to: place(&m.to), size: m.size })
             .collect();
         self.around(&call, || self.transfer().copy(on, &unwrapped))
+    }
+    unsafe fn pin_host(&self, start: NonNull<u8>, size: usize) -> Result<Option<HostPin>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.transfer().pin_host(start, size) }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::lock;
 use crate::memory::{ALIGN, Memory};
 use core::ptr::NonNull;
 use omniheap_core::strategy::{BlockId, Grant, Strategy, Tlsf};
-use omniheap_core::{Align, Class, ErrorKind, Layout, Result};
+use omniheap_core::{Align, Class, ErrorKind, HostPinner, Layout, Result};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Every stretch starts at, and is a multiple of, this.
@@ -118,6 +118,15 @@ impl Arena {
             missing -= piece;
         }
         Ok(())
+    }
+
+    /// Has a device pin all memory that the arena holds, so that copies run at the speed of the link.
+    pub(crate) fn pin(&self, pinner: &HostPinner<'_>) {
+        let pieces: Vec<_> = lock(&self.inner.divided).pieces.iter().flatten().cloned().collect();
+        let failed = pieces.iter().find_map(|piece| piece.pin(pinner).err());
+        if let Some(error) = failed.filter(|error| error.kind() != ErrorKind::Unsupported) {
+            tracing::warn!(%error, "host memory was not pinned: copies take longer");
+        }
     }
 
     /// As [`prepare`](Self::prepare), by a thread in the background; failures are logged, and met again by whoever takes.

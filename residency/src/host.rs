@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 use crate::arena::{Arena, Stretch};
 use crate::lock;
-use omniheap_core::{AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result};
+use omniheap_core::{
+    AllocationId, BackingStore, ErrorKind, GetPiece, HostPinner, Privacy, PutPiece, Result,
+};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -58,6 +60,10 @@ impl HostStore {
 impl BackingStore for HostStore {
     fn prepare(&self, bytes: u64) -> Result<()> {
         self.arena.prepare(bytes)
+    }
+
+    fn pin(&self, pinner: &HostPinner<'_>) {
+        self.arena.pin(pinner);
     }
 
     fn put(

@@ -1,7 +1,9 @@
 //! Host memory taken straight from the system, filled by several threads.
 #![expect(unsafe_code, reason = "maps memory, and hands out parts of it")]
+use crate::lock;
 use core::ptr::NonNull;
-use omniheap_core::{ErrorKind, Result};
+use omniheap_core::{ErrorKind, HostPin, HostPinner, Result};
+use std::sync::Mutex;
 
 /// A piece starts at a multiple of this: a large page of most machines.
 pub(crate) const ALIGN: usize = 2 << 20;
@@ -11,6 +13,8 @@ pub(crate) const ALIGN: usize = 2 << 20;
 pub(crate) struct Memory {
     start: NonNull<u8>,
     size: usize,
+    /// Devices that have it pinned.
+    pins: Mutex<Vec<HostPin>>,
 }
 
 // SAFETY: it owns the bytes from `start` on, which may be used from any thread.
@@ -24,13 +28,21 @@ impl Memory {
         debug_assert!(size > 0 && size.is_multiple_of(ALIGN));
         let start = system::map(size)
             .ok_or(ErrorKind::OutOfHostMemory.because("the system maps no more memory"))?;
-        let memory = Self { start, size };
+        let memory = Self { start, size, pins: Mutex::default() };
         memory.populate(threads)?;
         Ok(memory)
     }
 
     pub(crate) const fn size(&self) -> usize {
         self.size
+    }
+
+    /// Has a device pin it, unless it is pinned already.
+    pub(crate) fn pin(&self, pinner: &HostPinner<'_>) -> Result<()> {
+        // SAFETY: the bytes are mapped until `drop`, which drops the pins first.
+        let pin = unsafe { pinner.pin(self.start, self.size) }?;
+        lock(&self.pins).extend(pin);
+        Ok(())
     }
 
     /// Returns a pointer to a byte inside.
@@ -58,6 +70,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        lock(&self.pins).clear();
         // SAFETY: mapped by `take` with this size, and nothing refers to it once its owner is gone.
         unsafe { system::unmap(self.start, self.size) };
     }

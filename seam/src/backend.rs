@@ -5,9 +5,11 @@ mod exported;
 mod place;
 mod remap;
 
-use crate::{Argument, Caps, Epoch, HeapId, Kernel, Point, ProgramId, Result, TimelineId};
-use alloc::{string::String, vec::Vec};
-use core::ptr::NonNull;
+use crate::{
+    Argument, Caps, Epoch, ErrorKind, HeapId, Kernel, Point, ProgramId, Result, TimelineId,
+};
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::{any::Any, fmt, ptr::NonNull};
 
 pub use exported::{Descriptor, Exported};
 pub use place::{Move, Place};
@@ -199,6 +201,37 @@ pub unsafe trait Transfer: Send + Sync {
     ///
     /// As for [`write`](Self::write), and as for [`CopyCaps::check_batch`](crate::CopyCaps::check_batch).
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Self::Block>]) -> Result<()>;
+
+    /// Pins host memory, so that [`write`](Self::write) and [`read`](Self::read) copy it at the speed of the link. It stays pinned until
+    /// the returned value is dropped or the device is closed. Nothing is returned where it is pinned already.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where this backend pins no memory of others; otherwise the driver's error.
+    ///
+    /// # Safety
+    ///
+    /// The `size` bytes from `start` on stay mapped until the returned value is dropped.
+    unsafe fn pin_host(&self, start: NonNull<u8>, size: usize) -> Result<Option<HostPin>> {
+        let _ = (start, size);
+        Err(ErrorKind::Unsupported.into())
+    }
+}
+
+/// Host memory that a device has pinned, until this is dropped.
+pub struct HostPin(Box<dyn Any + Send + Sync>);
+
+impl HostPin {
+    /// Wraps what unpins the memory when it is dropped.
+    pub fn new(unpins: impl Send + Sync + 'static) -> Self {
+        Self(Box::new(unpins))
+    }
+}
+
+impl fmt::Debug for HostPin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HostPin").field(&self.0.type_id()).finish()
+    }
 }
 
 /// Capability: a block has an address that kernels can dereference.

@@ -1,8 +1,8 @@
 //! Dynamic dispatch, paid for only by those who ask.
 #![expect(unsafe_code, reason = "forwards the unsafe contract of Backend")]
 use crate::{
-    Address, Argument, Backend, Caps, DriverBudget, Export, Exported, HeapId, Kernel, Launch, Map,
-    Move, Page, Place, ProgramId, Remap, Result, TimelineId, Timelines, Transfer,
+    Address, Argument, Backend, Caps, DriverBudget, Export, Exported, HeapId, HostPin, Kernel,
+    Launch, Map, Move, Page, Place, ProgramId, Remap, Result, TimelineId, Timelines, Transfer,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{any::Any, ptr::NonNull};
@@ -128,6 +128,10 @@ unsafe impl<B: Backend> Transfer for Erased<B> {
             .map(|m| Move { from: self.place(&m.from), to: self.place(&m.to), size: m.size })
             .collect();
         self.transfer().copy(on, &moves)
+    }
+    unsafe fn pin_host(&self, start: NonNull<u8>, size: usize) -> Result<Option<HostPin>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.transfer().pin_host(start, size) }
     }
 }
 

@@ -86,6 +86,8 @@ functions! {
         mem_free = b"cuMemFree_v2\0": fn(CUdeviceptr);
         host_alloc = b"cuMemHostAlloc\0": fn(*mut *mut c_void, usize, c_uint);
         host_free = b"cuMemFreeHost\0": fn(*mut c_void);
+        host_register = b"cuMemHostRegister_v2\0": fn(*mut c_void, usize, c_uint);
+        host_unregister = b"cuMemHostUnregister\0": fn(*mut c_void);
         host_address = b"cuMemHostGetDevicePointer_v2\0": fn(*mut CUdeviceptr, *mut c_void, c_uint);
         managed_alloc = b"cuMemAllocManaged\0": fn(*mut CUdeviceptr, usize, c_uint);
         pointer_attributes = b"cuPointerGetAttributes\0":

@@ -5,7 +5,7 @@
 )]
 use crate::{
     Block, BlockKind, Driver, Finding, Memory, Programs, Registry, Source, Staging,
-    compact::Compactor, selftest,
+    compact::Compactor, pins::Pins, selftest,
 };
 use core::{
     fmt,
@@ -39,6 +39,7 @@ pub struct Device<D: Driver> {
     is_managed_tried: AtomicBool,
     timelines: Registry<D>,
     staging: Staging<D>,
+    pub(crate) pins: Arc<Pins<D>>,
     pub(crate) programs: Programs<D>,
     pub(crate) compactor: Compactor<D>,
     driver: Arc<D>,
@@ -57,6 +58,7 @@ impl<D: Driver> Device<D> {
             described,
             timelines,
             staging: Staging::new(&driver),
+            pins: Pins::new(&driver),
             programs: Programs::default(),
             compactor: Compactor::default(),
             driver,

@@ -71,7 +71,7 @@ pub trait Driver: CopyDriver + MemoryDriver + IpcDriver + CodeDriver {
 ///   earlier.
 /// - Pinned memory has the bytes that were asked for, at a cache line's start, for host and device.
 #[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
-pub unsafe trait StreamDriver: Send + Sync {
+pub unsafe trait StreamDriver: Send + Sync + 'static {
     /// A stream's handle.
     type Stream: Copy + Send + Sync;
     /// An event's handle.
@@ -186,6 +186,20 @@ pub unsafe trait StreamDriver: Send + Sync {
     ///
     /// `host` is pinned memory that this driver allocated, is freed once, and nothing uses it.
     unsafe fn free_host(&self, host: *mut u8) -> Result<()>;
+
+    /// Pins memory that somebody else mapped.
+    ///
+    /// # Safety
+    ///
+    /// The bytes stay mapped until they are unpinned.
+    unsafe fn pin(&self, start: NonNull<u8>, size: usize) -> Result<()>;
+
+    /// Ends what [`pin`](Self::pin) began.
+    ///
+    /// # Safety
+    ///
+    /// `start` was pinned and is unpinned once; no copy uses the bytes.
+    unsafe fn unpin(&self, start: NonNull<u8>) -> Result<()>;
 
     /// Copies from pinned memory to the device, in stream order.
     ///

@@ -13,6 +13,7 @@ mod launch;
 mod marks;
 mod module;
 pub mod pieces;
+mod pins;
 pub mod positions;
 mod programs;
 mod registry;

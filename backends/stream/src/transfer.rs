@@ -5,7 +5,8 @@ use crate::{
     compact::is_packable,
     pieces::{FEWEST, Table},
 };
-use omniheap_seam::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use core::ptr::NonNull;
+use omniheap_seam::{ErrorKind, HostPin, Move, Place, Result, TimelineId, Transfer};
 use std::thread;
 
 /// Writes up to this length fill a bounce together.
@@ -89,6 +90,11 @@ unsafe impl<D: Driver> Transfer for Device<D> {
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Self::Block>]) -> Result<()> {
         self.compactor.tables.with(|table| self.copy_with(table, on, moves))
+    }
+
+    unsafe fn pin_host(&self, start: NonNull<u8>, size: usize) -> Result<Option<HostPin>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.pins.pin(start, size) }
     }
 }
 
@@ -179,6 +185,7 @@ impl<D: Driver> Device<D> {
     /// Returns whether a slice may be handed to the driver as it is.
     fn is_pinned(&self, bytes: &[u8]) -> bool {
         let start = || bytes.as_ptr().expose_provenance() as u64;
-        bytes.len() >= ASK_IF_PINNED && self.driver().holds(start(), bytes.len() as u64)
+        self.pins.hold(bytes)
+            || bytes.len() >= ASK_IF_PINNED && self.driver().holds(start(), bytes.len() as u64)
     }
 }

@@ -52,6 +52,7 @@ impl<B: Backend> Pool<B> {
         let mut closed = self.close(sleep)?;
         if sleep.store.keeps_bytes() {
             sleep.store.prepare(closed.0.iter().map(|lane| lane.away_bytes().1).sum())?;
+            self.shared.device.pin_for(&*sleep.store);
         }
         let mut slept = Slept::default();
         for lane in &closed.0 {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 const STREAM_NON_BLOCKING: u32 = 0x1;
 const EVENT_DISABLE_TIMING: u32 = 0x2;
+const REGISTER_PORTABLE: u32 = 0x1;
 /// The driver's own handle of the stream that zero stands for too.
 const LEGACY: CUstream = ptr::without_provenance_mut(1);
 /// Capture states of a stream: not captured, and captured without an error.
@@ -219,6 +220,17 @@ unsafe impl StreamDriver for Driver {
     unsafe fn free_host(&self, host: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise is the function's precondition.
         self.release(|fns| unsafe { (fns.host_free)(host.cast()) })
+    }
+
+    unsafe fn pin(&self, start: NonNull<u8>, size: usize) -> Result<()> {
+        let _current = self.enter()?;
+        // SAFETY: the caller's promise is the function's precondition.
+        check(unsafe { (self.fns.host_register)(start.as_ptr().cast(), size, REGISTER_PORTABLE) })
+    }
+
+    unsafe fn unpin(&self, start: NonNull<u8>) -> Result<()> {
+        // SAFETY: the caller's promise is the function's precondition.
+        self.release(|fns| unsafe { (fns.host_unregister)(start.as_ptr().cast()) })
     }
 
     unsafe fn write(

@@ -18,6 +18,7 @@ use crate::sys::{
 
 /// The runtime calls a destructor without promising that anything waits for it.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
+const REGISTER_PORTABLE: u32 = 0x1;
 /// A graph takes over the caller's reference.
 const MOVE: u32 = 1;
 
@@ -206,6 +207,19 @@ unsafe impl StreamDriver for Driver {
     unsafe fn free_host(&self, host: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise is the function's precondition.
         self.release(|core| unsafe { (core.hipHostFree)(host.cast()) })
+    }
+
+    unsafe fn pin(&self, start: NonNull<u8>, size: usize) -> Result<()> {
+        let table = self.api.managed.as_ref().ok_or(ErrorKind::Unsupported)?;
+        let _current = self.enter()?;
+        // SAFETY: the caller's promise is the function's precondition.
+        check(unsafe { (table.hipHostRegister)(start.as_ptr().cast(), size, REGISTER_PORTABLE) })
+    }
+
+    unsafe fn unpin(&self, start: NonNull<u8>) -> Result<()> {
+        let table = self.api.managed.as_ref().ok_or(ErrorKind::Unsupported)?;
+        // SAFETY: the caller's promise is the function's precondition.
+        self.release(|_| unsafe { (table.hipHostUnregister)(start.as_ptr().cast()) })
     }
 
     unsafe fn write(

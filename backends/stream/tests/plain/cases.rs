@@ -2,13 +2,14 @@
 #![expect(unsafe_code, reason = "launches kernels, and makes a reservation")]
 use crate::driver::{Call, Function, Plain, SYMBOL};
 use crate::rig::{Block, CONSTANT, DEVICE, Device, Kind, PAGE, allocate, at, free, open};
-use core::sync::atomic::Ordering;
+use core::{ptr::NonNull, sync::atomic::Ordering};
 use omniheap_core::{
     self as seam, Align, Argument, DriverBudget as _, ErrorKind, Kernel, Launch as _, Map as _,
     Move, Page, ProgramId, Result, Slot, TimelineId, Transfer as _,
 };
 use omniheap_stream::{
-    BlockSource, CodeDriver, Feature, IpcHandle, Launch, MemoryDriver, Positions, Rows, Verdict,
+    BOUNCE, BlockSource, CodeDriver, Feature, IpcHandle, Launch, MemoryDriver, Positions, Rows,
+    Verdict, lock,
     selftest::{Claims, PROBE, run, stamp},
 };
 use std::sync::Arc;
@@ -336,4 +337,34 @@ fn borrowed_memory_is_written_and_left_to_its_owner() {
     device.let_go(&borrowed).expect("it is the device's own");
     assert_eq!(device.used(DEVICE), before);
     free(&device, owned).expect("nothing uses it");
+}
+
+#[test]
+fn pinned_memory_of_others_goes_as_it_is_until_its_pin_or_the_device_is_gone() {
+    let device = open();
+    let (driver, target) = (Arc::clone(device.driver()), block(&device, BOUNCE as u64));
+    driver.is_short.store(true, Ordering::Relaxed); // It knows of no pinned memory by itself.
+    let mut pieces = [vec![3_u8; BOUNCE], vec![4; BOUNCE]];
+    let write = |bytes: &[u8]| {
+        device.write(MAIN, at(&target, 0), bytes).expect("in range");
+        driver.written_from.load(Ordering::Relaxed) == bytes.as_ptr().expose_provenance() as u64
+    };
+    assert!(!write(&pieces[0]), "by way of a bounce");
+    let [first, second] = pieces.each_mut().map(|piece| NonNull::from(&mut piece[0]));
+    // SAFETY: the pieces outlive the pins.
+    let pin = |start| unsafe { device.pin_host(start, BOUNCE) }.expect("mapped");
+    let mut pins = [first, second].map(pin);
+    assert!(pins.iter().all(Option::is_some));
+    assert!(pin(first).is_none(), "it is pinned already");
+    assert!(pieces.iter().all(|piece| write(piece) && write(&piece[4096..])));
+    pins[0] = None;
+    assert!(!write(&pieces[0]) && write(&pieces[1]));
+    driver.is_unsure.store(true, Ordering::Relaxed);
+    // SAFETY: as above.
+    assert_eq!(kind(unsafe { device.pin_host(first, BOUNCE) }.map(drop)), Some(ErrorKind::Driver));
+    assert_eq!(lock(&driver.pinned).len(), 1);
+    drop(target);
+    drop(device);
+    assert!(lock(&driver.pinned).is_empty());
+    drop(pins);
 }

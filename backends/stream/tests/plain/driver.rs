@@ -50,6 +50,8 @@ type Meanwhile = Box<dyn FnOnce() + Send>;
 pub(crate) struct Plain {
     calls: Mutex<Vec<Call>>,
     live: Mutex<HashMap<u64, Layout>>,
+    /// Memory of others that is pinned.
+    pub(crate) pinned: Mutex<HashMap<usize, usize>>,
     numbers: AtomicU32,
     symbol: Mutex<[u64; 8]>,
     /// Work that waits, streams that die, and captures.
@@ -210,6 +212,17 @@ unsafe impl StreamDriver for Plain {
         let layout = lock(&self.live).remove(&(host.expose_provenance() as u64));
         // SAFETY: `take` gave it with this layout, and it is freed once: it was just taken out.
         unsafe { dealloc(host, layout.ok_or(ErrorKind::Driver)?) };
+        Ok(())
+    }
+    unsafe fn pin(&self, start: NonNull<u8>, size: usize) -> Result<()> {
+        self.verdict()?;
+        let before = lock(&self.pinned).insert(start.as_ptr().expose_provenance(), size);
+        assert!(before.is_none(), "pinned twice");
+        Ok(())
+    }
+    unsafe fn unpin(&self, start: NonNull<u8>) -> Result<()> {
+        let size = lock(&self.pinned).remove(&start.as_ptr().expose_provenance());
+        assert!(size.is_some(), "it was not pinned");
         Ok(())
     }
     unsafe fn write(&self, to: u64, from: *const u8, size: usize, _: u32) -> Result<()> {
