@@ -1,7 +1,7 @@
 //! What a program says and hears when a pool sleeps, and where the bytes go meanwhile.
 #![expect(unsafe_code, reason = "declares what a caller promises who sleeps over pins")]
 use crate::event::AllocationId;
-use crate::{Error, ErrorKind, HostPin, Point, Privacy, Result};
+use crate::{Backend, Error, ErrorKind, HostPin, Point, Privacy, Result};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{fmt, ptr::NonNull};
 
@@ -70,11 +70,14 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
 pub struct HostPinner<'a>(&'a PinHost<'a>);
 
 /// A device's way to pin: where the bytes begin, and how many there are. They stay mapped until the pin is dropped.
-pub(crate) type PinHost<'a> = dyn Fn(NonNull<u8>, usize) -> Result<Option<HostPin>> + 'a;
+type PinHost<'a> = dyn Fn(NonNull<u8>, usize) -> Result<Option<HostPin>> + 'a;
 
-impl<'a> HostPinner<'a> {
-    pub(crate) const fn new(pin: &'a PinHost<'a>) -> Self {
-        Self(pin)
+impl HostPinner<'_> {
+    /// Lets a store pin for the copies of a backend.
+    pub(crate) fn lend(backend: &impl Backend, store: &dyn BackingStore) {
+        let Some(transfer) = backend.as_transfer() else { return };
+        // SAFETY: only `pin` calls it, whose caller promises that the bytes stay mapped.
+        store.pin(&HostPinner(&|start, size| unsafe { transfer.pin_host(start, size) }));
     }
 
     /// Pins bytes until the returned value is dropped; nothing is returned where they are pinned already.

@@ -12,7 +12,6 @@ pub use driver_budget::DriverLimit;
 pub use system_limits::HeapLimit;
 
 use crate::event::{Backing, BlockNumber, Event, Observer, say};
-use crate::sleep::{BackingStore, HostPinner};
 use crate::{
     Backend, Error, ErrorKind, Heap, HeapBudget, HeapId, Page, Place, Placement, Point, Remap,
     Result, Span, TimelineId,
@@ -378,13 +377,6 @@ impl<B: Backend> Device<B> {
         let marked = timelines.mark(timeline);
         let waited = marked.and_then(|epoch| timelines.wait(Point { timeline, epoch }));
         self.unless_closed(timeline, waited).map(|_| ())
-    }
-
-    /// Has a store pin its host memory for the copies of this device.
-    pub(crate) fn pin_for(&self, store: &dyn BackingStore) {
-        let Some(transfer) = self.backend().as_transfer() else { return };
-        // SAFETY: only `HostPinner::pin` calls it, whose caller promises that the bytes stay mapped.
-        store.pin(&HostPinner::new(&|start, size| unsafe { transfer.pin_host(start, size) }));
     }
 
     /// Zeroes unused memory, before it returns.

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::Pool;
 use crate::lane::{Lane, WaitMode};
-use crate::sleep::{Residence, Sleep, SleepError, Slept};
+use crate::sleep::{HostPinner, Residence, Sleep, SleepError, Slept};
 use crate::{Backend, ErrorKind, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -52,7 +52,7 @@ impl<B: Backend> Pool<B> {
         let mut closed = self.close(sleep)?;
         if sleep.store.keeps_bytes() {
             sleep.store.prepare(closed.0.iter().map(|lane| lane.away_bytes().1).sum())?;
-            self.shared.device.pin_for(&*sleep.store);
+            HostPinner::lend(self.shared.device.backend(), &*sleep.store);
         }
         let mut slept = Slept::default();
         for lane in &closed.0 {
