@@ -597,6 +597,8 @@ fn human(bytes: u64) -> String {
 }
 
 #[cfg(test)]
+mod asleep;
+#[cfg(test)]
 mod scripted;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,9 @@
 //! Memory that leaves the device and comes back: what a thread allocates inside a tag comes from a pool of that tag, which sleeps and
 //! wakes as a whole, at the same addresses.
-#![expect(unsafe_code, reason = "exports C functions, and lets pools sleep whose addresses PyTorch has")]
+#![expect(
+    unsafe_code,
+    reason = "exports C functions, and lets pools sleep whose addresses PyTorch has"
+)]
 use crate::guard::{failed, guarded, say, text};
 use crate::lock;
 use crate::state::{self, on};
@@ -103,7 +106,9 @@ impl Target {
             ("host", _) => Ok(Self::Host),
             ("nothing", _) => Ok(Self::Nothing),
             (_, Some(directory)) if !directory.is_empty() => Ok(Self::Disk(directory.into())),
-            _ => Err(format!("to is {text:?}; choose \"host\", \"disk:/directory\" or \"nothing\"")),
+            _ => {
+                Err(format!("to is {text:?}; choose \"host\", \"disk:/directory\" or \"nothing\""))
+            }
         }
     }
 
@@ -287,7 +292,9 @@ fn refused(doing: &str, tag: &str, kind: ErrorKind, said: &dyn core::fmt::Displa
 /// What is said of a request inside a tag that sleeps; nothing where it failed for another reason.
 pub(crate) fn explain(kind: ErrorKind) -> Option<String> {
     let tag = Tag::current().filter(|_| kind == ErrorKind::Asleep)?.name();
-    Some(format!("tag {tag:?} is asleep; call omniheap.torch.wake({tag:?}) before you allocate in it"))
+    Some(format!(
+        "tag {tag:?} is asleep; call omniheap.torch.wake({tag:?}) before you allocate in it"
+    ))
 }
 
 /// Lets the calling thread allocate in a tag, until `omniheap_torch_leave_tag`.
