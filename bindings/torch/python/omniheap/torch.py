@@ -9,14 +9,15 @@ Call `enable()` before anything touches the GPU: PyTorch cannot change its alloc
 
 import re
 
-from . import _history, _library, _pools, _stats
+from . import _history, _library, _pools, _stats, _tags
 from ._fit import fit, largest_batch
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 from ._ranks import gather
 from ._record import record_step
+from ._tags import residence, sleep, wake
 from .weights import load_into, load_safetensors
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "pool", "record_step", "report", "set_limit", "stats", "trace"]
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "pool", "record_step", "report", "residence", "set_limit", "sleep", "stats", "tag", "trace", "wake"]
 
 _OLDEST = (2, 3)
 _HOOKS = (
@@ -98,6 +99,15 @@ def pool(limit=None, **options):
     if _pooled is None:
         _pooled = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_segment", "omniheap_torch_segment_free")
     return torch.cuda.MemPool(_pooled.allocator(), **options)
+
+
+def tag(name):
+    if _allocator is None:
+        raise OmniheapError("tags need PyTorch to allocate through omniheap; call omniheap.torch.enable() first thing, not pool()")
+    return _tags.tag(name)
+
+
+tag.__doc__ = _tags.tag.__doc__
 
 
 def _backend(torch):
