@@ -10,6 +10,7 @@ Call `enable()` before anything touches the GPU: PyTorch cannot change its alloc
 import re
 
 from . import _history, _library, _pools, _stats, _tags
+from ._activations import offload_activations
 from ._fit import fit, largest_batch
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 from ._ranks import gather
@@ -17,7 +18,7 @@ from ._record import record_step
 from ._tags import residence, sleep, wake
 from .weights import load_into, load_safetensors
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "pool", "record_step", "report", "residence", "set_limit", "sleep", "stats", "tag", "trace", "wake"]
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "pool", "record_step", "report", "residence", "set_limit", "sleep", "stats", "tag", "trace", "wake"]
 
 _OLDEST = (2, 3)
 _HOOKS = (

@@ -92,7 +92,7 @@ class Tags(unittest.TestCase):
         self.refuses(lambda: _tags.sleep("used"), "asleep already", "wake")
         with _tags.tag("used"):
             self.refuses(lambda: _tags.tag("inner").__enter__(), "one tag", "leave")
-            self.assertIsNone(self.lib.omniheap_torch_alloc(MIB, 0, None))
+            self.assertIsNone(self.lib.omniheap_torch_segment(MIB, 0, None))
             self.assertIn('omniheap.torch.wake("used")', _library.load().omniheap_torch_error().decode())
         _tags.wake("used")
         self.holds(pointer, MIB, 5)

@@ -41,9 +41,9 @@ class Saver(unittest.TestCase):
         with torch_memory_saver.region("mixed", enable_cpu_backup=True):
             kept = self.take(2)
         torch_memory_saver.pause("mixed")
-        asleep = {name: now for name, now in _tags.residence().items() if name.startswith("mixed")}
+        asleep = dict(sorted((name, now) for name, now in _tags.residence().items() if name.startswith("mixed")))
         self.assertEqual([now["asleep"] for now in asleep.values()], [True, True])
-        self.assertEqual([now["host"] for now in asleep.values()], [0, MIB])
+        self.assertEqual([now["host"] for now in asleep.values()], [MIB, 0])
         torch_memory_saver.resume("mixed")
         self.holds(dropped, 0)
         self.holds(kept, 2)
