@@ -243,12 +243,14 @@ class _Entry:
 
 
 class _HostMemory:
-    """Host memory that is kept and used again, by size."""
+    """Host memory that is kept and used again. Sizes are powers of two, so that ever new sizes do not need ever more of it."""
 
     def __init__(self, allocate):
         self._allocate, self._free, self._lock = allocate, collections.defaultdict(list), threading.RLock()
 
     def take(self, size):
+        """So many bytes or more; None where there is no memory for them."""
+        size = 1 << (size - 1).bit_length()
         with self._lock:
             if self._free[size]:
                 return self._free[size].pop()
@@ -260,10 +262,6 @@ class _HostMemory:
     def give_back(self, memory):
         with self._lock:
             self._free[memory.numel()].append(memory)
-
-    def clear(self):
-        with self._lock:
-            self._free.clear()
 
 
 class _CudaRoad:
@@ -277,7 +275,7 @@ class _CudaRoad:
 
         self._torch, self._device, self._stream = torch, device, torch.cuda.Stream(device)
         self._memory = _HostMemory(lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True))
-        self.take, self.give_back, self.clear = self._memory.take, self._memory.give_back, self._memory.clear
+        self.take, self.give_back = self._memory.take, self._memory.give_back
 
     def is_open(self):
         return not self._torch.cuda.is_current_stream_capturing()
@@ -297,12 +295,12 @@ class _CudaRoad:
         return self._stream.record_event(), home
 
     def send(self, storage, memory):
-        return self._copy(memory, self._bytes(storage))
+        return self._copy(memory[: storage.nbytes()], self._bytes(storage))
 
     def fetch(self, memory, size):
         # Of the current stream, so that it is memory which that stream has just freed.
         arriving = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
-        return arriving.untyped_storage(), self._copy(arriving, memory)
+        return arriving.untyped_storage(), self._copy(arriving, memory[:size])
 
     def let_go(self, sent):
         """Memory whose copy was sent may be freed from now on."""

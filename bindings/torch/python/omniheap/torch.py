@@ -105,10 +105,17 @@ def pool(limit=None, **options):
 def tag(name):
     if _allocator is None:
         raise OmniheapError("tags need PyTorch to allocate through omniheap; call omniheap.torch.enable() first thing, not pool()")
+    _keep_workspaces_out(_import())
     return _tags.tag(name)
 
 
 tag.__doc__ = _tags.tag.__doc__
+
+
+def _keep_workspaces_out(torch):
+    """Has PyTorch make the workspace of cuBLAS now: it keeps one for each stream, which must not sleep with whatever came first."""
+    if not torch.cuda.is_current_stream_capturing():
+        torch.cuda.current_blas_handle()
 
 
 def _backend(torch):

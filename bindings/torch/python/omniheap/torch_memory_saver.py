@@ -32,7 +32,7 @@ class TorchMemorySaver:
     def region(self, tag=_DEFAULT, enable_cpu_backup=False):
         """What this thread allocates inside the block can be paused. Its content is dropped then, unless it has a backup."""
         _ensure_enabled()
-        with _tags.tag(_name(tag, enable_cpu_backup)):
+        with _torch.tag(_name(tag, enable_cpu_backup)):
             yield
 
     @contextlib.contextmanager
@@ -42,7 +42,7 @@ class TorchMemorySaver:
         import torch
 
         with torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode):
-            with _tags.tag(_name(tag, enable_cpu_backup)):
+            with _torch.tag(_name(tag, enable_cpu_backup)):
                 yield
 
     @contextlib.contextmanager

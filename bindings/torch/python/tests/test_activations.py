@@ -59,6 +59,30 @@ class Road:
         self.abandoned += 1
 
 
+class Memory:
+    """As much of a tensor as a pool of memory looks at."""
+
+    def __init__(self, size):
+        self.numel = lambda: size
+
+
+class HostMemory(unittest.TestCase):
+    def test_it_is_kept_and_does_not_grow_with_sizes(self):
+        made = []
+        memory = _activations._HostMemory(lambda size: made.append(size) or Memory(size))
+        for size in range(513, 1025):
+            taken = [memory.take(size) for _ in range(2)]
+            self.assertTrue(all(each.numel() >= size for each in taken))
+            [memory.give_back(each) for each in taken]
+        self.assertEqual(made, [1024, 1024])
+        self.assertEqual(memory.take(1).numel(), 1)
+
+    def test_a_refusal_is_none(self):
+        for refusal in (RuntimeError, MemoryError):
+            memory = _activations._HostMemory(mock.Mock(side_effect=refusal))
+            self.assertIsNone(memory.take(8))
+
+
 @unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
 class Activations(unittest.TestCase):
     def setUp(self):

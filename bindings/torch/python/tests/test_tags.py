@@ -6,6 +6,7 @@ import tempfile
 import threading
 import types
 import unittest
+from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _library, _tags
@@ -155,3 +156,16 @@ class Tags(unittest.TestCase):
         for call in (_tags.sleep, _tags.wake, _tags.residence, lambda: _tags.tag("x").__enter__()):
             self.refuses(call, "enable()")
         self.refuses(lambda: omniheap.torch.tag("x"), "enable()")
+
+    def test_the_workspace_of_a_stream_is_made_before_its_tag(self):
+        made = []
+        torch = types.ModuleType("torch")
+        torch.cuda = types.SimpleNamespace(
+            is_current_stream_capturing=lambda: False, is_initialized=lambda: False, current_blas_handle=lambda: made.append(_tags.current())
+        )
+        with mock.patch.object(omniheap.torch, "_allocator", "the host's"), mock.patch.dict(sys.modules, torch=torch):
+            with omniheap.torch.tag("workspaces"):
+                self.assertEqual((made, _tags.current()), ([None], "workspaces"))
+            torch.cuda.is_current_stream_capturing = lambda: True
+            with omniheap.torch.tag("workspaces"):
+                self.assertEqual(made, [None], "a capture has its own")

@@ -21,9 +21,12 @@ class Saver(unittest.TestCase):
         cls.lib = _library.load()
 
     def setUp(self):
-        enabled = mock.patch.object(omniheap.torch, "_allocator", "the host's")
-        enabled.start()
-        self.addCleanup(enabled.stop)
+        cuda = types.SimpleNamespace(is_initialized=lambda: False, is_current_stream_capturing=lambda: True)
+        self.torch = types.ModuleType("torch")
+        self.torch.cuda = cuda
+        for patch in (mock.patch.object(omniheap.torch, "_allocator", "the host's"), mock.patch.dict(sys.modules, torch=self.torch)):
+            patch.start()
+            self.addCleanup(patch.stop)
         self.addCleanup(_tags.wake)
 
     def take(self, value):
@@ -108,11 +111,9 @@ class Saver(unittest.TestCase):
             seen.append((graph, options, _tags.current()))
             yield
 
-        torch = types.ModuleType("torch")
-        torch.cuda = types.SimpleNamespace(graph=graph, is_initialized=lambda: False)
-        with mock.patch.dict(sys.modules, torch=torch):
-            with torch_memory_saver.cuda_graph("graph", pool=1, tag="graphs"):
-                seen.append(_tags.current())
+        self.torch.cuda.graph = graph
+        with torch_memory_saver.cuda_graph("graph", pool=1, tag="graphs"):
+            seen.append(_tags.current())
         options = {"pool": 1, "stream": None, "capture_error_mode": "global"}
         self.assertEqual(seen, [("graph", options, None), "graphs (no backup)"])
 
@@ -125,13 +126,10 @@ class Saver(unittest.TestCase):
 
     def test_a_margin_is_a_limit(self):
         properties = types.SimpleNamespace(total_memory=64 * MIB)
-        cuda = types.SimpleNamespace(current_device=lambda: 0, get_device_properties=lambda device: properties, is_initialized=lambda: False)
-        torch = types.ModuleType("torch")
-        torch.cuda = cuda
-        with mock.patch.dict(sys.modules, torch=torch):
-            torch_memory_saver.memory_margin_bytes = 16 * MIB
-            self.addCleanup(_library.set_limit, "64MiB")
-            self.assertEqual(_library.stats()["limit_bytes"], 48 * MIB)
-            for wrong in (-1, 64 * MIB, "1GiB", True):
-                with self.assertRaises(OmniheapError):
-                    torch_memory_saver.memory_margin_bytes = wrong
+        self.torch.cuda.current_device, self.torch.cuda.get_device_properties = lambda: 0, lambda device: properties
+        torch_memory_saver.memory_margin_bytes = 16 * MIB
+        self.addCleanup(_library.set_limit, "64MiB")
+        self.assertEqual(_library.stats()["limit_bytes"], 48 * MIB)
+        for wrong in (-1, 64 * MIB, "1GiB", True):
+            with self.assertRaises(OmniheapError):
+                torch_memory_saver.memory_margin_bytes = wrong
