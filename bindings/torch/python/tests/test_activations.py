@@ -3,12 +3,15 @@
 import contextlib
 import gc
 import importlib.util
+import io
+import os
 import unittest
 from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _activations
 
+_PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/python.md")
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 if _HAS_TORCH:
     import torch
@@ -297,3 +300,11 @@ class Activations(unittest.TestCase):
             model, batch = self.model(), torch.randn(32, 64)
             self.same(self.gradients(model, batch), self.gradients(model, batch, offload))
             self.assertEqual(offload.figures()["offloaded_bytes"], 0)
+
+    def test_the_example_of_the_documentation(self):
+        with open(_PAGE) as file:
+            examples = [each.split("```")[0] for each in file.read().split("```python\n")[1:]]
+        (example,) = [each for each in examples if "offload_activations" in each]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile(example, _PAGE, "exec"), {})
+        self.assertIn("offloaded_bytes", said.getvalue())
