@@ -126,6 +126,7 @@ impl Target {
 
 /// The pool of a tag, and where its bytes went last.
 struct Tagged<B: Streams> {
+    name: String,
     pool: UserPool<B>,
     target: Mutex<Target>,
 }
@@ -190,24 +191,24 @@ impl<B: Streams> Tags<B> {
             return Ok(Arc::clone(known));
         }
         let pool = manager.create_pool(heap, manager.config().pool.sleepable())?;
-        let tagged = Arc::new(Tagged { pool, target: Mutex::new(Target::Host) });
+        let tagged = Arc::new(Tagged { name: tag.name(), pool, target: Mutex::new(Target::Host) });
         pools.insert(tag, Arc::clone(&tagged));
         Ok(tagged)
     }
 
     /// The tags that a call means, in the order in which they were first used: the one with this name, or all.
-    fn meant(&self, name: Option<&str>) -> Result<Vec<(String, Arc<Tagged<B>>)>, String> {
-        let pools = lock(&self.pools);
-        let all = pools.iter().map(|(tag, tagged)| (tag.name(), Arc::clone(tagged)));
-        let Some(name) = name else { return Ok(all.collect()) };
-        let (found, others): (Vec<_>, Vec<_>) = all.partition(|(known, _)| known == name);
-        if found.is_empty() {
-            let others: Vec<String> = others.into_iter().map(|(known, _)| known).collect();
-            return Err(format!(
-                "nothing was allocated in tag {name:?} on this device; the tags are {others:?}"
-            ));
+    fn meant(&self, name: Option<&str>) -> Result<Vec<Arc<Tagged<B>>>, String> {
+        let all: Vec<Arc<Tagged<B>>> = lock(&self.pools).values().cloned().collect();
+        let Some(name) = name else { return Ok(all) };
+        match all.iter().find(|tagged| tagged.name == name) {
+            Some(found) => Ok(vec![Arc::clone(found)]),
+            None => {
+                let names: Vec<&str> = all.iter().map(|tagged| tagged.name.as_str()).collect();
+                Err(format!(
+                    "nothing was allocated in tag {name:?} on this device; the tags are {names:?}"
+                ))
+            }
         }
-        Ok(found)
     }
 
     /// Puts a tag to sleep, or all that are awake. Returns the bytes that the driver got back.
@@ -220,7 +221,7 @@ impl<B: Streams> Tags<B> {
         let meant = self.meant(name)?;
         let store = target.store()?;
         let mut returned = 0;
-        for (tag, tagged) in meant {
+        for tagged in meant {
             let sleep = Sleep::to(Arc::clone(&store));
             // SAFETY: what is pinned are the addresses that PyTorch was given, and the blocks of graphs: the caller promises that
             // nothing uses them. Work that streams were given before is waited for: the pool's uses are undeclared, so a sleep waits
@@ -232,7 +233,9 @@ impl<B: Streams> Tags<B> {
                     returned += slept.returned;
                 }
                 Err(error) if name.is_none() && error.kind() == ErrorKind::AlreadyAsleep => {}
-                Err(error) => return Err(refused("sleep", &tag, error.kind(), &error).into()),
+                Err(error) => {
+                    return Err(refused("sleep", &tagged.name, error.kind(), &error).into());
+                }
             }
         }
         Ok(returned)
@@ -240,11 +243,11 @@ impl<B: Streams> Tags<B> {
 
     /// Wakes a tag, or all that are asleep: one after the other.
     pub(crate) fn wake(&self, name: Option<&str>) -> Result<(), Refusal> {
-        for (tag, tagged) in self.meant(name)? {
+        for tagged in self.meant(name)? {
             match tagged.pool.wake(&Wake::all()) {
                 Err(error) if name.is_none() && error.kind() == ErrorKind::AlreadyAwake => {}
                 Err(error) => {
-                    let line = refused("wake", &tag, error.kind(), &error);
+                    let line = refused("wake", &tagged.name, error.kind(), &error);
                     return Err(Refusal { line, is_short: error.kind().is_out_of_memory() });
                 }
                 Ok(()) => {}
@@ -255,7 +258,7 @@ impl<B: Streams> Tags<B> {
 
     /// Where the bytes of each tag are.
     pub(crate) fn residence(&self) -> Value {
-        let of = |(tag, tagged): (&Tag, &Arc<Tagged<B>>)| {
+        let of = |tagged: &Arc<Tagged<B>>| {
             let now = tagged.pool.residence();
             let stored = |is_there: bool| if is_there { now.stored } else { 0 };
             let target = lock(&tagged.target);
@@ -265,10 +268,10 @@ impl<B: Streams> Tags<B> {
                 "host": stored(*target == Target::Host),
                 "disk": stored(matches!(*target, Target::Disk(_))),
             });
-            (tag.name(), shown)
+            (tagged.name.clone(), shown)
         };
         let pools = lock(&self.pools).clone();
-        Value::Object(pools.iter().map(of).collect())
+        Value::Object(pools.values().map(of).collect())
     }
 }
 
@@ -336,7 +339,7 @@ unsafe fn optional<'a>(name: *const c_char) -> Result<Option<&'a str>, String> {
     if name.is_null() { Ok(None) } else { unsafe { text(name, "tag") }.map(Some) }
 }
 
-/// Moves the bytes of a tag on a device to a store ("host", "disk:/directory" or "nothing"), and returns its memory to the driver. A tag
+/// Moves the bytes of a tag on a device to a store (`host`, `disk:/directory` or `nothing`), and returns its memory to the driver. A tag
 /// of null is all that are awake, and everything else that is empty goes back to the driver too.
 ///
 /// # Safety

@@ -7,10 +7,10 @@ use crate::graph::PoolId;
 use crate::streams::Life;
 use crate::tags::{Refusal, Tag, Target};
 use core::ptr;
-use omniheap::{AllocateError, Backend as _, ErrorKind, seam::Result};
+use core::time::Duration;
+use omniheap::{AllocateError, ErrorKind, seam::Result};
 use serde_json::Value;
 use std::thread;
-use std::time::Duration;
 
 const GRAPH: PoolId = PoolId { captured: 1, named: 0 };
 
