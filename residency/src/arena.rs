@@ -6,6 +6,7 @@
 use crate::available::available;
 use crate::lock;
 use crate::memory::{ALIGN, Memory};
+use core::fmt;
 use core::ptr::NonNull;
 use omniheap_core::strategy::{BlockId, Grant, Strategy, Tlsf};
 use omniheap_core::{Align, Class, ErrorKind, Layout, Result};
@@ -44,6 +45,44 @@ pub struct ArenaReport {
     pub pieces: u64,
 }
 
+/// Tells a driver of host memory, so that devices copy to and from it directly: see [`Arena::pin_with`].
+pub trait PinMemory: fmt::Debug + Send + Sync {
+    /// Pins memory, which stays mapped until it is unpinned. Returns whether it is pinned now: what is not is copied by way of
+    /// the driver's own memory, which takes longer.
+    fn pin(&self, memory: NonNull<[u8]>) -> bool;
+
+    /// Unpins what was pinned, before it is unmapped.
+    fn unpin(&self, memory: NonNull<[u8]>);
+}
+
+/// Memory that was taken from the system at once.
+#[derive(Debug)]
+struct Piece {
+    memory: Memory,
+    /// Who has pinned it.
+    pinned_by: Option<Arc<dyn PinMemory>>,
+}
+
+impl Piece {
+    fn new(memory: Memory, pinner: Option<&Arc<dyn PinMemory>>) -> Self {
+        let mut piece = Self { memory, pinned_by: None };
+        piece.pinned_by = pinner.filter(|pinner| pinner.pin(piece.bytes())).cloned();
+        piece
+    }
+
+    fn bytes(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.memory.at(0), self.memory.size())
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Some(pinner) = &self.pinned_by {
+            pinner.unpin(self.bytes());
+        }
+    }
+}
+
 /// Host memory that is taken ahead of time and kept. Cheap to clone; every clone is the same arena.
 #[derive(Clone, Debug)]
 pub struct Arena {
@@ -56,6 +95,7 @@ struct Inner {
     /// The process that made it: after a fork, the child's copy of the memory is not what others see.
     process: u32,
     divided: Mutex<Divided>,
+    pinner: OnceLock<Arc<dyn PinMemory>>,
     /// Held while the arena grows, so that two threads do not both grow it for the same need.
     growing: Mutex<()>,
 }
@@ -63,7 +103,7 @@ struct Inner {
 #[derive(Debug)]
 struct Divided {
     strategy: Tlsf,
-    pieces: Vec<Option<Arc<Memory>>>,
+    pieces: Vec<Option<Arc<Piece>>>,
 }
 
 impl Arena {
@@ -84,7 +124,8 @@ impl Arena {
         let divided = Divided { strategy: Tlsf::new(Align::ONE), pieces: Vec::new() };
         let process = std::process::id();
         let (divided, growing) = (Mutex::new(divided), Mutex::new(()));
-        Self { inner: Arc::new(Inner { config, process, divided, growing }) }
+        let inner = Inner { config, process, divided, pinner: OnceLock::new(), growing };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Returns the arena of this process.
@@ -92,6 +133,11 @@ impl Arena {
     pub fn of_process() -> &'static Self {
         static ARENA: OnceLock<Arena> = OnceLock::new();
         ARENA.get_or_init(|| Self::new(ArenaConfig::default()))
+    }
+
+    /// Pins memory that is taken from the system from now on. The first call decides, and later ones change nothing.
+    pub fn pin_with(&self, pinner: &Arc<dyn PinMemory>) {
+        self.inner.pinner.get_or_init(|| Arc::clone(pinner));
     }
 
     /// Returns the length of the longest stretch.
@@ -171,9 +217,9 @@ impl Arena {
         let layout = Layout { size: UNIT.up(size as u64)?, align: UNIT };
         let mut divided = lock(&self.inner.divided);
         let grant = divided.strategy.allocate(layout, Class::Linear).ok()?;
-        let memory = divided.pieces.get(grant.block.0 as usize)?.clone()?;
-        let start = memory.at(usize::try_from(grant.span.offset).ok()?);
-        Some(Stretch { arena: self.clone(), _memory: memory, grant, start, size })
+        let piece = divided.pieces.get(grant.block.0 as usize)?.clone()?;
+        let start = piece.memory.at(usize::try_from(grant.span.offset).ok()?);
+        Some(Stretch { arena: self.clone(), _piece: piece, grant, start, size })
     }
 
     /// Refuses what the arena may not hold, or the machine does not have.
@@ -193,13 +239,13 @@ impl Arena {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get().min(16));
         let threads = self.inner.config.threads.unwrap_or_else(cores);
         let size = usize::try_from(bytes).map_err(|_| ErrorKind::ExceedsLimit)?;
-        let memory = Arc::new(Memory::take(size, threads)?);
+        let piece = Piece::new(Memory::take(size, threads)?, self.inner.pinner.get());
         let mut divided = lock(&self.inner.divided);
         let at = divided.strategy.add_block(bytes)?.0 as usize;
         if at == divided.pieces.len() {
             divided.pieces.push(None);
         }
-        divided.pieces[at] = Some(memory);
+        divided.pieces[at] = Some(Arc::new(piece));
         Ok(())
     }
 
@@ -214,7 +260,7 @@ impl Arena {
             }
         }
         drop(divided);
-        returned.iter().map(|memory| memory.size() as u64).sum()
+        returned.iter().map(|piece| piece.memory.size() as u64).sum()
     }
 
     /// Returns what the arena holds.
@@ -237,7 +283,7 @@ fn round(bytes: u64) -> Result<u64> {
 pub struct Stretch {
     arena: Arena,
     /// Keeps the bytes mapped.
-    _memory: Arc<Memory>,
+    _piece: Arc<Piece>,
     grant: Grant,
     start: NonNull<u8>,
     size: usize,
@@ -253,7 +299,7 @@ impl Stretch {
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
         // SAFETY: the strategy granted `size` bytes from `start` on to this value alone; the system zeroed them before their
-        // first use, so they are initialized, and `_memory` keeps them mapped.
+        // first use, so they are initialized, and `_piece` keeps them mapped.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.size) }
     }
 
@@ -307,6 +353,51 @@ mod tests {
         all.clear();
         arena.trim();
         assert_eq!(arena.report(), ArenaReport::default());
+    }
+
+    /// Pins all memory but every second piece, and counts.
+    #[derive(Debug, Default)]
+    struct Counting(Mutex<(Vec<NonNull<[u8]>>, usize)>);
+
+    // SAFETY: the pointers are only compared.
+    unsafe impl Send for Counting {}
+    // SAFETY: as above.
+    unsafe impl Sync for Counting {}
+
+    impl PinMemory for Counting {
+        fn pin(&self, memory: NonNull<[u8]>) -> bool {
+            let (pinned, asked) = &mut *lock(&self.0);
+            *asked += 1;
+            let takes = asked.is_multiple_of(2);
+            pinned.extend(takes.then_some(memory));
+            takes
+        }
+        fn unpin(&self, memory: NonNull<[u8]>) {
+            let (pinned, _) = &mut *lock(&self.0);
+            let at = pinned.iter().position(|known| *known == memory).expect("it was pinned");
+            pinned.swap_remove(at);
+        }
+    }
+
+    #[test]
+    fn pieces_are_pinned_when_they_come_and_unpinned_before_they_go() {
+        let (arena, counting) = (small(), Arc::new(Counting::default()));
+        arena.prepare(4 << 20).expect("room");
+        let (pinner, later): (Arc<dyn PinMemory>, Arc<dyn PinMemory>) =
+            (counting.clone(), Arc::new(Counting::default()));
+        arena.pin_with(&pinner);
+        arena.pin_with(&later);
+        arena.prepare(20 << 20).expect("room");
+        let seen = || {
+            let (pinned, asked) = &*lock(&counting.0);
+            (pinned.iter().map(|memory| memory.len()).collect::<Vec<_>>(), *asked)
+        };
+        assert_eq!(seen(), (vec![4 << 20; 2], 4), "four pieces came, and one was there");
+        let held = arena.take(4 << 20).expect("room");
+        arena.trim();
+        drop(held);
+        arena.trim();
+        assert_eq!(seen(), (Vec::new(), 4));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod memory;
 mod nothing;
 mod residents;
 
-pub use arena::{Arena, ArenaConfig, ArenaReport, Stretch};
+pub use arena::{Arena, ArenaConfig, ArenaReport, PinMemory, Stretch};
 #[cfg(target_os = "linux")]
 pub use file::FileStore;
 pub use host::HostStore;

@@ -1,5 +1,6 @@
 //! One device: its manager, the streams that were seen, and what is live by address.
 #![expect(unsafe_code, reason = "uses streams of the caller")]
+use crate::driver::Pinner;
 use crate::filter::Function;
 use crate::graph::{Graphs, Kept, PoolId, Shared, Split, wait_for_all};
 use crate::late::LateFrees;
@@ -114,7 +115,7 @@ impl<B: Streams> Device<B> {
             live: Live::new(),
             meter: Meter::default(),
             graphs: Graphs::new(),
-            tags: Tags::new(),
+            tags: Tags::new(Pinner::of(settings.backend, ordinal)),
             late: LateFrees::default(),
             bases: Mutex::default(),
         })

@@ -11,7 +11,9 @@ use crate::streams::Streams;
 use core::cell::Cell;
 use core::ffi::{c_char, c_int};
 use core::ptr;
-use omniheap::residency::{BackingStore, FileStore, HostStore, Nothing, Sleep, Wake};
+use omniheap::residency::{
+    Arena, BackingStore, FileStore, HostStore, Nothing, PinMemory, Sleep, Wake,
+};
 use omniheap::{
     AllocateError, Allocation, ErrorKind, HeapId, Manager, Request, UserPool, seam::Result,
 };
@@ -134,6 +136,8 @@ struct Tagged<B: Streams> {
 /// The tags of one device. Their pools stay as long as the process.
 pub(crate) struct Tags<B: Streams> {
     pools: Mutex<BTreeMap<Tag, Arc<Tagged<B>>>>,
+    /// What pins host memory for the device's copies.
+    pinner: Option<Arc<dyn PinMemory>>,
 }
 
 /// Where the calling thread's memory comes from: the manager's own pools, or the pool of its tag.
@@ -165,8 +169,8 @@ impl<B: Streams> Source<'_, B> {
 }
 
 impl<B: Streams> Tags<B> {
-    pub(crate) fn new() -> Self {
-        Self { pools: Mutex::default() }
+    pub(crate) fn new(pinner: Option<Arc<dyn PinMemory>>) -> Self {
+        Self { pools: Mutex::default(), pinner }
     }
 
     /// Where memory of the calling thread comes from now.
@@ -219,6 +223,9 @@ impl<B: Streams> Tags<B> {
     /// streams were given before.
     pub(crate) unsafe fn sleep(&self, name: Option<&str>, target: &Target) -> Result<u64, Refusal> {
         let meant = self.meant(name)?;
+        if let Some(pinner) = &self.pinner {
+            Arena::of_process().pin_with(pinner);
+        }
         let store = target.store()?;
         let mut returned = 0;
         for tagged in meant {
