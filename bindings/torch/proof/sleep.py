@@ -357,7 +357,8 @@ def main():
 
     small = "--small" in sys.argv
     ours.enable()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cuda.enable_cudnn_sdp(False)
     torch.utils.deterministic.fill_uninitialized_memory = False
     watcher = Watcher()
     parts = {

@@ -350,9 +350,14 @@ def _is_plain(tensor):
 
 
 def _is_parameter(tensor):
-    """Whether a tensor, or what it is a view of, gets a gradient of its own."""
+    """Whether a tensor, or what it is a view of, gets a gradient of its own, or is autocast's copy of one that does."""
     base = tensor._base if tensor._is_view() else tensor
-    return base is not None and base.is_leaf and base.requires_grad
+    if base is None or not base.requires_grad:
+        return False
+    if base.is_leaf:
+        return True
+    made = base.grad_fn
+    return type(made).__name__ == "ToCopyBackward0" and type(made.next_functions[0][0]).__name__ == "AccumulateGrad"
 
 
 def _check_version(tensor, version):

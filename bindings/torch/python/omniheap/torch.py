@@ -115,6 +115,9 @@ tag.__doc__ = _tags.tag.__doc__
 
 def _keep_workspaces_out(torch):
     """Has PyTorch make the workspace of cuBLAS now: it keeps one for each stream, which must not sleep with whatever came first."""
+    if not torch.cuda.is_initialized():
+        torch.cuda.init()
+        torch.cuda.synchronize()  # Opens the device: cuBLAS warns where it has to.
     if not torch.cuda.is_current_stream_capturing():
         torch.cuda.current_blas_handle()
 

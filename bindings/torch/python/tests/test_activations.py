@@ -137,6 +137,12 @@ class Activations(unittest.TestCase):
                 loss = model(batch).sum() + (batch @ model.weight.t()).sum()
             self.assertEqual(self.road.sent, 0)
             loss.backward()
+        model.weight.requires_grad_()
+        with self.offload(keep_last=0), torch.autocast("cpu", torch.bfloat16):
+            loss = model(batch * 1.0).sum()
+        self.assertEqual(self.road.sent, 1, "autocast's copy of the batch, and not that of the weight")
+        loss.backward()
+        self.road.sent = 0
         with self.offload(keep_last=0, min_bytes="1MiB"):
             (batch * 1.0).sin().sum().backward()
         self.assertEqual(self.road.sent, 0)

@@ -161,7 +161,7 @@ class Tags(unittest.TestCase):
         made = []
         torch = types.ModuleType("torch")
         torch.cuda = types.SimpleNamespace(
-            is_current_stream_capturing=lambda: False, is_initialized=lambda: False, current_blas_handle=lambda: made.append(_tags.current())
+            is_current_stream_capturing=lambda: False, is_initialized=lambda: True, current_blas_handle=lambda: made.append(_tags.current())
         )
         with mock.patch.object(omniheap.torch, "_allocator", "the host's"), mock.patch.dict(sys.modules, torch=torch):
             with omniheap.torch.tag("workspaces"):

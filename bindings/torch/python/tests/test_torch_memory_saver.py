@@ -21,7 +21,7 @@ class Saver(unittest.TestCase):
         cls.lib = _library.load()
 
     def setUp(self):
-        cuda = types.SimpleNamespace(is_initialized=lambda: False, is_current_stream_capturing=lambda: True)
+        cuda = types.SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: True, current_device=lambda: 0)
         self.torch = types.ModuleType("torch")
         self.torch.cuda = cuda
         for patch in (mock.patch.object(omniheap.torch, "_allocator", "the host's"), mock.patch.dict(sys.modules, torch=self.torch)):
@@ -126,7 +126,7 @@ class Saver(unittest.TestCase):
 
     def test_a_margin_is_a_limit(self):
         properties = types.SimpleNamespace(total_memory=64 * MIB)
-        self.torch.cuda.current_device, self.torch.cuda.get_device_properties = lambda: 0, lambda device: properties
+        self.torch.cuda.get_device_properties = lambda device: properties
         torch_memory_saver.memory_margin_bytes = 16 * MIB
         self.addCleanup(_library.set_limit, "64MiB")
         self.assertEqual(_library.stats()["limit_bytes"], 48 * MIB)
