@@ -190,6 +190,17 @@ class Activations(unittest.TestCase):
         second.backward()
         self.assertTrue(torch.equal(x.grad, torch.full((64,), 3.0)))
 
+    def test_a_storage_that_changed_while_it_was_saved_goes_twice(self):
+        x, buffer = torch.randn(64, requires_grad=True), torch.ones(64)
+        with self.offload(keep_last=0):
+            kept = (x * buffer).sum()
+            buffer.fill_(3.0)
+            second = (x * buffer).sum()
+            (x * 1.0).sin().sum()
+        second.backward()
+        self.assertTrue(torch.equal(x.grad, torch.full((64,), 3.0)))
+        self.assertRaises(RuntimeError, kept.backward)
+
     def test_backward_twice_and_double_backward(self):
         model, batch = self.model(2), torch.randn(8, 64)
 

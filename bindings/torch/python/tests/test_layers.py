@@ -118,11 +118,12 @@ class Layers(unittest.TestCase):
     def test_what_layers_share_stays(self):
         model, batch = self.model(), torch.randn(8, 32)
         model.blocks[1][0].weight = model.blocks[4][0].weight
+        model.blocks[2][0].weight = torch.nn.Parameter(model.blocks[3][0].weight.data)
         with torch.no_grad():
             wanted = model(batch)
             streamed = self.stream(model, 2)
-            shared = model.blocks[1][0].weight
-            self.assertTrue(all(shared is not each for layer in streamed._streamed for each in layer.tensors))
+            for shared in (model.blocks[number][0].weight for number in range(1, 5)):
+                self.assertTrue(all(shared is not each for layer in streamed._streamed for each in layer.tensors))
             self.assertTrue(torch.equal(model(batch), wanted))
 
     def test_an_exception_in_a_layer(self):
