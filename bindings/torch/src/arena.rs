@@ -1,9 +1,10 @@
 //! Memory that a graph keeps: blocks that never go back while the graph may run, divided in its stream's order.
 use crate::meter::{SizeClass, UNIT};
 use crate::streams::Streams;
+use crate::tags::Source;
 use omniheap::strategy::{BlockId, Key, Strategy as _, Tlsf};
 use omniheap::{
-    Align, AllocateError, Allocation, ErrorKind, Manager, Request,
+    Align, AllocateError, Allocation, ErrorKind,
     seam::{Class, Layout},
 };
 
@@ -37,7 +38,7 @@ impl<B: Streams> Arena<B> {
     /// Takes bytes, from a new block where no hole fits.
     pub(crate) fn allocate(
         &mut self,
-        manager: &Manager<B>,
+        source: &Source<'_, B>,
         size: u64,
     ) -> Result<(u64, Key), AllocateError> {
         let size = size.checked_next_multiple_of(UNIT).ok_or(ErrorKind::SizeOverflow)?;
@@ -45,8 +46,8 @@ impl<B: Streams> Arena<B> {
         if let Some(found) = self.take(layout) {
             return Ok(found);
         }
-        self.grow(manager, block_size(size)).or_else(|error| match error.kind() {
-            kind if kind.is_out_of_memory() => self.grow(manager, size),
+        self.grow(source, block_size(size)).or_else(|error| match error.kind() {
+            kind if kind.is_out_of_memory() => self.grow(source, size),
             _ => Err(error),
         })?;
         self.take(layout).ok_or(ErrorKind::OutOfDeviceMemory.into())
@@ -58,16 +59,14 @@ impl<B: Streams> Arena<B> {
         Some((base + grant.span.offset, grant.key))
     }
 
-    /// A block of its own straight from the driver: a hole of other streams would have to be waited for, which a
-    /// capture forbids.
-    fn grow(&mut self, manager: &Manager<B>, size: u64) -> Result<(), AllocateError> {
+    /// One more block.
+    fn grow(&mut self, source: &Source<'_, B>, size: u64) -> Result<(), AllocateError> {
         let size = size.checked_next_multiple_of(STEP).ok_or(ErrorKind::SizeOverflow)?;
-        let request = Request::new(size).dedicated().pinned();
-        let taken =
-            manager.allocate(&request).or_else(|error| match error.kind().is_out_of_memory() {
-                true => manager.trim().map_err(Into::into).and_then(|_| manager.allocate(&request)),
-                false => Err(error),
-            })?;
+        let take = || source.allocate_kept(size);
+        let taken = take().or_else(|error| match error.kind().is_out_of_memory() {
+            true => source.manager.trim().map_err(Into::into).and_then(|_| take()),
+            false => Err(error),
+        })?;
         let base = taken.pin_for_life().ok_or(ErrorKind::Unsupported)?;
         let id = self.division.add_block(size)?;
         let at = id.0 as usize;

@@ -12,6 +12,7 @@ use crate::record;
 use crate::seats::{Seat, Seats};
 use crate::state::Settings;
 use crate::streams::{Life, Streams};
+use crate::tags::{self, Refusal, Tags, Target};
 use crate::watch::{self, Event, Happened};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
@@ -78,6 +79,7 @@ pub(crate) struct Device<B: Streams> {
     live: Live<Resident<B>>,
     meter: Meter,
     graphs: Graphs<B>,
+    tags: Tags<B>,
     late: LateFrees,
     /// Where blocks begin, as far as snapshots have shown.
     bases: Mutex<HashMap<BlockNumber, u64>>,
@@ -112,6 +114,7 @@ impl<B: Streams> Device<B> {
             live: Live::new(),
             meter: Meter::default(),
             graphs: Graphs::new(),
+            tags: Tags::new(),
             late: LateFrees::default(),
             bases: Mutex::default(),
         })
@@ -208,7 +211,8 @@ impl<B: Streams> Device<B> {
         }
         // SAFETY: the caller's promise.
         let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, life) }?;
-        let allocation = self.manager.allocate(&Request::new(size).on(seat.timeline))?;
+        let source = self.tags.source(&self.manager, self.heap)?;
+        let allocation = source.allocate(&Request::new(size).on(seat.timeline))?;
         // The address leaves for good, so the bytes must never move.
         let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
         Ok((address, Held::Plain(allocation, seat)))
@@ -227,14 +231,14 @@ impl<B: Streams> Device<B> {
         standing: Standing<B::Graph>,
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
-        if let Some(taken) = self.graphs.allocate(&self.manager, size, stream) {
+        let source = self.tags.source(&self.manager, self.heap)?;
+        if let Some(taken) = self.graphs.allocate(&source, size, stream) {
             return taken.map(|(address, kept)| (address, Held::Kept(kept)));
         }
         match standing {
             Standing::Captured(capture) => {
                 // SAFETY: the stream takes part in it, and the caller promises the stream.
-                let taken =
-                    unsafe { self.graphs.allocate_found(&self.manager, size, stream, capture) };
+                let taken = unsafe { self.graphs.allocate_found(&source, size, stream, capture) };
                 taken.map(|(address, kept)| (address, Held::Kept(kept)))
             }
             Standing::Running(number) => {
@@ -354,6 +358,42 @@ impl<B: Streams> Device<B> {
             self.manager.trim()?;
         }
         Ok(())
+    }
+
+    /// Puts a tag to sleep, or all, and then returns what else is empty too.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Tags::sleep`].
+    pub(crate) unsafe fn sleep(&self, tag: Option<&str>, to: &Target) -> Result<(), Refusal> {
+        self.check_no_capture("sleep")?;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { self.tags.sleep(tag, to) }?;
+        self.tell(Happened::Trimmed, 0, bytes, 0);
+        if tag.is_none() {
+            self.trim().map_err(|error| format!("all tags sleep, but empty_cache: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Wakes a tag, or all that are asleep.
+    pub(crate) fn wake(&self, tag: Option<&str>) -> Result<(), Refusal> {
+        self.check_no_capture("wake")?;
+        self.tags.wake(tag)
+    }
+
+    /// Where the bytes of each tag are.
+    pub(crate) fn residence(&self) -> Value {
+        self.tags.residence()
+    }
+
+    fn check_no_capture(&self, doing: &str) -> Result<(), String> {
+        match self.graphs.is_capturing() {
+            true => Err(format!(
+                "{doing} while a graph is captured or a `use_mem_pool` block is open: end it first"
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Sets the most that may be held.
@@ -523,6 +563,9 @@ impl<B: Streams> Device<B> {
 
     /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.
     pub(crate) fn explain(&self, size: u64, error: &AllocateError) -> String {
+        if let Some(line) = tags::explain(error.kind()) {
+            return line;
+        }
         if size >= EXABYTE {
             let name = B::NAME;
             return format!("{name} out of memory. Tried to allocate more than 1EB memory.");
@@ -558,6 +601,8 @@ fn human(bytes: u64) -> String {
     }
 }
 
+#[cfg(test)]
+mod asleep;
 #[cfg(test)]
 mod scripted;
 #[cfg(test)]

@@ -3,13 +3,14 @@
 use crate::filter::Function;
 use crate::graph::{PoolId, Split};
 use crate::guard::{FORKED, LAST_OOM, failed, guarded, say, text};
+use crate::raise::Kind;
 use crate::state::{self, Settings, on};
 use crate::streams::Life;
 use crate::{lock, profile, raise, virtuals};
 use core::ffi::{c_char, c_double, c_int, c_void};
 use core::panic::AssertUnwindSafe;
 use core::ptr;
-use omniheap::{AllocateError, BackendKind};
+use omniheap::{AllocateError, BackendKind, ErrorKind};
 use std::panic::catch_unwind;
 
 /// Says how devices are opened, before the first allocation. `limit` is in bytes, 0 for none.
@@ -57,6 +58,9 @@ pub unsafe extern "C" fn omniheap_torch_attach() -> c_int {
     })
 }
 
+/// Why there is no allocation: what Python sees, and the text.
+type Failure = (Kind, String);
+
 /// What an allocation ends with.
 ///
 /// # Safety
@@ -67,15 +71,18 @@ unsafe fn allocate(
     device: c_int,
     stream: *mut c_void,
     life: Life,
-) -> Result<u64, String> {
+) -> Result<u64, Failure> {
     if state::is_forked() {
-        return Err(FORKED.into());
+        return Err((Kind::OutOfMemory, FORKED.into()));
     }
-    let found = state::device(device)
-        .map_err(|error| format!("device {device} cannot be opened: {error}"))?;
+    let found = state::device(device).map_err(|error| {
+        (Kind::OutOfMemory, format!("device {device} cannot be opened: {error}"))
+    })?;
     // SAFETY: the caller's promise.
-    on!(found, it => unsafe { it.allocate(size, stream, life) }
-        .map_err(|error: AllocateError| it.explain(size, &error)))
+    on!(found, it => unsafe { it.allocate(size, stream, life) }.map_err(|error: AllocateError| {
+        let is_asleep = error.kind() == ErrorKind::Asleep;
+        (if is_asleep { Kind::Error } else { Kind::OutOfMemory }, it.explain(size, &error))
+    }))
 }
 
 /// Allocates; on failure keeps the explanation and says nothing of how to report it.
@@ -88,19 +95,20 @@ unsafe fn try_allocate(
     device: c_int,
     stream: *mut c_void,
     life: Life,
-) -> Result<u64, String> {
+) -> Result<u64, Failure> {
     // SAFETY: the caller's promise.
     let guard = AssertUnwindSafe(|| unsafe { allocate(size, device, stream, life) });
-    let result =
-        catch_unwind(guard).unwrap_or_else(|_| Err("omniheap met a bug of its own".into()));
-    result.inspect_err(|line| line.clone_into(&mut lock(&LAST_OOM)))
+    let result = catch_unwind(guard)
+        .unwrap_or_else(|_| Err((Kind::OutOfMemory, "omniheap met a bug of its own".into())));
+    result.inspect_err(|(_, line)| line.clone_into(&mut lock(&LAST_OOM)))
 }
 
 fn address(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
 }
 
-/// Allocates for PyTorch. Throws PyTorch's out-of-memory exception; returns null only where PyTorch is not loaded.
+/// Allocates for PyTorch. Throws PyTorch's out-of-memory exception, or a plain one for a tag that sleeps; returns null only where PyTorch
+/// is not loaded.
 ///
 /// # Safety
 ///
@@ -119,8 +127,8 @@ pub unsafe extern "C-unwind" fn omniheap_torch_alloc(
     // SAFETY: the caller's promise.
     match unsafe { try_allocate(size, device, stream, Life::Process) } {
         Ok(found) => address(found),
-        Err(line) => {
-            let exception = raise::build(&line);
+        Err((kind, line)) => {
+            let exception = raise::build(kind, &line);
             say(&line);
             drop(line);
             match exception {
@@ -179,7 +187,7 @@ unsafe fn allocate_or_null(
     // SAFETY: the caller's promise.
     match unsafe { try_allocate(size, device, stream, life) } {
         Ok(found) => address(found),
-        Err(line) => {
+        Err((_, line)) => {
             say(&line);
             ptr::null_mut()
         }

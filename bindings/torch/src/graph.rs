@@ -9,6 +9,7 @@ use crate::lock;
 use crate::meter::{SizeClass, UNIT};
 use crate::seats::mark_all;
 use crate::streams::Streams;
+use crate::tags::{Source, Tag};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap::cuda::Capture;
@@ -62,8 +63,8 @@ pub(crate) struct Kept {
     pub(crate) granted: u64,
 }
 
-/// Which arena of a pool: that of a stream, for a class of requests.
-type ArenaKey = (usize, SizeClass);
+/// Which arena of a pool: that of a stream, for a class of requests, with the memory of a tag or of none.
+type ArenaKey = (usize, SizeClass, Option<Tag>);
 
 /// The pools of one device, and the captures that fill them now.
 pub(crate) struct Graphs<B: Streams> {
@@ -248,14 +249,14 @@ impl<B: Streams> Graphs<B> {
     /// Bytes from the announced pool that takes this stream; nothing where none does.
     pub(crate) fn allocate(
         &self,
-        manager: &Manager<B>,
+        source: &Source<'_, B>,
         size: u64,
         stream: *mut c_void,
     ) -> Option<Result<(u64, Kept), AllocateError>> {
         let mut inner = lock(&self.inner);
         let takes = |open: &&Open| open.filter.as_ref().is_none_or(|it| it.accepts(stream));
         let pool = inner.open.iter().rev().find(takes)?.pool;
-        Some(inner.take(Owner::Announced(pool), manager, size, stream))
+        Some(inner.take(Owner::Announced(pool), source, size, stream))
     }
 
     /// Bytes for a stream that takes part in a capture which nobody announced.
@@ -265,26 +266,27 @@ impl<B: Streams> Graphs<B> {
     /// `capture` is under way.
     pub(crate) unsafe fn allocate_found(
         &self,
-        manager: &Manager<B>,
+        source: &Source<'_, B>,
         size: u64,
         stream: *mut c_void,
         capture: Capture<B::Graph>,
     ) -> Result<(u64, Kept), AllocateError> {
         let owner = Owner::Found(capture.id);
+        let backend = source.manager.backend();
         let mut inner = lock(&self.inner);
-        inner.note(manager.backend(), capture.id, stream.addr());
+        inner.note(backend, capture.id, stream.addr());
         let born = inner.tick();
         inner.pools.entry(owner).or_insert_with(|| {
             let gone = match capture.graph {
                 // A graph that cannot be watched may run for ever.
                 // SAFETY: the caller's promise.
-                Some(graph) => unsafe { manager.backend().watch(graph) }.ok(),
+                Some(graph) => unsafe { backend.watch(graph) }.ok(),
                 None => Some(Arc::new(AtomicBool::new(true))),
             };
             Pool { users: 1, captured: NEVER, ..Pool::new(born, gone) }
         });
         self.count(&inner);
-        inner.take(owner, manager, size, stream)
+        inner.take(owner, source, size, stream)
     }
 
     /// Notes that a capture of a stream begins now.
@@ -371,7 +373,7 @@ impl<B: Streams> Graphs<B> {
     pub(crate) fn held(&self, class: SizeClass) -> Stock {
         let inner = lock(&self.inner);
         let pools = inner.pools.values().flat_map(|pool| &pool.arenas);
-        let pools = pools.filter(|((_, of), _)| *of == class).map(|(_, arena)| arena);
+        let pools = pools.filter(|((_, of, _), _)| *of == class).map(|(_, arena)| arena);
         let ended = inner.ended.iter().filter(|ended| ended.class == class);
         let ended = ended.map(|ended| &ended.arena);
         pools.chain(ended).fold(Stock::default(), |sum, arena| {
@@ -438,16 +440,16 @@ impl<B: Streams> Inner<B> {
     fn take(
         &mut self,
         owner: Owner,
-        manager: &Manager<B>,
+        source: &Source<'_, B>,
         size: u64,
         stream: *mut c_void,
     ) -> Result<(u64, Kept), AllocateError> {
         let born = self.tick();
         let pool = self.pools.entry(owner).or_insert_with(|| Pool::new(born, None));
         let size = if pool.split == Split::Never { block_size(size) } else { size };
-        let which = (stream.addr(), SizeClass::of(size));
+        let which = (stream.addr(), SizeClass::of(size), source.tag());
         let (address, key) =
-            pool.arenas.entry(which).or_insert_with(Arena::new).allocate(manager, size)?;
+            pool.arenas.entry(which).or_insert_with(Arena::new).allocate(source, size)?;
         pool.live += 1;
         Ok((address, Kept { owner, arena: which, key, granted: size.next_multiple_of(UNIT) }))
     }
@@ -497,11 +499,11 @@ impl<B: Streams> Inner<B> {
         };
         let born = pool.born;
         let arenas: Vec<(SizeClass, Arena<B>)> = match pool.live {
-            0 => pool.arenas.drain().map(|((_, class), arena)| (class, arena)).collect(),
+            0 => pool.arenas.drain().map(|((_, class, _), arena)| (class, arena)).collect(),
             _ => {
                 let arenas = pool.arenas.iter_mut();
                 arenas
-                    .filter_map(|((_, class), arena)| Some((*class, arena.split_empty()?)))
+                    .filter_map(|((_, class, _), arena)| Some((*class, arena.split_empty()?)))
                     .collect()
             }
         };

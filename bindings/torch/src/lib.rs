@@ -15,6 +15,7 @@
 //! | `raise`, `profile`, `virtuals` | PyTorch's own out-of-memory exception, its profiler, and a function of its allocator |
 //! | `loaded` | symbols of PyTorch's libraries |
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
+//! | `tags` | pools that sleep and wake, and which of them a thread allocates from |
 //! | `weights` | weights files, loaded to plain addresses |
 //! | `map` | the memory of a device as PyTorch's snapshots show it |
 //!
@@ -38,6 +39,7 @@ mod record;
 mod seats;
 mod state;
 mod streams;
+mod tags;
 mod virtuals;
 mod watch;
 mod weights;
@@ -46,6 +48,7 @@ pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
+pub use tags::*;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
 pub use weights::*;
 

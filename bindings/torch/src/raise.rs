@@ -1,12 +1,12 @@
-//! PyTorch's own out-of-memory exception, thrown from an allocator function.
+//! PyTorch's own exceptions, thrown from an allocator function.
 //!
 //! PyTorch takes whatever the function returns, a null pointer too, so the only way to report a failure is its C++
 //! exception. `c10::OutOfMemoryError` is built as a C++ compiler builds it, from the symbols that PyTorch's libraries
 //! export: the base class in one, the class in the one whose own allocator throws it. Python sees
-//! `torch.OutOfMemoryError`.
+//! `torch.OutOfMemoryError`, and `RuntimeError` for the base class alone.
 #![expect(unsafe_code, reason = "builds and throws a C++ exception")]
 use crate::loaded::Loaded;
-use core::ffi::{c_char, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::mem::MaybeUninit;
 use std::sync::OnceLock;
 
@@ -35,9 +35,33 @@ struct Parts {
     new: unsafe extern "C" fn(usize) -> *mut c_void,
     construct: unsafe extern "C" fn(*mut c_void, Location, *mut Text),
     throw: unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !,
+    out_of_memory: Class,
+    error: Class,
+}
+
+/// A class of exceptions.
+#[derive(Clone, Copy)]
+struct Class {
     type_info: usize,
     /// The table's third entry: behind the offset and the type come destructor, deleting destructor and `what`.
     virtuals: usize,
+}
+
+impl Class {
+    fn find(library: &Loaded, [type_info, table]: [&CStr; 2]) -> Option<Self> {
+        let table = library.symbol(table)?.addr();
+        let type_info = library.symbol(type_info)?.addr();
+        Some(Self { type_info, virtuals: table + 2 * size_of::<usize>() })
+    }
+}
+
+/// What Python sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `torch.OutOfMemoryError`.
+    OutOfMemory,
+    /// `RuntimeError`: with less or more memory it would be the same.
+    Error,
 }
 
 impl Parts {
@@ -55,7 +79,7 @@ impl Parts {
             c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
         let (allocate, new) = (cpp.symbol(c"__cxa_allocate_exception")?, cpp.symbol(c"_Znwm")?);
         let (construct, throw) = (base.symbol(construct)?, cpp.symbol(c"__cxa_throw")?);
-        let table = vendor.symbol(c"_ZTVN3c1016OutOfMemoryErrorE")?.addr();
+        let out_of_memory = [c"_ZTIN3c1016OutOfMemoryErrorE", c"_ZTVN3c1016OutOfMemoryErrorE"];
         Some(Self {
             // SAFETY: the C++ ABI fixes the signature of this symbol.
             allocate: unsafe {
@@ -82,8 +106,8 @@ impl Parts {
                     unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !,
                 >(throw)
             },
-            type_info: vendor.symbol(c"_ZTIN3c1016OutOfMemoryErrorE")?.addr(),
-            virtuals: table + 2 * size_of::<usize>(),
+            out_of_memory: Class::find(&vendor, out_of_memory)?,
+            error: Class::find(&base, [c"_ZTIN3c105ErrorE", c"_ZTVN3c105ErrorE"])?,
         })
     }
 
@@ -108,12 +132,17 @@ impl Parts {
 #[derive(Clone, Copy)]
 pub(crate) struct Exception {
     object: *mut c_void,
+    class: Class,
     parts: &'static Parts,
 }
 
-/// Builds PyTorch's out-of-memory exception; nothing where PyTorch is not loaded.
-pub(crate) fn build(message: &str) -> Option<Exception> {
+/// Builds PyTorch's exception; nothing where PyTorch is not loaded.
+pub(crate) fn build(kind: Kind, message: &str) -> Option<Exception> {
     let parts = Parts::get()?;
+    let class = match kind {
+        Kind::OutOfMemory => parts.out_of_memory,
+        Kind::Error => parts.error,
+    };
     let mut text = MaybeUninit::new(parts.text(message)?);
     // SAFETY: the function has no preconditions.
     let object = unsafe { (parts.allocate)(OBJECT) };
@@ -122,8 +151,8 @@ pub(crate) fn build(message: &str) -> Option<Exception> {
     unsafe { (parts.construct)(object, place, text.as_mut_ptr()) };
     // SAFETY: a C++ object with virtual functions begins with the address of their table; the derived class adds nothing
     // but its table.
-    unsafe { object.cast::<usize>().write(parts.virtuals) };
-    Some(Exception { object, parts })
+    unsafe { object.cast::<usize>().write(class.virtuals) };
+    Some(Exception { object, class, parts })
 }
 
 impl Exception {
@@ -133,10 +162,10 @@ impl Exception {
     ///
     /// Thrown once, from a function that a C++ caller called and through which exceptions may pass.
     pub(crate) unsafe fn throw(self) -> ! {
-        let table = core::ptr::with_exposed_provenance::<*const c_void>(self.parts.virtuals);
+        let table = core::ptr::with_exposed_provenance::<*const c_void>(self.class.virtuals);
         // SAFETY: the table's first entry is the destructor.
         let destructor = unsafe { table.read() };
-        let type_info = core::ptr::with_exposed_provenance(self.parts.type_info);
+        let type_info = core::ptr::with_exposed_provenance(self.class.type_info);
         // SAFETY: a complete exception object with its type and destructor; the caller's promise covers the way up.
         unsafe { (self.parts.throw)(self.object, type_info, destructor) }
     }

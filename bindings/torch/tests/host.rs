@@ -277,3 +277,43 @@ fn figures_count_what_the_program_holds() {
     assert_eq!(stats()["peak_live_bytes"], before["live_bytes"]);
     assert_eq!(omniheap_torch_reset_peaks(99), -1);
 }
+
+fn residence(tag: &str) -> Value {
+    let said = text(omniheap_torch_residence(0));
+    serde_json::from_str::<Value>(&said).expect("it is JSON")[tag].clone()
+}
+
+#[test]
+fn a_tag_sleeps_and_wakes_and_says_what_is_wrong() {
+    let _one = begin();
+    let size = 40 * MIB;
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_enter_tag(c"weights".as_ptr()) }, 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { omniheap_torch_enter_tag(c"inner".as_ptr()) }, -1);
+    assert!(text(omniheap_torch_error()).contains("leave"));
+    let pointer = allocate(size, 1);
+    assert_eq!(omniheap_torch_leave_tag(), 0);
+    assert_eq!(omniheap_torch_leave_tag(), -1);
+    fill(pointer, size, 7);
+    // SAFETY: C strings, and nothing uses the tag meanwhile.
+    let sleep = |tag: *const c_char, to: *const c_char| unsafe { omniheap_torch_sleep(0, tag, to) };
+    // SAFETY: null or a C string.
+    let wake = |tag: *const c_char| unsafe { omniheap_torch_wake(0, tag) };
+    let (tag, host) = (c"weights".as_ptr(), c"host".as_ptr());
+    for (tag, to) in [(c"other".as_ptr(), host), (tag, c"moon".as_ptr()), (tag, ptr::null())] {
+        assert_eq!(sleep(tag, to), -1);
+    }
+    assert!(holds(pointer, size, 7));
+    assert_eq!([sleep(tag, host), sleep(tag, host)], [0, -1]);
+    assert_eq!(residence("weights")["host"], size);
+    let other = allocate(size, 1);
+    assert_eq!(wake(tag), -2, "there is no room");
+    assert!(text(omniheap_torch_error()).contains("stays asleep"));
+    omniheap_torch_free(other, size, 0, stream(1));
+    assert_eq!([wake(ptr::null()), wake(ptr::null()), wake(tag)], [0, 0, -1]);
+    assert!(holds(pointer, size, 7));
+    omniheap_torch_free(pointer, size, 0, stream(1));
+    omniheap_torch_reset();
+    assert!(omniheap_torch_residence(99).is_null());
+}

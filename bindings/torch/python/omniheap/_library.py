@@ -75,6 +75,11 @@ def _declare(lib):
         ("free", None, [pointer, ctypes.c_size_t, number, pointer]),
         ("segment_free", None, [pointer, ctypes.c_size_t, number, pointer]),
         ("record_stream", None, [pointer, pointer]),
+        ("enter_tag", number, [text]),
+        ("leave_tag", number, []),
+        ("sleep", number, [number, text, text]),
+        ("wake", number, [number, text]),
+        ("residence", text, [number]),
     ):
         function = getattr(lib, "omniheap_torch_" + name)
         function.restype, function.argtypes = result, arguments

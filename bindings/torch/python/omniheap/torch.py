@@ -9,14 +9,17 @@ Call `enable()` before anything touches the GPU: PyTorch cannot change its alloc
 
 import re
 
-from . import _history, _library, _pools, _stats
+from . import _history, _library, _pools, _stats, _tags
+from ._activations import offload_activations
 from ._fit import fit, largest_batch
+from ._layers import stream_layers
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 from ._ranks import gather
 from ._record import record_step
+from ._tags import residence, sleep, wake
 from .weights import load_into, load_safetensors
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "pool", "record_step", "report", "set_limit", "stats", "trace"]
+__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "pool", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake"]
 
 _OLDEST = (2, 3)
 _HOOKS = (
@@ -98,6 +101,25 @@ def pool(limit=None, **options):
     if _pooled is None:
         _pooled = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_segment", "omniheap_torch_segment_free")
     return torch.cuda.MemPool(_pooled.allocator(), **options)
+
+
+def tag(name):
+    if _allocator is None:
+        raise OmniheapError("tags need PyTorch to allocate through omniheap; call omniheap.torch.enable() first thing, not pool()")
+    _keep_workspaces_out(_import())
+    return _tags.tag(name)
+
+
+tag.__doc__ = _tags.tag.__doc__
+
+
+def _keep_workspaces_out(torch):
+    """Has PyTorch make the workspace of cuBLAS now: it keeps one for each stream, which must not sleep with whatever came first."""
+    if not torch.cuda.is_initialized():
+        torch.cuda.init()
+        torch.cuda.synchronize()  # Opens the device: cuBLAS warns where it has to.
+    if not torch.cuda.is_current_stream_capturing():
+        torch.cuda.current_blas_handle()
 
 
 def _backend(torch):

@@ -103,16 +103,21 @@ impl Scripted {
         if script.is_owed && script.held == 0 { self.record(script) } else { Ok(()) }
     }
 
+    /// Whether a timeline has no marks of its own: that of a stream, which may be gone, and all at once.
+    fn is_whole(script: &Script, timeline: TimelineId) -> bool {
+        timeline == TimelineId::ALL || script.timelines.values().any(|known| *known == timeline)
+    }
+
     /// What the host calls a mark of all work; `Busy` where it is not recorded.
     fn translate(&self, point: Point) -> Result<Point> {
-        if point.timeline != TimelineId::ALL || point.epoch == Epoch::START {
+        let mut script = lock(&self.script);
+        if !Self::is_whole(&script, point.timeline) || point.epoch == Epoch::START {
             return Ok(point);
         }
-        let mut script = lock(&self.script);
         self.settle(&mut script)?;
         let at = usize::try_from(point.epoch.0).expect("few") - 1;
         let epoch = *script.marks.get(at).ok_or(ErrorKind::Busy)?;
-        Ok(Point { epoch, ..point })
+        Ok(Point { epoch, timeline: TimelineId::ALL })
     }
 }
 
@@ -157,8 +162,10 @@ unsafe impl Timelines for Scripted {
         self.lines().close(timeline)
     }
     fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
-        assert_eq!(timeline, TimelineId::ALL, "a stream that may be gone was marked");
         let mut script = lock(&self.script);
+        if !Self::is_whole(&script, timeline) {
+            return self.lines().mark(timeline);
+        }
         if script.held > 0 {
             script.is_owed = true;
             return Ok(Epoch(script.marks.len() as u64 + 1));
@@ -167,13 +174,12 @@ unsafe impl Timelines for Scripted {
         Ok(Epoch(script.marks.len() as u64))
     }
     fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
-        let now = self.lines().reached(timeline)?;
-        if timeline != TimelineId::ALL {
-            return Ok(now);
-        }
         let mut script = lock(&self.script);
+        if !Self::is_whole(&script, timeline) {
+            return self.lines().reached(timeline);
+        }
         self.settle(&mut script)?;
-        let now = self.lines().reached(timeline)?;
+        let now = self.lines().reached(TimelineId::ALL)?;
         Ok(Epoch(script.marks.partition_point(|mark| *mark <= now) as u64))
     }
     fn wait(&self, point: Point) -> Result<()> {

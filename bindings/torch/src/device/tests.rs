@@ -11,38 +11,38 @@ use core::ptr;
 use omniheap::{Allocation, Backend as _, BackendKind, seam::Move};
 use serde_json::{Value, json};
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
-fn open(limit: Option<u64>) -> Device<Scripted> {
+pub(super) fn open(limit: Option<u64>) -> Device<Scripted> {
     let settings = Settings { backend: BackendKind::Host, limit, paged: true };
     Device::open(0, &settings).expect("host memory")
 }
 
-fn with_streams(handles: impl IntoIterator<Item = usize>) -> Device<Scripted> {
+pub(super) fn with_streams(handles: impl IntoIterator<Item = usize>) -> Device<Scripted> {
     let device = open(None);
     handles.into_iter().for_each(|handle| device.manager.backend().create_stream(handle));
     device
 }
 
-fn stream(handle: usize) -> *mut c_void {
+pub(super) fn stream(handle: usize) -> *mut c_void {
     ptr::without_provenance_mut(handle)
 }
 
-fn take(device: &Device<Scripted>, size: u64, handle: usize) -> u64 {
+pub(super) fn take(device: &Device<Scripted>, size: u64, handle: usize) -> u64 {
     // SAFETY: the backend panics for a stream that is gone.
     unsafe { device.allocate(size, stream(handle), Life::Unknown) }.expect("there is enough")
 }
 
-fn free(device: &Device<Scripted>, address: u64) {
+pub(super) fn free(device: &Device<Scripted>, address: u64) {
     device.free(address, None).expect("it lives");
 }
 
-fn reserved(device: &Device<Scripted>) -> u64 {
+pub(super) fn reserved(device: &Device<Scripted>) -> u64 {
     device.manager.heap_use(device.heap).expect("it exists").reserved
 }
 
 /// Looks at the allocation behind an address.
-fn at<R>(
+pub(super) fn at<R>(
     device: &Device<Scripted>,
     address: u64,
     look: impl FnOnce(&Allocation<Scripted>) -> R,
@@ -55,7 +55,7 @@ fn at<R>(
 }
 
 /// Has a stream fill an allocation, when it comes to it.
-fn fill(device: &Device<Scripted>, address: u64, handle: usize, value: u8) {
+pub(super) fn fill(device: &Device<Scripted>, address: u64, handle: usize, value: u8) {
     let backend = device.manager.backend();
     at(device, address, |allocation| {
         let (binding, size) = (allocation.binding(), allocation.size());
@@ -94,11 +94,11 @@ fn run_after(device: &Device<Scripted>, later: usize, earlier: usize) {
     lines.order(backend.timeline(later), point).expect("open");
 }
 
-fn synchronize(device: &Device<Scripted>) {
+pub(super) fn synchronize(device: &Device<Scripted>) {
     device.manager.backend().host.wait_idle().expect("it is there");
 }
 
-fn holds(device: &Device<Scripted>, address: u64, value: u8) -> bool {
+pub(super) fn holds(device: &Device<Scripted>, address: u64, value: u8) -> bool {
     let mut bytes = vec![0; 4096];
     at(device, address, |allocation| allocation.read(0, &mut bytes).expect("inside"));
     bytes.iter().all(|byte| *byte == value)

@@ -1,0 +1,391 @@
+"""Sleep, wake and activations on a GPU, in one process and with a second one beside it. Prints a table; ends with 1 where something failed.
+
+usage: sleep.py [--small]
+--small is for GPUs with less than 40 GiB.
+"""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+GIB, MIB = 1 << 30, 1 << 20
+
+
+def watch():
+    """The second process: says how much of the device is free, takes memory and drops it. It needs the driver alone."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+
+    def call(name, *arguments):
+        return getattr(cuda, name)(*arguments)
+
+    device, context, held = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+    codes = [call("cuInit", 0), call("cuDeviceGet", ctypes.byref(device), 0), call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device), call("cuCtxSetCurrent", context)]
+    print(max(codes), flush=True)
+    for line in sys.stdin:
+        words = line.split()
+        if words[0] == "free":
+            free, total = ctypes.c_size_t(), ctypes.c_size_t()
+            call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+            print(free.value, flush=True)
+        elif words[0] == "take":
+            size = ctypes.c_size_t(int(words[1]))
+            code = call("cuMemAlloc_v2", ctypes.byref(held), size) or call("cuMemsetD8_v2", held, 7, size) or call("cuCtxSynchronize")
+            print(code, flush=True)
+        else:
+            print(call("cuMemFree_v2", held), flush=True)
+
+
+class Watcher:
+    def __init__(self):
+        self.process = subprocess.Popen([sys.executable, __file__, "--watch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline().strip() == "0", "the second process has no device"
+
+    def ask(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+ROWS, FAILED = [], []
+
+
+def row(name, figure, wanted=None, holds=True):
+    ROWS.append((name, figure, wanted or "", "" if wanted is None else "ok" if holds else "FAIL"))
+    print("  ".join(filter(None, ROWS[-1])), flush=True)
+    if not holds:
+        FAILED.append(name)
+
+
+def raises(kind, call, *words):
+    """Whether a call raises just this, with these words."""
+    try:
+        call()
+    except Exception as error:
+        return type(error) is kind and all(word in str(error) for word in words)
+    return False
+
+
+def build(torch, depth, width, vocabulary, length):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.attend, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            batch, steps, _ = x.shape
+            heads = self.attend(self.norm1(x)).view(batch, steps, 3, width // 64, 64).permute(2, 0, 3, 1, 4)
+            mixed = F.scaled_dot_product_attention(*heads.unbind(0), is_causal=True)
+            x = x + self.project(mixed.transpose(1, 2).reshape(batch, steps, width))
+            return x + self.narrow(F.gelu(self.widen(self.norm2(x))))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+            self.blocks = nn.ModuleList(Block() for _ in range(depth))
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+        def forward(self, tokens):
+            x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+            for block in self.blocks:
+                x = block(x)
+            return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1)[:-1], tokens.flatten()[1:])
+
+    with torch.device("cuda"):
+        return Model()
+
+
+def train(torch, ours, steps, between=None, forward=None, sizes=(24, 1024, 16384, 1024), batch=8, tag="train"):
+    """Trains a new model whose weights and optimiser are in a tag; losses, seconds of each step, and the most bytes that were live."""
+    torch.manual_seed(0)
+    with ours.tag(tag):
+        model = build(torch, *sizes)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    losses, times = [], []
+    for step in range(steps):
+        tokens = torch.randint(0, sizes[2], (batch, sizes[3]), generator=torch.Generator().manual_seed(step)).cuda()
+        torch.cuda.synchronize()
+        if step == steps // 2:
+            torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        with torch.autocast("cuda", torch.bfloat16):
+            if forward is None:
+                loss = model(tokens)
+            else:
+                with forward():
+                    loss = model(tokens)
+        loss.backward()
+        with ours.tag(tag):
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+        losses.append(loss.item())
+        del loss, tokens
+        if between is not None:
+            between(step)
+    standing = torch.cuda.memory_allocated()
+    peak = torch.cuda.max_memory_allocated()
+    return losses, sorted(times[steps // 2 :])[(steps - steps // 2) // 2], peak, standing
+
+
+def empty(torch, ours):
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    ours.empty_cache()
+
+
+def rates(torch):
+    """Bytes a second of copies between the device and pinned memory: down and up."""
+    host, device = torch.empty(GIB, dtype=torch.uint8, pin_memory=True), torch.empty(GIB, dtype=torch.uint8, device="cuda")
+    found = []
+    for to, source in ((host, device), (device, host)):
+        best = 1e9
+        for _ in range(4):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            to.copy_(source, non_blocking=True)
+            torch.cuda.synchronize()
+            best = min(best, time.perf_counter() - start)
+        found.append(GIB / best)
+    return found
+
+
+def prove_training(torch, ours, watcher, small):
+    sizes = (4, 512, 4096, 256) if small else (24, 1024, 16384, 1024)
+    spare = 128 * MIB if small else GIB
+    # Loads every kernel, and makes the streams of copies, which stay.
+    train(torch, ours, 2, between=lambda step: (ours.sleep(), ours.wake()), sizes=sizes)
+    empty(torch, ours)
+    base = watcher.ask("free")
+    plain, *_ = train(torch, ours, 6, sizes=sizes)
+    empty(torch, ours)
+    again, *_ = train(torch, ours, 6, sizes=sizes)
+    row("training repeats itself to the bit", str(plain == again), "True", plain == again)
+    del again
+    empty(torch, ours)
+    seen, folder = [], tempfile.mkdtemp()
+
+    def nap(step):
+        ours.sleep(to=["host", "host", "disk:" + folder][step % 3])
+        torch._C._cuda_clearCublasWorkspaces()
+        ours.sleep()
+        free = watcher.ask("free")
+        taken = watcher.ask("take", free - spare)
+        short = raises(torch.OutOfMemoryError, ours.wake, "stays asleep")
+        held = ours.residence()["train"]
+        dropped = watcher.ask("drop")
+        seen.append((base - free, taken, short, held["asleep"] and held["device"] == 0, dropped))
+        ours.wake()
+
+    slept, *_ = train(torch, ours, 6, between=nap, sizes=sizes)
+    row("losses with sleeps in between equal those without", str(slept == plain), "True", slept == plain)
+    most = max(left for left, *_ in seen)
+    row("driver's figure asleep, above the context", f"{most} bytes", "0", most <= 0)
+    taken = all(code == 0 and dropped == 0 for _, code, _, _, dropped in seen)
+    row("a second process takes what sleeps", str(taken), "True", taken)
+    short = all(each[2] and each[3] for each in seen)
+    row("wake without room: OutOfMemoryError, unchanged", str(short), "True", short)
+    empty(torch, ours)
+
+
+def prove_graph(torch, ours):
+    with ours.tag("graphs"):
+        weight, static = torch.randn(512, 512, device="cuda"), torch.randn(64, 512, device="cuda")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            [(static @ weight).relu() @ weight for _ in range(2)]
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            middle = (static @ weight).relu()
+            result = middle @ weight
+    right = True
+    for turn in range(3):
+        ours.sleep("graphs")
+        ours.wake("graphs")
+        batch = torch.randn(64, 512, device="cuda")
+        static.copy_(batch)
+        graph.replay()
+        wanted = (batch @ weight).relu() @ weight
+        right = right and float((result - wanted).abs().max()) <= 1e-3 * float(wanted.abs().max())
+    row("a graph replays after a wake", str(right), "True", right)
+    refused = []
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other):
+        refused.append(raises(ours.OmniheapError, lambda: ours.sleep("graphs"), "captured"))
+        late = static * 2
+    row("sleep during a capture is refused", str(refused[0]), "True", refused[0])
+    del late
+
+
+def prove_misuse(torch, ours):
+    with ours.tag("misuse"):
+        kept, gone = torch.full((MIB,), 3.0, device="cuda"), torch.ones(MIB, device="cuda")
+    side = torch.cuda.Stream()
+    address, error = kept.data_ptr(), ours.OmniheapError
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)
+        kept.add_(1.0)
+    found = [raises(error, lambda: ours.wake("misuse"), "awake"), raises(error, lambda: ours.sleep("unknown"), "misuse")]
+    ours.sleep("misuse")
+    found.append(raises(error, lambda: ours.sleep("misuse"), "asleep"))
+
+    def allocate():
+        with ours.tag("misuse"):
+            torch.empty(MIB, device="cuda")
+
+    found.append(raises(RuntimeError, allocate, 'wake("misuse")'))
+    with ours.tag("outer"):
+        found.append(raises(error, lambda: ours.tag("inner").__enter__(), "one tag"))
+    del gone
+    gc.collect()
+    ours.wake("misuse")
+    row("misuse is an exception that says what to do", str(found.count(True)) + " of 5", "5 of 5", all(found))
+    same = kept.data_ptr() == address and bool((kept == 4.0).all())
+    row("waits for a stream that nobody named; same address", str(same), "True", same)
+
+
+def prove_rates(torch, ours, watcher, small):
+    down, up = rates(torch)
+    empty(torch, ours)
+    total, count = (GIB, 64) if small else (8 * GIB, 400)
+    with ours.tag("bulk"):
+        parts = [(turn % 251, torch.full((total // count,), turn % 251, dtype=torch.uint8, device="cuda")) for turn in range(count)]
+    torch.cuda.synchronize()
+    for kind in ("no holes", "a fifth of holes"):
+        times = []
+        for _ in range(4):
+            live = sum(part.nbytes for _, part in parts)
+            begin = time.perf_counter()
+            ours.sleep("bulk")
+            middle = time.perf_counter()
+            ours.wake("bulk")
+            times.append((middle - begin, time.perf_counter() - middle))
+        cold, warm = times[0], [sorted(each)[1] for each in zip(*times[1:])]
+        ratios = [warm[0] / (live / down), warm[1] / (live / up)]
+        for name, seconds, ratio in zip(("sleep", "wake"), warm, ratios):
+            row(f"warm {name}, {live / GIB:.2f} GiB, {kind}", f"{seconds * 1e3:.0f} ms = {ratio:.2f}", "<= 1.15 of the pinned copy", ratio <= 1.15)
+        row(f"first sleep, {kind}", f"{cold[0] * 1e3:.0f} ms")
+        right = all(bool((part == value).all()) for value, part in parts)
+        row(f"bytes are right, {kind}", str(right), "True", right)
+        parts = [part for turn, part in enumerate(parts) if turn % 5]
+        torch.cuda.synchronize()
+    row("pinned copies", f"{down / 1e9:.1f} GB/s down, {up / 1e9:.1f} GB/s up")
+    del parts
+    with ours.tag("cycles"):
+        held = torch.full((256 * MIB,), 9, dtype=torch.uint8, device="cuda")
+    free = []
+    for _ in range(100):
+        ours.sleep("cycles")
+        free.append(watcher.ask("free"))
+        ours.wake("cycles")
+    grown = free[0] - free[-1]
+    row("100 cycles: driver's figure asleep grew by", f"{grown} bytes", "0", grown <= 0 and bool((held == 9).all()))
+
+
+def prove_activations(torch, ours, small):
+    sizes, batch = ((4, 512, 4096, 256), 4) if small else ((24, 1024, 16384, 1024), 8)
+    offload = ours.offload_activations(min_bytes="1MiB", keep_last=2)
+    ways = {
+        "none": None,
+        "offload_activations": lambda: offload,
+        "save_on_cpu": lambda: torch.autograd.graph.save_on_cpu(pin_memory=True),
+    }
+    found = {}
+    for name, forward in ways.items():
+        found[name] = train(torch, ours, 8, forward=forward, sizes=sizes, batch=batch)
+        empty(torch, ours)
+    losses, seconds, peak, standing = found["none"]
+    for name in ways:
+        its, took, most, stands = found[name]
+        above = (most - stands) / (peak - standing)
+        row(f"{name}: step, peak, peak above weights", f"{took * 1e3:.0f} ms ({took / seconds:.2f})  {most / GIB:.2f} GiB ({most / peak:.2f})  {above:.2f}")
+    same = found["offload_activations"][0] == losses
+    row("losses with offload_activations", "equal" if same else "differ", "equal", same)
+    ratio = found["offload_activations"][1] / found["save_on_cpu"][1]
+    row("time of offload_activations, of save_on_cpu's", f"{ratio:.2f}", "<= 0.6", ratio <= 0.6)
+    row("offload_activations' own figures", str(offload.figures()))
+
+
+def prove_layers(torch, ours, small):
+    """A model with part of its layers on the device, against the time that the copies of the others take."""
+    depth, width = (8, 1024) if small else (16, 4096)
+    _, up = rates(torch)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        model = build(torch, depth, width, 4096, 256).to(torch.bfloat16)
+        tokens = torch.randint(0, 4096, (1, 64), device="cuda")
+        wanted = model(tokens)
+        total = sum(each.nbytes for each in model.blocks.parameters())
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        streamed = ours.stream_layers(model, resident=total // 2)
+        empty(torch, ours)
+        row(f"stream_layers of {total / GIB:.2f} GiB", f"{time.perf_counter() - begin:.1f} s to begin with")
+        same, times = True, []
+        for _ in range(5):
+            before = streamed.figures()["copied_bytes"]
+            begin = time.perf_counter()
+            same = same and torch.equal(model(tokens), wanted)
+            times.append(time.perf_counter() - begin)
+            copied = streamed.figures()["copied_bytes"] - before
+        row("a streamed model's results", "equal" if same else "differ", "equal", same)
+        ratio = copied / up / sorted(times)[2]
+        figures = streamed.figures()
+        row("rate of a streamed model, of the link's", f"{ratio:.2f} ({copied / GIB:.2f} GiB a pass, {figures['resident_bytes'] / total:.2f} resident)", ">= 0.95", ratio >= 0.95)
+
+
+def main():
+    start = time.perf_counter()
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    import omniheap.torch as ours
+    import torch
+
+    small = "--small" in sys.argv
+    ours.enable()
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    watcher = Watcher()
+    parts = {
+        "training": lambda: prove_training(torch, ours, watcher, small),
+        "misuse": lambda: prove_misuse(torch, ours),
+        "rates": lambda: prove_rates(torch, ours, watcher, small),
+        "activations": lambda: prove_activations(torch, ours, small),
+        "layers": lambda: prove_layers(torch, ours, small),
+        "graph": lambda: prove_graph(torch, ours),
+    }
+    for name, part in parts.items():
+        begin = time.perf_counter()
+        try:
+            part()
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            row(f"part {name}", f"{type(error).__name__}: {error}"[:300], "no exception", False)
+        print(f"# {name}: {time.perf_counter() - begin:.1f} s", flush=True)
+        gc.collect()
+    watcher.end()
+    width = max(len(name) for name, *_ in ROWS)
+    print("\n" + "\n".join(f"{name:<{width}}  {figure:<48}  {wanted:<28}  {verdict}".rstrip() for name, figure, wanted, verdict in ROWS))
+    print(f"{len(FAILED)} failed; {time.perf_counter() - start:.0f} s")
+    return bool(FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(watch() if "--watch" in sys.argv else main())

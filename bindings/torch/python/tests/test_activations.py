@@ -1,0 +1,327 @@
+"""Activations that wait in host memory. The way there is a stand-in that needs no GPU; the rest is PyTorch."""
+
+import contextlib
+import gc
+import importlib.util
+import io
+import os
+import unittest
+from unittest import mock
+
+import omniheap.torch
+from omniheap import OmniheapError, _activations
+
+_PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/python.md")
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+if _HAS_TORCH:
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+
+class Road:
+    """Copies at once, and counts."""
+
+    def __init__(self, room=1 << 40):
+        self.room, self.sent, self.fetched, self.held, self.abandoned = room, 0, 0, 0, 0
+        self.numbers, self.order = {}, []
+
+    def is_open(self):
+        return True
+
+    def take(self, size):
+        if size > self.room:
+            return None
+        self.room -= size
+        self.held += 1
+        return torch.empty(size, dtype=torch.uint8)
+
+    def give_back(self, memory):
+        self.room += memory.numel()
+        self.held -= 1
+
+    def send(self, storage, memory):
+        self.sent += 1
+        self.numbers[memory.data_ptr()] = self.sent
+        self.order.append(self.sent)
+        with torch.no_grad():
+            memory.copy_(torch.empty(0, dtype=torch.uint8).set_(storage))
+        return "sent"
+
+    def fetch(self, memory, size):
+        self.fetched += 1
+        self.order.append(-self.numbers[memory.data_ptr()])
+        return memory.clone().untyped_storage(), "fetched"
+
+    def let_go(self, sent):
+        assert sent == "sent"
+
+    def receive(self, storage, fetched):
+        assert fetched == "fetched"
+
+    def abandon(self, storage):
+        self.abandoned += 1
+
+
+class Memory:
+    """As much of a tensor as a pool of memory looks at."""
+
+    def __init__(self, size):
+        self.numel = lambda: size
+
+
+class HostMemory(unittest.TestCase):
+    def test_it_is_kept_and_does_not_grow_with_sizes(self):
+        made = []
+        memory = _activations._HostMemory(lambda size: made.append(size) or Memory(size))
+        for size in range(513, 1025):
+            taken = [memory.take(size) for _ in range(2)]
+            self.assertTrue(all(each.numel() >= size for each in taken))
+            [memory.give_back(each) for each in taken]
+        self.assertEqual(made, [1024, 1024])
+        self.assertEqual(memory.take(1).numel(), 1)
+
+    def test_a_refusal_is_none(self):
+        for refusal in (RuntimeError, MemoryError):
+            memory = _activations._HostMemory(mock.Mock(side_effect=refusal))
+            self.assertIsNone(memory.take(8))
+
+
+@unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
+class Activations(unittest.TestCase):
+    def setUp(self):
+        self.road = Road()
+        patch = mock.patch.object(_activations, "_road_of", lambda device: self.road)
+        patch.start()
+        self.addCleanup(patch.stop)
+        torch.manual_seed(0)
+
+    def model(self, depth=4):
+        layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)) for _ in range(depth)]
+        return torch.nn.Sequential(*layers)
+
+    def gradients(self, model, batch, offload=None, backward=lambda loss: loss.backward(), inside=False):
+        model.zero_grad(set_to_none=True)
+        run = lambda: model(batch).square().sum()
+        if offload is None:
+            loss = run()
+        else:
+            with offload:
+                loss = run()
+                inside and backward(loss)
+        inside or backward(loss)
+        return [loss.detach().clone(), *(each.grad.clone() for each in model.parameters())]
+
+    def same(self, first, second):
+        self.assertTrue(all(torch.equal(one, other) for one, other in zip(first, second)))
+
+    def offload(self, keep_last=2, min_bytes=1):
+        return omniheap.torch.offload_activations(min_bytes=min_bytes, keep_last=keep_last)
+
+    def test_gradients_are_the_same_to_the_bit(self):
+        model, batch = self.model(), torch.randn(32, 64)
+        plain = self.gradients(model, batch)
+        for keep_last in (0, 1, 2, 100):
+            for inside in (False, True):
+                offload = self.offload(keep_last)
+                for _ in range(3):
+                    self.same(plain, self.gradients(model, batch, offload, inside=inside))
+                self.assertEqual(offload.figures()["offloaded_bytes"] > 0, keep_last < 100)
+                gc.collect()
+                self.assertEqual(self.road.held, 0, "host memory goes back")
+
+    def test_parameters_and_small_storages_stay(self):
+        model, batch = torch.nn.Linear(64, 64, bias=False), torch.randn(32, 64, requires_grad=True)
+        for frozen in (False, True):
+            model.weight.requires_grad_(not frozen)
+            with self.offload(keep_last=0):
+                loss = model(batch).sum() + (batch @ model.weight.t()).sum()
+            self.assertEqual(self.road.sent, 0)
+            loss.backward()
+        model.weight.requires_grad_()
+        with self.offload(keep_last=0), torch.autocast("cpu", torch.bfloat16):
+            loss = model(batch * 1.0).sum()
+        self.assertEqual(self.road.sent, 1, "autocast's copy of the batch, and not that of the weight")
+        loss.backward()
+        self.road.sent = 0
+        with self.offload(keep_last=0, min_bytes="1MiB"):
+            (batch * 1.0).sin().sum().backward()
+        self.assertEqual(self.road.sent, 0)
+
+    def test_views_of_one_storage_go_once(self):
+        x = torch.randn(64, 64, requires_grad=True)
+
+        def run():
+            y = x * 2
+            return y.sin().sum() + y.t().cos().sum() + y[3:].square().sum() + y.view(-1).sin().sum()
+
+        plain = torch.autograd.grad(run(), x)[0]
+        with self.offload(keep_last=0):
+            loss = run()
+        self.assertEqual(self.road.sent, 1)
+        self.assertTrue(torch.equal(torch.autograd.grad(loss, x)[0], plain))
+        self.assertEqual(self.road.fetched, 1)
+
+    def test_a_change_in_place_is_noticed(self):
+        for keep_last in (0, 9):
+            x = torch.randn(64, requires_grad=True)
+            with self.offload(keep_last):
+                y = x * 1.0
+                loss = y.sin().sum()
+                y.add_(1)
+            with self.assertRaises(RuntimeError) as caught:
+                loss.backward()
+            self.assertIn("inplace operation", str(caught.exception))
+        small = torch.randn(2, requires_grad=True)
+        with self.offload(min_bytes="1MiB"):
+            y = small * 1.0
+            loss = y.sin().sum()
+            y.add_(1)
+        self.assertRaises(RuntimeError, loss.backward)
+
+    def test_a_storage_that_changed_between_two_saves_goes_twice(self):
+        x = torch.randn(64, requires_grad=True)
+        buffer = torch.ones(64)
+        with self.offload(keep_last=0):
+            first = (x * buffer).sum()
+            first.backward()
+            buffer.fill_(3.0)
+            second = (x * buffer).sum()
+        x.grad = None
+        second.backward()
+        self.assertTrue(torch.equal(x.grad, torch.full((64,), 3.0)))
+
+    def test_a_storage_that_changed_while_it_was_saved_goes_twice(self):
+        x, buffer = torch.randn(64, requires_grad=True), torch.ones(64)
+        with self.offload(keep_last=0):
+            kept = (x * buffer).sum()
+            buffer.fill_(3.0)
+            second = (x * buffer).sum()
+            (x * 1.0).sin().sum()
+        second.backward()
+        self.assertTrue(torch.equal(x.grad, torch.full((64,), 3.0)))
+        self.assertRaises(RuntimeError, kept.backward)
+
+    def test_backward_twice_and_double_backward(self):
+        model, batch = self.model(2), torch.randn(8, 64)
+
+        def twice(loss):
+            loss.backward(retain_graph=True)
+            loss.backward()
+
+        self.same(self.gradients(model, batch, backward=twice), self.gradients(model, batch, self.offload(0), backward=twice))
+
+        def second(offload):
+            x = torch.linspace(0, 1, 64, requires_grad=True)
+            with offload:
+                y = (x.sin() * x.exp()).sum()
+                first = torch.autograd.grad(y, x, create_graph=True)[0]
+                return torch.autograd.grad(first.square().sum(), x)[0]
+
+        self.assertTrue(torch.equal(second(contextlib.nullcontext()), second(self.offload(0))))
+
+    def test_what_is_not_plain_stays(self):
+        class Sub(torch.Tensor):
+            pass
+
+        sub = torch.randn(64).as_subclass(Sub).requires_grad_()
+        sparse = torch.eye(64).to_sparse()
+        x = torch.randn(64, 64, requires_grad=True)
+        with self.offload(0):
+            loss = (sub * 2).sin().sum().as_subclass(torch.Tensor) + torch.sparse.mm(sparse, x).sum()
+        loss.backward()
+        self.assertEqual(float(x.grad.sum()), 64.0 * 64)
+        self.assertTrue(torch.allclose(sub.grad.as_subclass(torch.Tensor), 2 * (sub.detach().as_subclass(torch.Tensor) * 2).cos()))
+
+    def test_without_host_memory_tensors_stay_and_are_counted(self):
+        model, batch = self.model(), torch.randn(32, 64)
+        plain = self.gradients(model, batch)
+        self.road.room = 3 * 32 * 64 * 4
+        offload = self.offload(0)
+        self.same(plain, self.gradients(model, batch, offload))
+        self.assertGreater(offload.figures()["kept_for_want_of_host_memory"], 0)
+        self.assertGreater(self.road.sent, 0)
+
+    def test_an_exception_in_the_forward_pass(self):
+        model, batch = self.model(), torch.randn(32, 64)
+        plain, offload = self.gradients(model, batch), self.offload()
+        with self.assertRaises(ZeroDivisionError):
+            with offload:
+                kept = model(batch)
+                1 / 0
+        del kept
+        gc.collect()
+        self.assertEqual(self.road.held, 0)
+        self.same(plain, self.gradients(model, batch, offload))
+
+    def test_two_models_interleaved(self):
+        models, batch, offload = [self.model(2), self.model(3)], torch.randn(16, 64), self.offload(1)
+        plain = [self.gradients(model, batch) for model in models]
+        [model.zero_grad(set_to_none=True) for model in models]
+        with offload:
+            losses = [model(batch).square().sum() for model in models]
+        losses[0].backward()
+        losses[1].backward()
+        for model, expected in zip(models, plain):
+            self.same(expected[1:], [each.grad for each in model.parameters()])
+        del losses
+        gc.collect()
+        self.assertEqual(self.road.held, 0)
+
+    def test_beside_checkpoints(self):
+        model, batch = self.model(), torch.randn(32, 64, requires_grad=True)
+        wrapped = lambda batch: checkpoint(model, batch, use_reentrant=False)
+        plain = torch.autograd.grad(wrapped(batch).square().sum(), batch)[0]
+        with self.offload(0):
+            loss = wrapped(batch).square().sum()
+        self.assertTrue(torch.equal(plain, torch.autograd.grad(loss, batch)[0]))
+
+    def test_what_comes_back_is_fetched_ahead_and_no_further(self):
+        x, ahead = torch.randn(64, requires_grad=True), []
+
+        class Look(torch.autograd.Function):
+            """What is here when the backward pass has come to this."""
+
+            @staticmethod
+            def forward(context, value):
+                return value.view_as(value)
+
+            @staticmethod
+            def backward(context, gradient):
+                ahead.append(self.road.fetched)
+                return gradient
+
+        with self.offload(keep_last=2):
+            y = x
+            for _ in range(8):
+                y = Look.apply((y * 1.0).sin())
+        y.sum().backward()
+        # The last two stayed, and the two before them are fetched when the first is wanted; then one more each time.
+        self.assertEqual(ahead, [0, 2, 2, 3, 4, 5, 6, 6])
+        self.assertEqual(self.road.order, [*range(1, 7), *range(-6, 0)], "the nearest comes back first")
+        self.assertEqual((self.road.sent, self.road.held), (6, 0))
+
+    def test_bad_settings(self):
+        for wrong in (-1, "much", None, 1.5, True, ""):
+            with self.assertRaises(OmniheapError) as caught:
+                omniheap.torch.offload_activations(min_bytes=wrong)
+            self.assertIn("1MiB", str(caught.exception))
+        for wrong in (-1, None, "2", True, 1.0):
+            self.assertRaises(OmniheapError, omniheap.torch.offload_activations, keep_last=wrong)
+        offload = self.offload()
+        with offload:
+            self.assertRaises(OmniheapError, offload.__enter__)
+
+    def test_tensors_of_other_devices_stay(self):
+        with mock.patch.object(_activations, "_road_of", lambda device: _activations._NO_ROAD):
+            offload = self.offload(0)
+            model, batch = self.model(), torch.randn(32, 64)
+            self.same(self.gradients(model, batch), self.gradients(model, batch, offload))
+            self.assertEqual(offload.figures()["offloaded_bytes"], 0)
+
+    def test_the_example_of_the_documentation(self):
+        with open(_PAGE) as file:
+            examples = [each.split("```")[0] for each in file.read().split("```python\n")[1:]]
+        (example,) = [each for each in examples if "offload_activations" in each]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile(example, _PAGE, "exec"), {})
+        self.assertIn("offloaded_bytes", said.getvalue())

@@ -1,0 +1,171 @@
+"""Tags on the host backend: what sleeps comes back, and what goes wrong is an exception that says what to do."""
+
+import ctypes
+import sys
+import tempfile
+import threading
+import types
+import unittest
+from unittest import mock
+
+import omniheap.torch
+from omniheap import OmniheapError, _library, _tags
+
+MIB = 1 << 20
+
+
+class Tags(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        _library.configure("host", "64MiB", True)
+        cls.lib = _library.load()
+
+    def take(self, size, value):
+        pointer = self.lib.omniheap_torch_alloc(size, 0, None)
+        self.assertIsNotNone(pointer)
+        ctypes.memset(pointer, value, size)
+        self.addCleanup(self.lib.omniheap_torch_free, pointer, size, 0, None)
+        return pointer
+
+    def tagged(self, tag, size, value):
+        with _tags.tag(tag):
+            return self.take(size, value)
+
+    def holds(self, pointer, size, value):
+        self.assertEqual(ctypes.string_at(pointer, size), bytes([value]) * size)
+
+    def refuses(self, call, *words):
+        with self.assertRaises(OmniheapError) as caught:
+            call()
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_what_sleeps_comes_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for to, place in (("host", "host"), ("disk:" + folder, "disk")):
+                pointer, other = self.tagged("back", MIB, 7), self.take(MIB, 8)
+                _tags.sleep("back", to=to)
+                now = _tags.residence()["back"]
+                self.assertEqual((now["asleep"], now["device"], now[place]), (True, 0, MIB))
+                self.holds(other, MIB, 8)
+                _tags.wake("back")
+                self.holds(pointer, MIB, 7)
+                self.assertFalse(_tags.residence()["back"]["asleep"])
+                self.doCleanups()
+
+    def test_what_sleeps_to_nothing_is_zero(self):
+        pointer = self.tagged("nothing", MIB, 7)
+        _tags.sleep("nothing", to="nothing")
+        self.assertEqual(_tags.residence()["nothing"], {"asleep": True, "device": 0, "host": 0, "disk": 0})
+        _tags.wake("nothing")
+        self.holds(pointer, MIB, 0)
+
+    def test_all_at_once(self):
+        pointers = [self.tagged(name, MIB, value) for value, name in enumerate(("one", "two"), 1)]
+        self.take(MIB, 3)
+        _tags.sleep()
+        _tags.sleep()
+        self.assertTrue(all(tag["asleep"] and not tag["device"] for tag in _tags.residence().values()))
+        _tags.wake()
+        _tags.wake()
+        for value, pointer in enumerate(pointers, 1):
+            self.holds(pointer, MIB, value)
+
+    def test_freed_asleep(self):
+        with _tags.tag("freed"):
+            pointer = self.lib.omniheap_torch_alloc(MIB, 0, None)
+        _tags.sleep("freed")
+        self.lib.omniheap_torch_free(pointer, MIB, 0, None)
+        self.assertEqual(_tags.residence()["freed"]["host"], 0)
+        _tags.wake("freed")
+
+    def test_misuse(self):
+        self.refuses(lambda: _tags.sleep("never"), "'never'".replace("'", '"'), "the tags are")
+        pointer = self.tagged("used", MIB, 5)
+        self.refuses(lambda: _tags.wake("used"), "awake already")
+        self.refuses(lambda: _tags.sleep("used", to="moon"), "choose", "nothing")
+        self.refuses(lambda: _tags.sleep("used", to=7), "choose")
+        self.refuses(lambda: _tags.sleep("used", to="disk:/no/such/folder"), "/no/such/folder")
+        self.refuses(lambda: _tags.sleep("used", device=99), "sleep")
+        for name in ("", None, 7, "a\0b"):
+            self.refuses(lambda: _tags.tag(name).__enter__(), "not empty")
+        _tags.sleep("used")
+        self.refuses(lambda: _tags.sleep("used"), "asleep already", "wake")
+        with _tags.tag("used"):
+            self.refuses(lambda: _tags.tag("inner").__enter__(), "one tag", "leave")
+            self.assertIsNone(self.lib.omniheap_torch_segment(MIB, 0, None))
+            self.assertIn('omniheap.torch.wake("used")', _library.load().omniheap_torch_error().decode())
+        _tags.wake("used")
+        self.holds(pointer, MIB, 5)
+        self.assertIsNone(_tags.current())
+
+    def test_an_exception_leaves_the_tag(self):
+        with self.assertRaises(ZeroDivisionError):
+            with _tags.tag("left"):
+                1 / 0
+        self.assertIsNone(_tags.current())
+        self.tagged("left", MIB, 1)
+
+    def test_a_tag_is_the_threads_own(self):
+        with _tags.tag("mine"):
+            seen = []
+            other = threading.Thread(target=lambda: seen.append((_tags.current(), self.tagged("theirs", MIB, 2))))
+            other.start()
+            other.join()
+        self.assertEqual(seen[0][0], None)
+        self.assertNotIn("mine", _tags.residence(), "nothing was allocated in it")
+
+    def test_outside_of_a_tag_for_a_while(self):
+        with _tags.tag("outer"):
+            with _tags.no_tag():
+                self.assertIsNone(_tags.current())
+                self.tagged("other", MIB, 1)
+            self.assertEqual(_tags.current(), "outer")
+        with _tags.no_tag():
+            self.assertIsNone(_tags.current())
+
+    def test_a_wake_without_room_is_pytorchs_exception(self):
+        class OutOfMemoryError(RuntimeError):
+            pass
+
+        pointer = self.tagged("large", 40 * MIB, 6)
+        _tags.sleep("large")
+        taken = self.take(40 * MIB, 1)
+        torch = types.ModuleType("torch")
+        torch.OutOfMemoryError = OutOfMemoryError
+        torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
+        earlier = sys.modules.get("torch")
+        sys.modules["torch"] = torch
+        try:
+            with self.assertRaises(OutOfMemoryError) as caught:
+                _tags.wake("large")
+        finally:
+            sys.modules.pop("torch")
+            if earlier is not None:
+                sys.modules["torch"] = earlier
+        self.assertIn("stays asleep", str(caught.exception))
+        self.holds(taken, 40 * MIB, 1)
+        self.assertEqual(_tags.residence()["large"]["host"], 40 * MIB)
+        self.lib.omniheap_torch_free(taken, 40 * MIB, 0, None)
+        _tags.wake("large")
+        self.holds(pointer, 40 * MIB, 6)
+
+    def test_before_enable(self):
+        earlier, _library._enabled = _library._enabled, None
+        self.addCleanup(setattr, _library, "_enabled", earlier)
+        for call in (_tags.sleep, _tags.wake, _tags.residence, lambda: _tags.tag("x").__enter__()):
+            self.refuses(call, "enable()")
+        self.refuses(lambda: omniheap.torch.tag("x"), "enable()")
+
+    def test_the_workspace_of_a_stream_is_made_before_its_tag(self):
+        made = []
+        torch = types.ModuleType("torch")
+        torch.cuda = types.SimpleNamespace(
+            is_current_stream_capturing=lambda: False, is_initialized=lambda: True, current_blas_handle=lambda: made.append(_tags.current())
+        )
+        with mock.patch.object(omniheap.torch, "_allocator", "the host's"), mock.patch.dict(sys.modules, torch=torch):
+            with omniheap.torch.tag("workspaces"):
+                self.assertEqual((made, _tags.current()), ([None], "workspaces"))
+            torch.cuda.is_current_stream_capturing = lambda: True
+            with omniheap.torch.tag("workspaces"):
+                self.assertEqual(made, [None], "a capture has its own")

@@ -1,0 +1,392 @@
+//! Memory that leaves the device and comes back: what a thread allocates inside a tag comes from a pool of that tag, which sleeps and
+//! wakes as a whole, at the same addresses.
+#![expect(
+    unsafe_code,
+    reason = "exports C functions, and lets pools sleep whose addresses PyTorch has"
+)]
+use crate::guard::{failed, guarded, say, text};
+use crate::lock;
+use crate::state::{self, on};
+use crate::streams::Streams;
+use core::cell::Cell;
+use core::ffi::{c_char, c_int};
+use core::ptr;
+use omniheap::residency::{BackingStore, FileStore, HostStore, Nothing, Sleep, Wake};
+use omniheap::{
+    AllocateError, Allocation, ErrorKind, HeapId, Manager, Request, UserPool, seam::Result,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What a call returns when memory is short; everything else that fails is -1.
+const SHORT: c_int = -2;
+
+/// The names of all tags. They are never taken away, so that a tag is its place here.
+static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static CURRENT: Cell<Option<Tag>> = const { Cell::new(None) };
+}
+
+/// A tag of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Tag(usize);
+
+impl Tag {
+    /// The tag that this thread is in.
+    #[inline]
+    pub(crate) fn current() -> Option<Self> {
+        CURRENT.get()
+    }
+
+    fn named(name: &str) -> Self {
+        let mut names = lock(&NAMES);
+        let known = names.iter().position(|known| known == name);
+        Self(known.unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        }))
+    }
+
+    fn name(self) -> String {
+        lock(&NAMES)[self.0].clone()
+    }
+
+    /// Lets this thread allocate in a tag from now on.
+    ///
+    /// # Errors
+    ///
+    /// A line that says what to do where the thread is in a tag already, or the name is none.
+    pub(crate) fn enter(name: &str) -> Result<(), String> {
+        if name.is_empty() {
+            return Err("a tag needs a name: pass a text that is not empty".into());
+        }
+        if let Some(outer) = Self::current() {
+            let outer = outer.name();
+            return Err(format!(
+                "tag {name:?} inside tag {outer:?}: an allocation has one tag; leave {outer:?} first"
+            ));
+        }
+        CURRENT.set(Some(Self::named(name)));
+        Ok(())
+    }
+
+    /// Ends what [`enter`](Self::enter) began.
+    pub(crate) fn leave() -> Result<(), String> {
+        CURRENT.take().map(drop).ok_or_else(|| "this thread is in no tag".into())
+    }
+}
+
+/// Why a pool did not fall asleep or wake up.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) line: String,
+    /// Whether memory of the device is missing.
+    pub(crate) is_short: bool,
+}
+
+impl From<String> for Refusal {
+    fn from(line: String) -> Self {
+        Self { line, is_short: false }
+    }
+}
+
+/// Where bytes go that sleep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Host,
+    Disk(String),
+    Nothing,
+}
+
+impl Target {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("disk:")) {
+            ("host", _) => Ok(Self::Host),
+            ("nothing", _) => Ok(Self::Nothing),
+            (_, Some(directory)) if !directory.is_empty() => Ok(Self::Disk(directory.into())),
+            _ => {
+                Err(format!("to is {text:?}; choose \"host\", \"disk:/directory\" or \"nothing\""))
+            }
+        }
+    }
+
+    fn store(&self) -> Result<Arc<dyn BackingStore>, String> {
+        match self {
+            Self::Host => Ok(HostStore::new()),
+            Self::Nothing => Ok(Nothing::new()),
+            Self::Disk(directory) => match FileStore::open(directory) {
+                Ok(store) => Ok(store),
+                Err(error) => Err(format!("nothing can sleep in {directory:?}: {error}")),
+            },
+        }
+    }
+}
+
+/// The pool of a tag, and where its bytes went last.
+struct Tagged<B: Streams> {
+    name: String,
+    pool: UserPool<B>,
+    target: Mutex<Target>,
+}
+
+/// The tags of one device. Their pools stay as long as the process.
+pub(crate) struct Tags<B: Streams> {
+    pools: Mutex<BTreeMap<Tag, Arc<Tagged<B>>>>,
+}
+
+/// Where the calling thread's memory comes from: the manager's own pools, or the pool of its tag.
+pub(crate) struct Source<'a, B: Streams> {
+    pub(crate) manager: &'a Manager<B>,
+    tagged: Option<(Tag, Arc<Tagged<B>>)>,
+}
+
+impl<B: Streams> Source<'_, B> {
+    /// The tag whose memory it is.
+    pub(crate) fn tag(&self) -> Option<Tag> {
+        self.tagged.as_ref().map(|(tag, _)| *tag)
+    }
+
+    #[inline]
+    pub(crate) fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
+        match &self.tagged {
+            None => self.manager.allocate(request),
+            Some((_, tagged)) => tagged.pool.allocate(request),
+        }
+    }
+
+    /// Bytes for a graph. A capture forbids to wait for a hole of other streams, so they come straight from the driver; in a tag they
+    /// are those that no stream uses any more, because a block of its own would keep the pool awake.
+    pub(crate) fn allocate_kept(&self, size: u64) -> Result<Allocation<B>, AllocateError> {
+        let request = Request::new(size).pinned();
+        self.allocate(&if self.tagged.is_some() { request } else { request.dedicated() })
+    }
+}
+
+impl<B: Streams> Tags<B> {
+    pub(crate) fn new() -> Self {
+        Self { pools: Mutex::default() }
+    }
+
+    /// Where memory of the calling thread comes from now.
+    #[inline]
+    pub(crate) fn source<'a>(
+        &self,
+        manager: &'a Manager<B>,
+        heap: HeapId,
+    ) -> Result<Source<'a, B>> {
+        let tagged = match Tag::current() {
+            None => None,
+            Some(tag) => Some((tag, self.open(manager, heap, tag)?)),
+        };
+        Ok(Source { manager, tagged })
+    }
+
+    /// The pool of a tag, made now if there was none.
+    #[cold]
+    fn open(&self, manager: &Manager<B>, heap: HeapId, tag: Tag) -> Result<Arc<Tagged<B>>> {
+        let mut pools = lock(&self.pools);
+        if let Some(known) = pools.get(&tag) {
+            return Ok(Arc::clone(known));
+        }
+        let pool = manager.create_pool(heap, manager.config().pool.sleepable())?;
+        let tagged = Arc::new(Tagged { name: tag.name(), pool, target: Mutex::new(Target::Host) });
+        pools.insert(tag, Arc::clone(&tagged));
+        Ok(tagged)
+    }
+
+    /// The tags that a call means, in the order in which they were first used: the one with this name, or all.
+    fn meant(&self, name: Option<&str>) -> Result<Vec<Arc<Tagged<B>>>, String> {
+        let all: Vec<Arc<Tagged<B>>> = lock(&self.pools).values().cloned().collect();
+        let Some(name) = name else { return Ok(all) };
+        match all.iter().find(|tagged| tagged.name == name) {
+            Some(found) => Ok(vec![Arc::clone(found)]),
+            None => {
+                let names: Vec<&str> = all.iter().map(|tagged| tagged.name.as_str()).collect();
+                Err(format!(
+                    "nothing was allocated in tag {name:?} on this device; the tags are {names:?}"
+                ))
+            }
+        }
+    }
+
+    /// Puts a tag to sleep, or all that are awake. Returns the bytes that the driver got back.
+    ///
+    /// # Safety
+    ///
+    /// Until a tag is awake again, nothing uses an address of its allocations, neither on the device nor on the host, but for work that
+    /// streams were given before.
+    pub(crate) unsafe fn sleep(&self, name: Option<&str>, target: &Target) -> Result<u64, Refusal> {
+        let meant = self.meant(name)?;
+        let store = target.store()?;
+        let mut returned = 0;
+        for tagged in meant {
+            let sleep = Sleep::to(Arc::clone(&store));
+            // SAFETY: what is pinned are the addresses that PyTorch was given, and the blocks of graphs: the caller promises that
+            // nothing uses them. Work that streams were given before is waited for: the pool's uses are undeclared, so a sleep waits
+            // for a mark of all work. This crate looks at such an allocation for its place alone, never for its bytes.
+            let sleep = unsafe { sleep.over_pins() };
+            match tagged.pool.sleep(&sleep) {
+                Ok(slept) => {
+                    target.clone_into(&mut lock(&tagged.target));
+                    returned += slept.returned;
+                }
+                Err(error) if name.is_none() && error.kind() == ErrorKind::AlreadyAsleep => {}
+                Err(error) => {
+                    return Err(refused("sleep", &tagged.name, error.kind(), &error).into());
+                }
+            }
+        }
+        Ok(returned)
+    }
+
+    /// Wakes a tag, or all that are asleep: one after the other.
+    pub(crate) fn wake(&self, name: Option<&str>) -> Result<(), Refusal> {
+        for tagged in self.meant(name)? {
+            match tagged.pool.wake(&Wake::all()) {
+                Err(error) if name.is_none() && error.kind() == ErrorKind::AlreadyAwake => {}
+                Err(error) => {
+                    let line = refused("wake", &tagged.name, error.kind(), &error);
+                    return Err(Refusal { line, is_short: error.kind().is_out_of_memory() });
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the bytes of each tag are.
+    pub(crate) fn residence(&self) -> Value {
+        let of = |tagged: &Arc<Tagged<B>>| {
+            let now = tagged.pool.residence();
+            let stored = |is_there: bool| if is_there { now.stored } else { 0 };
+            let target = lock(&tagged.target);
+            let shown = json!({
+                "asleep": now.asleep,
+                "device": now.device,
+                "host": stored(*target == Target::Host),
+                "disk": stored(matches!(*target, Target::Disk(_))),
+            });
+            (tagged.name.clone(), shown)
+        };
+        let pools = lock(&self.pools).clone();
+        Value::Object(pools.values().map(of).collect())
+    }
+}
+
+/// What is said of a tag that did not do what it was told.
+fn refused(doing: &str, tag: &str, kind: ErrorKind, said: &dyn core::fmt::Display) -> String {
+    match kind {
+        ErrorKind::AlreadyAsleep => {
+            format!("tag {tag:?} is asleep already; omniheap.torch.wake({tag:?}) wakes it")
+        }
+        ErrorKind::AlreadyAwake => {
+            format!("tag {tag:?} is awake already; omniheap.torch.sleep({tag:?}) puts it to sleep")
+        }
+        kind if doing == "wake" && kind.is_out_of_memory() => format!(
+            "tag {tag:?} stays asleep with all its bytes, because the device has too little memory for it now; free some, or let the \
+             other program free some, and wake it again. {said}"
+        ),
+        _ => format!("{doing} of tag {tag:?}: {said}"),
+    }
+}
+
+/// What is said of a request inside a tag that sleeps; nothing where it failed for another reason.
+pub(crate) fn explain(kind: ErrorKind) -> Option<String> {
+    let tag = Tag::current().filter(|_| kind == ErrorKind::Asleep)?.name();
+    Some(format!(
+        "tag {tag:?} is asleep; call omniheap.torch.wake({tag:?}) before you allocate in it"
+    ))
+}
+
+/// Lets the calling thread allocate in a tag, until `omniheap_torch_leave_tag`.
+///
+/// # Safety
+///
+/// `name` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_enter_tag(name: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| Tag::enter(unsafe { text(name, "tag") }?))
+}
+
+/// Ends what `omniheap_torch_enter_tag` began on this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_leave_tag() -> c_int {
+    guarded(Tag::leave)
+}
+
+/// Runs something that may be refused; -2 where memory of the device is missing.
+fn refusable(work: impl FnOnce() -> Result<(), Refusal>) -> c_int {
+    let mut is_short = false;
+    let code = guarded(|| {
+        work().map_err(|refusal| {
+            is_short = refusal.is_short;
+            refusal.line
+        })
+    });
+    if is_short { SHORT } else { code }
+}
+
+/// Text from a C string, where there is one.
+///
+/// # Safety
+///
+/// `name` is null or a C string.
+unsafe fn optional<'a>(name: *const c_char) -> Result<Option<&'a str>, String> {
+    // SAFETY: the caller's promise.
+    if name.is_null() { Ok(None) } else { unsafe { text(name, "tag") }.map(Some) }
+}
+
+/// Moves the bytes of a tag on a device to a store (`host`, `disk:/directory` or `nothing`), and returns its memory to the driver. A tag
+/// of null is all that are awake, and everything else that is empty goes back to the driver too.
+///
+/// # Safety
+///
+/// `tag` is null or a C string, and so is `to`. Until the tag is awake again, nothing uses an address in it, but for work that streams
+/// were given before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_sleep(
+    device: c_int,
+    tag: *const c_char,
+    to: *const c_char,
+) -> c_int {
+    refusable(|| {
+        // SAFETY: the caller's promise.
+        let tag = unsafe { optional(tag) }?;
+        // SAFETY: as above.
+        let target = Target::parse(unsafe { text(to, "to") }?)?;
+        let found = state::device(device).map_err(failed("sleep"))?;
+        // SAFETY: as above.
+        on!(found, it => unsafe { it.sleep(tag, &target) })
+    })
+}
+
+/// Gives a tag on a device its memory and its bytes back, at the same addresses; a tag of null is all that sleep. Returns -2 where the
+/// device has too little memory: the tag sleeps on.
+///
+/// # Safety
+///
+/// `tag` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_wake(device: c_int, tag: *const c_char) -> c_int {
+    refusable(|| {
+        // SAFETY: the caller's promise.
+        let tag = unsafe { optional(tag) }?;
+        let found = state::device(device).map_err(failed("wake"))?;
+        on!(found, it => it.wake(tag))
+    })
+}
+
+/// Says where the bytes of each tag of a device are, as JSON; null on failure.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_residence(device: c_int) -> *const c_char {
+    let mut said = ptr::null();
+    guarded(|| {
+        let found = state::device(device).map_err(failed("residence"))?;
+        said = say(&on!(found, it => it.residence()).to_string());
+        Ok(())
+    });
+    said
+}
