@@ -275,10 +275,15 @@ impl<B: Backend> Manager<B> {
         meter: &mut BudgetMeter,
         mode: Mode,
     ) -> Result<Pass<B>> {
+        Ok(self.new_pass(mode, planners.is_empty())?.plan(planners, goal, meter))
+    }
+
+    /// A pass without moves; one that will get none needs no timeline of its own.
+    pub(super) fn new_pass(&self, mode: Mode, stays_empty: bool) -> Result<Pass<B>> {
         let (device, stats) =
             (Arc::clone(&self.inner.device), Arc::clone(&self.inner.defrag_stats));
-        let on = if planners.is_empty() { TimelineId::MAIN } else { self.mover()? };
-        Ok(Pass::plan(device, stats, on, mode, planners, goal, meter))
+        let on = if stays_empty { TimelineId::MAIN } else { self.mover()? };
+        Ok(Pass::new(device, stats, on, mode))
     }
 
     /// The timeline of copies: a dedicated one, where the device has one to spare.

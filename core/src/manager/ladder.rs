@@ -135,6 +135,18 @@ impl<B: Backend> Manager<B> {
         drop(moves_held);
         let (rung, (lane, slot)) =
             climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
+        self.hand_out(pool, (&lane, slot), request, placement, rung)
+    }
+
+    /// Makes a span that was just taken an allocation, and prepares its bytes.
+    pub(super) fn hand_out(
+        &self,
+        pool: &Arc<Pool<B>>,
+        (lane, slot): (&Arc<Lane<B>>, SlotId),
+        request: &Request<'_>,
+        placement: Option<&Placement>,
+        rung: Option<Rung>,
+    ) -> Result<Allocation<B>, AllocateError> {
         let (here, cause) = self.cause(pool, placement, rung);
         let owned = lane.claim(slot, request, here.as_ref(), cause);
         let allocation = Allocation::new(owned, request.layout.size);

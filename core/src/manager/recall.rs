@@ -1,11 +1,10 @@
 //! Back to the heap that suits best: what went elsewhere because that was full.
 use super::{Allocation, Manager};
-use crate::defrag::{Budget, BudgetMeter, Pass, Spilled};
+use crate::defrag::{Budget, BudgetMeter, Mode, Pass, Spilled};
 use crate::lane::{Ask, Reservation};
 use crate::pool::Pool;
 use crate::{
     Backend, ErrorKind, HeapId, HeapKind, Mobility, Privacy, Ranking, Request, Result, Sharing,
-    TimelineId,
 };
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
@@ -37,9 +36,8 @@ impl<B: Backend> Manager<B> {
         for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
             spilled.extend(Spilled::of(&lane));
         }
-        let on = if spilled.is_empty() { TimelineId::MAIN } else { self.mover()? };
-        let parts = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.defrag_stats), on);
-        Pass::recall(parts, spilled, &mut meter, |one| self.reserve(one))
+        let pass = self.new_pass(Mode::Concurrent, spilled.is_empty())?;
+        pass.recall(spilled, &mut meter, |one| self.reserve(one))
     }
 
     /// Reserves a place in the heap that an allocation prefers. Returns it with the bytes that the driver gave for it; `None` where
