@@ -524,11 +524,12 @@ impl<B: Backend> State<B> {
         self.extras.get(id.index).is_some_and(|note| note.host_access)
     }
 
-    /// Who used the bytes of a live span before it was taken.
-    fn last_use_under(&self, key: Key) -> LastUse {
+    /// Who used the bytes of an allocation before it had them.
+    fn last_use(&self, id: SlotId) -> LastUse {
+        let Ok(slot) = self.slots.get(id) else { return LastUse::NONE };
         let last = match &self.suballocator {
-            Suballocator::General(tlsf) => tlsf.last_use(key),
-            Suballocator::Other(other) => other.grant(key).map(|grant| {
+            Suballocator::General(tlsf) => tlsf.last_use(slot.key),
+            Suballocator::Other(other) => other.grant(slot.key).map(|grant| {
                 let held = self.blocks[grant.block.0 as usize].as_ref();
                 held.map_or(LastUse::NONE, |held| held.last_use)
             }),

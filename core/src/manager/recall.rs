@@ -76,25 +76,16 @@ impl<B: Backend> Manager<B> {
         let (lanes, lane) = (pool.lanes(), pool.lane_for(ask.timeline)?);
         let held = self.inner.device.heap_use(pool.shared.heap)?;
         let room = held.soft_limit.saturating_sub(held.reserved);
-        let size = ask.layout.size;
         let slot = if let Some(page) = pool.shared.page() {
-            if size.checked_next_multiple_of(page).is_none_or(|most| most > room) {
+            let most = ask.layout.size.checked_next_multiple_of(page);
+            if most.is_none_or(|most| most > room) {
                 return Ok(None);
             }
-            lane.grow_paged(ask, &lanes)?
+            Some(lane.grow_paged(ask, &lanes)?)
         } else {
-            let growth = &pool.shared.growth;
-            let sizes = [growth.block_for(size), growth.exact(size)];
-            let mut sizes = sizes.into_iter().flatten().filter(|size| *size <= room);
-            let Some(block) = sizes.next() else { return Ok(None) };
-            match (lane.grow(ask, block, &lanes), sizes.next()) {
-                (Err(error), Some(exact)) if error.kind().is_out_of_memory() && exact < block => {
-                    lane.grow(ask, exact, &lanes)?
-                }
-                (grown, _) => grown?,
-            }
+            lane.grow(ask, room, &lanes)?
         };
-        Ok(lane.hold_taken(slot))
+        Ok(slot.and_then(|slot| lane.hold_taken(slot)))
     }
 
     /// Remembers that an allocation lies elsewhere because the best heap of its request was full.

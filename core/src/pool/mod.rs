@@ -207,7 +207,7 @@ impl<B: Backend> Pool<B> {
         let mut bytes = 0;
         for lane in self.lanes() {
             lane.poll_users(WaitMode::Poll)?;
-            bytes += lane.trim_blocks();
+            bytes += lane.trim_some_blocks(usize::MAX).0;
             bytes += lane.trim_some_pages(u64::MAX)?;
         }
         Ok(bytes)
